@@ -402,12 +402,12 @@ class Agent:
         # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
         listed = {h: t for h, t in result.handles.items() if self._may_list(h)}
         tool = self.toolbox.tools.get(call.name)
-        early = bool(tool and tool.effect is Effect.SEARCH) and self._waits(before)
+        early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)
         self.ctx = replace(self.ctx, handles=self.ctx.handles.join(listed, early=early))
         origin = Origin.ERROR if found.is_error else Origin.TOOL_RESULT
         return Outcome(found.text, origin, call.name)
 
-    def _waits(self, label: Label) -> bool:
+    def _is_early(self, label: Label) -> bool:
         """Return whether no outsider can have chosen what a search under this label lists: the
         context has read only what members wrote in the place where the request was asked, or named
         a channel."""

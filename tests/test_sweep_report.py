@@ -71,7 +71,7 @@ def test_a_report_counts_what_it_shows() -> None:
     text = text_of(swept(section("csm-es", *found), cost_usd=None))
     assert (
         "2 open problems (2 urgent) · 2 more wait for the customer or a fix · "
-        "5 customers: 3 wait for the team, 1 waits for a fix, "
+        "5 customers: 3 wait for the team, 1 waits for a fix or a promise, "
         "1 has to reply · 1 solved · " in text
     )
     assert "40 messages in 12 threads read" in text
@@ -157,8 +157,8 @@ def test_one_bug_stands_once_with_all_who_wait_for_it(render: Callable[[SweepRep
     text = " ".join(render(sweep_report(shared())).replace("\\", "").replace("|", "").split())
     assert "BUG-1 Charged twice" in text
     assert (
-        "4 customers, #csm-fr, #csm-es: 1 waits for the team, 2 wait for a fix, 1 solved · in the "
-        "tracker" in text
+        "4 customers, #csm-fr, #csm-es: 1 waits for the team, 2 wait for a fix or a promise, "
+        "1 solved · in the tracker" in text
     )
     coq, sol, luna = (text.rindex(f"{name} #csm-") for name in ("Le Coq", "Café Sol", "Bar Luna"))
     assert coq < sol < luna
@@ -318,10 +318,10 @@ def test_a_customer_of_a_problem_counts_once_with_its_most_urgent_state() -> Non
         finding("F1.4", "unanswered", customers=["Le Coq"], **bug),
     ]
     text = text_of(swept(section("a", *found)))
-    head = "1 open problem (1 urgent) · 2 customers: 1 waits for the team, 1 waits for a fix"
-    assert f"{head} · 2 solved" in text
+    head = "1 open problem (1 urgent) · 2 customers: 1 waits for the team, 1 waits for a fix or a"
+    assert f"{head} promise · 2 solved" in text
     assert "#a 1 open problem (1 urgent) [1]" in text
-    told = "3 customers, #a: 1 waits for the team, 1 waits for a fix, 1 solved"
+    told = "3 customers, #a: 1 waits for the team, 1 waits for a fix or a promise, 1 solved"
     assert f"{told} · in the tracker" in text
 
 
@@ -568,7 +568,9 @@ def test_a_known_bug_and_what_was_declined_are_told_and_are_not_open() -> None:
     document = swept(section("csm-es", *found))
     text = text_of(document)
     assert "no open problem" in text
-    assert "◇ 1. Issue F1.1 ↗1 Café Sol · #csm-es · open since 4 Mar (11 days) known bug" in text
+    assert (
+        "◇ 1. Issue F1.1 ↗1 Café Sol · #csm-es · open since 4 Mar (11 days) known, not done" in text
+    )
     assert "Closed: 1" in text
     assert "#csm-es (1) Café Sol (also [1]): Issue F1.2" in text
     assert [row["state"] for row in rows(document)] == ["known", "declined"]

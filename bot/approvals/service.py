@@ -573,7 +573,8 @@ class Approvals:
                 done = await (self._answer if each.action.is_question else self._carry_out)(each)
                 await actions.finish(each.id, *done)
         asks = [ask for each in lookups for ask in each.action.asks]
-        again = bool(asks) and await self.delivery.again(lookups[0].run, asks)
+        first = next(iter(lookups), row)
+        again = bool(asks) and await self.delivery.again(first.run, asks)
         for each in lookups:
             said = phrase("action.looked_up" if again else "action.overtaken")
             await actions.finish(each.id, "done" if again else "failed", said)

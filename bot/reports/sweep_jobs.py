@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bot.reports.documents import SweepFinding, TopLine
@@ -27,6 +27,7 @@ from bot.reports.sweep_facts import (
     SweepFacts,
     first_clause,
     slack_link,
+    thread_links,
     unanswered,
 )
 from bot.reports.view import Entry, Group, Highlight, Line, Link, Reference
@@ -39,7 +40,7 @@ FEW_FINDINGS = 3
 """Findings of a job up to which it says since when nobody has replied."""
 MOST_NAMES = 2
 """Customers of a job that is only named."""
-MOST_LINKS = 4
+MOST_LINKS = 6
 """Links beside one job."""
 
 
@@ -194,8 +195,8 @@ class SweepJobs:
         return " · ".join(told)
 
     def _links(self, job: TeamJob) -> list[str]:
-        found = (slack_link(finding.links) for finding in job.findings)
-        return list(dict.fromkeys(filter(None, found)))[:MOST_LINKS]
+        found = (link.url for finding in job.findings for link in thread_links(finding))
+        return list(dict.fromkeys(found))[:MOST_LINKS]
 
     # ---- beside a problem
 
@@ -203,13 +204,19 @@ class SweepJobs:
         """Return who acts for a problem, who does so for most of its findings first; with a mark
         who does so by proposal only."""
         jobs = [job for m in problem.open for job in self.jobs_of.get(m.finding.id, ())]
-        if names := Counter(job.who for job in jobs if job.name):
-            return [name for name, _ in names.most_common()]
+        if names := self._named(jobs):
+            return names
         name = self.actors[number]
         if not name:
             return []
         is_sure = name in {actor(m.finding, self.facts.team) for m in problem.open}
         return [name if is_sure else self.facts.words("proposed", who=name)]
+
+    def _named(self, jobs: Sequence[TeamJob]) -> list[str]:
+        """Return who does these jobs, most of them first; with its mark who has only proposals."""
+        shown = {job.name: job.who for job in sorted(jobs, key=lambda job: not job.mark)}
+        names = Counter(job.name for job in jobs if job.name)
+        return [shown[name] for name, _ in names.most_common()]
 
     def step(self, finding: SweepFinding) -> str:
         """Return who takes the next step; and which one, unless a job says it.
@@ -223,9 +230,8 @@ class SweepJobs:
         )
         asked = f" · {words('you_decide')}" if decided else ""
         who = clean_text(actor(finding, facts.team), NAME)
-        jobs = [job.who for job in self.jobs_of.get(finding.id, ()) if job.name]
-        if jobs:
-            return f"→ {', '.join(dict.fromkeys(jobs))}{asked}"
+        if names := self._named(self.jobs_of.get(finding.id, ())):
+            return f"→ {', '.join(names)}{asked}"
         if decided:
             return f"→ {words('you_decide')}"
         step = prose(finding.next_step, STEP) or words(f"unsaid_{finding.state}")

@@ -156,10 +156,10 @@ async def private(office: Office) -> bool:
 resolve = bot.tasks.ask.resolve_sources
 
 
-async def obeys_standing_words(run: Any, request: Any, *more: Any) -> Any:
+async def obeys_standing_words(run: Any, request: Any, *more: Any, **given: Any) -> Any:
     """As if what is preferred were asked for."""
     said = request.instructions or request.preferences[-1]
-    return await resolve(run, replace(request, said=said), *more)
+    return await resolve(run, replace(request, said=said), *more, **given)
 
 
 async def of_nobody(self: ContextReader, request: Any, reader: Any) -> Any:
