@@ -250,9 +250,7 @@ class Agent:
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
         before, self.reading.sent = self.reading.sent, len(self.reading.items)
-        out = await self._step(
-            "model", ModelStep, lambda: self._steps.model(seq, final), self._submits
-        )
+        out = await self._step("model", ModelStep, lambda: self._steps.model(seq, final))
         if not out.reply:
             self.reading.sent = before  # nothing was written after the others were shown
         if out.limit:
@@ -274,12 +272,10 @@ class Agent:
         name: str,
         kind: type[S],
         fn: Callable[[], Awaitable[S]],
-        waits: Callable[[S], bool] = lambda out: False,
+        *,
+        repeatable: bool = False,
     ) -> S:
-        """Return what a step gives, or gave before a restart.
-
-        `waits` says of it whether it is stored only with what comes next.
-        """
+        """Return what a step gives, or gave before a restart."""
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
         if known := self.run_.recorded(key, kind):
@@ -288,12 +284,7 @@ class Agent:
             out = await fn()
         except LimitReached as reached:
             out = kind(limit=str(reached))
-        return await self.run_.record(key, kind, out, later=waits(out))
-
-    def _submits(self, out: ModelStep) -> bool:
-        """Return whether the result of the subagent follows at once."""
-        content = out.reply.content if out.reply and self.spec.contract else ()
-        return any(block.get("name") == SUBMIT for block in content)
+        return await self.run_.record(key, kind, out, repeatable=repeatable)
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
@@ -364,7 +355,7 @@ class Agent:
                 "tools",
                 ToolsStep,
                 lambda: self._steps.tools(ctx, ordinary),
-                lambda _: self.toolbox.only_reads(ordinary),
+                repeatable=self.toolbox.only_reads(ordinary),
             )
             self._close(out.limit)
             for call, found in zip(ordinary, out.outcomes, strict=False):  # none at a limit

@@ -143,13 +143,13 @@ class Run:
         known = self.recorded(key, kind)
         return await self.record(key, kind, await work()) if known is None else known
 
-    async def record(self, key: str, kind: type[T], value: T, *, later: bool = False) -> T:
+    async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
         """Store the value that a step gave, and return it.
 
-        `later`: store it with the next step or result of the run; a crash before that repeats it.
+        A step is repeatable if doing it again costs nothing and changes nothing.
         """
         body = step_body(kind, value)
-        if later:
+        if repeatable:
             self.checkpoint.defer(key, body)
         else:
             await self.checkpoint.keep(key, body)

@@ -319,8 +319,8 @@ def listed_nanousd(model: str, usage: Mapping[str, Any]) -> int:
 class ReplayableRun(Run):
     """Gives what a step returned as a replay would read it from its JSON."""
 
-    async def record(self, key: str, kind: type[T], value: T, *, later: bool = False) -> T:
-        given = await super().record(key, kind, value, later=later)
+    async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
+        given = await super().record(key, kind, value, repeatable=repeatable)
         return step_value(kind, json.loads(json.dumps(step_body(kind, given))))
 
 

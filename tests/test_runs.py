@@ -151,14 +151,14 @@ class Order(Checkpoint):
         self.steps.append(("noted", key.rpartition("/")[2]))
 
 
-async def test_only_a_read_and_a_result_wait_to_be_stored() -> None:
+async def test_only_a_read_waits_to_be_stored() -> None:
     both = Answer([use("look", word="a"), use("jot")])
     async with engine(turns(call("look", word="a"), both, submitted())) as e:
         order = e.run.checkpoint = Order()
         await run_agent(e.agent(tools=[look, jot]))
 
     model, read, write = ("kept", "model"), ("noted", "tools"), ("kept", "tools")
-    assert order.steps == [model, read, model, write, ("noted", "model")]
+    assert order.steps == [model, read, model, write, model]
 
 
 # ---- frozen briefs
