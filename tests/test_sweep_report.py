@@ -266,7 +266,9 @@ def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -
     ]
     lines.insert(3, {"text": "Eva Sol: tell Bar 1 and Bar 2", "findings": ["F1.1", "F1.2"]})
     text = text_of(swept(section("a", *found), top_lines=lines))
-    assert "DO FIRST 1. Eva Sol (proposed): call Bar 5 [1] ↗1 · due today, Sat 15 Mar 2." in text
+    told = "1. Eva Sol (proposed): call Bar 1 [2] ↗1 2. Eva Sol (proposed): call Bar 2 [3] ↗2"
+    assert f"DO FIRST {told}" in text
+    assert "5. Eva Sol (proposed): call Bar 5 [1] ↗5 · due today, Sat 15 Mar" in text
     assert "ALSO URGENT [13] Bar 13 → Eva Sol (proposed) OPEN PROBLEMS" in text
     told = people_of(text)
     places = ", ".join(map(str, range(1, 13)))

@@ -16,7 +16,6 @@ from bot.reports.documents import (
 from bot.reports.formats import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
-    LAST,
     OVER,
     Member,
     SweepProblem,
@@ -279,12 +278,11 @@ class _Sweep:
         return " · ".join(filter(None, (clean_text(case.amount, AMOUNT), opened)))
 
     def _case_decided(self, line: TopLine) -> CustomerCase | None:
-        """Return the case that a decision is about, of those in its findings: of the customer whom
-        it names, else the oldest."""
+        """Return the case of the one customer that a decision names; None if it names several."""
         found = [f for f in self.document.findings() if f.id in line.findings]
-        cases = [case for f in found for case in f.cases]
-        named = [case for case in cases if case.customer in line.text]
-        return min(named or cases, key=lambda case: case.since or LAST, default=None)
+        cases = {case.customer: case for f in found for case in f.cases}
+        named = [case for customer, case in cases.items() if customer in line.text]
+        return named[0] if len(named) == 1 else None
 
     def _problems(self) -> Iterator[Line]:
         """Yield each open problem: its name, who waits and how long, who acts, what is promised."""

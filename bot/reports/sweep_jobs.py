@@ -104,15 +104,14 @@ class SweepJobs:
         return TeamJob(text, name, mark, act, tuple(findings), ranked)
 
     def _pressing(self) -> list[TeamJob]:
-        """Return the jobs about something urgent that no job before them is about, what has a day
-        that is near first."""
+        """Return the jobs about something urgent that no job before them is about."""
         at, told, found = self.facts.at, set[str](), list[TeamJob]()
         for job in self.all:
             urgent = {finding.id for finding in job.findings if is_urgent(finding, at)}
             if urgent - told:
                 found.append(job)
                 told |= urgent
-        return sorted(found, key=lambda job: not any(map(self.facts.is_near, job.findings)))
+        return found
 
     def _actor(self, number: int, problem: SweepProblem) -> str:
         """Return who does the jobs of most findings of a problem, else who acts for most."""
