@@ -392,6 +392,21 @@ def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is()
     assert "10 more, left out here: assistant show abc123 --json" in text
 
 
+@pytest.mark.parametrize("more", ["which waits ", "& < > ", "&"])
+def test_every_job_stands_in_a_message_whatever_room_the_first_one_has(more: str) -> None:
+    found = [finding(f"F1.{n}", customers=[f"Bar {n}"]) for n in range(1, 17)]
+    lines = [
+        {"text": f"Eva Sol: call Bar {n}, {more * 200}", "findings": [f"F1.{n}"]}
+        for n in range(1, 17)
+    ]
+    parts = [*map(shown, posted(swept(section("a", *found), top_lines=lines)))]
+    told = [
+        next(m for m, text in enumerate(parts) if f"call Bar {n}," in text) for n in range(1, 17)
+    ]
+    assert told[:12] == [0] * 12
+    assert 0 not in told[12:]
+
+
 def test_a_hundred_channels_are_a_short_first_message_and_a_bounded_thread() -> None:
     words = "& < > " * 60
     told = {"claim": words, "next_step": words, "severity_reason": words}

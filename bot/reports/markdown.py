@@ -122,11 +122,9 @@ class _Markdown:
             each.before + (f"[{each.label}]({each.url})" if each.url else f"({each.label})")
             for each in line.references
         ]
-        text = f"**{plain(line.text)}**" if line.details else plain(line.text)
         more = f" +{line.more}" if line.more else ""
         size = [plain(line.size)] if line.size else []
-        details = map(self._line, line.details)
-        return " · ".join([text + "".join(named) + more, *size, *details])
+        return " · ".join([plain(line.text) + "".join(named) + more, *size])
 
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))

@@ -129,6 +129,11 @@ class SweepProblem:
         return [member for member in self.members if member.finding.state in NEEDS_ACTION]
 
     @property
+    def is_shared(self) -> bool:
+        """Return whether several issues have one cause; one of them may be over."""
+        return len(self.members) > 1
+
+    @property
     def is_untracked(self) -> bool:
         """Return whether a tracker was read and has no row for it."""
         read = any(finding.tracker for finding in self.findings)

@@ -17,6 +17,7 @@ from bot.reports.documents import (
     Report,
     TriageReport,
 )
+from bot.reports.formats import clean_text
 from bot.reports.panel import view_of
 from bot.reports.sources import numbers_of
 from bot.reports.sweep import FINDINGS_FILE
@@ -104,27 +105,25 @@ def lead_message(
 
 
 class HeadLimits(NamedTuple):
-    """Maximum lines of each kind in the first message, and references beside a line."""
+    """Maximum lines of each list in the first message, references beside a line, and characters of
+    one of what to do first."""
 
     rows: int
-    """Of each list."""
     references: int
-    first: int
-    details: int
-    """Lines below each of the first ones; the thread tells the rest of them."""
+    characters: int = 600
 
 
 SHORT = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
-    HeadLimits(30, 6, 10, 10),
-    HeadLimits(15, 4, 10, 3),
-    HeadLimits(12, 2, 10, 2),
-    HeadLimits(12, 2, 10, 1),
-    HeadLimits(6, 1, 10, 1),
-    HeadLimits(3, 1, 5, 1),
+    HeadLimits(30, 6),
+    HeadLimits(15, 4),
+    HeadLimits(12, 2),
+    HeadLimits(6, 1),
+    HeadLimits(3, 1),
+    HeadLimits(3, 1, 120),
 )
-"""The first one with which the first message fits is used."""
+"""The first one with which the first message fits is used; none leaves out what to do first."""
 ONE_MESSAGE = 4_000
 """Characters of a report in one message; in a longer one, what can wait comes separately."""
 MOST_NOTES = 5
@@ -250,9 +249,8 @@ def _head_blocks(view: ReportView, limits: HeadLimits) -> Iterator[Block]:
     yield header(view.title)
     parts = [paragraph(bold(view.counts), f"\n{lead}") if view.counts else paragraph(lead)]
     if view.first:
-        items = [_highlight(each, limits, words) for each in view.first[: limits.first]]
+        items = [_highlight(each, limits) for each in view.first]
         parts += [_heading(words("first")), numbered_list(items)]
-        parts += map(paragraph, _rest(view.first, limits.first, words))
     yield rich(*parts)
     if view.notes:
         notes = [paragraph(each) for each in view.notes[:MOST_NOTES]]
@@ -267,17 +265,14 @@ def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
     return [words("more", n=len(all) - shown)] if len(all) > shown else []
 
 
-def _highlight(line: Highlight, limits: HeadLimits, words: Words) -> Element:
-    parts: list[str | Element] = [bold(line.text) if line.details else line.text]
-    shown = line.references[: limits.references]
-    for each in shown:
+def _highlight(line: Highlight, limits: HeadLimits) -> Element:
+    most = limits.references
+    parts: list[str | Element] = [clean_text(line.text, limits.characters)]
+    for each in line.references[:most]:
         parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
-    more = line.more + len(line.references) - len(shown)
+    more = line.more + len(line.references[most:])
     size = f" · {line.size}" if line.size else ""
-    told = [_parts(each) for each in line.details[: limits.details]]
-    told += [[each] for each in _rest(line.details, limits.details, words)]
-    below = [part for detail in told for part in ("\n", *detail)]
-    return paragraph(*parts, f" +{more}" if more else "", size, *below)
+    return paragraph(*parts, f" +{more}" if more else "", size)
 
 
 def _heading(title: str) -> Element:
@@ -313,7 +308,7 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
 
 def _heads(group: Group, words: Words) -> list[Block]:
     """Return the title of a group, and what its entries say together."""
-    known = [bullet_list([_highlight(each, HEAD_LIMITS[0], words) for each in group.intro])]
+    known = [bullet_list([_highlight(each, HEAD_LIMITS[0]) for each in group.intro])]
     parts = [paragraph(bold(group.title))] if group.title else []
     parts += known if group.intro else []
     return [rich(*parts)] if parts else []

@@ -33,10 +33,10 @@ from bot.reports.sweep_facts import (
     MOST_FULL,
     NAME,
     SENTENCE,
+    SHORT,
     SUBJECT,
     SweepFacts,
     first_clause,
-    is_shared,
     slack_link,
 )
 from bot.reports.sweep_jobs import MOST_FIRST, SweepJobs
@@ -281,7 +281,7 @@ class _Sweep:
         """Return the case of the one customer that a decision names; None if it names several."""
         found = [f for f in self.document.findings() if f.id in line.findings]
         cases = {case.customer: case for f in found for case in f.cases}
-        named = [case for customer, case in cases.items() if customer in line.text]
+        named = [case for name, case in cases.items() if name and name in line.text]
         return named[0] if len(named) == 1 else None
 
     def _problems(self) -> Iterator[Line]:
@@ -292,7 +292,7 @@ class _Sweep:
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
             told = size, *self._promised(problem), *self._tracked(problem)
-            title = first_clause(self.facts.title(problem)).rstrip(".")
+            title = clean_text(first_clause(self.facts.title(problem)).rstrip("."), SHORT)
             line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(told)}"
             url = slack_link(first.links)
             yield (*line, Link("", url)) if url else line
@@ -394,8 +394,8 @@ class _Sweep:
             is_rest = n < sum(map(len, self.closed.values()))
             over = words("also_over" if is_rest else "over", n=n)
             yield ReportSection(over, (Group(entries),), is_apart=not self.facts.open)
-        if left := details.left_out():
-            more = words("elsewhere", n=left, place=self.place)
+        if details.left_out:
+            more = words("elsewhere", n=details.left_out, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)
 
     def _closed_names(self) -> dict[str, dict[str, SweepFinding]]:
@@ -412,7 +412,7 @@ class _Sweep:
 
     def _apart(self, section: SweepSection) -> dict[str, SweepFinding]:
         """Return who was helped in a market with what stands in the table of no problem."""
-        tables = {f.id for p in self.facts.problems if is_shared(p) for f in p.findings}
+        tables = {f.id for p in self.facts.problems if p.is_shared for f in p.findings}
         names = self.closed.get(section.item, {})
         return {name: finding for name, finding in names.items() if finding.id not in tables}
 

@@ -19,7 +19,6 @@ from bot.reports.sweep_facts import (
     SENTENCE,
     SweepFacts,
     first_clause,
-    is_shared,
     slack_link,
     thread_links,
     unanswered,
@@ -54,29 +53,23 @@ class SweepDetails:
     def __init__(self, facts: SweepFacts, jobs: SweepJobs) -> None:
         self.facts, self.jobs = facts, jobs
         self.words = facts.words
+        self.kept, self.left_out = list[tuple[int, SweepProblem]](), 0
+        """The problems for which there is room, and how many findings the others have."""
+        room = MOST_FINDINGS
+        for number, problem in enumerate(facts.problems, 1):
+            room -= len(problem.active)
+            if room >= 0:
+                self.kept.append((number, problem))
+            else:
+                self.left_out += len(problem.active)
 
     def sections(self) -> Iterator[ReportSection]:
         """Yield what is open in the order of the numbers, what rests, and what has no news."""
-        kept, room = list[tuple[int, SweepProblem]](), MOST_FINDINGS
-        for number, problem in enumerate(self.facts.problems, 1):
-            room -= len(problem.active)
-            if room >= 0:
-                kept.append((number, problem))
-        for is_open, run in groupby(kept, key=lambda each: bool(each[1].open)):
-            entries = tuple(
-                (self._shared if is_shared(p) else self._alone)(n, p) for n, p in list(run)
-            )
+        for is_open, run in groupby(self.kept, key=lambda each: bool(each[1].open)):
+            entries = tuple((self._shared if p.is_shared else self._alone)(n, p) for n, p in run)
             title = self.words("open" if is_open else "resting")
             yield ReportSection(title, (Group(entries, is_full=True),), is_apart=True)
         yield from self._quiet()
-
-    def left_out(self) -> int:
-        """Count the findings of problems for which there is no room."""
-        room, left = MOST_FINDINGS, 0
-        for problem in self.facts.problems:
-            room -= len(problem.active)
-            left += len(problem.active) if room < 0 else 0
-        return left
 
     def _quiet(self) -> Iterator[ReportSection]:
         """Yield the section of issues that are still open although the window has no news."""

@@ -52,7 +52,7 @@ def ordered(document: SweepReport) -> list[SweepProblem]:
     """Return the problems that are not over in the order of their numbers: open ones, then what
     waits for others, shared ones first."""
     active = [problem for problem in problems_of(document) if problem.active]
-    return sorted(active, key=lambda p: (not p.open, not (p.open or is_shared(p))))
+    return sorted(active, key=lambda p: (not p.open, not (p.open or p.is_shared)))
 
 
 def number_findings(document: SweepReport) -> dict[str, int]:
@@ -62,11 +62,6 @@ def number_findings(document: SweepReport) -> dict[str, int]:
     """
     problems = enumerate(ordered(document), 1)
     return {id: n for n, problem in problems for f in problem.findings for id in f.ids}
-
-
-def is_shared(problem: SweepProblem) -> bool:
-    """Return whether several issues have one cause; one of them may be over."""
-    return len(problem.members) > 1
 
 
 def slack_link(links: Sequence[str | None]) -> str:
@@ -126,7 +121,7 @@ class SweepFacts:
 
     def title(self, problem: SweepProblem) -> str:
         """Return the name of a shared cause, else what the finding says."""
-        shared = problem.title if is_shared(problem) else ""
+        shared = problem.title if problem.is_shared else ""
         return prose(shared or problem.active[0].finding.claim, CLAIM) or NOTHING
 
     # ---- customers

@@ -22,6 +22,7 @@ from bot.reports.sweep_facts import (
     MOST_FULL,
     NAME,
     SENTENCE,
+    SHORT,
     STEP,
     SUBJECT,
     SweepFacts,
@@ -158,7 +159,7 @@ class SweepJobs:
             first, *others = [m.finding for m in problem.open if self._is_left(m)]
             more = self.facts.words("more", n=len(others)) if others else ""
             told = " · ".join(filter(None, (self.facts.subject(first), self.facts.due(first))))
-            text = " ".join(filter(None, (told, clean_text(self.step(first), SENTENCE), more)))
+            text = " ".join(filter(None, (told, clean_text(self.step(first), SHORT), more)))
             reference = Reference(str(number), slack_link(first.links))
             yield Highlight(text, (reference,), self.facts.longest(problem))
 
@@ -171,7 +172,8 @@ class SweepJobs:
             if left and number not in shown:
                 names = [clean_text(name, NAME) for f in left for name in f.customers]
                 acts = ", ".join(self.names(number, problem)) or facts.words("nobody_yet")
-                yield f"[{number}] {facts.some(names, MOST_NAMES)} → {acts}".replace("  ", " ")
+                whose = facts.some(names, MOST_NAMES)
+                yield " ".join(filter(None, (f"[{number}]", whose, f"→ {acts}")))
 
     def unnamed(self) -> list[int]:
         """Return the numbers of problems with something urgent that no job is about."""
@@ -224,7 +226,8 @@ class SweepJobs:
         """
         facts, words = self.facts, self.facts.words
         decided = any(
-            finding.id in line.findings and any(name in line.text for name in finding.customers)
+            finding.id in line.findings
+            and any(name and name in line.text for name in finding.customers)
             for line in facts.document.decisions
         )
         asked = f" · {words('you_decide')}" if decided else ""

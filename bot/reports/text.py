@@ -40,8 +40,6 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     lines += ["", words("first").upper()] if view.first else []
     for number, first in enumerate(view.first, 1):
         lines += wrap(f"{number}. {_highlight(first, links)}", "   ")
-        for detail in first.details:
-            lines += wrap(f"   {_marked(detail, links)}", "     ")
     for part in view.lists:
         lines += _list(part.title, [_marked(line, links) for line in part.lines])
     lines += _list(words("to_know"), [f"· {note}" for note in view.notes])

@@ -58,8 +58,6 @@ class Highlight:
     """Who waits and how long, after the references."""
     more: int = 0
     """How many further entries it rests on."""
-    details: tuple[Line, ...] = ()
-    """Lines below the text, which is a heading then."""
 
 
 @dataclass(frozen=True, slots=True)
