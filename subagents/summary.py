@@ -264,15 +264,16 @@ def _read(cover: Coverage) -> Iterator[str]:
 def finding_line(finding: Finding) -> str:
     """Return a finding on one line, as a parent or a brief shows it, without empty parts."""
     parts = [f"[{finding.id}] {one_line(finding.claim)}"]
+    more = ", ..." if finding.customers[5:] else ""
+    names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
     if finding.state in RESTING and finding.severity == "low":
-        parts.append(finding.state)
+        is_named = all(name in finding.claim for name in finding.customers)
+        parts.append(finding.state if is_named else f"{finding.state}{names}")
     elif finding.state != "none":
         opened, waits = (finding.since or "")[:10], (finding.waits_since or "")[:10]
         since = f", since {opened}" if opened else ""
         since += f", waits since {waits}" if waits not in ("", opened) else ""
         since += f", due {finding.deadline}" if finding.deadline else ""
-        more = ", ..." if finding.customers[5:] else ""
-        names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
         parts.append(f"{finding.state}, {finding.severity}{since}")
         if names or finding.messages > 1 or finding.people > 1:
             parts.append(f"{finding.messages} messages, {finding.people} customers{names}")

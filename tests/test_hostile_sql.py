@@ -311,6 +311,16 @@ def test_a_statement_that_is_nested_deeply_is_given_up(nested: str) -> None:
     assert not sources_of(f"select {nested}").tables
 
 
+def test_a_statement_is_told_by_its_tables_and_columns_not_by_names_of_its_own() -> None:
+    sql = (
+        "WITH many AS (SELECT customer, count(*) AS n FROM shop.orders GROUP BY customer) "
+        "SELECT customer, n FROM many JOIN customers USING (customer) WHERE n > 1 AND market = 'ES'"
+    )
+    found = sources_of(sql)
+    assert set(found.tables) == {"orders", "customers"}
+    assert found.filters == ("market",)
+
+
 async def stopped(database: Duck, name: str, sql: str) -> object:
     """The answer, which comes in time, be the processors busy with others or not."""
     try:

@@ -208,7 +208,7 @@ def test_who_asked_the_customer_what_is_promised_and_what_is_to_be_decided_is_to
     assert "due Thu 20 Mar, in 5 days (2 customers)" in text
     assert "waits for the customer: Luis Gil asked on 5 Mar" in text
     assert "2 threads without a customer issue" in text
-    assert "Luis Gil · remind: Bar 1 [1] (5 Mar)" in text
+    assert "Luis Gil · [1] remind Bar 1, asked on 5 Mar: " in text
     assert "Eva · has BUG-1 [1]" in text
     assert "DECIDE Whether the fee is paid · [1] → yes, it is ours" in text
 
@@ -253,7 +253,9 @@ def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_rep
     assert first.startswith(" 1. Eva Sol (proposed): call Bar 1 [1] ↗1 · no reply since 1 Mar 2. ")
     assert "2. Luis Gil: tell the others [1] ↗2 · no reply since 2 Mar 3. Bar 3: " in first
     assert people_of(text) == (
-        "Eva Sol · Do first: 1 · [1] (proposed) Bar 3: Issue F1.3 Luis Gil · Do first: 2"
+        "Eva Sol · Do first: [1] (proposed) call Bar 1 · no reply since 1 Mar ↗1 "
+        "· [1] (proposed) Bar 3: Issue F1.3 "
+        "Luis Gil · Do first: [1] tell the others · no reply since 2 Mar ↗2"
     )
 
 
@@ -271,10 +273,42 @@ def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -
     assert "5. Eva Sol (proposed): call Bar 5 [1] ↗5 · due today, Sat 15 Mar" in text
     assert "ALSO URGENT [13] Bar 13 → Eva Sol (proposed) OPEN PROBLEMS" in text
     told = people_of(text)
-    places = ", ".join(map(str, range(1, 13)))
-    assert told.startswith(f"Eva Sol · Do first: {places} · [2] [3] tell Bar 1 and Bar 2 ↗")
-    assert told.count("call Bar") == 2
+    assert told.startswith("Eva Sol · Do first: [2] (proposed) call Bar 1 ↗1 · Do first: [3] ")
+    assert "call Bar 12 ↗12 · [2] [3] tell Bar 1 and Bar 2 ↗1 ↗2 · [13] (proposed) " in told
+    assert told.count("call Bar") == 14
     assert "call Bar" not in text.partition("Open problems")[2]
+
+
+def test_a_customer_that_a_line_names_has_its_link_behind_the_name() -> None:
+    links = [f"https://acme.slack.com/archives/C1/p{n}0000000000000" for n in (1, 2, 3)]
+    cases = [
+        {"customer": f"Bar {name}", "link": link} for name, link in zip("ABC", links, strict=True)
+    ]
+    found = finding("F1.1", customers=["Bar A", "Bar B", "Bar C"], cases=cases, links=links)
+    line = {"text": "Eva Sol: pay Bar B's fee, then Bar A", "findings": ["F1.1"]}
+    decided = {"text": "Whether Bar C is paid — yes", "findings": ["F1.1"], "links": links}
+    document = swept(section("a", found), top_lines=[line], decisions=[decided])
+    text = text_of(document)
+    assert "1. Eva Sol: pay Bar B's ↗1 fee, then Bar A ↗2 [1]" in text
+    assert "Whether Bar C ↗3 is paid · [1] → yes" in text
+    assert f"[1]({links[2]}) [" not in report_markdown(sweep_report(document))
+    assert f"Bar B's [↗]({links[1]}) fee, then Bar A [↗]({links[0]})" in report_markdown(
+        sweep_report(document)
+    )
+
+
+def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
+    found = [finding(f"F1.{n}", claim=f"Till {n} hangs") for n in range(1, 60)]
+    found.append(finding("F1.60", "waiting", claim="The reply is missing"))
+    document = sweep_report(swept(section("a", *found)))
+    whole, short = report_text(document), report_text(document, whole=False)
+    for detail in ("Open problems ─", "Till 59 hangs"):
+        assert detail in whole
+        assert detail not in short
+    assert "The reply is missing" in short
+    assert "`assistant show abc123` shows it in full" in short
+    few = sweep_report(swept(section("a", *found[:3])))
+    assert report_text(few, whole=False) == report_text(few)
 
 
 def test_the_headline_stands_above_everything_with_its_problems() -> None:
@@ -297,7 +331,8 @@ def test_what_no_job_is_about_stands_with_who_has_it_whatever_else_they_do() -> 
     ]
     text = text_of(swept(section("a", *found), top_lines=lines))
     assert people_of(text) == (
-        "Eva Sol · Do first: 1 Luis Gil · Do first: 2 · [1] Bar 2: Issue F1.2"
+        "Eva Sol · Do first: [1] call Bar 1 ↗1 "
+        "Luis Gil · Do first: [2] call Bar 3 ↗2 · [1] Bar 2: Issue F1.2"
     )
 
 
@@ -355,7 +390,10 @@ def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
     text = text_of(document)
     assert "● 1. The till hangs · Café Sol (also [3] [4]), 11 days" in text
     assert "○ 2. BUG-1 Charged twice" in text
-    assert "#a 3 open problems (1 urgent) [1] [2] [3] · 3 customers wait · waiting: [4]" in text
+    assert (
+        "#a 3 open problems (1 urgent) [1] [2] [3] · 3 customers wait · "
+        "waits for the customer or a fix: [4]"
+    ) in text
     numbers = {row["finding"]: row["number"] for row in rows(document)}
     assert [numbers[f"F1.{n}"] for n in range(1, 6)] == ["1", "2", "2", "4", "3"]
 

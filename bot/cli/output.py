@@ -88,10 +88,11 @@ def name_or_default(by: str | None) -> str:
 def result_text(document: Document, *, whole: bool = False) -> str:
     """Return a result as it was printed, or as much of it as Slack was sent.
 
-    `whole`: an answer with its links and statements, and how it was made.
+    `whole`: an answer with its links and statements, and how it was made; a report with its
+    details.
     """
     if isinstance(document, AnswerDocument):
         return answer_text(document, whole=whole)
     shown = isinstance(document, AnswerPart) and printable(document.lead)
     lead = f"{shown}\n\n" if shown else ""
-    return lead + report_text(document, load_settings().triage.categories)
+    return lead + report_text(document, load_settings().triage.categories, whole=whole)

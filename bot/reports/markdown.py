@@ -20,6 +20,7 @@ from bot.reports.view import (
     Line,
     Link,
     ReportView,
+    with_links,
 )
 
 MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
@@ -124,7 +125,8 @@ class _Markdown:
         ]
         more = f" +{line.more}" if line.more else ""
         size = [plain(line.size)] if line.size else []
-        return " · ".join([plain(line.text) + "".join(named) + more, *size])
+        text = self._line(with_links(line.text, line.places))
+        return " · ".join([text + "".join(named) + more, *size])
 
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
@@ -134,6 +136,8 @@ class _Markdown:
             return plain(part)
         if isinstance(part, Code):
             return "`{}`".format(part.text.replace("`", "'"))
+        if isinstance(part, Link) and not part.text:
+            return f" [↗]({part.url})"
         text = _label(part.text)  # of strangers, so no label of a link
         return f"**{text}**" if isinstance(part, Bold) else text + self._link(part.url)
 

@@ -36,6 +36,7 @@ from bot.reports.view import (
     ReportSection,
     ReportView,
     Row,
+    with_links,
 )
 from bot.slack.blocks import (
     MAX_MESSAGE,
@@ -267,7 +268,7 @@ def _rest(all: Sequence[object], shown: int, words: Words) -> list[str]:
 
 def _highlight(line: Highlight, limits: HeadLimits) -> Element:
     most = limits.references
-    parts: list[str | Element] = [clean_text(line.text, limits.characters)]
+    parts = _parts(with_links(clean_text(line.text, limits.characters), line.places))
     for each in line.references[:most]:
         parts += [each.before, link_to(each.url, f"[{each.label}]") or f"[{each.label}]"]
     more = line.more + len(line.references[most:])
@@ -411,7 +412,11 @@ def _with_link(line: Line, url: str, text: str) -> list[str | Element]:
 
 
 def _parts(line: Line) -> list[str | Element]:
-    return [_part(each) for each in line]
+    shown: list[str | Element] = []
+    for part in line:
+        is_mark = isinstance(part, Link) and not part.text
+        shown += [" ", _part(part)] if is_mark else [_part(part)]
+    return shown
 
 
 def _part(part: str | Bold | Code | Link) -> str | Element:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 from bot.reports.documents import (
     KnownIssue,
@@ -36,6 +37,7 @@ from bot.reports.sweep_facts import (
     SHORT,
     SUBJECT,
     SweepFacts,
+    customer_links,
     first_clause,
     slack_link,
 )
@@ -53,6 +55,7 @@ from bot.reports.view import (
     Reference,
     ReportSection,
     ReportView,
+    with_links,
 )
 from config.words import Words, in_language, words_of
 from scopes.tool import one_line
@@ -149,7 +152,21 @@ class _Sweep:
         members = [m for problem in self.facts.problems for m in problem.active]
         solved = sum(map(len, self.closed.values()))
         solved_ones = self.words("solved_ones", n=solved) if solved else ""
-        return [self.facts.states(members), solved_ones]
+        return [self.facts.states(members), self._new(), solved_ones]
+
+    def _new(self) -> str:
+        """Count who wrote for the first time in the window, of those who wait for the team; empty
+        if all or none did."""
+        open_ones = [member for _, problem in self.facts.open for member in problem.open]
+        since: dict[str, str] = {}
+        for customer, opened in ((c.customer, c.since) for m in open_ones for c in m.cases()):
+            if customer and opened:
+                since[customer] = min(opened, since.get(customer, opened))
+        oldest = datetime.fromisoformat(self.document.window.oldest)
+        n = sum(datetime.fromisoformat(each) >= oldest for each in since.values())
+        day = self.facts.day(self.document.window.oldest)
+        told = self.words("new_since", n=n, all=len(since), day=day)
+        return told if 0 < n < len(since) else ""
 
     def _open(self, problems: Sequence[SweepProblem], quiet: Sequence[KnownIssue]) -> str:
         """Count these open problems, and open issues without news."""
@@ -262,10 +279,13 @@ class _Sweep:
             text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
             if text := _capital(text):
                 case = self._case_decided(line) if len(numbers) < 2 else None
-                url = slack_link([case.link]) if case else slack_link(line.links)
-                told = text, self._case_of(case), self.facts.listed(numbers)
-                shown = " · ".join(filter(None, told)) + (f" → {proposal}" if proposal else "")
-                yield (shown, Link("", url)) if url else (shown,)
+                told = self._case_of(case), self.facts.listed(numbers)
+                more = "".join(f" · {each}" for each in told if each)
+                more += f" → {proposal}" if proposal else ""
+                found = (f for f in self.document.findings() if f.id in line.findings)
+                places, _ = customer_links(text, found)
+                url = "" if places else slack_link(line.links)
+                yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
 
     def _case_of(self, case: CustomerCase | None) -> str:
         """Return the amount of a case, and since when it has been open."""
@@ -302,8 +322,11 @@ class _Sweep:
             yield (self.words("marks"),)
 
     def _tracked(self, problem: SweepProblem) -> Iterator[str]:
-        """Yield that the tracker has a problem as closed, or does not have it."""
+        """Yield that the tracker has a problem as closed, or does not have it; of an issue that
+        stands alone, also where it has it."""
         entries = [finding.tracker for finding in problem.findings if finding.tracker]
+        if problem.is_tracked and not problem.title and entries[0].status == "tracked":
+            yield self.facts.tracker_link(entries[0], clean_text(entries[0].key, NAME)).text
         if closed := next((entry for entry in entries if entry.status == "closed"), None):
             key = clean_text(closed.key, NAME)
             yield " ".join(filter(None, ("" if problem.title else key, self.words("closed"))))
@@ -327,14 +350,21 @@ class _Sweep:
         days = facts.longest(problem)
         if days and (unnamed or len(names) > 1):
             days = words("oldest", days=days)
-        return ", ".join(filter(None, (told, days)))
+        undated = [m for m in problem.active if m not in waiting and not self._is_promised(m)]
+        known = list(customers_of(undated).values()).count("known")
+        others = words("known_ones", n=known) if known else ""
+        return ", ".join(filter(None, (told, days, others)))
+
+    def _is_promised(self, member: Member) -> bool:
+        finding = member.finding
+        is_coming = bool(finding.deadline) and not self.facts.is_over(finding)
+        return finding.state == "known" and is_coming
 
     def _promised(self, problem: SweepProblem) -> Iterator[str]:
         """Yield each coming day on which something is promised to those who wait for a fix."""
         days: dict[str, list[Member]] = {}
-        for member in (m for m in problem.active if m.finding.state == "known"):
-            if member.finding.deadline and not self.facts.is_over(member.finding):
-                days.setdefault(member.finding.deadline, []).append(member)
+        for member in filter(self._is_promised, problem.active):
+            days.setdefault(member.finding.deadline, []).append(member)
         for deadline, members in sorted(days.items()):
             found = due(deadline, self.facts.at.date())
             customers = self.words("customers", n=len(customers_of(members)))
@@ -393,7 +423,8 @@ class _Sweep:
             n = sum(len(self._apart(section)) for section in self.document.sections)
             is_rest = n < sum(map(len, self.closed.values()))
             over = words("also_over" if is_rest else "over", n=n)
-            yield ReportSection(over, (Group(entries),), is_apart=not self.facts.open)
+            groups, is_apart = (Group(entries),), not self.facts.open
+            yield ReportSection(over, groups, is_apart=is_apart, is_detail=True)
         if details.left_out:
             more = words("elsewhere", n=details.left_out, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)

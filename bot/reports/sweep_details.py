@@ -68,7 +68,8 @@ class SweepDetails:
         for is_open, run in groupby(self.kept, key=lambda each: bool(each[1].open)):
             entries = tuple((self._shared if p.is_shared else self._alone)(n, p) for n, p in run)
             title = self.words("open" if is_open else "resting")
-            yield ReportSection(title, (Group(entries, is_full=True),), is_apart=True)
+            groups = (Group(entries, is_full=True),)
+            yield ReportSection(title, groups, is_apart=True, is_detail=is_open)
         yield from self._quiet()
 
     def _quiet(self) -> Iterator[ReportSection]:
@@ -79,7 +80,8 @@ class SweepDetails:
         more = len(issues) - MOST_QUIET
         rest = [self.words("more", n=more)] if more > 0 else []
         entries = (*map(self._known, issues[:MOST_QUIET]), *entries_of(rest))
-        yield ReportSection(self.words("no_news"), (Group(entries),), is_apart=True)
+        groups = (Group(entries),)
+        yield ReportSection(self.words("no_news"), groups, is_apart=True, is_detail=True)
 
     def _known(self, issue: KnownIssue) -> Entry:
         words = self.words

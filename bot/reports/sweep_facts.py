@@ -70,15 +70,34 @@ def slack_link(links: Sequence[str | None]) -> str:
     return first if SLACK.fullmatch(first) else ""
 
 
-def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
-    """Return the first link of each thread, of those that are Slack's, with the customers there."""
+def _thread_customers(finding: SweepFinding) -> dict[str, list[str]]:
+    """Return the customers of each thread by its first link, of those that are Slack's."""
     threads: dict[tuple[str, str], str] = {}
     for link in filter(None, (slack_link([each]) for each in finding.links)):
         threads.setdefault(_thread(link), link)
     names: dict[tuple[str, str], list[str]] = {}
     for case in finding.cases:
         names.setdefault(_thread(case.link or ""), []).append(clean_text(case.customer, NAME))
-    return tuple(Link(", ".join(names.get(key, ())), url) for key, url in threads.items())
+    return {url: names.get(key, []) for key, url in threads.items()}
+
+
+def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
+    """Return the first link of each thread, of those that are Slack's, with the customers there."""
+    return tuple(Link(", ".join(names), url) for url, names in _thread_customers(finding).items())
+
+
+def customer_links(
+    text: str, findings: Iterable[SweepFinding]
+) -> tuple[tuple[Link, ...], tuple[str, ...]]:
+    """Return links behind the customers that a text names, and links to the threads of findings
+    none of whose customers it names."""
+    placed, others = list[Link](), list[str]()
+    for finding in findings:
+        threads = _thread_customers(finding)
+        named = [Link(n, url) for url, names in threads.items() for n in names if n in text]
+        placed += named
+        others += [] if named else threads
+    return tuple(placed), tuple(dict.fromkeys(others))
 
 
 def _thread(link: str) -> tuple[str, str]:
@@ -252,7 +271,8 @@ class SweepFacts:
         return self.some([f"[{number}]" for number in numbers], MOST_FULL, " ")
 
     def some(self, texts: Sequence[str], most: int, between: str = ", ") -> str:
-        """Return the first of the texts, and how many more there are."""
+        """Return the first of the texts, and how many more there are, if several."""
+        most = len(texts) if len(texts) == most + 1 else most
         more = len(texts) - most
         rest = f" {self.words('more', n=more)}" if more > 0 else ""
         return between.join(texts[:most]) + rest

@@ -19,22 +19,23 @@ from bot.reports.problems import (
 )
 from bot.reports.sweep_facts import (
     LINE,
-    MOST_FULL,
     NAME,
     SENTENCE,
     SHORT,
     STEP,
     SUBJECT,
     SweepFacts,
+    customer_links,
     first_clause,
     slack_link,
-    thread_links,
     unanswered,
 )
-from bot.reports.view import Entry, Group, Highlight, Line, Link, Reference
+from bot.reports.view import Entry, Group, Highlight, Line, Link, Reference, with_links
 
 MOST_FIRST = 12
 """Lines on top of a report."""
+TODAY = 7
+"""Jobs with which the parent begins: what has to be done today."""
 FEW_FIRST = 3
 """Up to so many jobs stand there although nothing of them is urgent."""
 FEW_FINDINGS = 3
@@ -105,11 +106,12 @@ class SweepJobs:
         return TeamJob(text, name, mark, act, tuple(findings), ranked)
 
     def _pressing(self) -> list[TeamJob]:
-        """Return the jobs about something urgent that no job before them is about."""
+        """Return the jobs of today about something urgent, then those about something urgent that
+        no job before them is about."""
         at, told, found = self.facts.at, set[str](), list[TeamJob]()
-        for job in self.all:
+        for place, job in enumerate(self.all):
             urgent = {finding.id for finding in job.findings if is_urgent(finding, at)}
-            if urgent - told:
+            if urgent - told or (urgent and place < TODAY):
                 found.append(job)
                 told |= urgent
         return found
@@ -149,11 +151,11 @@ class SweepJobs:
     def head(self) -> Iterator[Highlight]:
         """Yield the first jobs, then the urgent problems that no job is about."""
         for job in self.first:
-            links = self._links(job)
-            more_links = [Reference("↗", url) for url in links[1:]]
-            marks = [Reference(str(number), "") for number in job.numbers[1:]]
-            reference = Reference(str(job.numbers[0]), links[0] if links else "")
-            yield Highlight(job.text, (reference, *marks, *more_links), self._times(job))
+            places, urls = customer_links(job.act, job.findings)
+            marks = [Reference(str(number), "") for number in job.numbers]
+            marks[:1] = [Reference(marks[0].label, urls[0] if urls else "")]
+            marks += [Reference("↗", url) for url in urls[1:MOST_LINKS]]
+            yield Highlight(job.text, tuple(marks), self._times(job), places=places)
         for number in self.unnamed():
             problem = self.facts.problem(number)
             first, *others = [m.finding for m in problem.open if self._is_left(m)]
@@ -194,10 +196,6 @@ class SweepJobs:
         if since and len(job.findings) <= FEW_FINDINGS:
             told.append(facts.words("no_reply", day=facts.days(min(since), max(since))))
         return " · ".join(told)
-
-    def _links(self, job: TeamJob) -> list[str]:
-        found = (link.url for finding in job.findings for link in thread_links(finding))
-        return list(dict.fromkeys(found))[:MOST_LINKS]
 
     # ---- beside a problem
 
@@ -252,16 +250,13 @@ class SweepJobs:
         """Yield a group for each person: what to do, in the order of the jobs, what no job is
         about, which bug of the tracker is theirs, and whom they may have to remind."""
         told: dict[str, list[Line]] = {}
-        for name, places in self._on_top().items():
-            shown = ", ".join(map(str, places))
-            told.setdefault(name, []).append((f"{self.facts.words('first')}: {shown}",))
-        for job in self.others:
+        for job in (*self.first, *self.others):
             if job.name:
                 told.setdefault(job.name, []).append(self._line(job))
         for (name, number), members in self._tasks().items():
             told.setdefault(name, []).append((self._task(number, members),))
         for name, line in (*self._bugs(), *self._reminders()):
-            told.setdefault(name, []).append((line,))
+            told.setdefault(name, []).append(line)
         for name, lines in told.items():
             yield Group(tuple(Entry(row=line) for line in lines), title=name)
         unclaimed = [self._line(job) for job in self.others if not job.name]
@@ -271,20 +266,13 @@ class SweepJobs:
             rows = tuple(Entry(row=line) for line in unclaimed)
             yield Group(rows, title=self.facts.words("nobody_yet"))
 
-    def _on_top(self) -> dict[str, list[int]]:
-        """Return the places of each person's jobs among the first ones."""
-        found: dict[str, list[int]] = {}
-        for place, job in enumerate(self.first, 1):
-            if job.name:
-                found.setdefault(job.name, []).append(place)
-        return found
-
     def _line(self, job: TeamJob) -> Line:
-        act = " ".join(filter(None, (self.facts.listed(job.numbers), job.mark, job.act)))
-        return (
-            " · ".join(filter(None, (act, self._times(job)))),
-            *(Link("", url) for url in self._links(job)),
-        )
+        first = f"{self.facts.words('first')}:" if job in self.first else ""
+        told = first, self.facts.listed(job.numbers), job.mark, job.act
+        act = " ".join(filter(None, told))
+        places, others = customer_links(job.act, job.findings)
+        times = f" · {times}" if (times := self._times(job)) else ""
+        return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
 
     def _tasks(self) -> dict[tuple[str, int], list[Member]]:
         """Return the issues that no job of somebody is about, by who acts and the number of the
@@ -317,7 +305,7 @@ class SweepJobs:
         )
         return " ".join(filter(None, told))
 
-    def _bugs(self) -> Iterator[tuple[str, str]]:
+    def _bugs(self) -> Iterator[tuple[str, Line]]:
         """Yield the owner of each bug of an open problem who has nothing else to do about it."""
         jobs = {(job.name, number) for job in self.all for number in job.numbers}
         has = {*jobs, *self._tasks()}
@@ -325,21 +313,24 @@ class SweepJobs:
             bug = problem.tracker
             owner = clean_text(bug.owner, NAME) if bug and bug.status == "tracked" else ""
             if bug and owner and (owner, number) not in has:
-                yield owner, self.facts.words("has_bug", bug=bug.key, number=number)
+                yield owner, (self.facts.words("has_bug", bug=bug.key, number=number),)
 
-    def _reminders(self) -> Iterator[tuple[str, str]]:
-        """Yield for each person whom they asked last and have no reply from, the longest first."""
+    def _reminders(self) -> Iterator[tuple[str, Line]]:
+        """Yield whom each person asked last and has no reply from, the longest first."""
         facts = self.facts
         asked = sorted(
-            (case.answered, case.answered_by, case.customer, number)
-            for number, problem in enumerate(facts.problems, 1)
-            for member in problem.active
-            for case in member.cases()
-            if member.finding.state == "waiting" and case.answered and case.answered_by
+            (
+                (case.answered, case, number, member.finding)
+                for number, problem in enumerate(facts.problems, 1)
+                for member in problem.active
+                for case in member.cases()
+                if member.finding.state == "waiting" and case.answered and case.answered_by
+            ),
+            key=lambda each: each[:1],
         )
-        found: dict[str, list[str]] = {}
-        for at, by, customer, number in asked:
-            told = f"{clean_text(customer, NAME)} [{number}] ({facts.day(at)})"
-            found.setdefault(clean_text(by, NAME), []).append(told)
-        for name, customers in found.items():
-            yield name, facts.words("remind", names=facts.some(customers, MOST_FULL))
+        for at, case, number, finding in asked:
+            whom = facts.words("remind", name=clean_text(case.customer, NAME), day=facts.day(at))
+            claim = first_clause(facts.claim(finding), SENTENCE)
+            url = slack_link([case.link])
+            told = f"[{number}] {whom}", *((Link("", url),) if url else ()), f": {claim}"
+            yield clean_text(case.answered_by, NAME), told

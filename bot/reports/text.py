@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from bot.reports.digest import FACT, digest_view
 from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.formats import clean_text
 from bot.reports.panel import view_of
-from bot.reports.view import Entry, EntryTable, Group, Highlight, Line, Link, ReportSection
+from bot.reports.view import (
+    Entry,
+    EntryTable,
+    Group,
+    Highlight,
+    Line,
+    Link,
+    ReportSection,
+    ReportView,
+    with_links,
+)
 from bot.storage.tables import StoredRun, StoredSubagent
 from scopes.tool import counted, iso
 from subagents.brief import draft_of
@@ -19,6 +30,8 @@ from subagents.result import SubagentResult
 WIDTH = 92
 INDENT = " " * 6
 NOTE = " " * 4
+MAX_LINES = 150
+"""Lines of a report in short form: a longer one leaves out its details."""
 MAX_CELL = 38
 """Characters of a cell of a table."""
 MOST_GAPS = 10
@@ -28,10 +41,21 @@ REAL_MODEL = "Set ANTHROPIC_API_KEY and use --model claude for the real one."
 WEB = re.compile(r"https?://")
 
 
-def report_text(document: Report, categories: Iterable[str] = ()) -> str:
-    """Render a report; `categories` are as in `view_of`."""
+def report_text(document: Report, categories: Iterable[str] = (), *, whole: bool = True) -> str:
+    """Render a report, else its short form; `categories` are as in `view_of`."""
     view = view_of(document, categories, f"assistant show {document.run_id} --json")
-    links = None if isinstance(document, TriageReport | PanelReport) else LinkList()
+    links = LinkList()
+    lines = _report(document, view, links)
+    if not whole and len(lines) > MAX_LINES and any(each.is_detail for each in view.sections):
+        top = tuple(each for each in view.sections if not each.is_detail)
+        hint = view.words("in_full", run=document.run_id)
+        short = replace(view, sections=top, foot=(hint, *view.foot))
+        lines = _report(document, short, LinkList(links.texts.items()))
+    return "\n".join(lines)
+
+
+def _report(document: Report, view: ReportView, numbers: LinkList) -> list[str]:
+    links = None if isinstance(document, TriageReport | PanelReport) else numbers
     told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)
     words, (opening, *lead) = view.words, told
     lines = wrap(view.title)
@@ -54,7 +78,7 @@ def report_text(document: Report, categories: Iterable[str] = ()) -> str:
     hint = words("digest.threads_in_full", run=document.run_id) if is_long else ""
     for each in filter(None, (hint, *view.foot)):
         lines += wrap(each, "  ")
-    return "\n".join(lines)
+    return lines
 
 
 def thread_text(document: TriageReport, number: int, categories: Iterable[str] = ()) -> str:
@@ -80,22 +104,28 @@ def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
 
 
 class LinkList:
-    """Numbers the links of a text, which stand below it."""
+    """Numbers the links of a text, which stand below it.
 
-    def __init__(self) -> None:
-        self.named: dict[str, str] = {}
-        """Text of each address, in the order of the numbers."""
+    `texts` has addresses with their texts, for links that come without one.
+    """
+
+    def __init__(self, texts: Iterable[tuple[str, str]] = ()) -> None:
+        self.texts = dict(texts)
+        """Text of each address."""
+        self.named: list[str] = []
+        """The addresses in the order of the numbers."""
 
     def mark(self, *links: Link) -> str:
         """Return the numbers of these links."""
         for each in links:
-            self.named[each.url] = self.named.get(each.url) or each.text
-        urls = list(self.named)
-        return "".join(f" ↗{urls.index(each.url) + 1}" for each in links)
+            self.texts[each.url] = self.texts.get(each.url) or each.text
+            if each.url not in self.named:
+                self.named.append(each.url)
+        return "".join(f" ↗{self.named.index(each.url) + 1}" for each in links)
 
     def lines(self) -> Iterator[str]:
-        for number, (url, text) in enumerate(self.named.items(), 1):
-            yield " ".join(filter(None, (f"↗{number}", url, text)))
+        for number, url in enumerate(self.named, 1):
+            yield " ".join(filter(None, (f"↗{number}", url, self.texts[url])))
 
 
 def _highlight(line: Highlight, links: LinkList | None) -> str:
@@ -111,7 +141,8 @@ def _highlight(line: Highlight, links: LinkList | None) -> str:
             label = each.before + each.url
         named.append(label)
     more = f" +{line.more}" if line.more else ""
-    return " · ".join(filter(None, (line.text + "".join(named) + more, line.size)))
+    text = _marked(with_links(line.text, line.places), links)
+    return " · ".join(filter(None, (text + "".join(named) + more, line.size)))
 
 
 def _marked(line: Line, links: LinkList | None) -> str:

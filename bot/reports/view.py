@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from config.words import Words
@@ -58,6 +59,8 @@ class Highlight:
     """Who waits and how long, after the references."""
     more: int = 0
     """How many further entries it rests on."""
+    places: tuple[Link, ...] = ()
+    """Links to what is behind names in its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ class ReportSection:
     """Whether it belongs to the first message."""
     is_apart: bool = False
     """Whether it starts a new message."""
+    is_detail: bool = False
+    """Whether the short form of a long report leaves it out."""
     fold: Button | None = None
     """The button that opens it where there are buttons: till then only its title is shown."""
 
@@ -185,6 +190,23 @@ class ReportView:
     """What is to be decided, by person, by market."""
     sources: tuple[str, ...] = ()
     """What was read of each market."""
+
+
+def with_links(text: str, places: Iterable[Link]) -> Line:
+    """Return a text with a link behind the first place where each of these names stands."""
+    parts: list[str | Link] = []
+    start = 0
+    for end, url in sorted((_end(each.text, text), each.url) for each in places):
+        if end:
+            parts += [text[start:end], Link("", url)]
+            start = end
+    return (*parts, text[start:])
+
+
+def _end(name: str, text: str) -> int:
+    """Return where a name ends in a text, with its genitive; 0 if it is not there."""
+    found = re.search(rf"{re.escape(name)}(?:['’]s\b)?", text)
+    return found.end() if found else 0
 
 
 def entries_of(sentences: Sequence[str]) -> tuple[Entry, ...]:

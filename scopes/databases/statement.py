@@ -206,7 +206,7 @@ class StatementSources:
     groups: tuple[str, ...] = ()
     """Columns by which the outermost SELECT groups, as it names them in its result."""
     filters: tuple[str, ...] = ()
-    """Columns in its WHERE."""
+    """Columns of tables in its WHERE; none that the statement names itself."""
 
 
 @lru_cache(512)
@@ -226,7 +226,9 @@ def _sources(statement: exp.Expr) -> StatementSources:
     tables = (each.name for each in statement.find_all(exp.Table, bfs=False))
     names = (name.rpartition(".")[2] for name in tables if name and name not in made)
     where = statement.args.get("where")
-    filters = (each.name for each in where.find_all(exp.Column, bfs=False)) if where else ()
+    named = (each.name for each in where.find_all(exp.Column, bfs=False)) if where else ()
+    own = {each.alias for each in statement.find_all(exp.Alias)}
+    filters = (name for name in named if name not in own)
     return StatementSources(
         *(tuple(dict.fromkeys(each)) for each in (names, _groups(statement), filters))
     )
