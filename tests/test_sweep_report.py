@@ -270,11 +270,13 @@ def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -
     text = text_of(swept(section("a", *found), top_lines=lines))
     told = "1. Eva Sol (proposed): call Bar 1 [2] ↗1 2. Eva Sol (proposed): call Bar 2 [3] ↗2"
     assert f"DO FIRST {told}" in text
-    assert "5. Eva Sol (proposed): call Bar 5 [1] ↗5 · due today, Sat 15 Mar" in text
-    assert "ALSO URGENT [13] Bar 13 → Eva Sol (proposed) OPEN PROBLEMS" in text
+    assert "4. Eva Sol: tell Bar 1 and Bar 2 [2] ↗1 [3] ↗2 5." in text
+    assert "6. Eva Sol (proposed): call Bar 5 [1] ↗5 · due today, Sat 15 Mar" in text
+    also = "[12] Bar 12: money is lost → Eva Sol (proposed) ↗12 [13] Bar 13: money is lost → Eva"
+    assert f"ALSO URGENT {also}" in text
     told = people_of(text)
     assert told.startswith("Eva Sol · Do first: [2] (proposed) call Bar 1 ↗1 · Do first: [3] ")
-    assert "call Bar 12 ↗12 · [2] [3] tell Bar 1 and Bar 2 ↗1 ↗2 · [13] (proposed) " in told
+    assert "Do first: [11] (proposed) call Bar 11 ↗11 · [12] (proposed) call Bar 12 ↗12" in told
     assert told.count("call Bar") == 14
     assert "call Bar" not in text.partition("Open problems")[2]
 

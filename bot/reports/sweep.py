@@ -31,7 +31,6 @@ from bot.reports.sweep_facts import (
     CLAIM,
     LINE,
     MOST_CUSTOMERS,
-    MOST_FULL,
     NAME,
     SENTENCE,
     SHORT,
@@ -260,9 +259,8 @@ class _Sweep:
     # ---- the lists
 
     def _lists(self) -> Iterator[LineList]:
-        urgent = self.facts.some([*self.jobs.also_urgent()], MOST_FULL, " · ")
         lists = (
-            ("also_urgent", [(urgent,)] if urgent else []),
+            ("also_urgent", self.jobs.also_urgent()),
             ("decide", self._decisions()),
             ("open", self._problems()),
             ("markets", map(self._market, self._markets())),
@@ -283,7 +281,7 @@ class _Sweep:
                 more = "".join(f" · {each}" for each in told if each)
                 more += f" → {proposal}" if proposal else ""
                 found = (f for f in self.document.findings() if f.id in line.findings)
-                places, _ = customer_links(text, found)
+                places = customer_links(text, found)
                 url = "" if places else slack_link(line.links)
                 yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
 

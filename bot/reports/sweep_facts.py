@@ -86,18 +86,11 @@ def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
     return tuple(Link(", ".join(names), url) for url, names in _thread_customers(finding).items())
 
 
-def customer_links(
-    text: str, findings: Iterable[SweepFinding]
-) -> tuple[tuple[Link, ...], tuple[str, ...]]:
-    """Return links behind the customers that a text names, and links to the threads of findings
-    none of whose customers it names."""
-    placed, others = list[Link](), list[str]()
-    for finding in findings:
-        threads = _thread_customers(finding)
-        named = [Link(n, url) for url, names in threads.items() for n in names if n in text]
-        placed += named
-        others += [] if named else threads
-    return tuple(placed), tuple(dict.fromkeys(others))
+def customer_links(text: str, findings: Iterable[SweepFinding]) -> tuple[Link, ...]:
+    """Return links to the threads of the customers that a text names."""
+    threads = (each for finding in findings for each in _thread_customers(finding).items())
+    placed = [Link(name, url) for url, names in threads for name in names if name in text]
+    return tuple(dict.fromkeys(placed))
 
 
 def _thread(link: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bot.reports.documents import SweepFinding, TopLine
 from bot.reports.formats import clean_text, prose
 from bot.reports.problems import (
+    OVER,
     Member,
     SweepProblem,
     acting,
@@ -19,6 +20,7 @@ from bot.reports.problems import (
 )
 from bot.reports.sweep_facts import (
     LINE,
+    MOST_FULL,
     NAME,
     SENTENCE,
     SHORT,
@@ -28,6 +30,7 @@ from bot.reports.sweep_facts import (
     customer_links,
     first_clause,
     slack_link,
+    thread_links,
     unanswered,
 )
 from bot.reports.view import Entry, Group, Highlight, Line, Link, Reference, with_links
@@ -151,7 +154,7 @@ class SweepJobs:
     def head(self) -> Iterator[Highlight]:
         """Yield the first jobs, then the urgent problems that no job is about."""
         for job in self.first:
-            places, urls = customer_links(job.act, job.findings)
+            places, urls = self._links(job)
             marks = [Reference(str(number), "") for number in job.numbers]
             marks[:1] = [Reference(marks[0].label, urls[0] if urls else "")]
             marks += [Reference("↗", url) for url in urls[1:MOST_LINKS]]
@@ -165,17 +168,35 @@ class SweepJobs:
             reference = Reference(str(number), slack_link(first.links))
             yield Highlight(text, (reference,), self.facts.longest(problem))
 
-    def also_urgent(self) -> Iterator[str]:
-        """Yield what is urgent beside the first lines: whose it is and who acts."""
+    def also_urgent(self) -> list[Line]:
+        """Return what is urgent beside the first lines: whose it is and who acts; of a few
+        problems also what it is about, each on its line."""
         facts, told = self.facts, {f.id for job in self.first for f in job.findings}
         shown = self.unnamed()[: max(0, MOST_FIRST - len(self.first))]
-        for number, problem in facts.open:
-            left = [m.finding for m in problem.open if m.is_urgent and m.finding.id not in told]
-            if left and number not in shown:
-                names = [clean_text(name, NAME) for f in left for name in f.customers]
-                acts = ", ".join(self.names(number, problem)) or facts.words("nobody_yet")
-                whose = facts.some(names, MOST_NAMES)
-                yield " ".join(filter(None, (f"[{number}]", whose, f"→ {acts}")))
+        left: dict[int, list[SweepFinding]] = {}
+        for number, member in ((n, m) for n, p in facts.open if n not in shown for m in p.open):
+            if member.is_urgent and member.finding.id not in told:
+                left.setdefault(number, []).append(member.finding)
+        if len(left) > FEW_FIRST:
+            return [(facts.some([*map(self._left_short, left, left.values())], MOST_FULL, " · "),)]
+        return [self._left(number, findings) for number, findings in left.items()]
+
+    def _left(self, number: int, findings: Sequence[SweepFinding]) -> Line:
+        """Return a problem with what the first of its issues is about, and how many others."""
+        facts, (first, *others) = self.facts, findings
+        more = facts.words("more", n=len(others)) if others else ""
+        told = f"[{number}]", facts.subject(first), more, self._acts(number)
+        url = slack_link(first.links)
+        return " ".join(filter(None, told)), *((Link("", url),) if url else ())
+
+    def _left_short(self, number: int, findings: Sequence[SweepFinding]) -> str:
+        names = [clean_text(name, NAME) for f in findings for name in f.customers]
+        whose = self.facts.some(names, MOST_NAMES)
+        return " ".join(filter(None, (f"[{number}]", whose, self._acts(number))))
+
+    def _acts(self, number: int) -> str:
+        names = self.names(number, self.facts.problem(number))
+        return f"→ {', '.join(names) or self.facts.words('nobody_yet')}"
 
     def unnamed(self) -> list[int]:
         """Return the numbers of problems with something urgent that no job is about."""
@@ -186,16 +207,29 @@ class SweepJobs:
         return member.is_urgent and member.finding.id not in self.jobs_of
 
     def _times(self, job: TeamJob) -> str:
-        """Return the day of a job that is near, and since when its customers have had no reply."""
+        """Return the day of a job that is near for all its findings, and since when its customers
+        have had no reply."""
         facts, since = self.facts, list[str]()
         for finding in job.findings:
             silent = unanswered(facts.problem(facts.numbers[finding.id]))
-            since += [silent[name] for name in finding.customers if name in silent]
-        near = sorted(filter(facts.is_near, job.findings), key=lambda finding: finding.deadline)
-        told = [facts.due(finding) for finding in near[:1]]
+            named = [name for name in finding.customers if name in job.act]
+            since += [silent[name] for name in named or finding.customers if name in silent]
+        is_near = len({f.deadline for f in job.findings}) == 1 and facts.is_near(job.findings[0])
+        told = [facts.due(job.findings[0])] if is_near else []
         if since and len(job.findings) <= FEW_FINDINGS:
             told.append(facts.words("no_reply", day=facts.days(min(since), max(since))))
         return " · ".join(told)
+
+    def _links(self, job: TeamJob) -> tuple[tuple[Link, ...], list[str]]:
+        """Return links behind the customers that a job names, also of those who were helped, and
+        the links of its findings that name none of theirs."""
+        problems = map(self.facts.problem, job.numbers)
+        helped = (f for p in problems for f in p.findings if f.state in OVER)
+        places = customer_links(job.act, (*job.findings, *helped))
+        linked = {link.url for link in places}
+        threads = ([link.url for link in thread_links(finding)] for finding in job.findings)
+        others = (url for urls in threads if not linked.intersection(urls) for url in urls)
+        return places, list(dict.fromkeys(others))
 
     # ---- beside a problem
 
@@ -270,7 +304,7 @@ class SweepJobs:
         first = f"{self.facts.words('first')}:" if job in self.first else ""
         told = first, self.facts.listed(job.numbers), job.mark, job.act
         act = " ".join(filter(None, told))
-        places, others = customer_links(job.act, job.findings)
+        places, others = self._links(job)
         times = f" · {times}" if (times := self._times(job)) else ""
         return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
 
