@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from time import time
+from time import monotonic, sleep, time
 from typing import Any, Final, TypeGuard
 
 import pygit2
@@ -24,6 +24,7 @@ from pygit2.enums import ConfigLevel, FileMode, MergeFlag, RepositoryOpenFlag, S
 
 from scopes.folders.folder import (
     KB,
+    LOOK_EVERY_S,
     FileFound,
     Folder,
     FolderEntry,
@@ -84,6 +85,14 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 15_000
 HEADS = "refs/heads/"
+PACKED = "packed-refs"
+"""The file that references are packed into."""
+LOCK = ".lock"
+"""Suffix of the file with which git locks another one."""
+STALE_S = 3.0
+"""A lock file that a killed process may have left is stale if nobody touches it for so long. Git
+holds one for milliseconds, and waits for one at most a second (git-config, core.packedRefsTimeout).
+"""
 MAX_SUBJECT = 200
 """Characters of the paths that stand in the subject of a draft."""
 
@@ -160,6 +169,22 @@ class Repository:
             ) from error
         return repo
 
+    @contextmanager
+    def note_locks(self, locks: Iterable[Path]) -> Iterator[None]:
+        """Note which lock files of git, shared with others, a kill inside the context may leave.
+
+        The holder of `lock` notes them in that file. A note that is there already is of a process
+        that was killed: what it left is deleted first.
+        """
+        _delete_stale(Path(os.fsdecode(each)) for each in self.lock.read_bytes().split(b"\0"))
+        with self.lock.open("wb", buffering=0) as note:
+            note.write(b"\0".join(map(os.fsencode, locks)))
+            os.fsync(note.fileno())
+            try:
+                yield
+            finally:
+                note.truncate(0)
+
     def ref(self, repo: pygit2.Repository) -> str:
         """Return the branch that work begins at."""
         if self.branch:
@@ -187,6 +212,8 @@ class Repository:
         """
         with lock_file(self.lock):
             repo, ref = self.open(), f"{HEADS}{branches.run}"
+            for each in (branches.run, branches.draft):
+                _unlock(repo, f"{HEADS}{each}")
             tip = tip_of(repo, ref)
             made = next((c for c in recent(repo, tip) if call_of(c) == call), None)
             text = message_of(message, call, asker)
@@ -194,8 +221,8 @@ class Repository:
             draft = draft_of(repo, branches)
             base = parent_of(draft)
             if draft and (base is None or base.id != found.id):  # else it is of later changes
-                _unlock(repo, f"{HEADS}{branches.draft}")
-                repo.references.delete(f"{HEADS}{branches.draft}")
+                with self.note_locks([lock_of(repo, PACKED)]):  # its owner may have packed it
+                    drop(repo, f"{HEADS}{branches.draft}")
             paths = changed(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
 
@@ -226,15 +253,49 @@ def _land(
     tree = draft and merged_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
     if tree is None or tree == tree_of(repo, top).id:
         raise ToolError("You have changed nothing that is not committed.")
-    _unlock(repo, ref)
     return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused where it has moved
+
+
+def lock_of(repo: pygit2.Repository, name: str) -> Path:
+    """Return the file with which git locks a reference, or another file of a repository."""
+    return Path(repo.path, f"{name}{LOCK}")
+
+
+def drop(repo: pygit2.Repository, ref: str) -> None:
+    """Delete a reference, if it exists, that only the holder of the repository's lock changes."""
+    _unlock(repo, ref)
+    if ref in repo.references:
+        repo.references.delete(ref)
 
 
 def _unlock(repo: pygit2.Repository, ref: str) -> None:
     """Delete what a killed process of ours left beside a branch, where git would wait for it: who
     holds the lock of the repository is the only one that changes the branch.
     """
-    Path(repo.path, f"{ref}.lock").unlink(missing_ok=True)
+    lock_of(repo, ref).unlink(missing_ok=True)
+
+
+def _delete_stale(locks: Iterable[Path]) -> None:
+    """Delete those of these lock files that are there and that nobody touches for STALE_S.
+
+    A lock that another process takes or gives back meanwhile is left alone.
+    """
+    stale = {lock: mark for lock in locks if lock.suffix == LOCK and (mark := _mark_of(lock))}
+    until = monotonic() + STALE_S
+    while stale and monotonic() < until:
+        sleep(LOOK_EVERY_S)
+        stale = {lock: mark for lock, mark in stale.items() if _mark_of(lock) == mark}
+    for lock in stale:
+        log.warning("%s is deleted: a killed process left it", lock)
+        lock.unlink(missing_ok=True)
+
+
+def _mark_of(lock: Path) -> tuple[int, int] | None:
+    """Return what stays the same until somebody touches a lock file; None if there is none."""
+    with suppress(FileNotFoundError):
+        seen = lock.lstat()
+        return seen.st_ino, seen.st_mtime_ns
+    return None
 
 
 def _commit(
@@ -303,6 +364,7 @@ class BranchFolder:
     def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.repository.lock):
+            _unlock(self._repo, f"{HEADS}{self.branches.draft}")
             draft = draft_of(self._repo, self.branches)
             tree = tree_of(self._repo, draft or self.base)
             found = self._found(tree, names, path)
@@ -319,7 +381,6 @@ class BranchFolder:
         assert isinstance(now, pygit2.Tree)
         paths = ", ".join(changed(tree_of(self._repo, base), now))
         made = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
-        _unlock(self._repo, f"{HEADS}{self.branches.draft}")
         self._repo.references.create(f"{HEADS}{self.branches.draft}", made, force=True)
 
 

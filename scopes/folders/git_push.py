@@ -6,19 +6,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import indent
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pygit2
-from pygit2.enums import CredentialType, DiffOption
+from pygit2.enums import CredentialType, DiffOption, RepositoryOpenFlag
 
 from scopes.folders.folder import lock_file
 from scopes.folders.git import (
     HEADS,
+    PACKED,
     Conflict,
     Repository,
     call_of,
     commit_at,
+    drop,
+    lock_of,
     merged_trees,
     parent_of,
     recent,
@@ -30,6 +34,10 @@ from scopes.tool import ToolError, counted, one_line
 log = logging.getLogger(__name__)
 
 TRIES = 3
+SENT = "refs/assistant/push/head"
+"""The reference that is sent; it exists only during a push."""
+SHARED = ("FETCH_HEAD", "shallow", PACKED)
+"""Files that a push locks in the repository, besides references."""
 ROOM = 6_000
 """Characters of all commits of a push: with what stands around them they fit into one message, and
 as many pushes as may wait into the messages of one card."""
@@ -63,7 +71,7 @@ class Remote:
     def unsent(self, commits: Sequence[str]) -> list[pygit2.Commit]:
         """Return those of these commits that the remote did not have when it was last asked."""
         repo = self.repository.open()
-        there = tip_of(repo, f"refs/remotes/{self.name}/{self.branch(repo)}")
+        there = tip_of(repo, self._track(self.branch(repo)))
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
 
     def branch(self, repo: pygit2.Repository) -> str:
@@ -76,19 +84,30 @@ class Remote:
             repo = self.repository.open()
             mine = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
-            for _ in range(TRIES):
-                there = self._fetched(repo, branch)
-                head, count = there, 0
-                for commit in mine:
-                    if not _is_in(repo, commit, there):
-                        head, count = _on_top(repo, commit, head), count + 1
-                if head.id == there.id or self._sent(repo, head, branch):
-                    return f"{counted(count, 'commit')} pushed to {branch} of {address}."
+            with self.repository.note_locks(self._locks(repo, branch)):
+                drop(repo, SENT)
+                for _ in range(TRIES):
+                    there = self._fetched(repo, branch)
+                    head, count = there, 0
+                    for commit in mine:
+                        if not _is_in(repo, commit, there):
+                            head, count = _on_top(repo, commit, head), count + 1
+                    if head.id == there.id or self._sent(repo, head, branch):
+                        return f"{counted(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
+
+    def _locks(self, repo: pygit2.Repository, branch: str) -> list[Path]:
+        """Return the lock files of a push, but for those of references that are ours alone."""
+        here = [lock_of(repo, each) for each in (*SHARED, self._track(branch))]
+        there = opened_remote(self.address(repo))
+        return [*here, *([lock_of(there, f"{HEADS}{branch}")] if there else [])]
+
+    def _track(self, branch: str) -> str:
+        return f"refs/remotes/{self.name}/{branch}"
 
     def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
         """Return the last commit of the remote's branch, asked for now."""
-        track = f"refs/remotes/{self.name}/{branch}"
+        track = self._track(branch)
         try:
             remote = repo.remotes[self.name]
             remote.fetch([f"+refs/heads/{branch}:{track}"], callbacks=self._callbacks(repo))
@@ -102,19 +121,18 @@ class Remote:
 
     def _sent(self, repo: pygit2.Repository, head: pygit2.Commit, branch: str) -> bool:
         """Push one commit with what is below it; False where the remote has moved meanwhile."""
-        held = f"refs/assistant/push/{head.id}"
-        repo.references.create(held, head.id, force=True)
+        repo.references.create(SENT, head.id, force=True)
         answers = self._callbacks(repo)
         try:
-            repo.remotes[self.name].push([f"{held}:refs/heads/{branch}"], callbacks=answers)
+            repo.remotes[self.name].push([f"{SENT}:{HEADS}{branch}"], callbacks=answers)
         except pygit2.GitError as error:
             log.warning("the remote %s took no push: %s", self.name, error)
             return False
         finally:
-            repo.references.delete(held)
+            drop(repo, SENT)
         if answers.refused:
             raise ToolError(f"The remote refused it: {one_line(answers.refused)[:200]}.")
-        repo.references.create(f"refs/remotes/{self.name}/{branch}", head.id, force=True)
+        repo.references.create(self._track(branch), head.id, force=True)
         return True
 
     def _callbacks(self, repo: pygit2.Repository) -> Answers:
@@ -148,6 +166,16 @@ def bare(address: str) -> str:
     if not parts.scheme or not parts.netloc:
         return address
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def opened_remote(address: str) -> pygit2.Repository | None:
+    """Return the repository of a remote that is a path: libgit2 itself, no server, writes there."""
+    parts = urlsplit(address)
+    path = unquote(parts.path) if parts.scheme == "file" else address
+    try:
+        return pygit2.Repository(path, RepositoryOpenFlag.NO_SEARCH)
+    except (pygit2.GitError, OSError):
+        return None
 
 
 def https_host(url: str) -> str:
