@@ -67,9 +67,9 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
 
 
 def room_for(result: SubagentResult, usual: int) -> int:
-    """Return the tokens that a view may take: twice the usual for a table, as its rows are the
+    """Return the tokens that a view may take: four times the usual for a table, as its rows are the
     answer."""
-    return 2 * usual if result.contract == "table" else usual
+    return 4 * usual if result.contract == "table" else usual
 
 
 MIN_VIEW_TOKENS = 60
