@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from config.words import phrase
 from scopes.effects import Access, Channel, Effect, ListId, Part, Person, Said, Thread
 from scopes.label import DIRECTORY, TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
+from scopes.slack_items import SlackUser
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import (
     BEFORE_WINDOW,
@@ -387,14 +388,7 @@ def _holds(item: Item, words: Sequence[str]) -> bool:
     return all(w in text for w in words)
 
 
-def _person(user: Any, outside: bool) -> Item:
-    profile = user.get("profile") or {}
-    facts = [
-        str(user.get("real_name") or profile.get("real_name") or user.get("name")),
-        str(profile.get("title") or ""),
-        str(user.get("tz") or ""),
-        "bot" if user.get("is_bot") else "",
-        "deactivated" if user.get("deleted") else "",
-    ]
-    label = replace(LISTED, outside=outside)
-    return Item(str(user["id"]), ", ".join(f for f in facts if f), None, label)
+def _person(user: SlackUser, outside: bool) -> Item:
+    marks = ("bot" if user.is_bot else "", "deactivated" if user.is_deleted else "")
+    facts = (user.real_name, user.title, user.zone, *marks)
+    return Item(user.id, ", ".join(filter(None, facts)), None, replace(LISTED, outside=outside))

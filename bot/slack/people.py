@@ -19,7 +19,7 @@ import aiohttp
 from bot.slack.messages import mapping
 from config.words import languages, spoken_language
 from scopes.slack_client import Absent, SlackClient, SlackRefused
-from scopes.slack_items import Kind, kind_of_person, name_of
+from scopes.slack_items import Kind, SlackUser
 
 log = logging.getLogger(__name__)
 
@@ -216,11 +216,9 @@ def person_of(user: Any, team: str) -> Person | None:
     home = user.get("team_id")
     if not isinstance(home, str):
         return None
-    kind = kind_of_person(user, team)
-    title = mapping(user.get("profile")).get("title")
-    role = title if isinstance(title, str) else ""
-    zone, locale = str(user.get("tz") or ""), str(user.get("locale") or "")
-    return Person(user["id"], kind, name_of(user), zone, role, locale)
+    found = SlackUser(user)
+    locale = str(user.get("locale") or "")
+    return Person(found.id, found.kind(team), found.name, found.zone, found.title, locale)
 
 
 def channel_of(channel: Any) -> ChannelFacts | None:
