@@ -33,11 +33,13 @@ MAX_RUN_BYTES = 20_000_000
 """Of all that one run keeps, versions included."""
 MAX_NAME = 80
 """Characters of a name."""
+CSV: Final = "text/csv"
+PNG: Final = "image/png"
 KINDS: Final = {
-    "csv": "text/csv",
+    "csv": CSV,
     "json": "application/json",
     "md": "text/markdown",
-    "png": "image/png",
+    "png": PNG,
     "txt": "text/plain",
 }
 """Ending of a name -> media type."""
@@ -77,10 +79,10 @@ class Resource:
         """Return the content as people get it: of a text, without what nobody sees and what looks
         like a secret, and of a table without what a spreadsheet would run.
         """
-        if self.kind == KINDS["png"]:
+        if self.kind == PNG:
             return self.content
         text = redacted(printable(self.content.decode(errors="replace")))
-        return (_inert(text) if self.kind == KINDS["csv"] else text).encode()
+        return (_inert(text) if self.kind == CSV else text).encode()
 
 
 class Resources(Protocol):

@@ -178,7 +178,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
         try:
             found_there, more = await reader.search(query, ctx.window)
         except SlackRefused as refused:  # the channels that it was given can be searched without
-            found_there, undone["search the workspace"] = [], f"{refused}"
+            found_there, undone = [], {"search the workspace": f"{refused}"}
         hits = await _own(ctx, found_there)
     for each in channels:
         try:
@@ -202,7 +202,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     )
     left = left or ("Slack has older ones, too: add words." if more else "")
     cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
-    undone["search messages"] = cut if left else ""
+    undone |= {"search messages": cut if left else ""}
     return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
 
 

@@ -52,10 +52,14 @@ UNREACHABLE: Final = (
     "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
     "assistant.yaml."
 )
+TOO_LONG: Final = "The query took too long and was ended: filter or aggregate earlier."
+ODD_TEXT: Final = (
+    "A text is in another encoding than the database: leave its column out, or select "
+    "encode(convert_to(column, 'SQL_ASCII'), 'escape')."
+)
 SENTENCES: Final = {
-    "22021": "A text is in another encoding than the database: leave its column out, or select "
-    "encode(convert_to(column, 'SQL_ASCII'), 'escape').",
-    "57014": "The query took too long and was ended: filter or aggregate earlier.",
+    "22021": ODD_TEXT,
+    "57014": TOO_LONG,
     "55P03": "A table is locked by somebody who changes it. Try again once.",
     "25006": "This database is only read.",
     "53200": "The query needs more memory than the server has for it: aggregate earlier.",
@@ -128,9 +132,9 @@ class Postgres:
                         await connection.rollback()
                         self._idle.append(connection)
             except TimeoutError:
-                raise ToolError(SENTENCES["57014"]) from None
+                raise ToolError(TOO_LONG) from None
             except UnicodeError:
-                raise ToolError(SENTENCES["22021"]) from None
+                raise ToolError(ODD_TEXT) from None
             except psycopg.Error as error:
                 raise _failed(error) from None
             finally:
