@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from config.schedules import OWN, Kind, Schedule, ScheduleName
 from scopes.effects import Access, Effect, Prepared
@@ -258,11 +259,12 @@ def _named(name: str) -> str:
     return one_line(name).casefold()[:80]
 
 
-def _sentence(fault: Any) -> str:
+def _sentence(fault: ErrorDetails) -> str:
     """Return what is wrong with one of them, for who wrote it."""
-    said = fault.get("ctx", {}).get("error")
-    if said is not None:
-        text = str(said)
-        return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-    key = str(fault["loc"][0]) if fault["loc"] else ""
-    return SENTENCES.get(key, f"{key or 'It'} cannot be used: {fault['msg']}.")
+    match fault:
+        case {"ctx": {"error": said}}:
+            text = str(said)
+            return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+        case {"loc": (key, *_), "msg": why}:
+            return SENTENCES.get(str(key), f"{key} cannot be used: {why}.")
+    return f"It cannot be used: {fault['msg']}."

@@ -291,7 +291,7 @@ class Columns:
     def of(cls, schema: Sequence[Mapping[str, Any]]) -> Columns:
         names = {str(c.get("id")): str(c.get("name") or c.get("key")) for c in schema}
         choices = [o for c in schema for o in (c.get("options") or {}).get("choices") or ()]
-        return cls(names, {str(o["value"]): str(o.get("label") or o["value"]) for o in choices})
+        return cls(names, {(v := str(o["value"])): str(o.get("label") or v) for o in choices})
 
 
 def row_text(row: Mapping[str, Any], columns: Columns, people: Mapping[str, str]) -> str:

@@ -199,9 +199,9 @@ class SlackReader:
         return [c for c in found if c.root.at and window.opens(c.root.at)]
 
     async def _read(self, channel: str, window: Window) -> list[SlackConversation]:
-        bounds = {"latest": ts_of(window.latest)}
-        if self.lookback and window.oldest - EPOCH > self.lookback:
-            bounds["oldest"] = ts_of(window.oldest - self.lookback)
+        is_bounded = self.lookback and window.oldest - EPOCH > self.lookback
+        oldest = {"oldest": ts_of(window.oldest - self.lookback)} if is_bounded else {}
+        bounds = {"latest": ts_of(window.latest), **oldest}
         async with self._histories:
             wanted = [
                 m

@@ -223,8 +223,9 @@ def person_of(user: Any, team: str) -> Person | None:
 
 def channel_of(channel: Any) -> ChannelFacts | None:
     """Parse a channel of conversations.info; None if the data is incomplete."""
-    if not isinstance(channel, Mapping) or not isinstance(channel.get("id"), str):
-        return None
-    shared = channel.get("is_ext_shared") or channel.get("is_pending_ext_shared")
-    name, private = str(channel.get("name") or ""), bool(channel.get("is_private"))
-    return ChannelFacts(channel["id"], name, bool(shared), private)
+    match channel:
+        case {"id": str(id)}:
+            shared = channel.get("is_ext_shared") or channel.get("is_pending_ext_shared")
+            name, private = str(channel.get("name") or ""), bool(channel.get("is_private"))
+            return ChannelFacts(id, name, bool(shared), private)
+    return None

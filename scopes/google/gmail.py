@@ -218,7 +218,7 @@ class Gmail:
         request = self._users.labels().create(userId=ME, body=body)
         self._labels = None
         try:
-            return str((await self.google.call(request))["id"])
+            return await self._made(request)
         except GoogleError as error:
             if error.code == 409 and (id := await self._known(name)):
                 return id
@@ -263,13 +263,17 @@ class Gmail:
             if found := await look():
                 return found
             try:
-                return str((await self.google.call(request, repeat=False))["id"])
+                return await self._made(request, repeat=False)
             except GoogleUnsure as error:
                 if not error.code or attempt == ATTEMPTS:  # it may yet be done
                     if found := await look():
                         return found
                     raise
         raise AssertionError("unreachable")
+
+    async def _made(self, request: Any, *, repeat: bool = True) -> str:
+        """Return the id of what a request makes."""
+        return str((await self.google.call(request, repeat=repeat))["id"])
 
     async def _drafted(self, thread: str, mail: Composed) -> str:
         """Return the id of the draft that bears the mark, or of the message if it was sent."""
