@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Protocol
 
@@ -34,22 +34,27 @@ TS = re.compile(r"\d{10}\.\d{6}")
 EMOJI = re.compile(r"[a-z0-9_+'-]{1,80}")
 
 
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message that is written for somebody."""
+
+    text: str
+    request: str
+    """The words of the request: addresses in the text become links only if they are in it, too."""
+    by: str = ""
+    """User for whom it is written, who is named below it; empty = nobody."""
+
+
 class SlackWriter(Protocol):
     """Writes to Slack, once for each key whatever fails; texts are cleaned and never parsed.
 
     Its methods raise ToolError where Slack will not have it, with a sentence that says why.
     """
 
-    async def post(
-        self, key: str, channel: str, thread_ts: str, text: str, request: str, by: str = ""
-    ) -> str:
-        """Post in a conversation, or in a thread of it; the message's id `<channel>/<ts>`.
+    async def post(self, key: str, channel: str, thread_ts: str, message: NewMessage) -> str:
+        """Post in a conversation, or in a thread of it; the message's id `<channel>/<ts>`."""
 
-        Below it stands for whom (`by`). Addresses in the text become links only where they stand
-        in `request`, too.
-        """
-
-    async def message(self, key: str, user: str, text: str, request: str, by: str = "") -> str:
+    async def message(self, key: str, user: str, message: NewMessage) -> str:
         """Send a direct message; its id."""
 
     async def react(self, channel: str, ts: str, name: str) -> None:
@@ -68,7 +73,7 @@ async def post_message(
     if thread and not (TS.fullmatch(ts) and thread in (ts, f"{channel}/{ts}")):
         raise ToolError(f"No thread {thread[:60]!r} in this channel. Leave it out, or give its id.")
     _something(text)
-    sent = await _writer(ctx).post(ctx.key, channel, ts, text, ctx.intent.text, ctx.requester or "")
+    sent = await _writer(ctx).post(ctx.key, channel, ts, _for_requester(ctx, text))
     return ToolResult(note=phrase("done.posted", id=sent))
 
 
@@ -76,7 +81,7 @@ async def post_message(
 async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
     """Send `text` to one person, by id, or to who asked (`me`). It says for whom."""
     _something(text)
-    sent = await _writer(ctx).message(ctx.key, user, text, ctx.intent.text, ctx.requester or "")
+    sent = await _writer(ctx).message(ctx.key, user, _for_requester(ctx, text))
     return ToolResult(note=phrase("done.sent", id=sent))
 
 
@@ -94,6 +99,10 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
 def _something(text: str) -> None:
     if not text.strip():
         raise ToolError("The text is empty. Write what is to be said.")
+
+
+def _for_requester(ctx: ToolContext, text: str) -> NewMessage:
+    return NewMessage(text, ctx.intent.text, ctx.requester or "")
 
 
 def _writer(ctx: ToolContext) -> SlackWriter:

@@ -16,6 +16,7 @@ from scopes.google.gmail_compose import (
     MARK,
     Composed,
     DeliveryReport,
+    Letter,
     answered,
     compose,
     reply_subject,
@@ -232,7 +233,8 @@ class Gmail:
         """
         own = await self.address()
         answers, to = answered(thread, own)
-        mail = compose(own, [to], reply_subject(answers.text.subject), body, key, answers)
+        letter = Letter([to], reply_subject(answers.text.subject), body)
+        mail = compose(own, letter, key, answers)
         message = {"threadId": thread.id, "raw": mail.raw}
         request = self._users.drafts().create(userId=ME, body={"message": message})
         look = partial(self._drafted, thread.id, mail)
@@ -253,7 +255,7 @@ class Gmail:
         Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
         """
         own = await self.address()
-        mail = compose(own, to, subject, body, key, report=report)
+        mail = compose(own, Letter(to, subject, body), key, report=report)
         request = self._users.messages().send(userId=ME, body={"raw": mail.raw})
         return await self._once(request, partial(self._sent, mail))
 
