@@ -85,12 +85,24 @@ class Resource:
         return (_inert(text) if self.kind == CSV else text).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A version of a file to be kept."""
+
+    space: str
+    key: str
+    name: str
+    kind: str
+    """Media type."""
+    content: bytes
+    label: Label
+    run: str
+
+
 class Resources(Protocol):
     """The files of this workspace. Its methods raise ToolError for what the model can fix."""
 
-    async def save(
-        self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str
-    ) -> Resource:
+    async def save(self, file: NewFile) -> Resource:
         """Keep a version, once for each key however often it is asked for."""
 
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
@@ -168,8 +180,8 @@ async def save_resource(ctx: ToolContext, name: str, text: Said, space: Space = 
     where = _space(ctx, space)
     content = text.encode(errors="replace")
     files = resources_of(ctx)
-    given = (name, kind_of(name), content, ctx.label, ctx.run)
-    kept = await files.save(where, ctx.key, *given)
+    file = NewFile(where, ctx.key, name, kind_of(name), content, ctx.label, ctx.run)
+    kept = await files.save(file)
     return ToolResult(note=f"Kept as {kept.id}.")
 
 
