@@ -16,7 +16,7 @@ from config.words import phrase
 from scopes.effects import Access, Channel, Effect, ListId, Part, Person, Said, Thread
 from scopes.label import DIRECTORY, TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
-from scopes.slack_items import SlackUser
+from scopes.slack_items import SlackPerson
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import (
     BEFORE_WINDOW,
@@ -397,7 +397,7 @@ def _holds(item: Item, words: Sequence[str]) -> bool:
     return all(w in text for w in words)
 
 
-def _person(user: SlackUser, outside: bool) -> Item:
+def _person(user: SlackPerson, outside: bool) -> Item:
     marks = ("bot" if user.is_bot else "", "deactivated" if user.is_deleted else "")
     facts = (user.real_name, user.title, user.zone, *marks)
     return Item(user.id, ", ".join(filter(None, facts)), None, replace(LISTED, outside=outside))

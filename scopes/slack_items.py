@@ -44,8 +44,10 @@ SLACKBOT = "USLACKBOT"
 
 @dataclass(frozen=True, slots=True)
 class SlackMessage:
-    """A message as Slack tells it. What it lacks is empty; a field is read when it is asked for, as
-    most messages of a channel are passed over."""
+    """A message of Slack as the API describes it; what it lacks is empty.
+
+    A field is read when it is asked for, because most messages of a channel are passed over.
+    """
 
     raw: Json
 
@@ -126,8 +128,8 @@ class SlackMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class SlackUser:
-    """A user as Slack tells of them."""
+class SlackPerson:
+    """A user of Slack as the API describes them."""
 
     raw: Json
 
@@ -196,7 +198,7 @@ class Maker:
     label: Label
     window: Window | None
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """User id -> what they are here (`SlackUser.kind`)."""
+    """User id -> what they are here (`SlackPerson.kind`)."""
     outside: Label = field(init=False)
     """The channel's label, for what somebody from outside may have worded."""
 

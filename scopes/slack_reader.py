@@ -18,7 +18,7 @@ from scopes.slack_items import (
     Columns,
     Maker,
     SlackMessage,
-    SlackUser,
+    SlackPerson,
     row_text,
     ts_of,
 )
@@ -156,14 +156,14 @@ class SlackReader:
 
         return dict(await self._fetched.get(("kinds",), fetch))
 
-    async def _users(self) -> list[SlackUser]:
-        async def fetch() -> list[SlackUser]:
-            return [SlackUser(user) async for user in self.web.pages("users.list", "members")]
+    async def _users(self) -> list[SlackPerson]:
+        async def fetch() -> list[SlackPerson]:
+            return [SlackPerson(user) async for user in self.web.pages("users.list", "members")]
 
         return list(await self._fetched.get(("users",), fetch))
 
-    async def user(self, user: str) -> SlackUser:
-        return SlackUser(dict((await self.web.call("users.info", user=user))["user"]))
+    async def user(self, user: str) -> SlackPerson:
+        return SlackPerson(dict((await self.web.call("users.info", user=user))["user"]))
 
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""

@@ -58,7 +58,7 @@ class Question(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class CardDecision:
     """A decision on an action."""
 
     state: str
@@ -188,7 +188,7 @@ class Actions:
         self,
         connection: sa.Connection,
         row: StoredAction,
-        ruling: Ruling,
+        decision: CardDecision,
         decided: Sequence[Decision] = (),
         *,
         among: Sequence[str] = ("asked",),
@@ -198,9 +198,9 @@ class Actions:
         It is one conditional update: of several people who decide at the same moment, one does.
         `decided` is for the gate's log. `among`: the states in which a decision is possible.
         """
-        told: dict[str, Any] = {"state": ruling.state, "decided_by": ruling.by}
-        told |= {"decided_at": datetime.now(UTC), "owner": ruling.owner}
-        told |= {"outcome": {"said": ruling.said}} if ruling.said else {}
+        told: dict[str, Any] = {"state": decision.state, "decided_by": decision.by}
+        told |= {"decided_at": datetime.now(UTC), "owner": decision.owner}
+        told |= {"outcome": {"said": decision.said}} if decision.said else {}
         if not _set(connection, (row.id,), among, told):
             return False
         _set(connection, [id for id in row.stands_for if id != row.id], among, told)
@@ -214,7 +214,7 @@ class Actions:
         """
         now = datetime.now(UTC)
         line = Decision(row.run, row.id, row.tool, row.digest[:16], "denied", where, now, None)
-        return await self.decide(row, Ruling("denied", by), (line,), among=WAITS)
+        return await self.decide(row, CardDecision("denied", by), (line,), among=WAITS)
 
     @in_transaction
     def replace(

@@ -100,7 +100,7 @@ async def _client(settings: Settings) -> str:
 
 
 class KeyFile(BaseModel):
-    """What is looked at of the key file of a service account."""
+    """The key file of a service account, as far as it is checked."""
 
     type: Literal["service_account"]
     client_email: str

@@ -48,8 +48,8 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """What earlier reports know of a finding: its fields of the same names."""
+class IssueNote:
+    """Values from earlier reports for the fields of a finding."""
 
     issue: str | None = None
     change: Change | None = None
@@ -248,13 +248,13 @@ def counts_of(
 
 def _notes(
     sections: Sequence[SweepSection], known: Sequence[Issue], at: datetime
-) -> dict[str, Note]:
+) -> dict[str, IssueNote]:
     """Return what earlier reports know of the findings, by finding id."""
     found = [(s.channel, f) for s in sections for f in s.findings]
     traces = [Trace.of(channel, finding) for channel, finding in found]
     matches = match_issues(traces, known)
     taken = {issue.id for issue in known}
-    notes: dict[str, Note] = {}
+    notes: dict[str, IssueNote] = {}
     for k in sorted(range(len(found)), key=lambda k: (traces[k].order, k)):
         finding, match = found[k][1], matches[k]
         was = match[0] if match else None
@@ -264,7 +264,7 @@ def _notes(
         is_issue = bool(was or change)
         id = was.id if was else new_id(traces[k], taken) if change else None
         taken.add(id or "")
-        notes[finding.id] = Note(
+        notes[finding.id] = IssueNote(
             issue=id,
             change=change,
             first=first if is_issue else None,
@@ -274,9 +274,9 @@ def _notes(
     return notes
 
 
-def _with_notes(part: Part, notes: Mapping[str, Note]) -> Part:
+def _with_notes(part: Part, notes: Mapping[str, IssueNote]) -> Part:
     """Return the part with what is known of its findings."""
-    found = [(f, notes.get(f.id, Note())) for f in part.findings]
+    found = [(f, notes.get(f.id, IssueNote())) for f in part.findings]
     findings = [
         f.model_copy(update=asdict(note) | {"absorbed": list(note.absorbed)}) for f, note in found
     ]

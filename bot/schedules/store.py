@@ -60,7 +60,7 @@ class ScheduleError(SetupError):
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceResult:
-    """What is stored of an occurrence that ran."""
+    """The facts that are stored of an occurrence that ran."""
 
     cost: float | None
     oldest: datetime | None

@@ -19,7 +19,7 @@ import aiohttp
 from bot.slack.messages import mapping
 from config.words import languages, spoken_language
 from scopes.slack_client import Absent, SlackClient, SlackRefused
-from scopes.slack_items import Kind, SlackUser
+from scopes.slack_items import Kind, SlackPerson
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ def person_of(user: Any, team: str) -> Person | None:
     home = user.get("team_id")
     if not isinstance(home, str):
         return None
-    found = SlackUser(user)
+    found = SlackPerson(user)
     locale = str(user.get("locale") or "")
     return Person(found.id, found.kind(team), found.name, found.zone, found.title, locale)
 

@@ -44,7 +44,7 @@ CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueryJob:
     """Where a query runs, as the API refers to it."""
 
     project: str
@@ -136,7 +136,7 @@ class BigQuery:
         query = {"query": sql, "useLegacySql": False, "defaultDataset": dataset}
         labels = {"labels": {"app": "assistant"}}
         price, location = await self._weigh(sql, {"query": query, **labels})
-        job = Job(self.project, f"assistant_{uuid.uuid4().hex}", location)
+        job = QueryJob(self.project, f"assistant_{uuid.uuid4().hex}", location)
         capped = {**query, "maximumBytesBilled": str(self.most_bytes)}
         timeout = {"jobTimeoutMs": str(int(self.query_s * 1000))}
         done = False
@@ -187,7 +187,7 @@ class BigQuery:
         if named or (beyond and not views) or len(tables) >= MOST_NAMED:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
-    async def _start(self, job: Job, configuration: Json) -> Job:
+    async def _start(self, job: QueryJob, configuration: Json) -> QueryJob:
         """Return the job as it runs. One of this id that is there is ours: an answer was lost."""
         body = {"jobReference": job.place(), "configuration": configuration}
         request = self._service.jobs().insert(projectId=self.project, body=body)
@@ -200,9 +200,9 @@ class BigQuery:
         location = (answer.get("jobReference") or {}).get("location")
         return replace(job, location=location or job.location)
 
-    async def _rows(self, job: Job, max_rows: int, note: str) -> Rows:
+    async def _rows(self, job: QueryJob, max_rows: int, note: str) -> Rows:
         rows: list[tuple[Value, ...]] = []
-        fields: Sequence[Field] = ()
+        fields: Sequence[FieldSchema] = ()
         total: int | None = None
         size = 0
         jobs = self._service.jobs()
@@ -226,7 +226,7 @@ class BigQuery:
         columns = tuple(each.column() for each in fields)
         return Rows(columns, tuple(rows[:max_rows]), total, note)
 
-    async def _cancel(self, job: Job) -> None:
+    async def _cancel(self, job: QueryJob) -> None:
         with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
             async with asyncio.timeout(CANCEL_S):
                 await self.google.call(self._service.jobs().cancel(**job.place()))
@@ -246,20 +246,20 @@ NAMES: Final[Mapping[str, str]] = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOL
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldSchema:
     """A column, or a field of a struct, as the API describes it."""
 
     name: str
     kind: str
     repeated: bool
-    inner: tuple[Field, ...]
+    inner: tuple[FieldSchema, ...]
     """The fields of a struct."""
     description: str = ""
     digits: tuple[str, ...] = ()
     """Precision and scale of a number, where they are set."""
 
     @classmethod
-    def of(cls, raw: Json) -> Field:
+    def of(cls, raw: Json) -> FieldSchema:
         set_to = (raw.get("precision"), raw.get("scale"))
         return cls(
             name=str(raw["name"]),
@@ -285,17 +285,17 @@ class Field:
         return f"ARRAY<{kind}>" if self.repeated else kind
 
 
-def fields_of(schema: Json) -> tuple[Field, ...]:
-    return tuple(Field.of(each) for each in schema.get("fields") or ())
+def fields_of(schema: Json) -> tuple[FieldSchema, ...]:
+    return tuple(FieldSchema.of(each) for each in schema.get("fields") or ())
 
 
-def row_of(fields: Sequence[Field], row: Json) -> tuple[Value, ...]:
+def row_of(fields: Sequence[FieldSchema], row: Json) -> tuple[Value, ...]:
     """Return a row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError where it is none."""
     cells = row.get("f") or ()
     return tuple(_cell(f, cell.get("v")) for f, cell in zip(fields, cells, strict=True))
 
 
-def _cell(field: Field, value: Any) -> Value:
+def _cell(field: FieldSchema, value: Any) -> Value:
     """Return a value that stands by itself; lists and structs as compact JSON."""
     if value is None:
         return None
@@ -306,7 +306,7 @@ def _cell(field: Field, value: Any) -> Value:
     return _READ.get(NAMES.get(field.kind, field.kind), str)(value)
 
 
-def _nested(field: Field, value: Any) -> Any:
+def _nested(field: FieldSchema, value: Any) -> Any:
     if value is None:
         return None
     if field.repeated:

@@ -48,7 +48,7 @@ class Composed:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What a mail says, and to whom."""
+    """The recipients and the text of a mail."""
 
     to: Sequence[str]
     subject: str
