@@ -31,7 +31,7 @@ from bot.storage.run_index import Names, folded
 from config.settings import load_settings
 from scopes.effects import Handles
 from scopes.label import TRUSTED
-from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
+from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.result import SubagentResult
 from subagents.trajectory import Context, Origin
 
@@ -229,8 +229,7 @@ async def _wide_run(store: Store, at: datetime) -> None:
             answer = {"type": "tool_use", "id": f"{id}{call}", "name": "read_channel", "input": {}}
             recording.reply(WIDE, id, call, 1, {"content": [answer], "cost_usd": 0.001})
             messages.append({"role": "assistant", "content": [answer]})
-        brief, result = _brief(number, at), _result(number).model_dump(mode="json")
-        await store.save_subagent(WIDE, brief_to_json(brief), result)
+        await store.save_subagent(WIDE, _brief(number, at), _result(number))
     await store.record(recording)
     await store.finish_run(WIDE, "complete", cost_usd=0.3)
 

@@ -14,7 +14,7 @@ from benchmarks.workload import FixedChannels, briefs, settings_for
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from scopes.slack_reader import SlackReader
-from subagents.brief import SpawnedBrief, brief_to_json
+from subagents.brief import SpawnedBrief
 from subagents.budget import Budget, Caps
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.gate import Gate
@@ -43,8 +43,7 @@ class ResultLog(Checkpoint):
     run: str
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        brief = brief_to_json(frozen)
-        await self.store.save_subagent(self.run, brief, result.model_dump(mode="json"))
+        await self.store.save_subagent(self.run, frozen, result)
 
 
 @dataclass

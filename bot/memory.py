@@ -34,9 +34,9 @@ from bot.storage.tables import (
 from scopes.clean import unified
 from scopes.effects import OPEN_NOTES
 from scopes.label import Label
-from scopes.notes import Note, Talk
+from scopes.notes import NewNote, Note, Talk
 from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preference
-from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, Resource, Resources, space_of_run
+from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, NewFile, Resource, Resources, space_of_run
 from scopes.spaces import OPERATOR, notes_of, space_of
 from scopes.tool import ToolError
 from subagents.run import Run
@@ -129,37 +129,29 @@ class NoteStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def save(
-        self,
-        space: str,
-        key: str,
-        title: str,
-        text: str,
-        label: Label,
-        run: str,
-        context: str = "",
-    ) -> int:
+    async def save(self, note: NewNote) -> int:
         """Save a note, once for each key; return its id.
 
         A context's own note of this title is updated.
         """
-        made = {"space": space, "title": title, "run": run, "context": context}
+        made = {name: getattr(note, name) for name in ("space", "title", "run", "context")}
         changed = {
-            "text": text,
-            "label": label.to_json(),
-            "words": words_of(text),
+            "text": note.text,
+            "label": note.label.to_json(),
+            "words": words_of(note.text),
             "at": datetime.now(UTC),
         }
 
         def add(connection: sa.Connection) -> int:
-            known = connection.execute(sa.select(notes.c.id).where(notes.c.key == key)).scalar()
+            before = sa.select(notes.c.id).where(notes.c.key == note.key)
+            known = connection.execute(before).scalar()
             if known is not None:  # a replay: later text under its title stays
                 return int(known)
             mine = sa.and_(*(notes.c[name] == value for name, value in made.items()))
             same = sa.select(notes.c.id).where(mine)
-            id = connection.execute(same).scalar() if context else None
+            id = connection.execute(same).scalar() if note.context else None
             if id is None:
-                row = {**made, **changed, "key": key, "title_words": words_of(title)}
+                row = {**made, **changed, "key": note.key, "title_words": words_of(note.title)}
                 insert = sa.insert(notes).values(row).returning(notes.c.id)
                 return int(connection.execute(insert).scalar_one())
             connection.execute(sa.update(notes).where(notes.c.id == id).values(changed))
@@ -196,32 +188,27 @@ class ResourceStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def save(
-        self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str
-    ) -> Resource:
+    async def save(self, file: NewFile) -> Resource:
         """Save a version, once for each key. Raises ToolError if it is too large."""
-        if len(content) > MAX_BYTES:
+        size = len(file.content)
+        if size > MAX_BYTES:
             raise ToolError(f"A file has at most {MAX_BYTES // MB} MB. Keep less of it.")
-        named = sa.and_(resources.c.space == space, resources.c.name == name)
+        named = sa.and_(resources.c.space == file.space, resources.c.name == file.name)
         row = {
-            "space": space,
-            "key": key,
-            "name": name,
-            "kind": kind,
-            "run": run,
-            "label": label.to_json(),
-            "size": len(content),
+            **{name: getattr(file, name) for name in ("space", "key", "name", "kind", "run")},
+            "label": file.label.to_json(),
+            "size": size,
             "at": datetime.now(UTC),
-            "body": await asyncio.to_thread(zlib.compress, content),
+            "body": await asyncio.to_thread(zlib.compress, file.content),
         }
 
         def add(connection: sa.Connection) -> int:
-            known = sa.select(resources.c.id).where(resources.c.key == key)
+            known = sa.select(resources.c.id).where(resources.c.key == file.key)
             insert = self._database.upsert(resources)
             for _ in range(TRIES):
                 if (id := connection.execute(known).scalar()) is not None:
                     return int(id)
-                _check_size(connection, run, len(content))
+                _check_size(connection, file.run, size)
                 last = sa.select(sa.func.max(resources.c.version)).where(named)
                 version = (connection.execute(last).scalar() or 0) + 1
                 connection.execute(insert.values({**row, "version": version}))

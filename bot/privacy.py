@@ -60,6 +60,7 @@ from bot.storage.tables import (
 )
 from bot.tooling.files import place_of, work_of
 from config.sections import RetentionSettings
+from scopes.label import Label
 from scopes.resources import space_of_run
 
 log = logging.getLogger(__name__)
@@ -200,7 +201,7 @@ class Forget:
         spaces, kept = {target.space, *map(space_of_run, gone)}, set(map(space_of_run, busy))
 
         def is_note(row: sa.Row[Any]) -> bool:
-            read = not target.labels.isdisjoint(row.label["sources"])
+            read = not target.labels.isdisjoint(Label.of(row.label).sources)
             return row.run in gone or row.space == target.space or read
 
         def is_file(row: sa.Row[Any]) -> bool:

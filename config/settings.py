@@ -310,8 +310,8 @@ def for_team(settings: Settings, team: str, path: Path | None) -> Settings:
     if own and own.exists():
         plain = Tunables(**values).model_dump(by_alias=True)
         values = dict(_check(_merge(plain, read_yaml(own)), str(own)))
-    values["data_dir"] = settings.data_dir / TEAMS / team
-    return settings.model_copy(update={**values, "team": team})
+    own_place = {"team": team, "data_dir": settings.data_dir / TEAMS / team}
+    return settings.model_copy(update={**values, **own_place})
 
 
 def team_file(path: Path | None, team: str) -> Path | None:

@@ -19,7 +19,7 @@ from scopes.chart_model import Axis, Chart
 from scopes.clean import printable
 from scopes.effects import Access
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
-from scopes.resources import KINDS, Resources, asked, file_name, resources_of, space_of_run
+from scopes.resources import PNG, NewFile, Resources, asked, file_name, resources_of, space_of_run
 from scopes.tool import (
     Item,
     SourceFailed,
@@ -72,8 +72,8 @@ async def make_chart(
         raise SourceFailed(str(error)) from error
     label = ctx.label.join(found.label)
     name = f"{_stem(title or found.name.removesuffix('.csv'))}.png"
-    space = space_of_run(ctx.run)
-    kept = await files.save(space, ctx.key, name, KINDS["png"], picture, label, ctx.run)
+    drawn = NewFile(space_of_run(ctx.run), ctx.key, name, PNG, picture, label, ctx.run)
+    kept = await files.save(drawn)
     told = f"{kind} chart of {len(chart.x.values)} rows of {found.id}: {x}; {', '.join(y)}"
     return ToolResult((Item(kept.id, told, None, label),), note="Kept.")
 

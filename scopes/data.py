@@ -26,7 +26,15 @@ from scopes.databases.tables import (
 from scopes.effects import Effect, HandleArgument, Kept, Statement
 from scopes.label import Label
 from scopes.notes import read_note, save_note, search_notes
-from scopes.resources import KINDS, MAX_BYTES, Resources, file_name, resources_of, space_of_run
+from scopes.resources import (
+    CSV,
+    MAX_BYTES,
+    NewFile,
+    Resources,
+    file_name,
+    resources_of,
+    space_of_run,
+)
 from scopes.sheets import append_rows, read_sheet
 from scopes.tool import (
     Item,
@@ -212,8 +220,8 @@ async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, labe
     """Save the rows as CSV, as far as a file goes; a sentence on it."""
     content, rows = await asyncio.to_thread(csv_of, found, MAX_BYTES)
     label = ctx.label.join(label)
-    space = space_of_run(ctx.run)
-    saved = await files.save(space, ctx.key, name, KINDS["csv"], content, label, ctx.run)
+    file = NewFile(space_of_run(ctx.run), ctx.key, name, CSV, content, label, ctx.run)
+    saved = await files.save(file)
     less = found.cut or rows < len(found.rows)
     return f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
 

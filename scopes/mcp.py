@@ -246,39 +246,40 @@ class _Reader:
         self._left -= 1
         if self._left < 0 or depth > MAX_DEPTH:
             raise Unfit("the schema of its arguments is too large, or refers to itself")
-        if isinstance(node, bool):
-            return {}
-        if not isinstance(node, Mapping):
-            raise Unfit("the schema of its arguments is no JSON schema")
-        said = {"description": plain(node["description"], TEXT_CHARS)} if _said(node) else {}
-        if "$ref" in node:
-            return self.node(self._target(node["$ref"]), depth + 1) | said
-        alike = node.get("allOf")
-        if isinstance(alike, list) and len(alike) == 1:
-            return self.node(alike[0], depth + 1) | said
-        branches = node.get("anyOf") or node.get("oneOf")
-        if isinstance(branches, list) and "properties" not in node:
-            return {"anyOf": [self.node(each, depth + 1) for each in branches]} | said
-        return _values(node) | self._parts(node, depth) | said
+        match node:
+            case bool():
+                return {}
+            case {"$ref": reference}:
+                made = self.node(self._target(reference), depth + 1)
+            case {"allOf": [alone]}:
+                made = self.node(alone, depth + 1)
+            case {"anyOf": [_, *_] as branches} | {"oneOf": [_, *_] as branches} if (
+                "properties" not in node
+            ):
+                made = {"anyOf": [self.node(each, depth + 1) for each in branches]}
+            case Mapping():
+                made = _values(node) | self._parts(node, depth)
+            case _:
+                raise Unfit("the schema of its arguments is no JSON schema")
+        return made | _description(node)
 
     def _parts(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
         """Return what is said of the members of an object, or of a list."""
-        made: dict[str, Any] = {}
-        if isinstance(node.get("items"), Mapping):
-            made["items"] = self.node(node["items"], depth + 1)
-        members = node.get("properties")
-        if isinstance(members, Mapping):
-            made["type"] = "object"
-            required = [name for name in _list(node, "required") if isinstance(name, str)]
-            kept = {n: m for n, m in members.items() if ARGUMENT.fullmatch(n)}
-            if not set(required) <= set(kept):
-                raise Unfit("it needs an argument that is not described, or not named plainly")
-            made["properties"] = {n: self.node(m, depth + 1) for n, m in kept.items()}
-            if required:
-                made["required"] = required
-            if node.get("additionalProperties") in (None, False):
-                made["additionalProperties"] = False
-        return made
+        items, members = node.get("items"), node.get("properties")
+        made = {"items": self.node(items, depth + 1)} if isinstance(items, Mapping) else {}
+        if not isinstance(members, Mapping):
+            return made
+        required = [name for name in _list(node, "required") if isinstance(name, str)]
+        kept = {n: m for n, m in members.items() if ARGUMENT.fullmatch(n)}
+        if not set(required) <= set(kept):
+            raise Unfit("it needs an argument that is not described, or not named plainly")
+        is_closed = node.get("additionalProperties") in (None, False)
+        return made | {
+            "type": "object",
+            "properties": {n: self.node(m, depth + 1) for n, m in kept.items()},
+            **({"required": required} if required else {}),
+            **({"additionalProperties": False} if is_closed else {}),
+        }
 
     def _target(self, reference: Any) -> Any:
         """Return what a reference within the schema names."""
@@ -293,8 +294,11 @@ class _Reader:
         return found
 
 
-def _said(node: Mapping[str, Any]) -> bool:
-    return isinstance(node.get("description"), str) and bool(node["description"].strip())
+def _description(node: Mapping[str, Any]) -> dict[str, str]:
+    match node:
+        case {"description": str(text)} if text.strip():
+            return {"description": plain(text, TEXT_CHARS)}
+    return {}
 
 
 def _list(node: Mapping[str, Any], name: str) -> list[Any]:
@@ -304,18 +308,17 @@ def _list(node: Mapping[str, Any], name: str) -> list[Any]:
 
 def _values(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is said of the value itself, as far as it is understood."""
-    made: dict[str, Any] = {}
-    kind = node.get("type")
+    kind, form = node.get("type"), node.get("format")
     kinds = [k for k in (kind if isinstance(kind, list) else [kind]) if k in TYPES]
-    if kinds:
-        made["type"] = kinds[0] if len(kinds) == 1 else kinds
     choices = [node["const"]] if "const" in node else _list(node, "enum")
-    if choices and len(choices) <= MAX_CHOICES and all(map(_is_choice, choices)):
-        made["enum"] = choices
-    if node.get("format") in FORMATS:
-        made["format"] = node["format"]
-    made |= {key: node[key] for key in BOUNDS if _is_number(node.get(key))}
-    return made | {key: node[key] for key in LENGTHS if _is_length(node.get(key))}
+    is_plain = len(choices) <= MAX_CHOICES and all(map(_is_choice, choices))
+    return {
+        **({"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}),
+        **({"enum": choices} if choices and is_plain else {}),
+        **({"format": form} if form in FORMATS else {}),
+        **{key: node[key] for key in BOUNDS if _is_number(node.get(key))},
+        **{key: node[key] for key in LENGTHS if _is_length(node.get(key))},
+    }
 
 
 def _is_choice(value: Any) -> bool:

@@ -45,19 +45,24 @@ class Note:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class NewNote:
+    """A note to be kept."""
+
+    space: str
+    key: str
+    title: str
+    text: str
+    label: Label
+    """Of the context that writes it."""
+    run: str
+    context: str = ""
+
+
 class Notes(Protocol):
     """The notes of this workspace; a space is named as `scopes.spaces.space_of` does it."""
 
-    async def save(
-        self,
-        space: str,
-        key: str,
-        title: str,
-        text: str,
-        label: Label,
-        run: str,
-        context: str = "",
-    ) -> int:
+    async def save(self, note: NewNote) -> int:
         """Keep a note, once for each key however often it is asked for; its id.
 
         One that the same context of this run wrote there under this title gets the new text.
@@ -84,8 +89,8 @@ async def save_note(
     if not title.strip() or not text.strip():
         raise ToolError("A note needs a title and a text.")
     where = space_of(space, ctx.requester)
-    given = (ctx.key, title.strip(), text, ctx.label, ctx.run, ctx.context)
-    id = await ctx.client(Notes).save(where, *given)  # type: ignore[type-abstract]
+    note = NewNote(where, ctx.key, title.strip(), text, ctx.label, ctx.run, ctx.context)
+    id = await ctx.client(Notes).save(note)  # type: ignore[type-abstract]
     return ToolResult(note=f"Kept as note/{id} in {space}.")
 
 

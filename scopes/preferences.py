@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from pydantic import Field
 
@@ -188,9 +188,9 @@ OPTIONS = (2, 5)
 Option = Annotated[str, Field(min_length=1, max_length=MAX_OPTION)]
 
 
-async def _asked(ctx: ToolContext, **given: Any) -> Prepared:
-    options = list(dict.fromkeys(one_line(printable(option)) for option in given["options"]))
-    question = one_line(printable(given["question"]))
+async def _asked(ctx: ToolContext, question: str, options: list[str]) -> Prepared:
+    options = list(dict.fromkeys(one_line(printable(option)) for option in options))
+    question = one_line(printable(question))
     if not question or not all(options) or len(options) < OPTIONS[0]:
         raise ToolError("A question needs words, and at least two different options.")
     return Prepared({"question": question, "options": options})

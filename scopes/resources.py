@@ -33,11 +33,13 @@ MAX_RUN_BYTES = 20_000_000
 """Of all that one run keeps, versions included."""
 MAX_NAME = 80
 """Characters of a name."""
+CSV: Final = "text/csv"
+PNG: Final = "image/png"
 KINDS: Final = {
-    "csv": "text/csv",
+    "csv": CSV,
     "json": "application/json",
     "md": "text/markdown",
-    "png": "image/png",
+    "png": PNG,
     "txt": "text/plain",
 }
 """Ending of a name -> media type."""
@@ -77,18 +79,30 @@ class Resource:
         """Return the content as people get it: of a text, without what nobody sees and what looks
         like a secret, and of a table without what a spreadsheet would run.
         """
-        if self.kind == KINDS["png"]:
+        if self.kind == PNG:
             return self.content
         text = redacted(printable(self.content.decode(errors="replace")))
-        return (_inert(text) if self.kind == KINDS["csv"] else text).encode()
+        return (_inert(text) if self.kind == CSV else text).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A version of a file to be kept."""
+
+    space: str
+    key: str
+    name: str
+    kind: str
+    """Media type."""
+    content: bytes
+    label: Label
+    run: str
 
 
 class Resources(Protocol):
     """The files of this workspace. Its methods raise ToolError for what the model can fix."""
 
-    async def save(
-        self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str
-    ) -> Resource:
+    async def save(self, file: NewFile) -> Resource:
         """Keep a version, once for each key however often it is asked for."""
 
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
@@ -166,8 +180,8 @@ async def save_resource(ctx: ToolContext, name: str, text: Said, space: Space = 
     where = _space(ctx, space)
     content = text.encode(errors="replace")
     files = resources_of(ctx)
-    given = (name, kind_of(name), content, ctx.label, ctx.run)
-    kept = await files.save(where, ctx.key, *given)
+    file = NewFile(where, ctx.key, name, kind_of(name), content, ctx.label, ctx.run)
+    kept = await files.save(file)
     return ToolResult(note=f"Kept as {kept.id}.")
 
 

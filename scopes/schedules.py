@@ -8,10 +8,11 @@ words of their own, needs no such person.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from config.schedules import OWN, Kind, Schedule, ScheduleName
 from scopes.effects import Access, Effect, Prepared
@@ -79,18 +80,57 @@ class ScheduleDesk(Protocol):
         """Make the change, once however often; a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleArguments:
+    """The arguments of a schedule as the model gives them."""
+
+    name: str
+    kind: Kind
+    cron: str = ""
+    at: str = ""
+    to: str = HERE
+    request: str = ""
+    text: str = ""
+    channels: list[str] | None = None
+    zone: str = ""
+    tracker: str = ""
+    quiet: bool = False
+    budget_usd: float = 1.0
+    language: str = ""
+
+    def schedule(self, owner: str) -> tuple[str, Schedule]:
+        """Return the name and the schedule that they describe. Raises ToolError."""
+        name = self.name.strip().casefold()
+        asked = {**asdict(self), "owner": owner, "channels": self.channels or ()}
+        asked |= {"tracker": self.tracker or None, "language": self.language or None}
+        if self.kind in ("ask", "reminder"):  # they are answered in the language of their words
+            asked |= {"language": None}
+        try:
+            NAME.validate_python(name)
+        except ValidationError:
+            raise ToolError(SENTENCES["name"]) from None
+        try:
+            return name, Schedule.model_validate({k: v for k, v in asked.items() if k != "name"})
+        except ValidationError as error:
+            raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
+
+
 async def _created(ctx: ToolContext, **given: Any) -> Prepared:
     desk, by = _desk(ctx)
-    to = given["to"].strip()
+    asked = ScheduleArguments(**given)
+    to = asked.to.strip()
     if to.casefold() in (HERE, ""):
         to = OWN if ctx.intent.home.startswith("D") else ctx.intent.home
     elif to.casefold() in (OWN, "me", by.casefold()):
         to = OWN
-    given["to"] = await desk.place(by, to)
-    given["zone"] = given["zone"].strip() or await desk.zone(by)
-    given["channels"] = [name.strip().lstrip("#") for name in given["channels"] or ()] or None
-    name, spec = _spec(given, by)
-    values = {**given, "cron": spec.cron}
+    asked = replace(
+        asked,
+        to=await desk.place(by, to),
+        zone=asked.zone.strip() or await desk.zone(by),
+        channels=[name.strip().lstrip("#") for name in asked.channels or ()] or None,
+    )
+    name, spec = asked.schedule(by)
+    values = asdict(replace(asked, cron=spec.cron))
     return Prepared(values, await desk.weighed(name, spec, ctx.label, ctx.intent.home))
 
 
@@ -120,10 +160,22 @@ async def schedule_create(
     sweep or triage, that of the request, as a code (es). `tracker`: of a sweep, the bug list among
     NAMED SOURCES. `quiet`: of a sweep or triage, nothing is sent where nothing is new."""
     desk, by = _desk(ctx)
-    asked: dict[str, Any] = {"kind": kind, "cron": cron, "at": at, "to": to, "channels": channels}
-    asked |= {"request": request, "text": text, "zone": zone, "tracker": tracker, "quiet": quiet}
-    asked |= {"budget_usd": budget_usd, "language": language, "name": name}
-    return ToolResult(note=await desk.create(*_spec(asked, by), ctx.label))
+    asked = ScheduleArguments(
+        name,
+        kind,
+        cron,
+        at,
+        to,
+        request,
+        text,
+        channels,
+        zone,
+        tracker,
+        quiet,
+        budget_usd,
+        language,
+    )
+    return ToolResult(note=await desk.create(*asked.schedule(by), ctx.label))
 
 
 async def _reminder(
@@ -131,8 +183,9 @@ async def _reminder(
 ) -> tuple[str, Schedule]:
     """Return the reminder that these arguments describe, to the requester. Raises ToolError."""
     desk, by = _desk(ctx)
-    when = {"at": at, "cron": cron, "zone": zone.strip() or await desk.zone(by)}
-    return _spec({"name": name, "kind": "reminder", "text": text, "to": OWN, **when}, by)
+    zone = zone.strip() or await desk.zone(by)
+    asked = ScheduleArguments(name, "reminder", cron, at, to=OWN, text=text, zone=zone)
+    return asked.schedule(by)
 
 
 async def _reminded(ctx: ToolContext, **given: Any) -> Prepared:
@@ -206,29 +259,12 @@ def _named(name: str) -> str:
     return one_line(name).casefold()[:80]
 
 
-def _spec(given: Mapping[str, Any], owner: str) -> tuple[str, Schedule]:
-    """Return the schedule that these arguments describe. Raises ToolError."""
-    name = given["name"].strip().casefold()
-    asked = {**{k: v for k, v in given.items() if k != "name"}, "owner": owner}
-    if given["kind"] in ("ask", "reminder"):  # they are answered in the language of their words
-        asked["language"] = None
-    for key, empty in (("channels", ()), ("tracker", None), ("language", None)):
-        asked[key] = asked.get(key) or empty
-    try:
-        NAME.validate_python(name)
-    except ValidationError:
-        raise ToolError(SENTENCES["name"]) from None
-    try:
-        return name, Schedule.model_validate(asked)
-    except ValidationError as error:
-        raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
-
-
-def _sentence(fault: Any) -> str:
+def _sentence(fault: ErrorDetails) -> str:
     """Return what is wrong with one of them, for who wrote it."""
-    said = fault.get("ctx", {}).get("error")
-    if said is not None:
-        text = str(said)
-        return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-    key = str(fault["loc"][0]) if fault["loc"] else ""
-    return SENTENCES.get(key, f"{key or 'It'} cannot be used: {fault['msg']}.")
+    match fault:
+        case {"ctx": {"error": said}}:
+            text = str(said)
+            return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+        case {"loc": (key, *_), "msg": why}:
+            return SENTENCES.get(str(key), f"{key} cannot be used: {why}.")
+    return f"It cannot be used: {fault['msg']}."

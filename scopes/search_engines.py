@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -124,17 +124,23 @@ def _check(name: str, status: int) -> None:
 
 def hits(found: object, snippet: str, date: str) -> list[SearchHit]:
     """Return what of a list of results is one."""
-    listed = found if isinstance(found, list) else []
     return [
         SearchHit(
             title=_text(each.get("title")),
-            url=each["url"],
+            url=url,
             snippet=_text(each.get(snippet))[:MAX_SNIPPET],
             date=str(each.get(date) or "")[:40],
         )
-        for each in listed
-        if isinstance(each, dict) and isinstance(each.get("url"), str)
+        for url, each in _with_address(found)
     ]
+
+
+def _with_address(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the results of a list that have an address, with it."""
+    for each in found if isinstance(found, list) else ():
+        match each:
+            case {"url": str(url)}:
+                yield url, each
 
 
 def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -147,9 +153,10 @@ def _text(value: object) -> str:
     return " ".join(html.unescape(re.sub(r"</?\w+>", "", str(value or ""))).split())
 
 
+MODEL_TOOL_NAME: Final = "web_search"
 MODEL_TOOL: Final[dict[str, Any]] = {
     "type": "web_search_20260318",
-    "name": "web_search",
+    "name": MODEL_TOOL_NAME,
     "max_uses": 1,
     "allowed_callers": ["direct"],
 }
@@ -164,20 +171,19 @@ PROMPT_TOKENS: Final = 60_000
 def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]:
     """Return the results in a reply, with what the model cites of them as excerpts."""
     quoted: dict[str, list[str]] = {}
-    for block in content:
-        for each in block.get("citations") or ():
-            if isinstance(each, dict) and each.get("cited_text"):
-                quoted.setdefault(str(each.get("url")), []).append(str(each["cited_text"]))
+    for each in (each for block in content for each in block.get("citations") or ()):
+        match each:
+            case {"url": str(url), "cited_text": str(text)} if text:
+                quoted.setdefault(url, []).append(text)
     return [
         SearchHit(
             title=str(each.get("title") or ""),
-            url=each["url"],
-            snippet=" ".join(dict.fromkeys(quoted.get(each["url"], ())))[:MAX_SNIPPET],
+            url=url,
+            snippet=" ".join(dict.fromkeys(quoted.get(url, ())))[:MAX_SNIPPET],
             date=str(each.get("page_age") or "")[:40],
         )
         for listed in _lists(content)
-        for each in listed
-        if isinstance(each, dict) and isinstance(each.get("url"), str)
+        for url, each in _with_address(listed)
     ][:limit]
 
 

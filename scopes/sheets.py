@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, WithJsonSchema
 
@@ -76,17 +76,17 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
     return ToolResult(kept, truncated=more, note=_count(kept), undone=undone, label=label)
 
 
-async def _prepared(ctx: ToolContext, **given: Any) -> Prepared:
+async def _prepared(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> Prepared:
     """Return the tab by its own name, and the columns beside the values."""
-    book, label = _book(ctx, given["sheet"])
+    book, label = _book(ctx, sheet)
     title, tabs = await book.about()
     with under(label):
-        tab = _tab(given["tab"], tabs)
-        head = await _head(book, tab)
-        told = {"spreadsheet": title or "(without a title)", "tab": tab.title}
-        for number, row in enumerate(given["rows"], 1):
+        found = _tab(tab, tabs)
+        head = await _head(book, found)
+        told = {"spreadsheet": title or "(without a title)", "tab": found.title}
+        for number, row in enumerate(rows, 1):
             told[f"row {number}"] = "; ".join(_pairs(row, *head))
-    return Prepared({**given, "tab": tab.title}, told)
+    return Prepared({"sheet": sheet, "tab": found.title, "rows": rows}, told)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepared, client=Sheets)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from config.words import phrase
 from scopes.effects import Access, Channel, Effect, ListId, Part, Person, Said, Thread
 from scopes.label import DIRECTORY, TRUSTED, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
+from scopes.slack_items import SlackPerson
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import (
     BEFORE_WINDOW,
@@ -33,22 +34,27 @@ TS = re.compile(r"\d{10}\.\d{6}")
 EMOJI = re.compile(r"[a-z0-9_+'-]{1,80}")
 
 
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message that is written for somebody."""
+
+    text: str
+    request: str
+    """The words of the request: addresses in the text become links only if they are in it, too."""
+    by: str = ""
+    """User for whom it is written, who is named below it; empty = nobody."""
+
+
 class SlackWriter(Protocol):
     """Writes to Slack, once for each key whatever fails; texts are cleaned and never parsed.
 
     Its methods raise ToolError where Slack will not have it, with a sentence that says why.
     """
 
-    async def post(
-        self, key: str, channel: str, thread_ts: str, text: str, request: str, by: str = ""
-    ) -> str:
-        """Post in a conversation, or in a thread of it; the message's id `<channel>/<ts>`.
+    async def post(self, key: str, channel: str, thread_ts: str, message: NewMessage) -> str:
+        """Post in a conversation, or in a thread of it; the message's id `<channel>/<ts>`."""
 
-        Below it stands for whom (`by`). Addresses in the text become links only where they stand
-        in `request`, too.
-        """
-
-    async def message(self, key: str, user: str, text: str, request: str, by: str = "") -> str:
+    async def message(self, key: str, user: str, message: NewMessage) -> str:
         """Send a direct message; its id."""
 
     async def react(self, channel: str, ts: str, name: str) -> None:
@@ -67,7 +73,7 @@ async def post_message(
     if thread and not (TS.fullmatch(ts) and thread in (ts, f"{channel}/{ts}")):
         raise ToolError(f"No thread {thread[:60]!r} in this channel. Leave it out, or give its id.")
     _something(text)
-    sent = await _writer(ctx).post(ctx.key, channel, ts, text, ctx.intent.text, ctx.requester or "")
+    sent = await _writer(ctx).post(ctx.key, channel, ts, _for_requester(ctx, text))
     return ToolResult(note=phrase("done.posted", id=sent))
 
 
@@ -75,7 +81,7 @@ async def post_message(
 async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
     """Send `text` to one person, by id, or to who asked (`me`). It says for whom."""
     _something(text)
-    sent = await _writer(ctx).message(ctx.key, user, text, ctx.intent.text, ctx.requester or "")
+    sent = await _writer(ctx).message(ctx.key, user, _for_requester(ctx, text))
     return ToolResult(note=phrase("done.sent", id=sent))
 
 
@@ -93,6 +99,10 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
 def _something(text: str) -> None:
     if not text.strip():
         raise ToolError("The text is empty. Write what is to be said.")
+
+
+def _for_requester(ctx: ToolContext, text: str) -> NewMessage:
+    return NewMessage(text, ctx.intent.text, ctx.requester or "")
 
 
 def _writer(ctx: ToolContext) -> SlackWriter:
@@ -177,7 +187,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
         try:
             found_there, more = await reader.search(query, ctx.window)
         except SlackRefused as refused:  # the channels that it was given can be searched without
-            found_there, undone["search the workspace"] = [], f"{refused}"
+            found_there, undone = [], {"search the workspace": f"{refused}"}
         hits = await _own(ctx, found_there)
     for each in channels:
         try:
@@ -201,7 +211,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     )
     left = left or ("Slack has older ones, too: add words." if more else "")
     cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
-    undone["search messages"] = cut if left else ""
+    undone |= {"search messages": cut if left else ""}
     return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
 
 
@@ -387,14 +397,7 @@ def _holds(item: Item, words: Sequence[str]) -> bool:
     return all(w in text for w in words)
 
 
-def _person(user: Any, outside: bool) -> Item:
-    profile = user.get("profile") or {}
-    facts = [
-        str(user.get("real_name") or profile.get("real_name") or user.get("name")),
-        str(profile.get("title") or ""),
-        str(user.get("tz") or ""),
-        "bot" if user.get("is_bot") else "",
-        "deactivated" if user.get("deleted") else "",
-    ]
-    label = replace(LISTED, outside=outside)
-    return Item(str(user["id"]), ", ".join(f for f in facts if f), None, label)
+def _person(user: SlackPerson, outside: bool) -> Item:
+    marks = ("bot" if user.is_bot else "", "deactivated" if user.is_deleted else "")
+    facts = (user.real_name, user.title, user.zone, *marks)
+    return Item(user.id, ", ".join(filter(None, facts)), None, replace(LISTED, outside=outside))

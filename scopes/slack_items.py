@@ -37,6 +37,157 @@ def ts_of(at: datetime) -> str:
     return f"{int(whole.timestamp())}.{at.microsecond:06d}"
 
 
+Json = Mapping[str, Any]
+Kind = Literal["member", "guest", "external", "bot", "deleted"]
+SLACKBOT = "USLACKBOT"
+
+
+@dataclass(frozen=True, slots=True)
+class SlackMessage:
+    """A message of Slack as the API describes it; what it lacks is empty.
+
+    A field is read when it is asked for, because most messages of a channel are passed over.
+    """
+
+    raw: Json
+
+    @property
+    def ts(self) -> str:
+        return str(self.raw["ts"])
+
+    @property
+    def at(self) -> datetime:
+        return at_of(self.ts)
+
+    @property
+    def text(self) -> str:
+        return str(self.raw.get("text") or "")
+
+    @property
+    def user(self) -> str:
+        return str(self.raw.get("user") or "")
+
+    @property
+    def bot(self) -> str:
+        """Return the id of the bot or the app that wrote it."""
+        return str(self.raw.get("bot_id") or "")
+
+    @property
+    def username(self) -> str:
+        return str(self.raw.get("username") or "")
+
+    @property
+    def subtype(self) -> str:
+        return str(self.raw.get("subtype") or "")
+
+    @property
+    def is_said(self) -> bool:
+        """Return whether somebody said it, rather than Slack."""
+        return self.subtype not in NOT_MESSAGES
+
+    @property
+    def thread(self) -> str:
+        """Return the time of its thread's first message; empty where it belongs to no thread."""
+        return str(self.raw.get("thread_ts") or "")
+
+    @property
+    def is_reply(self) -> bool:
+        """Return whether it answers another one, also where it was sent to the channel as well."""
+        return self.thread not in ("", self.ts)
+
+    @property
+    def last_at(self) -> datetime:
+        """Return the time of its latest reply, of its own without one."""
+        return at_of(self.raw.get("latest_reply") or self.ts)
+
+    @property
+    def has_replies(self) -> bool:
+        return bool(self.raw.get("reply_count"))
+
+    @property
+    def is_edited(self) -> bool:
+        return bool(self.raw.get("edited"))
+
+    @property
+    def link(self) -> str | None:
+        """Return the link that a search gives."""
+        return self.raw.get("permalink")
+
+    @property
+    def files(self) -> Sequence[Json]:
+        return self.raw.get("files") or ()
+
+    @property
+    def reactions(self) -> Sequence[Json]:
+        return self.raw.get("reactions") or ()
+
+    @property
+    def has_attachments(self) -> bool:
+        """Return whether a file, a link preview or another message is attached to it."""
+        return bool(self.raw.get("attachments") or self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class SlackPerson:
+    """A user of Slack as the API describes them."""
+
+    raw: Json
+
+    @property
+    def id(self) -> str:
+        return str(self.raw["id"])
+
+    @property
+    def name(self) -> str:
+        real = self.profile.get("real_name") or self.raw.get("real_name")
+        name = real or self.profile.get("display_name") or self.raw.get("name")
+        return shown(name or self.id)
+
+    @property
+    def real_name(self) -> str:
+        own = self.raw.get("real_name") or self.profile.get("real_name")
+        return str(own or self.raw.get("name"))
+
+    @property
+    def profile(self) -> Json:
+        return self.raw.get("profile") or {}
+
+    @property
+    def title(self) -> str:
+        return str(self.profile.get("title") or "")
+
+    @property
+    def zone(self) -> str:
+        return str(self.raw.get("tz") or "")
+
+    @property
+    def is_bot(self) -> bool:
+        return bool(self.raw.get("is_bot"))
+
+    @property
+    def is_deleted(self) -> bool:
+        return bool(self.raw.get("deleted"))
+
+    def kind(self, team: str) -> Kind:
+        """Return what they are in this workspace."""
+        home = self.raw.get("team_id")
+        if self.is_deleted:
+            return "deleted"
+        if self.is_bot or self.raw.get("is_workflow_bot") or self.id == SLACKBOT:
+            return "bot"
+        if self.raw.get("is_stranger") or (home != team and team not in self._teams()):
+            return "external"
+        if self.raw.get("is_restricted") or self.raw.get("is_ultra_restricted"):
+            return "guest"
+        return "member"
+
+    def _teams(self) -> list[str]:
+        """Return the workspaces of an Enterprise Grid user, whose one `team_id` is for them all."""
+        enterprise = self.raw.get("enterprise_user")
+        teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
+        return [str(team) for team in teams] if isinstance(teams, list) else []
+
+
 @dataclass(frozen=True, slots=True)
 class Maker:
     """Makes items of one channel's messages."""
@@ -47,83 +198,53 @@ class Maker:
     label: Label
     window: Window | None
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """User id -> what they are here (`kind_of_person`)."""
+    """User id -> what they are here (`SlackPerson.kind`)."""
     outside: Label = field(init=False)
     """The channel's label, for what somebody from outside may have worded."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outside", replace(self.label, outside=True))
 
-    def item(self, message: Mapping[str, Any], root: str) -> Item:
-        ts = str(message["ts"])
-        at = at_of(ts)
+    def item(self, message: SlackMessage, root: str) -> Item:
+        ts, at = message.ts, message.at
         notes = list(notes_of(message))
         if self.window and not self.window.holds(at):
             notes.append(BEFORE_WINDOW)
-        author = str(message.get("user") or message.get("bot_id") or "") or None
+        author = message.user or message.bot or None
         return Item(
             id=f"{self.channel}/{ts}",
-            text=plain(str(message.get("text") or ""), self.people),
+            text=plain(message.text, self.people),
             link=permalink(self.url, self.channel, ts, root),
             label=self.outside if is_outside(message, self.kinds) else self.label,
             author=author,
             at=at,
-            by=self.people.get(author or "")
-            or shown(message.get("username") or author or "unknown"),
+            by=self.people.get(author or "") or shown(message.username or author or "unknown"),
             thread=None if ts == root else f"{self.channel}/{root}",
             notes=tuple(notes),
         )
 
 
-SLACKBOT = "USLACKBOT"
-Kind = Literal["member", "guest", "external", "bot", "deleted"]
-
-
-def kind_of_person(user: Mapping[str, Any], team: str) -> Kind:
-    """Return what a user, as Slack describes them, is in this workspace."""
-    home = user.get("team_id")
-    if user.get("deleted"):
-        return "deleted"
-    if user.get("is_bot") or user.get("is_workflow_bot") or user["id"] == SLACKBOT:
-        return "bot"
-    if user.get("is_stranger") or (home != team and team not in _teams(user)):
-        return "external"
-    if user.get("is_restricted") or user.get("is_ultra_restricted"):
-        return "guest"
-    return "member"
-
-
-def _teams(user: Mapping[str, Any]) -> list[str]:
-    """Return the workspaces of an Enterprise Grid user, who has one `team_id` for all of them."""
-    enterprise = user.get("enterprise_user")
-    teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
-    return [str(team) for team in teams] if isinstance(teams, list) else []
-
-
-def is_outside(message: Mapping[str, Any], kinds: Mapping[str, str]) -> bool:
+def is_outside(message: SlackMessage, kinds: Mapping[str, str]) -> bool:
     """Return whether anybody but full members may have worded what a message shows: its author,
     what is attached to it or unfurled in it, or a guest whose name stands in it."""
-    if message.get("bot_id") or message.get("attachments") or message.get("files"):
+    if message.bot or message.has_attachments or kinds.get(message.user) != "member":
         return True
-    if kinds.get(str(message.get("user"))) != "member":
-        return True
-    marks = MARK.finditer(str(message.get("text") or ""))
+    marks = MARK.finditer(message.text)
     return any(m[1] == "@" and kinds.get(m[2]) not in ("member", "bot") for m in marks)
 
 
-def notes_of(message: Mapping[str, Any]) -> list[str]:
+def notes_of(message: SlackMessage) -> list[str]:
     """Return what code can say of a message beside its text."""
     notes = []
-    reactions = message.get("reactions") or ()
-    if reactions:
+    if reactions := message.reactions:
         listed = ", ".join(f"{r.get('name')} {r.get('count', 1)}" for r in reactions)
         notes.append(f"reactions: {listed[:200]}")
-    if message.get("edited"):
+    if message.is_edited:
         notes.append("edited")
-    names = [str(f.get("name") or f.get("title") or "file") for f in message.get("files") or ()]
+    names = [str(f.get("name") or f.get("title") or "file") for f in message.files]
     if names:
         notes.append("files: " + re.sub(r"[{};]", "_", ", ".join(names))[:200])
-    if message.get("bot_id") or message.get("subtype") == "bot_message":
+    if message.bot or message.subtype == "bot_message":
         notes.append("bot")
     return notes
 
@@ -134,12 +255,6 @@ def permalink(url: str, channel: str, ts: str, root: str) -> str | None:
         return None
     link = f"{url.rstrip('/')}/archives/{channel}/p{ts.replace('.', '')}"
     return link if ts == root else f"{link}?thread_ts={root}&cid={channel}"
-
-
-def name_of(user: Mapping[str, Any]) -> str:
-    profile = user.get("profile") or {}
-    name = profile.get("real_name") or user.get("real_name") or profile.get("display_name")
-    return shown(name or user.get("name") or user["id"])
 
 
 def shown(name: object) -> str:
@@ -178,7 +293,7 @@ class Columns:
     def of(cls, schema: Sequence[Mapping[str, Any]]) -> Columns:
         names = {str(c.get("id")): str(c.get("name") or c.get("key")) for c in schema}
         choices = [o for c in schema for o in (c.get("options") or {}).get("choices") or ()]
-        return cls(names, {str(o["value"]): str(o.get("label") or o["value"]) for o in choices})
+        return cls(names, {(v := str(o["value"])): str(o.get("label") or v) for o in choices})
 
 
 def row_text(row: Mapping[str, Any], columns: Columns, people: Mapping[str, str]) -> str:

@@ -15,12 +15,10 @@ from scopes.label import WORKSPACE, Label, Readers
 from scopes.members import Members, kind_of
 from scopes.slack_client import Absent, SlackClient
 from scopes.slack_items import (
-    NOT_MESSAGES,
     Columns,
     Maker,
-    at_of,
-    kind_of_person,
-    name_of,
+    SlackMessage,
+    SlackPerson,
     row_text,
     ts_of,
 )
@@ -46,6 +44,13 @@ class ChannelInfo:
     topic: str
     topic_by: str = ""
     """Id of who set it."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> ChannelInfo:
+        """Return a channel as Slack tells of it."""
+        id, topic = str(raw["id"]), raw.get("topic") or {}
+        said, by = str(topic.get("value") or ""), str(topic.get("creator") or "")
+        return cls(id, str(raw.get("name") or id), bool(raw.get("is_private")), said, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +128,7 @@ class SlackReader:
         async def fetch() -> list[ChannelInfo]:
             kinds = "public_channel,private_channel"
             found = [
-                ChannelInfo(
-                    str(c["id"]),
-                    str(c.get("name") or c["id"]),
-                    bool(c.get("is_private")),
-                    str((c.get("topic") or {}).get("value") or ""),
-                    str((c.get("topic") or {}).get("creator") or ""),
-                )
+                ChannelInfo.of(c)
                 async for c in self.web.pages(
                     "conversations.list", "channels", types=kinds, exclude_archived="true"
                 )
@@ -142,7 +141,7 @@ class SlackReader:
         """User id -> the name shown, made unique with the id where two share one."""
 
         async def fetch() -> dict[str, str]:
-            names = {str(u["id"]): name_of(u) for u in await self._users()}
+            names = {user.id: user.name for user in await self._users()}
             seen = Counter(names.values())
             return {k: f"{n} ({k})" if seen[n] > 1 else n for k, n in names.items()}
 
@@ -153,18 +152,18 @@ class SlackReader:
 
         async def fetch() -> dict[str, str]:
             team = str((await self._identity()).get("team_id") or "")
-            return {str(u["id"]): kind_of_person(u, team) for u in await self._users()}
+            return {user.id: user.kind(team) for user in await self._users()}
 
         return dict(await self._fetched.get(("kinds",), fetch))
 
-    async def _users(self) -> list[dict[str, Any]]:
-        async def fetch() -> list[dict[str, Any]]:
-            return [user async for user in self.web.pages("users.list", "members")]
+    async def _users(self) -> list[SlackPerson]:
+        async def fetch() -> list[SlackPerson]:
+            return [SlackPerson(user) async for user in self.web.pages("users.list", "members")]
 
         return list(await self._fetched.get(("users",), fetch))
 
-    async def user(self, user: str) -> Mapping[str, Any]:
-        return dict((await self.web.call("users.info", user=user))["user"])
+    async def user(self, user: str) -> SlackPerson:
+        return SlackPerson(dict((await self.web.call("users.info", user=user))["user"]))
 
     async def label(self, channel: str) -> Label:
         """Everything said in Slack is untrusted; a private channel is for its members only."""
@@ -200,24 +199,23 @@ class SlackReader:
         return [c for c in found if c.root.at and window.opens(c.root.at)]
 
     async def _read(self, channel: str, window: Window) -> list[SlackConversation]:
-        bounds = {"latest": ts_of(window.latest)}
-        if self.lookback and window.oldest - EPOCH > self.lookback:
-            bounds["oldest"] = ts_of(window.oldest - self.lookback)
+        is_bounded = self.lookback and window.oldest - EPOCH > self.lookback
+        oldest = {"oldest": ts_of(window.oldest - self.lookback)} if is_bounded else {}
+        bounds = {"latest": ts_of(window.latest), **oldest}
         async with self._histories:
             wanted = [
                 m
-                async for m in self.web.pages(
+                async for each in self.web.pages(
                     "conversations.history", "messages", GROWING, channel=channel, **bounds
                 )
-                if m.get("thread_ts") in (None, m["ts"])  # a reply sent to the channel is a reply
-                and at_of(m.get("latest_reply") or m["ts"]) >= window.oldest
+                if not (m := SlackMessage(each)).is_reply and m.last_at >= window.oldest
             ]
         if not wanted:
             return []
         maker = await self._maker(channel, window)
-        roots = [str(m["ts"]) for m in wanted if m.get("reply_count")]
+        roots = [m.ts for m in wanted if m.has_replies]
         replies = await self._replies(channel, roots, window)
-        threads = [replies.get(str(m["ts"]), [m]) for m in wanted]
+        threads = [replies.get(m.ts, [m]) for m in wanted]
         found = [c for messages in threads if (c := assembled(messages, maker)) and c.in_window]
         who = await self._identity() if found else {}
         bot = who.get("user_id") if who.get("bot_id") else None  # a person's token is no bot
@@ -226,7 +224,7 @@ class SlackReader:
 
     async def _replies(
         self, channel: str, roots: Sequence[str], window: Window
-    ) -> dict[str, list[dict[str, Any]]]:
+    ) -> dict[str, list[SlackMessage]]:
         """Return root -> the messages of its thread up to the window's end."""
         found, waiting, latest = {}, iter(roots), ts_of(window.latest)
 
@@ -235,7 +233,7 @@ class SlackReader:
                 said = {"channel": channel, "ts": ts, "latest": latest}
                 pages = self.web.pages("conversations.replies", "messages", **said)
                 async with self._threads:
-                    found[ts] = [m async for m in pages]
+                    found[ts] = [SlackMessage(m) async for m in pages]
 
         try:
             async with asyncio.TaskGroup() as group:  # a task a thread took as long as its reading
@@ -251,15 +249,15 @@ class SlackReader:
             return known
         latest = {"latest": ts_of(window.latest)} if window else {}
         messages = [
-            m
+            SlackMessage(m)
             async for m in self.web.pages(
                 "conversations.replies", "messages", channel=channel, ts=ts, **latest
             )
         ]
-        root = str(messages[0].get("thread_ts") or ts) if messages else ts
-        if messages and root != messages[0]["ts"]:
+        root = messages[0].thread or ts if messages else ts
+        if messages and root != messages[0].ts:
             return await self.thread(channel, root, window)
-        found = await self.assemble(channel, messages, window)
+        found = assembled(messages, await self._maker(channel, window))
         if found is None:
             raise Absent("thread_not_found")
         return found
@@ -269,12 +267,6 @@ class SlackReader:
         found: list[SlackConversation] = self._fetched.known(*_key(channel, window)) or []
         id = f"{channel}/{ts}"
         return next((c for c in found if any(item.id == id for item in c.items)), None)
-
-    async def assemble(
-        self, channel: str, messages: Sequence[dict[str, Any]], window: Window | None
-    ) -> SlackConversation | None:
-        """Return messages as a thread; None if people said none of them before the window's end."""
-        return assembled(messages, await self._maker(channel, window))
 
     async def _maker(self, channel: str, window: Window | None) -> Maker:
         people, url, label = await self.people(), await self.team_url(), await self.label(channel)
@@ -309,7 +301,7 @@ class SlackReader:
         )
         found = body.get("messages") or {}
         matches = found.get("matches") or ()
-        told = [(str((m.get("channel") or {}).get("id")), m) for m in matches]
+        told = [(str((m.get("channel") or {}).get("id")), SlackMessage(m)) for m in matches]
         more = int((found.get("paging") or {}).get("pages") or 1) > 1
         return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
 
@@ -319,42 +311,42 @@ class SlackReader:
         asked |= {"channel_types": "public_channel", "content_types": "messages"}
         asked |= {"sort": "timestamp", "sort_dir": "desc"}
         if window:
-            asked["after"] = int(window.oldest.timestamp())
-            asked["before"] = int(window.latest.timestamp()) + 1
+            asked |= {"after": int(window.oldest.timestamp())}
+            asked |= {"before": int(window.latest.timestamp()) + 1}
         body = await self.web.call("assistant.search.context", **asked)
         told = [
             (
                 str(m.get("channel_id")),
-                {
-                    **{"ts": str(m.get("message_ts")), "user": m.get("author_user_id")},
-                    **{"text": m.get("content"), "permalink": m.get("permalink")},
-                },
+                SlackMessage(
+                    {
+                        **{"ts": str(m.get("message_ts")), "user": m.get("author_user_id")},
+                        **{"text": m.get("content"), "permalink": m.get("permalink")},
+                    }
+                ),
             )
             for m in (body.get("results") or {}).get("messages") or ()
         ]
         more = bool((body.get("response_metadata") or {}).get("next_cursor"))
         return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
 
-    async def _hit(self, channel: str, match: Mapping[str, Any], window: Window | None) -> Item:
+    async def _hit(self, channel: str, match: SlackMessage, window: Window | None) -> Item:
         label, people = await self.label(channel), await self.people()
         made = Maker(channel, people, "", label, window, await self.kinds())
-        return replace(made.item(match, str(match["ts"])), link=match.get("permalink"))
+        return replace(made.item(match, match.ts), link=match.link)
 
 
-def _is_in(match: Mapping[str, Any], window: Window | None) -> bool:
-    return window is None or window.holds(at_of(match["ts"]))
+def _is_in(match: SlackMessage, window: Window | None) -> bool:
+    return window is None or window.holds(match.at)
 
 
-def assembled(messages: Sequence[dict[str, Any]], maker: Maker) -> SlackConversation | None:
+def assembled(messages: Sequence[SlackMessage], maker: Maker) -> SlackConversation | None:
     """Return messages as a thread; None if people said none of them before the window's end."""
     end = maker.window.latest if maker.window else None
     said = [
-        m
-        for m in sorted(messages, key=lambda m: str(m["ts"]))
-        if m.get("subtype") not in NOT_MESSAGES and (end is None or at_of(m["ts"]) < end)
+        m for m in sorted(messages, key=lambda m: m.ts) if m.is_said and (end is None or m.at < end)
     ]
     # Where the first message was deleted, the first that is left opens the thread.
-    items = [maker.item(m, str(said[0]["ts"])) for m in said]
+    items = [maker.item(m, said[0].ts) for m in said]
     return SlackConversation(items[0], tuple(items[1:])) if items else None
 
 

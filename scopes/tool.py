@@ -293,20 +293,19 @@ UNSTRICT = frozenset({"minimum", "maximum"})
 
 
 def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
-    if isinstance(node, list):
-        return [_compact(child, defs, strict) for child in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _compact(defs[node["$ref"].rsplit("/", 1)[1]], defs, strict)
-    dropped = DROPPED | UNSTRICT if strict else DROPPED
-    kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
-    if "properties" in node:
-        properties = node["properties"].items()
-        kept["properties"] = {name: _compact(child, defs, strict) for name, child in properties}
-    if strict and kept.get("type") == "object":
-        kept["additionalProperties"] = False
-    return kept
+    match node:
+        case list():
+            return [_compact(child, defs, strict) for child in node]
+        case {"$ref": reference}:
+            return _compact(defs[reference.rpartition("/")[2]], defs, strict)
+        case dict():
+            dropped = DROPPED | UNSTRICT if strict else DROPPED
+            kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
+            if members := node.get("properties"):  # which may have the names of keywords
+                kept |= {"properties": {n: _compact(m, defs, strict) for n, m in members.items()}}
+            closed = strict and kept.get("type") == "object"
+            return {**kept, "additionalProperties": False} if closed else kept
+    return node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

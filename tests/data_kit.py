@@ -16,7 +16,7 @@ from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, SourceDatabase
 from scopes.effects import Handles
 from scopes.label import TRUSTED, WORKSPACE, Label
-from scopes.resources import Resource, Resources
+from scopes.resources import NewFile, Resource, Resources
 from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
@@ -56,10 +56,9 @@ class Shelf:
 
     kept: list[Resource] = field(default_factory=list)
 
-    async def save(
-        self, space: str, key: str, name: str, kind: str, content: bytes, label: Label, run: str
-    ) -> Resource:
-        made = Resource(space, name, 1, kind, content, label, datetime.now(UTC), len(content))
+    async def save(self, file: NewFile) -> Resource:
+        about = (file.space, file.name, 1, file.kind, file.content, file.label)
+        made = Resource(*about, datetime.now(UTC), len(file.content))
         self.kept.append(made)
         return made
 

@@ -16,10 +16,13 @@ from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.requests import Incoming, RequestQueue
 from bot.storage.tables import METADATA, actions, proposal
+from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import Label
+from scopes.label import TRUSTED, Label
 from scopes.tool import Item
+from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.gate import Action, new_id
+from subagents.result import SubagentResult
 from subagents.trajectory import Context, Origin
 
 Json = dict[str, Any]
@@ -58,9 +61,10 @@ def result(id: str, text: str, findings: Sequence[Json], *sources: str) -> Json:
     }
 
 
-def brief(id: str, task: str, **fields: Any) -> Json:
-    made = {"draft": {"task": task}, "material": [], "intent": Intent(task).to_json(), **fields}
-    return {"id": id, "template": "slack/answer@1", "brief": made}
+def spawned(id: str, task: str = "Look.") -> SpawnedBrief:
+    draft = BriefDraft(task=task, scope="slack")
+    brief = Brief(draft, Handles({}), None, TRUSTED, intent=Intent(task))
+    return SpawnedBrief(id, brief, "abc", "fast", (), (), "slack/answer@1", "p1", 60.0, 10.0)
 
 
 @dataclass
@@ -72,7 +76,6 @@ class Told:
     results: Sequence[Json] = ()
     answer: str = ""
     statements: Sequence[Json] = ()
-    briefs: Sequence[Json] = ()
     question: str = "What is open?"
     request: str | None = None
     requester: str | None = None
@@ -105,9 +108,8 @@ class Told:
         body = {"results": [{"text": text, "items": items}]}
         sink.steps.append({"run": run, "key": f"{run}/s1/1/tools", "body": body})
         await sink.flush()
-        made = self.briefs or [brief(r["id"], "Look.") for r in self.results]
-        for each, told in zip(made, self.results, strict=True):
-            await store.save_subagent(run, each, told)
+        for ended_one in map(SubagentResult.model_validate, self.results):
+            await store.save_subagent(run, spawned(ended_one.id), ended_one)
         if ended:
             await store.finish_run(run, "complete", result=self.document, cost_usd=0.01)
 

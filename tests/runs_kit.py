@@ -14,7 +14,7 @@ from bot.storage.database import Database
 from bot.storage.run_index import folded, store_model_costs
 from scopes.effects import Handles
 from scopes.label import TRUSTED
-from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_to_json
+from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.gate import Decision
 from subagents.result import SubagentResult
 from subagents.trajectory import Context, Origin
@@ -167,8 +167,7 @@ class StoredFanout:
         )
 
     async def freeze(self, count: int) -> None:
-        briefs = [brief_to_json(self.brief(n)) for n in range(1, count + 1)]
-        await self.store.save_briefs(self.id, briefs, {})
+        await self.store.save_briefs(self.id, [self.brief(n) for n in range(1, count + 1)])
 
     async def work(self, number: int) -> None:
         """Let a subagent wait 1 s for each five before it, and use two calls and a tool."""
@@ -177,8 +176,7 @@ class StoredFanout:
         self.call(f"s{number}", 0, wait, wait + 2.0, f"Read it. {self.words} {SECRET}")
         self.call(f"s{number}", 1, wait + 2.5, wait + 4.0, f"Ana: I wait. {self.words} " * 90)
         await self.flush()
-        found = self.result(number).model_dump(mode="json")
-        await self.store.save_subagent(self.id, brief_to_json(self.brief(number)), found)
+        await self.store.save_subagent(self.id, self.brief(number), self.result(number))
 
     async def finish(self, seconds: float) -> None:
         about = (self.id, "s1", "read_channel", "hash", "allow", "reads", self.at(3.0))

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from bot.runs.durable import Durable
 from bot.runs.worker import adopt, owners
 from bot.schedules.scheduler import Scheduler, ScheduleWorker
-from bot.schedules.store import ScheduleStore
+from bot.schedules.store import OccurrenceResult, ScheduleStore
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Work
@@ -41,13 +41,8 @@ async def replica(folder: Path, url: str) -> None:
         await database.change(lambda c: c.execute(tried, {"at": at, "pid": os.getpid()}).rowcount)
         await asyncio.sleep(random.uniform(0, LONGEST_S))
         since = work.at - timedelta(seconds=1)
-        await store.record_run(
-            work,
-            cost=0.01,
-            oldest=since,
-            latest=work.at,
-            extra={"of": at},
-        )
+        result = OccurrenceResult(cost=0.01, oldest=since, latest=work.at, extra={"of": at})
+        await store.record_run(work, result)
 
     async def delivery(work: Work) -> None:
         effect = sa.text("INSERT INTO public.effects VALUES (:at)")

@@ -48,6 +48,7 @@ from standins.slack_shown import Shown
 
 from bot.approvals.cards import FORM, CardClicked, card_click
 from bot.approvals.service import CLICK_RULES, HOLDS_FOR
+from bot.approvals.store import CardDecision
 from bot.listeners.events import parse_event
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import User, Workspace
@@ -239,7 +240,7 @@ async def test_a_card_that_slack_does_not_take_is_dropped_and_told(tmp_path: Pat
 async def approved_by_nobody_alive(bot: Served) -> str:
     """Store what a click stores, as if the process had died before it went on."""
     (row,) = await stored(bot, "asked")
-    assert await bot.bench.approvals.actions.decide(row, "approved", ASKER, (), owner="single")
+    assert await bot.bench.approvals.actions.decide(row, CardDecision("approved", ASKER, "single"))
     return row.id
 
 

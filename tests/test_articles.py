@@ -17,6 +17,7 @@ from bot.memory import NoteStore
 from config.sections import ProjectSettings
 from config.settings import Settings
 from scopes.label import Label
+from scopes.notes import NewNote
 
 TOPICS = ("harbour", "signals", "ferries", "lanterns", "pilots", "anchors", "charts", "tides")
 EARLIER = "How long is an article of ours"
@@ -87,7 +88,7 @@ async def note_down(bot: Served) -> None:
     shelf = NoteStore(bot.store.database)
     texts = {topic: fact(topic) for topic in TOPICS} | {"voice": VOICE}
     for title, text in texts.items():
-        await shelf.save(f"user:{ASKER}", f"k/{title}", title, text, OWN, "r0")
+        await shelf.save(NewNote(f"user:{ASKER}", f"k/{title}", title, text, OWN, "r0"))
 
 
 def children(bot: Served) -> dict[str, list[Json]]:

@@ -21,7 +21,7 @@ from scopes.charts import chart_of, render_chart, table_of
 from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from scopes.resources import Resources, space_of_run
+from scopes.resources import NewFile, Resources, space_of_run
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
@@ -48,7 +48,7 @@ async def draw(shelf: ResourceStore, label: Label = TRUSTED, **given: Any) -> ob
 
 async def keep(shelf: ResourceStore, text: str) -> None:
     content = text.encode()
-    await shelf.save(RUN, f"k{len(text)}", "sales.csv", "text/csv", content, SHOP, "r1")
+    await shelf.save(NewFile(RUN, f"k{len(text)}", "sales.csv", "text/csv", content, SHOP, "r1"))
 
 
 def chart(text: str, kind: Any = "bar", x: str = "x", *y: str, title: str = "") -> Chart:
@@ -75,7 +75,7 @@ async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
     assert again == found, "a replay draws no second version"
     by_id = await draw(shelf, **{**given, "file": "file/sales.csv@1"})  # as a query told it
     assert isinstance(by_id, ToolResult)
-    await shelf.save(RUN, "k1", "odd.csv", "text/csv", b"\xff\xfe\x00", TRUSTED, "r1")
+    await shelf.save(NewFile(RUN, "k1", "odd.csv", "text/csv", b"\xff\xfe\x00", TRUSTED, "r1"))
     for file, why in {
         "file/sales.csv@7": r"There is no sales\.csv",
         "none.csv": r"There is no none\.csv",

@@ -22,9 +22,9 @@ from scopes.effects import RUN_FOLDER, Handles
 from scopes.folders.commands import copied
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label
-from scopes.notes import Notes
+from scopes.notes import NewNote, Notes
 from scopes.pages.pages import kind_of
-from scopes.resources import KINDS, Resource, Resources
+from scopes.resources import KINDS, NewFile, Resource, Resources
 from scopes.tool import ToolContext
 from subagents.brief import Brief, BriefDraft
 from subagents.directory import Directory, Operator
@@ -115,7 +115,7 @@ async def test_a_query_that_fails_tells_the_label_of_its_database(tmp_path: Path
 
 async def test_how_long_a_kept_file_is_tells_its_label(database_in_file: Database) -> None:
     shelf = ResourceStore(database_in_file)
-    await shelf.save("run:r1", "k1", "a.csv", KINDS["csv"], b"x\n" * 4711, HERS, "r1")
+    await shelf.save(NewFile("run:r1", "k1", "a.csv", KINDS["csv"], b"x\n" * 4711, HERS, "r1"))
     ctx = context({Resources: shelf})
     for name, given in (
         ("read_resource", {"name": "a.csv", "line": 99_999}),
@@ -132,8 +132,8 @@ async def test_nobody_learns_how_much_there_is_that_they_may_not_read(
 ) -> None:
     notes, files = NoteStore(database_in_file), ResourceStore(database_in_file)
     for n in range(3):
-        await notes.save("team", f"n{n}", "Merger", "Harbour Line", ONLY_EVA, "r0")
-    await files.save("team", "f1", "merger.txt", KINDS["txt"], b"a\nb", ONLY_EVA, "r0")
+        await notes.save(NewNote("team", f"n{n}", "Merger", "Harbour Line", ONLY_EVA, "r0"))
+    await files.save(NewFile("team", "f1", "merger.txt", KINDS["txt"], b"a\nb", ONLY_EVA, "r0"))
     ctx = context({Notes: notes, Resources: files}, "notes:team")
     async with world() as at:
         absent = await told("notes", ctx, "search_notes", at.directory, query="absent")

@@ -19,7 +19,7 @@ from bot.storage.database import Database
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.notes import Notes
+from scopes.notes import NewNote, Notes
 from scopes.spaces import TEAM_NOTES, notes_of
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Directory
@@ -84,7 +84,7 @@ def desk(there: World, database_in_file: Database) -> Desk:
 async def test_a_space_gives_its_own_notes_alone(database_in_file: Database) -> None:
     shelf = NoteStore(database_in_file)
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
-        await shelf.save(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1")
+        await shelf.save(NewNote(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1"))
     for query in ("pricing", ""):
         assert [n.id for n in await shelf.search([SALES], query, 9)] == [2]
         assert [n.id for n in await shelf.search([MINE, TEAM], query, 9)] == [4, 3, 1]

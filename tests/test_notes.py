@@ -22,7 +22,7 @@ from config.settings import load_settings
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
-from scopes.notes import Notes
+from scopes.notes import NewNote, Notes
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
@@ -69,7 +69,7 @@ async def test_a_note_is_kept_once_and_found_by_its_words(each_database: Databas
 
 async def test_nobody_finds_or_reads_the_notes_of_another(database_in_file: Database) -> None:
     shelf = NoteStore(database_in_file)
-    await shelf.save(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1")
+    await shelf.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
     of_ben = context(shelf, requester=BEN)
     assert await found(of_ben, "salary") == await found(of_ben, "") == []
     with pytest.raises(ToolError, match=r"No note note/1\."):
@@ -97,7 +97,7 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
 ) -> None:
     shelf = NoteStore(database_in_file)
     label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
-    await shelf.save(MINE, "k1", "Plan", "We buy them.", label, "r1")
+    await shelf.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
         await use(context(shelf), "read_note", note="1")
     assert await found(context(shelf), "buy") == []
@@ -138,11 +138,11 @@ async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
     shelf = NoteStore(database_in_file)
     channel = Label(True, sources=frozenset({"C0SALES"}))
     mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
-    await shelf.save(MINE, "k1", "From a channel", "about pricing", channel, "r1")
-    await shelf.save(MINE, "k2", "From a mail", "about pricing", mail, "r1")
-    await shelf.save(MINE, "k3", "Own words", "about pricing", TRUSTED, "r1")
-    await shelf.save(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2")
-    await shelf.save("channel:C0SALES", "k5", "Theirs", "about pricing", TRUSTED, "r2")
+    await shelf.save(NewNote(MINE, "k1", "From a channel", "about pricing", channel, "r1"))
+    await shelf.save(NewNote(MINE, "k2", "From a mail", "about pricing", mail, "r1"))
+    await shelf.save(NewNote(MINE, "k3", "Own words", "about pricing", TRUSTED, "r1"))
+    await shelf.save(NewNote(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2"))
+    await shelf.save(NewNote("channel:C0SALES", "k5", "Theirs", "about pricing", TRUSTED, "r2"))
     target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
     would = await Forget(database_in_file, dry_run=True)(target)
     done = await Forget(database_in_file)(target)
@@ -167,9 +167,9 @@ async def test_what_a_run_read_and_is_forgotten_is_in_no_note_of_it(
     await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
     row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
     await database_in_file.write(quoted.insert().values(row))
-    await shelf.save(MINE, "k1", "From it", "about pricing", sales, "r1")
+    await shelf.save(NewNote(MINE, "k1", "From it", "about pricing", sales, "r1"))
     for title in left:
-        await shelf.save(MINE, title, title, "about pricing", sales, "r2")
+        await shelf.save(NewNote(MINE, title, title, "about pricing", sales, "r2"))
     started = datetime.now(UTC) - timedelta(days=age)
     await database_in_file.write(runs.update().values(status="complete", started=started))
     await tidy(database_in_file, load_settings(env={}).retention)
@@ -183,7 +183,9 @@ async def test_deleted_words_are_in_no_file_any_more(
     shelf = NoteStore(database_in_file)
     for k in range(50):
         text = "the quokka signed" if k == 20 else f"about pricing {k}"
-        await shelf.save(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED, "r1")
+        await shelf.save(
+            NewNote(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED, "r1")
+        )
     assert _files_with(in_file.path, b"quokka", b"zanzibar")
     await database_in_file.write(sa.delete(notes).where(notes.c.key == "k20"))
     await database_in_file.empty_log()

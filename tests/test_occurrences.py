@@ -20,7 +20,13 @@ from timing import WAIT_S
 
 from bot.runs.worker import adopt, owners
 from bot.schedules.scheduler import Scheduler
-from bot.schedules.store import STILL_AT_WORK, TOO_LATE, ScheduleError, ScheduleStore
+from bot.schedules.store import (
+    STILL_AT_WORK,
+    TOO_LATE,
+    OccurrenceResult,
+    ScheduleError,
+    ScheduleStore,
+)
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import Schedule
@@ -63,7 +69,7 @@ class Rows:
 
     async def ran(self, work: Work, **fields: Any) -> bool:
         given: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
-        return await self.store.record_run(work, **given)
+        return await self.store.record_run(work, OccurrenceResult(**given))
 
     async def delivered(self, work: Work, **fields: Any) -> bool:
         return await self.store.record_delivery(work, **fields)

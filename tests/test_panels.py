@@ -40,7 +40,7 @@ from bot.reports.text import report_text
 from bot.storage.deletions import ForgetTarget
 from scopes.effects import OPEN_NOTES
 from scopes.label import TRUSTED
-from scopes.notes import Notes
+from scopes.notes import NewNote, Notes
 from scopes.spaces import space_of
 from subagents.brief import SUBMIT
 from subagents.budget import NANO
@@ -299,7 +299,7 @@ async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_pat
     async with panel(Minds(), tmp_path, profile="own", settings=settings) as (e, task):
         store = NoteStore(task.app.database)
         space = space_of(OPEN_NOTES, None)
-        number = await store.save(space, "k1", "Manners", "Say please", TRUSTED, "r0")
+        number = await store.save(NewNote(space, "k1", "Manners", "Say please", TRUSTED, "r0"))
         e.run.clients = {**e.run.clients, Notes: store}
         e.run.handles = {OPEN_NOTES: "own"}
         report = await task.work()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from bot_kit import Shell, refused
 from pg_kit import Kept, in_file
 
-from bot.approvals.store import Actions, CardPlace
+from bot.approvals.store import Actions, CardDecision, CardPlace
 from bot.policy.directory import Grants
 from bot.runs.store import Store
 from bot.storage.database import Database
@@ -63,7 +63,7 @@ async def waits(store: Store) -> None:
     )
     row = await actions.get("c" * 32)
     assert row
-    await actions.decide(row, "denied", "U0ANA", ())
+    await actions.decide(row, CardDecision("denied", "U0ANA"))
 
 
 async def granted(store: Store) -> None:

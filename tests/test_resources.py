@@ -21,7 +21,7 @@ from config.settings import load_settings
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
-from scopes.resources import Resource, Resources, file_name, space_of_run
+from scopes.resources import NewFile, Resource, Resources, file_name, space_of_run
 from scopes.spaces import TEAM_NOTES
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
@@ -51,7 +51,7 @@ async def kept(
     run: str = "r1",
 ) -> Resource:
     shelf = ResourceStore(database_in_file)
-    return await shelf.save(space, key, name, "text/csv", text.encode(), label, run)
+    return await shelf.save(NewFile(space, key, name, "text/csv", text.encode(), label, run))
 
 
 def context(database_in_file: Database, **more: Any) -> ToolContext:

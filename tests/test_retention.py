@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from forget_kit import spawned
 from pg_kit import Kept, in_file
 from test_store import decision, record, result
 
@@ -39,7 +40,7 @@ async def begun(store: Store, run: str, days: float) -> None:
     record(sink, run, words=run)
     record(sink, run, words="shared")
     await sink.flush()
-    await store.save_subagent(run, {"template": "t@1"}, result("s1"))
+    await store.save_subagent(run, spawned("s1"), result("s1"))
     await store.finish_run(run, "complete", result={"answer": run}, cost_usd=0.5)
     await store.database.write(sa.insert(quoted).values(item=f"i-{run}", run=run, channel="C1"))
     ids = ("tool", "requester", "digest", "body")

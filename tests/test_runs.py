@@ -43,10 +43,9 @@ from bot.storage.tables import budgets, inbox, reservations, subagents, template
 from scopes.effects import Access, Handles
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolResult, Window, tool
-from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of, brief_to_json
+from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
-from subagents.result import SubagentResult
 from subagents.run import Checkpoint
 
 __all__ = ["in_file", "place"]
@@ -259,13 +258,13 @@ async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(in_
         spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun(store)), "w")
         many = [frozen(id=f"s{n}") for n in range(1, 51)]
         await spawner.ready(many)
-        ended = {"id": "s7", "status": "complete", "stopped_by": "none", "cost_usd": 0.5}
-        await store.save_subagent("r1", brief_to_json(many[6]), ended)
+        ended = result("s7")
+        await store.save_subagent("r1", many[6], ended)
         await spawner.ready(many)  # the parent begins anew after a crash
 
         statuses = [s.status for s in await store.subagents("r1")]
         assert statuses == ["waiting"] * 6 + ["complete"] + ["waiting"] * 43
-        assert (await store.subagent("r1", "s7")).result == ended
+        assert (await store.subagent("r1", "s7")).result == ended.model_dump(mode="json")
 
 
 # ---- subagents that are lost
@@ -297,15 +296,14 @@ async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for
 
 
 async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(in_file: Kept) -> None:
-    kind = {"scope": "slack", "model": "fast", "contract": "answer"}
-    ended = {**result("s1"), **kind, "findings": []}
+    ended = result("s1")
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), frozen()
-        await store.save_subagent("r1", brief_to_json(made), ended)
+        await store.save_subagent("r1", made, ended)
         spawner = losing("the end of it could not be stored", store, live)
 
         found = await spawner.result(made, cast(Any, None))
-        assert found == SubagentResult.model_validate(ended)
+        assert found == ended
         assert live.told == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
 
 

@@ -25,6 +25,7 @@ from bot.storage.schedules import Occurrence
 from bot.storage.tables import issues, quoted, runs, schedule_runs
 from config.sections import RetentionSettings
 from scopes.label import Label
+from scopes.notes import NewNote
 
 WORDS = "the purple zebra invoice never arrives"
 SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
@@ -152,7 +153,7 @@ async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path
         row = {"item": "C0SALES/1.000100", "run": run, "channel": "C0SALES", "author": "U0EVE"}
         await database.write(quoted.insert().values(row))
     await database.write(runs.update().values(status="complete"))
-    await shelf.save(ASKER, "k1", "From her", "about pricing", sales, "r1")
+    await shelf.save(NewNote(ASKER, "k1", "From her", "about pricing", sales, "r1"))
     dies = "CREATE TRIGGER dies BEFORE DELETE ON quoted WHEN old.run = 'r2' BEGIN {} END"
     dies = dies.format("SELECT RAISE(ABORT, 'the power is gone');")
     await database.change(lambda connection: connection.execute(sa.text(dies)).rowcount)

@@ -17,7 +17,7 @@ from timing import WAIT_S, Patience
 from bot.runs.durable import Durable
 from bot.runs.worker import adopt, owners
 from bot.schedules.scheduler import ScheduleWorker
-from bot.schedules.store import ScheduleStore
+from bot.schedules.store import OccurrenceResult, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work
@@ -61,7 +61,7 @@ class Bench:
         if self.fail:
             await self.store.record_failure(work, "Away.", again=datetime.now(UTC), cost=0.1)
         else:
-            await self.store.record_run(work, oldest=None, latest=work.at, cost=0.1)
+            await self.store.record_run(work, OccurrenceResult(0.1, None, work.at))
 
     async def delivery(self, work: Work) -> None:
         self.done.append(f"delivery {work.schedule}")

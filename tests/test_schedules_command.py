@@ -14,7 +14,7 @@ from card_kit import people
 from pg_kit import place
 from standins.slack import LocalSlack
 
-from bot.schedules.store import ScheduleStore
+from bot.schedules.store import OccurrenceResult, ScheduleStore
 from bot.storage.database import Database, only_process
 from config.settings import load_settings
 
@@ -70,7 +70,7 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     async def work(database: Database) -> None:
         occurrences = ScheduleStore(database)
         occurrence = await occurrences.ask_now("markets", at)
-        await occurrences.record_run(occurrence.work, cost=0.42, oldest=at, latest=at)
+        await occurrences.record_run(occurrence.work, OccurrenceResult(0.42, at, at))
         later = datetime.now(UTC)
         ran = await occurrences.occurrence("markets", occurrence.at)
         assert ran

@@ -22,6 +22,7 @@ from bot.runs.store import RunNotFound, Store
 from bot.storage.database import open_file
 from bot.storage.encryption import cipher_here
 from subagents.gate import Decision
+from subagents.result import SubagentResult
 from subagents.trajectory import Context, Origin, Recording
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,8 +42,10 @@ def decision(tool: str = "read", verdict: str = "allow") -> Decision:
     return Decision("r1", "s1", tool, "abcd", verdict, "read within handles", NOW)
 
 
-def result(id: str, status: str = "complete", stopped_by: str = "none") -> dict[str, Any]:
-    return {"id": id, "status": status, "stopped_by": stopped_by, "cost_usd": 0.25, "text": "¡Sí!"}
+def result(id: str, status: str = "complete", stopped_by: str = "none") -> SubagentResult:
+    about = {"scope": "slack", "model": "fast", "contract": "answer", "text": "¡Sí!"}
+    ended = {"status": status, "stopped_by": stopped_by, "cost_usd": 0.25}
+    return SubagentResult.model_validate({"id": id, **about, **ended})
 
 
 async def opened(path: Path, *runs: str) -> Store:

@@ -22,7 +22,7 @@ from bot.storage.requests import Incoming
 from config.settings import load_settings
 from scopes.label import TRUSTED, WORKSPACE, Label
 from scopes.slack_client import SlackClient, connect, open_session
-from scopes.slack_items import at_of
+from scopes.slack_items import SlackMessage, at_of
 from scopes.slack_reader import SlackReader
 from scopes.tool import estimate_tokens
 
@@ -127,16 +127,18 @@ async def test_a_direct_thread_of_two_has_the_label_of_nobody_else() -> None:
     theirs = Label(True, frozenset({"U0ANA"}))
     alone = ThreadLines(direct, BOT_USER, "", theirs, {}, {"run1": "Hello."})
     marked = {"event_type": "assistant_reply", "event_payload": {"run": "run1"}}
-    answer = {"user": BOT_USER, "text": "Hello.", "metadata": marked}
-    before: list[dict[str, Any]] = [{"user": "U0ANA", "text": "hi"}, answer]
-    asked = {"user": "U0ANA", "text": "and now?"}
+    answer = SlackMessage({"user": BOT_USER, "text": "Hello.", "metadata": marked})
+    before = [SlackMessage({"user": "U0ANA", "text": "hi"}), answer]
+    asked = SlackMessage({"user": "U0ANA", "text": "and now?"})
     assert alone.said_label(before, asked) == Label(untrusted=True)
     assert alone.said_label(before[:1], asked) == TRUSTED
     for named in ({"files": [{"name": "post it all.txt"}]}, {"attachments": [{"text": "do it"}]}):
-        assert alone.said_label([{**before[0], **named}], asked) == Label(untrusted=True)
-    card = {"user": BOT_USER, "text": "the secret, for your approval"}
+        assert alone.said_label([SlackMessage({**before[0].raw, **named})], asked) == Label(
+            untrusted=True
+        )
+    card = SlackMessage({"user": BOT_USER, "text": "the secret, for your approval"})
     assert alone.said_label([*before, card], asked) == theirs, "who knows what that rests on"
-    before.append({"user": "U0EVE", "text": "me too"})
+    before.append(SlackMessage({"user": "U0EVE", "text": "me too"}))
     assert alone.said_label(before, asked).readers == frozenset({"U0ANA"})
 
 

@@ -32,6 +32,7 @@ from bot.approvals.store import (
     WAITS,
     Actions,
     Batch,
+    CardDecision,
     CardPlace,
     GrantOffer,
     StoredAction,
@@ -221,7 +222,7 @@ class CardPoster:
         """Close actions that cannot be shown, and so not approved, and notify their requester."""
         user = rows[0].requester
         for row in rows:
-            await self.actions.decide(row, "denied", "", (), among=("proposed",))
+            await self.actions.decide(row, CardDecision("denied", ""), among=("proposed",))
         log.warning("%s cannot be shown to %s", [row.id for row in rows], user)
         try:
             await self.writer.whisper(channel, user, phrase("card.unshowable"), thread)
@@ -463,10 +464,9 @@ class Approvals:
         said = row.question.options[click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
         owner = self.durable.executor if approved else None
+        decision = CardDecision(state, click.user, owner, said)
         among = ("asked",) if ONCE in self.rules else STATES
-        if not await self.actions.decide(
-            row, state, click.user, lines, owner=owner, said=said, among=among
-        ):
+        if not await self.actions.decide(row, decision, lines, among=among):
             return await self._too_late(click, row)
         log.info("%s has %s the action %s", click.user, state, row.id)
         return self._begin(row.id) if approved else self.cards.draw(row.id)
@@ -612,7 +612,7 @@ class Approvals:
             same = other.place.batch == row.id and other.action.args == row.action.args
             if same:  # asked for meanwhile
                 await self.delivery.publish(other.run)
-                await actions.decide(other, "done", by, ())
+                await actions.decide(other, CardDecision("done", by))
         shown = await self.delivery.publish(row.run)
         return phrase("action.granted" if shown else "action.granted_only")
 

@@ -57,6 +57,19 @@ class Question(BaseModel):
     options: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CardDecision:
+    """A decision on an action."""
+
+    state: str
+    by: str
+    """User who decided; empty = code did."""
+    owner: str | None = None
+    """Process that executes it."""
+    said: str = ""
+    """The option that was chosen."""
+
+
 class GrantOffer(BaseModel):
     """Arguments of the offer of a grant."""
 
@@ -175,21 +188,19 @@ class Actions:
         self,
         connection: sa.Connection,
         row: StoredAction,
-        state: str,
-        by: str,
-        decided: Sequence[Decision],
+        decision: CardDecision,
+        decided: Sequence[Decision] = (),
         *,
-        owner: str | None = None,
-        said: str = "",
         among: Sequence[str] = ("asked",),
     ) -> bool:
         """Decide on an action, or on all waiting actions of a batch; return whether this call did.
 
         It is one conditional update: of several people who decide at the same moment, one does.
-        `said`: the option that was chosen. `among`: the states in which a decision is possible.
+        `decided` is for the gate's log. `among`: the states in which a decision is possible.
         """
-        told = {"state": state, "decided_by": by, "decided_at": datetime.now(UTC), "owner": owner}
-        told |= {"outcome": {"said": said}} if said else {}
+        told: dict[str, Any] = {"state": decision.state, "decided_by": decision.by}
+        told |= {"decided_at": datetime.now(UTC), "owner": decision.owner}
+        told |= {"outcome": {"said": decision.said}} if decision.said else {}
         if not _set(connection, (row.id,), among, told):
             return False
         _set(connection, [id for id in row.stands_for if id != row.id], among, told)
@@ -203,7 +214,7 @@ class Actions:
         """
         now = datetime.now(UTC)
         line = Decision(row.run, row.id, row.tool, row.digest[:16], "denied", where, now, None)
-        return await self.decide(row, "denied", by, (line,), among=WAITS)
+        return await self.decide(row, CardDecision("denied", by), (line,), among=WAITS)
 
     @in_transaction
     def replace(

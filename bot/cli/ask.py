@@ -208,7 +208,7 @@ async def _requester(app: App) -> Requester:
     if not (user and app.reader):
         return Requester(zone=zone)
     with suppress(Absent):
-        return Requester.of(person_of(await app.reader.user(user), ""), user)
+        return Requester.of(person_of((await app.reader.user(user)).raw, ""), user)
     return Requester(id=user, zone=zone)
 
 

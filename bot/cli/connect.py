@@ -125,8 +125,8 @@ class _Callback:
             return False
         if self._arrived.done():
             return True
-        if query.get("code"):
-            self._arrived.set_result(query["code"])
+        if code := query.get("code"):
+            self._arrived.set_result(code)
         else:
             self._arrived.set_exception(ConnectFailed(query.get("error", "")))
         return True

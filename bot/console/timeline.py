@@ -14,6 +14,7 @@ from bot.runs.store import WAITING
 from bot.storage.database import Database
 from bot.storage.tables import StoredRun, StoredSubagent, contexts, replies, requests
 from subagents.brief import draft_of
+from subagents.prices import Usage
 
 QUIET = timedelta(minutes=15)
 """A run of which nothing was recorded for so long may have been killed: nothing grows on."""
@@ -80,7 +81,7 @@ class Timeline:
     bars: tuple[Bar, ...]
     live: bool
     """True if it grows."""
-    usage: Mapping[str, int]
+    usage: Usage
     """Tokens of all calls."""
 
     @property
@@ -94,8 +95,7 @@ class Timeline:
     @property
     def cached(self) -> float | None:
         """Return the share of the prompts that was read from the cache; None without a call."""
-        sent = sum(self.usage[name] for name in ("input", "cache_read", "cache_write"))
-        return self.usage["cache_read"] / sent if sent else None
+        return self.usage.cache_read / self.usage.prompt if self.usage.prompt else None
 
     def left(self, span: TimelineSpan) -> str:
         """Return where a span begins, in percent of the width."""
@@ -157,12 +157,8 @@ async def timeline_of(
         _bar(id, begun.get(id), stored.get(id), calls.get(id, []), end if live else None)
         for id in [*begun, *(id for id in stored if id not in begun)]
     ]
-    usage = {
-        name: sum(
-            ((c.outcome or {}).get("usage") or {}).get(name, 0) for m in calls.values() for c in m
-        )
-        for name in USAGE
-    }
+    told = [(c.outcome or {}).get("usage") or {} for m in calls.values() for c in m]
+    usage = Usage(**{name: sum(each.get(name, 0) for each in told) for name in USAGE})
     spans = [span for bar in bars for span in bar.spans]
     start = min([run.started, *(span.start for span in spans)])
     end = max([end, *(span.end for span in spans)])

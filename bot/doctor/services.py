@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import anthropic
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
@@ -32,7 +32,7 @@ from scopes import scope_names
 from scopes.databases import tables
 from scopes.databases.tables import DATA, Databases
 from scopes.effects import SHEET
-from scopes.folders.commands import GIVEN
+from scopes.folders.commands import PATH
 from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
@@ -99,16 +99,23 @@ async def _client(settings: Settings) -> str:
     return f"the client is known, comes back to {settings.serve.public_url}"
 
 
+class KeyFile(BaseModel):
+    """The key file of a service account, as far as it is checked."""
+
+    type: Literal["service_account"]
+    client_email: str
+
+
 def _service_account(file: Path, data_dir: Path) -> str:
     """Check the service account. Only a mailbox shows whether it may impersonate users."""
     try:
-        held = json.loads(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
         open_to_others = file.stat().st_mode & 0o077
-        name = held["client_email"] if held["type"] == "service_account" else ""
+        name = KeyFile.model_validate_json(text).client_email
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise Problem(f"{file} cannot be read ({why}): fix google.service_account.") from None
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         name = ""
     if not name:
         raise Problem(f"{file} is no key file of a service account: fix google.service_account.")
@@ -361,8 +368,8 @@ async def _files(settings: Settings) -> str:
     if not files.sandbox:
         return found
     program = files.sandbox[0]
-    if shutil.which(program, path=GIVEN["PATH"]) is None:
-        raise Problem(f"There is no program {program} in {GIVEN['PATH']}: fix files.sandbox.")
+    if shutil.which(program, path=PATH) is None:
+        raise Problem(f"There is no program {program} in {PATH}: fix files.sandbox.")
     if not any("{command}" in word for word in files.sandbox):
         raise Problem('files.sandbox runs nothing: put "{command}" where the command belongs.')
     return "; ".join(filter(None, [found, f"commands run in {program}"]))

@@ -37,6 +37,7 @@ from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.requests import Rating, RequestQueue
 from bot.storage.tables import StoredRun
+from config.settings import key_of
 from subagents.contracts import NEEDS_ACTION, Severity, State
 from subagents.result import Finding
 
@@ -204,7 +205,7 @@ def _cases(path: Path, folder: Path | None = None) -> Iterator[Case]:
 def _fault(path: Path, number: int, case: object, error: ValidationError) -> str:
     """Return the first thing that is wrong with a case, as a sentence."""
     first = error.errors()[0]
-    key = ".".join(map(str, first["loc"]))
+    key = key_of(first)
     named = case.get("id", number) if isinstance(case, dict) else number
     if first["type"] == "extra_forbidden":
         return f"The case {named} in {path} has the unknown key {key!r}."

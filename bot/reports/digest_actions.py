@@ -80,17 +80,15 @@ def digest_click(body: Mapping[str, Any]) -> DigestClick | None:
     found = pattern.fullmatch(value) if isinstance(value, str) else None
     if not isinstance(name, str) or name not in ACTIONS or not user or not found:
         return None
-    parts = found.groupdict()
-    if name == CORRECT and parts["field"] not in FIELDS:
-        return None
     place, message = mapping(body.get("container")), mapping(body.get("message"))
-    return DigestClick(
+    click = DigestClick(
         user=user,
         what=name,
         channel=id_of(place.get("channel_id"), "CDG"),
         ts=ts_of(place.get("message_ts")) or ts_of(message.get("ts")),
-        **parts,
+        **found.groupdict(),
     )
+    return click if name != CORRECT or click.field in FIELDS else None
 
 
 def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list[Block]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -45,7 +45,19 @@ CLOSED = ("declined", "solved", "none")
 COLUMNS = ("id", "state", "first", "last")
 """Fields of an issue that have columns of their own."""
 Row = dict[str, Any]
-Note = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class IssueNote:
+    """Values from earlier reports for the fields of a finding."""
+
+    issue: str | None = None
+    change: Change | None = None
+    first: str | None = None
+    age_days: int | None = None
+    absorbed: tuple[str, ...] = ()
+
+
 """Fields of a finding that earlier reports fill in."""
 Part = TypeVar("Part", SweepSection, SweepResult)
 
@@ -202,7 +214,7 @@ def compare_issues(
     notes = _notes(document.sections, known, at)
     sections = [_with_notes(section, notes) for section in document.sections]
     children = [_with_notes(child, notes) for child in document.subagents]
-    seen = {id for note in notes.values() for id in (note["issue"], *note["absorbed"])}
+    seen = {id for note in notes.values() for id in (note.issue, *note.absorbed)}
     still = _still_open(sections, [i for i in known if i.id not in seen], at)
     return document.model_copy(
         update={
@@ -236,13 +248,13 @@ def counts_of(
 
 def _notes(
     sections: Sequence[SweepSection], known: Sequence[Issue], at: datetime
-) -> dict[str, Note]:
+) -> dict[str, IssueNote]:
     """Return what earlier reports know of the findings, by finding id."""
     found = [(s.channel, f) for s in sections for f in s.findings]
     traces = [Trace.of(channel, finding) for channel, finding in found]
     matches = match_issues(traces, known)
     taken = {issue.id for issue in known}
-    notes: dict[str, Note] = {}
+    notes: dict[str, IssueNote] = {}
     for k in sorted(range(len(found)), key=lambda k: (traces[k].order, k)):
         finding, match = found[k][1], matches[k]
         was = match[0] if match else None
@@ -252,20 +264,22 @@ def _notes(
         is_issue = bool(was or change)
         id = was.id if was else new_id(traces[k], taken) if change else None
         taken.add(id or "")
-        notes[finding.id] = {
-            "issue": id,
-            "change": change,
-            "first": first if is_issue else None,
-            "age_days": days_since(first, at) if is_issue else None,
-            "absorbed": [issue.id for issue in match[1:]],
-        }
+        notes[finding.id] = IssueNote(
+            issue=id,
+            change=change,
+            first=first if is_issue else None,
+            age_days=days_since(first, at) if is_issue else None,
+            absorbed=tuple(issue.id for issue in match[1:]),
+        )
     return notes
 
 
-def _with_notes(part: Part, notes: Mapping[str, Note]) -> Part:
+def _with_notes(part: Part, notes: Mapping[str, IssueNote]) -> Part:
     """Return the part with what is known of its findings."""
-    nothing: Note = {"issue": None, "change": None, "absorbed": []}
-    findings = [f.model_copy(update=notes.get(f.id, nothing)) for f in part.findings]
+    found = [(f, notes.get(f.id, IssueNote())) for f in part.findings]
+    findings = [
+        f.model_copy(update=asdict(note) | {"absorbed": list(note.absorbed)}) for f, note in found
+    ]
     return part.model_copy(update={"findings": findings})
 
 

@@ -114,9 +114,10 @@ def _name(file: Mapping[str, Any]) -> str:
 
 async def _complete(web: AsyncWebClient, file: dict[str, Any]) -> dict[str, Any]:
     """Return the file's facts; the event has only the id of one shared from another workspace."""
-    if file.get("file_access") == "check_file_info" and isinstance(file.get("id"), str):
-        found = (await web.files_info(file=file["id"])).get("file")
-        file = {**file, **readable(found)} if isinstance(found, dict) else file
+    match file:
+        case {"file_access": "check_file_info", "id": str(id)}:
+            found = (await web.files_info(file=id)).get("file")
+            file = {**file, **readable(found)} if isinstance(found, dict) else file
     if file.get("file_access") in ("access_denied", "file_not_found"):
         raise DocumentRefused("is not shared with me")
     mode = "external" if file.get("is_external") else str(file.get("mode") or "")

@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 
 from bot.slack.messages import (
-    Message,
     dicts,
     has_words,
     mapping,
@@ -27,7 +26,7 @@ from bot.storage.requests import Incoming
 from config.words import phrase
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
-from scopes.slack_items import NOT_MESSAGES, Maker, plain, shown
+from scopes.slack_items import Maker, SlackMessage, plain, shown
 from scopes.tool import Item, SourceFailed, estimate_tokens, one_line, readable
 from subagents.delimiter import shorten
 
@@ -72,7 +71,7 @@ class Thread:
     """What is missing of the thread and why, in a sentence; empty if nothing is."""
     own: Mapping[str, str] = field(default_factory=dict)
     """Time -> words, as Slack sent them, of what the requester said before, oldest first."""
-    others: tuple[Message, ...] = ()
+    others: tuple[SlackMessage, ...] = ()
     """The messages besides the request and earlier answers, as Slack has them."""
     attached: bool = False
     """Whether a file or link preview is attached to the request."""
@@ -107,16 +106,16 @@ class ThreadReader:
         cancellation.
         """
         asked = _request_of(incoming)
-        said: list[dict[str, Any]] = []
+        said: list[SlackMessage] = []
         note, label = "", _strictest_label(incoming)
         if asked_before:
             found, note = await _read(self.client, incoming, asked_before[0])
-            said = [m for m in found if m["ts"] in asked_before and has_words(m)]
+            said = [m for m in found if m.ts in asked_before and has_words(m)]
         elif incoming.thread_ts != incoming.ts:
             said, note = await _read(self.client, incoming)
-            asked = next((m for m in said if m.get("ts") == incoming.ts), asked)
+            asked = next((m for m in said if m.ts == incoming.ts), asked)
             label = await _label(incoming, self.label_of)
-        before = [m for m in said if m["ts"] != incoming.ts]
+        before = [m for m in said if m.ts != incoming.ts]
         lines = ThreadLines(incoming, self.bot_user, self.url, label, {}, answers)
         if asked_before or incoming.thread_ts != incoming.ts:
             head, tail = lines.fitting(before, asked, self.max_tokens)
@@ -127,21 +126,21 @@ class ThreadReader:
         return lines.thread(before, asked, self.max_tokens, note)
 
 
-def _request_of(incoming: Incoming) -> Message:
+def _request_of(incoming: Incoming) -> SlackMessage:
     event = readable(dict(incoming.event))
     text = event.get("text")
     own = {"ts": incoming.ts, "user": incoming.user, "text": text if isinstance(text, str) else ""}
-    return {**event, **own}
+    return SlackMessage({**event, **own})
 
 
 async def _read(
     client: SlackClient, incoming: Incoming, since: str = ""
-) -> tuple[list[dict[str, Any]], str]:
+) -> tuple[list[SlackMessage], str]:
     """Return what was said in the thread up to the request, oldest first, and what failed.
 
     `since` is the time of the first message to read outside of threads instead.
     """
-    said: list[dict[str, Any]] = []
+    said: list[SlackMessage] = []
     where = {"oldest": since} if since else {"ts": incoming.thread_ts}
     pages = client.pages(
         "conversations.history" if since else "conversations.replies",
@@ -157,19 +156,19 @@ async def _read(
         async with asyncio.timeout(READ_S):
             async for message in pages:
                 if _counts(message, incoming.ts):
-                    said.append(message)
+                    said.append(SlackMessage(message))
     except FAILURES as error:
         if isinstance(error, Absent) and str(error) == "not_in_channel":
             error = SlackRefused("conversations.replies", str(error), "")
         why = str(error) or type(error).__name__
         note = phrase("thread.rest_unread" if said else "thread.unread", why=why)
         log.warning("the thread %s/%s: %s", incoming.channel, incoming.thread_ts, note)
-    return sorted(said, key=lambda m: str(m["ts"])), note
+    return sorted(said, key=lambda m: m.ts), note
 
 
 def _counts(message: Any, latest: str) -> bool:
     ts = ts_of(mapping(message).get("ts"))
-    return bool(ts) and ts <= latest and message.get("subtype") not in NOT_MESSAGES
+    return bool(ts) and ts <= latest and SlackMessage(message).is_said
 
 
 async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]) -> Label:
@@ -199,15 +198,15 @@ class ThreadLines:
     people: Mapping[str, str]
     answers: Mapping[str, str]
 
-    def item(self, message: Message, room: int) -> Item:
+    def item(self, message: SlackMessage, room: int) -> Item:
         channel, root = self.incoming.channel, self.incoming.thread_ts
-        own = message.get("user") == self.bot_user
+        own = message.user == self.bot_user
         people = {**self.people, self.bot_user: ASSISTANT}
         maker = Maker(channel, people, self.url, self.label, None)
         words = self.answers.get(self._run(message)) or words_of(message)
-        said = {**message, "text": shorten(BREAKS.sub(" / ", words), room)}
-        said |= {k: dicts(message.get(k)) for k in ("files", "reactions")}
-        made = maker.item(said, root)
+        said = {**message.raw, "text": shorten(BREAKS.sub(" / ", words), room)}
+        said |= {"files": dicts(message.files), "reactions": dicts(message.reactions)}
+        made = maker.item(SlackMessage(said), root)
         if own:
             notes = [n for n in made.notes if n != "bot"]
             return replace(made, by=ASSISTANT, notes=(*notes, OWN))
@@ -215,29 +214,31 @@ class ThreadLines:
             return replace(made, by=f"{ASSISTANT} ({shown(made.author)})")
         return made
 
-    def _is_known(self, message: Message) -> bool:
+    def _is_known(self, message: SlackMessage) -> bool:
         """Return whether a message is the requester's, or our answer with a known label."""
-        own = message.get("user") == self.incoming.user
+        own = message.user == self.incoming.user
         return own or self._run(message) in self.answers
 
-    def request(self, message: Message) -> str:
+    def request(self, message: SlackMessage) -> str:
         """Return the text of the request, without the mention of the bot."""
         bare = self._unaddressed(words_of(message))
         return plain(bare, {**self.people, self.bot_user: ASSISTANT}).strip()
 
-    def own_words(self, message: Message) -> str:
+    def own_words(self, message: SlackMessage) -> str:
         """Return what the author typed, without forwarded messages and link previews."""
-        return self._unaddressed(str(message["text"])) if has_words(message) else ""
+        return self._unaddressed(message.text) if has_words(message) else ""
 
     def _unaddressed(self, text: str) -> str:
         mention = rf"<@{re.escape(self.bot_user)}(?:\|[^<>]*)?>"
         return re.sub(rf"\A\s*{mention}[\s,:;]*|\s*{mention}\s*\Z", "", text).strip()
 
-    def last(self, message: Message, room: int) -> tuple[Item, str]:
+    def last(self, message: SlackMessage, room: int) -> tuple[Item, str]:
         item = replace(self.item(message, room), text=shorten(self.request(message), room))
         return item, f"REQUEST: {item.line().strip()}"
 
-    def fitting(self, before: Sequence[Message], asked: Message, room: int) -> tuple[int, int]:
+    def fitting(
+        self, before: Sequence[SlackMessage], asked: SlackMessage, room: int
+    ) -> tuple[int, int]:
         """Return how many of the first and of the last messages fit beside the request."""
         left = room - estimate_tokens(self.last(asked, room // 2)[1]) - 20
         each = int(room * MESSAGE_SHARE)
@@ -248,7 +249,9 @@ class ThreadLines:
         tail = _fit(sizes[head:][::-1], left - sum(sizes[:head]))
         return head, tail
 
-    def thread(self, before: Sequence[Message], asked: Message, room: int, note: str) -> Thread:
+    def thread(
+        self, before: Sequence[SlackMessage], asked: SlackMessage, room: int, note: str
+    ) -> Thread:
         head, tail = self.fitting(before, asked, room)
         each = int(room * MESSAGE_SHARE)
         told = [*before[:head], *(before[len(before) - tail :] if tail else ())]
@@ -271,12 +274,12 @@ class ThreadLines:
             request=self.request(asked),
             said=self.own_words(asked),
             note=note,
-            own={m["ts"]: self.own_words(m) for m in told if m.get("user") == user},
+            own={m.ts: self.own_words(m) for m in told if m.user == user},
             others=tuple(m for m in told if self._run(m) not in self.answers),
-            attached=bool(asked.get("attachments") or asked.get("files")),
+            attached=asked.has_attachments,
         )
 
-    def said_label(self, before: Sequence[Message], asked: Message) -> Label:
+    def said_label(self, before: Sequence[SlackMessage], asked: SlackMessage) -> Label:
         """Return the label of what others said; the requester's words add nothing to it, but the
         names of files and links that go with them do, as others may have chosen those.
 
@@ -289,14 +292,13 @@ class ThreadLines:
             return self.label
         return Label(untrusted=not all(map(self._is_own_text, before)))
 
-    def _is_own_text(self, message: Message) -> bool:
+    def _is_own_text(self, message: SlackMessage) -> bool:
         """Return whether a message is words of the requester and nothing else."""
-        attached = message.get("files") or message.get("attachments")
-        return message.get("user") == self.incoming.user and not attached
+        return message.user == self.incoming.user and not message.has_attachments
 
-    def _run(self, message: Message) -> str:
+    def _run(self, message: SlackMessage) -> str:
         """Return the run whose answer this message is; only the bot's own messages can be one."""
-        return mark_of(message).run if message.get("user") == self.bot_user else ""
+        return mark_of(message).run if message.user == self.bot_user else ""
 
 
 def _fit(sizes: Sequence[int], room: int) -> int:

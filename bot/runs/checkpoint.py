@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bot.errors import StoreError
-from bot.runs.store import PendingRecords, Store, subagent_row
+from bot.runs.store import PendingRecords, RanSubagent, Store
 from subagents.agent import ModelStep
-from subagents.brief import SpawnedBrief, brief_to_json
+from subagents.brief import SpawnedBrief
 from subagents.budget import NANO, Amount
 from subagents.gate import Action, Decision
 from subagents.result import SubagentResult
@@ -99,8 +99,7 @@ class RunLog(PendingRecords, Checkpoint):
         self.steps.append({"run": self._run, "key": key, "body": body})
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        brief, value = brief_to_json(frozen), result.model_dump(mode="json")
-        self.subagents.append(subagent_row(self._run, brief, value))
+        self.subagents.append(RanSubagent(self._run, frozen, result))
         await self._store_step()
 
     async def _store_step(self) -> None:

@@ -28,7 +28,7 @@ from config.sections import LimitSettings
 from scopes.google.gmail import Gmail
 from scopes.slack_reader import SlackReader
 from scopes.tool import with_clients
-from subagents.brief import SpawnedBrief, brief_of, brief_to_json
+from subagents.brief import SpawnedBrief, brief_of
 from subagents.budget import Caps
 from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
@@ -214,10 +214,8 @@ class WorkflowSpawner:
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Store the briefs, so that any process can run a subagent."""
         run = self.live.run.id
-        texts = {f.template: {"system": f.system, "tools": f.tools} for f in frozen}
         for first in range(0, len(frozen), STORED_AT_ONCE):
-            some = frozen[first : first + STORED_AT_ONCE]
-            await self.store.save_briefs(run, [brief_to_json(f) for f in some], texts)
+            await self.store.save_briefs(run, frozen[first : first + STORED_AT_ONCE])
 
     async def start(self, frozen: SpawnedBrief) -> Joined:
         run, id = self.live.run.id, frozen.id

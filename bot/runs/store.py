@@ -20,7 +20,9 @@ from bot.storage.database import Database, chunks
 from bot.storage.encryption import Cipher
 from bot.storage.run_index import folded, store_model_costs
 from bot.storage.tables import StoredRun, StoredSubagent, proposal
+from subagents.brief import SpawnedBrief, brief_to_json
 from subagents.gate import Action, Decision
+from subagents.result import SubagentResult
 from subagents.trajectory import (
     Context,
     Origin,
@@ -58,22 +60,41 @@ WAITING = "waiting"
 """Status of a subagent that no process has started yet, or whose process has not finished it."""
 
 
-def subagent_row(run: str, brief: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a subagent; its id ends in its number, which is its place in call order."""
-    digits = re.search(r"\d*$", result["id"])
-    return {
-        "run": run,
-        "position": int((digits and digits[0]) or 0),
-        "brief": brief,
-        "template": brief["template"],
-        "result": result,
-        **{name: result[name] for name in ("id", "status", "stopped_by", "cost_usd")},
-    }
+@dataclass(frozen=True, slots=True)
+class RanSubagent:
+    """A subagent that ended, to be stored."""
+
+    run: str
+    frozen: SpawnedBrief
+    result: SubagentResult
+
+    def row(self) -> dict[str, Any]:
+        result = self.result
+        return {
+            **_row(self.run, self.frozen),
+            "status": result.status,
+            "stopped_by": result.stopped_by,
+            "cost_usd": result.cost_usd,
+            "result": result.model_dump(mode="json"),
+        }
+
+    def seen(self) -> list[dict[str, Any]]:
+        """Return the rows of what it has seen."""
+        return deletions.seen_by_subagent(self.run, self.frozen.brief, self.result.findings)
 
 
-def _waiting_row(run: str, brief: Mapping[str, Any]) -> dict[str, Any]:
-    placeholder = {"id": brief["id"], "status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
-    return subagent_row(run, brief, placeholder)
+def _row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
+    """Return what is known of a subagent from its start; its id ends in its number, which is its
+    place in call order."""
+    digits = re.search(r"\d*$", frozen.id)
+    position = int((digits and digits[0]) or 0)
+    brief, version = brief_to_json(frozen), frozen.template
+    return {"run": run, "id": frozen.id, "position": position, "brief": brief, "template": version}
+
+
+def _waiting_row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
+    state = {"status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
+    return {**_row(run, frozen), **state, "result": {"id": frozen.id, **state}}
 
 
 def _trajectory(
@@ -113,8 +134,7 @@ class PendingRecords(Recording):
     """Actions that wait for approval."""
     authors: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """Run and id of an item that it saw -> author."""
-    subagents: list[dict[str, Any]] = field(default_factory=list)
-    """Rows of briefs with their results."""
+    subagents: list[RanSubagent] = field(default_factory=list)
 
     def take(self) -> PendingRecords:
         """Return the records so far; this goes on without them, knowing which blocks they hold."""
@@ -241,20 +261,18 @@ class Store:
         if not await self.database.change(finish):
             raise RunNotFound(id, ())
 
-    async def save_subagent(
-        self, run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
-    ) -> None:
-        """Store a frozen brief with its result, or with its state since then."""
-        await self.record(PendingRecords(subagents=[subagent_row(run, brief, result)]))
+    async def save_subagent(self, run: str, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        """Store a frozen brief with its result."""
+        await self.record(PendingRecords(subagents=[RanSubagent(run, frozen, result)]))
 
-    async def save_briefs(
-        self, run: str, briefs: Sequence[Mapping[str, Any]], texts: Mapping[str, Any]
-    ) -> None:
+    async def save_briefs(self, run: str, briefs: Sequence[SpawnedBrief]) -> None:
         """Store frozen briefs that wait for a process, with the texts of their templates."""
+        texts = {f.template: {"system": f.system, "tools": f.tools} for f in briefs}
+        seen = [q for f in briefs for q in deletions.seen_by_subagent(run, f.brief)]
         await self._add(
             (tables.templates, [{"version": v, "body": body} for v, body in texts.items()]),
-            (tables.subagents, [_waiting_row(run, b) for b in briefs]),
-            (tables.quoted, [q for b in briefs for q in deletions.seen_by_subagent(run, b, {})]),
+            (tables.subagents, [_waiting_row(run, f) for f in briefs]),
+            (tables.quoted, seen),
         )
 
     async def record(self, records: PendingRecords) -> None:
@@ -268,7 +286,6 @@ class Store:
             for (run, item), by in records.authors.items()
             for row in deletions.seen_rows(run, [(item, by)])
         ]
-        ended = records.subagents
         parts = [  # in this order: references point to earlier rows
             (tables.blocks, [{"hash": h, "body": body} for h, body in records.blocks.items()]),
             (tables.contexts, [_plain(c) for c in records.contexts]),
@@ -279,14 +296,13 @@ class Store:
             (tables.steps, records.steps),
             (tables.actions, [proposal(action) for action in records.actions]),
             (tables.quoted, saw),
-            (tables.subagents, ended),
+            (tables.subagents, [each.row() for each in records.subagents]),
         ]
         upsert = self.database.upsert
         filled = [
             (upsert(table, *REDONE.get(table.name, ())), rows) for table, rows in parts if rows
         ]
-        seen = deletions.seen_by_subagent
-        cited = [q for s in ended for q in seen(s["run"], s["brief"], s["result"])]
+        cited = [row for each in records.subagents for row in each.seen()]
         if cited:  # known by their authors already, where a tool showed them
             filled.append((upsert(tables.quoted), cited))
 

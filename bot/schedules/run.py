@@ -32,7 +32,7 @@ from bot.requests.context import TaskContext, conversation_name
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
 from bot.schedules.alerts import FailureAlerts
-from bot.schedules.store import DELETED, ScheduleStore
+from bot.schedules.store import DELETED, OccurrenceResult, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.storage.database import Database
 from bot.storage.deletions import record_reused_items
@@ -425,7 +425,7 @@ class OccurrenceRunner:
         if occurrence is None or occurrence.state not in ("due", "running"):
             return
         if stored is None:
-            await self.schedules.record_failure(occurrence.work, DELETED, state="skipped")
+            await self.schedules.record_skip(occurrence.work, DELETED)
             return
         language = await self.validator.language(stored.spec)
         with about(run=occurrence.run_id), in_language(language):
@@ -475,14 +475,14 @@ class OccurrenceRunner:
             )
         if failed:
             raise fault
-        await self.schedules.record_run(
-            occurrence.work,
+        result = OccurrenceResult(
             cost=document.cost_usd,
             oldest=plan.oldest,
             latest=plan.latest,
             extra=report.extra,
             figures=report.figures,
         )
+        await self.schedules.record_run(occurrence.work, result)
         return "ran"
 
     async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
@@ -507,7 +507,7 @@ class OccurrenceRunner:
         if again is None:
             await self.alerts.fails(occurrence.schedule, may.why, occurrence.at)
             if not occurrence.tries:
-                await self.schedules.record_failure(occurrence.work, may.why, state="skipped")
+                await self.schedules.record_skip(occurrence.work, may.why)
                 return "skipped"
         await self.schedules.record_failure(occurrence.work, may.why, again=again)
         return "to be tried again" if again else "failed"

@@ -17,7 +17,6 @@ from bot.storage.database import Database, in_transaction
 from bot.storage.requests import IS_PAUSED, delete_reservations
 from bot.storage.schedules import (
     Occurrence,
-    OccurrenceState,
     Row,
     StoredSchedule,
     Work,
@@ -57,6 +56,18 @@ class ScheduleError(SetupError):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("schedule", message, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceResult:
+    """The facts that are stored of an occurrence that ran."""
+
+    cost: float | None
+    oldest: datetime | None
+    latest: datetime | None
+    extra: Mapping[str, Any] | None = None
+    """What to record on delivery."""
+    figures: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -243,21 +254,13 @@ class ScheduleStore:
         self,
         connection: sa.Connection,
         work: Work,
-        *,
-        cost: float | None,
-        oldest: datetime | None,
-        latest: datetime | None,
-        extra: Mapping[str, Any] | None = None,
-        figures: Mapping[str, int] | None = None,
+        result: OccurrenceResult,
     ) -> bool:
-        """Store that its report exists and is to be delivered; older waiting ones are dropped.
-
-        `extra` is what to record on delivery.
-        """
+        """Store that its report exists and is to be delivered; older waiting ones are dropped."""
         values: dict[str, Any] = {"state": "ran", "why": "", "not_before": None}
-        values |= {"oldest": oldest, "latest": latest, "extra": extra, "figures": figures}
-        values |= {"delivery": "waiting"}
-        if not self._end(connection, work, values, cost):
+        values |= {"oldest": result.oldest, "latest": result.latest, "extra": result.extra}
+        values |= {"figures": result.figures, "delivery": "waiting"}
+        if not self._end(connection, work, values, result.cost):
             return False
         older = sa.and_(schedule_runs.c.schedule == work.schedule, schedule_runs.c.at < work.at)
         _supersede(connection, older, COVERED.format(at=work.at))
@@ -272,13 +275,17 @@ class ScheduleStore:
         *,
         cost: float | None = None,
         again: datetime | None = None,
-        state: OccurrenceState = "failed",
     ) -> bool:
-        """Mark it as failed or skipped, without a report; it is due again at `again`, if given."""
-        values: dict[str, Any] = {"state": state, "why": why}
+        """Mark it as failed, without a report; it is due again at `again`, if given."""
+        values: dict[str, Any] = {"state": "failed", "why": why}
         if again:
             values |= {"state": "due", "not_before": again, "tries": work.attempt}
         return self._end(connection, work, values, cost)
+
+    @in_transaction
+    def record_skip(self, connection: sa.Connection, work: Work, why: str) -> bool:
+        """Mark it as skipped."""
+        return self._end(connection, work, {"state": "skipped", "why": why})
 
     def _end(
         self,
@@ -391,7 +398,7 @@ class ScheduleStore:
         if old is None or old.spec.timetable != spec.timetable:
             if old and old.state == "active":  # what was missed under the old times is caught up
                 create_due(connection, self.database, old.id, now)
-            values["watermark"] = now
+            values |= {"watermark": now}
         _update(connection, row.id, **values)
 
 

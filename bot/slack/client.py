@@ -21,6 +21,7 @@ from bot.slack.messages import Bot, dicts, mark_of
 from config.sections import SlackSettings
 from config.settings import Settings
 from scopes.slack_client import SlackClient, SlackRefused, connect, web_client
+from scopes.slack_items import SlackMessage
 from scopes.tool import readable
 
 log = logging.getLogger(__name__)
@@ -475,15 +476,15 @@ class PostedMessages:
         Messages in `besides` do not count.
         """
         async for message in self._ours(channel, thread_ts, after):
-            if mark_of(message).key == key and message["ts"] not in besides:
-                return str(message["ts"])
+            if mark_of(message).key == key and message.ts not in besides:
+                return message.ts
         return None
 
     async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
         """Return the first message of ours in a thread that shows the file with this name or id."""
         async for message in self._ours(channel, thread_ts, ""):
-            if any(known in (f.get("id"), f.get("name")) for f in dicts(message.get("files"))):
-                return str(message["ts"])
+            if any(known in (f.get("id"), f.get("name")) for f in dicts(message.files)):
+                return message.ts
         return None
 
     async def of(self, channel: str, thread_ts: str, key: str, after: str) -> ReplyMessages:
@@ -492,19 +493,19 @@ class PostedMessages:
         final: dict[str, int] = {}
         unmarked: list[str] = []
         async for message in self._ours(channel, thread_ts, after):
-            ts, mark = str(message["ts"]), mark_of(message)
+            ts, mark = message.ts, mark_of(message)
             if ts <= after:
                 continue
             if mark.key.partition("#")[0] == key:
                 parts[mark.part] = (*parts.get(mark.part, ()), ts)
                 final |= {ts: mark.of} if mark.of else {}
-            elif not message.get("metadata"):
+            elif not message.raw.get("metadata"):
                 unmarked.append(ts)
         return ReplyMessages(parts, final, tuple(reversed(unmarked)))
 
     async def _ours(
         self, channel: str, thread_ts: str | None, after: str
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncIterator[SlackMessage]:
         """Yield our messages in a thread, from its root on, or in a channel.
 
         In a channel: since `after`, up to MOST_PAGES, or among the newest.
@@ -520,7 +521,7 @@ class PostedMessages:
             body = await self._writes.call(method, args, repeatable=True)
             for message in dicts(body.get("messages")):
                 if {message.get("user"), message.get("bot_id")} & me and message.get("ts"):
-                    yield message
+                    yield SlackMessage(message)
             cursor = (body.get("response_metadata") or {}).get("next_cursor") or ""
             if cursor in cursors or not (thread_ts or after):
                 return

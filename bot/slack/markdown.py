@@ -339,13 +339,15 @@ def parse(text: str, links: Links, requester: str = "") -> list[RichPart | RichT
 def blocks(text: str, links: Links, requester: str = "") -> tuple[Json, ...]:
     """Return the blocks of a part; Slack takes one table at most."""
     made: list[Json] = []
+    elements: list[Json] = []
     for part in parse(text, links, requester):
         if isinstance(part, RichTable):
             made.append(part.block())
+            elements = []
             continue
-        if not made or made[-1]["type"] == "table":
-            made.append({"type": "rich_text", "elements": []})
-        made[-1]["elements"].append(part.element())
+        if not elements:
+            made.append({"type": "rich_text", "elements": elements})
+        elements.append(part.element())
     return tuple(made)
 
 

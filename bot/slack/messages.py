@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from scopes.slack_items import SlackMessage
+
 MAX_TEXT = 40_000
 """Characters of any text kept; Slack itself cuts a message's text there."""
 MAX_DEPTH = 40
@@ -52,9 +54,6 @@ def ts_of(value: Any) -> str:
     return value if isinstance(value, str) and _TS.fullmatch(value) else ""
 
 
-Message = Mapping[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class MessagePart:
     """The content of one message of ours."""
@@ -92,37 +91,36 @@ class Mark:
         return {"metadata": {"event_type": EVENT_TYPE, "event_payload": payload}}
 
 
-def mark_of(message: Message) -> Mark:
+def mark_of(message: SlackMessage) -> Mark:
     """Return the mark of a message; it is empty if the message has none. Any app may set one."""
-    metadata = mapping(message.get("metadata"))
+    metadata = mapping(message.raw.get("metadata"))
     ours = metadata.get("event_type") == EVENT_TYPE
     payload = mapping(metadata.get("event_payload")) if ours else {}
     key, run, of = payload.get("key"), payload.get("run"), payload.get("of")
     return Mark(str(key or ""), run if isinstance(run, str) else "", of if type(of) is int else 0)
 
 
-def people_in(messages: Sequence[Message]) -> list[str]:
+def people_in(messages: Sequence[SlackMessage]) -> list[str]:
     """Return the ids of the people who wrote these messages or are mentioned in them."""
     found: dict[str, None] = {}
     for message in messages:
-        if message.get("user"):
-            found[str(message["user"])] = None
+        if message.user:
+            found[message.user] = None
         found |= dict.fromkeys(re.findall(r"<@([UW][A-Z0-9]+)", words_of(message)))
     return list(found)
 
 
-def words_of(message: Message) -> str:
+def words_of(message: SlackMessage) -> str:
     """Return the text of a message, or that of its blocks and attachments if it has none."""
-    text = message.get("text")
-    if isinstance(text, str) and text.strip():
-        return text
-    parts = list(_texts([message.get("blocks"), message.get("attachments")]))
+    if has_words(message):
+        return message.text
+    parts = list(_texts([message.raw.get("blocks"), message.raw.get("attachments")]))
     return " ".join(dict.fromkeys(parts))[:20_000]
 
 
-def has_words(message: Message) -> bool:
+def has_words(message: SlackMessage) -> bool:
     """Return whether the author typed any words, besides what is forwarded or attached."""
-    text = message.get("text")
+    text = message.raw.get("text")
     return isinstance(text, str) and bool(text.strip())
 
 

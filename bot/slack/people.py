@@ -19,7 +19,7 @@ import aiohttp
 from bot.slack.messages import mapping
 from config.words import languages, spoken_language
 from scopes.slack_client import Absent, SlackClient, SlackRefused
-from scopes.slack_items import Kind, kind_of_person, name_of
+from scopes.slack_items import Kind, SlackPerson
 
 log = logging.getLogger(__name__)
 
@@ -216,17 +216,16 @@ def person_of(user: Any, team: str) -> Person | None:
     home = user.get("team_id")
     if not isinstance(home, str):
         return None
-    kind = kind_of_person(user, team)
-    title = mapping(user.get("profile")).get("title")
-    role = title if isinstance(title, str) else ""
-    zone, locale = str(user.get("tz") or ""), str(user.get("locale") or "")
-    return Person(user["id"], kind, name_of(user), zone, role, locale)
+    found = SlackPerson(user)
+    locale = str(user.get("locale") or "")
+    return Person(found.id, found.kind(team), found.name, found.zone, found.title, locale)
 
 
 def channel_of(channel: Any) -> ChannelFacts | None:
     """Parse a channel of conversations.info; None if the data is incomplete."""
-    if not isinstance(channel, Mapping) or not isinstance(channel.get("id"), str):
-        return None
-    shared = channel.get("is_ext_shared") or channel.get("is_pending_ext_shared")
-    name, private = str(channel.get("name") or ""), bool(channel.get("is_private"))
-    return ChannelFacts(channel["id"], name, bool(shared), private)
+    match channel:
+        case {"id": str(id)}:
+            shared = channel.get("is_ext_shared") or channel.get("is_pending_ext_shared")
+            name, private = str(channel.get("name") or ""), bool(channel.get("is_private"))
+            return ChannelFacts(id, name, bool(shared), private)
+    return None

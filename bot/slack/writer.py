@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -36,6 +37,7 @@ from bot.slack.client import (
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.uploads import Uploads
 from config.sections import ReplySettings, SlackSettings
+from scopes.slack import NewMessage
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
@@ -289,22 +291,22 @@ class Writer:
     def __init__(self, writer: MessageWriter, settings: ReplySettings) -> None:
         self._writer, self._settings = writer, settings
 
-    async def post(
-        self, key: str, channel: str, thread_ts: str, text: str, request: str, by: str = ""
-    ) -> str:
+    async def post(self, key: str, channel: str, thread_ts: str, message: NewMessage) -> str:
+        parts = blocks.message(message.text, message.request, self._settings, message.by)
         first = ""
         with _tool_errors():
-            for number, part in enumerate(blocks.message(text, request, self._settings, by), 1):
+            for number, part in enumerate(parts, 1):
                 where = (channel, thread_ts or first or None)
                 mark = Mark(f"{key}#{number}")
                 ts = await self._writer.post(mark, *where, part, look_first=True)
                 first = first or ts
         return f"{channel}/{first}"
 
-    async def message(self, key: str, user: str, text: str, request: str, by: str = "") -> str:
+    async def message(self, key: str, user: str, message: NewMessage) -> str:
         with _tool_errors():
             channel = await self._writer.direct(user)
-        return await self.post(key, channel, "", text, request, "" if by == user else by)
+        by = "" if message.by == user else message.by
+        return await self.post(key, channel, "", replace(message, by=by))
 
     async def react(self, channel: str, ts: str, name: str) -> None:
         with _tool_errors():

@@ -6,7 +6,7 @@ Items are stored as ids only. Functions that query the database raise StoreError
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,8 @@ import sqlalchemy as sa
 
 from bot.storage.database import Database, chunks
 from bot.storage.tables import flags, inbox, quoted, runs, subagents
+from subagents.brief import Brief
+from subagents.result import Finding
 from subagents.trajectory import Seen
 
 _SOURCE = re.compile(r"[^/#]+")
@@ -41,12 +43,11 @@ def seen_in_request(run: str, request: str | None, requester: str | None) -> lis
 
 
 def seen_by_subagent(
-    run: str, brief: Mapping[str, Any], result: Mapping[str, Any]
+    run: str, brief: Brief, findings: Sequence[Finding] = ()
 ) -> list[dict[str, Any]]:
-    """Return the rows of a stored brief and result: its material and its findings' evidence."""
-    shown = brief.get("brief", {}).get("material", ())
-    material = [(item["id"], item["author"]) for item in shown]
-    evidence = [(e, None) for f in result.get("findings") or () for e in f["evidence"]]
+    """Return the rows of a subagent: its material, and the evidence of its findings."""
+    material = [(item.id, item.author) for item in brief.material]
+    evidence = [(e, None) for f in findings for e in f.evidence]
     return seen_rows(run, [*evidence, *material])
 
 

@@ -412,8 +412,8 @@ class RequestQueue:
             event[ASKED_BACK] = [*asked, run]
         event[ROUND] = int(row.event.get(ROUND) or 0) + 1
         values = {"state": "waiting", "not_before": datetime.now(UTC), "event": event}
+        values |= {"attempt": row.attempt + 1}
         values |= dict.fromkeys(("owner", "stopped_by", "run", "reply"))
-        values["attempt"] = row.attempt + 1
         connection.execute(sa.update(inbox).where(mine).values(**values))
         return True
 

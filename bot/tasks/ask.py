@@ -53,7 +53,6 @@ from scopes.schedules import TOOLS as SCHEDULE_TOOLS
 from scopes.schedules import ScheduleDesk
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, SlackWriter
 from scopes.slack_client import Absent
-from scopes.slack_items import name_of
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.spaces import notes_of
 from scopes.tool import Tool, ToolContext, iso, minute, names_in
@@ -217,7 +216,7 @@ async def _people(reader: SlackReader, said: str) -> dict[str, str]:
     found = {}
     for user in list(dict.fromkeys(PERSON.findall(said)))[:MAX_PEOPLE]:
         with suppress(Absent):
-            found[user] = f"@{name_of(await reader.user(user))}"
+            found[user] = f"@{(await reader.user(user)).name}"
     return found
 
 

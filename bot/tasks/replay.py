@@ -123,13 +123,19 @@ class Record:
         for context, seq in self.requests:
             made = self.step((context, seq), "model", ModelStep)
             done = self.step((context, seq + 1), "tools", ToolsStep)
-            calls = [
-                _call_key(block["name"], block["input"])
-                for block in (made.reply.content if made and made.reply else ())
-                if block["type"] == "tool_use" and block["name"] not in DELEGATING | REPORTS
-            ]
+            calls = _calls(made.reply) if made and made.reply else ()
             found |= dict(zip(calls, done.outcomes if done else (), strict=False))
         return found
+
+
+def _calls(reply: ModelReply) -> Iterator[str]:
+    """Yield the keys of the ordinary tool calls in a reply."""
+    for block in reply.content:
+        match block:
+            case {"type": "tool_use", "name": str(name), "input": given} if (
+                name not in DELEGATING | REPORTS
+            ):
+                yield _call_key(name, given)
 
 
 def _call_key(tool: str, args: Any) -> str:
@@ -425,8 +431,9 @@ class ReplayModel(ModelClient):
         replay.compare(at, self.body(call))
         if on_text:
             for block in step.reply.content:
-                if block["type"] == "text":
-                    on_text(block["text"])
+                match block:
+                    case {"type": "text", "text": str(text)}:
+                        on_text(text)
         return step.reply
 
 

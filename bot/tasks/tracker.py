@@ -287,7 +287,7 @@ def _joined(group: Sequence[Finding]) -> Finding:
     cases: dict[str, CustomerCase] = {}
     for case in (each for f in group for each in f.cases):
         cases.setdefault(case.customer.casefold(), case)
-    people = len(distinct(merged["customers"])) or len(waits)
+    people = len(distinct(name for f in group for name in f.customers)) or len(waits)
     return first.model_copy(
         update={
             **merged,

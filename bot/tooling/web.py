@@ -65,7 +65,7 @@ class ModelSearch:
         return hits_in(reply.content, limit)
 
     async def _ask(self, run: Run, query: str, key: str, held: Sequence[str]) -> ModelReply:
-        from scopes.search_engines import MODEL_TOOL, PROMPT_TOKENS
+        from scopes.search_engines import MODEL_TOOL, MODEL_TOOL_NAME, PROMPT_TOKENS
 
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         run.declare(
@@ -73,7 +73,7 @@ class ModelSearch:
             scope="web",
             role=ROLE,
             template=PROMPT,
-            tools=(str(MODEL_TOOL["name"]),),
+            tools=(MODEL_TOOL_NAME,),
             kind="search",
             parent=key.split("/")[1] if key.count("/") > 1 else None,
         )

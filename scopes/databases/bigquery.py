@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Final
@@ -41,6 +41,21 @@ MENDABLE: Final = frozenset(
 )
 """BigQuery's words for what another query may fix."""
 CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryJob:
+    """Where a query runs, as the API refers to it."""
+
+    project: str
+    id: str
+    location: str = ""
+    """Empty until BigQuery has chosen one."""
+
+    def place(self) -> dict[str, str]:
+        """Return what a call is told of it."""
+        location = {"location": self.location} if self.location else {}
+        return {"projectId": self.project, "jobId": self.id, **location}
 
 
 @dataclass
@@ -90,12 +105,11 @@ class BigQuery:
             if isinstance(error, GoogleAbsent) or _is_closed(error):
                 return None
             raise
-        fields = (found.get("schema") or {}).get("fields") or ()
         rows = found.get("numRows")
         return TableInfo(
             name,
             int(rows) if rows is not None and found.get("type") in (None, "TABLE") else None,
-            tuple(column_of(each) for each in fields),
+            tuple(each.column() for each in fields_of(found.get("schema") or {})),
             " ".join(notes_of(found)),
         )
 
@@ -120,15 +134,14 @@ class BigQuery:
     async def _query(self, sql: str, max_rows: int) -> Rows:
         dataset = {"projectId": self.project, "datasetId": self.dataset}
         query = {"query": sql, "useLegacySql": False, "defaultDataset": dataset}
-        asked = {"query": query, "labels": {"app": "assistant"}}
-        price, location = await self._weigh(sql, asked)
-        job = {"projectId": self.project, "jobId": f"assistant_{uuid.uuid4().hex}"}
-        job |= {"location": location} if location else {}
-        query["maximumBytesBilled"] = str(self.most_bytes)
+        labels = {"labels": {"app": "assistant"}}
+        price, location = await self._weigh(sql, {"query": query, **labels})
+        job = QueryJob(self.project, f"assistant_{uuid.uuid4().hex}", location)
+        capped = {**query, "maximumBytesBilled": str(self.most_bytes)}
         timeout = {"jobTimeoutMs": str(int(self.query_s * 1000))}
         done = False
         try:
-            job = await self._start({"jobReference": job, "configuration": asked | timeout})
+            job = await self._start(job, {"query": capped, **labels, **timeout})
             rows = await self._rows(job, max_rows, f"{price:,} bytes read.")
             done = True
             return rows
@@ -174,25 +187,27 @@ class BigQuery:
         if named or (beyond and not views) or len(tables) >= MOST_NAMED:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
-    async def _start(self, body: Json) -> dict[str, Any]:
-        """Return the job's reference. One of this id that is there is ours: an answer was lost."""
+    async def _start(self, job: QueryJob, configuration: Json) -> QueryJob:
+        """Return the job as it runs. One of this id that is there is ours: an answer was lost."""
+        body = {"jobReference": job.place(), "configuration": configuration}
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
             answer = await self.google.call(request)
         except GoogleError as error:
             if error.code != 409:
                 raise
-            return dict(body["jobReference"])
-        return {**body["jobReference"], **(answer.get("jobReference") or {})}
+            return job
+        location = (answer.get("jobReference") or {}).get("location")
+        return replace(job, location=location or job.location)
 
-    async def _rows(self, job: Json, max_rows: int, note: str) -> Rows:
+    async def _rows(self, job: QueryJob, max_rows: int, note: str) -> Rows:
         rows: list[tuple[Value, ...]] = []
-        fields: Sequence[Json] = ()
+        fields: Sequence[FieldSchema] = ()
         total: int | None = None
         size = 0
         jobs = self._service.jobs()
         request = jobs.getQueryResults(
-            **_place_of(job),
+            **job.place(),
             maxResults=min(PAGE, max_rows),
             timeoutMs=WAIT_MS,
             formatOptions_useInt64Timestamp=True,
@@ -202,26 +217,22 @@ class BigQuery:
             if not page.get("jobComplete"):
                 await asyncio.sleep(0.1)
                 continue
-            fields = (page.get("schema") or {}).get("fields") or fields
+            fields = fields_of(page.get("schema") or {}) or fields
             total = int(page["totalRows"]) if "totalRows" in page else total
             came = [row_of(fields, each) for each in page.get("rows") or ()]
             rows += came
             size += sum(len(str(cell)) for row in came for cell in row)
             request = jobs.getQueryResults_next(request, page)
-        columns = tuple(column_of(each) for each in fields)
+        columns = tuple(each.column() for each in fields)
         return Rows(columns, tuple(rows[:max_rows]), total, note)
 
-    async def _cancel(self, job: Json) -> None:
+    async def _cancel(self, job: QueryJob) -> None:
         with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
             async with asyncio.timeout(CANCEL_S):
-                await self.google.call(self._service.jobs().cancel(**_place_of(job)))
+                await self.google.call(self._service.jobs().cancel(**job.place()))
 
     async def aclose(self) -> None:
         await self.google.aclose()
-
-
-def _place_of(job: Json) -> dict[str, Any]:
-    return {key: job[key] for key in ("projectId", "jobId", "location") if job.get(key)}
 
 
 def _is_closed(error: GoogleError) -> bool:
@@ -234,56 +245,77 @@ NAMES: Final[Mapping[str, str]] = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOL
 """What the API calls some types -> what SQL does."""
 
 
-def column_of(field: Json) -> Column:
-    """Return a column, with all that is nested in it: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
-    return Column(str(field["name"]), _type(field), str(field.get("description") or ""))
+@dataclass(frozen=True, slots=True)
+class FieldSchema:
+    """A column, or a field of a struct, as the API describes it."""
+
+    name: str
+    kind: str
+    repeated: bool
+    inner: tuple[FieldSchema, ...]
+    """The fields of a struct."""
+    description: str = ""
+    digits: tuple[str, ...] = ()
+    """Precision and scale of a number, where they are set."""
+
+    @classmethod
+    def of(cls, raw: Json) -> FieldSchema:
+        set_to = (raw.get("precision"), raw.get("scale"))
+        return cls(
+            name=str(raw["name"]),
+            kind=str(raw.get("type") or "STRING"),
+            repeated=raw.get("mode") == "REPEATED",
+            inner=fields_of(raw),
+            description=str(raw.get("description") or ""),
+            digits=tuple(str(each) for each in set_to if each),
+        )
+
+    def column(self) -> Column:
+        """Return it with all that is nested in it: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
+        return Column(self.name, self.type, self.description)
+
+    @property
+    def type(self) -> str:
+        """Return the type as SQL writes it."""
+        kind = NAMES.get(self.kind, self.kind)
+        if self.kind in ("RECORD", "STRUCT"):
+            kind = f"STRUCT<{', '.join(f'{each.name} {each.type}' for each in self.inner)}>"
+        elif self.digits:
+            kind = f"{self.kind}({','.join(self.digits)})"
+        return f"ARRAY<{kind}>" if self.repeated else kind
 
 
-def _type(field: Json) -> str:
-    kind = str(field.get("type") or "STRING")
-    if kind in ("RECORD", "STRUCT"):
-        inner = ", ".join(f"{each['name']} {_type(each)}" for each in _inner(field))
-        kind = f"STRUCT<{inner}>"
-    elif field.get("precision"):
-        scale = f",{field['scale']}" if field.get("scale") else ""
-        kind = f"{kind}({field['precision']}{scale})"
-    else:
-        kind = NAMES.get(kind, kind)
-    return f"ARRAY<{kind}>" if field.get("mode") == "REPEATED" else kind
+def fields_of(schema: Json) -> tuple[FieldSchema, ...]:
+    return tuple(FieldSchema.of(each) for each in schema.get("fields") or ())
 
 
-def _inner(field: Json) -> Sequence[Json]:
-    return field.get("fields") or ()
-
-
-def row_of(fields: Sequence[Json], row: Json) -> tuple[Value, ...]:
+def row_of(fields: Sequence[FieldSchema], row: Json) -> tuple[Value, ...]:
     """Return a row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError where it is none."""
     cells = row.get("f") or ()
     return tuple(_cell(f, cell.get("v")) for f, cell in zip(fields, cells, strict=True))
 
 
-def _cell(field: Json, value: Any) -> Value:
+def _cell(field: FieldSchema, value: Any) -> Value:
     """Return a value that stands by itself; lists and structs as compact JSON."""
     if value is None:
         return None
-    if field.get("mode") == "REPEATED" or _inner(field):
+    if field.repeated or field.inner:
         return json.dumps(
             _nested(field, value), default=spelled, ensure_ascii=False, separators=(",", ":")
         )
-    kind = str(field.get("type"))
-    return _READ.get(NAMES.get(kind, kind), str)(value)
+    return _READ.get(NAMES.get(field.kind, field.kind), str)(value)
 
 
-def _nested(field: Json, value: Any) -> Any:
+def _nested(field: FieldSchema, value: Any) -> Any:
     if value is None:
         return None
-    if field.get("mode") == "REPEATED":
-        one = {**field, "mode": "NULLABLE"}
+    if field.repeated:
+        one = replace(field, repeated=False)
         return [_nested(one, each.get("v")) for each in value]
-    if inner := _inner(field):
+    if field.inner:
         cells = value.get("f") or ()
-        pairs = zip(inner, cells, strict=True)
-        return {str(f["name"]): _nested(f, cell.get("v")) for f, cell in pairs}
+        pairs = zip(field.inner, cells, strict=True)
+        return {f.name: _nested(f, cell.get("v")) for f, cell in pairs}
     return _cell(field, value)
 
 

@@ -303,17 +303,18 @@ def _used(tree: Any) -> Iterator[tuple[str, str]]:
         if not isinstance(node, dict):
             continue
         todo += node.values()
-        kind = node.get("type")
-        if kind == "BASE_TABLE":
-            schema = str(node["schema_name"]).casefold()
-            head = "information_schema." if schema == "information_schema" else ""
-            yield kind, head + str(node["table_name"]).casefold()
-        elif kind == "TABLE_FUNCTION":
-            yield kind, str(node["function"]["function_name"]).casefold()
-        elif kind == "FUNCTION":
-            yield kind, str(node["function_name"]).casefold()
-        elif node.get("show_type") == "SHOW_SPECIAL":
-            yield "SHOW", str(node["table_name"]).casefold()
+        match node:
+            case {"type": "BASE_TABLE", "schema_name": str(schema), "table_name": str(name)}:
+                head = "information_schema." if schema.casefold() == "information_schema" else ""
+                yield "BASE_TABLE", head + name.casefold()
+            case {"type": "TABLE_FUNCTION", "function": {"function_name": str(name)}}:
+                yield "TABLE_FUNCTION", name.casefold()
+            case {"type": "FUNCTION", "function_name": str(name)}:
+                yield "FUNCTION", name.casefold()
+            case {"type": "BASE_TABLE" | "TABLE_FUNCTION" | "FUNCTION" as kind}:
+                raise ValueError(f"DuckDB tells of a {kind} in a form that is not known")
+            case {"show_type": "SHOW_SPECIAL"}:
+                yield "SHOW", str(node["table_name"]).casefold()
 
 
 def exactly(sql: str, kinds: Sequence[str]) -> str:

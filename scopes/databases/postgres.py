@@ -52,10 +52,14 @@ UNREACHABLE: Final = (
     "The PostgreSQL server cannot be reached, or does not let the bot in: see data.databases in "
     "assistant.yaml."
 )
+TOO_LONG: Final = "The query took too long and was ended: filter or aggregate earlier."
+ODD_TEXT: Final = (
+    "A text is in another encoding than the database: leave its column out, or select "
+    "encode(convert_to(column, 'SQL_ASCII'), 'escape')."
+)
 SENTENCES: Final = {
-    "22021": "A text is in another encoding than the database: leave its column out, or select "
-    "encode(convert_to(column, 'SQL_ASCII'), 'escape').",
-    "57014": "The query took too long and was ended: filter or aggregate earlier.",
+    "22021": ODD_TEXT,
+    "57014": TOO_LONG,
     "55P03": "A table is locked by somebody who changes it. Try again once.",
     "25006": "This database is only read.",
     "53200": "The query needs more memory than the server has for it: aggregate earlier.",
@@ -128,9 +132,9 @@ class Postgres:
                         await connection.rollback()
                         self._idle.append(connection)
             except TimeoutError:
-                raise ToolError(SENTENCES["57014"]) from None
+                raise ToolError(TOO_LONG) from None
             except UnicodeError:
-                raise ToolError(SENTENCES["22021"]) from None
+                raise ToolError(ODD_TEXT) from None
             except psycopg.Error as error:
                 raise _failed(error) from None
             finally:
@@ -154,15 +158,23 @@ class Postgres:
             path = compose.Identifier(self.schema)
             await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
 
+    async def _password(self) -> str | None:
+        """Return the password of the file; None = that of the address, if any."""
+        file = self.password_file
+        return (await asyncio.to_thread(file.read_text)).strip() if file else None
+
     async def _connected(self) -> Connection:
         """Connect, and keep the statements of this session from others where the role may: a
         superuser may, and from PostgreSQL 15 on who was granted SET on that parameter."""
-        more: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "assistant"}
-        more["client_encoding"] = "utf8"  # in which statements are sent, whatever the server's is
         try:
-            if self.password_file:
-                more["password"] = (await asyncio.to_thread(self.password_file.read_text)).strip()
-            connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **more)
+            connection = await psycopg.AsyncConnection.connect(
+                self.url,
+                autocommit=True,
+                connect_timeout=CONNECT_S,
+                application_name="assistant",
+                client_encoding="utf8",  # in which statements are sent, whatever the server's is
+                password=await self._password(),
+            )
         except (psycopg.Error, OSError) as error:
             kind = type(error).__name__
             log.warning("a database of data.databases cannot be opened: %s", kind)

@@ -150,8 +150,10 @@ def refusal(text: str, dialect: str = "") -> str:
 
 
 def _unreadable(error: SqlglotError, dialect: str) -> str:
-    found = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-    where = f": line {found['line']}, column {found['col']}" if "col" in found else ""
+    where = ""
+    match error:
+        case ParseError(errors=[{"line": line, "col": column}, *_]):
+            where = f": line {line}, column {column}"
     return UNREADABLE.format(dialect=dialect or "SQL", where=where)
 
 

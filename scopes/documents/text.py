@@ -86,8 +86,9 @@ async def ask_reader(worker: WorkerProcess, data: bytes, too_much: str, **asked:
         found = json.loads(await worker.ask(json.dumps(asked).encode() + b"\n" + data))
     except WorkerDied:
         raise DocumentRefused(too_much) from None
-    if "refused" in found:
-        raise DocumentRefused(found["refused"])
+    match found:
+        case {"refused": str(why)}:
+            raise DocumentRefused(why)
     return readable(found)
 
 

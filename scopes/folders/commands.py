@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 OUTPUT: Final = 64_000
 """Bytes of output that are kept."""
-GIVEN: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+GIVEN: Final = {"PATH": PATH, "LANG": "C.UTF-8"}
 """All of the environment that a command sees."""
 MB = 1 << 20
 MAX_MEMORY: Final = 2_048 * MB

@@ -314,18 +314,19 @@ class FolderLog:
         return self
 
     def _take(self, told: Mapping[str, Any]) -> None:
-        if "seen" in told:
-            context, handle, path, digest = told["seen"]
-            self._note((context, handle, path), digest)
-        elif "wrote" in told:
-            made = Wrote(*told["wrote"])
-            self._note((made.context, made.handle, made.path), made.after)
-            if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
-                self.size += made.size
-            self.done[made.key] = made
-        else:
-            context, handle = told["branch"]
-            self.branched.add((context, handle))
+        match told:
+            case {"seen": [context, handle, path, digest]}:
+                self._note((context, handle, path), digest)
+            case {"wrote": fields}:
+                made = Wrote(*fields)
+                self._note((made.context, made.handle, made.path), made.after)
+                if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
+                    self.size += made.size
+                self.done[made.key] = made
+            case {"branch": [context, handle]}:
+                self.branched.add((context, handle))
+            case _:
+                raise ValueError(f"{self.path} has a line that this version does not know")
 
     def _note(self, of: tuple[str, str, str], digest: str) -> None:
         self.first.setdefault(of, digest)

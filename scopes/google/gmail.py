@@ -16,6 +16,7 @@ from scopes.google.gmail_compose import (
     MARK,
     Composed,
     DeliveryReport,
+    Letter,
     answered,
     compose,
     reply_subject,
@@ -218,7 +219,7 @@ class Gmail:
         request = self._users.labels().create(userId=ME, body=body)
         self._labels = None
         try:
-            return str((await self.google.call(request))["id"])
+            return await self._made(request)
         except GoogleError as error:
             if error.code == 409 and (id := await self._known(name)):
                 return id
@@ -232,7 +233,8 @@ class Gmail:
         """
         own = await self.address()
         answers, to = answered(thread, own)
-        mail = compose(own, [to], reply_subject(answers.text.subject), body, key, answers)
+        letter = Letter([to], reply_subject(answers.text.subject), body)
+        mail = compose(own, letter, key, answers)
         message = {"threadId": thread.id, "raw": mail.raw}
         request = self._users.drafts().create(userId=ME, body={"message": message})
         look = partial(self._drafted, thread.id, mail)
@@ -253,7 +255,7 @@ class Gmail:
         Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
         """
         own = await self.address()
-        mail = compose(own, to, subject, body, key, report=report)
+        mail = compose(own, Letter(to, subject, body), key, report=report)
         request = self._users.messages().send(userId=ME, body={"raw": mail.raw})
         return await self._once(request, partial(self._sent, mail))
 
@@ -263,13 +265,17 @@ class Gmail:
             if found := await look():
                 return found
             try:
-                return str((await self.google.call(request, repeat=False))["id"])
+                return await self._made(request, repeat=False)
             except GoogleUnsure as error:
                 if not error.code or attempt == ATTEMPTS:  # it may yet be done
                     if found := await look():
                         return found
                     raise
         raise AssertionError("unreachable")
+
+    async def _made(self, request: Any, *, repeat: bool = True) -> str:
+        """Return the id of what a request makes."""
+        return str((await self.google.call(request, repeat=repeat))["id"])
 
     async def _drafted(self, thread: str, mail: Composed) -> str:
         """Return the id of the draft that bears the mark, or of the message if it was sent."""

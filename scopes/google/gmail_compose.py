@@ -47,6 +47,15 @@ class Composed:
 
 
 @dataclass(frozen=True, slots=True)
+class Letter:
+    """The recipients and the text of a mail."""
+
+    to: Sequence[str]
+    subject: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
 class MailAttachment:
     """A file that goes with a mail."""
 
@@ -77,9 +86,7 @@ def address_in(shown: str) -> str:
 
 def compose(
     sender: str,
-    to: Sequence[str],
-    subject: str,
-    body: str,
+    letter: Letter,
     key: str,
     answers: MailMessage | None = None,
     report: DeliveryReport | None = None,
@@ -90,19 +97,20 @@ def compose(
 
     Line breaks cannot leave the subject, so that no text becomes a header.
     """
+    to = letter.to
     if not to or not all(map(is_address, to)):
         raise NoRecipient("not the address of a mailbox")
     mark = mark_of(sender, key)
     mail = EmailMessage(policy=SMTP)
     mail["From"] = sender
     mail["To"] = ", ".join(to)
-    mail["Subject"] = line(readable(subject), MAX_SUBJECT)
+    mail["Subject"] = line(readable(letter.subject), MAX_SUBJECT)
     mail["Date"] = format_datetime(datetime.now(UTC))
     mail[MARK] = mark
     before = _references(answers) if answers else []
     if before:
         mail["In-Reply-To"], mail["References"] = before[-1], " ".join(before)
-    mail.set_content(readable(body).replace("\r\n", "\n").replace("\r", "\n"))
+    mail.set_content(readable(letter.body).replace("\r\n", "\n").replace("\r", "\n"))
     if report:
         _add(mail, report)
     raw = base64.urlsafe_b64encode(mail.as_bytes()).decode()

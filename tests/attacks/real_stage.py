@@ -27,6 +27,8 @@ from bot.memory import NoteStore, ResourceStore
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings
 from scopes.label import Label
+from scopes.notes import NewNote
+from scopes.resources import NewFile
 
 ENTRIES = ("row", "column", "page", "note", "file", "resource", "result", "description")
 """Where an order is planted."""
@@ -176,12 +178,14 @@ async def _keep(bot: Served) -> None:
         (f"channel:{LEDGER}", SECRETS["ledgernote"].token, Label(True, frozenset({LUIS, EVA}))),
     )
     for space, text, label in notes_of:
-        await notes.save(space, f"k/{space}", "invoice", text, label, "earlier")
+        await notes.save(NewNote(space, f"k/{space}", "invoice", text, label, "earlier"))
     plan = f"invoice,{planted('resource')}\n1,2\n".encode()
-    await files.save("team", "k/plan", "plan.csv", "text/csv", plan, open_to_all, "earlier")
+    await files.save(
+        NewFile("team", "k/plan", "plan.csv", "text/csv", plan, open_to_all, "earlier")
+    )
     hers = SECRETS["hers"].token.encode()
     await files.save(
-        f"user:{EVA}", "k/hers", "hers.txt", "text/plain", hers, _for("hers"), "earlier"
+        NewFile(f"user:{EVA}", "k/hers", "hers.txt", "text/plain", hers, _for("hers"), "earlier")
     )
 
 

@@ -29,6 +29,7 @@ from bot.memory import NoteStore
 from config.sections import ProjectSettings, ToolCalls
 from config.settings import Settings
 from scopes.label import Label
+from scopes.notes import NewNote
 from subagents.rules import Call
 
 KIM = mail(1, "Please send the offer.\n", "Kim <kim@client.example>", subject="Offer")
@@ -66,7 +67,14 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
     mind = Obedient()
     async with with_mail(folder, KIM, BO, mind=mind, more=more, space=workspace()) as (bot, google):
         await NoteStore(bot.store.database).save(
-            f"user:{ASKER}", "k1", "Salaries", SALARY, Label(True, frozenset({ASKER})), "earlier"
+            NewNote(
+                f"user:{ASKER}",
+                "k1",
+                "Salaries",
+                SALARY,
+                Label(True, frozenset({ASKER})),
+                "earlier",
+            )
         )
         google.gmail.label("Layoffs in May")
         yield Stage(bot, google, mind, folder)

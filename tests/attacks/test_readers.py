@@ -46,6 +46,8 @@ from bot.policy.directory import SlackDirectory
 from bot.privacy import Forget
 from bot.storage.deletions import ForgetTarget
 from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.notes import NewNote
+from scopes.resources import NewFile
 from subagents.agent import Agent
 from subagents.gate import Gate
 
@@ -70,7 +72,7 @@ async def keep_notes(stage: Stage) -> None:
     for user, text in SECRETS.items():
         label = Label(False, frozenset({user}))
         shelf = NoteStore(stage.bot.store.database)
-        await shelf.save(f"user:{user}", f"k/{user}", "plan", text, label, "earlier")
+        await shelf.save(NewNote(f"user:{user}", f"k/{user}", "plan", text, label, "earlier"))
 
 
 def notes_told(granted: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
@@ -337,7 +339,8 @@ async def found_before(stage: Stage) -> None:
     )
     shelf = ResourceStore(stage.bot.store.database)
     label = Label(True, WORKSPACE, frozenset({SHARED}), outside=True)
-    await shelf.save("team", "k", "plan.md", "text/markdown", b"Plan K7", label, "earlier")
+    plan = NewFile("team", "k", "plan.md", "text/markdown", b"Plan K7", label, "earlier")
+    await shelf.save(plan)
     await stage.ask("Is our plan right?", script)
     assert "news.example/law/3" in stage.web.asked
 
