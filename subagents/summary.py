@@ -277,6 +277,8 @@ def finding_line(finding: Finding) -> str:
         parts.append(f"{finding.state}, {finding.severity}{since}")
         if names or finding.messages > 1 or finding.people > 1:
             parts.append(f"{finding.messages} messages, {finding.people} customers{names}")
+    if finding.severity == "high" and finding.severity_reason:
+        parts.append(f"why high: {one_line(finding.severity_reason)}")
     parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
     parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []
     return " | ".join(parts)
