@@ -67,9 +67,9 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
 
 
 def room_for(result: SubagentResult, usual: int) -> int:
-    """Return the tokens that a view may take: four times the usual for a table, as its rows are the
-    answer."""
-    return 4 * usual if result.contract == "table" else usual
+    """Return the tokens that a view may take: more than the usual where a caller that is not shown
+    each case has to read the sources itself."""
+    return {"table": 4, "answer": 2}.get(result.contract, 1) * usual
 
 
 MIN_VIEW_TOKENS = 60
