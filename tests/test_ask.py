@@ -88,16 +88,6 @@ def test_one_look_up_spawns_no_subagent(ask: Ask, look_up: Json, seen: str) -> N
     assert seen in json.dumps(results(recorded[-1]), ensure_ascii=False)
 
 
-def test_the_parent_never_sees_what_a_subagent_read(ask: Ask, shell: Shell) -> None:
-    done, recorded = ask(question="What is unanswered in #support-es?")
-    assert done.json["coverage"]["read"]["messages_read"] == 4
-    for body in parents(recorded):
-        text = json.dumps(body["messages"], ensure_ascii=False)
-        assert "factura" not in text
-        assert "[C0SUPPORTES/" not in text
-    assert shell("audit", done.json["run_id"]).code == 0
-
-
 def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
     shell: Shell, tmp_path: Path
 ) -> None:

@@ -436,16 +436,6 @@ async def test_the_same_key_again_changes_what_it_holds() -> None:
     assert p.reserved.nanousd == 10
 
 
-async def test_a_call_waits_for_room_and_is_made_when_another_is_settled() -> None:
-    p = budget()
-    await p.reserve("a", Amount(nanousd=80))
-    b = await asking(p, "b", 50)
-    assert not b.done()
-    await p.settle("a", Amount(nanousd=30))
-    await b
-    assert (p.spent.nanousd, p.reserved.nanousd) == (30, 50)
-
-
 async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
     """The call that reads what subagents return must stay affordable before any is started."""
     settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})

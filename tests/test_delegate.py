@@ -99,18 +99,6 @@ async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> 
     assert got.report.leaks == ()
 
 
-async def test_a_child_is_offered_exactly_its_scope_and_its_end(tmp_path: Path) -> None:
-    got = await asked(led_by(brief_answer(), say("Done.")), tmp_path)
-    names = [t["name"] for t in got.children[0]["tools"]]
-    assert names[-1] == "submit_result"
-    assert "run_subagent" not in names
-    assert "run_subagents" not in names
-    assert {t["name"] for t in got.parent[0]["tools"]} == {
-        "list_channels", "read_thread", "lookup_user", "run_subagent", "run_subagents",
-        "challenge", "sweep_channels",
-    }  # fmt: skip
-
-
 # ---- refusals: they name the field, they cost nothing
 
 REFUSED = [

@@ -41,10 +41,8 @@ from subagents.provenance import Leak
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-OURS = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("architecture", "configuration", "google", "mail", "scopes", "security")
-]
+PROVEN = "architecture configuration conformance google mail scopes security"
+OURS = [ROOT / "docs" / f"{name}.md" for name in PROVEN.split()]
 
 FENCE = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 RUN_ID = r"\b[0-9a-f]{12}\b"

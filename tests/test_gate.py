@@ -155,15 +155,6 @@ async def test_what_is_not_held_is_answered_like_what_does_not_exist(
     assert e.slack.calls.total() == 0
 
 
-async def test_a_held_thing_that_slack_does_not_show_is_answered_the_same() -> None:
-    ids = ("C99999999", "C88888888")
-    asks = Answer([use("read_channel_history", channel=id) for id in ids])
-    async with engine(turns(asks, submitted())) as e:
-        await run_agent(e.agent(tools=SLACK.values(), handles={ids[0]: "#gone", **HELD}))
-    first, second = (r["content"] for r in results(e.requests[1]))
-    assert first.replace(ids[0], "X") == second.replace(ids[1], "X")
-
-
 ODD = ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
 
 

@@ -192,19 +192,6 @@ async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on
     assert document["subagents"][1]["label"] == both
 
 
-async def test_what_a_requester_may_not_read_is_not_read_for_them(tmp_path: Path) -> None:
-    again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
-    script = led_by(brief_answer(2), again, say("It is [F1.1]."))
-    e, document, briefs = await answered(script, tmp_path, private(), requester="U0EVA")
-
-    first, second = document["subagents"]
-    assert (first["status"], second["status"]) == ("refused", "refused")
-    assert first["reason"].startswith(f"handles: No source {SECRET}.")
-    assert second["reason"] == "findings: no finding 'F1.1' was returned here"
-    assert not briefs
-    assert not any("FINDINGS FROM EARLIER" in json.dumps(b) for b in e.requests)
-
-
 async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path: Path) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body):
