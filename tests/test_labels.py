@@ -48,11 +48,7 @@ from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
-from scopes.tool import Item
 from subagents.budget import Amount
-from subagents.contracts import AnswerContract, FindingDraft
-from subagents.evidence import SourceLog
-from subagents.result import checked_findings
 
 SECRET = channel_id(2)
 MEMBERS = ["U0ANA", "U0LUIS", BOT_USER]
@@ -251,45 +247,6 @@ async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None
     (kept,) = document["subagents"][0]["findings"]
     said = [kept["claim"], kept["owner"], kept["next_step"], kept["severity_reason"]]
     assert not any(len(each.splitlines()) > 1 for each in [*said, *kept["customers"]])
-
-
-# ---- names
-
-
-def said_of(text: str, *customers: str, quotes: tuple[str, ...] = ()) -> tuple[Any, list[str]]:
-    """A finding on one message, checked, and what was dropped of it."""
-    reading = SourceLog()
-    at = WINDOW.oldest
-    reading.add([Item("C1/1.0", text, None, Label(), author="U1", at=at, by="Eva Roth")], {})
-    draft = FindingDraft(
-        claim="c", evidence=["C1/1.0"], customers=list(customers), quotes=list(quotes)
-    )
-    value = AnswerContract(text="t", findings=[draft])
-    (found,), dropped = checked_findings(1, value, reading)
-    return found, dropped
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "held"),
-    [
-        ("Banana Ltd. wrote", "Ana", False),
-        ("Acme2 wrote", "Acme", False),
-        ("Acme's till is broken", "Acme", True),
-        ("(Acme) wrote", "Acme", True),
-        ("plan A is off", "A", False),
-        ("7 of them", "7", False),
-        ("東京商会です。", "東京商会", True),
-        ("株式会社東京商会の件", "東京商会", True),
-        ("李さんから", "李", False),
-        ("大阪商会です。", "東京商会", False),
-    ],
-)
-def test_a_customer_is_a_whole_name_that_its_evidence_holds(
-    text: str, name: str, held: bool
-) -> None:
-    found, dropped = said_of(text, name)
-    assert found.customers == ([name] if held else [])
-    assert len(dropped) == (not held)
 
 
 # ---- the lattice
