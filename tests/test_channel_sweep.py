@@ -13,7 +13,7 @@ from bot_kit import Shell
 from document_kit import gap_lines
 from engine_kit import call, is_child, results, say, turn, until
 from fleet_kit import fleet
-from serve_kit import ASKER, CENTURY_DAYS, Served, serving
+from serve_kit import ASKER, CENTURY_DAYS, Served, changed, serving
 from test_answer_buttons import opened
 
 from bot.local.model.answer import Answer
@@ -50,8 +50,7 @@ def told(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def with_tracker(settings: Settings) -> Settings:
-    slack = settings.slack.model_copy(update={"lists": {"F0BUGTRACK": "Bug tracker"}})
-    return settings.model_copy(update={"slack": slack})
+    return changed(settings, slack={"lists": {"F0BUGTRACK": "Bug tracker"}})
 
 
 async def result_of(bot: Served) -> Json:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, say, turn, until, use
 from mail_kit import ME, judging, letters, mail, mbox, triaging, verdict
 from pydantic import SecretStr
-from serve_kit import ASKER, Served, request_in, ruled, serving
+from serve_kit import ASKER, Served, changed, request_in, ruled, serving
 from standins.google import TOKEN, LocalGoogle
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from standins.slack_faults import Fault as SlackFault
@@ -52,10 +52,8 @@ async def with_mail(
 
         def change(settings: Settings) -> Settings:
             there = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
-            endpoints = settings.endpoints.model_copy(update=there)
             secret = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-            secrets = settings.secrets.model_copy(update=secret)
-            return more(settings).model_copy(update={"endpoints": endpoints, "secrets": secrets})
+            return changed(more(settings), endpoints=there, secrets=secret)
 
         given = {
             "google": {"client_id": CLIENT_ID, "max_attempts": 2},
