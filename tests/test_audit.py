@@ -75,7 +75,12 @@ class Speaker:
         self.messages[-1]["content"].append(block)
 
     def turn(self, *content: dict[str, Any]) -> None:
-        """One model call: the request as it stands, and this reply."""
+        """One model call: the request as it stands, and this reply.
+
+        Behind an earlier reply that called no tool stands a reminder to go on.
+        """
+        if self.messages and self.messages[-1]["role"] == "assistant":
+            self.told(Origin.REMINDER, "REMINDER: go on.")
         body = {"system": self.system, "tools": self.tools, "messages": self.messages}
         self.sink.request(RUN, self.name, self.calls, 1, body)
         self.sink.reply(RUN, self.name, self.calls, 1, {"content": list(content)})
@@ -184,7 +189,6 @@ def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the
     run.child("es", SPANISH)
     run.view("es", "es complete: One thread is open.")
     run.parent.turn(text(f"I shall ask whether {SPANISH}"))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     child = run.brief("fr", f"KNOWN: in Spain {SPANISH}")
     child.submit(summary="Nothing.")
     report = run.audit()
@@ -204,7 +208,6 @@ def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id()
     copied.submit(summary=f"I also see that {claim}")
     assert run.audit().leaks == ()
 
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     retyped = run.brief("it", f"Is it true that {claim}?")
     retyped.submit(summary="No.")
     report = run.audit()
@@ -236,7 +239,6 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     asked = "which customers have been waiting for an answer for more than one week"
     run = Run()
     run.parent.turn(text(f"I shall have two of them look for {asked}."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     echoed = run.brief("es", f"Look for {asked}.")
     echoed.read(items(f"You searched for: {asked}"))
     echoed.submit(summary="Nothing.")
@@ -256,10 +258,8 @@ def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> 
     words = "which customers have been waiting for an answer for more than one week"
     run = Run()
     run.parent.turn(text(f"Two of them shall look for {words}."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     quick = run.brief("es")
     quick.turn(text("I shall look."))
-    quick.told(Origin.REMINDER, "REMINDER: go on.")
     slow = run.brief("fr", f"Look for {words}.")  # started beside it, recorded after its first word
     quick.submit(summary=f"Nobody says {words}.")
     slow.submit(summary="Nothing.")
@@ -298,7 +298,6 @@ def test_words_of_the_request_may_be_anywhere_and_later_ones_excuse_nothing() ->
     run.brief("fr", f"Does anybody else say {SPANISH}?").submit(summary=SPANISH)
     assert run.audit().leaks == ()
 
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     run.child("de", LEAKED)
     run.parent.told(Origin.REQUEST, f"WRITE: top lines. {LEAKED}")
     assert kinds(run.audit()) == {("p", "content")}
@@ -317,7 +316,6 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
         child.told(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
         child.submit(summary="Nothing.")
     run.parent.turn(text("I begin."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
 
     assert run.audit().leaks == ()
     plain = run.start_parent("p0")
@@ -340,10 +338,8 @@ def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
     run.child("es", SPANISH, f"Open: {SPANISH}")
     run.view("es", f"es complete: Open: {SPANISH}")
     run.parent.turn(text(f"Spain first: {SPANISH}"))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     assert run.audit().leaks == ()
 
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     run.child("de", LEAKED, "")
     run.view("de", f"de partial: {items(LEAKED)}")
     report = run.audit()
@@ -388,7 +384,6 @@ def handed_over(package: str, ref: str = "p") -> Run:
     session = run.start_parent("p2")
     session.told(Origin.HANDOFF, package, ref)
     session.turn(text(f"Spain first: {package}"))
-    session.told(Origin.REMINDER, "REMINDER: go on.")
     run.parent = session
     return run
 
@@ -484,7 +479,6 @@ def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: 
     run.child("es", LISTED, TOLD)
     run.view("es", f"es complete: {id} {TOLD} | none, low")
     run.parent.turn(text(f"Do this first: {id} {TOLD}"))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     assert run.audit().leaks == ()
 
 
@@ -507,7 +501,6 @@ def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_ot
     run.start_parent("q").turn(text("Nothing to do."))
     run.brief("x", parent="q").submit(summary="Done.")
     for refs in ("x", "es x", "refused", ""):
-        run.parent.told(Origin.REMINDER, "REMINDER: go on.")
         run.view(refs, f"A view of {refs}.")
     assert [leak.detail.split(": ")[1] for leak in run.audit().leaks if leak.context == "p"] == [
         "a view of x, not its own child",
@@ -545,7 +538,6 @@ def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
     child = run.brief("es")
     early = {"type": "text", "text": "I know it already."}
     child.messages.append({"role": "assistant", "content": [early]})
-    child.told(Origin.REMINDER, "REMINDER: go on.")
     child.turn(early)
     assert "no reply of this context gave it" in details(run.audit())
     assert "a subagent begins with an answer" in details(run.audit())
@@ -764,7 +756,6 @@ def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_sa
     run.child("es", LEAKED)
     child = run.brief("fr")
     child.turn({"type": "thinking", "thinking": LEAKED, "signature": "x"})
-    child.told(Origin.REMINDER, "REMINDER: go on.")
     child.result(child.call("read_channel", query=[{"type": LEAKED}]), "No match.", Origin.ERROR)
     child.submit(summary="Nothing.")
     report = run.audit()

@@ -29,12 +29,6 @@ FIVE = ("csm-france", "csm-germany", "csm-italy", "csm-spain", "csm-switzerland"
 LONG = {"since_days": CENTURY_DAYS, "time_s": 100.0}
 
 
-# ---- the words
-
-
-# ---- at work
-
-
 def told(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """What the sections say, without the window that they were read in."""
     return [
