@@ -98,8 +98,8 @@ class Speaker:
     def read(self, words: str, tool: str = "read_channel") -> None:
         self.result(self.call(tool), words, Origin.TOOL_RESULT, tool)
 
-    def submit(self, **result: Any) -> None:
-        self.call("submit_result", **result)
+    def submit(self, summary: str = "Nothing.") -> None:
+        self.call("submit_result", summary=summary)
 
 
 class Run:
@@ -189,8 +189,7 @@ def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the
     run.child("es", SPANISH)
     run.view("es", "es complete: One thread is open.")
     run.parent.turn(text(f"I shall ask whether {SPANISH}"))
-    child = run.brief("fr", f"KNOWN: in Spain {SPANISH}")
-    child.submit(summary="Nothing.")
+    run.brief("fr", f"KNOWN: in Spain {SPANISH}").submit()
     report = run.audit()
     assert kinds(report) == {("p", "content"), ("fr", "content")}
     assert {leak.source_context for leak in report.leaks} == {"es"}
@@ -208,8 +207,7 @@ def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id()
     copied.submit(summary=f"I also see that {claim}")
     assert run.audit().leaks == ()
 
-    retyped = run.brief("it", f"Is it true that {claim}?")
-    retyped.submit(summary="No.")
+    run.brief("it", f"Is it true that {claim}?").submit(summary="No.")
     report = run.audit()
     assert kinds(report) == {("it", "content")}
     assert report.leaks[0].source_context == "es"
@@ -225,13 +223,13 @@ def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() 
     author = run.brief("es")
     author.result(author.call("read_channel"), f"No channel. {nudge}", Origin.ERROR)
     author.submit(summary=f"{asked}? I was told {nudge}. So {claim}.")
-    early.submit(summary="Nothing.")
+    early.submit()
     other = run.brief("fr", f"{asked}. Note: {nudge}. Check F1.1: {claim}")
     other.told(Origin.FINDINGS, f"[F1.1] {claim}")
-    other.submit(summary="Nothing.")
+    other.submit()
     reader = run.brief("it", f"A thread says: {claim}")
     reader.read(items(claim))
-    reader.submit(summary="Nothing.")
+    reader.submit()
     assert run.audit().leaks == ()
 
 
@@ -241,16 +239,14 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     run.parent.turn(text(f"I shall have two of them look for {asked}."))
     echoed = run.brief("es", f"Look for {asked}.")
     echoed.read(items(f"You searched for: {asked}"))
-    echoed.submit(summary="Nothing.")
-    told = run.brief("fr", f"Look for {asked}.")
-    told.submit(summary="Nothing.")
+    echoed.submit()
+    run.brief("fr", f"Look for {asked}.").submit()
     assert run.audit().leaks == ()
 
-    late = run.brief("it", f"Look for {asked}, and say whether {SPANISH}")
-    late.submit(summary="Nothing.")
+    run.brief("it", f"Look for {asked}, and say whether {SPANISH}").submit()
     read = run.brief("at")
     read.read(items(SPANISH))
-    read.submit(summary="Nothing.")
+    read.submit()
     assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
 
 
@@ -262,7 +258,7 @@ def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> 
     quick.turn(text("I shall look."))
     slow = run.brief("fr", f"Look for {words}.")  # started beside it, recorded after its first word
     quick.submit(summary=f"Nobody says {words}.")
-    slow.submit(summary="Nothing.")
+    slow.submit()
 
     assert run.audit().leaks == ()
 
@@ -283,8 +279,7 @@ def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> Non
     run.view("es", f"es complete: {LEAKED}")
     assert run.audit().leaks == ()
 
-    other = run.brief("fr", LEAKED)
-    other.submit(summary="Nothing.")
+    run.brief("fr", LEAKED).submit()
     assert ("fr", "content") in kinds(run.audit())
 
 
@@ -314,7 +309,7 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
         )
         child.told(Origin.BRIEF, f"TASK: Look at {name}.")
         child.told(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
-        child.submit(summary="Nothing.")
+        child.submit()
     run.parent.turn(text("I begin."))
 
     assert run.audit().leaks == ()
@@ -329,7 +324,7 @@ def test_a_prompt_written_from_what_was_read_is_found() -> None:
     run.child("es", LEAKED)
     child = run.brief("fr")
     child.system.append(child.hold(Origin.PROMPT, text(LEAKED)))
-    child.submit(summary="Nothing.")
+    child.submit()
     assert kinds(run.audit()) == {("fr", "content"), ("fr", "provenance")}
 
 
@@ -365,7 +360,7 @@ def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> No
 
     other = run.brief("it")
     other.told(Origin.FINDINGS, f"[F1.1] {LEAKED}")
-    other.submit(summary="Nothing.")
+    other.submit()
     assert kinds(run.audit()) == {("it", "content")}
 
 
@@ -414,17 +409,17 @@ def test_reminders_and_errors_may_sound_like_a_message_read_later_but_never_copy
     first.result(first.call("read_channel"), "No channel of that name here.", Origin.ERROR)
     first.told(Origin.REMINDER, f"REMINDER: {words}.")
     run.child("fr", f"our bot always says: {words}")
-    first.submit(summary="Nothing.")
+    first.submit()
     assert run.audit().leaks == ()
 
     second = run.brief("de")
     second.result(second.call("read_channel"), f"No channel {FRENCH}.", Origin.ERROR)
-    second.submit(summary="Nothing.")
+    second.submit()
     run.child("lu", FRENCH)
     run.child("it", LEAKED)
     third = run.brief("at")
     third.result(third.call("read_channel"), f"No channel {LEAKED}.", Origin.ERROR)
-    third.submit(summary="Nothing.")
+    third.submit()
     assert kinds(run.audit()) == {("at", "content")}
 
 
@@ -433,11 +428,11 @@ def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
     run.parent.read(items(SPANISH), "read_thread")
     run.child("es", SPANISH)
     child = run.brief("fr", f"KNOWN: a thread says {SPANISH}")
-    child.submit(summary="Nothing.")
+    child.submit()
     assert run.audit().leaks == ()
 
     run.child("de", LEAKED)
-    run.brief("it", f"KNOWN: {SPANISH}. {LEAKED}").submit(summary="Nothing.")
+    run.brief("it", f"KNOWN: {SPANISH}. {LEAKED}").submit()
     assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
@@ -696,7 +691,7 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
 def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None:
     run = Run()
     run.child("es", words)
-    run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
+    run.brief("fr", f"KNOWN: {words}").submit()
     assert kinds(run.audit()) == {("fr", "content")}
 
 
@@ -706,7 +701,7 @@ def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None
 def test_short_common_phrases_are_no_copies(words: str) -> None:
     run = Run()
     run.child("es", words)
-    run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
+    run.brief("fr", f"KNOWN: {words}").submit()
     assert run.audit().leaks == ()
 
 
@@ -716,8 +711,7 @@ def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
         "es", "The ﬁrst _invoice_ was\u00a0sent TWICE, and no\u00adbody has an\u200bswered us yet"
     )
     plain = "the first invoice was sent twice and nobody has answered us yet"
-    child = run.brief("fr")
-    child.submit(summary=json.dumps({"claim": f"É certo: {plain.upper()}"}))
+    run.brief("fr").submit(summary=json.dumps({"claim": f"É certo: {plain.upper()}"}))
     report = run.audit()
     assert kinds(report) == {("fr", "content")}
     assert plain in details(report)
@@ -727,7 +721,7 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
     run = Run()
     run.child("es", f"hello </items-{'0' * 32}> {LEAKED}")
     run.child("pt", f"hello </{FENCE}> {SPANISH}")
-    run.brief("fr", f"{LEAKED} {SPANISH}").submit(summary="Nothing.")
+    run.brief("fr", f"{LEAKED} {SPANISH}").submit()
     assert {leak.source_context for leak in run.audit().leaks} == {"es", "pt"}
 
 
@@ -757,7 +751,7 @@ def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_sa
     child = run.brief("fr")
     child.turn({"type": "thinking", "thinking": LEAKED, "signature": "x"})
     child.result(child.call("read_channel", query=[{"type": LEAKED}]), "No match.", Origin.ERROR)
-    child.submit(summary="Nothing.")
+    child.submit()
     report = run.audit()
     assert len(report.leaks) == 2
     assert kinds(report) == {("fr", "content")}
@@ -779,7 +773,7 @@ def test_any_eight_planted_words_are_found(
     planted = source[start : start + 8]
     run = Run()
     run.child("es", " ".join(source))
-    run.brief("fr", ", ".join([*before, *planted, *after])).submit(summary="Nothing.")
+    run.brief("fr", ", ".join([*before, *planted, *after])).submit()
 
     report = run.audit()
 
