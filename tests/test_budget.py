@@ -24,6 +24,7 @@ from engine_kit import (
     is_child,
     led_by,
     listed_nanousd,
+    ran,
     results,
     run_agent,
     say,
@@ -303,9 +304,7 @@ async def test_without_a_price_the_token_cap_still_holds() -> None:
     lax = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
     limits = {"tokens": 50_000, "cost_usd": 0.0}
 
-    async with engine(turns(), settings_for(limits, models), lax=lax) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
+    e, agent, ending = await ran(turns(), settings_for(limits, models), lax=lax)
 
     assert (ending.stopped_by, agent.cost_usd) == ("tokens", None)
     assert 0 < e.run.budget.spent.tokens <= 50_000

@@ -19,6 +19,7 @@ from engine_kit import (
     is_child,
     led_by,
     opening,
+    ran,
     results,
     run_agent,
     say,
@@ -109,9 +110,9 @@ LEAVES = {
 @pytest.mark.parametrize("name", [t.name for t in SLACK.values() if t.access is not Access.READ])
 async def test_what_leaves_without_a_request_for_it_is_denied_and_has_no_effect(name: str) -> None:
     held = {**HELD, "U0ANA": "@Ana"}
-    async with engine(turns(call(name, **LEAVES[name]), submitted())) as e:
-        agent = e.agent(tools=SLACK.values(), handles=held)
-        ending = await run_agent(agent)
+    e, _, ending = await ran(
+        turns(call(name, **LEAVES[name]), submitted()), tools=SLACK.values(), handles=held
+    )
 
     (answer,) = results(e.requests[1])
     assert ending.stopped_by == "none"
@@ -145,8 +146,7 @@ async def test_what_is_not_held_is_answered_like_what_does_not_exist(
     more = {"query": "word"} if name == "search_messages" else {}
     asked = (channel_id(2), "C99999999", "#support-2")
     asks = Answer([use(name, **{argument: form.format(i), **more}) for i in asked])
-    async with engine(turns(asks, submitted())) as e:
-        await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
+    e, *_ = await ran(turns(asks, submitted()), tools=SLACK.values(), handles=HELD)
 
     answers = [r["content"] for r in results(e.requests[1])]
     said = {answer.replace(id, "X") for answer, id in zip(answers, asked, strict=True)}
@@ -165,8 +165,7 @@ async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
     searches = name == "search_messages"
     more = {"query": "word"} if searches else {}
     asks = Answer([use(name, **{argument: value, **more}) for value in ODD])
-    async with engine(turns(asks, submitted())) as e:
-        ending = await run_agent(e.agent(tools=SLACK.values(), handles=HELD))
+    e, _, ending = await ran(turns(asks, submitted()), tools=SLACK.values(), handles=HELD)
     assert ending.stopped_by == "none"
     failed = [bool(each.get("is_error")) for each in results(e.requests[1])]
     assert failed == [not searches, *[True] * 5]  # an empty one means all that is held
@@ -187,8 +186,7 @@ async def test_every_decision_is_logged_without_the_arguments() -> None:
     asks = Answer(
         [use("look", word="secret words"), use("mend"), use("nothing"), use("look", wrong=1)]
     )
-    async with engine(turns(asks, submitted())) as e:
-        await run_agent(e.agent(tools=OWN_TOOLS))
+    e, *_ = await ran(turns(asks, submitted()), tools=OWN_TOOLS)
     logged = [(d.context, d.tool, d.verdict, d.rule) for d in e.decisions]
     assert logged == [
         ("s1", "look", "allow", "none within all rules"),
