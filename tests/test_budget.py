@@ -21,7 +21,6 @@ from engine_kit import (
     channel_id,
     child,
     engine,
-    is_child,
     led_by,
     listed_nanousd,
     ran,
@@ -332,13 +331,7 @@ def led(count: int) -> Answer:
 
 async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: Path) -> None:
     count = 64
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        script = (call("list_channels"), led(count), say("All of them are read [F1.1]."))
-        return script[turn(body)]
-
+    mind = led_by(call("list_channels"), led(count), say("All of them are read [F1.1]."))
     limits = {"cost_usd": SHIPPED.cost_usd, "seconds": SHIPPED.seconds}
     async with serving(tmp_path, mind, space=workspace(count), limits=limits) as bot:
         await bot.answer(bot.ask("What is open?"), seconds=120)
@@ -407,14 +400,14 @@ async def test_thinking_counts_into_the_next_prompt() -> None:
 async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_results(
     tmp_path: Path,
 ) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            if "REMINDER: limit reached" in since(body):
-                return submitted("What I have. " * 320)
-            return call("read_channel_history", channel=channel_id(1))
-        twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
-        return Answer(twelve) if turn(body) == 0 else say("That is what there was money for.")
+    def reader(body: Json) -> Answer:
+        if "REMINDER: limit reached" in since(body):
+            return submitted("What I have. " * 320)
+        return call("read_channel_history", channel=channel_id(1))
 
+    twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
+    end = say("That is what there was money for.")
+    mind = led_by(Answer(twelve), end, children=reader)
     roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
     settings = settings_for({"cost_usd": 0.14}, roles=roles)
     one = LocalSlack(workspace(1, 12))

@@ -16,10 +16,8 @@ from engine_kit import (
     brief_answer,
     call,
     channel_id,
-    child,
     engine,
     finding,
-    is_child,
     led_by,
     line,
     results,
@@ -249,12 +247,9 @@ async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
         ]
         return submitted("A long text. " * 800, findings=many)
 
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return wordy(body)
-        return brief_answer() if turn(body) == 0 else say("Open: [F1.1].")
-
-    got = await asked(mind, tmp_path, settings_for(roles={"subagent_fast": {"max_tokens": 30_000}}))
+    script = led_by(brief_answer(), say("Open: [F1.1]."), children=wordy)
+    roomy = settings_for(roles={"subagent_fast": {"max_tokens": 30_000}})
+    got = await asked(script, tmp_path, roomy)
     view = results(got.parent[1])[0]["content"]
     assert len(view.encode()) <= 3 * 1500
     assert "(cut: " in view
@@ -280,13 +275,11 @@ def finder(claim: str) -> Mind:
 async def test_findings_of_many_subagents_are_shown_or_counted_and_each_can_be_cited(
     tmp_path: Path,
 ) -> None:
-    child_ = finder("The login page number {n} is down")
     items = [channel_id(n) for n in range(1, 61)]
-    script = (call("list_channels"), many(items), say("It is down [F1.1] [F60.1]."))
-
-    def mind(body: Json) -> Answer:
-        return child_(body) if is_child(body) else script[turn(body)]
-
+    mind = led_by(
+        *(call("list_channels"), many(items), say("It is down [F1.1] [F60.1].")),
+        children=finder("The login page number {n} is down"),
+    )
     settings = settings_for({"cost_usd": 50.0, "max_fanout_tokens": 1_500})
     got = await asked(mind, tmp_path, settings, slack=LocalSlack(workspace(60, 1)))
     view = results(got.parent[2])[1]["content"]
@@ -315,16 +308,14 @@ def handed_over(body: Json) -> bool:
 
 
 async def test_above_thirty_percent_a_parent_is_reminded_and_must_delegate(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
+    def parent(body: Json) -> Answer:
         if "REMINDER: Your context is filling up" in since(body):
             return Answer([use("read_thread", thread=thread_id(1, 0)), use("list_channels")])
         if results(body) and "delegate this" in results(body)[-1]["content"]:
             return say("I stop reading.")
         return call("read_thread", thread=thread_id(1, 0))
 
-    got = await asked(mind, tmp_path, small(12_000))
+    got = await asked(led_by(parent), tmp_path, small(12_000))
     reminders = [b for b in got.parent if "REMINDER: Your context is filling up" in since(b)]
     assert len(reminders) == 1
     thread, listed = results(got.parent[-1])[-2:]
@@ -365,16 +356,14 @@ async def test_above_seventy_percent_a_fresh_session_goes_on_and_still_cites(
 def filling(after: Mind) -> Mind:
     """A parent that delegates until its context is full; `after` answers in the next session."""
 
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
+    def parent(body: Json) -> Answer:
         if handed_over(body):
             return after(body)
         n = turn(body)
         asks = brief(1, task=f"Question number {n} on this channel", known="word " * 500)
         return Answer([words(f"Both seem to be about printers, number {n}."), asks])
 
-    return mind
+    return led_by(parent)
 
 
 async def test_a_new_session_goes_on_delegating_under_new_ids(tmp_path: Path) -> None:
@@ -395,15 +384,10 @@ async def test_a_made_up_thread_of_a_held_channel_is_refused_like_one_that_is_ab
 ) -> None:
     items = [f"{channel_id(1)}/0", f"{channel_id(1)}/1.0", thread_id(1, 1), "C99999999"]
     script = led_by(
-        call("read_thread", thread=thread_id(1, 1, 1)), many(items), say("Of one: [F3.1].")
+        *(call("read_thread", thread=thread_id(1, 1, 1)), many(items), say("Of one: [F3.1].")),
+        children=turns(call("read_thread", thread=thread_id(1, 1)), submitted("Read the thread.")),
     )
-
-    def mind(body: Json) -> Answer:
-        if is_child(body) and not results(body):
-            return call("read_thread", thread=thread_id(1, 1))
-        return submitted("Read the thread.") if is_child(body) else script(body)
-
-    got = await asked(mind, tmp_path)
+    got = await asked(script, tmp_path)
     states = {s["text"]: (s["status"], s["reason"]) for s in got.subagents}
     assert len(got.children) == 2
     assert [s["status"] for s in got.subagents].count("complete") == 1
@@ -425,13 +409,7 @@ CHECK = "Two findings about one thing"
 def disagreeing(claim: str = BROKEN, state: str = "solved", **args: Any) -> Mind:
     """Two subagents tell the states of one thread; then the parent has them checked."""
 
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            chosen = (
-                Answer([brief(1), brief(1, task="Look who waits")]),
-                call("challenge", **args),
-            )
-            return chosen[turn(body)] if turn(body) < len(chosen) else say("It holds [F3.1].")
+    def reader(body: Json) -> Answer:
         if not results(body):
             checks = line(body, "TASK").startswith(CHECK)
             read = {"thread": ROOT} if checks else {"channel": channel_id(1)}
@@ -442,7 +420,8 @@ def disagreeing(claim: str = BROKEN, state: str = "solved", **args: Any) -> Mind
         )
         return submitted("Read.", findings=[told])
 
-    return mind
+    both = Answer([brief(1), brief(1, task="Look who waits")])
+    return led_by(both, call("challenge", **args), say("It holds [F3.1]."), children=reader)
 
 
 def checks(got: Asked) -> list[str]:

@@ -18,7 +18,6 @@ from engine_kit import (
     call,
     channel_id,
     channel_of,
-    child,
     engine,
     finding,
     is_child,
@@ -32,6 +31,7 @@ from engine_kit import (
     submitted,
     thread_id,
     turn,
+    turns,
     use,
     workspace,
 )
@@ -150,13 +150,12 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
 async def test_a_sweep_hands_nobody_what_its_requester_may_not_read(
     tmp_path: Path, who: str, reads: bool
 ) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return say("NONE")
+    def reader(body: Json) -> Answer:
         opened = re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
         assert reads or not any(each.startswith(SECRET) for each in opened)
         return judged(*opened)
 
+    mind = led_by(say("NONE"), children=reader)
     document = await sweep_of(mind, tmp_path, private(), settings_for(), requester=who)
     public, secret = document["sections"]
     assert public["status"] == "complete"
@@ -189,15 +188,13 @@ async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on
 
 
 async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
+    def parent(body: Json) -> Answer:
         if len(body["messages"][0]["content"]) == 2:
             return brief_answer(1) if turn(body) == 0 else say("It is [F1.1].")
         return brief_answer(2, task=f"Question {turn(body)} on it", known="word " * 500)
 
     settings = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
-    e, document, briefs = await answered(mind, tmp_path, private(), settings, "U0ANA")
+    e, document, briefs = await answered(led_by(parent), tmp_path, private(), settings, "U0ANA")
 
     assert document["sessions"] == 2
     label = Label(True, frozenset(MEMBERS), frozenset({SECRET}))
@@ -225,13 +222,10 @@ async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None
     fields = dict.fromkeys(("owner", "next_step", "severity_reason"), FORGED)
     found = finding(FORGED, thread_id(1, 0), state="unsolved", customers=[FORGED], **fields)
 
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
-            return (brief_answer(1), second, say("It is [F1.1]."))[turn(body)]
-        if not results(body):
-            return call("read_channel_history", channel=channel_id(1))
-        return submitted(FORGED, findings=[found], not_covered=[FORGED])
+    second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
+    reads = call("read_channel_history", channel=channel_id(1))
+    forger = turns(reads, submitted(FORGED, findings=[found], not_covered=[FORGED]))
+    mind = led_by(brief_answer(1), second, say("It is [F1.1]."), children=forger)
 
     channel = channel_of(1, 1)
     root = replace(channel.messages[0], text=f"We are {FORGED}")
