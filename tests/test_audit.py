@@ -681,28 +681,23 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "is_copy"),
     [
-        "我们的发票系统从昨天开始就不能正常使用了请尽快帮忙处理",
-        "ใบแจ้งหนี้เดือนมีนาคมส่งมาสองครั้งและยังไม่มีใครตอบกลับเลย",
-        "मार्च का चालान दो बार आया और अब तक किसी ने जवाब नहीं दिया है",
+        ("我们的发票系统从昨天开始就不能正常使用了请尽快帮忙处理", True),
+        ("ใบแจ้งหนี้เดือนมีนาคมส่งมาสองครั้งและยังไม่มีใครตอบกลับเลย", True),
+        ("मार्च का चालान दो बार आया और अब तक किसी ने जवाब नहीं दिया है", True),
+        ("我们的发票系统从昨天开始", False),
+        ("ขอบคุณมากค่ะ ขอสอบถามหน่อย", False),
+        ("many thanks for your help", False),
     ],
 )
-def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None:
+def test_copies_are_found_with_and_without_spaces_and_short_phrases_are_none(
+    words: str, is_copy: bool
+) -> None:
     run = Run()
     run.child("es", words)
     run.brief("fr", f"KNOWN: {words}").submit()
-    assert kinds(run.audit()) == {("fr", "content")}
-
-
-@pytest.mark.parametrize(
-    "words", ["我们的发票系统从昨天开始", "ขอบคุณมากค่ะ ขอสอบถามหน่อย", "many thanks for your help"]
-)
-def test_short_common_phrases_are_no_copies(words: str) -> None:
-    run = Run()
-    run.child("es", words)
-    run.brief("fr", f"KNOWN: {words}").submit()
-    assert run.audit().leaks == ()
+    assert kinds(run.audit()) == ({("fr", "content")} if is_copy else set())
 
 
 def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
