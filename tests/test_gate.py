@@ -16,7 +16,6 @@ from engine_kit import (
     call,
     channel_id,
     engine,
-    is_child,
     led_by,
     opening,
     ran,
@@ -227,13 +226,12 @@ async def test_what_is_asked_for_without_end_is_refused(
 
 
 async def test_the_calls_of_a_request_are_those_of_all_its_contexts(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return parent(body)
+    def reader(body: Json) -> Answer:
         read = use("read_channel_history", channel=channel_id(held_number(body)))
         return submitted() if turn(body) else Answer([read] * 4)
 
-    parent = led_by(Answer([brief(1), brief(2), brief(3)]), say("That is all."))
+    three = Answer([brief(1), brief(2), brief(3)])
+    mind = led_by(three, say("That is all."), children=reader)
     async with serving(tmp_path, mind, space=workspace(3), limits=calls_at_most(request=6)) as bot:
         await bot.answer(bot.ask("What is new in #support-1, #support-2 and #support-3?"))
         (run,) = await bot.store.runs(1)
