@@ -98,8 +98,8 @@ class Speaker:
     def read(self, words: str, tool: str = "read_channel") -> None:
         self.result(self.call(tool), words, Origin.TOOL_RESULT, tool)
 
-    def submit(self, summary: str = "Nothing.") -> None:
-        self.call("submit_result", summary=summary)
+    def submit(self, **result: Any) -> None:
+        self.call("submit_result", **(result or {"summary": "Nothing."}))
 
 
 class Run:
