@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from google_data_kit import ACCOUNT, key_file
 from google_kit import (
     PROFILE,
     TOKEN,
@@ -294,31 +293,14 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []
 
 
-@pytest.fixture(scope="module")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = tmp_path_factory.mktemp("key") / "service.json"
-    account = {
-        "type": "service_account",
-        "client_email": "assistant@project.example",
-        "private_key": key.decode(),
-        "private_key_id": "1",
-        "token_uri": "https://oauth2.googleapis.com/token",
-    }
-    path.write_text(json.dumps(account))
-    return path
-
-
-async def test_a_service_account_acts_for_one_address_with_the_one_scope(key_file: Path) -> None:
-    stand = Stand()
-    async with asking(stand, access=partial(delegated_credentials, key_file, ANA)) as subject:
+async def test_a_service_account_acts_for_one_address_with_the_one_scope(tmp_path: Path) -> None:
+    stand, key = Stand(), key_file(tmp_path)
+    async with asking(stand, access=partial(delegated_credentials, key, ANA)) as subject:
         assert await read(subject) == PROFILE
     (asked,) = stand.token_asked
     claims = json.loads(base64.urlsafe_b64decode(asked.form["assertion"].split(".")[1] + "=="))
     assert (claims["sub"], claims["scope"]) == (ANA, MODIFY)
-    assert claims["iss"] == "assistant@project.example"
+    assert claims["iss"] == ACCOUNT
     assert [a.token for a in stand.asked] == ["ya29.renewed-1"]
 
 
