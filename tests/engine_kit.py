@@ -602,6 +602,20 @@ async def run_agent(agent: Agent) -> Ending:
     return ending
 
 
+async def ran(
+    mind: Mind,
+    settings: Settings | None = None,
+    *,
+    faults: Faults | None = None,
+    lax: Lax | None = None,
+    **fields: Any,
+) -> tuple[Engine, Agent, Ending]:
+    """An agent that ran to its end, alone in an engine; `fields` are those of `Engine.agent`."""
+    async with engine(mind, settings, faults=faults, lax=lax) as e:
+        agent = e.agent(**fields)
+        return e, agent, await run_agent(agent)
+
+
 @asynccontextmanager
 async def store_at(path: Path) -> AsyncIterator[Store]:
     with_store(path)
@@ -648,12 +662,12 @@ def child(body: Json) -> Answer:
     return submitted(f"Channel {n} is read.", findings=[finding(claim, root, state="unsolved")])
 
 
-def led_by(*turns_: Answer | Callable[[Json], Answer]) -> Mind:
+def led_by(*turns_: Answer | Callable[[Json], Answer], children: Mind = child) -> Mind:
     """A parent by script, its subagents by rule."""
 
     def mind(body: Json) -> Answer:
         if is_child(body):
-            return child(body)
+            return children(body)
         chosen = turns_[min(turn(body), len(turns_) - 1)]
         return chosen(body) if callable(chosen) else chosen
 
