@@ -170,6 +170,8 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
         chunks=[task("b", "#csm-italy", "complete")],
         blocks=footer("k"),
     )
+    expect(thread.get_by_role("img", name="done")).to_have_count(0)  # a plan that is done is folded
+    thread.get_by_text("Reading 2 sources").click()
     expect(thread.get_by_role("img", name="done")).to_have_count(2)
     expect(thread.get_by_role("cell", name="Spain")).to_be_visible()
     expect(thread.get_by_role("listitem").filter(has_text="by card").last).to_be_visible()
