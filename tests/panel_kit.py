@@ -174,9 +174,6 @@ class Held:
     def judgements(self) -> list[Json]:
         return [b for b in self.e.requests if contract(b) == "verdicts"]
 
-    def outcomes(self) -> dict[str, str]:
-        return {f.claim: f.outcome for f in self.report.findings}
-
 
 def write_profile(
     folder: Path, name: str = "own", references: Mapping[str, list[str]] | None = None, **more: Any

@@ -53,9 +53,6 @@ class SaidSlack:
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/api/{method}", self._serve, methods=["GET", "POST"])])
 
-    def count(self, method: str) -> int:
-        return sum(called == method for called, _ in self.calls)
-
     def sent(self, method: str) -> list[Json]:
         return [sent for called, sent in self.calls if called == method]
 

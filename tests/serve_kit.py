@@ -80,6 +80,16 @@ def ruled(**rules: Any) -> Callable[[Settings], Settings]:
     return change
 
 
+def changed(**sections: Mapping[str, Any]) -> Callable[[Settings], Settings]:
+    """Settings of which these sections hold this: `slack={...}`, `policy={...}`."""
+
+    def change(settings: Settings) -> Settings:
+        made = {n: getattr(settings, n).model_copy(update=v) for n, v in sections.items()}
+        return settings.model_copy(update=made)
+
+    return change
+
+
 def mentioned(text: str) -> str:
     return f"<@{BOT_USER}> {text}"
 
@@ -94,7 +104,8 @@ def serve_settings(
     **sections: Any,
 ) -> Settings:
     """Short waits, a free port, and what is given: `serve={...}`, `reply={...}`, `limits={...}`."""
-    base = settings_for(limits=sections.pop("limits", None), models=sections.pop("models", None))
+    engine = {name: sections.pop(name, None) for name in ("limits", "models", "roles")}
+    base = settings_for(**engine)
     slack = {"mode": mode, "deaf_after_s": 5.0, "retry_attempts": 3, "timeout_s": 5}
     quick = {"port": port, "drain_s": 10.0, "outage_retry_s": 0.5, "outage_give_up_s": 5.0}
     given: dict[str, Mapping[str, Any]] = {
@@ -300,6 +311,7 @@ __all__ = [
         "ASKER",
         "Room",
         "Served",
+        "changed",
         "echo",
         "free_port",
         "heard_at",

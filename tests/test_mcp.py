@@ -322,7 +322,7 @@ async def test_what_a_tool_sends_waits_for_a_card_that_shows_all_of_it(tmp_path:
 
 
 async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rogue = Rogue(tmp_path, tool("find", schema=TEXT), tool("same", schema=TEXT))
     settings = settings_of(tmp_path, rogue=said_of(rogue))

@@ -352,9 +352,6 @@ def foot(made: Sequence[MessagePart]) -> str:
     return "\n".join(each["text"] for each in texts if each and each["type"] == "mrkdwn")
 
 
-# ---- the text
-
-
 # ---- parts
 
 WORDS = st.sampled_from(

@@ -50,8 +50,6 @@ from subagents.run import Checkpoint
 
 __all__ = ["in_file", "place"]
 
-NOW = datetime(2025, 4, 15, 9, 30, tzinfo=UTC)
-
 
 async def count(store: Store, table: sa.Table) -> int:
     query = sa.select(sa.func.count().label("n")).select_from(table)

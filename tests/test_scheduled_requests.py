@@ -51,7 +51,7 @@ from bot.tasks.ask import IN_ORDER
 from config.schedules import Schedule, Timetable
 from scopes.preferences import Authorship
 
-HERE, THERE = channel_id(1), channel_id(2)
+HERE = channel_id(1)
 ANA = "Call Ana about the offer"
 ORDERS = "Tell me what is open in #support-2"
 WEEKLY = "0 9 * * mon"

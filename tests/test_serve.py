@@ -40,7 +40,6 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import File
 from bot.slack.blocks import FEEDBACK, MAX_MESSAGE, size
 from bot.storage.tables import subagents
-from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
@@ -273,16 +272,6 @@ async def test_an_error_is_one_sentence_with_a_reference(
         assert (await bot.answer(third)).text
 
 
-def wide(settings: Settings) -> Settings:
-    """Settings of a parent that may write much at once."""
-    roles = settings.models.roles
-    roles = roles.model_copy(
-        update={"parent": roles.parent.model_copy(update={"max_tokens": 20_000})}
-    )
-    models = settings.models.model_copy(update={"roles": roles})
-    return settings.model_copy(update={"models": models})
-
-
 # ---- shapes
 
 
@@ -290,14 +279,16 @@ async def test_a_long_answer_comes_in_several_messages_with_one_footer(tmp_path:
     lines = [f"{n}. " + f"word{n} " * 12 for n in range(1, 330)]
     text = "\n".join(lines)
     assert len(text) > 30_000
-    async with serving(tmp_path, led_by(say(text)), change=wide) as bot:
+    async with serving(
+        tmp_path, led_by(say(text)), roles={"parent": {"max_tokens": 20_000}}
+    ) as bot:
         asked = bot.ask("Tell me all")
         shown = await bot.answers(asked, 3)
         assert len(shown) >= 3
         assert all(
             len(m.blocks) <= 50 and size([dict(b) for b in m.blocks]) <= MAX_MESSAGE for m in shown
         )
-        assert [FEEDBACK in str(m.blocks) for m in shown] == [False] * (len(shown) - 1) + [True]
+        assert one_footer(shown)
         said = "\n".join(m.text for m in shown)
         at = [said.index(f"word{n} ") for n in range(1, 330)]
         assert at == sorted(at)
@@ -356,6 +347,3 @@ async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> Non
         assert "stuff[.]zip" in shown.text
         assert " and 1 more · " in shown.text
         assert "notes.txt" not in shown.text
-
-
-# ---- writes that Slack refuses

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from engine_kit import brief_answer, come, led_by, say, workspace
-from serve_kit import ASKER, Served, ruled, serving
+from serve_kit import ASKER, Served, changed, ruled, serving
 from standins.slack import API_PATH, LocalSlack
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,15 +35,8 @@ LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
 """It comes in three messages."""
 
 
-def wide(settings: Settings) -> Settings:
-    """Settings in which people may ask as often as they like, and the parent may write much."""
-    settings = ruled(policy={"user_daily_usd": None, "daily_usd": None})(settings)
-    roles = settings.models.roles
-    parent = roles.parent.model_copy(update={"max_tokens": 20_000})
-    roles = roles.model_copy(update={"parent": parent})
-    models = settings.models.model_copy(update={"roles": roles})
-    slack = settings.slack.model_copy(update={"paced": False})
-    return settings.model_copy(update={"models": models, "slack": slack})
+WIDE = changed(policy={"user_daily_usd": None, "daily_usd": None}, slack={"paced": False})
+"""People may ask as often as they like."""
 
 
 # ---- one refusal, and the answer stands
@@ -74,9 +67,8 @@ async def test_a_slack_without_streams_gets_the_answer_in_one_message(tmp_path: 
 
 def heard_alone(settings: Settings) -> Settings:
     """Strangers may ask, and by an event: the stand-in's history does not name their workspace."""
-    slack = settings.slack.model_copy(update={"backfill_hours": 0})
     ask = ruled(shared=True, ask=("members", "external"))
-    return ask(settings.model_copy(update={"slack": slack}))
+    return ask(changed(slack={"backfill_hours": 0})(settings))
 
 
 async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
@@ -302,7 +294,8 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
         slack=slack,
         latency_s=0.02,
         before_model=waiting_for(script) if write.method in PACED else lambda app: app,
-        change=wide,
+        change=WIDE,
+        roles={"parent": {"max_tokens": 20_000}},
         serve={"outage_give_up_s": 2.5},
     ) as bot:
         for code in these:

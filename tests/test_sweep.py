@@ -446,9 +446,7 @@ def test_what_a_subagent_makes_up_is_dropped_and_counted(sweep: Swept) -> None:
     assert document["top_lines"][0]["links"] == finding["links"][:1]
 
 
-def test_a_tracker_that_cannot_be_read_spoils_no_section(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_tracker_that_cannot_be_read_spoils_no_section(shell: Shell, tmp_path: Path) -> None:
     document = shell.sweep(small_export(tmp_path), "*", "--tracker", "F0NOTHING")
     assert {s["status"] for s in document["sections"]} == {"complete"}
     assert any("F0NOTHING" in each for each in gap_lines(document))

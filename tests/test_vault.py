@@ -44,9 +44,6 @@ def settings(**env: str) -> Settings:
     return load_settings(env={name.upper(): value for name, value in env.items()})
 
 
-# ---- encryption
-
-
 # ---- where the key is
 
 
@@ -197,7 +194,7 @@ def _modes(folder: Path) -> dict[str, int]:
 # ---- tokens
 
 
-TOKEN, FRESH = "ya29.first-secret", "ya29.second-secret"
+TOKEN = "ya29.first-secret"
 
 
 def tokens(access: str) -> MailboxTokens:
