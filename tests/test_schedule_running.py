@@ -108,25 +108,6 @@ async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: P
     assert all_of_us == pytest.approx(occurrence.cost_usd)
 
 
-async def test_the_next_report_goes_on_where_the_delivered_one_ended(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": sweep(to="#support-6")}, offline) as s:
-        first = await s.fire("markets")
-        assert (await s.delivered(first)).delivery == "delivered"
-        channel = channel_id(1)
-        s.bot.slack.people.say("U0LUIS", channel, "The export is broken again, please help?")
-        second = await s.fire("markets")
-        assert (await s.delivered(second)).delivery == "delivered"
-        document = await s.document(second)
-        posts = [m for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
-
-    windows = {each["channel"]: each["window"] for each in document["sections"]}
-    assert {w["oldest"] for w in windows.values()} == {iso(first.at)}
-    assert {w["latest"] for w in windows.values()} == {iso(second.at)}
-    assert document["compared"] == {"with": iso(first.at), "reports": 1}
-    assert len([m for m in posts if not m.thread_ts or m.thread_ts == m.ts]) == 2
-    assert document["channels_added"] == []
-
-
 async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path) -> None:
     one = {"max_concurrency": 1}
     async with scheduled(tmp_path, {}, offline, space=load_sample(), limits=one) as s:

@@ -14,6 +14,7 @@ from typing import Any
 from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
 from document_kit import gap_lines
 from schedule_kit import Scheduled, scheduled, sweep
+from serve_kit import ASKER
 
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline
@@ -44,7 +45,7 @@ async def scheduled_on(
     folder: Path, file: Path, owner: str = "U0ANA", **more: Any
 ) -> AsyncIterator[Scheduled]:
     """A bot on an export that sweeps its support channels."""
-    spec = sweep(owner=owner, since_days=7, **more)
+    spec = sweep(owner=owner, since_days=5, **more)
     async with scheduled(folder, {"support": spec}, offline, space=load_export(file)) as s:
         yield s
 
@@ -115,9 +116,12 @@ async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_i
     async with scheduled_on(tmp_path, three_weeks(tmp_path)) as s:
         documents = [await weekly(s, day) for day in WEEKS]
         every = sum(await read_in(s.bot.store, documents), Counter[str]())
-    ends = ("2025-03-01", *WEEKS)
+        posts = s.bot.slack.visible(s.bot.slack.people.dm(ASKER))
+        assert len([m for m in posts if m.thread_ts in (None, "", m.ts)]) == len(WEEKS)
+    ends = ("2025-03-03", *WEEKS)  # the first one looks back five days
     for document, window in zip(documents, pairwise(ends), strict=True):
         assert set(windows(document).values()) == {window}
+        assert document["channels_added"] == []
     assert every == Counter(
         [PAYING, BUTTON, INVOICE]
         + [f"{channel_id(ES)}/{ts(at)}" for at in ("06 09:00", "10 09:00", "10 10:00", "17 10:00")]
