@@ -211,6 +211,11 @@ class Served(Room):
         (only,) = await self.answers(thread, **more)
         return only
 
+    async def answer_directly(self, text: str, user: str = ASKER) -> Shown:
+        """Ask in a direct message; the answer, which is one message."""
+        dm = self.slack.people.dm(user)
+        return await self.answer(self.slack.people.say(user, dm, text), channel=dm)
+
     async def stored(self, ts: str) -> None:
         """Return when this message of the channel is stored as a request."""
         key = f"{self.slack.state.team.id}/{self.channel}/{ts}"

@@ -13,7 +13,7 @@ import engine_kit
 import pytest
 import sqlalchemy as sa
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
-from pg_kit import Kept, in_file, with_store
+from pg_kit import Kept, with_store
 from pydantic import ValidationError
 from standins.model_schema import check_input_schema
 
@@ -35,8 +35,6 @@ from scopes.label import Label
 from scopes.mcp import Unfit, arguments_of, taken_over, tool_name
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
-
-__all__ = ["in_file"]
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

@@ -6,12 +6,12 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bot_kit import Shell, configure, model_at, refused
-from engine_kit import MUX
 from fork_server import forked
-from panel_kit import CODE, SPECIALISTS, Minds, contract, defends, finds, point, write_profile
+from panel_kit import CODE, EACH, Minds, contract, defends, write_profile
 from standins.model import ModelServer
 from test_panels import divided
 from timing import Patience
@@ -22,9 +22,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "app.py"
     path.write_text(CODE)
     return path
-
-
-EACH = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
 
 
 def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
@@ -49,41 +46,26 @@ def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
 # ---- what is refused by name, before any model is called
 
 
-def wrong_key(folder: Path) -> None:
-    path = write_profile(folder)
-    text = json.loads(path.read_text())
-    text["specialists"]["a"]["affinities"] = {"a": 1}
-    path.write_text(json.dumps(text))
-
-
-def two_specialists(folder: Path) -> None:
-    path = write_profile(folder)
-    text = json.loads(path.read_text())
-    del text["specialists"]["c"]
-    path.write_text(json.dumps(text))
-
-
-def outside(folder: Path) -> None:
-    path = write_profile(folder)
-    path.write_text(path.read_text().replace('"prompt.md"', '"../../secret.md"'))
-
-
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (wrong_key, "specialists.a.affinities"),
-        (two_specialists, "specialists"),
-        (outside, "is not in this folder"),
+        (lambda each: each["a"].update(affinities={"a": 1}), "specialists.a.affinities"),
+        (lambda each: each.pop("c"), "specialists"),
+        (lambda each: each["a"].update(prompt="../../secret.md"), "is not in this folder"),
     ],
+    ids=["a wrong key", "two specialists", "a file outside"],
 )
 def test_a_profile_that_is_wrong_is_refused_by_name(
     shell: Shell,
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Path], None],
+    spoil: Callable[[Any], object],
     told: str,
 ) -> None:
-    spoil(file.parent / "profiles")
+    path = write_profile(file.parent / "profiles")
+    profile = json.loads(path.read_text())
+    spoil(profile["specialists"])
+    path.write_text(json.dumps(profile))
     configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
     with model_at(monkeypatch, Minds()) as model:
         done = shell("review", file, "--profile", "own", "--json")
@@ -91,50 +73,31 @@ def test_a_profile_that_is_wrong_is_refused_by_name(
     assert model.requests == 0
 
 
-def binary(path: Path) -> Path:
-    path.write_bytes(b"\x00\x01\x02\xff" * 50)
-    return path
-
-
-def empty(path: Path) -> Path:
-    path.write_text(" \n")
-    return path
-
-
-def nothing(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def large(path: Path) -> Path:
-    path.write_text("word " * 4_000)
-    return path
-
-
-def absent(path: Path) -> Path:
-    return path
-
-
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (binary, "material"),
-        (empty, "material is empty"),
-        (nothing, "material holds nothing to review"),
-        (large, "at most 5,000 are reviewed (panel.material_tokens"),
-        (absent, "material cannot be read"),
+        (lambda path: path.write_bytes(b"\x00\x01\x02\xff" * 50), "material"),
+        (lambda path: path.write_text(" \n"), "material is empty"),
+        (lambda path: path.mkdir(), "material holds nothing to review"),
+        (
+            lambda path: path.write_text("word " * 4_000),
+            "at most 5,000 are reviewed (panel.material_tokens",
+        ),
+        (lambda path: None, "material cannot be read"),
     ],
+    ids=["binary", "empty", "an empty folder", "too large", "absent"],
 )
 def test_a_material_that_is_none_is_refused_by_name(
     shell: Shell,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[Path], Path],
+    make: Callable[[Path], object],
     told: str,
 ) -> None:
+    make(tmp_path / "material")
     configure("panel: {material_tokens: 5000}\n")
     with model_at(monkeypatch, Minds()) as model:
-        done = shell("review", make(tmp_path / "material"), "--json")
+        done = shell("review", tmp_path / "material", "--json")
     assert told in refused(done, "bad_material")
     assert model.requests == 0
     assert shell("runs", "--json").json == []
@@ -160,10 +123,7 @@ def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
     minds = Minds(EACH, divided("quality"))
-    model = ModelServer(minds, latency_s=0.1, record=True)
-    with MUX.serving(model.app) as url:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    with model_at(monkeypatch, minds, latency_s=0.1) as model:
         with forked("review", str(file), "--json") as process:
             patience = Patience(60)
             while not in_phase(model, phase):

@@ -25,7 +25,7 @@ from engine_kit import (
     use,
 )
 from schedule_kit import NEVER, Scheduled, scheduled
-from serve_kit import ASKER, Served
+from serve_kit import ASKER
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 from test_preferences import shown_home, store_of
@@ -105,14 +105,6 @@ def lines_of(card: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-async def in_dm(bot: Served, text: str) -> str:
-    """Ask in a direct message; the id of the conversation, when that is answered."""
-    dm = bot.slack.people.dm(ASKER)
-    ts = bot.slack.people.say(ASKER, dm, text)
-    await bot.answers(ts, channel=dm)
-    return dm
-
-
 answering = led_by(brief_answer(2), say("It is **open** [F1.1]."))
 
 
@@ -124,9 +116,10 @@ async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_mode
 ) -> None:
     turning = Turning(answering)
     async with bot_with(tmp_path, turning) as bot:
-        await in_dm(bot, "What is open in #support-2?")
+        await bot.answer_directly("What is open in #support-2?")
         turning.mind = reminding()
-        dm = await in_dm(bot, f"Remind me tomorrow: {ANA}")
+        await bot.answer_directly(f"Remind me tomorrow: {ANA}")
+        dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
         made = await only(bot)
         assert (made.spec.kind, made.spec.to, made.spec.zone) == ("reminder", "dm", "Europe/Madrid")
@@ -355,15 +348,13 @@ async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Pat
         store, spec = bot.bench.schedules.store, reminder(to=LUIS)
         await store.create("call-ana", spec, "chat", datetime.now(UTC))
         for user, seen in ((LUIS, True), (EVA, False)):
-            dm = bot.slack.people.dm(user)
-            await bot.answers(bot.slack.people.say(user, dm, "What comes to me?"), channel=dm)
+            await bot.answer_directly("What comes to me?", user)
             assert ("schedule/call-ana" in tool_texts(bot)[-1]) is seen
             bot.slack.people.open_home(user)
             await until(lambda: home(bot.slack.state, user))  # noqa: B023
             assert ("call-ana" in shown_home(bot, user)[0]) is seen
         turning.mind = changing("schedule_delete", name="call-ana")
-        dm = bot.slack.people.dm(EVA)
-        await bot.answers(bot.slack.people.say(EVA, dm, "Stop call-ana."), channel=dm)
+        await bot.answer_directly("Stop call-ana.", EVA)
         assert "no schedule call-ana that the requester may change" in tool_texts(bot)[-1]
         dm = bot.slack.people.dm(LUIS)
         bot.slack.people.say(LUIS, dm, "Stop this reminder.")

@@ -82,15 +82,15 @@ async def test_a_new_direct_message_goes_on_with_the_last_ones_as_they_are_now(
 ) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         people = bot.slack.people
-        dm, other = people.dm(ASKER), people.dm(EVA)
+        dm = people.dm(ASKER)
         first = people.say(ASKER, dm, "My dog is called Rex.")
         await bot.answer(first, channel=dm)
         secret = people.say(ASKER, dm, "My password is hunter2.")
         await bot.answer(secret, channel=dm)
-        await bot.answer(people.say(EVA, other, "Mine is swordfish."), channel=other)
+        await bot.answer_directly("Mine is swordfish.", EVA)
         people.edit(ASKER, dm, first, "My dog is called Max.")
         people.delete(ASKER, dm, secret)
-        await bot.answer(people.say(ASKER, dm, "What is my dog called?"), channel=dm)
+        await bot.answer_directly("What is my dog called?")
         told = opening(bot.parents()[-1])
         assert "CONVERSATION" in told
         assert "My dog is called Max." in told
@@ -116,8 +116,7 @@ async def test_a_follow_up_in_a_direct_message_goes_on_with_the_sources_of_the_l
         async def ask(text: str, *turns: Answer, user: str = ASKER) -> Json:
             """What the parent is told of it."""
             turning.mind = led_by(*turns, say("That is all."))
-            dm = bot.slack.people.dm(user)
-            await bot.answers(bot.slack.people.say(user, dm, text), channel=dm)
+            await bot.answer_directly(text, user)
             return bot.parents()[-1]
 
         await ask(f"And in <#{private.id}>?")
@@ -148,10 +147,8 @@ async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path
         await until(lambda: len(state.panes[dm, ""].prompts) == 4)
         assert f"<#{channel_id(3)}>" in state.panes[dm, ""].prompts[0]["message"]
         await bot.bench.backfill.idle()  # history does not tell what is open beside the pane
-        asked = people.say(ASKER, dm, "What is this channel about?")
-        await bot.answer(asked, channel=dm)
-        other = people.dm(EVA)
-        await bot.answer(people.say(EVA, other, "And mine?"), channel=other)
+        await bot.answer_directly("What is this channel about?")
+        await bot.answer_directly("And mine?", EVA)
         seen, unseen = bot.parents()
         assert f"the channel {channel_id(3)} open" in opening(seen)
         assert "open;" not in opening(unseen)

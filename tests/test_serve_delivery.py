@@ -295,9 +295,7 @@ async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Pat
         shown = await bot.answer(asked)
         assert "merger" not in shown.text
         assert "merger" not in str(bot.model.recorded)
-        dm = bot.slack.people.dm(ASKER)
-        private = bot.slack.people.say(ASKER, dm, f"What is in <#{SECRET}|secret>?")
-        await bot.answer(private, channel=dm)
+        await bot.answer_directly(f"What is in <#{SECRET}|secret>?")
         assert "merger" not in str(bot.model.recorded)
 
 

@@ -233,9 +233,12 @@ async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_pat
     path = tmp_path / "assistant.yaml"
     path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
     async with serving(tmp_path, led_by(echo), policy_path=path) as bot:
-        await once_each(bot, [bot.ask("Before?")])
+        before = bot.ask("Before?")
+        await once_each(bot, [before])
         path.write_text("policy: {everywhere: {answer: maybe}}")
         assert "answer" in await told(bot, "policy")
+        follow_up = bot.slack.people.say(ASKER, bot.channel, "And here?", before)
+        await bot.stored(follow_up)
         asked = bot.ask("Meanwhile?")
         await until(lambda: bot.whispers(), 20)
         (why,) = bot.whispers()
@@ -248,3 +251,4 @@ async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_pat
         await well(bot)
         await once_each(bot, [bot.ask("After?")])
         assert bot.replies(asked) == []
+        assert bot.whispers() == [why], "who did not mention it is told nothing"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
-from pg_kit import Kept, execute, in_file, place, postgres
+from pg_kit import Kept, execute
 from test_preferences import store_of as preferences_of
 from test_store import record
 from timing import patient
@@ -30,8 +30,6 @@ from config.keys import keys_of
 from config.settings import Settings, load_settings
 from scopes.google.auth import MailboxTokens
 from scopes.preferences import Authorship
-
-__all__ = ["in_file", "place", "postgres"]
 
 CANARY = "canary-7d1f"
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
 from document_kit import gap_lines
@@ -24,9 +22,9 @@ WEEKS = ("2025-03-08", "2025-03-15", "2025-03-22")
 ES, FR = "support-es", "support-fr"
 
 
-def schedule(channels: str = "support-*", **more: object) -> None:
+def schedule(**more: object) -> None:
     told = {
-        **{"kind": "sweep", "cron": "0 9 * * sat", "channels": [channels], "to": "dm"},
+        **{"kind": "sweep", "cron": "0 9 * * sat", "channels": ["support-*"], "to": "dm"},
         **{"owner": "U0ANA", "since_days": 7, **more},
     }
     configure(json.dumps({"schedules": {"support": told}}))
@@ -38,16 +36,6 @@ async def weekly(s: Scheduled, as_of: str) -> Json:
     assert occurrence.state == "ran", occurrence
     assert (await s.delivered(occurrence)).delivery == "delivered"
     return await s.document(occurrence)
-
-
-@asynccontextmanager
-async def scheduled_on(
-    folder: Path, file: Path, owner: str = "U0ANA", **more: Any
-) -> AsyncIterator[Scheduled]:
-    """A bot on an export that sweeps its support channels."""
-    spec = sweep(owner=owner, since_days=5, **more)
-    async with scheduled(folder, {"support": spec}, offline, space=load_export(file)) as s:
-        yield s
 
 
 def windows(document: Json) -> dict[str, tuple[str, str]]:
@@ -113,7 +101,9 @@ PAYING, BUTTON, INVOICE = (
 async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_issue(
     tmp_path: Path,
 ) -> None:
-    async with scheduled_on(tmp_path, three_weeks(tmp_path)) as s:
+    given = {"support": sweep(owner="U0ANA", since_days=5)}
+    space = load_export(three_weeks(tmp_path))
+    async with scheduled(tmp_path, given, offline, space=space) as s:
         documents = [await weekly(s, day) for day in WEEKS]
         every = sum(await read_in(s.bot.store, documents), Counter[str]())
         posts = s.bot.slack.visible(s.bot.slack.people.dm(ASKER))
