@@ -648,16 +648,10 @@ def child(body: Json) -> Answer:
     return submitted(f"Channel {n} is read.", findings=[finding(claim, root, state="unsolved")])
 
 
-def led_by(*turns_: Answer | Callable[[Json], Answer]) -> Mind:
+def led_by(*turns_: Answer | Callable[[Json], Answer], children: Mind = child) -> Mind:
     """A parent by script, its subagents by rule."""
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        chosen = turns_[min(turn(body), len(turns_) - 1)]
-        return chosen(body) if callable(chosen) else chosen
-
-    return mind
+    parent = turns(*turns_)
+    return lambda body: children(body) if is_child(body) else parent(body)
 
 
 class Asked:

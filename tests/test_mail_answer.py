@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from card_kit import cards
-from engine_kit import call, is_child, led_by, opening, say, turn, until, use
+from engine_kit import call, led_by, opening, say, turn, until, use
 from mail_kit import ITEM, mail
 from serve_kit import ASKER
 from test_inbox_triage import with_mail
@@ -42,10 +42,8 @@ def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> 
         found = {"claim": "It went to the wrong address", "evidence": ids[:1]}
         return call("submit_result", text="It went to the wrong address.", findings=[found])
 
-    parent = led_by(
-        Answer([use("run_subagent", **ASKS)]), say("The parcel went to the wrong address [F1.1].")
-    )
-    return lambda body: child(body) if is_child(body) else parent(body)
+    told = say("The parcel went to the wrong address [F1.1].")
+    return led_by(Answer([use("run_subagent", **ASKS)]), told, children=child)
 
 
 async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ BEN = "U0BEN"
 MINE, BENS, SALES, TEAM = f"user:{ANA}", f"user:{BEN}", "channel:C0SALES", "team"
 
 
+@pytest.fixture
+def shelf(database_in_file: Database) -> NoteStore:
+    return NoteStore(database_in_file)
+
+
 def context(shelf: NoteStore, **more: Any) -> ToolContext:
     made = ToolContext(
         "r1", ANA, Handles({OPEN_NOTES: ""}), TRUSTED, None, {Notes: shelf}, 8000,
@@ -71,8 +76,7 @@ async def test_a_note_is_kept_once_and_found_by_its_words(each_database: Databas
     assert read.items[0].text == "Renewal: Harbour Line renews in March."
 
 
-async def test_nobody_finds_or_reads_the_notes_of_another(database_in_file: Database) -> None:
-    shelf = NoteStore(database_in_file)
+async def test_nobody_finds_or_reads_the_notes_of_another(shelf: NoteStore) -> None:
     await shelf.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
     of_ben = context(shelf, requester=BEN)
     assert await found(of_ben, "salary") == await found(of_ben, "") == []
@@ -82,10 +86,7 @@ async def test_nobody_finds_or_reads_the_notes_of_another(database_in_file: Data
     assert await found(at_the_terminal, "salary") == []
 
 
-async def test_a_note_keeps_the_label_of_what_it_was_written_from(
-    database_in_file: Database,
-) -> None:
-    shelf = NoteStore(database_in_file)
+async def test_a_note_keeps_the_label_of_what_it_was_written_from(shelf: NoteStore) -> None:
     label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
     await use(context(shelf, label=label), "save_note", title="Plan", text="We buy them.")
     read = await use(context(shelf), "read_note", note="1")
@@ -96,10 +97,7 @@ async def test_a_note_keeps_the_label_of_what_it_was_written_from(
     assert "mail:t1" in item.label.sources
 
 
-async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
-    database_in_file: Database,
-) -> None:
-    shelf = NoteStore(database_in_file)
+async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(shelf: NoteStore) -> None:
     label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
     await shelf.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
@@ -107,19 +105,19 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(
     assert await found(context(shelf), "buy") == []
 
 
-async def test_what_is_in_no_note_is_known_to_its_owner_alone(database_in_file: Database) -> None:
-    result = await use(context(NoteStore(database_in_file)), "search_notes", query="merger")
+async def test_what_is_in_no_note_is_known_to_its_owner_alone(shelf: NoteStore) -> None:
+    result = await use(context(shelf), "search_notes", query="merger")
     assert isinstance(result, ToolResult)
     assert result.label.readers == frozenset({ANA})
 
 
-async def test_nothing_is_kept_that_nobody_asked_for(database_in_file: Database) -> None:
-    unasked = context(NoteStore(database_in_file), intent=UNASKED)
+async def test_nothing_is_kept_that_nobody_asked_for(shelf: NoteStore) -> None:
+    unasked = context(shelf, intent=UNASKED)
     assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
 
 
-async def test_only_who_was_given_the_notes_may_use_them(database_in_file: Database) -> None:
-    ctx = context(NoteStore(database_in_file), handles=Handles())
+async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> None:
+    ctx = context(shelf, handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
     assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)
     for name, given in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
@@ -254,12 +252,11 @@ async def there() -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def desk(there: World, database_in_file: Database) -> Desk:
-    return Desk(NoteStore(database_in_file), there.directory)
+def desk(there: World, shelf: NoteStore) -> Desk:
+    return Desk(shelf, there.directory)
 
 
-async def test_a_space_gives_its_own_notes_alone(database_in_file: Database) -> None:
-    shelf = NoteStore(database_in_file)
+async def test_a_space_gives_its_own_notes_alone(shelf: NoteStore) -> None:
     for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
         await shelf.save(NewNote(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1"))
     for query in ("pricing", ""):

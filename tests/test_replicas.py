@@ -11,7 +11,6 @@ from engine_kit import (
     Json,
     brief,
     brief_answer,
-    child,
     is_child,
     led_by,
     line,
@@ -39,15 +38,8 @@ pytestmark = pytest.mark.system
 
 def fanned_out(count: int) -> Mind:
     """A parent that starts so many subagents in one turn, and then answers."""
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        if turn(body) == 0:
-            return Answer([brief(n) for n in range(2, count + 2)])
-        return say("All of it is **open** [F1.1].")
-
-    return mind
+    briefs = [brief(n) for n in range(2, count + 2)]
+    return led_by(Answer(briefs), say("All of it is **open** [F1.1]."))
 
 
 def all_of(count: int) -> str:

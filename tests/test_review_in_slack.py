@@ -54,9 +54,7 @@ def asking(source: str, profile: str = "incident", minds: Minds | None = None) -
         if contract(body):
             return panel(body)
         text = opening(body)
-        if "REVIEW of one material" in text:
-            return say("NONE")
-        if turn(body):
+        if "REVIEW of one material" in text or turn(body):
             return say("NONE")
         here = re.search(r"ASKED IN: .*?(C\w+/\d+\.\d+)", text)
         thread = here[1] if here else ""

@@ -19,7 +19,7 @@ from engine_kit import Json, brief_answer, channel_id, led_by, say, until
 from fleet_kit import Fleet, fleet
 from fork_server import Fork
 from pg_kit import Kept, execute
-from schedule_kit import LONG_AGO
+from schedule_kit import LONG_AGO, NEVER, sweep
 from serve_kit import ASKER
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
@@ -28,19 +28,11 @@ from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.schedules.store import ScheduleStore
 from bot.storage.database import Database
-from config.schedules import Schedule
 
 pytestmark = pytest.mark.system
 
 REPLICA = Path(__file__).parent / "schedule_replica.py"
-EACH_SECOND = Schedule(
-    kind="sweep",
-    cron="* * * * * *",
-    zone="Europe/Madrid",
-    channels=("support-*",),
-    to="dm",
-    owner="U0ANA",
-)
+EACH_SECOND = sweep(cron="* * * * * *", zone="Europe/Madrid")
 
 
 class Replicas:
@@ -166,12 +158,6 @@ AT_ONCE = 2
 """Subagents at work together: so many calls of the model are under way at a kill."""
 
 
-def tomorrow() -> str:
-    """A crontab that comes up in a day, and then in a year."""
-    at = datetime.now(UTC) + timedelta(days=1)
-    return f"{at.minute} {at.hour} {at.day} {at.month} *"
-
-
 def reports(bots: Fleet) -> list[Shown]:
     """First messages of reports in the owner's direct message."""
     shown = bots.slack.visible(bots.slack.people.dm(ASKER))
@@ -194,7 +180,7 @@ def asked(bots: Fleet, count: int) -> bool:
 async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
     spec = {
         "kind": "sweep",
-        "cron": tomorrow(),
+        "cron": NEVER,
         "channels": ["support-*"],
         "to": "dm",
         "owner": ASKER,
@@ -252,7 +238,7 @@ async def test_what_is_killed_while_it_is_posted_is_posted_once(
     tmp_path: Path, spec: Json, text: str, fault: str
 ) -> None:
     """`slow`: before the post has its effect; `lost`: after it, without an answer."""
-    schedules: dict[str, Any] = {"one": {**spec, "cron": tomorrow()}}
+    schedules: dict[str, Any] = {"one": {**spec, "cron": NEVER}}
     with fleet(tmp_path, OPEN, schedules=schedules) as bots:
         (bot,) = await bots.started()
         if fault:

@@ -21,6 +21,7 @@ from engine_kit import (
     opening,
     say,
     turn,
+    turns,
     until,
     use,
 )
@@ -325,11 +326,8 @@ async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
     post = use("post_message", channel=HERE, text="Hello")
     direct = use("send_direct_message", person="me", text="Hello")
 
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return Answer([post, direct]) if not turn(body) else answering(body)
-        return Answer([brief(2, writes=True), post]) if not turn(body) else say("Done.")
-
+    children = turns(Answer([post, direct]), answering)
+    mind = led_by(Answer([brief(2, writes=True), post]), say("Done."), children=children)
     async with scheduled(tmp_path, {"orders": question()}, mind) as s:
         occurrence = await s.fire("orders")
         await s.delivered(occurrence)

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, brief, child, is_child, led_by, say, since, until, workspace
+from engine_kit import Json, brief, led_by, say, since, until, workspace
 from serve_kit import (
     ASKER,
     Served,
@@ -281,15 +281,12 @@ def with_secret() -> Workspace:
     return replace(base, channels=(*base.channels, private))
 
 
-def reads_secret(body: Json) -> Answer:
-    if is_child(body):
-        return child(body)
-    if body["messages"][-1]["role"] == "user" and len(body["messages"]) == 1:
-        return Answer([brief(handles=[SECRET])])
+def told(body: Json) -> Answer:
     return say("Told: " + since(body)[:200].replace("\n", " "))
 
 
 async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Path) -> None:
+    reads_secret = led_by(Answer([brief(handles=[SECRET])]), told)
     async with serving(tmp_path, reads_secret, space=with_secret()) as bot:
         asked = bot.ask(f"What is in <#{SECRET}|secret>?")
         shown = await bot.answer(asked)

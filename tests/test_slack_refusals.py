@@ -17,12 +17,10 @@ from engine_kit import (
     brief_answer,
     channel_id,
     come,
-    is_child,
     led_by,
     results,
     say,
     submitted,
-    turn,
     until,
     use,
     workspace,
@@ -404,10 +402,7 @@ def reader(body: Json) -> Answer:
     return submitted("Nothing was found.")
 
 
-def led(body: Json) -> Answer:
-    if is_child(body):
-        return reader(body)
-    return brief_answer(2) if not turn(body) else say("Nothing was found.")
+LED = led_by(brief_answer(2), say("Nothing was found."), children=reader)
 
 
 async def shown(bot: Served, text: str, channel: str = "") -> str:
@@ -427,6 +422,6 @@ async def test_a_scope_that_is_missing_to_read_or_to_see_memberships_is_named(
     tmp_path: Path, scope: str, said: str
 ) -> None:
     """Without memberships no private channel is known to be anybody's."""
-    async with serving(tmp_path, led, slack=lacking(scope)) as bot:
+    async with serving(tmp_path, LED, slack=lacking(scope)) as bot:
         told = await shown(bot, "What is open in #support-2?")
         assert f"{said}: the app lacks the scope {scope}. {ADD[:-1]}" in told
