@@ -146,18 +146,6 @@ def test_replies_to_older_questions_are_found_and_nothing_later_exists(
 # ---- what is read
 
 
-def test_every_thread_is_placed_and_evidence_stays_in_its_channel(
-    shell: Shell, tmp_path: Path
-) -> None:
-    zip_file = small_export(tmp_path)
-    document = shell.sweep(zip_file)
-    for channel in load_export(zip_file).channels:
-        roots = {f"{channel.id}/{m.ts}" for m in channel.messages if not m.is_reply}
-        every = {f"{channel.id}/{m.ts}" for m in channel.messages}
-        assert roots <= placed(document, channel.name)
-        assert evidence(document, channel.name) <= every
-
-
 def many_threads(count: int) -> list[Json]:
     made = []
     for n in range(count):
