@@ -15,7 +15,7 @@ import httpx2
 from anthropic import APIConnectionError, APIStatusError
 
 from config.sections import Models, Role
-from scopes.tool import estimate_tokens, readable
+from scopes.tool import compact_json, estimate_tokens, readable
 from subagents.brief import Block
 from subagents.budget import NANO, Amount
 from subagents.conversation import Spec
@@ -280,8 +280,9 @@ class ModelClient:
         own = self.models.provider == "anthropic"
         body = body if own else explicit_marks(body)
         if on_text is None:
-            written = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-            given: dict[str, Any] = {"content": written} if own else {"body": body}
+            given: dict[str, Any] = (
+                {"content": compact_json(body).encode()} if own else {"body": body}
+            )
             raw = await self._client.post("/v1/messages", cast_to=httpx2.Response, **given)
             message = json.loads(raw.content)
             # readable() walks the whole message; only an escape can spell half of a pair

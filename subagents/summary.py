@@ -67,9 +67,9 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
 
 
 def room_for(result: SubagentResult, usual: int) -> int:
-    """Return the tokens that a view may take: four times the usual for a table, as its rows are the
-    answer."""
-    return 4 * usual if result.contract == "table" else usual
+    """Return the tokens that a view may take: more than the usual where a caller that is not shown
+    each case has to read the sources itself."""
+    return {"table": 4, "answer": 2}.get(result.contract, 1) * usual
 
 
 MIN_VIEW_TOKENS = 60
@@ -277,6 +277,8 @@ def finding_line(finding: Finding) -> str:
         parts.append(f"{finding.state}, {finding.severity}{since}")
         if names or finding.messages > 1 or finding.people > 1:
             parts.append(f"{finding.messages} messages, {finding.people} customers{names}")
+    if finding.severity == "high" and finding.severity_reason:
+        parts.append(f"why high: {one_line(finding.severity_reason)}")
     parts += [f"owner: {one_line(finding.owner)}"] if finding.owner else []
     parts += [f"next: {one_line(finding.next_step)}"] if finding.next_step else []
     return " | ".join(parts)

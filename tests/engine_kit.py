@@ -602,6 +602,20 @@ async def run_agent(agent: Agent) -> Ending:
     return ending
 
 
+async def ran(
+    mind: Mind,
+    settings: Settings | None = None,
+    *,
+    faults: Faults | None = None,
+    lax: Lax | None = None,
+    **fields: Any,
+) -> tuple[Engine, Agent, Ending]:
+    """An agent that ran to its end, alone in an engine; `fields` are those of `Engine.agent`."""
+    async with engine(mind, settings, faults=faults, lax=lax) as e:
+        agent = e.agent(**fields)
+        return e, agent, await run_agent(agent)
+
+
 @asynccontextmanager
 async def store_at(path: Path) -> AsyncIterator[Store]:
     with_store(path)

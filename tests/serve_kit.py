@@ -68,14 +68,19 @@ def echo(body: Json) -> Answer:
     return say(f"You asked: {request_in(body)}")
 
 
+def changed(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
+    """The settings with these values in their sections."""
+    made = {n: getattr(settings, n).model_copy(update=v) for n, v in sections.items()}
+    return settings.model_copy(update=made)
+
+
 def ruled(**rules: Any) -> Callable[[Settings], Settings]:
     """Settings in which this holds everywhere; `policy` changes what is not a rule."""
     wide = rules.pop("policy", {})
 
     def change(settings: Settings) -> Settings:
         everywhere = settings.policy.everywhere.model_copy(update=rules)
-        policy = settings.policy.model_copy(update={"everywhere": everywhere, **wide})
-        return settings.model_copy(update={"policy": policy})
+        return changed(settings, policy={"everywhere": everywhere, **wide})
 
     return change
 
@@ -112,18 +117,16 @@ def serve_settings(
         "slack": {**slack, **sections.pop("slack", {})},
         "serve": {**quick, **sections.pop("serve", {})},
         "reply": {"since_days": CENTURY_DAYS, "update_s": 0.05, **sections.pop("reply", {})},
+        "secrets": {
+            "slack_bot_token": SecretStr(BOT_TOKEN),
+            "slack_app_token": SecretStr(APP_TOKEN),
+            "slack_signing_secret": SecretStr(SIGNING_SECRET),
+            "database_url": SecretStr(url) if url else None,
+        },
+        "endpoints": {"slack_api_url": slack_url},
         **sections,
     }
-    tokens = {
-        "slack_bot_token": SecretStr(BOT_TOKEN),
-        "slack_app_token": SecretStr(APP_TOKEN),
-        "slack_signing_secret": SecretStr(SIGNING_SECRET),
-        "database_url": SecretStr(url) if url else None,
-    }
-    changed: dict[str, Any] = {n: getattr(base, n).model_copy(update=v) for n, v in given.items()}
-    changed["secrets"] = base.secrets.model_copy(update=tokens)
-    changed["endpoints"] = base.endpoints.model_copy(update={"slack_api_url": slack_url})
-    return base.model_copy(update={**changed, "data_dir": data_dir})
+    return changed(base, **given).model_copy(update={"data_dir": data_dir})
 
 
 PORTS = range(20_000, 32_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 from card_kit import cards, payload, people, reaches
 from engine_kit import Json, is_child, line, results, say, sentence, submitted, turn, use
 from files_kit import git, repository, subjects, text_at, with_remote
-from serve_kit import ASKER, Served, request_in, serving
+from serve_kit import ASKER, Served, changed, request_in, serving
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -35,9 +35,7 @@ def book(root: Path, *, push: bool = False) -> Callable[[Settings], Settings]:
     project = ProjectSettings(path=root, push=push, readers=(ASKER,))
 
     def change(settings: Settings) -> Settings:
-        files = settings.files.model_copy(update={"projects": {"book": project}})
-        roles = settings.limits.model_copy(update={"seconds": 120.0})
-        return settings.model_copy(update={"files": files, "limits": roles})
+        return changed(settings, files={"projects": {"book": project}}, limits={"seconds": 120.0})
 
     return change
 

@@ -75,7 +75,12 @@ class Speaker:
         self.messages[-1]["content"].append(block)
 
     def turn(self, *content: dict[str, Any]) -> None:
-        """One model call: the request as it stands, and this reply."""
+        """One model call: the request as it stands, and this reply.
+
+        Behind an earlier reply that called no tool stands a reminder to go on.
+        """
+        if self.messages and self.messages[-1]["role"] == "assistant":
+            self.told(Origin.REMINDER, "REMINDER: go on.")
         body = {"system": self.system, "tools": self.tools, "messages": self.messages}
         self.sink.request(RUN, self.name, self.calls, 1, body)
         self.sink.reply(RUN, self.name, self.calls, 1, {"content": list(content)})
@@ -94,7 +99,7 @@ class Speaker:
         self.result(self.call(tool), words, Origin.TOOL_RESULT, tool)
 
     def submit(self, **result: Any) -> None:
-        self.call("submit_result", **result)
+        self.call("submit_result", **(result or {"summary": "Nothing."}))
 
 
 class Run:
@@ -184,9 +189,7 @@ def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the
     run.child("es", SPANISH)
     run.view("es", "es complete: One thread is open.")
     run.parent.turn(text(f"I shall ask whether {SPANISH}"))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
-    child = run.brief("fr", f"KNOWN: in Spain {SPANISH}")
-    child.submit(summary="Nothing.")
+    run.brief("fr", f"KNOWN: in Spain {SPANISH}").submit()
     report = run.audit()
     assert kinds(report) == {("p", "content"), ("fr", "content")}
     assert {leak.source_context for leak in report.leaks} == {"es"}
@@ -204,9 +207,7 @@ def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id()
     copied.submit(summary=f"I also see that {claim}")
     assert run.audit().leaks == ()
 
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
-    retyped = run.brief("it", f"Is it true that {claim}?")
-    retyped.submit(summary="No.")
+    run.brief("it", f"Is it true that {claim}?").submit(summary="No.")
     report = run.audit()
     assert kinds(report) == {("it", "content")}
     assert report.leaks[0].source_context == "es"
@@ -222,13 +223,13 @@ def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() 
     author = run.brief("es")
     author.result(author.call("read_channel"), f"No channel. {nudge}", Origin.ERROR)
     author.submit(summary=f"{asked}? I was told {nudge}. So {claim}.")
-    early.submit(summary="Nothing.")
+    early.submit()
     other = run.brief("fr", f"{asked}. Note: {nudge}. Check F1.1: {claim}")
     other.told(Origin.FINDINGS, f"[F1.1] {claim}")
-    other.submit(summary="Nothing.")
+    other.submit()
     reader = run.brief("it", f"A thread says: {claim}")
     reader.read(items(claim))
-    reader.submit(summary="Nothing.")
+    reader.submit()
     assert run.audit().leaks == ()
 
 
@@ -236,19 +237,16 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     asked = "which customers have been waiting for an answer for more than one week"
     run = Run()
     run.parent.turn(text(f"I shall have two of them look for {asked}."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     echoed = run.brief("es", f"Look for {asked}.")
     echoed.read(items(f"You searched for: {asked}"))
-    echoed.submit(summary="Nothing.")
-    told = run.brief("fr", f"Look for {asked}.")
-    told.submit(summary="Nothing.")
+    echoed.submit()
+    run.brief("fr", f"Look for {asked}.").submit()
     assert run.audit().leaks == ()
 
-    late = run.brief("it", f"Look for {asked}, and say whether {SPANISH}")
-    late.submit(summary="Nothing.")
+    run.brief("it", f"Look for {asked}, and say whether {SPANISH}").submit()
     read = run.brief("at")
     read.read(items(SPANISH))
-    read.submit(summary="Nothing.")
+    read.submit()
     assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
 
 
@@ -256,13 +254,11 @@ def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> 
     words = "which customers have been waiting for an answer for more than one week"
     run = Run()
     run.parent.turn(text(f"Two of them shall look for {words}."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     quick = run.brief("es")
     quick.turn(text("I shall look."))
-    quick.told(Origin.REMINDER, "REMINDER: go on.")
     slow = run.brief("fr", f"Look for {words}.")  # started beside it, recorded after its first word
     quick.submit(summary=f"Nobody says {words}.")
-    slow.submit(summary="Nothing.")
+    slow.submit()
 
     assert run.audit().leaks == ()
 
@@ -283,8 +279,7 @@ def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> Non
     run.view("es", f"es complete: {LEAKED}")
     assert run.audit().leaks == ()
 
-    other = run.brief("fr", LEAKED)
-    other.submit(summary="Nothing.")
+    run.brief("fr", LEAKED).submit()
     assert ("fr", "content") in kinds(run.audit())
 
 
@@ -298,7 +293,6 @@ def test_words_of_the_request_may_be_anywhere_and_later_ones_excuse_nothing() ->
     run.brief("fr", f"Does anybody else say {SPANISH}?").submit(summary=SPANISH)
     assert run.audit().leaks == ()
 
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     run.child("de", LEAKED)
     run.parent.told(Origin.REQUEST, f"WRITE: top lines. {LEAKED}")
     assert kinds(run.audit()) == {("p", "content")}
@@ -315,9 +309,8 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
         )
         child.told(Origin.BRIEF, f"TASK: Look at {name}.")
         child.told(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
-        child.submit(summary="Nothing.")
+        child.submit()
     run.parent.turn(text("I begin."))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
 
     assert run.audit().leaks == ()
     plain = run.start_parent("p0")
@@ -331,7 +324,7 @@ def test_a_prompt_written_from_what_was_read_is_found() -> None:
     run.child("es", LEAKED)
     child = run.brief("fr")
     child.system.append(child.hold(Origin.PROMPT, text(LEAKED)))
-    child.submit(summary="Nothing.")
+    child.submit()
     assert kinds(run.audit()) == {("fr", "content"), ("fr", "provenance")}
 
 
@@ -340,10 +333,8 @@ def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
     run.child("es", SPANISH, f"Open: {SPANISH}")
     run.view("es", f"es complete: Open: {SPANISH}")
     run.parent.turn(text(f"Spain first: {SPANISH}"))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     assert run.audit().leaks == ()
 
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     run.child("de", LEAKED, "")
     run.view("de", f"de partial: {items(LEAKED)}")
     report = run.audit()
@@ -369,7 +360,7 @@ def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> No
 
     other = run.brief("it")
     other.told(Origin.FINDINGS, f"[F1.1] {LEAKED}")
-    other.submit(summary="Nothing.")
+    other.submit()
     assert kinds(run.audit()) == {("it", "content")}
 
 
@@ -388,7 +379,6 @@ def handed_over(package: str, ref: str = "p") -> Run:
     session = run.start_parent("p2")
     session.told(Origin.HANDOFF, package, ref)
     session.turn(text(f"Spain first: {package}"))
-    session.told(Origin.REMINDER, "REMINDER: go on.")
     run.parent = session
     return run
 
@@ -419,17 +409,17 @@ def test_reminders_and_errors_may_sound_like_a_message_read_later_but_never_copy
     first.result(first.call("read_channel"), "No channel of that name here.", Origin.ERROR)
     first.told(Origin.REMINDER, f"REMINDER: {words}.")
     run.child("fr", f"our bot always says: {words}")
-    first.submit(summary="Nothing.")
+    first.submit()
     assert run.audit().leaks == ()
 
     second = run.brief("de")
     second.result(second.call("read_channel"), f"No channel {FRENCH}.", Origin.ERROR)
-    second.submit(summary="Nothing.")
+    second.submit()
     run.child("lu", FRENCH)
     run.child("it", LEAKED)
     third = run.brief("at")
     third.result(third.call("read_channel"), f"No channel {LEAKED}.", Origin.ERROR)
-    third.submit(summary="Nothing.")
+    third.submit()
     assert kinds(run.audit()) == {("at", "content")}
 
 
@@ -438,11 +428,11 @@ def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
     run.parent.read(items(SPANISH), "read_thread")
     run.child("es", SPANISH)
     child = run.brief("fr", f"KNOWN: a thread says {SPANISH}")
-    child.submit(summary="Nothing.")
+    child.submit()
     assert run.audit().leaks == ()
 
     run.child("de", LEAKED)
-    run.brief("it", f"KNOWN: {SPANISH}. {LEAKED}").submit(summary="Nothing.")
+    run.brief("it", f"KNOWN: {SPANISH}. {LEAKED}").submit()
     assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
@@ -484,7 +474,6 @@ def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: 
     run.child("es", LISTED, TOLD)
     run.view("es", f"es complete: {id} {TOLD} | none, low")
     run.parent.turn(text(f"Do this first: {id} {TOLD}"))
-    run.parent.told(Origin.REMINDER, "REMINDER: go on.")
     assert run.audit().leaks == ()
 
 
@@ -507,7 +496,6 @@ def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_ot
     run.start_parent("q").turn(text("Nothing to do."))
     run.brief("x", parent="q").submit(summary="Done.")
     for refs in ("x", "es x", "refused", ""):
-        run.parent.told(Origin.REMINDER, "REMINDER: go on.")
         run.view(refs, f"A view of {refs}.")
     assert [leak.detail.split(": ")[1] for leak in run.audit().leaks if leak.context == "p"] == [
         "a view of x, not its own child",
@@ -545,7 +533,6 @@ def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
     child = run.brief("es")
     early = {"type": "text", "text": "I know it already."}
     child.messages.append({"role": "assistant", "content": [early]})
-    child.told(Origin.REMINDER, "REMINDER: go on.")
     child.turn(early)
     assert "no reply of this context gave it" in details(run.audit())
     assert "a subagent begins with an answer" in details(run.audit())
@@ -694,28 +681,23 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "is_copy"),
     [
-        "我们的发票系统从昨天开始就不能正常使用了请尽快帮忙处理",
-        "ใบแจ้งหนี้เดือนมีนาคมส่งมาสองครั้งและยังไม่มีใครตอบกลับเลย",
-        "मार्च का चालान दो बार आया और अब तक किसी ने जवाब नहीं दिया है",
+        ("我们的发票系统从昨天开始就不能正常使用了请尽快帮忙处理", True),
+        ("ใบแจ้งหนี้เดือนมีนาคมส่งมาสองครั้งและยังไม่มีใครตอบกลับเลย", True),
+        ("मार्च का चालान दो बार आया और अब तक किसी ने जवाब नहीं दिया है", True),
+        ("我们的发票系统从昨天开始", False),
+        ("ขอบคุณมากค่ะ ขอสอบถามหน่อย", False),
+        ("many thanks for your help", False),
     ],
 )
-def test_copies_are_found_in_scripts_with_and_without_spaces(words: str) -> None:
+def test_copies_are_found_with_and_without_spaces_and_short_phrases_are_none(
+    words: str, is_copy: bool
+) -> None:
     run = Run()
     run.child("es", words)
-    run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
-    assert kinds(run.audit()) == {("fr", "content")}
-
-
-@pytest.mark.parametrize(
-    "words", ["我们的发票系统从昨天开始", "ขอบคุณมากค่ะ ขอสอบถามหน่อย", "many thanks for your help"]
-)
-def test_short_common_phrases_are_no_copies(words: str) -> None:
-    run = Run()
-    run.child("es", words)
-    run.brief("fr", f"KNOWN: {words}").submit(summary="Nothing.")
-    assert run.audit().leaks == ()
+    run.brief("fr", f"KNOWN: {words}").submit()
+    assert kinds(run.audit()) == ({("fr", "content")} if is_copy else set())
 
 
 def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
@@ -724,8 +706,7 @@ def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
         "es", "The ﬁrst _invoice_ was\u00a0sent TWICE, and no\u00adbody has an\u200bswered us yet"
     )
     plain = "the first invoice was sent twice and nobody has answered us yet"
-    child = run.brief("fr")
-    child.submit(summary=json.dumps({"claim": f"É certo: {plain.upper()}"}))
+    run.brief("fr").submit(summary=json.dumps({"claim": f"É certo: {plain.upper()}"}))
     report = run.audit()
     assert kinds(report) == {("fr", "content")}
     assert plain in details(report)
@@ -735,7 +716,7 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
     run = Run()
     run.child("es", f"hello </items-{'0' * 32}> {LEAKED}")
     run.child("pt", f"hello </{FENCE}> {SPANISH}")
-    run.brief("fr", f"{LEAKED} {SPANISH}").submit(summary="Nothing.")
+    run.brief("fr", f"{LEAKED} {SPANISH}").submit()
     assert {leak.source_context for leak in run.audit().leaks} == {"es", "pt"}
 
 
@@ -764,9 +745,8 @@ def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_sa
     run.child("es", LEAKED)
     child = run.brief("fr")
     child.turn({"type": "thinking", "thinking": LEAKED, "signature": "x"})
-    child.told(Origin.REMINDER, "REMINDER: go on.")
     child.result(child.call("read_channel", query=[{"type": LEAKED}]), "No match.", Origin.ERROR)
-    child.submit(summary="Nothing.")
+    child.submit()
     report = run.audit()
     assert len(report.leaks) == 2
     assert kinds(report) == {("fr", "content")}
@@ -788,7 +768,7 @@ def test_any_eight_planted_words_are_found(
     planted = source[start : start + 8]
     run = Run()
     run.child("es", " ".join(source))
-    run.brief("fr", ", ".join([*before, *planted, *after])).submit(summary="Nothing.")
+    run.brief("fr", ", ".join([*before, *planted, *after])).submit()
 
     report = run.audit()
 

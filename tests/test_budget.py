@@ -21,9 +21,9 @@ from engine_kit import (
     channel_id,
     child,
     engine,
-    is_child,
     led_by,
     listed_nanousd,
+    ran,
     results,
     run_agent,
     say,
@@ -303,9 +303,7 @@ async def test_without_a_price_the_token_cap_still_holds() -> None:
     lax = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
     limits = {"tokens": 50_000, "cost_usd": 0.0}
 
-    async with engine(turns(), settings_for(limits, models), lax=lax) as e:
-        agent = e.agent()
-        ending = await run_agent(agent)
+    e, agent, ending = await ran(turns(), settings_for(limits, models), lax=lax)
 
     assert (ending.stopped_by, agent.cost_usd) == ("tokens", None)
     assert 0 < e.run.budget.spent.tokens <= 50_000
@@ -333,13 +331,7 @@ def led(count: int) -> Answer:
 
 async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: Path) -> None:
     count = 64
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
-        script = (call("list_channels"), led(count), say("All of them are read [F1.1]."))
-        return script[turn(body)]
-
+    mind = led_by(call("list_channels"), led(count), say("All of them are read [F1.1]."))
     limits = {"cost_usd": SHIPPED.cost_usd, "seconds": SHIPPED.seconds}
     async with serving(tmp_path, mind, space=workspace(count), limits=limits) as bot:
         await bot.answer(bot.ask("What is open?"), seconds=120)
@@ -408,14 +400,14 @@ async def test_thinking_counts_into_the_next_prompt() -> None:
 async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_results(
     tmp_path: Path,
 ) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            if "REMINDER: limit reached" in since(body):
-                return submitted("What I have. " * 320)
-            return call("read_channel_history", channel=channel_id(1))
-        twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
-        return Answer(twelve) if turn(body) == 0 else say("That is what there was money for.")
+    def reader(body: Json) -> Answer:
+        if "REMINDER: limit reached" in since(body):
+            return submitted("What I have. " * 320)
+        return call("read_channel_history", channel=channel_id(1))
 
+    twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
+    end = say("That is what there was money for.")
+    mind = led_by(Answer(twelve), end, children=reader)
     roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
     settings = settings_for({"cost_usd": 0.14}, roles=roles)
     one = LocalSlack(workspace(1, 12))
@@ -434,16 +426,6 @@ async def test_the_same_key_again_changes_what_it_holds() -> None:
     with pytest.raises(BudgetExceeded):
         await p.reserve("final", Amount(nanousd=101))
     assert p.reserved.nanousd == 10
-
-
-async def test_a_call_waits_for_room_and_is_made_when_another_is_settled() -> None:
-    p = budget()
-    await p.reserve("a", Amount(nanousd=80))
-    b = await asking(p, "b", 50)
-    assert not b.done()
-    await p.settle("a", Amount(nanousd=30))
-    await b
-    assert (p.spent.nanousd, p.reserved.nanousd) == (30, 50)
 
 
 async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from card_kit import EVA, people
 from engine_kit import Json, opening, until
-from serve_kit import ASKER, Served, echo, request_in, serving
+from serve_kit import ASKER, Served, changed, echo, request_in, serving
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 
@@ -20,8 +20,7 @@ ASKED = f"You asked: {WORDS}"
 
 
 def marking(settings: Settings) -> Settings:
-    slack = settings.slack.model_copy(update={"reactions": {"memo": WORDS}})
-    return settings.model_copy(update={"slack": slack})
+    return changed(settings, slack={"reactions": {"memo": WORDS}})
 
 
 def told(bot: Served, channel: str = "") -> list[Shown]:

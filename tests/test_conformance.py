@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from engine_kit import (
     submitted,
     thread_id,
     turn,
+    turns,
     use,
     words,
     workspace,
@@ -38,7 +38,6 @@ from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
 
-ROOT = Path(__file__).resolve().parent.parent
 RICH = {"cost_usd": 20.0, "seconds": 60.0}
 ALL_FIVE = "What is open in #support-1 #support-2 #support-3 #support-4 #support-5?"
 
@@ -114,15 +113,14 @@ async def test_a_child_that_returns_a_megabyte_reaches_the_parent_as_a_bounded_v
 
 
 async def test_a_step_limit_leaves_a_partial_result_with_its_findings(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return brief_answer(1) if turn(body) == 0 else say("So far [F1.1].")
+    def reader(body: Json) -> Answer:
         if "REMINDER: limit reached (steps)" in since(body):
             found = finding("It has been open for a while", thread_id(1, 0), state="unsolved")
             return submitted("As far as I came.", findings=[found])
         return call("read_channel_history", channel=channel_id(1))
 
-    got = await asked(mind, tmp_path, settings_for({"subagent_steps": 3}))
+    script = led_by(brief_answer(1), say("So far [F1.1]."), children=reader)
+    got = await asked(script, tmp_path, settings_for({"subagent_steps": 3}))
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
     assert one["findings"][0]["id"] == "F1.1"
@@ -133,12 +131,9 @@ async def test_a_step_limit_leaves_a_partial_result_with_its_findings(tmp_path: 
 
 
 async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return brief_answer(1) if turn(body) == 0 else say("Nothing.")
-        return Answer([words("I go on."), use("read_channel_history", channel=channel_id(1))])
-
-    got = await asked(mind, tmp_path, settings_for({"subagent_steps": 3}))
+    goes_on = Answer([words("I go on."), use("read_channel_history", channel=channel_id(1))])
+    script = led_by(brief_answer(1), say("Nothing."), children=turns(goes_on))
+    got = await asked(script, tmp_path, settings_for({"subagent_steps": 3}))
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
     assert one["text"] == "Read 4 items, then stopped. Its last words: I go on."
@@ -149,23 +144,22 @@ async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_p
 
 @pytest.mark.parametrize("ending", ["result", "empty", "text", "garbage", "dead"])
 async def test_raw_tool_output_never_reaches_the_parent(ending: str, tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return brief_answer(1) if turn(body) == 0 else say("Done.")
-        if not results(body):
-            return call("read_channel_history", channel=channel_id(1))
-        return {
+    reader = turns(
+        call("read_channel_history", channel=channel_id(1)),
+        {
             "result": submitted("Read."),
             "empty": Answer([]),
             "text": say("I read it."),
             "garbage": Answer([use("submit_result", nothing=[])]),
             "dead": say(""),
-        }[ending]
+        }[ending],
+    )
 
     def choose(index: int, body: Json) -> str | None:
         return "http_500" if ending == "dead" and is_child(body) and results(body) else None
 
-    got = await asked(mind, tmp_path, faults=Faults(choose))
+    script = led_by(brief_answer(1), say("Done."), children=reader)
+    got = await asked(script, tmp_path, faults=Faults(choose))
     secrets = [sentence(f"{kind}1.{n}")[:40] for kind in "qa" for n in range(2)]
     assert all(s in json.dumps(got.children) for s in secrets)
     assert not any(s in json.dumps(got.parent) for s in secrets)
@@ -189,16 +183,12 @@ async def test_a_task_of_200_000_characters_is_refused_and_free(tmp_path: Path) 
 
 
 async def test_structured_output_is_checked_json_and_repaired_once(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return brief_answer(1, contract="table") if turn(body) == 0 else say("Done.")
-        if not results(body):
-            return Answer([use("submit_result", columns="title, n", rows=[["x", 3]])])
-        return Answer(
-            [use("submit_result", columns=["title", "n"], rows=[["x", "3"]], text="1 row")]
-        )
-
-    got = await asked(mind, tmp_path)
+    table = turns(
+        call("submit_result", columns="title, n", rows=[["x", 3]]),
+        call("submit_result", columns=["title", "n"], rows=[["x", "3"]], text="1 row"),
+    )
+    script = led_by(brief_answer(1, contract="table"), say("Done."), children=table)
+    got = await asked(script, tmp_path)
     (one,) = got.subagents
     assert one["status"] == "complete"
     assert one["value"] == {
@@ -218,6 +208,10 @@ async def test_the_tools_of_a_child_are_those_of_its_scope_and_no_more(tmp_path:
         "list_slack_list_items", "lookup_user", "get_permalink",
         "submit_result",
     ]  # fmt: skip
+    assert {t["name"] for t in got.parent[0]["tools"]} == {
+        "list_channels", "read_thread", "lookup_user", "run_subagent", "run_subagents",
+        "challenge", "sweep_channels",
+    }  # fmt: skip
 
 
 async def test_no_answer_is_given_before_every_child_has_ended(tmp_path: Path) -> None:
@@ -230,17 +224,16 @@ async def test_no_answer_is_given_before_every_child_has_ended(tmp_path: Path) -
 async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> None:
     """The child is stopped before the cap is passed, and the parent is told."""
 
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            asks = brief_answer(1, model_preference="main")
-            return asks if turn(body) == 0 else say("There was no more money.")
+    def reader(body: Json) -> Answer:
         if "REMINDER: limit reached (cost)" in since(body):
             return submitted("What I have.")
         return call("search_messages", query=f"word{turn(body)}")
 
     limits = {"cost_usd": 0.14, "subagent_steps": 99, "max_fanout_tokens": 1_500}
     roles = {"parent": {"max_tokens": 1_000}, "subagent_main": {"max_tokens": 1_000}}
-    got = await asked(mind, tmp_path, settings_for(limits, roles=roles))
+    asks, end = brief_answer(1, model_preference="main"), say("There was no more money.")
+    script = led_by(asks, end, children=reader)
+    got = await asked(script, tmp_path, settings_for(limits, roles=roles))
     (one,) = got.subagents
     budget = got.e.run.budget
     assert (one["status"], one["stopped_by"], one["text"]) == ("partial", "cost", "What I have.")
@@ -257,9 +250,3 @@ async def test_with_a_dead_api_a_request_still_ends_in_words(tmp_path: Path) -> 
     assert "overloaded_error" in got.document["reason"]
     assert got.document["answer"] == "No answer could be written."
     assert got.document["cost_usd"] == 0
-
-
-def test_the_table_in_the_documentation_names_tests_that_exist() -> None:
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "conformance.md").read_text("utf-8"))
-    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py"))
-    assert [name for name in named if f"def {name}(" not in tests] == []

@@ -27,7 +27,7 @@ from connect_kit import (
 )
 from engine_kit import until
 from pg_kit import Kept, database_in_file, in_file, place
-from serve_kit import Served, free_port, ruled, serving
+from serve_kit import Served, changed, free_port, ruled, serving
 from slack_sdk.models.views import View
 from starlette.responses import JSONResponse
 
@@ -347,17 +347,11 @@ def set_up(google: StandIn, url: str | None) -> Any:
 
     def change(settings: Settings) -> Settings:
         made = settings_at(google, url)
-        serve = settings.serve.model_copy(update={"public_url": url})
-        secrets = settings.secrets.model_copy(
-            update={"google_client_secret": made.secrets.google_client_secret}
-        )
-        ends = {
-            name: getattr(made.endpoints, name)
-            for name in ("google_oauth_endpoint", "gmail_api_endpoint")
-        }
-        changed = {"google": made.google, "serve": serve, "secrets": secrets}
-        changed["endpoints"] = settings.endpoints.model_copy(update=ends)
-        return ruled(scopes=("slack", "email"))(settings.model_copy(update=changed))
+        secret = {"google_client_secret": made.secrets.google_client_secret}
+        names = ("google_oauth_endpoint", "gmail_api_endpoint")
+        ends = {name: getattr(made.endpoints, name) for name in names}
+        given = changed(settings, serve={"public_url": url}, secrets=secret, endpoints=ends)
+        return ruled(scopes=("slack", "email"))(given.model_copy(update={"google": made.google}))
 
     return change
 

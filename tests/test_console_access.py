@@ -15,7 +15,7 @@ import pytest_asyncio
 from card_kit import BOSS, EVA, GUEST
 from console_kit import PUBLIC, Served, console, reason, signed_in, to_slack
 from pydantic import SecretStr
-from serve_kit import serving
+from serve_kit import changed, serving
 from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
 from timing import Patience
 
@@ -214,9 +214,7 @@ async def test_nothing_is_cached_framed_or_run(served: Served) -> None:
 
 
 async def test_without_a_client_nobody_can_sign_in(served: Served, tmp_path: Path) -> None:
-    settings = served.settings.model_copy(
-        update={"secrets": served.settings.secrets.model_copy(update={"slack_client_secret": None})}
-    )
+    settings = changed(served.settings, secrets={"slack_client_secret": None})
     parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
         SlackSignIn(settings, *parts)
@@ -232,9 +230,9 @@ def test_the_manifest_asks_for_the_sign_in_where_the_console_is_exposed(served: 
 
 
 def exposed(settings: Settings) -> Settings:
-    console = settings.console.model_copy(update={"public_url": PUBLIC, "client_id": CLIENT_ID})
-    secrets = settings.secrets.model_copy(update={"slack_client_secret": SecretStr(CLIENT_SECRET)})
-    return settings.model_copy(update={"console": console, "secrets": secrets})
+    client = {"public_url": PUBLIC, "client_id": CLIENT_ID}
+    secret = {"slack_client_secret": SecretStr(CLIENT_SECRET)}
+    return changed(settings, console=client, secrets=secret)
 
 
 async def test_the_served_console_is_for_this_machine_or_for_who_signed_in(tmp_path: Path) -> None:

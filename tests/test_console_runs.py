@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
 from browser_kit import browser
 from fork_server import forked
-from pg_kit import Kept, emptied_database, with_store
+from pg_kit import Kept, in_file, place, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
 from starlette.applications import Starlette
@@ -35,7 +35,7 @@ from bot.storage import tables
 from bot.storage.run_index import Names
 from config.settings import load_settings
 
-__all__ = ["browser"]
+__all__ = ["browser", "in_file", "place"]
 
 NEWEST = datetime(2026, 11, 28, 8, tzinfo=UTC)
 LOCAL = "http://127.0.0.1:8200"
@@ -65,9 +65,8 @@ async def console(kept: Kept) -> AsyncIterator[Served]:
 
 
 @pytest_asyncio.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    with_store(tmp_path / "state")
-    async with console(Kept(tmp_path / "state", None)) as made:
+async def served(in_file: Kept) -> AsyncIterator[Served]:
+    async with console(in_file) as made:
         yield made
 
 
@@ -278,28 +277,17 @@ async def test_only_this_machine_sees_the_console(
         assert (await elsewhere.get(f"{PATH}/runs", headers=headers)).status_code == 403
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def filled(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest.fixture
+async def filled(place: Kept) -> AsyncIterator[Store]:
     """210 runs in either kind of database, one of them rated."""
-
-    async def fill(kept: Kept) -> AsyncIterator[Store]:
-        async with kept.stores() as (store,):
-            await store_rows(store.database, many_rows(210, NEWEST, timedelta(hours=1)))
-            rated = {"request": "T1/C1/1.000000", "user": "U9", "value": "bad", "at": NEWEST}
-            await store.database.write(sa.insert(tables.feedback).values(rated))
-            for id, name in (("U3", "Ída Boss"), ("U4", "Nadia"), ("C1", "#Support")):
-                await Names(store.database).save(id, "earlier")
-                await Names(store.database).save(id, name)
-            yield store
-
-    if request.param == "sqlite":
-        with_store(tmp_path / "state")
-        async for store in fill(Kept(tmp_path / "state", None)):
-            yield store
-    else:
-        with emptied_database() as url:
-            async for store in fill(Kept(tmp_path, url)):
-                yield store
+    async with place.stores() as (store,):
+        await store_rows(store.database, many_rows(210, NEWEST, timedelta(hours=1)))
+        rated = {"request": "T1/C1/1.000000", "user": "U9", "value": "bad", "at": NEWEST}
+        await store.database.write(sa.insert(tables.feedback).values(rated))
+        for id, name in (("U3", "Ída Boss"), ("U4", "Nadia"), ("C1", "#Support")):
+            await Names(store.database).save(id, "earlier")
+            await Names(store.database).save(id, name)
+        yield store
 
 
 FILTERS: dict[str, range | list[int]] = {

@@ -17,7 +17,7 @@ import pytest_asyncio
 from console_kit import reason, to_slack
 from fork_server import Fork
 from runs_kit import wide_run
-from serve_kit import ASKER
+from serve_kit import ASKER, changed
 from standins.slack_openid import SignIn
 from standins.slack_teams import CLIENT_SECRET
 from starlette.routing import Mount, Route
@@ -40,8 +40,7 @@ async def with_console(folder: Path, admins: dict[str, list[str]]) -> AsyncItera
     """Both workspaces, with a run of each, in one process with one console."""
     teams = {team: {"policy": {"admins": those}} for team, those in admins.items()}
     with two_slacks(folder, teams=teams) as two:
-        section = two.settings.console.model_copy(update={"public_url": two.url})
-        two.settings = two.settings.model_copy(update={"console": section})
+        two.settings = changed(two.settings, console={"public_url": two.url})
         back = f"{two.url}{PATH}/sign-in/back"
         sign_in = SignIn(two.acme.slack, back, ASKER, client_secret=CLIENT_SECRET)
         async with served(two):
@@ -115,8 +114,8 @@ async def test_each_administrator_sees_their_own_workspace_alone(both: Console) 
 async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
     assert (await both.sealed()).status_code == 200
     over = datetime.now(UTC) - timedelta(seconds=1)
-    for changed in ({"cipher": Cipher.generate()}, {"expires": over}):
-        refused = await both.sealed(**changed)
+    for wrong in ({"cipher": Cipher.generate()}, {"expires": over}):
+        refused = await both.sealed(**wrong)
         assert (refused.status_code, reason(refused)) == (401, "You are not signed in any more.")
     for team in ("T0GONE", "", "../T0BETA"):
         refused = await both.sealed(team=team)

@@ -65,14 +65,6 @@ async def opened(place: Kept) -> AsyncIterator[Database]:
 # ---- changes
 
 
-async def test_changes_are_made_in_the_order_asked_for(place: Kept) -> None:
-    async with opened(place) as database:
-        first = database.change(put("first"))
-        told = await asyncio.gather(first, *(database.change(put(f"{n}")) for n in range(200)))
-
-        assert told == list(range(1, 202))
-
-
 async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(place: Kept) -> None:
     async with opened(place) as database:
         works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]

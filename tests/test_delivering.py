@@ -24,7 +24,7 @@ from engine_kit import Json, come, is_child, until, workspace
 from mail_kit import ME, letters
 from report_kit import finding, section, swept
 from schedule_kit import Scheduled, scheduled, sweep
-from serve_kit import ASKER, ruled
+from serve_kit import ASKER, changed
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
 from standins.slack import LocalSlack
@@ -106,8 +106,7 @@ async def office(
 
 def impatient(settings: Settings) -> Settings:
     """One try of each call, and an administrator."""
-    slack = settings.slack.model_copy(update={"retry_attempts": 0})
-    return ruled(policy={"admins": (ADMIN,)})(settings.model_copy(update={"slack": slack}))
+    return changed(settings, slack={"retry_attempts": 0}, policy={"admins": (ADMIN,)})
 
 
 def posted(s: Scheduled, channel: str = REPORTS) -> list[Shown]:
@@ -287,7 +286,7 @@ OTHER = "head.of.support@acme.example"
 
 
 def own_admin(settings: Settings) -> Settings:
-    return ruled(policy={"admins": (ASKER,)})(impatient(settings))
+    return changed(impatient(settings), policy={"admins": (ASKER,)})
 
 
 @asynccontextmanager

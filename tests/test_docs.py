@@ -23,6 +23,7 @@ from bot.approvals.store import Actions
 from bot.cli.mcp import ShownServer, ShownTool
 from bot.cli.schedules import DryRun, PlannedChannel, Span
 from bot.policy.directory import Grants
+from bot.reports import documents
 from bot.reports.documents import PanelFinding
 from bot.runs.store import Store
 from bot.schedules.description import ScheduleStatus
@@ -41,10 +42,9 @@ from subagents.provenance import Leak
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-OURS = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("architecture", "configuration", "google", "mail", "scopes", "security")
-]
+JSON_PAGE = ROOT / "docs" / "json.md"
+PROVEN = "architecture configuration conformance google mail scopes security"
+OURS = [ROOT / "docs" / f"{name}.md" for name in PROVEN.split()]
 
 FENCE = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 RUN_ID = r"\b[0-9a-f]{12}\b"
@@ -238,7 +238,7 @@ def test_no_page_names_a_place_of_ours() -> None:
 
 
 def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "json.md").read_text("utf-8")
+    page = JSON_PAGE.read_text("utf-8")
     described = set(re.findall(r"`(\w+)`", page))
     listed = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     sample = ["--sample", "--model", "offline", "--json"]
@@ -312,3 +312,37 @@ def _keys(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for child in value:
             yield from _keys(child)
+
+
+# ---- the tables of fields in docs/json.md
+
+REWRITE = os.environ.get("GOLDEN") == "write"
+MARK = re.compile(r"<!-- fields of (\w+) -->\n.*?<!-- end of fields -->", re.DOTALL)
+
+
+def table(name: str) -> str:
+    """Return the fields of a model with what they mean, as Markdown between its marks."""
+    model = getattr(documents, name)
+    properties = model.model_json_schema(mode="serialization")["properties"]
+    rows = [
+        f"| `{field}` | {_meaning(each['description'])} |" for field, each in properties.items()
+    ]
+    head = [f"<!-- fields of {name} -->", "| field | meaning |", "|---|---|"]
+    return "\n".join([*head, *rows, "<!-- end of fields -->"])
+
+
+def _meaning(description: str) -> str:
+    text = " ".join(description.split()).removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def test_the_tables_of_fields_are_those_of_the_models() -> None:
+    page = JSON_PAGE.read_text("utf-8")
+    names = MARK.findall(page)
+    assert len(names) == 11
+    made = MARK.sub(lambda mark: table(mark[1]), page)
+    if REWRITE:
+        JSON_PAGE.write_text(made, "utf-8")
+        return
+    if made != page:
+        pytest.fail("docs/json.md is not up to date. `make golden` writes its tables.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import resource
@@ -20,7 +19,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from dbos import DBOS
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
 from fork_server import Fork
@@ -100,12 +98,6 @@ def test_dbos_is_pinned_to_the_version_whose_private_call_we_need() -> None:
 
     assert wanted == "dbos>=3.4,<3.5"
     assert version("dbos").startswith("3.4.")
-
-
-def test_the_private_call_for_a_dead_replica_takes_a_list_of_executors() -> None:
-    parameters = inspect.signature(DBOS._recover_pending_workflows).parameters
-
-    assert list(parameters) == ["executor_ids"]
 
 
 async def test_a_workflow_is_begun_once_for_each_id(place: Kept) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from engine_kit import Json, led_by, say, workspace
-from serve_kit import Served, mentioned, request_in, serving
+from serve_kit import Served, changed, mentioned, request_in, serving
 from standins.slack import API_PATH, LocalSlack
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
@@ -46,10 +46,8 @@ def echo(body: Json) -> Answer:
 
 def tireless(settings: Settings) -> Settings:
     """No budgets and no rates of our own; a deaf socket is noticed within a second."""
-    policy = settings.policy.model_copy(update={"user_daily_usd": None, "daily_usd": None})
     quick = {"paced": False, "deaf_after_s": 1.0, "page_size": 20}
-    slack = settings.slack.model_copy(update=quick)
-    return settings.model_copy(update={"policy": policy, "slack": slack})
+    return changed(settings, policy={"user_daily_usd": None, "daily_usd": None}, slack=quick)
 
 
 @dataclass(frozen=True)

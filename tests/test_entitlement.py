@@ -31,7 +31,7 @@ from engine_kit import (
     workspace,
 )
 from policy_kit import Clock
-from serve_kit import Served, ruled, serving
+from serve_kit import Served, changed, ruled, serving
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 
@@ -231,8 +231,7 @@ def curious(body: Json) -> Answer:
 
 def undisturbed(settings: Settings) -> Settings:
     """The bot does not look for what it missed: that calls Slack whenever it likes."""
-    quiet = settings.slack.model_copy(update={"backfill_hours": 0})
-    return ruled(scopes=("slack",))(settings.model_copy(update={"slack": quiet}))
+    return ruled(scopes=("slack",))(changed(settings, slack={"backfill_hours": 0}))
 
 
 def shown(bot: Served, n: int, since: int) -> list[str]:

@@ -63,6 +63,30 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
     assert kept.customers == ["Acme"]
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "held"),
+    [
+        ("Banana Ltd. wrote", "Ana", False),
+        ("Acme2 wrote", "Acme", False),
+        ("Acme's till is broken", "Acme", True),
+        ("(Acme) wrote", "Acme", True),
+        ("plan A is off", "A", False),
+        ("7 of them", "7", False),
+        ("東京商会です。", "東京商会", True),
+        ("株式会社東京商会の件", "東京商会", True),
+        ("李さんから", "李", False),
+        ("大阪商会です。", "東京商会", False),
+    ],
+)
+def test_a_customer_is_a_whole_name_that_its_evidence_holds(
+    text: str, name: str, held: bool
+) -> None:
+    read = item(1, text, by="Eva Roth")
+    (found,), dropped = check([draft(customers=[name])], {read.id: read})
+    assert found.customers == ([name] if held else [])
+    assert len(dropped) == (not held)
+
+
 THREAD = {
     i.id: i
     for i in (

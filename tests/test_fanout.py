@@ -41,11 +41,9 @@ from subagents.brief import Brief, SpawnedBrief, text_block
 from subagents.budget import Amount
 from subagents.events import Event, SubagentFinished, SubagentQueued, SubagentStarted
 from subagents.fanout import Fanout, TaskSpawner
-from subagents.overlap import audit
 from subagents.prices import Usage
 from subagents.result import SubagentResult
 from subagents.run import Checkpoint
-from subagents.trajectory import Origin
 
 CHANNELS = 5
 THREADS = 2
@@ -304,19 +302,7 @@ async def test_siblings_share_their_beginning_to_the_byte_and_nothing_else() -> 
         assert (sentence(f"q{mine}.0")[:30] in said) == bool(results(body))
 
 
-# ---- planted leaks are found
-
-
-async def test_a_childs_raw_tool_result_in_the_parent_is_found() -> None:
-    async with engine(reader) as e:
-        await read_all(e, 2)
-        raw = results(next(b for b in e.requests if turn(b) == 1))[0]["content"]
-        block = text_block(f"A view: {raw}")
-        e.agent(contract=None, name="p1")
-        e.sink.note("r1", "p1", Origin.REQUEST, block)
-        e.sink.request("r1", "p1", 0, 1, {"messages": [{"role": "user", "content": [block]}]})
-    found = audit(e.sink.trajectory("r1")).leaks
-    assert ("p1", "content") in {(leak.context, leak.kind) for leak in found}
+# ---- what fails in one harms no other
 
 
 async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from engine_kit import MUX
 from office_kit import word
-from pdf_kit import pdf, shown
+from pdf_kit import pdf
 from PIL import Image
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
@@ -143,26 +143,6 @@ async def test_an_image_is_known_by_its_bytes_not_its_name(name: str) -> None:
 )
 async def test_what_cannot_be_read_is_refused_by_name(data: bytes, said: str) -> None:
     assert refusal(await one(data, "x.bin")).startswith(said)
-
-
-async def test_the_text_of_a_pdf_is_read_and_cut() -> None:
-    text = text_of(await one(pdf(shown("Invoice 7"), shown("Total 12")), "invoice.pdf"))
-    head, *lines = text.splitlines()
-    assert head == "FILE: invoice.pdf (PDF, text of 2 of 2 pages)"
-    assert [line for line in lines if line] == ["Invoice 7", "Total 12"]
-
-    text = text_of(await one(pdf(*[shown("word " * 50)] * 90), "long.pdf", max_file_tokens=500))
-    assert "of 90 pages" in text.splitlines()[0]
-    assert text.endswith("[cut]")
-    assert len(text) < 1700
-
-
-async def test_a_pdf_with_a_password_or_without_text_is_refused() -> None:
-    locked, plain = pdf(shown("secret"), password=b"secret"), pdf(b"")
-    assert refusal(await one(locked, "x.pdf")) == (
-        "x.pdf is a PDF with a password, which I cannot open: send it without one."
-    )
-    assert refusal(await one(plain, "x.pdf")).startswith("x.pdf has no text that I can read")
 
 
 async def test_a_bomb_of_a_pdf_takes_nothing_down() -> None:

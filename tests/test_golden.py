@@ -24,7 +24,7 @@ from bot_kit import Shell, model_at
 from engine_kit import MUX, is_child
 from pydantic import SecretStr
 from schedule_kit import Scheduled, scheduled, sweep
-from serve_kit import Served
+from serve_kit import Served, changed
 from standins.google import TOKEN, LocalGoogle
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from standins.slack import LocalSlack
@@ -232,11 +232,7 @@ async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalG
         def change(settings: Settings) -> Settings:
             there = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
             secret = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-            changed = {
-                "endpoints": settings.endpoints.model_copy(update=there),
-                "secrets": settings.secrets.model_copy(update=secret),
-            }
-            return with_tracker(settings.model_copy(update=changed))
+            return with_tracker(changed(settings, endpoints=there, secrets=secret))
 
         long = {"since_days": (datetime.now(UTC) - SAMPLE_AS_OF).days + SAMPLE_DAYS + 1}
         sections: Json = {"sweep": long, "triage": long, "google": {"client_id": CLIENT_ID}}

@@ -159,13 +159,6 @@ def test_what_the_window_shows_nothing_of_is_still_open_until_it_is_told_again()
     assert [each["severity"] for each in document["still_open"]] == ["high"]
 
 
-def test_who_waits_for_the_customer_and_what_is_over_is_not_still_open() -> None:
-    series = Series()
-    series(found("a", "waiting"), found("b", "solved"), found("c", "unsolved"))
-    series(found("c", "none"))
-    assert series()["still_open"] == []
-
-
 def test_one_thread_id_in_two_channels_is_two_issues() -> None:
     series = Series()
     es, fr = findings(series({ES: [found("a")], FR: [found("a", channel=FR)]}))

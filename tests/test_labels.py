@@ -18,7 +18,6 @@ from engine_kit import (
     call,
     channel_id,
     channel_of,
-    child,
     engine,
     finding,
     is_child,
@@ -32,6 +31,7 @@ from engine_kit import (
     submitted,
     thread_id,
     turn,
+    turns,
     use,
     workspace,
 )
@@ -48,11 +48,7 @@ from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
 from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
-from scopes.tool import Item
 from subagents.budget import Amount
-from subagents.contracts import AnswerContract, FindingDraft
-from subagents.evidence import SourceLog
-from subagents.result import checked_findings
 
 SECRET = channel_id(2)
 MEMBERS = ["U0ANA", "U0LUIS", BOT_USER]
@@ -154,13 +150,12 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
 async def test_a_sweep_hands_nobody_what_its_requester_may_not_read(
     tmp_path: Path, who: str, reads: bool
 ) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return say("NONE")
+    def reader(body: Json) -> Answer:
         opened = re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
         assert reads or not any(each.startswith(SECRET) for each in opened)
         return judged(*opened)
 
+    mind = led_by(say("NONE"), children=reader)
     document = await sweep_of(mind, tmp_path, private(), settings_for(), requester=who)
     public, secret = document["sections"]
     assert public["status"] == "complete"
@@ -192,29 +187,14 @@ async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on
     assert document["subagents"][1]["label"] == both
 
 
-async def test_what_a_requester_may_not_read_is_not_read_for_them(tmp_path: Path) -> None:
-    again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
-    script = led_by(brief_answer(2), again, say("It is [F1.1]."))
-    e, document, briefs = await answered(script, tmp_path, private(), requester="U0EVA")
-
-    first, second = document["subagents"]
-    assert (first["status"], second["status"]) == ("refused", "refused")
-    assert first["reason"].startswith(f"handles: No source {SECRET}.")
-    assert second["reason"] == "findings: no finding 'F1.1' was returned here"
-    assert not briefs
-    assert not any("FINDINGS FROM EARLIER" in json.dumps(b) for b in e.requests)
-
-
 async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return child(body)
+    def parent(body: Json) -> Answer:
         if len(body["messages"][0]["content"]) == 2:
             return brief_answer(1) if turn(body) == 0 else say("It is [F1.1].")
         return brief_answer(2, task=f"Question {turn(body)} on it", known="word " * 500)
 
     settings = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
-    e, document, briefs = await answered(mind, tmp_path, private(), settings, "U0ANA")
+    e, document, briefs = await answered(led_by(parent), tmp_path, private(), settings, "U0ANA")
 
     assert document["sessions"] == 2
     label = Label(True, frozenset(MEMBERS), frozenset({SECRET}))
@@ -242,13 +222,10 @@ async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None
     fields = dict.fromkeys(("owner", "next_step", "severity_reason"), FORGED)
     found = finding(FORGED, thread_id(1, 0), state="unsolved", customers=[FORGED], **fields)
 
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
-            return (brief_answer(1), second, say("It is [F1.1]."))[turn(body)]
-        if not results(body):
-            return call("read_channel_history", channel=channel_id(1))
-        return submitted(FORGED, findings=[found], not_covered=[FORGED])
+    second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
+    reads = call("read_channel_history", channel=channel_id(1))
+    forger = turns(reads, submitted(FORGED, findings=[found], not_covered=[FORGED]))
+    mind = led_by(brief_answer(1), second, say("It is [F1.1]."), children=forger)
 
     channel = channel_of(1, 1)
     root = replace(channel.messages[0], text=f"We are {FORGED}")
@@ -264,45 +241,6 @@ async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None
     (kept,) = document["subagents"][0]["findings"]
     said = [kept["claim"], kept["owner"], kept["next_step"], kept["severity_reason"]]
     assert not any(len(each.splitlines()) > 1 for each in [*said, *kept["customers"]])
-
-
-# ---- names
-
-
-def said_of(text: str, *customers: str, quotes: tuple[str, ...] = ()) -> tuple[Any, list[str]]:
-    """A finding on one message, checked, and what was dropped of it."""
-    reading = SourceLog()
-    at = WINDOW.oldest
-    reading.add([Item("C1/1.0", text, None, Label(), author="U1", at=at, by="Eva Roth")], {})
-    draft = FindingDraft(
-        claim="c", evidence=["C1/1.0"], customers=list(customers), quotes=list(quotes)
-    )
-    value = AnswerContract(text="t", findings=[draft])
-    (found,), dropped = checked_findings(1, value, reading)
-    return found, dropped
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "held"),
-    [
-        ("Banana Ltd. wrote", "Ana", False),
-        ("Acme2 wrote", "Acme", False),
-        ("Acme's till is broken", "Acme", True),
-        ("(Acme) wrote", "Acme", True),
-        ("plan A is off", "A", False),
-        ("7 of them", "7", False),
-        ("東京商会です。", "東京商会", True),
-        ("株式会社東京商会の件", "東京商会", True),
-        ("李さんから", "李", False),
-        ("大阪商会です。", "東京商会", False),
-    ],
-)
-def test_a_customer_is_a_whole_name_that_its_evidence_holds(
-    text: str, name: str, held: bool
-) -> None:
-    found, dropped = said_of(text, name)
-    assert found.customers == ([name] if held else [])
-    assert len(dropped) == (not held)
 
 
 # ---- the lattice

@@ -12,7 +12,7 @@ from card_kit import TEXT, THERE, again, asked, people, posting, reaches
 from digest_kit import triage, verdict
 from engine_kit import until
 from language_kit import marked, unmarked
-from serve_kit import ASKER, serving
+from serve_kit import ASKER, changed, serving
 from test_home import FULL
 
 from bot.listeners.home import HomeFacts, view
@@ -64,8 +64,7 @@ async def test_a_channel_has_one_language_whoever_asks(tmp_path: Path) -> None:
     channel = people().channels[0].id
 
     def change(settings: Settings) -> Settings:
-        slack = settings.slack.model_copy(update={"languages": {channel: "de"}})
-        return settings.model_copy(update={"slack": slack})
+        return changed(settings, slack={"languages": {channel: "de"}})
 
     async with serving(tmp_path, posting(), space=people(), change=change) as bot:
         shown = await asked(bot)

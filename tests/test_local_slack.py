@@ -4,17 +4,24 @@ The shapes are written after slackapi/java-slack-sdk (json-logs/samples/api, MIT
 field; they say which fields Slack has, not which it always sends.
 """
 
+import asyncio
+import logging
+import signal
+import threading
 from collections.abc import Mapping
 from typing import Any
 
+import aiohttp
 import pytest
-from engine_kit import MUX
+from engine_kit import MUX, until
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
-from standins.slack import API_PATH, BOT_TOKEN, METHODS, LocalSlack
+from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, LocalSlack
 from standins.slack_blocks import MAX_CHARACTERS
+from standins.slack_faults import Fault
 from standins.slack_limits import TIERS
 
+from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_USER, Identity
 from bot.local.workspace import (
     Channel,
@@ -517,3 +524,39 @@ TASK = {"type": "task_update", "id": "a", "title": "x", "status": "complete"}
 )
 async def test_a_chunk_of_another_shape_is_refused(world: World, chunk: Any) -> None:
     assert await world.error("chat.startStream", **STREAM, chunks=[chunk]) == "invalid_chunks"
+
+
+# ---- the server of the local stand-ins
+
+
+async def test_a_stop_ends_requests_and_sockets_without_a_word_and_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    handler = signal.getsignal(signal.SIGINT)
+    slack = LocalSlack(Workspace())
+    slack.faults.append(Fault("auth.test", "slow", 600))
+    server = LocalServer(slack.app, "slack")
+    api = server.start() + API_PATH
+    assert signal.getsignal(signal.SIGINT) is handler
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {APP_TOKEN}"}) as session:
+        async with session.post(api + "apps.connections.open") as answer:
+            url = (await answer.json())["url"]
+        sockets = [await session.ws_connect(url) for _ in range(3)]
+        await until(lambda: slack.sockets.count == 3)
+        slack.sockets.drop("silent", which=0)
+        slack.sockets.drop("warning", which=1)
+        waiting = asyncio.create_task(session.post(api + "auth.test"))
+        await until(lambda: slack.calls["auth.test"])
+        await asyncio.to_thread(server.stop)
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await waiting
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.post(api + "auth.test")
+        assert slack.sockets.count == 0
+        for each in sockets:
+            await each.close()
+    server.stop()
+    LocalServer(slack.app, "never started").stop()
+    assert "local-slack" not in [thread.name for thread in threading.enumerate()]
+    assert not caplog.records

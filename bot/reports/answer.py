@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from io import StringIO
-from itertools import groupby
 from zoneinfo import ZoneInfo
 
 from rich.box import SIMPLE_HEAD
@@ -40,6 +42,8 @@ MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
 NO_LIMIT = 1_000_000
 """Characters of a text: a terminal takes any."""
+GAP = 2
+"""Spaces between the columns of a table."""
 BULLETS = ("•", "◦", "▪")
 
 
@@ -73,7 +77,7 @@ def _number(text: str, document: AnswerDocument, numbers: Numbers) -> str:
 def _ranges(numbers: Iterable[int]) -> Iterator[str]:
     """Yield `[2]` for a number and `[4–7]` for three or more that follow each other."""
     ordered = list(enumerate(sorted(numbers)))
-    for _, run in groupby(ordered, key=lambda each: each[1] - each[0]):
+    for _, run in itertools.groupby(ordered, key=lambda each: each[1] - each[0]):
         first, *rest = (number for _, number in run)
         if len(rest) > 1:
             yield f"[{first}–{rest[-1]}]"
@@ -130,11 +134,10 @@ def _table(table: RichTable) -> Iterator[str]:
     head, *rows = (
         ["".join(leaf.shown for leaf in cell) or NOTHING for cell in row] for row in table.rows
     )
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-    for n, (title, side) in enumerate(zip(head, table.sides, strict=True)):
-        words = [*(row[n] for row in rows), *title.split()]
-        wide = max(map(cell_len, words), default=1)  # a title wraps before cells do
-        shown.add_column(Text(title), justify=side, overflow="fold", max_width=wide)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, GAP, 0, 0))
+    columns = zip(head, table.sides, _widths([head, *rows]), strict=True)
+    for title, side, width in columns:
+        shown.add_column(Text(title), justify=side, overflow="fold", max_width=width)
     for row in rows:
         shown.add_row(*map(Text, row))
     out = Console(file=StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
@@ -148,6 +151,31 @@ def _table(table: RichTable) -> Iterator[str]:
     for first, *cells in rows:
         told = [f"{title}: {cell}" for title, cell in zip(head[1:], cells, strict=True)]
         yield from wrap(f"{BULLETS[0]} {BOLD}{first}{PLAIN} · {' · '.join(told)}", "  ")
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return a width for each column with which a table has few lines, and breaks no word if there
+    is room."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
+    free = WIDTH - sum(widths) - GAP * (len(widths) - 1)
+
+    @cache
+    def height(column: int, width: int) -> int:
+        """Return what is to be small: tall cells count most."""
+        return sum(len(textwrap.wrap(cell, width)) ** 3 for cell in columns[column])
+
+    while free > 0:
+        wider = [
+            ((height(n, width) - height(n, width + more)) / more, n, more)
+            for n, width in enumerate(widths)
+            for more in range(1, free + 1)
+        ]
+        saved, best, more = max(wider)
+        if not saved:
+            break
+        widths[best], free = widths[best] + more, free - more
+    return widths
 
 
 def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) -> Iterator[str]:

@@ -35,10 +35,10 @@ from bot.reports.sweep_facts import (
 )
 from bot.reports.view import Entry, Group, Highlight, Line, Link, Reference, with_links
 
-MOST_FIRST = 12
+MOST_FIRST = 6
 """Lines on top of a report."""
-TODAY = 7
-"""Jobs with which the parent begins: what has to be done today."""
+MOST_ALSO = 8
+"""Urgent problems below them up to which each has a line of its own."""
 FEW_FIRST = 3
 """Up to so many jobs stand there although nothing of them is urgent."""
 FEW_FINDINGS = 3
@@ -77,7 +77,8 @@ class SweepJobs:
         self.facts = facts
         found = (self._job(line) for line in facts.document.top_lines)
         self.all = [job for job in found if job.numbers]
-        self.first = (self._pressing() or self.all[:FEW_FIRST])[:MOST_FIRST]
+        pressing = [job for job in self.all if any(is_urgent(f, facts.at) for f in job.findings)]
+        self.first = pressing[:MOST_FIRST] or self.all[:FEW_FIRST]
         """On top."""
         self.others = [job for job in self.all if job not in self.first]
         self.jobs_of: dict[str, list[TeamJob]] = {}
@@ -107,17 +108,6 @@ class SweepJobs:
             return TeamJob(text, "", "", text, tuple(findings), ranked)
         mark = who.removeprefix(name).strip()
         return TeamJob(text, name, mark, act, tuple(findings), ranked)
-
-    def _pressing(self) -> list[TeamJob]:
-        """Return the jobs of today about something urgent, then those about something urgent that
-        no job before them is about."""
-        at, told, found = self.facts.at, set[str](), list[TeamJob]()
-        for place, job in enumerate(self.all):
-            urgent = {finding.id for finding in job.findings if is_urgent(finding, at)}
-            if urgent - told or (urgent and place < TODAY):
-                found.append(job)
-                told |= urgent
-        return found
 
     def _actor(self, number: int, problem: SweepProblem) -> str:
         """Return who does the jobs of most findings of a problem, else who acts for most."""
@@ -177,7 +167,7 @@ class SweepJobs:
         for number, member in ((n, m) for n, p in facts.open if n not in shown for m in p.open):
             if member.is_urgent and member.finding.id not in told:
                 left.setdefault(number, []).append(member.finding)
-        if len(left) > FEW_FIRST:
+        if len(left) > MOST_ALSO:
             return [(facts.some([*map(self._left_short, left, left.values())], MOST_FULL, " · "),)]
         return [self._left(number, findings) for number, findings in left.items()]
 

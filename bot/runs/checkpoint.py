@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bot.errors import StoreError
 from bot.runs.store import PendingRecords, RanSubagent, Store
+from bot.storage.database import BatchWriter
 from subagents.agent import ModelStep
 from subagents.brief import SpawnedBrief
 from subagents.budget import NANO, Amount
@@ -45,7 +45,7 @@ class RunLog(PendingRecords, Checkpoint):
         self._models: dict[str, str] = {}
         self._seen: set[tuple[str, str]] = set()
         self._done: dict[str, dict[str, Any]] = {}
-        self._storing = asyncio.Lock()
+        self._flushes: BatchWriter[None, None] = BatchWriter(self._store_pending)
 
     def context(self, context: Context) -> None:
         self._models[context.id] = context.model
@@ -74,14 +74,20 @@ class RunLog(PendingRecords, Checkpoint):
         self.authors |= fresh
 
     async def flush(self) -> None:
-        """Return when everything recorded so far is in the store. Raises StoreError."""
-        async with self._storing:
-            taken = self.take()
-            try:
-                await self._store.record(taken)
-            except BaseException:
-                self.put_back(taken)
-                raise
+        """Return when everything recorded so far is in the store. Raises StoreError.
+
+        Callers that wait while a transaction runs share the next one.
+        """
+        await self._flushes.ask(None)
+
+    async def _store_pending(self, asked: Sequence[None]) -> Sequence[None]:
+        taken = self.take()
+        try:
+            await self._store.record(taken)
+        except BaseException:
+            self.put_back(taken)
+            raise
+        return asked
 
     async def load(self, prefix: str = "") -> None:
         """Load the results that steps with this key prefix returned before a restart."""

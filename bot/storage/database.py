@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import fcntl
-import json
 import logging
 import os
 import re
@@ -28,6 +27,7 @@ from bot.errors import SetupError, StoreError
 from bot.storage.encryption import Cipher, WrongKey, cipher_here, cipher_of
 from bot.storage.tables import REVISIONS, credentials, flags, installations, preferences
 from config.settings import Settings
+from scopes.tool import compact_json
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +293,7 @@ def open_server(url: str, cipher: Cipher) -> sa.Engine:
                 "options": f"-csearch_path={schema_of(address)}",
                 "connect_timeout": BUSY_SECONDS,
             },
-            json_serializer=dumps,
+            json_serializer=compact_json,
         )
         return _ready(engine, cipher, where, URL_ELSEWHERE)
 
@@ -349,7 +349,7 @@ def _file_engine(path: Path) -> sa.Engine:
         max_overflow=0,
         hide_parameters=True,  # a logged error must not reveal what people wrote
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
-        json_serializer=dumps,
+        json_serializer=compact_json,
     )
 
     # The driver would open transactions by itself, late and not around DDL; we open them.
@@ -366,16 +366,6 @@ def _file_engine(path: Path) -> sa.Engine:
         connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
     return engine
-
-
-def dumps(value: Any) -> str:
-    """Return compact JSON that can be encoded as UTF-8."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair: JSON can spell it, UTF-8 cannot
-        return json.dumps(value, separators=(",", ":"))
-    return text
 
 
 def write_ahead(connection: sqlite3.Connection) -> None:

@@ -15,6 +15,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from bot.errors import SetupError, StoreError
 from config.keys import Keys, keys_here, keys_of
 from config.settings import Settings
+from scopes.tool import compact_json
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class EncryptedJson(sa.types.TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Any) -> str | None:
-        return None if value is None else json.dumps(value, separators=(",", ":"))
+        return None if value is None else compact_json(value)
 
     def process_result_value(self, value: str | None, dialect: Any) -> Any:
         return None if value is None else json.loads(value)
