@@ -134,7 +134,7 @@ def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -
     other = more.get("change") or (lambda settings: settings)
 
     def change(settings: Settings) -> Settings:
-        unpaced = changed(slack={"paced": False})(other(settings))
+        unpaced = changed(other(settings), slack={"paced": False})
         return unpaced.model_copy(update={"schedules": dict(schedules)})
 
     return change

@@ -85,14 +85,9 @@ def ruled(**rules: Any) -> Callable[[Settings], Settings]:
     return change
 
 
-def changed(**sections: Mapping[str, Any]) -> Callable[[Settings], Settings]:
-    """Settings of which these sections hold this: `slack={...}`, `policy={...}`."""
-
-    def change(settings: Settings) -> Settings:
-        made = {n: getattr(settings, n).model_copy(update=v) for n, v in sections.items()}
-        return settings.model_copy(update=made)
-
-    return change
+def with_sections(**sections: Mapping[str, Any]) -> Callable[[Settings], Settings]:
+    """A change to settings of which these sections hold this: `slack={...}`, `policy={...}`."""
+    return lambda settings: changed(settings, **sections)
 
 
 def mentioned(text: str) -> str:
@@ -327,5 +322,5 @@ __all__ = [
         "request_in",
         "ruled",
     ),
-    *("serve_settings", "serving"),
+    *("serve_settings", "serving", "with_sections"),
 ]

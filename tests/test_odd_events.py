@@ -14,7 +14,7 @@ from typing import Any
 import pg_kit
 import pytest
 from engine_kit import led_by, say, until, workspace
-from serve_kit import ASKER, Served, changed, mentioned, request_in, serving
+from serve_kit import ASKER, Served, mentioned, request_in, serving, with_sections
 
 from bot.listeners.events import MessageEdited, parse_event
 from bot.local.model.answer import Answer
@@ -286,7 +286,7 @@ async def hearing(
     assert complaints(caplog) == []
 
 
-UNPACED = changed(
+UNPACED = with_sections(
     slack={"paced": False, "backfill_hours": 0},
     policy={"user_daily_usd": None, "daily_usd": None},
 )

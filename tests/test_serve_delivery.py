@@ -14,13 +14,13 @@ from engine_kit import Json, brief, led_by, say, since, until, workspace
 from serve_kit import (
     ASKER,
     Served,
-    changed,
     echo,
     free_port,
     heard_at,
     mentioned,
     request_in,
     serving,
+    with_sections,
 )
 from slack_sdk.signature import SignatureVerifier
 from standins.model_faults import Fault as ModelFault
@@ -71,7 +71,7 @@ async def test_what_a_deaf_socket_swallows_is_answered_once(
 ) -> None:
     """By what Slack sends again; where all are deaf, by what is read when they are replaced."""
     slack = LocalSlack(workspace(3), ack_s=0.4, retries_s=retries_s)
-    soon_deaf = changed(slack={"deaf_after_s": 1.0})
+    soon_deaf = with_sections(slack={"deaf_after_s": 1.0})
     async with serving(tmp_path, led_by(echo), slack=slack, change=soon_deaf) as bot:
         await until(lambda: slack.sockets.count == 2)
         slack.sockets.drop("silent", which)

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from engine_kit import Json, come, led_by, until, workspace
 from fleet_kit import Fleet, fleet
-from serve_kit import ASKER, Served, changed, echo, free_port, serving
+from serve_kit import ASKER, Served, echo, free_port, serving, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
 from timing import WAIT_S
@@ -106,7 +106,7 @@ def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
 # ---- while it runs
 
 
-UNPACED = changed(slack={"paced": False})
+UNPACED = with_sections(slack={"paced": False})
 """Tries that failed count against our own rates: answers would come up to a minute later."""
 
 

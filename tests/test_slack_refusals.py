@@ -25,7 +25,7 @@ from engine_kit import (
     use,
     workspace,
 )
-from serve_kit import ASKER, Served, changed, echo, ruled, serving
+from serve_kit import ASKER, Served, changed, echo, ruled, serving, with_sections
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
 from starlette.responses import JSONResponse, Response
@@ -52,7 +52,7 @@ LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
 """It comes in three messages."""
 
 
-WIDE = changed(policy={"user_daily_usd": None, "daily_usd": None}, slack={"paced": False})
+WIDE = with_sections(policy={"user_daily_usd": None, "daily_usd": None}, slack={"paced": False})
 """People may ask as often as they like."""
 
 
@@ -85,7 +85,7 @@ async def test_a_slack_without_streams_gets_the_answer_in_one_message(tmp_path: 
 def heard_alone(settings: Settings) -> Settings:
     """Strangers may ask, and by an event: the stand-in's history does not name their workspace."""
     ask = ruled(shared=True, ask=("members", "external"))
-    return ask(changed(slack={"backfill_hours": 0})(settings))
+    return ask(changed(settings, slack={"backfill_hours": 0}))
 
 
 async def test_a_stream_for_somebody_of_another_company_names_their_workspace(

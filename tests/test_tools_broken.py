@@ -21,7 +21,7 @@ from forget_kit import holding
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
 from process_kit import descendants, is_alive
-from serve_kit import ASKER, Served, changed, serving
+from serve_kit import ASKER, Served, serving, with_sections
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -51,7 +51,7 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     shell = ("sh", "-c", "{command}")
 
     projects = {"book": ProjectSettings(path=book, **mine)}
-    return changed(
+    return with_sections(
         data={"databases": {"shop": DatabaseSettings(path=base, **mine)}},
         files={"projects": projects, "sandbox": shell},
         mcp={"servers": {"rogue": server}},

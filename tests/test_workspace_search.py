@@ -6,7 +6,7 @@ from pathlib import Path
 
 from card_kit import GUEST, people
 from engine_kit import Json, call, is_child, led_by, line, opening, results, submitted, use, words
-from serve_kit import ASKER, Served, changed, ruled, serving
+from serve_kit import ASKER, Served, ruled, serving, with_sections
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
@@ -17,7 +17,7 @@ AWAY = "C00000003"
 """A public channel without the bot."""
 
 
-SEARCHING = changed(slack={"search": True, "backfill_hours": 0})
+SEARCHING = with_sections(slack={"search": True, "backfill_hours": 0})
 """A request that is found in the history has no token."""
 
 
