@@ -174,10 +174,13 @@ def refused(done: Done, code: str) -> str:
 
 @contextmanager
 def model_at(
-    monkeypatch: pytest.MonkeyPatch, mind: Mind = offline_model, faults: Faults | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    mind: Mind = offline_model,
+    faults: Faults | None = None,
+    latency_s: float = 0.0,
 ) -> Iterator[ModelServer]:
     """A Messages API on loopback, which `--model claude` uses; its requests are recorded."""
-    server = ModelServer(mind, faults=faults, record=True)
+    server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
     with MUX.serving(server.app) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")

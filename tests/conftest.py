@@ -72,6 +72,12 @@ def pytest_collection() -> Generator[None, Any, Any]:
     return collected
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Has the fixtures of pg_kit.py at hand; who starts the workers needs none of the bot."""
+    if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
+        config.pluginmanager.import_plugin("pg_kit")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Count to the system tests what serves the whole bot to a hostile model, or to a browser.
 

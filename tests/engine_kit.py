@@ -664,14 +664,8 @@ def child(body: Json) -> Answer:
 
 def led_by(*turns_: Answer | Callable[[Json], Answer], children: Mind = child) -> Mind:
     """A parent by script, its subagents by rule."""
-
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return children(body)
-        chosen = turns_[min(turn(body), len(turns_) - 1)]
-        return chosen(body) if callable(chosen) else chosen
-
-    return mind
+    parent = turns(*turns_)
+    return lambda body: children(body) if is_child(body) else parent(body)
 
 
 class Asked:

@@ -144,6 +144,10 @@ def finds(*points: Json) -> Voice:
     return lambda body: review(*points)
 
 
+EACH = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
+"""Each specialist finds one point of its own."""
+
+
 def draw(body: Json, seen: dict[str, int]) -> int:
     """Count the contexts of this specialist so far, from 1, by the delimiters that they have."""
     key = f"{specialist(body)} {line(body, 'FENCE')[:40]}"
@@ -174,15 +178,10 @@ class Held:
     def judgements(self) -> list[Json]:
         return [b for b in self.e.requests if contract(b) == "verdicts"]
 
-    def outcomes(self) -> dict[str, str]:
-        return {f.claim: f.outcome for f in self.report.findings}
 
-
-def write_profile(
-    folder: Path, name: str = "own", references: Mapping[str, list[str]] | None = None, **more: Any
-) -> Path:
+def write_profile(folder: Path, references: Mapping[str, list[str]] | None = None) -> Path:
     """A profile of three specialists, a, b and c, in a team's own folder."""
-    home = folder / name
+    home = folder / "own"
     home.mkdir(parents=True)
     rest = dict.fromkeys("abc", 0.3)
     specialists = {
@@ -196,9 +195,7 @@ def write_profile(
     }
     (home / "prompt.md").write_text("Look well.\n")
     (home / "short.md").write_text("<!-- version: 7 -->\nRule: always say please\n")
-    (home / "other.md").write_text("Rule: never shout\n")
-    (home / "long.md").write_text(f"{sentence('long', 400)}\n")
-    given = {"about": "A text.", "specialists": specialists, **more}
+    given = {"about": "A text.", "specialists": specialists}
     (home / "profile.yaml").write_text(json.dumps(given))
     return home / "profile.yaml"
 

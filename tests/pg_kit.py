@@ -248,14 +248,14 @@ def kept(kind: str, path: Path, *, bare: bool = False) -> Iterator[Kept]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
-    """Both kinds of database, one after the other; import it to have it."""
+    """Both kinds of database, one after the other."""
     with kept(request.param, tmp_path) as found:
         yield found
 
 
 @pytest.fixture
 def in_file(tmp_path: Path) -> Iterator[Kept]:
-    """A file, for what holds on each database; import it to have it."""
+    """A file, for what holds on each database."""
     with kept("sqlite", tmp_path) as found:
         yield found
 
@@ -269,34 +269,34 @@ async def encrypted(place: Kept) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def database_in_file(in_file: Kept) -> AsyncIterator[Database]:
-    """One in a file, open; import it and `in_file` to have it."""
+    """One in a file, open."""
     async with encrypted(in_file) as database:
         yield database
 
 
 @pytest.fixture
 async def each_database(place: Kept) -> AsyncIterator[Database]:
-    """Both kinds, one after the other, open; import it and `place` to have it."""
+    """Both kinds, one after the other, open."""
     async with encrypted(place) as database:
         yield database
 
 
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[Kept]:
-    """A Postgres database; import it to have it."""
+    """A Postgres database."""
     with kept("postgres", tmp_path) as found:
         yield found
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
-    """Both kinds of database before the first start; import it to have it."""
+    """Both kinds of database before the first start."""
     with kept(request.param, tmp_path, bare=True) as found:
         yield found
 
 
 @pytest.fixture
 def bare_postgres(tmp_path: Path) -> Iterator[Kept]:
-    """A Postgres database before the first start; import it to have it."""
+    """A Postgres database before the first start."""
     with kept("postgres", tmp_path, bare=True) as found:
         yield found

@@ -19,6 +19,7 @@ from bot.local.slack.server import arguments
 from bot.slack.people import People
 from config.sections import Policy
 from config.settings import load_policy, load_settings
+from scopes.members import Members
 from scopes.slack_client import connect, open_session
 
 Json = dict[str, Any]
@@ -53,9 +54,6 @@ class SaidSlack:
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/api/{method}", self._serve, methods=["GET", "POST"])])
 
-    def count(self, method: str) -> int:
-        return sum(called == method for called, _ in self.calls)
-
     def sent(self, method: str) -> list[Json]:
         return [sent for called, sent in self.calls if called == method]
 
@@ -88,14 +86,15 @@ class Asking:
     people: People
     web: AsyncWebClient
     clock: Clock
+    members: Members
     names: dict[str, str] = field(default_factory=dict)
     """What they were to remember."""
 
 
 @asynccontextmanager
 async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIterator[Asking]:
-    """People who are asked of a scripted Slack."""
-    slack, clock = SaidSlack(answers or {}), Clock()
+    """People and members who are asked of a scripted Slack."""
+    slack, clock = SaidSlack({} if answers is None else answers), Clock()
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, "timeout_s": 1})
     with MUX.serving(slack.app) as url:
         async with open_session(limits) as session:
@@ -106,4 +105,6 @@ async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIte
                 names[id] = name
 
             people = People(client, remember=remember, clock=clock)
-            yield Asking(slack, people, client.web, clock, names)
+            members = Members(client, clock=clock)
+            yield Asking(slack, people, client.web, clock, members, names)
+            await members.aclose()

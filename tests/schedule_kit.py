@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_kit import come
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, changed, serving
 
 from bot.schedules.scheduler import Schedules
 from bot.storage.schedules import Occurrence
@@ -134,9 +134,7 @@ def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -
     other = more.get("change") or (lambda settings: settings)
 
     def change(settings: Settings) -> Settings:
-        given = other(settings)
-        slack = given.slack.model_copy(update={"paced": False})
-        made: Settings = given.model_copy(update={"schedules": dict(schedules), "slack": slack})
-        return made
+        unpaced = changed(other(settings), slack={"paced": False})
+        return unpaced.model_copy(update={"schedules": dict(schedules)})
 
     return change

@@ -85,6 +85,11 @@ def ruled(**rules: Any) -> Callable[[Settings], Settings]:
     return change
 
 
+def with_sections(**sections: Mapping[str, Any]) -> Callable[[Settings], Settings]:
+    """A change to settings of which these sections hold this: `slack={...}`, `policy={...}`."""
+    return lambda settings: changed(settings, **sections)
+
+
 def mentioned(text: str) -> str:
     return f"<@{BOT_USER}> {text}"
 
@@ -99,7 +104,8 @@ def serve_settings(
     **sections: Any,
 ) -> Settings:
     """Short waits, a free port, and what is given: `serve={...}`, `reply={...}`, `limits={...}`."""
-    base = settings_for(limits=sections.pop("limits", None), models=sections.pop("models", None))
+    engine = {name: sections.pop(name, None) for name in ("limits", "models", "roles")}
+    base = settings_for(**engine)
     slack = {"mode": mode, "deaf_after_s": 5.0, "retry_attempts": 3, "timeout_s": 5}
     quick = {"port": port, "drain_s": 10.0, "outage_retry_s": 0.5, "outage_give_up_s": 5.0}
     given: dict[str, Mapping[str, Any]] = {
@@ -203,6 +209,11 @@ class Served(Room):
         (only,) = await self.answers(thread, **more)
         return only
 
+    async def answer_directly(self, text: str, user: str = ASKER) -> Shown:
+        """Ask in a direct message; the answer, which is one message."""
+        dm = self.slack.people.dm(user)
+        return await self.answer(self.slack.people.say(user, dm, text), channel=dm)
+
     async def stored(self, ts: str) -> None:
         """Return when this message of the channel is stored as a request."""
         key = f"{self.slack.state.team.id}/{self.channel}/{ts}"
@@ -303,6 +314,7 @@ __all__ = [
         "ASKER",
         "Room",
         "Served",
+        "changed",
         "echo",
         "free_port",
         "heard_at",
@@ -310,5 +322,5 @@ __all__ = [
         "request_in",
         "ruled",
     ),
-    *("serve_settings", "serving"),
+    *("serve_settings", "serving", "with_sections"),
 ]

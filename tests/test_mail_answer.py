@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from card_kit import cards
-from engine_kit import call, is_child, led_by, opening, say, turn, until, use
+from engine_kit import call, led_by, opening, say, turn, until, use
 from mail_kit import ITEM, mail
-from serve_kit import ASKER, Served
+from serve_kit import ASKER
 from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
@@ -42,10 +42,8 @@ def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> 
         found = {"claim": "It went to the wrong address", "evidence": ids[:1]}
         return call("submit_result", text="It went to the wrong address.", findings=[found])
 
-    parent = led_by(
-        Answer([use("run_subagent", **ASKS)]), say("The parcel went to the wrong address [F1.1].")
-    )
-    return lambda body: child(body) if is_child(body) else parent(body)
+    told = say("The parcel went to the wrong address [F1.1].")
+    return led_by(Answer([use("run_subagent", **ASKS)]), told, children=child)
 
 
 async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_path: Path) -> None:
@@ -55,7 +53,8 @@ async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_
 
     async with with_mail(tmp_path, LATE, OTHER, mind=searching("", draft)) as (bot, google):
         channel = bot.slack.people.dm(ASKER)
-        await asked_in_private(bot, "Draft an answer to Kim")
+        asked = bot.slack.people.say(ASKER, channel, "Draft an answer to Kim")
+        await bot.answers(asked, channel=channel)
         await until(lambda: cards(bot, channel))
         assert google.gmail.drafts == {}
         (card,) = cards(bot, channel)
@@ -71,15 +70,9 @@ async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_
     assert "our margin is 40 percent." in told.get_payload()
 
 
-async def asked_in_private(bot: Served, text: str) -> str:
-    channel = bot.slack.people.dm(ASKER)
-    said = bot.slack.people.say(ASKER, channel, text)
-    return (await bot.answers(said, channel=channel))[0].text
-
-
 async def test_a_question_about_ones_mail_is_answered_from_it(tmp_path: Path) -> None:
     async with with_mail(tmp_path, LATE, mind=searching("from:kim@client.example")) as (bot, _):
-        text = await asked_in_private(bot, "What did Kim write about order 1001?")
+        text = (await bot.answer_directly("What did Kim write about order 1001?")).text
         (first, *_rest) = bot.parents()
         await bot.answer(bot.ask("What did Kim write?", user="U0EVA"))  # who has no mailbox
     assert "MAIL: the handle mail:search" in opening(first)

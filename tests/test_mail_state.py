@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from forget_kit import Told, finding, holding, item, result
-from pg_kit import Kept, in_file
+from pg_kit import Kept
 
 from bot.mailbox.actions import GIVEN_UP_AFTER, Correction, UnderWay, sentences_about
 from bot.mailbox.sync import Cursor, HandledMail, MailState
@@ -25,8 +25,6 @@ from bot.storage.tables import (
     mail_threads,
     quoted,
 )
-
-__all__ = ["in_file"]
 
 ANA, EVA = "U0ANA", "U0EVA"
 CATEGORIES = ("invoice", "customer", "other")

@@ -14,7 +14,7 @@ import pytest
 from gmail_kit import START, id_of, mail, office, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, kept, place
+from pg_kit import Kept, kept
 from pydantic import TypeAdapter
 from standins.google import forget_history
 
@@ -32,8 +32,6 @@ from bot.mailbox.sync import (
 from scopes.google.gmail import HistoryTooOld
 from scopes.mail import Changes, MailMessage, MailText, MailThread, ThreadRef
 from scopes.tool import Window
-
-__all__ = ["place"]
 
 ME = "U0ANA"
 WEEK = timedelta(days=7)

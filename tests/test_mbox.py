@@ -39,11 +39,11 @@ def mail(body: str = "Hello.", separator: str = FROM, **headers: str) -> str:
 def load(tmp_path: Path) -> Load:
     """A function that loads these messages from a file."""
 
-    def loaded(*mails: str | bytes, me: str | None = None) -> Mailbox:
+    def loaded(*mails: str | bytes) -> Mailbox:
         parts = [each.encode() if isinstance(each, str) else each for each in mails]
         path = tmp_path / "mail.mbox"
         path.write_bytes(b"".join(parts))
-        return load_mbox(path, me)
+        return load_mbox(path)
 
     return loaded
 

@@ -13,7 +13,7 @@ import engine_kit
 import pytest
 import sqlalchemy as sa
 from mcp_kit import ANA, Everyone, Rogue, context, kit, settings_of, text_of, tool, use
-from pg_kit import Kept, in_file, with_store
+from pg_kit import Kept, with_store
 from pydantic import ValidationError
 from standins.model_schema import check_input_schema
 
@@ -35,8 +35,6 @@ from scopes.label import Label
 from scopes.mcp import Unfit, arguments_of, taken_over, tool_name
 from scopes.tool import Tool, ToolError, ToolResult
 from subagents.gate import Action, Card, Deny, Gate
-
-__all__ = ["in_file"]
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -197,16 +195,9 @@ async def test_a_subagent_that_was_given_the_server_asks_it_and_cites_it(tmp_pat
             findings=[engine_kit.finding(claim, item, quotes=[claim], state="none")]
         )
 
-    def mind(body: Json) -> Answer:
-        if engine_kit.is_child(body):
-            return child(body)
-        given = engine_kit.brief(scope="web", handles=["mcp:rogue"])
-        return (
-            engine_kit.say("It renews in March [F1.1].")
-            if engine_kit.results(body)
-            else Answer([given])
-        )
-
+    given = engine_kit.brief_answer(scope="web", handles=["mcp:rogue"])
+    told = engine_kit.say("It renews in March [F1.1].")
+    mind = engine_kit.led_by(given, told, children=child)
     settings = settings_of(tmp_path, rogue=said_of(rogue))
     async with (
         kit(settings) as made,
@@ -249,9 +240,8 @@ async def test_what_not_all_may_read_is_not_stored_where_they_read(tmp_path: Pat
     rogue = Rogue(tmp_path, tool("keep", schema=TEXT))
     async with kit(settings_of(tmp_path, rogue=said_of(rogue, access="write"))) as made:
         tools = await opened(made)
-        gate = Gate(lambda _: None, Everyone(), lambda _: None)
         private = context(label=PRIVATE)
-        denied = await gate.call("s1", private, tools["rogue_keep"], {"text": "the merger"})
+        denied = await use(tools, "rogue_keep", private, text="the merger")
         assert isinstance(denied, Deny)
         assert "others can read it there" in denied.reason
         with pytest.raises(ToolError, match="others can read it there"):
@@ -285,9 +275,7 @@ async def test_what_strangers_wrote_is_stored_in_a_shared_server_after_a_click(
     said = said_of(rogue, access="write", readers=readers)
     async with kit(settings_of(tmp_path, rogue=said)) as made:
         tools = await opened(made)
-        ctx = context(label=Label(True))
-        gate = Gate(lambda _: None, Everyone(), lambda _: None)
-        found = await gate.call("s1", ctx, tools["rogue_keep"], given)
+        found = await use(tools, "rogue_keep", context(label=Label(True)), **given)
         assert isinstance(found, Card if waits else ToolResult)
     calls = tmp_path / "data" / "mcp" / "rogue" / "calls"
     assert calls.exists() is not waits
@@ -322,7 +310,7 @@ async def test_what_a_tool_sends_waits_for_a_card_that_shows_all_of_it(tmp_path:
 
 
 async def test_a_tool_that_changed_is_off_until_it_is_confirmed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rogue = Rogue(tmp_path, tool("find", schema=TEXT), tool("same", schema=TEXT))
     settings = settings_of(tmp_path, rogue=said_of(rogue))

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from engine_kit import MUX
-from policy_kit import Clock, Json, SaidSlack, channel
+from policy_kit import Json, asking, channel
 
-from config.settings import load_settings
 from scopes import members as module
-from scopes.members import Members, MembersOf
-from scopes.slack_client import connect, open_session
+from scopes.members import MembersOf
 
 ANA, BOT = "U0ANA", "U0BOT"
-
-
-@dataclass
-class Asked:
-    slack: SaidSlack
-    members: Members
-    clock: Clock
-
-
-@asynccontextmanager
-async def asked(answers: dict[str, Json | int | str]) -> AsyncIterator[Asked]:
-    """Members who are asked of a scripted Slack."""
-    slack, clock = SaidSlack(answers), Clock()
-    limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, "timeout_s": 1})
-    with MUX.serving(slack.app) as url:
-        async with open_session(limits) as session:
-            found = Members(connect(session, "xoxb-t", f"{url}/api/", limits), clock=clock)
-            yield Asked(slack, found, clock)
-            await found.aclose()
 
 
 def inside(*users: str, **more: Any) -> Json:
@@ -66,7 +41,7 @@ async def test_a_place_is_what_slack_says_of_it() -> None:
         "conversations.info D1": {"ok": True, "channel": {"id": "D1", "is_im": True, "user": ANA}},
         "conversations.info G1": channel("G1", name="mpdm-a", is_mpim=True, is_private=True),
     }
-    async with asked(answers) as at:
+    async with asking(answers) as at:
         found = [await at.members.place(id) for id in "C1 C2 C3 C4 C5 C6 D1 G1".split()]
     assert found == [
         MembersOf("C1", "general", "public", False, False, None),
@@ -106,7 +81,7 @@ async def test_what_cannot_be_checked_is_unknown_said_once_and_not_kept(
         "conversations.members": inside(ANA),
     }
     caplog.set_level(logging.WARNING, module.__name__)
-    async with asked({**good, method: answer}) as at:
+    async with asking({**good, method: answer}) as at:
         both = await asyncio.gather(at.members.place("C1"), at.members.place("C1"))
         assert set(both) == {None}
         (said,) = [record.getMessage() for record in caplog.records]
@@ -117,7 +92,7 @@ async def test_what_cannot_be_checked_is_unknown_said_once_and_not_kept(
 
 async def test_a_failure_makes_an_older_answer_unbelievable() -> None:
     good: dict[str, Json | int | str] = {"users.conversations": listed("C1")}
-    async with asked(dict(good)) as at:
+    async with asking(dict(good)) as at:
         assert await at.members.of_user(ANA) == frozenset({"C1"})
         at.slack.answers["users.conversations"] = 500
         assert await at.members.of_user(ANA) == frozenset({"C1"})
@@ -135,7 +110,7 @@ class Pages(dict[str, Any]):
 async def test_a_list_is_read_to_its_end_or_not_at_all() -> None:
     """A list of members that ends early would let somebody read what is not for them."""
     answers = Pages()
-    async with asked(answers) as at:
+    async with asking(answers) as at:
         for second, found in (
             (listed("C2"), frozenset({"C1", "C2"})),
             ({"ok": True}, None),
@@ -154,7 +129,7 @@ async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:
         "users.conversations": listed("C2"),
         "conversations.info C2": channel("C2", name="board", is_private=True),
     }
-    async with asked(answers) as at:
+    async with asking(answers) as at:
         assert await at.members.reads(ANA, "C2", full=True)
         at.slack.answers["users.conversations"] = listed()
         assert await at.members.reads(ANA, "C2", full=True), "it is kept for some seconds"

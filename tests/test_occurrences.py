@@ -15,7 +15,7 @@ from engine_kit import come
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pg_kit import Kept, in_file, kept, place
+from pg_kit import Kept, kept
 from timing import WAIT_S
 
 from bot.runs.worker import adopt, owners
@@ -30,8 +30,6 @@ from bot.schedules.store import (
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import Schedule
-
-__all__ = ["in_file", "place"]
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -14,7 +14,7 @@ from typing import Any
 import pg_kit
 import pytest
 from engine_kit import led_by, say, until, workspace
-from serve_kit import ASKER, Served, mentioned, request_in, serving
+from serve_kit import ASKER, Served, mentioned, request_in, serving, with_sections
 
 from bot.listeners.events import MessageEdited, parse_event
 from bot.local.model.answer import Answer
@@ -24,7 +24,6 @@ from bot.local.workspace import Message, User, Workspace, timestamp
 from bot.slack.blocks import FEEDBACK
 from bot.slack.messages import MAX_TEXT, Bot
 from bot.storage.requests import Incoming
-from config.settings import Settings
 from config.words import phrase
 
 Json = dict[str, Any]
@@ -281,21 +280,20 @@ async def hearing(
 ) -> AsyncIterator[Odd]:
     """A bot that hears odd events, answers with what it was asked, and complains of nothing."""
     with pg_kit.kept(kind, tmp_path) as kept:
-        how: Json = {"url": kept.url, "mode": mode, "change": unpaced, "ack_s": PATIENT_S}
+        how: Json = {"url": kept.url, "mode": mode, "change": UNPACED, "ack_s": PATIENT_S}
         async with serving(tmp_path, led_by(brief_echo), space=place(), **how) as bot:
             yield Odd(bot)
     assert complaints(caplog) == []
 
 
-def unpaced(settings: Settings) -> Settings:
-    """Nor is the history read: what is told as an odd event stands there as a plain message.
+UNPACED = with_sections(
+    slack={"paced": False, "backfill_hours": 0},
+    policy={"user_daily_usd": None, "daily_usd": None},
+)
+"""Nor is the history read: what is told as an odd event stands there as a plain message.
 
-    And nobody has spent too much.
-    """
-    slack = settings.slack.model_copy(update={"paced": False, "backfill_hours": 0})
-    free = {"user_daily_usd": None, "daily_usd": None}
-    policy = settings.policy.model_copy(update=free)
-    return settings.model_copy(update={"slack": slack, "policy": policy})
+And nobody has spent too much.
+"""
 
 
 def brief_echo(body: Json) -> Answer:

@@ -51,15 +51,14 @@ class Talk:
         found: Json = block["input"]
         return found
 
-    def tell(self, *texts: str, failed: bool = False, reminder: str = "") -> None:
+    def tell(self, *texts: str) -> None:
         """Answer the calls of the last turn, in their order."""
         calls = self.request["messages"][-1]["content"]
         results: list[Json] = [
-            {"type": "tool_result", "tool_use_id": call["id"], "content": text, "is_error": failed}
+            {"type": "tool_result", "tool_use_id": call["id"], "content": text, "is_error": False}
             for call, text in zip(calls, texts, strict=True)
         ]
-        note = [{"type": "text", "text": reminder}] if reminder else []
-        self.request["messages"].append({"role": "user", "content": results + note})
+        self.request["messages"].append({"role": "user", "content": results})
 
 
 def brief(contract: str = "issues", task: str = "Find every issue.", sources: str = "") -> str:

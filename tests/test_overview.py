@@ -1,4 +1,4 @@
-"""Which row of a tracker an issue is, and the lines that a parent writes above a report."""
+"""The lines that a parent writes above a report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from timing import computed_within
 
 from bot.tasks.overview import by_urgency, read_overview, read_triage_lines
 from subagents.result import Finding, SubagentResult
-
-
-def finding(claim: str, **more: Any) -> Finding:
-    given: dict[str, Any] = {"state": "unsolved", "evidence": ["C1/1.1"], "threads": ["C1/1.1"]}
-    return Finding(id="F1.1", claim=claim, **{**given, **more})
-
 
 # ---- the lines of the parent
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from engine_kit import line, opening, results, say, sentence, settings_for
 from panel_kit import (
+    EACH,
     LINES,
     SPECIALISTS,
     Minds,
@@ -53,8 +54,7 @@ Json = dict[str, Any]
 async def test_specialists_who_agree_end_after_two_rounds_and_one_of_verdicts(
     tmp_path: Path,
 ) -> None:
-    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
-    done = await held(Minds(each), tmp_path)
+    done = await held(Minds(EACH), tmp_path)
     report = done.report
     assert report.status == "complete"
     assert [f.outcome for f in report.findings] == ["confirmed"] * 5
@@ -73,8 +73,7 @@ async def test_specialists_who_agree_end_after_two_rounds_and_one_of_verdicts(
 
 
 async def test_in_the_first_phase_nobody_is_sent_anothers_output(tmp_path: Path) -> None:
-    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
-    done = await held(Minds(each), tmp_path)
+    done = await held(Minds(EACH), tmp_path)
     claims = {name: point(n)["claim"] for n, name in enumerate(SPECIALISTS, 1)}
     assert len(done.reads) == 10
     fences = {line(body, "FENCE") for body in (*done.reads, *done.judgements)}
@@ -196,9 +195,8 @@ async def test_a_phase_that_has_spent_its_share_ends_and_the_next_one_begins(
 
 @pytest.mark.parametrize("budget", [0.4, 1.6])
 async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None:
-    each = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
     settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
-    done = await held(Minds(each, divided("quality", "security")), tmp_path, settings=settings)
+    done = await held(Minds(EACH, divided("quality", "security")), tmp_path, settings=settings)
     assert done.report.cost_usd is not None
     assert done.report.cost_usd <= budget
     assert done.e.cost_nanousd() <= budget * NANO

@@ -13,7 +13,7 @@ import pytest
 from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 
 import scopes
-from scopes.documents.pdf import PdfText, PdfUnreadable, text_of
+from scopes.documents.pdf import PdfText, text_of
 from scopes.programs import WorkerDied, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
@@ -27,12 +27,6 @@ def text(data: bytes) -> str:
     found = read(data)
     assert found.read == found.pages
     return found.text
-
-
-def refused(data: bytes) -> str:
-    with pytest.raises(PdfUnreadable) as raised:
-        read(data)
-    return str(raised.value)
 
 
 def lines(*each: str) -> bytes:
@@ -62,7 +56,6 @@ def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() ->
 
 
 GOOD, WORDS = pdf(lines("some words", "on a page"), shown("more")), "some words\non a page\n\nmore"
-LOOP = b"<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 9 >>"
 
 
 def test_a_page_that_is_damaged_is_left_out() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 from bot_kit import Shell, refused
-from pg_kit import Kept, in_file
+from pg_kit import Kept
 
 from bot.approvals.store import Actions, CardDecision, CardPlace
 from bot.policy.directory import Grants
@@ -113,8 +113,6 @@ def test_a_grant_can_be_revoked(shell: Shell) -> None:
 
 
 # ---- grants
-
-__all__ = ["in_file"]
 
 
 async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pg_kit import with_store
-from policy_kit import TEAM, Asking, Clock, asking, channel, policy, user
+from policy_kit import TEAM, Clock, asking, channel, policy, user
 
 from bot.policy import policy as policy_module
 from bot.policy.policy import (
     POLL_S,
-    Admission,
     AdmissionDecision,
     AdmissionFacts,
     Later,
@@ -28,11 +24,8 @@ from bot.policy.policy import (
     Silent,
     decide,
 )
-from bot.runs.store import Store
 from bot.slack.people import ChannelFacts, Person, person_of
-from bot.storage.requests import Incoming, RequestQueue
 from config.settings import load_settings, settings_file
-from config.words import phrase
 from scopes.slack_items import Kind
 
 KINDS = ("mention", "dm", "follow_up")
@@ -279,35 +272,6 @@ async def test_a_file_that_is_being_written_is_not_believed_half_written(
     fill("")  # an editor has emptied it, and writes on in a moment
     clock.now += POLL_S
     assert not (await file.read()).everywhere.answer
-
-
-# ---- all together
-
-
-@asynccontextmanager
-async def admitting(
-    data_dir: Path, answers: dict[str, Any]
-) -> AsyncIterator[tuple[Admission, Asking]]:
-    with_store(data_dir)
-    store = await Store.open(data_dir)
-    try:
-        async with asking(answers) as at:
-            file = PolicyFile(settings_file(), load_settings().policy)
-            yield Admission(file, at.people, RequestQueue(store.database), 1.0), at
-    finally:
-        await store.aclose()
-
-
-def incoming(kind: str = "mention", where: str = "C0OWN") -> Incoming:
-    return Incoming(TEAM, where, "1.000001", "1.000001", "U0ANA", kind, {"text": "hello"})
-
-
-async def test_while_the_file_is_wrong_who_asks_learns_it(data_dir: Path) -> None:
-    write("")
-    async with admitting(data_dir, {}) as (admission, _):
-        write("policy: [")
-        assert isinstance(await admission.decide(incoming("follow_up")), Silent)
-        assert why(await admission.decide(incoming())) == phrase("policy.closed")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from card_kit import EVA, GUEST, LUIS, again, asked, people, posted, posting, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use
 from fleet_kit import fleet
-from pg_kit import Kept, in_file, place
+from pg_kit import Kept
 from serve_kit import ASKER, Served, ruled, serving
 from test_schedule_chat import Turning, tool_texts
 
@@ -35,8 +35,6 @@ from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preferences, forget_preference
 from scopes.tool import ToolContext, ToolError
-
-__all__ = ["in_file", "place"]
 
 PORTUGUESE = "answer me in Portuguese"
 HERE = channel_id(1)
@@ -118,8 +116,7 @@ async def test_a_preference_said_once_holds_from_then_on_also_after_a_restart(
         lines = opening(told).splitlines()
         by = next(n for n, each in enumerate(lines) if each.startswith("ASKED BY: "))
         assert lines[by + 1] == f"PREFERENCES: {IN_ORDER}"
-        dm = bot.slack.people.dm(ASKER)
-        await bot.answers(bot.slack.people.say(ASKER, dm, "And here?"), channel=dm)
+        await bot.answer_directly("And here?")
         assert standing(bot.parents()[-1]) == [f"- {PORTUGUESE}"]
 
 
@@ -259,8 +256,7 @@ async def test_instructions_are_shown_whole_and_hold_for_all_who_ask_there(tmp_p
         bot.slack.state.members[bot.channel][EVA] = None
         told = await ask(bot, "What are your instructions here?", user=EVA)
         assert standing(told) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
-        dm = bot.slack.people.dm(EVA)
-        await bot.answers(bot.slack.people.say(EVA, dm, "And here?"), channel=dm)
+        await bot.answer_directly("And here?", EVA)
         assert standing(bot.parents()[-1]) == []
 
 

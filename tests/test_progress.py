@@ -21,7 +21,6 @@ from bot.slack.plan import MAX_TITLE, Plan, clean_line, lines, short_heading, ta
 from subagents.events import (
     AnswerDelta,
     BriefWasRefused,
-    Event,
     SourcesRead,
     SubagentFinished,
     SubagentQueued,
@@ -101,11 +100,9 @@ def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
     assert plain.rstrip().endswith("3 findings, $0.0012")
 
 
-def test_the_result_goes_to_stdout_and_progress_to_stderr(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_result_goes_to_stdout_and_progress_to_stderr(shell: Shell, tmp_path: Path) -> None:
     args = ("--slack-export", small_export(tmp_path), "--model", "offline", "--json")
-    done = Shell(capsys)("sweep", "--channels", "*", *args)
+    done = shell("sweep", "--channels", "*", *args)
     assert done.json["kind"] == "sweep"
     first, *ends = done.err.splitlines()
     assert first == "· 0 of 2 channels read"
@@ -113,25 +110,8 @@ def test_the_result_goes_to_stdout_and_progress_to_stderr(
     assert all(row.startswith("✓ s") for row in ends)
 
 
-def planned(*events: Event) -> Plan:
-    plan = Plan()
-    for event in events:
-        plan.take(event)
-    return plan
-
-
-def queued(count: int, scope: str = "slack", start: int = 1) -> list[Event]:
-    return [
-        SubagentQueued(f"s{n}", f"Read {n}", scope, "fast") for n in range(start, start + count)
-    ]
-
-
-def done(n: int, status: str = "complete") -> Event:
-    return SubagentFinished(f"s{n}", status, "none", 2, 0.001)
-
-
-def said(plan: Plan, max_rows: int = 40, shown: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    return [(task.title, task.status) for task in tasks(plan, max_rows, shown)]
+def said(plan: Plan) -> list[tuple[str, str]]:
+    return [(task.title, task.status) for task in tasks(plan, 40)]
 
 
 def test_nothing_is_planned_before_something_is_looked_up() -> None:
@@ -151,11 +131,14 @@ def test_nothing_is_planned_before_something_is_looked_up() -> None:
 
 
 def test_each_question_has_a_row_that_follows_it() -> None:
-    plan = planned(*queued(4), SubagentStarted("s1"), SubagentStarted("s2"))
+    plan = Plan()
+    for n in range(1, 5):
+        plan.take(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
+    plan.take(SubagentStarted("s1"))
+    plan.take(SubagentStarted("s2"))
     plan.take(ToolsCalled("s1", ("read_thread",)))
-    plan.take(done(3))
-    plan.take(done(4, "failed"))
-    plan.take(done(5))
+    for n, status in ((3, "complete"), (4, "failed"), (5, "complete")):
+        plan.take(SubagentFinished(f"s{n}", status, "none", 2, 0.001))
     assert said(plan) == [
         ("Read 1 · Slack", "in_progress"),
         ("Read 2 · Slack", "in_progress"),
@@ -167,7 +150,8 @@ def test_each_question_has_a_row_that_follows_it() -> None:
 
 
 def test_what_strangers_wrote_is_calm_and_short() -> None:
-    plan = planned(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
+    plan = Plan()
+    plan.take(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
     (row,) = tasks(plan, 40)
     assert len(row.title) <= MAX_TITLE
     assert "\n" not in row.title

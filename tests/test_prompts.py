@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.resources import files
+from zoneinfo import ZoneInfo
 
 import pytest
 from engine_kit import WINDOW, engine, submitted, turns
@@ -17,11 +19,12 @@ from scopes.effects import Handles
 from scopes.label import TRUSTED, Label
 from scopes.pages.pages import Pages
 from scopes.search_engines import SearchEngine
-from scopes.tool import Item, Tool
-from subagents.brief import MATERIAL, Brief, BriefDraft, system_prompt, tools_for
+from scopes.tool import Item, Tool, Window, iso
+from subagents.brief import MATERIAL, Brief, BriefDraft, TimeFrame, system_prompt, tools_for
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delegation import delegation_schemas
 from subagents.delimiter import new_delimiter
+from subagents.errors import BriefRefused
 
 FILES = sorted(f.name.removesuffix(".md") for f in files("config").joinpath("prompts").iterdir())
 NAMES = scopes.scope_names()
@@ -169,3 +172,55 @@ def test_findings_and_material_stand_in_blocks_of_their_own_that_no_field_forges
     _, (_, findings, _), (_, material, _) = made.blocks(FENCE)
     assert findings["text"].endswith("\n[F1.1] x")
     assert material["text"] == f"MATERIAL:\n<{FENCE}>\n[C1/1.1] line one line two\n</{FENCE}>"
+
+
+# ---- its window: the days that a request names, in the time zone of who asks
+
+
+NOW = datetime(2026, 11, 27, 11, 20, tzinfo=UTC)
+USUAL = Window(datetime(2026, 10, 28, 11, 20, tzinfo=UTC), NOW)
+MADRID = ZoneInfo("Europe/Madrid")
+FRAME = TimeFrame(USUAL, datetime(2024, 1, 1, tzinfo=UTC), MADRID)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "oldest", "latest"),
+    [
+        ("", "", "2026-10-28T11:20:00Z", "2026-11-27T11:20:00Z"),
+        ("2026-03-01", "2026-03-31", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"),
+        ("2026-11-27", "", "2026-11-26T23:00:00Z", "2026-11-27T11:20:00Z"),
+        ("2026-11-27T10:30", "2026-11-27T11:00", "2026-11-27T09:30:00Z", "2026-11-27T10:00:00Z"),
+        ("2026-11-20", "2026-11-29", "2026-11-19T23:00:00Z", "2026-11-27T11:20:00Z"),
+        ("", "2026-03-31", "2026-03-01T22:00:00Z", "2026-03-31T22:00:00Z"),
+        ("", "2024-01-02", "2024-01-01T00:00:00Z", "2024-01-02T23:00:00Z"),
+    ],
+)
+def test_a_window_is_the_days_of_who_asks_and_ends_now(
+    since: str, until: str, oldest: str, latest: str
+) -> None:
+    found = FRAME.window(since, until)
+    assert (iso(found.oldest), iso(found.latest)) == (oldest, latest)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "field", "why"),
+    [
+        (
+            "2026-12-01",
+            "",
+            "since",
+            "it is now 2026-11-27T12:20, and nothing was said from 2026-12-01 on",
+        ),
+        ("2026-03-31", "2026-03-01", "until", "2026-03-01 ends before 2026-03-31"),
+        ("2023-12-31", "", "since", "may look back to 2024-01-01T01:00"),
+        ("last week", "", "since", "'last week' is no time: write YYYY-MM-DD"),
+        ("", "9999-12-31", "until", "is no time"),
+        ("0001-01-01", "", "since", "may look back to"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused_in_a_sentence(
+    since: str, until: str, field: str, why: str
+) -> None:
+    with pytest.raises(BriefRefused, match=why) as refused:
+        FRAME.window(since, until)
+    assert refused.value.field == field

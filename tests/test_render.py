@@ -44,8 +44,8 @@ REPLY = load_settings(env={}).reply.model_copy(update={"link_hosts": ("docs.exam
 Json = dict[str, Any]
 
 
-def prose(requester: str = REQUESTER, settings: ReplySettings = REPLY) -> Prose:
-    return Prose(CITED, settings, ASKED, requester)
+def prose() -> Prose:
+    return Prose(CITED, REPLY, ASKED, REQUESTER)
 
 
 def made(text: str) -> list[Json]:
@@ -57,11 +57,6 @@ def made(text: str) -> list[Json]:
     for parsed in Block.parse_all(found):
         parsed.validate_json()
     return found
-
-
-def parts(text: str) -> list[Json]:
-    (block,) = made(text)
-    return list(block["elements"])
 
 
 def leaves(value: Any) -> Iterator[Json]:
@@ -336,23 +331,15 @@ def below(blocks: Sequence[Json]) -> list[Json]:
     return [block for block in blocks if block not in said(blocks)]
 
 
-def linked(text: str, links: Any = None) -> str:
-    prose = Prose(LINKS if links is None else links, REPLY)
+def linked(text: str) -> str:
+    prose = Prose(LINKS, REPLY)
     return prose.link_citations(text, Numbers(prose.links))
-
-
-def bodies(text: str, chars: int = 11_000, last: int = 12_000) -> list[str]:
-    """The markdown of each message."""
-    return cut(linked(text), reply(chars), last)
 
 
 def foot(made: Sequence[MessagePart]) -> str:
     blocks = below(made[-1].blocks)
     texts = [each for b in blocks for each in (b.get("text"), *b.get("elements", ()))]
     return "\n".join(each["text"] for each in texts if each and each["type"] == "mrkdwn")
-
-
-# ---- the text
 
 
 # ---- parts
@@ -389,7 +376,7 @@ def balanced(text: str) -> bool:
 @given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
 def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
     rendered(text, chars)
-    made = bodies(text, chars)
+    made = cut(linked(text), reply(chars), 12_000)
     wanted = words(linked(text))
     for body in made:
         assert balanced(body)
@@ -447,9 +434,9 @@ def test_odd_and_large_text_is_rendered_in_time() -> None:
 # ---- what stands below it
 
 
-def details(text: str, seconds: float = 14.2, **more: Any) -> list[str]:
+def details(text: str, **more: Any) -> list[str]:
     """The lines of the details of an answer, which Slack takes."""
-    view = details_view(answer_document(document(text, **more)), reply(11_000), seconds)
+    view = details_view(answer_document(document(text, **more)), reply(11_000), 14.2)
     View(**view).validate_json()
     assert checked(view["blocks"], MAX_VIEW_BLOCKS)
     return "\n".join(map(flat, view["blocks"])).splitlines()

@@ -15,13 +15,12 @@ import pytest
 import schedule_kit
 import sqlalchemy as sa
 from bot_kit import Json, Shell, model_at, refused
-from engine_kit import call, is_child, say, since, submitted, turn
+from engine_kit import call, is_child, led_by, say, since, submitted, turns
 from schedule_kit import scheduled
 from serve_kit import Served, serving
 
 import config.prompts
 import subagents.brief
-from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline
 from bot.privacy import tidy
 from bot.runs.store import Store
@@ -236,13 +235,9 @@ def test_from_a_context_on_the_model_is_asked_again(
 def test_a_tool_call_that_the_record_does_not_hold_is_a_departure(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return say("Nothing is open.")
-        if turn(body) == 0:
-            return call("read_channel_history", channel="C0CSMITALY")
-        return submitted(since(body))
-
+    other = call("read_channel_history", channel="C0CSMITALY")
+    reader = turns(other, lambda body: submitted(since(body)))
+    mind = led_by(say("Nothing is open."), children=reader)
     run = record(shell, *QUESTION)
     with model_at(monkeypatch, mind):
         done = shell("replay", run, "--model", "claude", "--from", "s1", "--json")

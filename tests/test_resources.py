@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pg_kit import database_in_file, each_database, in_file, place
 
 import scopes
 from bot.memory import ResourceStore
@@ -26,8 +25,6 @@ from scopes.spaces import TEAM_NOTES
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
-
-__all__ = ["database_in_file", "each_database", "in_file", "place"]
 
 ANA, BEN = "U0ANA", "U0BEN"
 RUN = space_of_run("r1")

@@ -90,9 +90,9 @@ def result(ending: Ending, read: SourceLog, contract: str = "issues") -> Subagen
     return SubagentResult(id="s3", scope="slack", model="fast", contract=contract, **fields)
 
 
-def ending(stopped_by: str = "none", data: dict[str, Any] | None = None, text: str = "") -> Ending:
+def ending(stopped_by: str = "none", data: dict[str, Any] | None = None) -> Ending:
     value = CONTRACTS["issues"].model_validate(data) if data else None
-    return Ending(stopped_by, value, text=text)
+    return Ending(stopped_by, value)
 
 
 def test_ids_links_and_counts_are_made_by_code() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from forget_kit import spawned
-from pg_kit import Kept, in_file
+from pg_kit import Kept
 from test_store import decision, record, result
 
 from bot.privacy import tidy
@@ -18,8 +18,6 @@ from bot.storage import tables
 from bot.storage.run_index import Names
 from bot.storage.tables import actions, quoted
 from config.sections import RetentionSettings
-
-__all__ = ["in_file"]
 
 KINDS = ("trajectories", "results", "actions", "notes")
 NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])

@@ -1,20 +1,40 @@
-"""The command `review`: what it prints, what it refuses before any model is called, and a kill."""
+"""A review by the command and in Slack: what it says, what it refuses first, and a kill."""
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bot_kit import Shell, configure, model_at, refused
-from engine_kit import MUX
+from engine_kit import call, opening, results, say, sentence, turn, until
+from fleet_kit import Fleet, fleet
 from fork_server import forked
-from panel_kit import CODE, SPECIALISTS, Minds, contract, defends, finds, point, write_profile
-from standins.model import ModelServer
+from panel_kit import (
+    CODE,
+    EACH,
+    Minds,
+    confirming,
+    contract,
+    defends,
+    review,
+    specialist,
+    to_judge,
+    verdicts,
+    write_profile,
+)
+from panel_kit import verdict as verdict_on
+from serve_kit import ASKER, Served, mentioned, serving
+from standins.model import Mind, ModelServer
 from test_panels import divided
 from timing import Patience
+
+from bot.local.model.answer import Answer
 
 
 @pytest.fixture
@@ -22,9 +42,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "app.py"
     path.write_text(CODE)
     return path
-
-
-EACH = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
 
 
 def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
@@ -49,41 +66,26 @@ def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
 # ---- what is refused by name, before any model is called
 
 
-def wrong_key(folder: Path) -> None:
-    path = write_profile(folder)
-    text = json.loads(path.read_text())
-    text["specialists"]["a"]["affinities"] = {"a": 1}
-    path.write_text(json.dumps(text))
-
-
-def two_specialists(folder: Path) -> None:
-    path = write_profile(folder)
-    text = json.loads(path.read_text())
-    del text["specialists"]["c"]
-    path.write_text(json.dumps(text))
-
-
-def outside(folder: Path) -> None:
-    path = write_profile(folder)
-    path.write_text(path.read_text().replace('"prompt.md"', '"../../secret.md"'))
-
-
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (wrong_key, "specialists.a.affinities"),
-        (two_specialists, "specialists"),
-        (outside, "is not in this folder"),
+        (lambda each: each["a"].update(affinities={"a": 1}), "specialists.a.affinities"),
+        (lambda each: each.pop("c"), "specialists"),
+        (lambda each: each["a"].update(prompt="../../secret.md"), "is not in this folder"),
     ],
+    ids=["a wrong key", "two specialists", "a file outside"],
 )
 def test_a_profile_that_is_wrong_is_refused_by_name(
     shell: Shell,
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Path], None],
+    spoil: Callable[[Any], object],
     told: str,
 ) -> None:
-    spoil(file.parent / "profiles")
+    path = write_profile(file.parent / "profiles")
+    profile = json.loads(path.read_text())
+    spoil(profile["specialists"])
+    path.write_text(json.dumps(profile))
     configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
     with model_at(monkeypatch, Minds()) as model:
         done = shell("review", file, "--profile", "own", "--json")
@@ -91,50 +93,31 @@ def test_a_profile_that_is_wrong_is_refused_by_name(
     assert model.requests == 0
 
 
-def binary(path: Path) -> Path:
-    path.write_bytes(b"\x00\x01\x02\xff" * 50)
-    return path
-
-
-def empty(path: Path) -> Path:
-    path.write_text(" \n")
-    return path
-
-
-def nothing(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def large(path: Path) -> Path:
-    path.write_text("word " * 4_000)
-    return path
-
-
-def absent(path: Path) -> Path:
-    return path
-
-
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (binary, "material"),
-        (empty, "material is empty"),
-        (nothing, "material holds nothing to review"),
-        (large, "at most 5,000 are reviewed (panel.material_tokens"),
-        (absent, "material cannot be read"),
+        (lambda path: path.write_bytes(b"\x00\x01\x02\xff" * 50), "material"),
+        (lambda path: path.write_text(" \n"), "material is empty"),
+        (lambda path: path.mkdir(), "material holds nothing to review"),
+        (
+            lambda path: path.write_text("word " * 4_000),
+            "at most 5,000 are reviewed (panel.material_tokens",
+        ),
+        (lambda path: None, "material cannot be read"),
     ],
+    ids=["binary", "empty", "an empty folder", "too large", "absent"],
 )
 def test_a_material_that_is_none_is_refused_by_name(
     shell: Shell,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[Path], Path],
+    make: Callable[[Path], object],
     told: str,
 ) -> None:
+    make(tmp_path / "material")
     configure("panel: {material_tokens: 5000}\n")
     with model_at(monkeypatch, Minds()) as model:
-        done = shell("review", make(tmp_path / "material"), "--json")
+        done = shell("review", tmp_path / "material", "--json")
     assert told in refused(done, "bad_material")
     assert model.requests == 0
     assert shell("runs", "--json").json == []
@@ -160,10 +143,7 @@ def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
     minds = Minds(EACH, divided("quality"))
-    model = ModelServer(minds, latency_s=0.1, record=True)
-    with MUX.serving(model.app) as url:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    with model_at(monkeypatch, minds, latency_s=0.1) as model:
         with forked("review", str(file), "--json") as process:
             patience = Patience(60)
             while not in_phase(model, phase):
@@ -183,3 +163,131 @@ def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
     assert checked.code == 0, checked.out
     ended = shell("review", "--resume", run["id"], "--json")
     assert "has ended" in refused(ended, "complete")
+
+
+# ---- in Slack: of a thread, for whom, and who is told
+
+
+Json = dict[str, Any]
+
+
+def first_item(body: Json) -> tuple[str, str]:
+    """Id and text of the first item of the material."""
+    material = opening(body).partition("MATERIAL:")[2]
+    found = re.search(r"\[([^\]]+)\][^\n]*?(?:: |\n\|)([^\n{]+)", material)
+    assert found
+    return found[1], found[2].strip()
+
+
+def reads(body: Json) -> Answer:
+    """Each specialist finds one thing at the first item, in its own words and category."""
+    place, text = first_item(body)
+    name = specialist(body)
+    return review(
+        {
+            "id": "1",
+            "category": name,
+            "severity": "critical",
+            "confidence": 0.9,
+            "claim": f"Here {sentence(name, 9)} stays open",
+            "place": place,
+            "quotes": [text],
+            "fix": "Settle it",
+        }
+    )
+
+
+def asking(source: str, profile: str = "incident", minds: Minds | None = None) -> Mind:
+    """A parent that has this reviewed; `{thread}` is where it was asked."""
+    panel = minds or Minds(reads)
+
+    def mind(body: Json) -> Answer:
+        if contract(body):
+            return panel(body)
+        text = opening(body)
+        if "REVIEW of one material" in text or turn(body):
+            return say("NONE")
+        here = re.search(r"ASKED IN: .*?(C\w+/\d+\.\d+)", text)
+        thread = here[1] if here else ""
+        return call("review", source=source.replace("{thread}", thread), profile=profile)
+
+    return mind
+
+
+async def result_of(bot: Served) -> Json:
+    (run, *_) = await bot.store.runs(1)
+    assert run.result
+    return dict(run.result)
+
+
+async def test_this_thread_is_reviewed_and_the_report_stands_below_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, asking("{thread}")) as bot:
+        root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
+        bot.ask("review this thread as incident", thread_ts=root)
+        shown = await bot.answers(root, seconds=60)
+        document = await result_of(bot)
+    assert (document["kind"], document["profile"]) == ("panel", "incident")
+    assert len(document["findings"]) == 4
+    assert {f["outcome"] for f in document["findings"]} == {"confirmed"}
+    assert all(f["place"].startswith(f"{bot.channel}/") for f in document["findings"])
+    text = "\n".join(str(message.blocks) for message in shown)
+    assert "4 confirmed" in text
+    assert sentence("cause", 9) in text
+
+
+def has_sent(bots: Fleet, kind: str, least: int) -> bool:
+    return sum(contract(body) == kind for body in bots.model.recorded) >= least
+
+
+@pytest.mark.system
+async def test_a_killed_review_goes_on_and_pays_no_specialist_twice(tmp_path: Path) -> None:
+    limits: Json = {"max_concurrency": 2}
+    with fleet(tmp_path, asking("{thread}"), latency_s=0.2, limits=limits) as bots:
+        (bot,) = await bots.started()
+        people, channel = bots.slack.people, bots.channel
+        asked = people.say(ASKER, channel, "At 09:10 all payments failed for hours")
+        people.say(ASKER, channel, mentioned("review this thread"), asked)
+        for kind, least in (("review", 4), ("verdicts", 2)):
+            await until(partial(has_sent, bots, kind, least), 90)
+            bot.kill()
+            bots.balancer.targets.clear()
+            (bot,) = await bots.started()
+        await until(lambda: bots.finished(asked), 90)
+        assert bots.repeated() <= 6
+        assert not bot.tracebacks()
+    assert "4 confirmed" in str([shown.blocks for shown in bots.finished(asked)])
+
+
+async def test_a_thread_that_the_requester_may_not_read_is_refused_before_any_specialist(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, asking("C0NOWHERE1/1740000000.000100")) as bot:
+        await bot.answers(bot.ask("review that thread"), seconds=60)
+        told = [r for body in bot.parents() for r in results(body)]
+        assert not [b for b in bot.model.recorded if contract(b)]
+    assert "No thread C0NOWHERE1" in str(told[0]["content"])
+
+
+async def test_administrators_are_told_of_many_alarms(tmp_path: Path) -> None:
+    def careless(body: Json) -> Answer:
+        if specialist(body) in ("cause", "impact"):
+            return confirming(body)
+        ids = to_judge(body)
+        return verdicts(*(verdict_on(id, "refute", evidence="made up by nobody") for id in ids))
+
+    minds = Minds(reads, careless)
+    admins = "policy: {admins: [U0EVA]}\n"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(admins)
+    mind = asking("{thread}", minds=minds)
+    async with serving(tmp_path, mind, policy_path=policy) as bot:
+        root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
+        bot.ask("review this thread", thread_ts=root)
+        await bot.answers(root, seconds=60)
+        document = await result_of(bot)
+        told = bot.slack.visible(bot.slack.people.dm("U0EVA"))
+        shown = bot.bench.metrics.render().decode()
+    count = sum(alarm["count"] for alarm in document["alarms"])
+    assert count >= 5
+    assert f"{count} alarms" in "\n".join(message.text for message in told)
+    assert f'assistant_panel_alarms_total{{kind="no_evidence"}} {float(count)}' in shown

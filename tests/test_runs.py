@@ -26,7 +26,7 @@ from engine_kit import (
     turns,
     use,
 )
-from pg_kit import Kept, in_file, place
+from pg_kit import Kept
 from serve_kit import serving
 from test_store import result
 
@@ -47,10 +47,6 @@ from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.run import Checkpoint
-
-__all__ = ["in_file", "place"]
-
-NOW = datetime(2025, 4, 15, 9, 30, tzinfo=UTC)
 
 
 async def count(store: Store, table: sa.Table) -> int:

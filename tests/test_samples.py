@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from gmail_kit import gmail_message, reduced
+from gmail_kit import gmail_message
 
 from bot.local.google.mbox import Mailbox, StoredMessage
 from bot.local.offline.threads import verdict_of
 from bot.local.sample_workspace import load_sample, load_sample_mailbox
 from bot.local.workspace import Channel, Message, Workspace
 from bot.tasks.prefilter import why_automatic
-from scopes.mail import MailMessage, MailText, MailThread
+from scopes.mail import MailMessage, MailThread
 
 STATES = {"unanswered", "unsolved", "waiting", "solved"}
 ME = "helena.vasconcelos@almadora.example"
@@ -26,11 +26,6 @@ def workspace() -> Workspace:
 @pytest.fixture(scope="module")
 def mailbox() -> Mailbox:
     return load_sample_mailbox()
-
-
-@pytest.fixture(scope="module")
-def read(mailbox: Mailbox) -> dict[str, MailText]:
-    return {message.id: reduced(message.raw) for message in mailbox.messages}
 
 
 def test_samples_are_the_same_at_every_load(workspace: Workspace, mailbox: Mailbox) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from card_kit import EVA, LUIS, asked, card, cards, people, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, until, use
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, serving, with_sections
 
 import scopes
 from bot.local.model.answer import Answer
@@ -20,7 +20,6 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.schedules.store import ScheduleStore
 from bot.storage.schedules import StoredSchedule
-from config.settings import Settings
 
 HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
@@ -61,13 +60,6 @@ def private(*numbers: int, members: tuple[str, ...] = (ASKER,)) -> Workspace:
         for c in space.channels
     ]
     return replace(space, channels=tuple(changed))
-
-
-def ruled(**policy: Any) -> Any:
-    def change(settings: Settings) -> Settings:
-        return settings.model_copy(update={"policy": settings.policy.model_copy(update=policy)})
-
-    return change
 
 
 @asynccontextmanager
@@ -150,7 +142,7 @@ async def test_a_schedule_is_set_when_its_requester_approves_of_what_the_card_sa
 async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
     tmp_path: Path,
 ) -> None:
-    change = ruled(approvers=(LUIS,), admins=(LUIS,))
+    change = with_sections(policy={"approvers": (LUIS,), "admins": (LUIS,)})
     async with bot_with(tmp_path, creating(), change=change) as bot:
         shown = await asked(bot)
         bot.slack.state.members[bot.channel][LUIS] = None
@@ -221,7 +213,7 @@ async def test_names_of_private_channels_do_not_come_out_by_an_error(tmp_path: P
 async def test_a_card_in_a_channel_names_no_private_channel_and_says_what_is_not_allowed(
     tmp_path: Path,
 ) -> None:
-    change = ruled(admins=(LUIS,))
+    change = with_sections(policy={"admins": (LUIS,)})
     async with bot_with(tmp_path, creating(), space=private(2), change=change) as bot:
         text = plain((await asked(bot)).text)
         assert "#support-1, #support-3, 1 private channel (3 channels now" in text
@@ -252,7 +244,7 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
 
 async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Path) -> None:
     turning = Turning(creating())
-    async with bot_with(tmp_path, turning, change=ruled(admins=(LUIS,))) as bot:
+    async with bot_with(tmp_path, turning, change=with_sections(policy={"admins": (LUIS,)})) as bot:
         await approved(bot)
         for each in (EVA, LUIS):
             bot.slack.state.members[bot.channel][each] = None
@@ -281,7 +273,7 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
             return Answer([use("schedule_create", **given)])
         return say("Done.")
 
-    change = ruled(admins=(LUIS,))
+    change = with_sections(policy={"admins": (LUIS,)})
     async with bot_with(tmp_path, gullible, space=space, change=change) as bot:
         root = bot.slack.people.say(
             EVA, bot.channel, "schedule a sweep of #support-2 to #support-1"

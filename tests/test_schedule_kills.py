@@ -1,38 +1,38 @@
-"""Replicas are killed and started again: each occurrence is done once or skipped aloud."""
+"""Bots that die while schedules are at work: each run and each delivery is done once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from engine_kit import until
+from engine_kit import Json, brief_answer, channel_id, led_by, say, until
+from fleet_kit import Fleet, fleet
 from fork_server import Fork
-from pg_kit import Kept, execute, postgres
+from pg_kit import Kept, execute
+from schedule_kit import LONG_AGO, NEVER, sweep
+from serve_kit import ASKER
+from standins.slack_faults import Fault
+from standins.slack_shown import Shown
 
+from bot.local.offline.model import answer as offline
+from bot.local.slack.state import BOT_USER
 from bot.schedules.store import ScheduleStore
 from bot.storage.database import Database
-from config.schedules import Schedule
 
 pytestmark = pytest.mark.system
 
-__all__ = ["postgres"]
-
 REPLICA = Path(__file__).parent / "schedule_replica.py"
-EACH_SECOND = Schedule(
-    kind="sweep",
-    cron="* * * * * *",
-    zone="Europe/Madrid",
-    channels=("support-*",),
-    to="dm",
-    owner="U0ANA",
-)
+EACH_SECOND = sweep(cron="* * * * * *", zone="Europe/Madrid")
 
 
 class Replicas:
@@ -149,3 +149,158 @@ async def test_each_occurrence_is_done_once_while_replicas_are_killed(
     )
     assert made.kills >= 2
     assert len(tried(postgres.url)) >= 2
+
+
+# ---- a run goes on, pays nothing twice, and posts one report
+
+
+AT_ONCE = 2
+"""Subagents at work together: so many calls of the model are under way at a kill."""
+
+
+def reports(bots: Fleet) -> list[Shown]:
+    """First messages of reports in the owner's direct message."""
+    shown = bots.slack.visible(bots.slack.people.dm(ASKER))
+    own = [m for m in shown if m.user == BOT_USER]
+    return [m for m in own if m.thread_ts in (None, "", m.ts)]
+
+
+def asked(bots: Fleet, count: int) -> bool:
+    return len(bots.model.recorded) >= count
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param((1,), marks=pytest.mark.slow),
+        (5,),
+        pytest.param((2, 4, 6), marks=pytest.mark.slow),
+    ],
+)
+async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
+    spec = {
+        "kind": "sweep",
+        "cron": NEVER,
+        "channels": ["support-*"],
+        "to": "dm",
+        "owner": ASKER,
+        "since_days": LONG_AGO,
+    }
+    named, few = {"markets": spec}, {"max_concurrency": AT_ONCE}
+    with fleet(tmp_path, offline, latency_s=0.3, schedules=named, limits=few) as bots:
+        (bot,) = await bots.started()
+        await asyncio.to_thread(bots.run, "schedules", "run", "markets")
+        for count in calls:
+            await until(partial(asked, bots, count), 60)
+            bot.kill()
+            bots.balancer.targets.clear()
+            (bot,) = await bots.started()
+        await until(lambda: reports(bots), 60)
+        await asyncio.sleep(1.5)  # another one would have come by now
+        assert len(reports(bots)) == 1
+        assert bots.repeated() <= (AT_ONCE + 1) * len(calls)
+        assert not bot.tracebacks()
+
+
+# ---- a reminder or an answer comes once, over replicas too
+
+
+HERE = channel_id(1)
+OPEN = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+REMINDER: Json = {"kind": "reminder", "text": "Call Ana", "to": "#support-1", "owner": ASKER}
+QUESTION: Json = {
+    "kind": "ask",
+    "request": "What is open in #support-2?",
+    "to": "#support-1",
+    "owner": ASKER,
+}
+
+
+def said(bots: Fleet, text: str) -> int:
+    """How often the bot has posted this, in a thread or not."""
+    return sum(m.user == BOT_USER and text in m.text for m in bots.slack.visible(HERE))
+
+
+def has_called(bots: Fleet, text: str, fault: str) -> bool:
+    """Whether the post of it has come so far: asked for, or done."""
+    return not bots.slack.faults if fault == "slow" else said(bots, text) > 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "fault"),
+    [
+        (REMINDER, "Call Ana", "slow"),
+        (QUESTION, "It is **open**", "lost"),
+        (QUESTION, "It is **open**", ""),
+    ],
+)
+async def test_what_is_killed_while_it_is_posted_is_posted_once(
+    tmp_path: Path, spec: Json, text: str, fault: str
+) -> None:
+    """`slow`: before the post has its effect; `lost`: after it, without an answer."""
+    schedules: dict[str, Any] = {"one": {**spec, "cron": NEVER}}
+    with fleet(tmp_path, OPEN, schedules=schedules) as bots:
+        (bot,) = await bots.started()
+        if fault:
+            bots.slack.faults.append(Fault("chat.postMessage", fault, 1.0))
+        await asyncio.to_thread(bots.run, "schedules", "run", "one")
+        await until(partial(has_called, bots, text, fault), 60)
+        bot.kill()
+        bots.balancer.targets.clear()
+        calls = len(bots.model.recorded)
+        (bot,) = await bots.started()
+        await until(partial(shown, bots, "one"), 90)
+        assert said(bots, text) == 1
+        assert len(bots.model.recorded) == calls, "the answer was made before"
+        assert not bot.tracebacks()
+
+
+def shown(bots: Fleet, name: str) -> bool:
+    """Whether the delivery of its one occurrence is stored."""
+    with closing(sqlite3.connect(bots.folder / "data" / "assistant.sqlite")) as connection:
+        query = "SELECT delivery FROM schedule_runs WHERE schedule = ?"
+        return connection.execute(query, (name,)).fetchall() == [("delivered",)]
+
+
+@pytest.mark.timeout(600)
+async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
+    postgres: Kept, tmp_path: Path
+) -> None:
+    assert postgres.url
+    at = (datetime.now(UTC) + timedelta(seconds=75)).replace(second=0)
+    schedules: dict[str, Any] = {
+        "often": {**REMINDER, "cron": "*/3 * * * * *", "text": "Often"},
+        "asked": {**QUESTION, "cron": "*/10 * * * * *"},
+        "once": {**REMINDER, "at": f"{at:%Y-%m-%dT%H:%M}", "text": "Just once"},
+    }
+    with fleet(tmp_path, OPEN, url=postgres.url, schedules=schedules) as bots:
+        first, _ = await bots.started(2)
+        await until(lambda: said(bots, "Often") >= 2 and said(bots, "open") >= 1, 90)
+        first.kill()
+        bots.balancer.targets = [b.url for b in bots.bots if b is not first]
+        await bots.started()
+        await until(lambda: state(postgres.url, "once") == "done", 200)
+        for name in ("often", "asked"):
+            await asyncio.to_thread(bots.run, "schedules", "pause", name)
+        await until(lambda: not at_work(postgres.url), 60)
+        assert said(bots, "Just once") == 1
+        assert said(bots, "Often") == delivered(postgres.url, "often")
+        assert said(bots, "It is **open**") == delivered(postgres.url, "asked")
+        assert not [line for bot in bots.bots for line in bot.tracebacks()]
+
+
+def state(url: str | None, name: str) -> str:
+    assert url
+    return str(execute(f"SELECT state FROM assistant.schedules WHERE id = '{name}'", url)[0][0])
+
+
+def delivered(url: str | None, name: str) -> int:
+    assert url
+    query = f"FROM assistant.schedule_runs WHERE schedule = '{name}' AND delivery = 'delivered'"
+    return int(execute(f"SELECT count(*) {query}", url)[0][0])
+
+
+def at_work(url: str | None) -> bool:
+    assert url
+    busy = "SELECT id FROM assistant.schedules WHERE at_work IS NOT NULL"
+    return bool(execute(busy, url))

@@ -1,7 +1,11 @@
-"""The run of an occurrence: what it reads, what it leaves, and how it fails."""
+"""The run of an occurrence: what it reads, what it leaves, how it fails, and who is told."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,9 +28,10 @@ from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local.slack.state import BOT_USER
+from bot.schedules.alerts import FailureAlerts, record_failure, record_success
 from bot.schedules.run import covered_after, window_starts
-from bot.storage.schedules import StoredSchedule, run_id
-from bot.storage.tables import actions, reservations, schedule_runs
+from bot.storage.schedules import Failure, StoredSchedule, run_id
+from bot.storage.tables import actions, reservations, schedule_runs, schedules
 from scopes.tool import iso
 
 
@@ -106,25 +111,6 @@ async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: P
         all_of_us, _ = await s.bot.inbox.spending(None, since)
     assert own == 0.0
     assert all_of_us == pytest.approx(occurrence.cost_usd)
-
-
-async def test_the_next_report_goes_on_where_the_delivered_one_ended(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": sweep(to="#support-6")}, offline) as s:
-        first = await s.fire("markets")
-        assert (await s.delivered(first)).delivery == "delivered"
-        channel = channel_id(1)
-        s.bot.slack.people.say("U0LUIS", channel, "The export is broken again, please help?")
-        second = await s.fire("markets")
-        assert (await s.delivered(second)).delivery == "delivered"
-        document = await s.document(second)
-        posts = [m for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
-
-    windows = {each["channel"]: each["window"] for each in document["sections"]}
-    assert {w["oldest"] for w in windows.values()} == {iso(first.at)}
-    assert {w["latest"] for w in windows.values()} == {iso(second.at)}
-    assert document["compared"] == {"with": iso(first.at), "reports": 1}
-    assert len([m for m in posts if not m.thread_ts or m.thread_ts == m.ts]) == 2
-    assert document["channels_added"] == []
 
 
 async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path) -> None:
@@ -291,3 +277,104 @@ async def test_schedules_that_come_at_once_share_what_is_left_of_the_day(tmp_pat
     assert caps[-1] == pytest.approx(1.0)
     assert sum(run.cost_usd or 0.0 for run in ran) <= 1.0
     assert caps[-2] < 1.0, "no two of them may each spend all of it"
+
+
+# ---- who is told of one that fails: once, and once more when it is over
+
+
+NAME = "markets"
+WHY = "#reports is archived. Unarchive it, or let its reports go elsewhere."
+FAILED, AGAIN = "was not delivered", "is delivered again"
+
+
+@dataclass
+class Office(Scheduled):
+    """A bot with a schedule, and what another replica has to tell of it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.other: FailureAlerts = replace(
+            self.schedules.alerts, executor="other", _woken=asyncio.Event()
+        )
+
+    async def fails(self, why: str = WHY) -> None:
+        now, database = datetime.now(UTC), self.bot.store.database
+        await database.change(lambda c: record_failure(c, NAME, why, now, now))
+        await self.tell()
+
+    async def works(self) -> None:
+        now, database = datetime.now(UTC), self.bot.store.database
+        said = "It stands in #reports now."
+        await database.change(lambda c: record_success(c, NAME, now, said))
+        await self.tell()
+
+    async def tell(self) -> None:
+        """Both look at the same time; return when neither has anything to tell."""
+
+        async def settled() -> bool:
+            found = await self.record()
+            return found is None or bool(found.told and not found.over and not found.held)
+
+        self.schedules.alerts.wake()
+        await self.other.send()
+        await come(settled)
+
+    async def record(self) -> Failure | None:
+        stored = await self.schedules.store.get(NAME)
+        assert stored
+        return stored.trouble
+
+    async def put_back(self, record: Failure | None) -> None:
+        """As where a process died before it noted what it did."""
+        assert record
+        update = sa.update(schedules).where(schedules.c.id == NAME)
+        await self.bot.store.database.write(update.values(trouble=record.model_dump(mode="json")))
+
+
+@asynccontextmanager
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with scheduled(tmp_path, {}, offline) as s:
+        await s.set(NAME, sweep(to="#reports"))
+        yield Office(s.bot)
+
+
+async def test_the_owner_is_told_once_and_once_more_when_it_is_over(tmp_path: Path) -> None:
+    async with office(tmp_path) as made:
+        for _ in range(3):
+            await made.fails()
+        (alert,) = made.told()
+        assert FAILED in alert
+        assert WHY in alert
+        assert NAME in alert
+        for _ in range(2):
+            await made.works()
+        (note,) = made.told()[1:]
+        assert AGAIN in note
+        assert "It stands in #reports now." in note
+        assert await made.record() is None
+        await made.fails("Another reason.")
+        assert "Another reason." in made.told()[2]
+
+
+async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path) -> None:
+    async with office(tmp_path) as made:
+        await made.fails()
+        told = await made.record()
+        assert told
+        await made.put_back(told.model_copy(update={"told": None}))
+        await made.tell()
+        assert len(made.told()) == 1
+        await made.works()
+        await made.put_back(told)
+        await made.works()
+        assert len(made.told()) == 2
+
+
+async def test_nothing_in_a_reason_acts_on_its_reader(tmp_path: Path) -> None:
+    async with office(tmp_path) as made:
+        await made.fails("<!channel> see https://evil.example *now* <@U0EVA>")
+        people = made.bot.slack.people
+        (alert,) = made.bot.slack.visible(people.dm(ASKER))
+    kinds = {e["type"] for b in alert.blocks for s in b["elements"] for e in s["elements"]}
+    assert kinds == {"text", "date", "user"}
+    assert "<!channel>" in alert.text

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pg_kit import Kept, in_file, place, postgres, with_files
+from pg_kit import Kept, with_files
 from test_occurrences import spec
 from timing import WAIT_S, Patience
 
@@ -22,8 +22,6 @@ from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, Work
 from config.words import Text, phrase
-
-__all__ = ["in_file", "place", "postgres"]
 
 CRASHED, LOST = phrase("schedule.crashed"), phrase("schedule.lost")
 
@@ -111,12 +109,12 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(place: Kept, executor: str = "me", *, most: int = 8) -> AsyncIterator[Bench]:
+async def bench(place: Kept, *, most: int = 8) -> AsyncIterator[Bench]:
     with_files(place.path)
     async with place.stores(1) as (store,):
         database = store.database
         durable = Durable(
-            executor,
+            "me",
             {},
             place.path / "workflows.sqlite",
             place.url,

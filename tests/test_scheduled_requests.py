@@ -21,11 +21,12 @@ from engine_kit import (
     opening,
     say,
     turn,
+    turns,
     until,
     use,
 )
 from schedule_kit import NEVER, Scheduled, scheduled
-from serve_kit import ASKER, Served
+from serve_kit import ASKER
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 from test_preferences import shown_home, store_of
@@ -51,7 +52,7 @@ from bot.tasks.ask import IN_ORDER
 from config.schedules import Schedule, Timetable
 from scopes.preferences import Authorship
 
-HERE, THERE = channel_id(1), channel_id(2)
+HERE = channel_id(1)
 ANA = "Call Ana about the offer"
 ORDERS = "Tell me what is open in #support-2"
 WEEKLY = "0 9 * * mon"
@@ -105,14 +106,6 @@ def lines_of(card: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-async def in_dm(bot: Served, text: str) -> str:
-    """Ask in a direct message; the id of the conversation, when that is answered."""
-    dm = bot.slack.people.dm(ASKER)
-    ts = bot.slack.people.say(ASKER, dm, text)
-    await bot.answers(ts, channel=dm)
-    return dm
-
-
 answering = led_by(brief_answer(2), say("It is **open** [F1.1]."))
 
 
@@ -124,9 +117,10 @@ async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_mode
 ) -> None:
     turning = Turning(answering)
     async with bot_with(tmp_path, turning) as bot:
-        await in_dm(bot, "What is open in #support-2?")
+        await bot.answer_directly("What is open in #support-2?")
         turning.mind = reminding()
-        dm = await in_dm(bot, f"Remind me tomorrow: {ANA}")
+        await bot.answer_directly(f"Remind me tomorrow: {ANA}")
+        dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
         made = await only(bot)
         assert (made.spec.kind, made.spec.to, made.spec.zone) == ("reminder", "dm", "Europe/Madrid")
@@ -332,11 +326,8 @@ async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
     post = use("post_message", channel=HERE, text="Hello")
     direct = use("send_direct_message", person="me", text="Hello")
 
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return Answer([post, direct]) if not turn(body) else answering(body)
-        return Answer([brief(2, writes=True), post]) if not turn(body) else say("Done.")
-
+    children = turns(Answer([post, direct]), answering)
+    mind = led_by(Answer([brief(2, writes=True), post]), say("Done."), children=children)
     async with scheduled(tmp_path, {"orders": question()}, mind) as s:
         occurrence = await s.fire("orders")
         await s.delivered(occurrence)
@@ -355,15 +346,13 @@ async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Pat
         store, spec = bot.bench.schedules.store, reminder(to=LUIS)
         await store.create("call-ana", spec, "chat", datetime.now(UTC))
         for user, seen in ((LUIS, True), (EVA, False)):
-            dm = bot.slack.people.dm(user)
-            await bot.answers(bot.slack.people.say(user, dm, "What comes to me?"), channel=dm)
+            await bot.answer_directly("What comes to me?", user)
             assert ("schedule/call-ana" in tool_texts(bot)[-1]) is seen
             bot.slack.people.open_home(user)
             await until(lambda: home(bot.slack.state, user))  # noqa: B023
             assert ("call-ana" in shown_home(bot, user)[0]) is seen
         turning.mind = changing("schedule_delete", name="call-ana")
-        dm = bot.slack.people.dm(EVA)
-        await bot.answers(bot.slack.people.say(EVA, dm, "Stop call-ana."), channel=dm)
+        await bot.answer_directly("Stop call-ana.", EVA)
         assert "no schedule call-ana that the requester may change" in tool_texts(bot)[-1]
         dm = bot.slack.people.dm(LUIS)
         bot.slack.people.say(LUIS, dm, "Stop this reminder.")

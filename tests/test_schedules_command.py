@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 from bot_kit import Shell, configure, refused, slack_at
 from card_kit import people
-from pg_kit import place
 from standins.slack import LocalSlack
 
 from bot.schedules.store import OccurrenceResult, ScheduleStore
 from bot.storage.database import Database, only_process
 from config.settings import load_settings
-
-__all__ = ["place"]
 
 MARKETS = """
 schedules:
@@ -34,14 +31,9 @@ schedules:
 """
 
 
-@pytest.fixture
-def shell(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Shell:
-    monkeypatch.delenv("DATABASE_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _configured(data_dir: Path) -> None:
     configure(MARKETS)
-    return Shell(capsys)
 
 
 def on_state(work: Callable[[Database], Coroutine[Any, Any, Any]]) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bot_kit import AS_OF, Done, Json, Shell, model_at, small_export, ts
-from engine_kit import call, is_child, line, results, say, submitted, turn, turns, use
+from engine_kit import call, is_child, led_by, line, results, say, submitted, turn, turns, use
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -16,16 +16,13 @@ SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 
 def waves(first: Answer, second: Answer, *, finds: Mind, reads: Mind) -> Mind:
     """A parent with two waves; children that were given a store find, the others read."""
-    parent = turns(first, second, say("It is all told [F1.1]."))
 
-    def mind(body: Json) -> Answer:
-        if not is_child(body):
-            return parent(body)
+    def child(body: Json) -> Answer:
         stores = ("mail:search", "slack:channels", "C0SUPPORTES (", "web:search")
         wide = any(store in line(body, "MAY READ") for store in stores)
         return finds(body) if wide else reads(body)
 
-    return mind
+    return led_by(first, second, say("It is all told [F1.1]."), children=child)
 
 
 def one(scope: str, handles: list[str], task: str = "Find them") -> Json:

@@ -40,7 +40,6 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import File
 from bot.slack.blocks import FEEDBACK, MAX_MESSAGE, size
 from bot.storage.tables import subagents
-from config.settings import Settings
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
@@ -83,15 +82,15 @@ async def test_a_new_direct_message_goes_on_with_the_last_ones_as_they_are_now(
 ) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         people = bot.slack.people
-        dm, other = people.dm(ASKER), people.dm(EVA)
+        dm = people.dm(ASKER)
         first = people.say(ASKER, dm, "My dog is called Rex.")
         await bot.answer(first, channel=dm)
         secret = people.say(ASKER, dm, "My password is hunter2.")
         await bot.answer(secret, channel=dm)
-        await bot.answer(people.say(EVA, other, "Mine is swordfish."), channel=other)
+        await bot.answer_directly("Mine is swordfish.", EVA)
         people.edit(ASKER, dm, first, "My dog is called Max.")
         people.delete(ASKER, dm, secret)
-        await bot.answer(people.say(ASKER, dm, "What is my dog called?"), channel=dm)
+        await bot.answer_directly("What is my dog called?")
         told = opening(bot.parents()[-1])
         assert "CONVERSATION" in told
         assert "My dog is called Max." in told
@@ -117,8 +116,7 @@ async def test_a_follow_up_in_a_direct_message_goes_on_with_the_sources_of_the_l
         async def ask(text: str, *turns: Answer, user: str = ASKER) -> Json:
             """What the parent is told of it."""
             turning.mind = led_by(*turns, say("That is all."))
-            dm = bot.slack.people.dm(user)
-            await bot.answers(bot.slack.people.say(user, dm, text), channel=dm)
+            await bot.answer_directly(text, user)
             return bot.parents()[-1]
 
         await ask(f"And in <#{private.id}>?")
@@ -149,10 +147,8 @@ async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path
         await until(lambda: len(state.panes[dm, ""].prompts) == 4)
         assert f"<#{channel_id(3)}>" in state.panes[dm, ""].prompts[0]["message"]
         await bot.bench.backfill.idle()  # history does not tell what is open beside the pane
-        asked = people.say(ASKER, dm, "What is this channel about?")
-        await bot.answer(asked, channel=dm)
-        other = people.dm(EVA)
-        await bot.answer(people.say(EVA, other, "And mine?"), channel=other)
+        await bot.answer_directly("What is this channel about?")
+        await bot.answer_directly("And mine?", EVA)
         seen, unseen = bot.parents()
         assert f"the channel {channel_id(3)} open" in opening(seen)
         assert "open;" not in opening(unseen)
@@ -273,16 +269,6 @@ async def test_an_error_is_one_sentence_with_a_reference(
         assert (await bot.answer(third)).text
 
 
-def wide(settings: Settings) -> Settings:
-    """Settings of a parent that may write much at once."""
-    roles = settings.models.roles
-    roles = roles.model_copy(
-        update={"parent": roles.parent.model_copy(update={"max_tokens": 20_000})}
-    )
-    models = settings.models.model_copy(update={"roles": roles})
-    return settings.model_copy(update={"models": models})
-
-
 # ---- shapes
 
 
@@ -290,14 +276,16 @@ async def test_a_long_answer_comes_in_several_messages_with_one_footer(tmp_path:
     lines = [f"{n}. " + f"word{n} " * 12 for n in range(1, 330)]
     text = "\n".join(lines)
     assert len(text) > 30_000
-    async with serving(tmp_path, led_by(say(text)), change=wide) as bot:
+    async with serving(
+        tmp_path, led_by(say(text)), roles={"parent": {"max_tokens": 20_000}}
+    ) as bot:
         asked = bot.ask("Tell me all")
         shown = await bot.answers(asked, 3)
         assert len(shown) >= 3
         assert all(
             len(m.blocks) <= 50 and size([dict(b) for b in m.blocks]) <= MAX_MESSAGE for m in shown
         )
-        assert [FEEDBACK in str(m.blocks) for m in shown] == [False] * (len(shown) - 1) + [True]
+        assert one_footer(shown)
         said = "\n".join(m.text for m in shown)
         at = [said.index(f"word{n} ") for n in range(1, 330)]
         assert at == sorted(at)
@@ -356,6 +344,3 @@ async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> Non
         assert "stuff[.]zip" in shown.text
         assert " and 1 more · " in shown.text
         assert "notes.txt" not in shown.text
-
-
-# ---- writes that Slack refuses

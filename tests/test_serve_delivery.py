@@ -10,9 +10,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, brief, child, is_child, led_by, say, since, until, workspace
-from engine_kit import workspace as small
-from serve_kit import ASKER, Served, echo, free_port, heard_at, mentioned, request_in, serving
+from engine_kit import Json, brief, led_by, say, since, until, workspace
+from serve_kit import (
+    ASKER,
+    Served,
+    echo,
+    free_port,
+    heard_at,
+    mentioned,
+    request_in,
+    serving,
+    with_sections,
+)
 from slack_sdk.signature import SignatureVerifier
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
@@ -21,7 +30,6 @@ from standins.slack import SIGNING_SECRET, LocalSlack
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
-from config.settings import Settings
 from config.words import phrase
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
@@ -57,17 +65,13 @@ async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path
         assert more
 
 
-def soon_deaf(settings: Settings) -> Settings:
-    slack = settings.slack.model_copy(update={"deaf_after_s": 1.0})
-    return settings.model_copy(update={"slack": slack})
-
-
 @pytest.mark.parametrize(("which", "retries_s"), [(0, (0.1, 0.3, 0.5)), (None, ())])
 async def test_what_a_deaf_socket_swallows_is_answered_once(
     tmp_path: Path, which: int | None, retries_s: tuple[float, ...]
 ) -> None:
     """By what Slack sends again; where all are deaf, by what is read when they are replaced."""
     slack = LocalSlack(workspace(3), ack_s=0.4, retries_s=retries_s)
+    soon_deaf = with_sections(slack={"deaf_after_s": 1.0})
     async with serving(tmp_path, led_by(echo), slack=slack, change=soon_deaf) as bot:
         await until(lambda: slack.sockets.count == 2)
         slack.sockets.drop("silent", which)
@@ -273,27 +277,22 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
 def with_secret() -> Workspace:
     said = (Message("1740000000.000100", "The merger is on Friday", EVA),)
     private = Channel(SECRET, "secret", said, (EVA, ASKER, BOT_USER), is_private=True)
-    base = small(2)
+    base = workspace(2)
     return replace(base, channels=(*base.channels, private))
 
 
-def reads_secret(body: Json) -> Answer:
-    if is_child(body):
-        return child(body)
-    if body["messages"][-1]["role"] == "user" and len(body["messages"]) == 1:
-        return Answer([brief(handles=[SECRET])])
+def told(body: Json) -> Answer:
     return say("Told: " + since(body)[:200].replace("\n", " "))
 
 
 async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Path) -> None:
+    reads_secret = led_by(Answer([brief(handles=[SECRET])]), told)
     async with serving(tmp_path, reads_secret, space=with_secret()) as bot:
         asked = bot.ask(f"What is in <#{SECRET}|secret>?")
         shown = await bot.answer(asked)
         assert "merger" not in shown.text
         assert "merger" not in str(bot.model.recorded)
-        dm = bot.slack.people.dm(ASKER)
-        private = bot.slack.people.say(ASKER, dm, f"What is in <#{SECRET}|secret>?")
-        await bot.answer(private, channel=dm)
+        await bot.answer_directly(f"What is in <#{SECRET}|secret>?")
         assert "merger" not in str(bot.model.recorded)
 
 
@@ -303,7 +302,7 @@ async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Pat
 @pytest.mark.parametrize(("ours", "theirs"), [(0.3, 300.0), (240.0, 0.3)])
 async def test_an_answer_outlives_its_stream(tmp_path: Path, ours: float, theirs: float) -> None:
     """Ours is ended in time; where Slack ends it before, the message is edited from then on."""
-    slack = LocalSlack(small(3), retries_s=(0.0, 0.3), stream_ttl_s=theirs)
+    slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3), stream_ttl_s=theirs)
     async with serving(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": ours}) as bot:
         asked = bot.ask()
         shown = await bot.answer(asked)

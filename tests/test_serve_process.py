@@ -1,20 +1,142 @@
-"""`assistant serve` as a process: what SIGTERM ends, and what goes on after the next start."""
+"""`assistant serve` as a process: with `--local` its page and samples; and its end."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import re
 import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_kit import led_by, store_at, until
-from fleet_kit import Bot, fleet
-from serve_kit import echo
+from fleet_kit import OUTSIDE, Bot, fleet
+from fork_server import Fork
+from serve_kit import echo, free_port
 from standins.model_faults import Faults
+from timing import WAIT_S, Patience
 
+from bot.local.offline.recordings import RECORDED
+from bot.local.sample_workspace import read_data
+from bot.local.samples import SAMPLE_AS_OF, SAMPLE_OWNER
 from subagents.overlap import audit
 
 pytestmark = pytest.mark.system
+
+REFUNDS = "Which market had the largest refunds in March, and how much?"
+
+
+class Trial:
+    """A process of `serve --local`, used through its page."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=WAIT_S) as response:
+            return json.loads(response.read())
+
+    def post(self, act: str, **fields: str) -> Any:
+        body = json.dumps({"user": SAMPLE_OWNER, **fields}).encode()
+        head = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}page/{act}", body, head)
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            return json.loads(response.read())
+
+    def seen(self, channel: str, ts: str) -> Any:
+        query = f"user={SAMPLE_OWNER}&channel={channel}&thread={ts}"
+        with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=WAIT_S) as response:
+            return json.loads(response.readline().removeprefix(b"data: "))
+
+    def ask(self, text: str) -> str:
+        """Ask in a direct message; the thread's timestamp."""
+        return str(self.post("say", channel=self.post("dm")["channel"], text=text)["ts"])
+
+    def answer(self, ts: str) -> str:
+        """The text and the blocks of a finished answer, as JSON."""
+        direct, patience = self.post("dm")["channel"], Patience(120)
+        while True:
+            seen = self.seen(direct, ts)
+            replies = [m for m in seen["thread"] if m["user"] != SAMPLE_OWNER and m["text"]]
+            if replies and not seen["working"]:
+                return json.dumps(replies, ensure_ascii=False)
+            assert not patience.over, replies
+            time.sleep(0.2)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    (folder / "assistant.yaml").write_text(f"data_dir: {folder / 'data'}\n", "utf-8")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+    return {**kept, "HOME": str(folder), "NO_COLOR": "1"}
+
+
+def start(folder: Path, *words: str) -> Fork:
+    log = folder / f"said-{time.monotonic_ns()}"
+    return Fork("bot", *words, env=environment(folder), folder=folder, log=log)
+
+
+def command(folder: Path, *words: str) -> tuple[int | None, str]:
+    """Return how a command ended, and what it printed."""
+    process = start(folder, *words)
+    return process.wait(), process.said()
+
+
+OPENED = re.compile(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n")
+
+
+@contextmanager
+def trial(folder: Path, port: int) -> Iterator[Trial]:
+    process = start(folder, "serve", "--local", "--port", "0", "--page-port", str(port))
+    try:
+        found = OPENED.match(process.printed())
+        assert found, process.said()
+        yield Trial(found[1])
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+@pytest.mark.timeout(600)
+def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
+    port = free_port()
+    with trial(tmp_path, port) as tried:
+        assert tried.url == f"http://127.0.0.1:{port}/"
+        since = tried.get("page/workspace")["now"] - SAMPLE_AS_OF.timestamp()
+        assert 0 <= since < 600
+        told = tried.answer(tried.ask(REFUNDS))
+        assert "505.00 EUR" in told
+        _, by_command = command(
+            *(tmp_path, "ask", REFUNDS, "--sample", "--model", "offline", "--json")
+        )
+        assert "505" in by_command
+        (run,) = set(re.findall(r'"value": "([0-9a-f]{12})"', told))
+        assert "0 leaks" in command(tmp_path, "audit", run)[1]
+        assert REFUNDS in command(tmp_path, "show", run)[1]
+        code, said = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port))
+        assert (code, f"The page cannot use port {port}" in said) == (2, True)
+        code, said = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
+        assert (code, "Another `assistant serve`" in said) == (2, True)
+    with trial(tmp_path, 0):  # begins anew: what was asked before is not there
+        assert "There is no run" in command(tmp_path, "show", run)[1]
+
+
+@pytest.mark.timeout(600)
+def test_what_readers_recorded_is_replayed(tmp_path: Path) -> None:
+    openings = {each["opening"] for each in read_data("recordings")}
+    with trial(tmp_path, 0) as tried:
+        asked = {text: tried.ask(text) for text in tried.get("page/workspace")["prompts"]}
+        assert len(asked) > 12
+        for text, ts in asked.items():
+            assert (RECORDED in tried.answer(ts)) == (text in openings), text
+
+
+# ---- what SIGTERM ends, and what goes on after the next start
 
 
 async def ended(bot: Bot) -> int | None:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from engine_kit import Json, come, led_by, until, workspace
 from fleet_kit import Fleet, fleet
-from serve_kit import ASKER, Served, echo, free_port, serving
+from serve_kit import ASKER, Served, echo, free_port, serving, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
 from timing import WAIT_S
@@ -20,7 +20,6 @@ from timing import WAIT_S
 from bot.__main__ import main
 from bot.listeners.socket_mode import SocketRefused
 from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
-from config.settings import Settings
 
 OTHER = "C00000002"
 
@@ -107,10 +106,8 @@ def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
 # ---- while it runs
 
 
-def unpaced(settings: Settings) -> Settings:
-    """Tries that failed count against our own rates: answers would come up to a minute later."""
-    slack = settings.slack.model_copy(update={"paced": False})
-    return settings.model_copy(update={"slack": slack})
+UNPACED = with_sections(slack={"paced": False})
+"""Tries that failed count against our own rates: answers would come up to a minute later."""
 
 
 def ready(bot: Served) -> tuple[int, Json]:
@@ -207,7 +204,7 @@ async def test_slack_down_for_a_moment_loses_nothing(
 ) -> None:
     """Some are at work, some were just heard, some are said meanwhile."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
-    how: Json = {"slack": slack, "latency_s": 0.5, "change": unpaced}
+    how: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
     how["serve"] = {"outage_give_up_s": 120.0}
     async with serving(tmp_path, led_by(echo), **how) as bot:
         direct = slack.people.dm(ASKER)
@@ -236,9 +233,12 @@ async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_pat
     path = tmp_path / "assistant.yaml"
     path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
     async with serving(tmp_path, led_by(echo), policy_path=path) as bot:
-        await once_each(bot, [bot.ask("Before?")])
+        before = bot.ask("Before?")
+        await once_each(bot, [before])
         path.write_text("policy: {everywhere: {answer: maybe}}")
         assert "answer" in await told(bot, "policy")
+        follow_up = bot.slack.people.say(ASKER, bot.channel, "And here?", before)
+        await bot.stored(follow_up)
         asked = bot.ask("Meanwhile?")
         await until(lambda: bot.whispers(), 20)
         (why,) = bot.whispers()
@@ -251,3 +251,4 @@ async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_pat
         await well(bot)
         await once_each(bot, [bot.ask("After?")])
         assert bot.replies(asked) == []
+        assert bot.whispers() == [why], "who did not mention it is told nothing"

@@ -1,4 +1,4 @@
-"""Whatever error Slack answers a write with, a request ends in its answer or in one sentence."""
+"""Whatever Slack refuses, a write or a read, a request ends in its answer or in one sentence."""
 
 from __future__ import annotations
 
@@ -7,17 +7,34 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
-from engine_kit import brief_answer, come, led_by, say, workspace
-from serve_kit import ASKER, Served, ruled, serving
-from standins.slack import API_PATH, LocalSlack
+from engine_kit import (
+    Json,
+    brief_answer,
+    channel_id,
+    come,
+    led_by,
+    results,
+    say,
+    submitted,
+    until,
+    use,
+    workspace,
+)
+from serve_kit import ASKER, Served, changed, echo, ruled, serving, with_sections
+from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault, Lasting
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
 
+from bot.local.model.answer import Answer
+from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
 from bot.local.workspace import Channel, User, Workspace
 from config.settings import Settings
 from config.words import phrase
@@ -35,15 +52,8 @@ LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
 """It comes in three messages."""
 
 
-def wide(settings: Settings) -> Settings:
-    """Settings in which people may ask as often as they like, and the parent may write much."""
-    settings = ruled(policy={"user_daily_usd": None, "daily_usd": None})(settings)
-    roles = settings.models.roles
-    parent = roles.parent.model_copy(update={"max_tokens": 20_000})
-    roles = roles.model_copy(update={"parent": parent})
-    models = settings.models.model_copy(update={"roles": roles})
-    slack = settings.slack.model_copy(update={"paced": False})
-    return settings.model_copy(update={"models": models, "slack": slack})
+WIDE = with_sections(policy={"user_daily_usd": None, "daily_usd": None}, slack={"paced": False})
+"""People may ask as often as they like."""
 
 
 # ---- one refusal, and the answer stands
@@ -74,9 +84,8 @@ async def test_a_slack_without_streams_gets_the_answer_in_one_message(tmp_path: 
 
 def heard_alone(settings: Settings) -> Settings:
     """Strangers may ask, and by an event: the stand-in's history does not name their workspace."""
-    slack = settings.slack.model_copy(update={"backfill_hours": 0})
     ask = ruled(shared=True, ask=("members", "external"))
-    return ask(settings.model_copy(update={"slack": slack}))
+    return ask(changed(settings, slack={"backfill_hours": 0}))
 
 
 async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
@@ -302,7 +311,8 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
         slack=slack,
         latency_s=0.02,
         before_model=waiting_for(script) if write.method in PACED else lambda app: app,
-        change=wide,
+        change=WIDE,
+        roles={"parent": {"max_tokens": 20_000}},
         serve={"outage_give_up_s": 2.5},
     ) as bot:
         for code in these:
@@ -326,3 +336,92 @@ async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
             assert came in good, (code, column)
     for column in write.columns:
         assert {cells.get(column, "-") for cells in found.values()} != {"-"}, f"no {column} call"
+
+
+# ---- what the bot may not read is told with who can change that, and how
+
+
+ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
+
+
+def lacking(*scopes: str, **more: Any) -> LocalSlack:
+    """A workspace in which the app lacks these scopes."""
+    less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
+    return LocalSlack(workspace(3), tokens={BOT_TOKEN: less}, **more)
+
+
+def bare(text: str) -> str:
+    """A text as people see it, without the joiners that keep names in it from being mentions."""
+    return unescape(text).replace("\N{WORD JOINER}", "")
+
+
+# ---- who asks, and where
+
+
+@pytest.mark.parametrize(
+    ("scope", "rules", "said"),
+    [
+        ("users:read", {}, "I may not look up users"),
+        ("usergroups:read", {"ask": ("S0CSM",)}, "I may not look up user groups"),
+    ],
+)
+async def test_a_scope_that_is_missing_to_see_who_asks_is_named(
+    tmp_path: Path, scope: str, rules: Json, said: str
+) -> None:
+    change = ruled(**rules)
+    async with serving(tmp_path, led_by(echo), slack=lacking(scope), change=change) as bot:
+        bot.ask("Hello?")
+        await until(bot.whispers)
+        assert bot.whispers()[0] == f"{said}: the app lacks the scope {scope}. {ADD}"
+
+
+async def test_only_what_passes_is_to_be_asked_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, led_by(echo), serve={"outage_give_up_s": 0.1}) as bot:
+        for code, said, next_step in (
+            ("account_inactive", "does not accept my token", "`assistant setup`"),
+            ("never_heard_of", "look up users: Slack says", "docs.slack.dev"),
+            ("ratelimited", "could not check who you are", "ask again in a minute"),
+        ):
+            bot.slack.state.whispers.clear()
+            bot.slack.faults = Lasting([Fault("users.info", f"error:{code}")])
+            bot.ask("Hello?")
+            await until(bot.whispers)
+            (told,) = bot.whispers()
+            assert said in told
+            assert next_step in told
+            assert ("again" in told) == (next_step.startswith("ask again"))
+
+
+# ---- what is read
+
+
+def reader(body: Json) -> Answer:
+    """A subagent that finds nothing, whatever its tool says."""
+    if not results(body):
+        return Answer([use("read_channel_history", channel=channel_id(2))])
+    return submitted("Nothing was found.")
+
+
+LED = led_by(brief_answer(2), say("Nothing was found."), children=reader)
+
+
+async def shown(bot: Served, text: str, channel: str = "") -> str:
+    """All that the bot says to a request."""
+    answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
+    return bare(f"{answer.text}\n{answer.blocks}")
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        ("channels:history", "I may not read messages"),
+        ("mpim:read", "I may not see which channels somebody is in"),
+    ],
+)
+async def test_a_scope_that_is_missing_to_read_or_to_see_memberships_is_named(
+    tmp_path: Path, scope: str, said: str
+) -> None:
+    """Without memberships no private channel is known to be anybody's."""
+    async with serving(tmp_path, LED, slack=lacking(scope)) as bot:
+        told = await shown(bot, "What is open in #support-2?")
+        assert f"{said}: the app lacks the scope {scope}. {ADD[:-1]}" in told

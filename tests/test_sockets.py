@@ -50,9 +50,7 @@ class Line:
 
 
 @asynccontextmanager
-async def line(
-    count: int = 2, deaf_after_s: float = 40.0, token: str = "xapp-local", **how: Any
-) -> AsyncIterator[Line]:
+async def line(count: int = 2, deaf_after_s: float = 40.0, **how: Any) -> AsyncIterator[Line]:
     slack = LocalSlack(WORKSPACE, **{"retries_s": (0.2, 0.2, 0.2), "ack_s": 0.5, **how})
     settings = load_settings(env={}).slack.model_copy(
         update={"sockets": count, "deaf_after_s": deaf_after_s, "timeout_s": 2}
@@ -65,7 +63,7 @@ async def line(
 
         sockets = Sockets(
             hear,
-            token,
+            "xapp-local",
             settings,
             base_url=server.url + API_PATH,
             on_gap=lambda: made.gaps.append(time.monotonic()),

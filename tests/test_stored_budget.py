@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, in_file, place, postgres
+from pg_kit import Kept
 from timing import patient
 
 from bot.runs.store import Store
@@ -24,8 +24,6 @@ from bot.storage.database import Database
 from bot.storage.tables import budgets, reservations
 from subagents.budget import Amount, Caps
 from subagents.errors import BudgetExceeded
-
-__all__ = ["in_file", "place", "postgres"]
 
 FIELDS = [f.name for f in fields(Amount)]
 NOTHING = Amount()

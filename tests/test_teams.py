@@ -69,16 +69,16 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(f.read_bytes() for f in folder.rglob("*") if f.is_file())
 
 
-async def asked(place: Place, text: str) -> str:
-    return (await place.answer(place.ask(text))).text
+async def answered(place: Place, word: str) -> str:
+    return (await place.answer(place.ask(f"What of the {word}?"))).text
 
 
 async def test_each_workspace_is_answered_with_its_own_data_alone(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         untouched = await rows(server_of(two, BETA))
-        assert "red-apple" in await asked(two.acme, "What of the red-apple?")
+        assert "red-apple" in await answered(two.acme, "red-apple")
         assert await rows(server_of(two, BETA)) == untouched
-        assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
+        assert "blue-pear" in await answered(two.beta, "blue-pear")
         assert "red-apple" not in two.beta.texts()
         assert "blue-pear" not in two.acme.texts()
         asks = [request_in(body) for body in two.model.recorded]
@@ -126,12 +126,12 @@ async def test_a_workspace_that_removes_the_app_is_served_no_more_and_keeps_its_
 ) -> None:
     async with two_teams(tmp_path) as two:
         assert two.serving
-        await asked(two.acme, "What of the red-apple?")
+        await answered(two.acme, "red-apple")
         two.acme.slack.send({"type": "tokens_revoked", "tokens": {"oauth": [ASKER]}})
         two.acme.slack.send({"type": "app_uninstalled"})
         await until(lambda: two.serving and set(two.serving.opened) == {BETA}, WAIT_S)
         thread = two.acme.ask("Who hears this?")
-        assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
+        assert "blue-pear" in await answered(two.beta, "blue-pear")
         assert two.acme.replies(thread) == []
         assert await installed(two) == [BETA]
         await two.install(ACME)
@@ -147,13 +147,13 @@ async def test_a_daily_limit_and_a_pause_are_of_one_workspace(tmp_path: Path) ->
     acme = {"policy": {"daily_usd": 0.000001, "admins": [ASKER]}}
     async with two_teams(tmp_path, teams={ACME: acme}) as two:
         two.acme.ask("What of the red-apple?")
-        assert "blue-pear" in await asked(two.beta, "What of the blue-pear?")
+        assert "blue-pear" in await answered(two.beta, "blue-pear")
         await until(lambda: two.acme.replies() or two.acme.slack.state.whispers, WAIT_S)
         assert "You asked" not in two.acme.texts()
         for place in (two.acme, two.beta):  # an administrator here, and nobody there
             place.slack.people.slash(ASKER, place.channel, "/assistant", "pause")
         await come(server_of(two, ACME).dispatch.inbox.paused_by)
-        assert "green-fig" in await asked(two.beta, "What of the green-fig?")
+        assert "green-fig" in await answered(two.beta, "green-fig")
         assert not await server_of(two, BETA).dispatch.inbox.paused_by()
 
 
@@ -182,7 +182,7 @@ def parts_of(server: Server) -> Iterator[object]:
 async def test_no_part_of_a_workspace_reaches_what_is_of_another(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         for team in (ACME, BETA):
-            await asked(two.acme if team == ACME else two.beta, "What is open?")
+            await answered(two.acme if team == ACME else two.beta, "fruit")
             parts = list(parts_of(server_of(two, team)))
             folder = two.settings.data_dir / "teams" / team
             databases = [part for part in parts if isinstance(part, Database)]
@@ -224,7 +224,7 @@ async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None
             click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
             body = block_actions(two.beta.slack.state, ASKER, click)
             two.beta.slack.put("interactive", body)
-        told = await asked(two.beta, f"Show run {run.id}, and what {key} says.")
+        told = await answered(two.beta, f"run {run.id}, and of {key}")
         assert "red-apple" not in told + two.beta.texts()
         assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
 
@@ -274,7 +274,7 @@ async def test_what_is_of_one_workspace_may_not_be_set_for_all(
 async def test_the_home_database_of_several_holds_no_data_of_people(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         assert two.serving
-        await asked(two.acme, "What of the red-apple?")
+        await answered(two.acme, "red-apple")
         database = two.serving.installations._database
         for table in METADATA.sorted_tables:
             if table.name in (installations.name, "flags", "alembic_version"):
@@ -289,10 +289,6 @@ def mind(body: Json) -> Answer:
     if "which report" in asked and turn(body) == 0:
         return Answer([use("ask_user", question="Which one?", options=["weekly", "monthly"])])
     return say(f"You asked: {asked}")
-
-
-async def answer(place: Place, text: str) -> str:
-    return (await place.answer(place.ask(text))).text
 
 
 async def test_a_click_in_another_workspace_decides_nothing(tmp_path: Path) -> None:
@@ -313,7 +309,7 @@ async def test_a_click_in_another_workspace_decides_nothing(tmp_path: Path) -> N
         two.beta.slack.put("interactive", body)
         deliveries = two.beta.slack.deliveries
         await until(lambda: deliveries and deliveries[-1].acked_at, WAIT_S)
-        assert "blue-pear" in await answer(two.beta, "What of the blue-pear?")
+        assert "blue-pear" in await answered(two.beta, "blue-pear")
         assert cards() == [card], "the card still waits"
         people = two.acme.slack.people
         ts = next(
@@ -328,7 +324,7 @@ async def test_a_click_in_another_workspace_decides_nothing(tmp_path: Path) -> N
 async def test_metrics_name_no_workspace_and_no_person(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         texts = await asyncio.gather(
-            answer(two.acme, "What of the red-apple?"), answer(two.beta, "What of the blue-pear?")
+            answered(two.acme, "red-apple"), answered(two.beta, "blue-pear")
         )
         assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
         status, measured, _ = await two.visit("/metrics")
@@ -358,8 +354,8 @@ def command(two: Two, *words: str) -> tuple[int | None, str]:
 
 async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
-        await answer(two.acme, "What of the red-apple?")
-        await answer(two.beta, "What of the blue-pear?")
+        await answered(two.acme, "red-apple")
+        await answered(two.beta, "blue-pear")
     _, listed = command(two, "--team", ACME, "runs", "--json")
     (run,) = [each["id"] for each in json.loads(listed)]
 
@@ -374,19 +370,14 @@ async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path
     assert "blue-pear" in own
 
 
-async def answered(place: Place, word: str) -> str:
-    return (await place.answer(place.ask(f"What of the {word}?"))).text
-
-
 async def each_is_answered_alone(two: Two) -> None:
     """Ask both at once: each answer stands in its own workspace, and in its own database."""
     texts = await asyncio.gather(answered(two.acme, "red-apple"), answered(two.beta, "blue-pear"))
     assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
     assert "blue-pear" not in two.acme.texts()
     assert "red-apple" not in two.beta.texts()
-    assert two.serving
     for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
-        runs = await two.serving.servers[team].dispatch.runs.store.runs(10)
+        runs = await server_of(two, team).dispatch.runs.store.runs(10)
         assert [own in run.question for run in runs] == [True]
 
 

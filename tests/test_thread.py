@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -21,7 +19,7 @@ from bot.slack.people import People
 from bot.storage.requests import Incoming
 from config.settings import load_settings
 from scopes.label import TRUSTED, WORKSPACE, Label
-from scopes.slack_client import SlackClient, connect, open_session
+from scopes.slack_client import connect, open_session
 from scopes.slack_items import SlackMessage, at_of
 from scopes.slack_reader import SlackReader
 from scopes.tool import estimate_tokens
@@ -61,22 +59,15 @@ def asking(at: str, text: str, root: str = ROOT, **event: Any) -> Incoming:
     return Incoming("T0ACME", "C0SUPPORT", at, root, "U0ANA", "mention", {"text": text, **event})
 
 
-@asynccontextmanager
-async def at_slack(slack: LocalSlack, page_size: int = 200) -> AsyncIterator[SlackClient]:
-    changes = {"page_size": page_size, "retry_attempts": 0, "timeout_s": 2}
+async def rebuilt(slack: LocalSlack, incoming: Incoming, tokens: int = 12_000) -> Thread:
+    changes = {"retry_attempts": 0, "timeout_s": 2}
     settings = load_settings(env={}).slack.model_copy(update=changes)
     with MUX.serving(slack.app) as url:
         async with open_session(settings) as session:
-            yield connect(session, BOT_TOKEN, url + API_PATH, settings)
-
-
-async def rebuilt(
-    slack: LocalSlack, incoming: Incoming, tokens: int = 12_000, page_size: int = 200
-) -> Thread:
-    async with at_slack(slack, page_size) as web:
-        label, team = SlackReader(web, timedelta(days=9)).label, "https://acme.slack.com/"
-        threads = ThreadReader(web, People(web), BOT_USER, label, tokens, team)
-        return await threads.read(incoming)
+            web = connect(session, BOT_TOKEN, url + API_PATH, settings)
+            label, team = SlackReader(web, timedelta(days=9)).label, "https://acme.slack.com/"
+            threads = ThreadReader(web, People(web), BOT_USER, label, tokens, team)
+            return await threads.read(incoming)
 
 
 CALL = f"<@{BOT_USER}>"

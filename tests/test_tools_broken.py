@@ -15,13 +15,13 @@ from typing import Any
 import pygit2
 import pytest
 from data_kit import duck_file
-from engine_kit import Json, is_child, line, results, say, submitted, turn, until, use
+from engine_kit import Json, led_by, line, results, say, submitted, turn, until, use
 from files_kit import BOOK, BRANCH, Desk, branches, git, repository, subjects, text_at, written
 from forget_kit import holding
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
 from process_kit import descendants, is_alive
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, serving, with_sections
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -50,33 +50,24 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     base, book = folder / "shop.duckdb", folder / "book"
     shell = ("sh", "-c", "{command}")
 
-    def change(settings: Settings) -> Settings:
-        databases = {"shop": DatabaseSettings(path=base, **mine)}
-        data = settings.data.model_copy(update={"databases": databases})
-        projects = {"book": ProjectSettings(path=book, **mine)}
-        files = settings.files.model_copy(update={"projects": projects, "sandbox": shell})
-        mcp = settings.mcp.model_copy(update={"servers": {"rogue": server}})
-        bounds = settings.limits.model_copy(update={"seconds": 100.0, **limits})
-        return settings.model_copy(
-            update={"data": data, "files": files, "mcp": mcp, "limits": bounds}
-        )
-
-    return change
+    projects = {"book": ProjectSettings(path=book, **mine)}
+    return with_sections(
+        data={"databases": {"shop": DatabaseSettings(path=base, **mine)}},
+        files={"projects": projects, "sandbox": shell},
+        mcp={"servers": {"rogue": server}},
+        limits={"seconds": 100.0, **limits},
+    )
 
 
 def led(children: Mind, *parts: tuple[str, str]) -> Mind:
     """A parent that gives each scope its task, all in one turn."""
 
-    def mind(body: Json) -> Answer:
-        if is_child(body):
-            return children(body)
-        if turn(body) > 0:
-            refused = [each for each in results(body) if each.get("is_error")]
-            return say(f"It is done. {refused or ''}")
-        given = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
-        return Answer([use("run_subagent", **each) for each in given])
+    def done(body: Json) -> Answer:
+        refused = [each for each in results(body) if each.get("is_error")]
+        return say(f"It is done. {refused or ''}")
 
-    return mind
+    given = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
+    return led_by(Answer([use("run_subagent", **each) for each in given]), done, children=children)
 
 
 def task(body: Json) -> str:

@@ -276,9 +276,6 @@ def site(folder: Path, url: str | None = None, **sections: dict[str, Any]) -> It
         yield made
 
 
-__all__ = ["STEPS", "Moment", "Site", "site"]
-
-
 pytestmark = pytest.mark.system
 
 FEW: dict[Moment, float] = {("data", 1): 0.1, ("files", 2): 0.02}

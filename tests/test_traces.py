@@ -46,8 +46,10 @@ class Receiver:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """One to which spans are sent."""
     made = Receiver()
+    monkeypatch.setenv(ENDPOINT, made.url)
     thread = threading.Thread(target=made.server.serve_forever)
     thread.start()
     yield made
@@ -57,13 +59,13 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Asks one question of a small export, answered by the offline model."""
     files = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
 
     def put() -> Any:
         with model_at(monkeypatch, offline_model):
-            return Shell(capsys)("ask", QUESTION, *files, "--json")
+            return shell("ask", QUESTION, *files, "--json")
 
     return put
 
@@ -72,11 +74,7 @@ def facts(span: Span) -> dict[str, Any]:
     return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
-def test_a_run_becomes_one_tree_of_spans(
-    ask: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENDPOINT, receiver.url)
-
+def test_a_run_becomes_one_tree_of_spans(ask: Any, receiver: Receiver) -> None:
     done = ask()
 
     (root,) = [span for span in receiver.spans if not span.parent_span_id]
@@ -98,11 +96,7 @@ def test_a_run_becomes_one_tree_of_spans(
             assert ids[span.parent_span_id].start_time_unix_nano <= span.start_time_unix_nano
 
 
-def test_contents_are_sent_only_if_settings_say_so(
-    ask: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENDPOINT, receiver.url)
-
+def test_contents_are_sent_only_if_settings_say_so(ask: Any, receiver: Receiver) -> None:
     ask()
     assert QUESTION not in str(receiver.spans)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from bot_kit import Done, Shell, configure, model_at, refused, small_export
 from document_kit import gap_lines
-from engine_kit import MUX, call, is_child, say
+from engine_kit import call, is_child, say
 from fork_server import forked
 from mail_kit import ME, judging, letters, mail, mbox, verdict
-from standins.model import Mind, ModelServer
+from standins.model import Mind
 from test_commands import waited_for
 
 from bot.local.model.answer import Answer
@@ -191,10 +191,7 @@ def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(
 ) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(20))
     configure("limits: {max_concurrency: 4}\n")
-    model = ModelServer(judging, latency_s=0.15, record=True)
-    with MUX.serving(model.app) as url:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
+    with model_at(monkeypatch, judging, latency_s=0.15) as model:
         with forked("triage", "--mbox", str(file), "--me", ME, "--json"):
             waited_for(model, 9)
         (run,) = shell("runs", "--json").json

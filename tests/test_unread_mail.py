@@ -101,11 +101,11 @@ def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
     assert reason[:40] in " ".join(digest.split())
 
 
-def thread(kind: str, *, words: str = "") -> list[bytes]:
+def thread(kind: str) -> list[bytes]:
     """An ordinary mail and a later one of a kind of UNREAD in answer to it."""
     reply = UNREAD[kind][0].replace(b"Subject: Offer\n", b"Subject: Re: Offer\n")
     reply = reply.replace(b"\nDate:", b"\nIn-Reply-To: <m1@shop.example>\nDate:")
-    return [mail(1, words or "When will order 1001 arrive?", subject="Offer"), reply]
+    return [mail(1, "When will order 1001 arrive?", subject="Offer"), reply]
 
 
 @pytest.mark.parametrize("kind", ["S/MIME", "inline PGP", "TNEF", "above 5 MB"])

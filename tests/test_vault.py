@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
-from pg_kit import Kept, execute, in_file, place, postgres
+from pg_kit import Kept, execute
 from test_preferences import store_of as preferences_of
 from test_store import record
 from timing import patient
@@ -31,8 +31,6 @@ from config.settings import Settings, load_settings
 from scopes.google.auth import MailboxTokens
 from scopes.preferences import Authorship
 
-__all__ = ["in_file", "place", "postgres"]
-
 CANARY = "canary-7d1f"
 
 
@@ -42,9 +40,6 @@ def new_key() -> str:
 
 def settings(**env: str) -> Settings:
     return load_settings(env={name.upper(): value for name, value in env.items()})
-
-
-# ---- encryption
 
 
 # ---- where the key is
@@ -197,7 +192,7 @@ def _modes(folder: Path) -> dict[str, int]:
 # ---- tokens
 
 
-TOKEN, FRESH = "ya29.first-secret", "ya29.second-secret"
+TOKEN = "ya29.first-secret"
 
 
 def tokens(access: str) -> MailboxTokens:

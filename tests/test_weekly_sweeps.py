@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
 from document_kit import gap_lines
 from schedule_kit import Scheduled, scheduled, sweep
+from serve_kit import ASKER
 
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline
@@ -23,9 +22,9 @@ WEEKS = ("2025-03-08", "2025-03-15", "2025-03-22")
 ES, FR = "support-es", "support-fr"
 
 
-def schedule(channels: str = "support-*", **more: object) -> None:
+def schedule(**more: object) -> None:
     told = {
-        **{"kind": "sweep", "cron": "0 9 * * sat", "channels": [channels], "to": "dm"},
+        **{"kind": "sweep", "cron": "0 9 * * sat", "channels": ["support-*"], "to": "dm"},
         **{"owner": "U0ANA", "since_days": 7, **more},
     }
     configure(json.dumps({"schedules": {"support": told}}))
@@ -37,16 +36,6 @@ async def weekly(s: Scheduled, as_of: str) -> Json:
     assert occurrence.state == "ran", occurrence
     assert (await s.delivered(occurrence)).delivery == "delivered"
     return await s.document(occurrence)
-
-
-@asynccontextmanager
-async def scheduled_on(
-    folder: Path, file: Path, owner: str = "U0ANA", **more: Any
-) -> AsyncIterator[Scheduled]:
-    """A bot on an export that sweeps its support channels."""
-    spec = sweep(owner=owner, since_days=7, **more)
-    async with scheduled(folder, {"support": spec}, offline, space=load_export(file)) as s:
-        yield s
 
 
 def windows(document: Json) -> dict[str, tuple[str, str]]:
@@ -112,12 +101,17 @@ PAYING, BUTTON, INVOICE = (
 async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_issue(
     tmp_path: Path,
 ) -> None:
-    async with scheduled_on(tmp_path, three_weeks(tmp_path)) as s:
+    given = {"support": sweep(owner="U0ANA", since_days=5)}
+    space = load_export(three_weeks(tmp_path))
+    async with scheduled(tmp_path, given, offline, space=space) as s:
         documents = [await weekly(s, day) for day in WEEKS]
         every = sum(await read_in(s.bot.store, documents), Counter[str]())
-    ends = ("2025-03-01", *WEEKS)
+        posts = s.bot.slack.visible(s.bot.slack.people.dm(ASKER))
+        assert len([m for m in posts if m.thread_ts in (None, "", m.ts)]) == len(WEEKS)
+    ends = ("2025-03-03", *WEEKS)  # the first one looks back five days
     for document, window in zip(documents, pairwise(ends), strict=True):
         assert set(windows(document).values()) == {window}
+        assert document["channels_added"] == []
     assert every == Counter(
         [PAYING, BUTTON, INVOICE]
         + [f"{channel_id(ES)}/{ts(at)}" for at in ("06 09:00", "10 09:00", "10 10:00", "17 10:00")]

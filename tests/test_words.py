@@ -8,9 +8,30 @@ from pathlib import Path
 
 import pytest
 from babel.messages.catalog import Catalog
+from document_kit import WINDOW, answer_document
 from language_kit import catalogue
+from plain_kit import engine_words, shown_texts
 
+from bot.citations import CitationIndex
+from bot.reports import frame
+from bot.reports.documents import STATUSES
+from bot.reports.slack import answer_message
+from bot.slack.plan import Plan, block, lines, short_heading, tasks
+from bot.tasks.base import answer_text, coverage_of
+from config.settings import load_settings
 from config.words import ENGLISH, Text, catalog, in_language, languages, phrase, words_of
+from subagents.conversation import Ending
+from subagents.events import (
+    BriefWasRefused,
+    Event,
+    ParentHandedOver,
+    SubagentFinished,
+    SubagentQueued,
+    ToolsCalled,
+)
+from subagents.evidence import SourceLog
+from subagents.handoff import ParentRun
+from subagents.result import SubagentResult
 
 ROOT = Path(__file__).parents[1]
 
@@ -90,3 +111,73 @@ def test_the_language_holds_inside_and_not_after() -> None:
             assert phrase("button.deny") == "Refuser"
         assert phrase("button.deny") == "Ablehnen"
     assert phrase("button.deny") == "Deny"
+
+
+# ---- no user reads a word of the engine, however a request ends
+
+
+REPLY = load_settings(env={}).reply
+STOPS = tuple(frame.REASONS)
+
+
+def subagent(number: int, status: str, stopped_by: str) -> SubagentResult:
+    finding = {"id": f"F{number}.1", "claim": "It fails", "evidence": ["C1/1.1"]}
+    return SubagentResult.model_validate(
+        {
+            **{"id": f"s{number}", "scope": "slack", "model": "fast", "contract": "answer"},
+            **{"status": status, "stopped_by": stopped_by, "text": "Two are open."},
+            **{"reason": f"handles: {stopped_by}", "findings": [finding]},
+            "not_covered": ["#ops is not open to me"],
+        }
+    )
+
+
+@pytest.mark.parametrize("stopped_by", STOPS)
+@pytest.mark.parametrize("status", STATUSES)
+def test_no_word_of_the_engine_stands_in_an_answer(status: str, stopped_by: str) -> None:
+    results = [subagent(1, status, stopped_by), subagent(2, "complete", "none")]
+    known = CitationIndex({}, {r.id: r for r in results}, SourceLog())
+    ending = Ending(stopped_by, reason=f"needs_context: {stopped_by}")
+    document = answer_document(
+        {
+            **{"status": status, "stopped_by": stopped_by, "windows": [WINDOW], "degraded": True},
+            **{"answer": answer_text(results, ParentRun(ending), known), "unsupported": 1},
+            "coverage": coverage_of(results).model_dump(),
+            "subagents": [each.model_dump() for each in results],
+        }
+    )
+    made = answer_message(document, "k", REPLY)
+    view = frame.details_view(document, REPLY, 1.0)
+    told = list(shown_texts([[part.blocks for part in made], view]))
+    told += [part.text for part in made]
+    assert len(told) > 8
+    assert [each for each in told if engine_words(each)] == []
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_no_word_of_the_engine_stands_in_a_plan(over: bool) -> None:
+    plan = Plan()
+    events: list[Event] = [BriefWasRefused("Poem", "handles", "too many"), ParentHandedOver(2)]
+    events.append(ToolsCalled("p1", ("run_subagent", "list_channels")))
+    for number, (status, stop) in enumerate((s, r) for s in STATUSES for r in STOPS):
+        child = f"s{number}"
+        events.append(SubagentQueued(child, f"Question {number}", "slack", "fast"))
+        events.append(ToolsCalled(child, ("read_channel_history",)))
+        events.append(SubagentFinished(child, status, stop, number % 3, 0.01))
+    events.append(SubagentFinished("s999", "failed", "tool_error", 0, None))
+    for event in events:
+        plan.take(event)
+    for most in (10, 1_000):
+        rows, title = tasks(plan, most, over=over), short_heading(plan, over=over)
+        told = [*shown_texts(block(rows, title)), lines(rows, title)]
+        assert [each for each in told if engine_words(each)] == []
+
+
+def test_no_word_of_the_engine_stands_in_a_catalogue() -> None:
+    told = [
+        text
+        for message in catalog(ENGLISH)
+        for text in ([message.string] if isinstance(message.string, str) else message.string or ())
+    ]
+    assert len(told) > 500
+    assert [each for each in told if engine_words(re.sub(r"\{\w+\}", "", each))] == []

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from card_kit import GUEST, people
 from engine_kit import Json, call, is_child, led_by, line, opening, results, submitted, use, words
-from serve_kit import ASKER, Served, ruled, serving
+from serve_kit import ASKER, Served, ruled, serving, with_sections
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
-from config.settings import Settings
 
 WORD = "harbour"
 FOUND = f"The {WORD} is closed until Friday."
@@ -18,10 +17,8 @@ AWAY = "C00000003"
 """A public channel without the bot."""
 
 
-def searching(settings: Settings) -> Settings:
-    # a request that is found in the history has no token
-    slack = settings.slack.model_copy(update={"search": True, "backfill_hours": 0})
-    return settings.model_copy(update={"slack": slack})
+SEARCHING = with_sections(slack={"search": True, "backfill_hours": 0})
+"""A request that is found in the history has no token."""
 
 
 class Mind:
@@ -66,7 +63,7 @@ async def asked(bot: Served, user: str = ASKER) -> str:
 
 async def test_a_public_channel_without_the_bot_is_searched_and_not_read(tmp_path: Path) -> None:
     mind = Mind()
-    async with serving(tmp_path, mind, space=people(), change=searching) as bot:
+    async with serving(tmp_path, mind, space=people(), change=SEARCHING) as bot:
         await asked(bot)
         assert FOUND in mind.found[0]
         assert "/invite" in mind.read[0]
@@ -82,7 +79,7 @@ async def test_a_guest_finds_nothing_outside_of_their_channels(tmp_path: Path) -
     mind = Mind()
     change = ruled(ask=("members", "guests"))
     async with serving(
-        tmp_path, mind, space=people(), change=lambda s: change(searching(s))
+        tmp_path, mind, space=people(), change=lambda s: change(SEARCHING(s))
     ) as bot:
         await asked(bot, GUEST)
         assert mind.found
