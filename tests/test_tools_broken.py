@@ -125,16 +125,15 @@ async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -
     repo = repository(tmp_path / "book", {"all.txt": shared})
 
     def work(body: Json) -> Answer:
-        n, step = task(body).split()[-1], turn(body)
-        if step == 0:
+        n, said = task(body).split()[-1], [str(each["content"]) for each in results(body)]
+        if not said or any("not as you read it" in each for each in said[-2:]):
             return Answer([use("read_file", path="all.txt", folder=BOOK)])
-        if step == 1:
+        if not any(each.startswith("Changed: ") for each in said):
             old = f"line {n}\n"
             edit = use("edit_file", path="all.txt", old=old, new=f"line {n} is done\n", folder=BOOK)
             return Answer([edit, use("write_file", path=f"{n}.txt", text=n, folder=BOOK)])
-        if step == 2:
+        if "Committed" not in said[-1]:
             return Answer([use("git_commit", message=f"Do {n}", folder=BOOK)])
-        assert "Committed" in str(results(body)[-1]["content"])
         return submitted("Done.", findings=[])
 
     mind = led(work, *(("files", f"Write as number {n}") for n in range(count)))
