@@ -104,7 +104,7 @@ class ScheduleArguments:
         asked = {**asdict(self), "owner": owner, "channels": self.channels or ()}
         asked |= {"tracker": self.tracker or None, "language": self.language or None}
         if self.kind in ("ask", "reminder"):  # they are answered in the language of their words
-            asked |= {"language": None}
+            asked["language"] = None
         try:
             NAME.validate_python(name)
         except ValidationError:

@@ -211,7 +211,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     )
     left = left or ("Slack has older ones, too: add words." if more else "")
     cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
-    undone |= {"search messages": cut if left else ""}
+    undone["search messages"] = cut if left else ""
     return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
 
 

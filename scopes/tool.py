@@ -312,7 +312,7 @@ def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
             dropped = DROPPED | UNSTRICT if strict else DROPPED
             kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
             if members := node.get("properties"):  # which may have the names of keywords
-                kept |= {"properties": {n: _compact(m, defs, strict) for n, m in members.items()}}
+                kept["properties"] = {n: _compact(m, defs, strict) for n, m in members.items()}
             closed = strict and kept.get("type") == "object"
             return {**kept, "additionalProperties": False} if closed else kept
     return node

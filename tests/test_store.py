@@ -18,7 +18,7 @@ from pg_kit import with_store
 
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import prepare_connection
-from bot.runs.store import RunNotFound, Store
+from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.storage.database import open_file
 from bot.storage.encryption import cipher_here
 from subagents.gate import Decision
@@ -97,6 +97,30 @@ async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> No
 
     assert await store.trajectory("r1") == memory.trajectory("r1")
     assert await store.decisions("r1") == [decision()]
+    await store.aclose()
+
+
+async def test_steps_that_wait_for_a_transaction_share_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path, "r1")
+    sink, taken, real = RunLog(store, "r1"), list[int](), store.record
+
+    async def counted(records: PendingRecords) -> None:
+        taken.append(len(records.decisions))
+        await real(records)
+
+    monkeypatch.setattr(store, "record", counted)
+
+    async def step(n: int) -> None:
+        await asyncio.sleep(0)
+        sink.log_decision(decision(f"read {n}"))
+        await sink.flush()
+
+    await asyncio.gather(*map(step, range(20)))
+    assert sum(taken) == 20
+    assert len(taken) <= 2
+    assert len(await store.decisions("r1")) == 20
     await store.aclose()
 
 

@@ -287,11 +287,11 @@ def test_a_customer_that_a_line_names_has_its_link_behind_the_name() -> None:
         {"customer": f"Bar {name}", "link": link} for name, link in zip("ABC", links, strict=True)
     ]
     found = finding("F1.1", customers=["Bar A", "Bar B", "Bar C"], cases=cases, links=links)
-    line = {"text": "Eva Sol: pay Bar B's fee, then Bar A", "findings": ["F1.1"]}
+    line = {"text": "Eva Sol: not Bar Around, pay Bar B's fee, then Bar A", "findings": ["F1.1"]}
     decided = {"text": "Whether Bar C is paid — yes", "findings": ["F1.1"], "links": links}
     document = swept(section("a", found), top_lines=[line], decisions=[decided])
     text = text_of(document)
-    assert "1. Eva Sol: pay Bar B's ↗1 fee, then Bar A ↗2 [1]" in text
+    assert "1. Eva Sol: not Bar Around, pay Bar B's ↗1 fee, then Bar A ↗2 [1]" in text
     assert "Whether Bar C ↗3 is paid · [1] → yes" in text
     assert f"[1]({links[2]}) [" not in report_markdown(sweep_report(document))
     assert f"Bar B's [↗]({links[1]}) fee, then Bar A [↗]({links[0]})" in report_markdown(

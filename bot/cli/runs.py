@@ -176,7 +176,7 @@ async def run_replay(
         result = await replay.run()
     found, lines = _replay_json(replay), [_replay_text(replay)]
     if model:
-        found |= {"result": result.to_json() if result else None}
+        found["result"] = result.to_json() if result else None
         lines += ["\n" + result_text(result)] if result else []
     context.show(found, *lines)
     return INCOMPLETE if replay.departures else DONE

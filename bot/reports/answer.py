@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from io import StringIO
+from itertools import groupby
 from zoneinfo import ZoneInfo
 
 from rich.box import SIMPLE_HEAD
@@ -77,7 +77,7 @@ def _number(text: str, document: AnswerDocument, numbers: Numbers) -> str:
 def _ranges(numbers: Iterable[int]) -> Iterator[str]:
     """Yield `[2]` for a number and `[4–7]` for three or more that follow each other."""
     ordered = list(enumerate(sorted(numbers)))
-    for _, run in itertools.groupby(ordered, key=lambda each: each[1] - each[0]):
+    for _, run in groupby(ordered, key=lambda each: each[1] - each[0]):
         first, *rest = (number for _, number in run)
         if len(rest) > 1:
             yield f"[{first}–{rest[-1]}]"
@@ -161,13 +161,13 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
     free = WIDTH - sum(widths) - GAP * (len(widths) - 1)
 
     @cache
-    def height(column: int, width: int) -> int:
-        """Return what is to be small: tall cells count most."""
+    def cost(column: int, width: int) -> int:
+        """Return what a width of a column costs: tall cells count most."""
         return sum(len(textwrap.wrap(cell, width)) ** 3 for cell in columns[column])
 
     while free > 0:
         wider = [
-            ((height(n, width) - height(n, width + more)) / more, n, more)
+            ((cost(n, width) - cost(n, width + more)) / more, n, more)
             for n, width in enumerate(widths)
             for more in range(1, free + 1)
         ]

@@ -155,7 +155,7 @@ class _Sweep:
 
     def _new(self) -> str:
         """Count who wrote for the first time in the window, of those who wait for the team; empty
-        if all or none did."""
+        if all or none did, or if it is not known of all."""
         open_ones = [member for _, problem in self.facts.open for member in problem.open]
         since: dict[str, str] = {}
         for customer, opened in ((c.customer, c.since) for m in open_ones for c in m.cases()):
@@ -165,7 +165,7 @@ class _Sweep:
         n = sum(datetime.fromisoformat(each) >= oldest for each in since.values())
         day = self.facts.day(self.document.window.oldest)
         told = self.words("new_since", n=n, all=len(since), day=day)
-        return told if 0 < n < len(since) else ""
+        return told if 0 < n < len(since) == len(customers_of(open_ones)) else ""
 
     def _open(self, problems: Sequence[SweepProblem], quiet: Sequence[KnownIssue]) -> str:
         """Count these open problems, and open issues without news."""

@@ -21,7 +21,7 @@ from bot.reports.problems import (
     problems_of,
     team,
 )
-from bot.reports.view import DOTS, NOTHING, Link
+from bot.reports.view import DOTS, NOTHING, Link, end_of
 from bot.slack.markdown import address
 from config.words import Words
 from subagents.contracts import NEEDS_ACTION
@@ -89,7 +89,7 @@ def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
 def customer_links(text: str, findings: Iterable[SweepFinding]) -> tuple[Link, ...]:
     """Return links to the threads of the customers that a text names."""
     threads = (each for finding in findings for each in _thread_customers(finding).items())
-    placed = [Link(name, url) for url, names in threads for name in names if name in text]
+    placed = [Link(n, url) for url, names in threads for n in names if n and end_of(n, text)]
     return tuple(dict.fromkeys(placed))
 
 

@@ -196,16 +196,16 @@ def with_links(text: str, places: Iterable[Link]) -> Line:
     """Return a text with a link behind the first place where each of these names stands."""
     parts: list[str | Link] = []
     start = 0
-    for end, url in sorted((_end(each.text, text), each.url) for each in places):
+    for end, url in sorted((end_of(each.text, text), each.url) for each in places):
         if end:
             parts += [text[start:end], Link("", url)]
             start = end
     return (*parts, text[start:])
 
 
-def _end(name: str, text: str) -> int:
-    """Return where a name ends in a text, with its genitive; 0 if it is not there."""
-    found = re.search(rf"{re.escape(name)}(?:['’]s\b)?", text)
+def end_of(name: str, text: str) -> int:
+    """Return where a name ends in a text, with its genitive; 0 if it is no word of it."""
+    found = re.search(rf"(?<!\w){re.escape(name)}(?:['’]s)?(?!\w)", text)
     return found.end() if found else 0
 
 

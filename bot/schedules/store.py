@@ -398,7 +398,7 @@ class ScheduleStore:
         if old is None or old.spec.timetable != spec.timetable:
             if old and old.state == "active":  # what was missed under the old times is caught up
                 create_due(connection, self.database, old.id, now)
-            values |= {"watermark": now}
+            values["watermark"] = now
         _update(connection, row.id, **values)
 
 

@@ -412,7 +412,7 @@ class RequestQueue:
             event[ASKED_BACK] = [*asked, run]
         event[ROUND] = int(row.event.get(ROUND) or 0) + 1
         values = {"state": "waiting", "not_before": datetime.now(UTC), "event": event}
-        values |= {"attempt": row.attempt + 1}
+        values["attempt"] = row.attempt + 1
         values |= dict.fromkeys(("owner", "stopped_by", "run", "reply"))
         connection.execute(sa.update(inbox).where(mine).values(**values))
         return True
