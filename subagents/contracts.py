@@ -6,6 +6,7 @@ Their docstrings and field names are read by the model; every word costs tokens 
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -21,15 +22,18 @@ RESTING: Final = ("waiting", "known", "declined", "solved")
 Text = Annotated[str, Field(max_length=12_000)]
 LINE = 600
 """Characters of a short text; up to five times as many are cut, since asking again costs more."""
+CLAIM = 1_000
+"""Characters of a claim, whose end often holds the amounts."""
 
 
-def _cut(value: Any) -> Any:
-    if isinstance(value, str) and LINE < len(value) <= 5 * LINE:
-        return value[: LINE - 1] + "…"
+def _cut(value: Any, most: int = LINE) -> Any:
+    if isinstance(value, str) and most < len(value) <= 5 * LINE:
+        return value[: most - 1] + "…"
     return value
 
 
 Line = Annotated[str, BeforeValidator(_cut), Field(max_length=LINE)]
+Claim = Annotated[str, BeforeValidator(partial(_cut, most=CLAIM)), Field(max_length=CLAIM)]
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 
@@ -45,7 +49,7 @@ class Contract(BaseModel):
 
 
 class FindingDraft(Contract):
-    claim: Line
+    claim: Claim
     state: State = "none"
     severity: Severity = "low"
     severity_reason: Line = ""

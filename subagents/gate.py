@@ -105,6 +105,8 @@ class Allow:
     """The effect that the call is counted by."""
     approved: bool = False
     """True for a look-up that the requester has approved word for word."""
+    note: str = ""
+    """Shown to the model with the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,8 @@ class Gate:
         verdict = await self.decide(context, ctx, tool, args)
         if not isinstance(verdict, Allow):
             return verdict
-        return await self._run(ctx, tool, verdict.args)
+        found = await self._run(ctx, tool, verdict.args)
+        return replace(found, note=f"{verdict.note} {found.note}".strip())
 
     async def perform(self, action: Action, ctx: ToolContext, tool: Tool) -> ToolResult | Deny:
         """Run an approved action exactly as stored, unless a rule forbids it by now."""
@@ -324,7 +327,7 @@ class Gate:
             return await self._card(call, *found)
         approved = call.is_approved
         within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
-        return Allow(call.values, within, call.effect, approved)
+        return Allow(call.values, within, call.effect, approved, call.note)
 
     async def _objection(self, call: Call) -> Deny | tuple[str, str] | None:
         """Return the refusal of a rule, else the first rule that wants approval, and why."""

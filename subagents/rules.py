@@ -54,6 +54,8 @@ class Call:
     """Calls that were allowed in this run so far, by `counts_of`."""
     over: str = ""
     """Why it is one call too many; empty if it is not."""
+    note: str = ""
+    """What a rule has to add to the result."""
 
     def __post_init__(self) -> None:
         fields = self.tool.input_model.model_fields
@@ -254,10 +256,8 @@ async def handles(call: Call) -> Objection | None:
         kind = call.tool.handle_arguments[name]
         reads = kind == THREAD and call.tool.access is Access.READ
         if reads and (threads := _threads(call.ctx, value)):
-            if len(threads) > 1:
-                rests = f"{value} rests on {len(threads)} threads"
-                ids = first_of(threads)
-                return Objection(f"{rests}. Give the id of one: {ids}.")
+            if others := threads[1:]:
+                call.note = f"{value} rests on {len(threads)} threads; others: {first_of(others)}."
             value = threads[0]
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)

@@ -226,6 +226,24 @@ async def test_a_siblings_words_are_refused_and_its_finding_goes_by_id(tmp_path:
     assert got.report.leaks == ()
 
 
+async def test_a_finding_of_two_threads_reads_the_first_and_names_the_other(
+    tmp_path: Path,
+) -> None:
+    threads = (thread_id(1, 0), thread_id(1, 1))
+    both = finding("Both are open. " + "So it is. " * 80 + "40 EUR", *threads, state="unsolved")
+    script = led_by(
+        *(brief_answer(), call("read_thread", thread="F1.1"), say("Open: [F1.1].")),
+        children=turns(call("read_channel_history", channel=ONE), submitted(findings=[both])),
+    )
+    got = await asked(script, tmp_path)
+    view, thread = results(got.parent[2])
+    assert "40 EUR |" in view["content"]  # no claim of this length is cut
+    assert f"F1.1 rests on 2 threads; others: {threads[1]}." in thread["content"]
+    assert f"[{threads[0]}]" in thread["content"]
+    assert not thread.get("is_error")
+    assert got.report.leaks == ()
+
+
 async def test_the_same_brief_twice_is_paid_for_once(tmp_path: Path) -> None:
     twice = Answer([brief(1), brief(1, description="Again")])
     got = await asked(led_by(twice, brief_answer(1), say("Open: [F1.1].")), tmp_path)

@@ -496,6 +496,23 @@ def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:
     assert part["elements"] == [{"type": "text", "text": query.removeprefix("data:shop: ")}]
 
 
+SHOWS = (
+    ("-- Refunds of 2.5 weeks.\nSELECT 1 FROM a", "Refunds of 2.5 weeks"),
+    ("/* Remboursements de l'été */ SELECT 1 FROM a", "Remboursements de l'été"),
+    ("SELECT 1 FROM a -- Refunds", "a"),
+    ("-- see evil.example\nSELECT 1 FROM a", "a"),
+    ("-- <!channel>\nSELECT 1 FROM a", "a"),
+    ("-- " + "long " * 50 + "\nSELECT 1 FROM a", "a"),
+)
+
+
+@pytest.mark.parametrize(("statement", "named"), SHOWS)
+def test_a_statement_is_named_by_its_comment_of_plain_words(statement: str, named: str) -> None:
+    one = {"id": "F1.1", "claim": "Ten.", "queries": [f"data:shop: {statement}"]}
+    told = details("One [F1.1].", subagents=[{"findings": [one]}], links={})
+    assert told[1].endswith(f"Database shop: {named}")
+
+
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]

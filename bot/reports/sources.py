@@ -16,6 +16,8 @@ from subagents.result import Finding
 
 MAX_FILTERS = 3
 """Columns named by which a statement filters."""
+SAID = re.compile(r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;%&+'’()€$-]|\.(?=\d)){3,100}?)[.\s]*(?:\n|\*/)")
+"""The comment that a statement begins with, of words alone: no address can stand in it."""
 MESSAGE = re.compile(r"/archives/\w+/p(\d{16})\b")
 """Time of a message of Slack in its link, in microseconds."""
 TABLE = "t-"
@@ -143,13 +145,15 @@ def _handle_and_statement(query: str) -> tuple[str, str]:
 
 
 def _statement_title(handle: str, sql: str, rows: int) -> str:
-    """Return which tables of which database a statement reads, and how."""
+    """Return what a statement says that its rows show, else which tables it reads, and how."""
     from scopes.databases.statement import sources_of as read_by  # loads sqlglot
 
-    read = read_by(sql)
     name = handle.partition(":")[2]
-    title = phrase("source.database", name=name)
-    if read.tables:
+    if said := SAID.match(sql):
+        title = phrase("source.database_of", name=name, tables=said[1])
+    elif not (read := read_by(sql)).tables:
+        title = phrase("source.database", name=name)
+    else:
         tables = current().list(read.tables)
         title = phrase("source.database_of", name=name, tables=tables)
         if read.groups:

@@ -91,6 +91,8 @@ KINDS = {
     "mcp:": "SERVERS OF TOOLS: {}: with it a subagent of that scope calls the tools of that server",
 }
 """Beginning of a handle -> the line about all handles of that kind."""
+LISTS = "LISTS: {}: with it a subagent of the scope slack reads that list"
+"""Line about the Slack Lists that may be read."""
 NO_PROGRAM = "; no program or test can be run in a folder"
 
 
@@ -417,8 +419,11 @@ class Ask:
         if self.intent.lookups:
             yield "APPROVED LOOK-UPS: " + "; ".join(sorted(self.intent.lookups)) + LOOKUPS
         yield from (f"CHOSEN when you asked back: {q} -> {o}" for q, o in request.choices)
-        named = "; ".join(title for k, title in titles.items() if k not in request.here)
+        lists, here = self.app.lists, request.here
+        named = "; ".join(t for k, t in titles.items() if k not in here and k not in lists)
         yield f"NAMED SOURCES: {named or 'none'}"
+        if readable := "; ".join(title for k, title in titles.items() if k in lists):
+            yield LISTS.format(readable)
         earliest = minute(request.frame.earliest, clock)
         yield f"WINDOW: {request.window.shown(clock)}; at most since {earliest}"
         yield f"NOW: {self._now()}"
