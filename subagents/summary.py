@@ -69,7 +69,7 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
 def room_for(result: SubagentResult, usual: int) -> int:
     """Return the tokens that a view may take: more than the usual where a caller that is not shown
     each case has to read the sources itself."""
-    return {"table": 4, "answer": 2}.get(result.contract, 1) * usual
+    return {"table": 4, "answer": 3}.get(result.contract, 1) * usual
 
 
 MIN_VIEW_TOKENS = 60
@@ -96,7 +96,7 @@ LOOK_UP = "to read one, give its id in `findings` of a new brief"
 
 def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
     """Return the results of one call within `max_tokens`: for each one a view of `each` tokens, or
-    twice as many for a table, where short views leave their room to long ones; or, if that leaves
+    more for an answer or a table, where short views leave their room to long ones; or, if that leaves
     too little for any, the findings of all."""
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
