@@ -95,9 +95,11 @@ LOOK_UP = "to read one, give its id in `findings` of a new brief"
 
 
 def overview(results: Sequence[SubagentResult], each: int, max_tokens: int) -> str:
-    """Return the results of one call within `max_tokens`: for each one a view of `each` tokens, or
-    more for an answer or a table, where short views leave their room to long ones; or, if that leaves
-    too little for any, the findings of all."""
+    """Return the results of one call within `max_tokens`.
+
+    Each has a view of `each` tokens, an answer or a table more; short views leave their room to
+    long ones. If that leaves too little for any, return the findings of all.
+    """
     if len(results) * LEAST_TOKENS > max_tokens:
         return _together(results, max_tokens)
     room = min(max_tokens, sum(room_for(result, each) for result in results))
