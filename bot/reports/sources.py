@@ -16,7 +16,7 @@ from subagents.result import Finding
 
 MAX_FILTERS = 3
 """Columns named by which a statement filters."""
-SAID = re.compile(r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)")
+SAID = re.compile(r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)")
 """The comment that a statement begins with, of words alone: no address can stand in it."""
 MESSAGE = re.compile(r"/archives/\w+/p(\d{16})\b")
 """Time of a message of Slack in its link, in microseconds."""
