@@ -513,6 +513,15 @@ def test_a_statement_is_named_by_its_comment_of_plain_words(statement: str, name
     assert told[1].endswith(f"Database shop: {named}")
 
 
+def test_a_list_that_a_finding_rests_on_is_a_source_of_its_own() -> None:
+    evidence = ["C1/1740497830.000100", "F0BUGS/Rec1"]
+    one = {"id": "F1.1", "claim": "Ten.", "evidence": evidence}
+    known = {"subagents": [{"findings": [one]}], "places": {"F0BUGS": "Bug tracker"}}
+    told = details("Known [F1.1].", **known)
+    assert told[1:3] == [f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten.", "[2] Bug tracker"]
+    assert details("Known [F1.1].", **known, links={})[1] == "[1] Bug tracker"
+
+
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]

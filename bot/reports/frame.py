@@ -266,12 +266,13 @@ def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
     cited = {number: id for id, given in reversed(numbers.cited.items()) for number in given}
     for number, source in sources_of(document, numbers).items():
         finding = cited[number]
-        url = numbers.url(finding).replace("&", "&amp;")
+        url = source.link.replace("&", "&amp;")
         mark = f"<{url}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
-        others = f" ({phrase('more', n=more)})" if more > 0 else ""
-        is_named = source.statement or finding in document.looked_up
-        text = source.title if is_named else claims.get(finding, phrase("answer.earlier"))
+        others = f" ({phrase('more', n=more)})" if url and more > 0 else ""
+        named = source.title if source.statement or finding in document.looked_up else ""
+        named = named or ("" if url else source.place)
+        text = named or claims.get(finding, phrase("answer.earlier"))
         yield f"{mark} {_clean(text, 200)}{others}".rstrip()
 
 

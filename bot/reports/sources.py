@@ -16,7 +16,9 @@ from subagents.result import Finding
 
 MAX_FILTERS = 3
 """Columns named by which a statement filters."""
-SAID = re.compile(r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)")
+SAID = re.compile(
+    r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)"
+)
 """The comment that a statement begins with, of words alone: no address can stand in it."""
 MESSAGE = re.compile(r"/archives/\w+/p(\d{16})\b")
 """Time of a message of Slack in its link, in microseconds."""
@@ -32,7 +34,7 @@ class Source:
     """What it is, in words; empty where its link says it."""
     link: str = ""
     place: str = ""
-    """Name of the channel that the link leads to."""
+    """Name of the channel that the link leads to, or of a Slack List, which has no links."""
     author: str = ""
     at: str = ""
     """When that was written (ISO 8601, UTC)."""
@@ -53,13 +55,20 @@ def _findings(document: AnswerDocument) -> dict[str, Finding]:
 
 
 def _keys(document: AnswerDocument, finding: Finding) -> Iterator[str]:
-    yield from finding.queries
-    if not (finding.queries or _link(document, finding.id)):
+    yield from (*finding.queries, *_lists(document, finding))
+    if not (finding.queries or _lists(document, finding) or _link(document, finding.id)):
         yield _schema(finding) or next(iter(finding.evidence), finding.id)
 
 
 def _link(document: AnswerDocument, id: str) -> str:
     return next(filter(None, map(address, document.links.get(id) or ())), "")
+
+
+def _lists(document: AnswerDocument, finding: Finding) -> Mapping[str, str]:
+    """Return the Slack Lists, whose items have no links, that a finding rests on: id -> title."""
+    titles = document.places or {}
+    ids = dict.fromkeys(each.partition("/")[0] for each in finding.evidence)
+    return {id: titles[id] for id in ids if id.startswith("F") and id in titles}
 
 
 def _schema(finding: Finding) -> str:
@@ -100,7 +109,9 @@ def _of(
     for query in finding.queries:
         handle, sql = _handle_and_statement(query)
         yield Source(_statement_title(handle, sql, len(rows[query])), statement=sql)
-    if link or finding.queries:
+    lists = _lists(document, finding)
+    yield from (Source(place=title) for title in lists.values())
+    if link or finding.queries or lists:
         return
     if handle := _schema(finding):
         yield Source(phrase("source.tables", name=handle.partition(":")[2]))
