@@ -82,14 +82,11 @@ class BigQuery:
 
     async def tables(self) -> Sequence[TableInfo]:
         found: list[TableInfo] = []
-        listing = self._service.tables()
-        request = listing.list(projectId=self.project, datasetId=self.dataset, maxResults=PAGE)
-        while request is not None:
-            page = await self.google.call(request)
+        where = {"projectId": self.project, "datasetId": self.dataset}
+        async for page in self.google.pages(self._service.tables(), **where, maxResults=PAGE):
             for each in page.get("tables") or ():
                 name = str(each["tableReference"]["tableId"])
                 found.append(TableInfo(name, note=kind_of(each)))
-            request = listing.list_next(request, page)
         return sorted(found, key=lambda each: each.name)
 
     async def describe(self, table: str) -> TableInfo | None:
