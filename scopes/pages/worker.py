@@ -12,22 +12,22 @@ import trafilatura
 
 from scopes.clean import decoded, printable
 from scopes.confinement import serve_confined
-from scopes.documents import pdf
-from scopes.documents.text import DocumentRefused, PageText, json_reply
+from scopes.documents import worker
+from scopes.documents.text import DocumentRefused, DocumentText, json_reply
 from scopes.extraction.visible import source_of, visible_page
 
 MAX_CPU_S = 8
 """Seconds of computing for one page."""
-MAX_PDF_PAGES = 200
 MAX_TITLE, MAX_WORDS = 200, 80
 """Characters of a title, and of the words of a link."""
 MAX_LINKS = 40
 """Links that are listed behind a text that has none."""
 MAX_HTML = 800_000
 """Characters of a document: what takes two seconds to read."""
-CUT = "It is very long: only its beginning was read."
-LOCKED, DAMAGED = "It needs a password.", "It is damaged."
-HIDDEN = "It holds text that a reader would not see, which was left out."
+HTML = frozenset({"text/html", "application/xhtml+xml"})
+"""Media types that say what a body is; of all others the content tells."""
+HIDDEN = "It holds text that a reader would not see, which was left out"
+BLANK = "holds no text, as it may be made of pictures, or by scripts"
 
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 _DATE = re.compile(
@@ -43,33 +43,23 @@ _LINK = re.compile(
 )
 
 
-def read(page: bytes, max_chars: int, **asked: str) -> PageText:
-    """Return the text of one page, cut. Raises DocumentRefused, and what libraries raise."""
-    found = text_of(page, max_chars, **asked)
-    return replace(found, text=found.text[:max_chars])
+def read(
+    page: bytes, max_chars: int, type: str = "", url: str = "", charset: str = ""
+) -> DocumentText:
+    """Return the text of a page, or of a document that lies there. Raises as `worker.read` does."""
+    if type in HTML or (not type.startswith("text/") and worker.HTML.match(page[:1024])):
+        source = source_of(decoded(page, charset) if charset else page)
+        found = of_html(source[:MAX_HTML], url)
+        found = replace(found, cut=found.cut or len(source) > MAX_HTML)
+        if not found.text.strip():
+            raise DocumentRefused(BLANK)
+    else:
+        found = worker.read(page, max_chars, source=True, charset=charset)
+    cut = found.cut or len(found.text) > max_chars
+    return replace(found, text=found.text[:max_chars], cut=cut)
 
 
-def text_of(page: bytes, max_chars: int, kind: str, url: str, charset: str) -> PageText:
-    """Return the text of one page. Raises DocumentRefused, and whatever the libraries raise."""
-    if kind == "pdf":
-        return _pdf(page, max_chars)
-    if kind == "text":
-        return PageText("", "", printable(decoded(page, charset)), "")
-    source = source_of(decoded(page, charset) if charset else page)
-    found = of_html(source[:MAX_HTML], url)
-    return replace(found, note=CUT) if len(source) > MAX_HTML else found
-
-
-def _pdf(page: bytes, max_chars: int) -> PageText:
-    try:
-        found = pdf.text_of(page, MAX_PDF_PAGES, max_chars)
-    except pdf.PdfUnreadable as error:
-        raise DocumentRefused(LOCKED if str(error) == "encrypted" else DAMAGED) from None
-    note = f"{found.read} of {found.pages} pages of a PDF were read."
-    return PageText("", "", printable(found.text), note)
-
-
-def of_html(text: str, url: str) -> PageText:
+def of_html(text: str, url: str) -> DocumentText:
     """Return the article of a page with its links; all of its text where no article is found.
 
     What a reader would not see is taken out first: trafilatura knows what of a page is its
@@ -92,11 +82,12 @@ def of_html(text: str, url: str) -> PageText:
         links = links_of(tree, base).items()
         article += "".join(f"\n[{words}]({to})" for to, words in links if to != url)
     title, date = _TITLE.search(text[:200_000]), _DATE.search(text[:200_000])
-    return PageText(
+    return DocumentText(
+        article,
+        HIDDEN if seen.hidden else "",
+        bool(seen.cut),
         printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
         date[1] if date else "",
-        article,
-        HIDDEN if seen.hidden else seen.cut,
     )
 
 
@@ -126,4 +117,4 @@ def _address(base: str, link: re.Match[str]) -> str:
 
 
 def main() -> None:
-    serve_confined(json_reply(read, DAMAGED), MAX_CPU_S)
+    serve_confined(json_reply(read), MAX_CPU_S)
