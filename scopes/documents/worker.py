@@ -114,7 +114,7 @@ def _page(data: bytes, max_chars: int) -> DocumentText:
     return DocumentText(
         seen.text[:max_chars],
         facts_of("HTML, as a reader sees it", hidden),
-        bool(seen.cut) or len(seen.text) > max_chars,
+        seen.cut or len(seen.text) > max_chars,
     )
 
 

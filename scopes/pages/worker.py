@@ -85,7 +85,7 @@ def of_html(text: str, url: str) -> DocumentText:
     return DocumentText(
         article,
         HIDDEN if seen.hidden else "",
-        bool(seen.cut),
+        seen.cut,
         printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
         date[1] if date else "",
     )
