@@ -15,9 +15,10 @@ from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, cpu_ms, in_turns, over, rss_mb, took
 from bot.local.server import LocalServer
 from bot.tooling.provider import OpenedTools
+from scopes.documents.text import ask_reader
 from scopes.effects import OPEN_WEB
 from scopes.pages.fetcher import Fetcher, FetchReach, Place
-from scopes.pages.pages import Pages, read_page
+from scopes.pages.pages import Pages
 from scopes.tool import ToolError
 
 HOST = "docs.example.com"
@@ -96,7 +97,7 @@ async def _read(
     mine, bare, spent = [], [], []
     for url in addresses:
         bare.append(await took(partial(fetcher.get, url, MAX_BYTES)))
-        await read_page(pages._reader, "text", "", "", b"warm", 9)
+        await ask_reader(pages._reader, b"warm", max_chars=9)
         before = cpu_ms(_pid(pages))
         try:
             mine.append(await took(partial(caller.call, "web", "read_url", url=url)))
@@ -142,7 +143,7 @@ async def page_rows() -> list[Row]:
                 rows.append(await _read(name, caller, fetcher, pages, mine))
             kept = await in_turns(20, partial(caller.call, "web", "read_url", url=first))
             rows.append(Row("read_url: a page that is kept", statistics.median(kept[0]), " ms"))
-            await read_page(pages._reader, "text", "", "", b"warm", 9)
+            await ask_reader(pages._reader, b"warm", max_chars=9)
             return [*rows, Row("memory of the reader of pages", rss_mb(_pid(pages)), " MB")]
         finally:
             await pages.aclose()

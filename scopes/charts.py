@@ -7,13 +7,15 @@ import atexit
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Literal
+
+from rich.cells import cell_len
+from rich.text import Text
 
 from scopes.chart_model import Axis, Chart
 from scopes.clean import printable
@@ -123,7 +125,7 @@ def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> 
         axis = replace(axis, values=[axis.values[k] for k in order])
         series = {name: [values[k] for k in order] for name, values in series.items()}
     if kind == "bar" and (
-        len(axis.values) > UPRIGHT or sum(map(_wide, axis.values)) > UPRIGHT_NAMES
+        len(axis.values) > UPRIGHT or sum(map(cell_len, axis.values)) > UPRIGHT_NAMES
     ):
         height = max(2.4, 1.2 + BAR_INCHES * count * max(1, len(series) * 0.6))
         return Chart("across", _cut(title, MAX_TITLE), height, axis, series)
@@ -173,20 +175,11 @@ def _axis(name: str, cells: Sequence[str], kind: Kind) -> Axis:
     return Axis(name, "name", [_cut(cell, MAX_NAME) or "–" for cell in cells])
 
 
-def _wide(text: str) -> int:
-    """Return the places of a line that a text takes."""
-    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
-
-
 def _cut(text: str, most: int) -> str:
     """Return a text on one line that takes at most so many places."""
-    plain = one_line(printable(text))
-    if _wide(plain) <= most:
-        return plain
-    plain = plain[:most]
-    while _wide(plain) >= most:
-        plain = plain[:-1]
-    return f"{plain.rstrip()}…"
+    plain = Text(one_line(printable(text)))
+    plain.truncate(most, overflow="ellipsis")
+    return plain.plain
 
 
 def _stem(text: str) -> str:

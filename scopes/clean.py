@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from functools import cache
 from typing import Final, Literal
+
+import regex
 
 REMOVED = "[removed]"
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -55,6 +56,9 @@ def printable(text: str) -> str:
 
 MAX_MARKS: Final = 30
 """On one letter: as many as UAX #15 lets Stream-Safe Text have."""
+_MARK = r"[\P{ccc=0}\u0f73\u0f75\u0f81\uff9e\uff9f]"
+"""What is sorted behind a letter, in any form."""
+_MANY_MARKS = regex.compile(f"({_MARK}{{{MAX_MARKS}}}){_MARK}+")
 
 
 def unified(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
@@ -63,21 +67,8 @@ def unified(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
     Python sorts them in quadratic time and lets nothing else go on meanwhile: of a text of marks
     alone 40,000 take seconds, ten times as many minutes.
     """
-    if not text.isascii():
-        text = _many_marks(0x10000 if max(text) < "\U00010000" else 0x1F000).sub(r"\1", text)
-    return unicodedata.normalize(form, text)
-
-
-@cache
-def _many_marks(end: int) -> re.Pattern[str]:
-    """Return a run of what is sorted behind a letter, in any form; the first of them are a group.
-
-    Up to this character, as `re` takes forty times as long for a class of rarer ones, too.
-    """
-    letters = map(chr, range(0x300, end))
-    marks = [c for c in letters if unicodedata.combining(unicodedata.normalize("NFKD", c)[0])]
-    mark = f"[{''.join(marks)}]"
-    return re.compile(f"({mark}{mark}{{{MAX_MARKS - 1}}}){mark}+")
+    few = text if text.isascii() else _MANY_MARKS.sub(r"\1", text)
+    return unicodedata.normalize(form, few)
 
 
 class _Table(dict[int, str]):

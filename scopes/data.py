@@ -7,11 +7,9 @@ import csv
 import hashlib
 import io
 from collections.abc import Awaitable, Iterable
-from decimal import Decimal
 from typing import Annotated, TypeVar
 
 from scopes.charts import make_chart
-from scopes.clean import csv_cell
 from scopes.databases.tables import (
     MAX_TABLES,
     Column,
@@ -227,18 +225,17 @@ async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, labe
 
 
 def _csv(cell: Value) -> str:
-    """Return a cell of a CSV file: a number is never taken for a formula."""
+    """Return a cell of a CSV file; `Resource.shown` takes care of what looks like a formula."""
     if isinstance(cell, bool) or cell is None:
         return "" if cell is None else shown(cell)
-    text = spelled(cell)
-    return text if isinstance(cell, int | float | Decimal) else csv_cell(text)
+    return spelled(cell)
 
 
 def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:
     """Return rows as CSV in UTF-8, as many as fit, and how many they are."""
     out = io.StringIO(newline="")
     write = csv.writer(out).writerow
-    write([csv_cell(c.name) for c in found.columns])
+    write([c.name for c in found.columns])
     end, count = out.tell(), 0
     size = len(out.getvalue().encode(errors="replace"))
     for row in found.rows:

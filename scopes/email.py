@@ -27,9 +27,11 @@ from scopes.tool import (
     ToolError,
     ToolResult,
     Window,
+    check_text,
     fitting,
     not_found,
     one_line,
+    page_start,
     parts_of,
     tokens_of,
     tool,
@@ -74,7 +76,7 @@ async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> To
     mailbox, query, window = _mailbox(ctx), query.strip(), ctx.window
     if window:
         query = within(query, window.oldest, window.latest + timedelta(seconds=1))
-    start = _position(cursor, MAX_FOUND)
+    start = page_start(cursor, MAX_FOUND)
     end = start + MAX_HITS
     refs = await mailbox.find(query, end + 1)
     found = await asyncio.gather(*(_found(mailbox, ref.id) for ref in refs[start:end]))
@@ -196,7 +198,7 @@ async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
     """Return the draft as it would be made now; it names the mail that it answers."""
     mailbox = _mailbox(ctx)
     message, to = await _answered(mailbox, await _thread(mailbox, thread), thread)
-    _something(body)
+    check_text(body)
     told = {"to": to, "subject": reply_subject(message.text.subject)}
     return Prepared({"thread": message.item_id, "body": body}, told)
 
@@ -206,7 +208,7 @@ async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> To
     """Draft a reply to who wrote last. Nothing is sent."""
     mailbox = _mailbox(ctx)
     found = await _thread(mailbox, thread)
-    _something(body)
+    check_text(body)
     await _answered(mailbox, found, thread)
     try:
         await mailbox.draft(found, body, ctx.key)
@@ -226,8 +228,8 @@ async def send_mail(
 ) -> ToolResult:
     """Send a mail, once approved. `to`: bare addresses."""
     mailbox = _mailbox(ctx)
-    _something(subject)
-    _something(body)
+    check_text(subject)
+    check_text(body)
     try:
         await mailbox.send(to, subject, body, ctx.key)
     except NoRecipient:
@@ -415,16 +417,10 @@ def _page(
     ctx: ToolContext, pieces: Sequence[Item], cursor: str
 ) -> tuple[tuple[Item, ...], int, str]:
     """Return the items of a page, the place of the next one, and how to get it if there is one."""
-    start = _position(cursor, len(pieces))
+    start = page_start(cursor, len(pieces))
     kept = fitting(pieces[start:], ctx.max_output_tokens)
     end = start + len(kept)
     return kept, end, f'More: call again with cursor="{end}".' if end < len(pieces) else ""
-
-
-def _position(cursor: str, end: int) -> int:
-    if cursor and not (re.fullmatch(r"[0-9]{1,9}", cursor) and int(cursor) < end):
-        raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
-    return int(cursor or 0)
 
 
 def _label(name: str) -> str:
@@ -435,8 +431,3 @@ def _label(name: str) -> str:
     if not name or OWNED_BY_GMAIL.fullmatch(name):
         raise ToolError(f"The label {name[:40]!r} cannot be set or taken away here.")
     return name
-
-
-def _something(text: str) -> None:
-    if not text.strip():
-        raise ToolError("The text is empty. Write what is to be said.")

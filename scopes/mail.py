@@ -57,7 +57,7 @@ class MailText:
     flags: tuple[str, ...]
     attachments: tuple[Attachment, ...]
     cut: str
-    """What was left out by a limit, in sentences; empty when nothing was."""
+    """What of its headers was left out, in a sentence; empty when nothing was."""
     unread: tuple[str, ...] = ()
     """Why its text was not read, or not whole, in a few words each; empty when all was."""
 

@@ -20,6 +20,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from pydantic import BaseModel, ConfigDict, create_model, model_validator
 from pydantic_core import PydanticCustomError
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
 
 import scopes
 from scopes.clean import printable
@@ -239,7 +241,7 @@ class _Reader:
     """Goes through one schema once; what it refers to lies in it."""
 
     def __init__(self, root: Any) -> None:
-        self._root = root
+        self._root = Registry().resolver_with_root(Resource.opaque(root))
         self._left = MAX_NODES
 
     def node(self, node: Any, depth: int = 0) -> dict[str, Any]:
@@ -282,16 +284,12 @@ class _Reader:
         }
 
     def _target(self, reference: Any) -> Any:
-        """Return what a reference within the schema names."""
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            raise Unfit("the schema of its arguments refers to another document")
-        found = self._root
-        for part in reference[2:].split("/"):
-            name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, Mapping) or name not in found:
-                raise Unfit("the schema of its arguments refers to what is not there")
-            found = found[name]
-        return found
+        """Return what a reference within the schema names; no other document is looked up."""
+        try:
+            return self._root.lookup(reference).contents
+        except (Unresolvable, AttributeError, TypeError, ValueError):
+            why = "the schema of its arguments refers to another document, or to what is not there"
+            raise Unfit(why) from None
 
 
 def _description(node: Mapping[str, Any]) -> dict[str, str]:

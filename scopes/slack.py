@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Protocol
@@ -24,8 +24,11 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    check_text,
+    fitting,
     not_found,
     one_line,
+    page_start,
     tokens_of,
     tool,
 )
@@ -72,7 +75,7 @@ async def post_message(
     ts = thread.rpartition("/")[2]
     if thread and not (TS.fullmatch(ts) and thread in (ts, f"{channel}/{ts}")):
         raise ToolError(f"No thread {thread[:60]!r} in this channel. Leave it out, or give its id.")
-    _something(text)
+    check_text(text)
     sent = await _writer(ctx).post(ctx.key, channel, ts, _for_requester(ctx, text))
     return ToolResult(note=phrase("done.posted", id=sent))
 
@@ -80,7 +83,7 @@ async def post_message(
 @tool(Access.EGRESS, Effect.POST, client=SlackReader)
 async def send_direct_message(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
     """Send `text` to one person, by id, or to who asked (`me`). It says for whom."""
-    _something(text)
+    check_text(text)
     sent = await _writer(ctx).message(ctx.key, user, _for_requester(ctx, text))
     return ToolResult(note=phrase("done.sent", id=sent))
 
@@ -94,11 +97,6 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
         raise ToolError("Give a message's id and the name of an emoji, like white_check_mark.")
     await _writer(ctx).react(channel, ts, name)
     return ToolResult(note=phrase("done.added"))
-
-
-def _something(text: str) -> None:
-    if not text.strip():
-        raise ToolError("The text is empty. Write what is to be said.")
 
 
 def _for_requester(ctx: ToolContext, text: str) -> NewMessage:
@@ -203,7 +201,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
         label = label.join(await reader.label(each))
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
-    kept, _ = _fit(hits[:MAX_HITS], ctx.max_output_tokens)
+    kept = fitting(hits[:MAX_HITS], ctx.max_output_tokens)
     note = f"{len(hits)} messages found ({len(channels) - len(skipped)} channels searched)."
     note += f" Could not be read: {', '.join(skipped)}." if skipped else ""
     left = (
@@ -212,7 +210,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     left = left or ("Slack has older ones, too: add words." if more else "")
     cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
     undone["search messages"] = cut if left else ""
-    return ToolResult(tuple(kept), truncated=left, note=note, label=label, undone=undone)
+    return ToolResult(kept, truncated=left, note=note, label=label, undone=undone)
 
 
 @tool(client=SlackReader)
@@ -225,11 +223,11 @@ async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "")
     except SlackRefused as refused:  # the rest of a task can be done without a list
         raise ToolError(f"{refused}. Go on without it and name it in not_covered.") from refused
     items = [row for row in rows if match.casefold() in row.text.casefold()]
-    kept, _ = _fit(items, ctx.max_output_tokens)
+    kept = fitting(items, ctx.max_output_tokens)
     left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
     cut = f"{len(kept)} of {len(items)} items of the list {list} were read" if left else ""
     note = f"{len(items)} of {len(rows)} list items."
-    return ToolResult(tuple(kept), truncated=left, note=note, undone={f"list {list}": cut})
+    return ToolResult(kept, truncated=left, note=note, undone={f"list {list}": cut})
 
 
 @tool(client=SlackReader)
@@ -333,53 +331,23 @@ def page(
     A thread longer than a page goes on on the next one, its root shown again above the rest. A
     message longer than a page is cut.
     """
-    index, offset = _position(cursor, found)
-    items: list[Item] = []
-    left = max_tokens
-    while index < len(found):
-        rest = found[index].items[offset:]
-        again = [_cut(found[index].root, max_tokens // 3)] if offset else []
-        kept, taken = _fit([*again, *rest], left)
-        if items and len(kept) < len(again) + len(rest):
-            break  # a thread is begun on a page of its own rather than torn
-        if len(kept) <= len(again):
-            kept = [*again, _cut(rest[0], left - sum(map(tokens_of, again)))]
-            taken = sum(map(tokens_of, kept))
-        items += kept
-        left -= taken
-        offset += len(kept) - len(again)
-        if offset < len(found[index].items):
-            break
-        index, offset = index + 1, 0
-    more = f'More: call again with cursor="{index}.{offset}".' if index < len(found) else ""
+    said = [(thread, item) for thread in found for item in thread.items]
+    start = page_start(cursor, len(said))
+    again = [_cut(t.root, max_tokens // 3) for t, item in said[start : start + 1] if item != t.root]
+    room = max_tokens - sum(map(tokens_of, again))
+    kept = fitting((item for _, item in said[start:]), room)
+    end = start + len(kept)
+    if end < len(said):
+        thread, item = said[end]
+        begun = end - thread.items.index(item)
+        end = begun if begun > start else end  # begun on a page of its own rather than torn
+    items = (*again, *(_cut(item, room) for item in kept[:1]), *kept[1 : end - start])
+    more = f'More: call again with cursor="{end}".' if end < len(said) else ""
     total = sum(c.in_window for c in found)
     last = "" if more else " Last page."
     note = f"{len(found)} threads, {total} messages in window.{last}"
-    ids = [i.id for c in found for i in c.items if BEFORE_WINDOW not in i.notes]
-    return ToolResult(tuple(items), {source: ids} if source else {}, more, note=note)
-
-
-def _position(cursor: str, found: Sequence[SlackConversation]) -> tuple[int, int]:
-    if not cursor:
-        return 0, 0
-    match = re.fullmatch(r"(\d+)\.(\d+)", cursor)
-    index, offset = (int(g) for g in match.groups()) if match else (-1, 0)
-    if not 0 <= index < len(found) or offset >= len(found[index].items):
-        raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
-    return index, offset
-
-
-def _fit(items: Iterable[Item], max_tokens: int) -> tuple[list[Item], int]:
-    """Return the first items that take no more than that together, and the tokens they take."""
-    kept: list[Item] = []
-    taken = 0
-    for item in items:
-        tokens = tokens_of(item)
-        if taken + tokens > max_tokens:
-            break
-        kept.append(item)
-        taken += tokens
-    return kept, taken
+    ids = [item.id for _, item in said if BEFORE_WINDOW not in item.notes]
+    return ToolResult(items, {source: ids} if source else {}, more, note=note)
 
 
 def _cut(item: Item, max_tokens: int) -> Item:

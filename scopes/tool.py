@@ -409,6 +409,19 @@ def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
     return tuple(kept)
 
 
+def page_start(cursor: str, count: int) -> int:
+    """Return the number of the first of `count` things that a page shows. Raises ToolError."""
+    if cursor and not (re.fullmatch(r"[0-9]{1,9}", cursor) and int(cursor) < count):
+        raise ToolError(f"No page {cursor[:20]!r}. Use the cursor that the last page gave.")
+    return int(cursor or 0)
+
+
+def check_text(text: str) -> None:
+    """Raise ToolError where there is nothing to be said."""
+    if not text.strip():
+        raise ToolError("The text is empty. Write what is to be said.")
+
+
 def parts_of(text: str) -> list[str]:
     """Return a text in parts of about `PART` characters that end where a line or a word does."""
     parts: list[str] = []

@@ -73,8 +73,11 @@ async def read_url(
     find = find.strip()
     try:
         page = await ctx.client(Pages).read(url)
-    except (NotFetched, DocumentRefused) as error:
+    except NotFetched as error:
         raise ToolError(f"This page cannot be read. {error}") from None
+    except DocumentRefused as error:
+        why, _, _ = str(error).partition(":")  # what its sender could do stands behind it
+        raise ToolError(f"This page cannot be read. It {why}.") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text
     told = title and title not in text[: 2 * TITLE]
@@ -141,7 +144,8 @@ def _note(page: Page, asked: str) -> str:
     dated = f"It says that it is of {content.date}." if _is_day(content.date) else ""
     host = urlsplit(page.url).hostname
     moved = "It has moved to another host." if host != urlsplit(asked).hostname else ""
-    return " ".join(filter(None, (dated, moved, content.note)))
+    facts = "" if content.facts in ("", "text") else f"{content.facts}."
+    return " ".join(filter(None, (dated, moved, facts)))
 
 
 def _is_day(text: str) -> bool:

@@ -31,8 +31,15 @@ from openpyxl.comments import Comment
 from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
 from pptx.util import Inches
 
-from scopes.documents.text import READER, TOO_MUCH, DocumentRefused, DocumentText, read_document
-from scopes.documents.worker import DAMAGED, LOCKED, MAX_CPU_S, OLD, UNKNOWN
+from scopes.documents.text import (
+    DAMAGED,
+    READER,
+    TOO_MUCH,
+    DocumentRefused,
+    DocumentText,
+    read_document,
+)
+from scopes.documents.worker import LOCKED, MAX_CPU_S, OLD, UNKNOWN
 
 ROOM = 20_000
 HEIDI = "Größe über 5 €, Maße: weiß"

@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 import web_kit
 from engine_kit import until
+from office_kit import word
 from standins.web import LocalWeb, Page
 from web_kit import Names, done, use
 
 from bot.storage.database import Database
 from bot.tooling.web import WebTools
 from config.settings import load_settings
-from scopes.documents.text import DocumentRefused, PageText
+from scopes.documents.text import DocumentRefused, DocumentText, ask_reader
 from scopes.effects import Handles
 from scopes.intent import Intent
 from scopes.label import Label
-from scopes.pages.pages import Pages, read_page
+from scopes.pages.pages import Pages
 from scopes.programs import WorkerProcess
 from scopes.tool import ToolContext
 from subagents.gate import Deny
@@ -84,6 +85,24 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
         untrusted=True, sources=frozenset({"web:docs.example.com"}), outside=True
     )
     assert dict(found.handles) == {"http://docs.example.com/rules#top": ""}
+
+
+@pytest.mark.parametrize(
+    ("page", "said", "note"),
+    [
+        (Page(word("Ports are opened by hand."), "application/octet-stream"),
+         "Ports are opened by hand.", "Word document."),
+        (Page("港は手で開く".encode("shift_jis"), "text/plain; charset=shift_jis"),
+         "港は手で開く", ""),
+        (Page(b"<html>as it is written", "text/plain"), "<html>as it is written", ""),
+        (Page(b"<html><p hidden>SECRET</p>Ports", "application/octet-stream"), "Ports",
+         "It holds text that a reader would not see, which was left out."),
+    ],
+)  # fmt: skip
+async def test_what_is_no_page_is_known_by_its_content(page: Page, said: str, note: str) -> None:
+    async with reading(one(page)) as (ctx, _, _):
+        found = await done(ctx, "read_url", url=URL)
+    assert ([item.text for item in found.items], found.note) == ([said], note)
 
 
 async def test_which_address_may_be_read_is_for_the_gate() -> None:
@@ -163,8 +182,9 @@ HOSTILE = {
 }
 
 
-async def read(reader: WorkerProcess, kind: str, url: str, charset: str, body: bytes) -> PageText:
-    return await read_page(reader, kind, url, charset, body, 400_000)
+async def read(reader: WorkerProcess, kind: str, charset: str, body: bytes) -> DocumentText:
+    asked = {"type": f"text/{kind}", "url": URL, "charset": charset}
+    return await ask_reader(reader, body, max_chars=400_000, **asked)
 
 
 def pid_of(reader: WorkerProcess) -> int:
@@ -182,10 +202,10 @@ async def test_hostile_pages_end_in_time(names: set[str]) -> None:
     reader = WorkerProcess("scopes.pages.worker", 2.5)
     try:
         for name in names:
-            await read(reader, "text", URL, "", b"warm")
+            await read(reader, "plain", "", b"warm")
             with suppress(DocumentRefused):
-                await read(reader, "html", URL, "utf-8", HOSTILE[name].encode())
-            assert (await read(reader, "text", URL, "", b"the next")).text == "the next"
+                await read(reader, "html", "utf-8", HOSTILE[name].encode())
+            assert (await read(reader, "plain", "", b"the next")).text == "the next"
     finally:
         await reader.aclose()
 
@@ -193,24 +213,24 @@ async def test_hostile_pages_end_in_time(names: set[str]) -> None:
 async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
     reader = WorkerProcess("scopes.pages.worker", 40.0)
     try:
-        await read(reader, "text", URL, "", b"one")
+        await read(reader, "plain", "", b"one")
         pid = pid_of(reader)
         os.kill(pid, signal.SIGSTOP)  # it cannot end before it is left, or killed
-        left = asyncio.create_task(read(reader, "html", URL, "", LINKS))
+        left = asyncio.create_task(read(reader, "html", "", LINKS))
         await until(lambda: reader._requests == 2)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
         await until(lambda: not _lives(pid))
-        assert (await read(reader, "text", URL, "", b"two")).text == "two"
+        assert (await read(reader, "plain", "", b"two")).text == "two"
         pid = pid_of(reader)
         os.kill(pid, signal.SIGSTOP)
-        page = asyncio.create_task(read(reader, "html", URL, "", LINKS))
+        page = asyncio.create_task(read(reader, "html", "", LINKS))
         await until(lambda: reader._requests == 2)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(DocumentRefused, match="takes too much"):
             await page
-        assert (await read(reader, "text", URL, "", b"three")).text == "three"
+        assert (await read(reader, "plain", "", b"three")).text == "three"
         pid = pid_of(reader)
     finally:
         await reader.aclose()

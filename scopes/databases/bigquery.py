@@ -82,14 +82,11 @@ class BigQuery:
 
     async def tables(self) -> Sequence[TableInfo]:
         found: list[TableInfo] = []
-        listing = self._service.tables()
-        request = listing.list(projectId=self.project, datasetId=self.dataset, maxResults=PAGE)
-        while request is not None:
-            page = await self.google.call(request)
+        where = {"projectId": self.project, "datasetId": self.dataset}
+        async for page in self.google.pages(self._service.tables(), **where, maxResults=PAGE):
             for each in page.get("tables") or ():
                 name = str(each["tableReference"]["tableId"])
                 found.append(TableInfo(name, note=kind_of(each)))
-            request = listing.list_next(request, page)
         return sorted(found, key=lambda each: each.name)
 
     async def describe(self, table: str) -> TableInfo | None:
@@ -297,26 +294,23 @@ def row_of(fields: Sequence[FieldSchema], row: Json) -> tuple[Value, ...]:
 
 def _cell(field: FieldSchema, value: Any) -> Value:
     """Return a value that stands by itself; lists and structs as compact JSON."""
-    if value is None:
-        return None
-    if field.repeated or field.inner:
-        return json.dumps(
-            _nested(field, value), default=spelled, ensure_ascii=False, separators=(",", ":")
-        )
-    return _READ.get(NAMES.get(field.kind, field.kind), str)(value)
+    found = _read(field, value)
+    if isinstance(found, list | dict):
+        return json.dumps(found, default=spelled, ensure_ascii=False, separators=(",", ":"))
+    plain: Value = found
+    return plain
 
 
-def _nested(field: FieldSchema, value: Any) -> Any:
+def _read(field: FieldSchema, value: Any) -> Any:
     if value is None:
         return None
     if field.repeated:
         one = replace(field, repeated=False)
-        return [_nested(one, each.get("v")) for each in value]
+        return [_read(one, each.get("v")) for each in value]
     if field.inner:
-        cells = value.get("f") or ()
-        pairs = zip(field.inner, cells, strict=True)
-        return {f.name: _nested(f, cell.get("v")) for f, cell in pairs}
-    return _cell(field, value)
+        pairs = zip(field.inner, value.get("f") or (), strict=True)
+        return {f.name: _read(f, cell.get("v")) for f, cell in pairs}
+    return _READ.get(NAMES.get(field.kind, field.kind), str)(value)
 
 
 _READ: Final[Mapping[str, Callable[[str], Value]]] = {

@@ -14,12 +14,12 @@ import sqlite3
 import stat
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from importlib import import_module
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from threading import Thread, Timer
 from typing import Any
@@ -193,13 +193,8 @@ class FileReading:
     def _name(self, title: str) -> str:
         """Return a name unlike any other, which a query may use without quotes."""
         base = re.sub(r"\W+", "_", unified(title)).strip("_")[:60] or "table"
-        base = name = f"t_{base}" if base[0].isdigit() else base
-        taken = {name.casefold() for name in self.loaded.tables}
-        n = 1
-        while name.casefold() in taken:
-            n += 1
-            name = f"{base}_{n}"
-        return name
+        base = f"t_{base}" if base[0].isdigit() else base
+        return _free(base, {name.casefold() for name in self.loaded.tables})
 
     def _made(self, name: str, note: str = "") -> None:
         if note:
@@ -289,13 +284,15 @@ def _distinct(head: Sequence[Any]) -> list[str]:
     names: dict[str, str] = {}
     for n, column in enumerate(head, 1):
         title = "" if column is None else str(column)
-        name = base = " ".join(title.split())[:100] or f"column{n}"
-        again = 1
-        while name.casefold() in names:
-            again += 1
-            name = f"{base}_{again}"
+        name = _free(" ".join(title.split())[:100] or f"column{n}", names)
         names[name.casefold()] = name
     return [*names.values()]
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return the name, with a number behind it where it is taken in any case."""
+    names = chain([name], (f"{name}_{n}" for n in count(2)))
+    return next(each for each in names if each.casefold() not in taken)
 
 
 def _seen(value: Any, kinds: set[type]) -> str | None:

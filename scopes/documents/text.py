@@ -14,7 +14,7 @@ from scopes.tool import counted, readable
 class DocumentRefused(Exception):
     """A document or page that is not read; the text says why.
 
-    Of a document it continues the sentence after its name, of a page it is a sentence.
+    It continues a sentence after its name; what its sender can do stands behind a colon.
     """
 
 
@@ -27,18 +27,10 @@ class DocumentText:
     """Its kind, and what is to be known of the text: `Excel workbook, 2 sheets; 1 hidden`."""
     cut: bool
     """Whether the document goes on behind the text."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageText:
-    """The text of a page."""
-
-    title: str
-    date: str
-    """The day on which it says that it was published, ISO 8601; empty = it does not say."""
-    text: str
-    note: str
-    """What is to be known of the text, in a sentence; empty = nothing."""
+    title: str = ""
+    """Of a page."""
+    date: str = ""
+    """The day on which a page says that it was published, ISO 8601; empty = it does not say."""
 
 
 def beginning(lines: Iterable[str], max_chars: int) -> tuple[str, bool]:
@@ -68,6 +60,7 @@ DOCUMENT_S: Final = 20.0
 compute."""
 READER: Final = WorkerProcess("scopes.documents.worker", DOCUMENT_S, idle_s=60.0)
 """Reads the documents of this process: what strangers wrote is parsed in no other one."""
+DAMAGED: Final = "cannot be read, as it is damaged or incomplete: save it again, or send it as PDF"
 TOO_MUCH: Final = "takes too much to open: send the part of it that matters, or its text"
 
 
@@ -77,22 +70,22 @@ async def read_document(data: bytes, max_chars: int, *, source: bool = False) ->
     HTML is what a person sees of it, or, with `source`, as it is written. Raises DocumentRefused.
     """
     asked = {"max_chars": max_chars, "source": source}
-    return DocumentText(**await ask_reader(READER, data, TOO_MUCH, **asked))
+    return await ask_reader(READER, data, **asked)
 
 
-async def ask_reader(worker: WorkerProcess, data: bytes, too_much: str, **asked: Any) -> Any:
+async def ask_reader(worker: WorkerProcess, data: bytes, **asked: Any) -> DocumentText:
     """Return what a program says of these bytes by `json_reply`. Raises DocumentRefused."""
     try:
         found = json.loads(await worker.ask(json.dumps(asked).encode() + b"\n" + data))
     except WorkerDied:
-        raise DocumentRefused(too_much) from None
+        raise DocumentRefused(TOO_MUCH) from None
     match found:
         case {"refused": str(why)}:
             raise DocumentRefused(why)
-    return readable(found)
+    return DocumentText(**readable(found))
 
 
-def json_reply(read: Callable[..., Any], damaged: str) -> Callable[[bytes], bytes]:
+def json_reply(read: Callable[..., DocumentText]) -> Callable[[bytes], bytes]:
     """Return what answers requests: a line of JSON, the arguments of `read`, and behind it bytes.
 
     An answer is JSON: the fields of what `read` returns, or `{"refused"}`, why there are none.
@@ -107,7 +100,7 @@ def json_reply(read: Callable[..., Any], damaged: str) -> Callable[[bytes], byte
         except MemoryError:
             raise  # the program ends, and the next request gets a fresh one
         except Exception:  # the seam: what is damaged raises whatever libraries meet
-            found = {"refused": damaged}
+            found = {"refused": DAMAGED}
         return json.dumps(found).encode()
 
     return reply

@@ -13,11 +13,12 @@ from zipfile import ZipFile
 
 from lxml import etree
 
-from scopes.clean import BOMS, printable
+from scopes.clean import BOMS, decoded, printable
 from scopes.confinement import serve_confined
 from scopes.documents import pdf
 from scopes.documents.slides import Presentation
 from scopes.documents.text import (
+    DAMAGED,
     DocumentRefused,
     DocumentText,
     beginning,
@@ -51,7 +52,6 @@ OLD: Final = {
 """Name of a stream in such a file -> why it is not read."""
 LOCKED: Final = "is a PDF with a password, which I cannot open: send it without one"
 UNKNOWN: Final = "is of a kind that I cannot read: save it as text, CSV, PDF, .docx, .xlsx or .pptx"
-DAMAGED: Final = "cannot be read, as it is damaged or incomplete: save it again, or send it as PDF"
 BLANK: Final = "has no text that I can read ({}): if its pages are pictures, send them as images"
 HTML: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}>\s*)?"
@@ -61,7 +61,7 @@ HTML: Final = re.compile(
 """How a page begins, and a canvas of Slack."""
 
 
-def text_of(data: bytes, max_chars: int, source: bool) -> DocumentText:
+def text_of(data: bytes, max_chars: int, source: bool, charset: str) -> DocumentText:
     """Return the text of a document. Raises DocumentRefused, and whatever libraries raise."""
     if not data:
         raise DocumentRefused("is empty")
@@ -74,7 +74,7 @@ def text_of(data: bytes, max_chars: int, source: bool) -> DocumentText:
         raise DocumentRefused(next(why, UNKNOWN))
     if HTML.match(data[:1024]) and not source:
         return _page(data, max_chars)
-    return _plain(data)
+    return _plain(data, charset)
 
 
 def _pdf(data: bytes, max_chars: int) -> DocumentText:
@@ -114,18 +114,18 @@ def _page(data: bytes, max_chars: int) -> DocumentText:
     return DocumentText(
         seen.text[:max_chars],
         facts_of("HTML, as a reader sees it", hidden),
-        bool(seen.cut) or len(seen.text) > max_chars,
+        seen.cut or len(seen.text) > max_chars,
     )
 
 
-def _plain(data: bytes) -> DocumentText:
-    for mark, charset in BOMS:
+def _plain(data: bytes, charset: str) -> DocumentText:
+    for mark, told in BOMS:
         if data.startswith(mark):
-            return _text(data[len(mark) :].decode(charset, "replace"), f"text, {charset}")
+            return _text(data[len(mark) :].decode(told, "replace"), f"text, {told}")
     if b"\x00" in data[:4096]:
         raise DocumentRefused(UNKNOWN)
     try:
-        text, how = data.decode("utf-8"), "text"
+        text, how = decoded(data, charset) if charset else data.decode("utf-8"), "text"
     except UnicodeDecodeError:
         text, how = data.decode("cp1252", "replace"), "text, charset guessed: Windows-1252"
     controls = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]", text[:20_000]))
@@ -139,10 +139,13 @@ def _text(text: str, how: str) -> DocumentText:
     return DocumentText(text[:MAX_TEXT], how, len(text) > MAX_TEXT)
 
 
-def read(data: bytes, max_chars: int, source: bool) -> DocumentText:
-    """Return a document, its text without what nobody sees. Raises as `text_of` does."""
+def read(data: bytes, max_chars: int, source: bool, charset: str = "") -> DocumentText:
+    """Return a document, its text without what nobody sees. Raises as `text_of` does.
+
+    `charset` is that which a plain text is said to have.
+    """
     try:
-        found = text_of(data, max_chars, source)
+        found = text_of(data, max_chars, source, charset)
     except etree.XMLSyntaxError as error:
         if error.code == etree.ErrorTypes.ERR_NO_MEMORY:
             raise MemoryError from error
@@ -154,4 +157,4 @@ def read(data: bytes, max_chars: int, source: bool) -> DocumentText:
 
 
 def main() -> None:
-    serve_confined(json_reply(read, DAMAGED), MAX_CPU_S)
+    serve_confined(json_reply(read), MAX_CPU_S)

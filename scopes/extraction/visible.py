@@ -52,8 +52,8 @@ class Visible:
     """Blocks as lines, links as their words."""
     hidden: bool
     """Whether there was text that a person would not see, or may have been."""
-    cut: str = ""
-    """What was left out by a limit, in one sentence; empty when nothing was."""
+    cut: bool = False
+    """Whether its end was left out by a limit."""
 
 
 def visible_text(html: str | bytes) -> Visible:
@@ -69,7 +69,7 @@ def visible_page(html: str | bytes) -> tuple[Visible, str]:
     page = _Page(_sheet_of(parser))
     if parser.root is not None:
         page.read(parser.root)
-    cut = "The document is too long; its end was left out." if len(html) > MAX_BYTES else page.cut
+    cut = page.cut or len(html) > MAX_BYTES
     text = "".join(page.out)
     seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), cut)
     if cut:
@@ -128,7 +128,7 @@ class _Page:
     def __init__(self, sheet: CssSheet) -> None:
         self.sheet = sheet
         self.out: list[str] = []
-        self.hidden, self.cut = False, ""
+        self.hidden = self.cut = False
         self.unseen: list[LexborNode] = []
         """Hidden texts, and elements that show no text of their own."""
         self.elements = 0
@@ -147,7 +147,7 @@ class _Page:
             elif node.is_element_node:
                 self.elements += 1
                 if self.elements > MAX_ELEMENTS:
-                    self.cut = "The document has too many elements; its end was left out."
+                    self.cut = True
                     return
                 todo.append(self.start(node, todo[-1]))
 

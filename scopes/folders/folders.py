@@ -16,7 +16,7 @@ from typing import Any
 import pygit2
 
 from scopes.effects import RUN_FOLDER
-from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of, lock_file, parts_of
+from scopes.folders.folder import FileFound, FileTree, Folder, Look, digest_of, parts_of
 from scopes.folders.git import (
     Branches,
     BranchFolder,
@@ -25,7 +25,7 @@ from scopes.folders.git import (
     Repository,
 )
 from scopes.folders.git_push import Remote
-from scopes.label import Label, Readers
+from scopes.label import TRUSTED, Label, Readers
 from scopes.tool import ToolContext, ToolError, not_found, only, open_to
 
 MB = 1 << 20
@@ -128,7 +128,7 @@ class Folders:
         root = self.home / "folder"
         if writes:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder = Folder(root, self.max_bytes, self._lock("folder"))
+        folder = Folder(root, self.max_bytes, self.home / "locks/folder")
         return FolderPlace(handle, "run", folder, self._run_label(), None)
 
     def read(self, ctx: ToolContext, place: FolderPlace, path: str) -> FileFound:
@@ -162,7 +162,8 @@ class Folders:
             known = begun or here == log.seen.get((ctx.context, place.handle, path))
             if found and not known:
                 raise ToolError(f"{path} is there, and not as you read it. Read it first.")
-            self._join(ctx, place)
+            if place.project is None:
+                self.log.join(ctx.label)
             names = (ctx.key, ctx.context, place.handle, path, here, after, len(data))
             self.log.wrote(Wrote(*names))
             try:
@@ -206,29 +207,7 @@ class Folders:
 
     def _run_label(self) -> Label:
         """Return the label of the request's own folder: of all that was written there."""
-        own = Label(True, sources=frozenset({RUN_FOLDER}))
-        try:
-            return own.join(Label.of(json.loads(self._label_file.read_bytes())))
-        except FileNotFoundError:
-            return own
-
-    @property
-    def _label_file(self) -> Path:
-        return self.home / "label.json"
-
-    def _join(self, ctx: ToolContext, place: FolderPlace) -> None:
-        """Let what is written in the request's own folder be for no more people than what its
-        writer read."""
-        if place.project is not None:
-            return
-        with lock_file(self._lock("label")):
-            label = self._run_label().join(ctx.label)
-            beside = self._label_file.with_suffix(f".{os.getpid()}.tmp")
-            beside.write_text(json.dumps(label.to_json()))
-            beside.replace(self._label_file)
-
-    def _lock(self, name: str) -> Path:
-        return self.home / "locks" / name
+        return Label(True, sources=frozenset({RUN_FOLDER})).join(self.log.loaded().label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +238,8 @@ class FolderLog:
     """Key of a call -> what it wrote, in an earlier life, too."""
     size: int = 0
     """Bytes that were written."""
+    label: Label = TRUSTED
+    """Of all that was written in the request's own folder."""
     branched: set[tuple[str, str]] = field(default_factory=set)
     """(context, handle) that writes there, and ("", handle) where something was committed."""
     _read: int = 0
@@ -277,6 +258,11 @@ class FolderLog:
         """A change that is about to be made; it is on disk when this returns."""
         told = [getattr(made, name) for name in Wrote.__slots__]
         self._append({"wrote": told}, sync=True)
+
+    def join(self, label: Label) -> None:
+        """Let the request's own folder be for no more people than what a writer has read."""
+        if self.loaded().label.join(label) != self.label:
+            self._append({"label": label.to_json()})
 
     def branch(self, context: str, handle: str) -> None:
         self._append({"branch": [context, handle]})
@@ -323,6 +309,8 @@ class FolderLog:
                 if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
                     self.size += made.size
                 self.done[made.key] = made
+            case {"label": stored}:
+                self.label = self.label.join(Label.of(stored))
             case {"branch": [context, handle]}:
                 self.branched.add((context, handle))
             case _:

@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -164,6 +164,14 @@ class GoogleClient:
                 self._quota.hold(pause)
             await self._sleep(pause)
             attempt += 1
+
+    async def pages(self, resource: Any, **asked: Any) -> AsyncIterator[dict[str, Any]]:
+        """Yield every page of what a resource of an API lists."""
+        request = resource.list(**asked)
+        while request is not None:
+            page = await self.call(request)
+            yield page
+            request = resource.list_next(request, page)
 
     async def aclose(self) -> None:
         """Close the connections; what is going on fails."""

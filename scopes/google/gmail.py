@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -39,23 +39,6 @@ ME = "me"
 """The mailbox of whoever the token is from."""
 PAGE = 500
 """Objects asked for in one call of a paged method."""
-
-
-async def pages(
-    google: GoogleClient, method: Callable[..., Any], asked: Mapping[str, Any]
-) -> AsyncIterator[Mapping[str, Any]]:
-    """Yield every page of a paged method."""
-    token, seen = "", {""}
-    while True:
-        more = {"pageToken": token} if token else {}
-        page = await google.call(method(userId=ME, **asked, **more))
-        yield page
-        token = str(page.get("nextPageToken") or "")
-        if token in seen:
-            return
-        seen.add(token)
-
-
 LAST = 10
 """Newest messages looked at for one that may have been made."""
 ATTEMPTS = 2
@@ -112,11 +95,10 @@ class Gmail:
 
     async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
         """Threads that Gmail's search finds, newest first; all of them where there is no limit."""
-        asked: dict[str, Any] = {"maxResults": min(PAGE, limit or PAGE)}
+        asked: dict[str, Any] = {"userId": ME, "maxResults": min(PAGE, limit or PAGE)}
         asked |= {"q": query} if query else {}
         found: dict[str, ThreadRef] = {}
-        listing = self._users.threads().list
-        async for page in pages(self.google, listing, asked):
+        async for page in self.google.pages(self._users.threads(), **asked):
             refs = map(_ref, page.get("threads") or ())
             found |= {ref.id: ref for ref in refs if ref.id not in found}
             if limit is not None and len(found) >= limit:
@@ -166,15 +148,10 @@ class Gmail:
 
     async def changes(self, since: str) -> Changes:
         """Return what has come since a history id. Raises HistoryTooOld."""
-        asked = {
-            "startHistoryId": since,
-            "historyTypes": ["messageAdded"],
-            "maxResults": PAGE,
-        }
+        asked = {"startHistoryId": since, "historyTypes": ["messageAdded"], "maxResults": PAGE}
         threads, reached = dict[str, None](), since
-        listing = self._users.history().list
         try:
-            async for page in pages(self.google, listing, asked):
+            async for page in self.google.pages(self._users.history(), userId=ME, **asked):
                 reached = str(page.get("historyId") or reached)
                 for record in page.get("history") or ():
                     for added in record.get("messagesAdded") or ():
@@ -286,10 +263,10 @@ class Gmail:
         marked = [str(m["id"]) for m in found.get("messages") or () if _bears(m, mail)]
         if not marked and mail.answers:
             return ""
-        listing = self._users.drafts().list
+        listing = self.google.pages(self._users.drafts(), userId=ME, maxResults=PAGE)
         drafts = {
             str((each.get("message") or {}).get("id")): str(each["id"])
-            async for page in pages(self.google, listing, {"maxResults": PAGE})
+            async for page in listing
             for each in page.get("drafts") or ()
         }
         if not marked:  # what names no message of the thread stands in one of its own

@@ -171,7 +171,7 @@ MIN_RUN = 6
 MAX_COMPARED = 100_000  # words
 MAX_LISTED = 200  # people in one field
 MAX_INVITE = 100_000  # bytes
-NOT_FETCHED = "A long text in it could not be fetched and was left out."
+CLIPPED = "A header is too long; its end was left out."
 ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
 TNEF = "packed by Outlook (winmail.dat)"
 LONG, DEEP, MANY = "too long", "nested too deeply", "of too many parts"
@@ -194,7 +194,7 @@ def reduce_part(part: MailPart) -> MailText:
         body=body.strip(),
         flags=tuple(sorted(reading.flags)),
         attachments=tuple(reading.attachments),
-        cut=" ".join(dict.fromkeys(reading.cuts)),
+        cut=CLIPPED if reading.clipped else "",
         unread=tuple(dict.fromkeys(reading.unread)),
     )
 
@@ -213,16 +213,11 @@ class _Reading:
 
     flags: set[str] = field(default_factory=set)
     attachments: list[Attachment] = field(default_factory=list)
-    cuts: list[str] = field(default_factory=list)
+    clipped: bool = False
     unread: list[str] = field(default_factory=list)
     invites: list[str] = field(default_factory=list)
     parts: int = 0
     room: int = MAX_BODY
-
-    def leave_out(self, sentence: str, why: str) -> None:
-        """Tell of a text, or its end, that is not read."""
-        self.cuts.append(sentence)
-        self.unread.append(why)
 
     def opened(self, body: str) -> str:
         """Return the body without messages in PGP's armour."""
@@ -238,8 +233,7 @@ class _Reading:
 
     def read(self, part: MailPart, depth: int, top: bool = False) -> list[str]:
         """Return the texts of a part and of those in it, one for each place where there is one."""
-        if part.clipped:
-            self.cuts.append("A header is too long; its end was left out.")
+        self.clipped = self.clipped or part.clipped
         if why := _closed(part):
             self.unread.append(why)
         if part.kind.startswith("multipart/"):
@@ -281,18 +275,18 @@ class _Reading:
 
     def children(self, part: MailPart, depth: int) -> list[MailPart]:
         if depth >= MAX_DEPTH:
-            self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
+            self.unread.append(DEEP)
             return []
         left = max(0, MAX_PARTS - self.parts)
         self.parts += len(part.inside)
         if self.parts > MAX_PARTS:
-            self.leave_out("There are too many parts; the rest were left out.", MANY)
+            self.unread.append(MANY)
         return list(islice(part.parts(), left))
 
     def invited(self, part: MailPart) -> list[str]:
         """Return the facts of a calendar invitation, which stands in some mails twice."""
         if part.absent:
-            self.leave_out(NOT_FETCHED, LONG)
+            self.unread.append(LONG)
         facts = invitation(part.body[:MAX_INVITE], part.charset)
         if part.name is not None or not facts:  # what was read whole is no file to be told of
             self.attach(part)
@@ -304,7 +298,7 @@ class _Reading:
     def forwarded(self, part: MailPart, depth: int) -> list[str]:
         """Return the text of an attached message, headed by who wrote it."""
         if depth >= MAX_DEPTH or self.parts >= MAX_PARTS:
-            self.leave_out("Parts are nested too deeply; the innermost were left out.", DEEP)
+            self.unread.append(DEEP)
             return []
         self.parts += 1
         inner = part.message()
@@ -321,10 +315,10 @@ class _Reading:
     def take(self, part: MailPart, said: _Text) -> None:
         """Read a text part within what room is left."""
         if part.absent:
-            self.leave_out(NOT_FETCHED, LONG)
+            self.unread.append(LONG)
             return
         if len(part.body) > self.room:
-            self.leave_out("The text is too long; its end was left out.", LONG)
+            self.unread.append(LONG)
         data = part.body[: self.room]
         self.room -= len(data)
         text = decoded(data, part.charset) if part.charset or part.kind != "text/html" else data
@@ -332,7 +326,7 @@ class _Reading:
             visible = visible_text(text)
             self.flags |= {HIDDEN} if visible.hidden else set()
             if visible.cut:
-                self.leave_out(visible.cut, LONG)
+                self.unread.append(LONG)
             said.html.append(visible.text)
         else:
             assert isinstance(text, str)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from mimetypes import types_map
-from typing import Final
 from urllib.parse import urldefrag, urlsplit
 
 from protego import Protego
 
 from scopes.cache import Cache, Clock
-from scopes.documents.text import DocumentRefused, PageText, ask_reader
+from scopes.documents.text import DocumentRefused, DocumentText, ask_reader
 from scopes.pages.fetcher import AGENT, Fetcher, FetchReach, NotFetched
 from scopes.programs import WorkerProcess
 
@@ -56,45 +54,11 @@ class Robots:
 
 PAGE_S = 5.0
 """Seconds until the program is ended that reads a page."""
-KINDS: Final = {
-    "text/html": "html",
-    "application/xhtml+xml": "html",
-    "application/pdf": "pdf",
-    "application/json": "text",
-    "application/ld+json": "text",
-    "application/xml": "text",
-    "application/rss+xml": "text",
-    "application/atom+xml": "text",
-    "application/yaml": "text",
-}
-"""Media type -> how it is read; all of `text/` but HTML is text."""
 MEGABYTE = 1_000_000
 MAX_KEPT = 50
 """Pages; the longest take 20 million characters together."""
 MAX_CHARS = 400_000
 """Characters of one page."""
-
-
-def kind_of(media_type: str, body: bytes) -> str:
-    """Return how a body is read. Raises DocumentRefused for a type that is not."""
-    if not media_type:
-        begins = body[:512].lstrip().lower()
-        return "html" if begins.startswith((b"<!doctype html", b"<html", b"<head")) else "text"
-    kind = KINDS.get(media_type) or ("text" if media_type.startswith("text/") else "")
-    if not kind:
-        known = media_type if media_type in types_map.values() else "an unknown one"
-        raise DocumentRefused(f"It is of a type that is not read ({known}).")
-    if kind == "text" and b"\0" in body[:4096] and not body.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DocumentRefused("It says that it is text and is none.")
-    return kind
-
-
-async def read_page(
-    reader: WorkerProcess, kind: str, url: str, charset: str, body: bytes, max_chars: int
-) -> PageText:
-    """Return the text of a page. Raises DocumentRefused."""
-    asked = {"kind": kind, "url": url, "charset": charset, "max_chars": max_chars}
-    return PageText(**await ask_reader(reader, body, "It takes too much to read it.", **asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +67,7 @@ class Page:
 
     url: str
     """Where its redirections ended."""
-    content: PageText
+    content: DocumentText
     cut: bool
     """Its end was left out."""
 
@@ -126,7 +90,7 @@ class Pages:
         self._kept = Cache(cache_s, clock, MAX_KEPT)
 
     async def read(self, url: str) -> Page:
-        """Return the page at an address. Raises NotFetched and DocumentRefused with a sentence."""
+        """Return the page at an address. Raises NotFetched and DocumentRefused."""
         url = urldefrag(url).url
         return await self._kept.get((url,), lambda: self._fresh(url))
 
@@ -147,11 +111,11 @@ class Pages:
             raise NotFetched(f"Its host answers with status {found.status}.")
         if found.url != url:
             await self._robots.check(found.url)
-        kind = kind_of(found.type, found.body)
-        if kind == "pdf" and found.cut:
-            raise DocumentRefused(f"It is larger than {self._max_bytes / MEGABYTE:g} MB.")
-        asked = (kind, found.url, found.charset, found.body, MAX_CHARS)
-        content = await read_page(self._reader, *asked)
-        if not content.text.strip():
-            raise DocumentRefused("It holds no text: it may be made of pictures, or by scripts.")
-        return Page(found.url, content, found.cut or len(content.text) >= MAX_CHARS)
+        asked = {"type": found.type, "url": found.url, "charset": found.charset}
+        try:
+            content = await ask_reader(self._reader, found.body, max_chars=MAX_CHARS, **asked)
+        except DocumentRefused:
+            if found.cut:
+                raise DocumentRefused(f"is larger than {self._max_bytes / MEGABYTE:g} MB") from None
+            raise
+        return Page(found.url, content, found.cut or content.cut)

@@ -9,26 +9,25 @@ from typing import Any
 from urllib.parse import quote, urldefrag, urljoin
 
 import trafilatura
-from lxml import etree
 
 from scopes.clean import decoded, printable
 from scopes.confinement import serve_confined
-from scopes.documents import pdf
-from scopes.documents.text import DocumentRefused, PageText, json_reply
+from scopes.documents import worker
+from scopes.documents.text import DocumentRefused, DocumentText, json_reply
 from scopes.extraction.visible import source_of, visible_page
 
 MAX_CPU_S = 8
 """Seconds of computing for one page."""
-MAX_PDF_PAGES = 200
 MAX_TITLE, MAX_WORDS = 200, 80
 """Characters of a title, and of the words of a link."""
 MAX_LINKS = 40
 """Links that are listed behind a text that has none."""
 MAX_HTML = 800_000
 """Characters of a document: what takes two seconds to read."""
-CUT = "It is very long: only its beginning was read."
-LOCKED, DAMAGED = "It needs a password.", "It is damaged."
-HIDDEN = "It holds text that a reader would not see, which was left out."
+HTML = frozenset({"text/html", "application/xhtml+xml"})
+"""Media types that say what a body is; of all others the content tells."""
+HIDDEN = "It holds text that a reader would not see, which was left out"
+BLANK = "holds no text, as it may be made of pictures, or by scripts"
 
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 _DATE = re.compile(
@@ -42,39 +41,26 @@ _WITHIN = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]\(#[^()\s]*\)")
 _LINK = re.compile(
     r"\]\((?:<([^<>\n]{1,2000})>|([^()\s]{1,2000}(?:\([^()\s]{0,200}\)[^()\s]{0,200})?))\)"
 )
-_CODE = re.compile(r"(?<!\\)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
-_ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)-])", re.MULTILINE)
-"""Backslashes of Markdown: in front of a sign, or of what would begin a block."""
 
 
-def read(page: bytes, max_chars: int, **asked: str) -> PageText:
-    """Return the text of one page, cut. Raises DocumentRefused, and what libraries raise."""
-    found = text_of(page, max_chars, **asked)
-    return replace(found, text=found.text[:max_chars])
+def read(
+    page: bytes, max_chars: int, type: str = "", url: str = "", charset: str = ""
+) -> DocumentText:
+    """Return the text of a page, or of a document that lies there. Raises as `worker.read` does."""
+    if type in HTML or (not type.startswith("text/") and worker.HTML.match(page[:1024])):
+        source = source_of(decoded(page, charset) if charset else page)
+        found = of_html(source[:MAX_HTML], url)
+        found = replace(found, cut=found.cut or len(source) > MAX_HTML)
+        if not found.text.strip():
+            raise DocumentRefused(BLANK)
+    else:
+        found = worker.read(page, max_chars, source=True, charset=charset)
+    cut = found.cut or len(found.text) > max_chars
+    return replace(found, text=found.text[:max_chars], cut=cut)
 
 
-def text_of(page: bytes, max_chars: int, kind: str, url: str, charset: str) -> PageText:
-    """Return the text of one page. Raises DocumentRefused, and whatever the libraries raise."""
-    if kind == "pdf":
-        return _pdf(page, max_chars)
-    if kind == "text":
-        return PageText("", "", printable(decoded(page, charset)), "")
-    source = source_of(decoded(page, charset) if charset else page)
-    found = of_html(source[:MAX_HTML], url)
-    return replace(found, note=CUT) if len(source) > MAX_HTML else found
-
-
-def _pdf(page: bytes, max_chars: int) -> PageText:
-    try:
-        found = pdf.text_of(page, MAX_PDF_PAGES, max_chars)
-    except pdf.PdfUnreadable as error:
-        raise DocumentRefused(LOCKED if str(error) == "encrypted" else DAMAGED) from None
-    note = f"{found.read} of {found.pages} pages of a PDF were read."
-    return PageText("", "", printable(found.text), note)
-
-
-def of_html(text: str, url: str) -> PageText:
-    """Return the article of a page in Markdown; all of its text where no article is found.
+def of_html(text: str, url: str) -> DocumentText:
+    """Return the article of a page with its links; all of its text where no article is found.
 
     What a reader would not see is taken out first: trafilatura knows what of a page is its
     article, but not what style sheets hide.
@@ -83,20 +69,12 @@ def of_html(text: str, url: str) -> PageText:
     tree = trafilatura.load_html(shown) if shown else None
     article, base = "", base_of(tree, url)
     if tree is not None:
-        _without_looks(tree)
-        article = printable(
-            trafilatura.extract(
-                tree,
-                output_format="markdown",
-                include_links=True,
-                include_comments=False,
-                fast=True,
-            )
-            or ""
-        )
+        found = trafilatura.extract(tree, include_links=True, include_comments=False, fast=True)
+        article = printable(found or "")
     if article.strip():
         article = _WITHIN.sub(r"\1", article)
-        article = _unescaped(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
+        article = _LINK.sub(lambda link: f"]({_address(base, link)})", article)
+        article = article.replace("\\[", "[").replace("\\]", "]")  # in the words of links
     else:
         article = seen.text
     # Those round the article are all that there is to follow; they stand at its end.
@@ -104,41 +82,13 @@ def of_html(text: str, url: str) -> PageText:
         links = links_of(tree, base).items()
         article += "".join(f"\n[{words}]({to})" for to, words in links if to != url)
     title, date = _TITLE.search(text[:200_000]), _DATE.search(text[:200_000])
-    return PageText(
+    return DocumentText(
+        article,
+        HIDDEN if seen.hidden else "",
+        seen.cut,
         printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
         date[1] if date else "",
-        article,
-        HIDDEN if seen.hidden else seen.cut,
     )
-
-
-def _without_looks(tree: Any) -> None:
-    """Take out the elements that say only how words look, so that a sentence is what is read.
-
-    Those that colour code are half of many pages; trafilatura would leave some out by the names of
-    their classes, and knows code by a single one.
-    """
-    etree.strip_tags(tree, "b", "strong", "i", "em", "u", "big", "font", "var")
-    for code in tree.iter("pre"):
-        if code.find(".//span") is not None:
-            etree.strip_tags(code, "span")
-            if len(code) == 0:
-                etree.SubElement(code, "span").text, code.text = code.text, None
-
-
-def _unescaped(markdown: str) -> str:
-    """Markdown that is read and not rendered: signs stand as they do on the page."""
-    parts, at = list[str](), 0
-    for code in _CODE.finditer(markdown):
-        parts += [_ESCAPED.sub(_sign, markdown[at : code.start()]), code[0]]
-        at = code.end()
-    return "".join((*parts, _ESCAPED.sub(_sign, markdown[at:])))
-
-
-def _sign(found: re.Match[str]) -> str:
-    if found[2] is None:
-        return f"{found[3]}{found[4]}"
-    return "\\" * (len(found[1]) // 2) + found[2]  # each that stood there was doubled
 
 
 def base_of(tree: Any, url: str) -> str:
@@ -167,4 +117,4 @@ def _address(base: str, link: re.Match[str]) -> str:
 
 
 def main() -> None:
-    serve_confined(json_reply(read, DAMAGED), MAX_CPU_S)
+    serve_confined(json_reply(read), MAX_CPU_S)
