@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urldefrag, urljoin
 
 import trafilatura
+from lxml import etree
 
 from scopes.clean import decoded, printable
 from scopes.confinement import serve_confined
@@ -41,6 +42,9 @@ _WITHIN = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]\(#[^()\s]*\)")
 _LINK = re.compile(
     r"\]\((?:<([^<>\n]{1,2000})>|([^()\s]{1,2000}(?:\([^()\s]{0,200}\)[^()\s]{0,200})?))\)"
 )
+_CODE = re.compile(r"(?<!\\)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+_ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)-])", re.MULTILINE)
+"""Backslashes of Markdown: in front of a sign, or of what would begin a block."""
 
 
 def read(
@@ -60,7 +64,7 @@ def read(
 
 
 def of_html(text: str, url: str) -> DocumentText:
-    """Return the article of a page with its links; all of its text where no article is found.
+    """Return the article of a page in Markdown; all of its text where no article is found.
 
     What a reader would not see is taken out first: trafilatura knows what of a page is its
     article, but not what style sheets hide.
@@ -69,12 +73,20 @@ def of_html(text: str, url: str) -> DocumentText:
     tree = trafilatura.load_html(shown) if shown else None
     article, base = "", base_of(tree, url)
     if tree is not None:
-        found = trafilatura.extract(tree, include_links=True, include_comments=False, fast=True)
-        article = printable(found or "")
+        _without_looks(tree)
+        article = printable(
+            trafilatura.extract(
+                tree,
+                output_format="markdown",
+                include_links=True,
+                include_comments=False,
+                fast=True,
+            )
+            or ""
+        )
     if article.strip():
         article = _WITHIN.sub(r"\1", article)
-        article = _LINK.sub(lambda link: f"]({_address(base, link)})", article)
-        article = article.replace("\\[", "[").replace("\\]", "]")  # in the words of links
+        article = _unescaped(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
     else:
         article = seen.text
     # Those round the article are all that there is to follow; they stand at its end.
@@ -89,6 +101,35 @@ def of_html(text: str, url: str) -> DocumentText:
         printable(html.unescape(title[1])).strip()[:MAX_TITLE] if title else "",
         date[1] if date else "",
     )
+
+
+def _without_looks(tree: Any) -> None:
+    """Take out the elements that say only how words look, so that a sentence is what is read.
+
+    Those that colour code are half of many pages; trafilatura would leave some out by the names of
+    their classes, and knows code by a single one.
+    """
+    etree.strip_tags(tree, "b", "strong", "i", "em", "u", "big", "font", "var")
+    for code in tree.iter("pre"):
+        if code.find(".//span") is not None:
+            etree.strip_tags(code, "span")
+            if len(code) == 0:
+                etree.SubElement(code, "span").text, code.text = code.text, None
+
+
+def _unescaped(markdown: str) -> str:
+    """Markdown that is read and not rendered: signs stand as they do on the page."""
+    parts, at = list[str](), 0
+    for code in _CODE.finditer(markdown):
+        parts += [_ESCAPED.sub(_sign, markdown[at : code.start()]), code[0]]
+        at = code.end()
+    return "".join((*parts, _ESCAPED.sub(_sign, markdown[at:])))
+
+
+def _sign(found: re.Match[str]) -> str:
+    if found[2] is None:
+        return f"{found[3]}{found[4]}"
+    return "\\" * (len(found[1]) // 2) + found[2]  # each that stood there was doubled
 
 
 def base_of(tree: Any, url: str) -> str:
