@@ -35,7 +35,7 @@ from bot.reports.documents import (
 )
 from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.requests import Rating, RequestQueue
+from bot.storage.requests import BAD, GOOD, Rating, RequestQueue
 from bot.storage.tables import StoredRun
 from config.settings import key_of
 from subagents.contracts import NEEDS_ACTION, Severity, State
@@ -392,8 +392,6 @@ def _read(data: Path, name: str, kind: type[T]) -> T:
 
 # ---- cases from stored runs: what people rated, and what they corrected in a digest
 
-
-GOOD, BAD = "good", "bad"
 RATINGS = 10_000
 """Latest ratings among which those of the run are looked for."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,8 +39,16 @@ CHOSEN = "chosen"
 ROUND = "answered_again"
 """Key added: how often it was answered again because of an approval or a choice."""
 NEVER = datetime.fromtimestamp(0, UTC)
-BAD = "bad"
-"""The rating that may have a reason; the other one is `good`."""
+GOOD, BAD = "good", "bad"
+"""The ratings; a bad one may have a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """The number of people who found an answer good, and of those who found it bad."""
+
+    good: int = 0
+    bad: int = 0
 
 
 class Choice(BaseModel):
@@ -494,13 +501,14 @@ class RequestQueue:
         query = query.order_by(c.at.desc(), c.request, c.user).limit(limit)
         return [Rating(**row._asdict()) for row in await self.database.read(query)]
 
-    async def votes(self, keys: Iterable[str]) -> dict[str, Counter[str]]:
-        """Return for each request how many people found its answer `good` and `bad`."""
-        found = {key: Counter[str]() for key in keys}
+    async def votes(self, keys: Iterable[str]) -> dict[str, Votes]:
+        """Return what people think of the answer to each request."""
+        c, found = feedback.c, dict.fromkeys(keys, Votes())
+        good, bad = (sa.func.count().filter(c.value == value) for value in (GOOD, BAD))
+        counted = sa.select(c.request, good.label("good"), bad.label("bad")).group_by(c.request)
         for some in chunks(found):
-            query = sa.select(feedback).where(feedback.c.request.in_(some))
-            for row in await self.database.read(query):
-                found[row.request][row.value] += 1
+            for row in await self.database.read(counted.where(c.request.in_(some))):
+                found[row.request] = Votes(row.good, row.bad)
         return found
 
     async def paused_by(self) -> str | None:
