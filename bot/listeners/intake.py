@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -198,8 +197,8 @@ class Intake(Receiver):
     ) -> None:
         super().__init__(settings, web.token)
         self.bot = bot
-        self.counts: Counter[str] = Counter()
-        """How many of which kind, for the metrics; `unstored` were left to come again."""
+        self.repeats = 0
+        """Number of requests that came again though they were stored, for the metrics."""
         self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
         self._asks = {**settings.slack.reactions, **shortcuts}
@@ -220,7 +219,6 @@ class Intake(Receiver):
         except Exception:
             log.exception("an event was not understood")
             found = None
-        self.counts[type(found).__name__.lower() if found else "other"] += 1
         if found is None and body.get("type") == "app_rate_limited":
             log.warning("Slack holds events back: the app gets more than 30,000 an hour")
         try:
@@ -230,7 +228,6 @@ class Intake(Receiver):
             known = isinstance(error, StoreError)
             what = "an event could not be stored; Slack will send it again: %s"
             log.error(what, error or type(error).__name__, exc_info=not known)
-            self.counts["unstored"] += 1
             return BoltResponse(status=503, body="")
         if isinstance(found, HomeOpened | ButtonClicked | DigestAction):
             self._after_ack(self._interactions.follow(found))
@@ -301,9 +298,10 @@ class Intake(Receiver):
     async def _add(self, request: Incoming) -> bool:
         """Store a request; return whether it is a new one."""
         new = await self._inbox.add(request)
-        self.counts["new" if new else "again"] += 1
         if new:
             self.on_request()
+        else:
+            self.repeats += 1
         return new
 
     async def _choose(self, chosen: ThreadChosen) -> None:

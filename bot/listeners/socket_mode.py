@@ -13,7 +13,6 @@ import json
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -137,7 +136,7 @@ class SocketConnection(AsyncBaseSocketModeClient):
 
 
 class Sockets:
-    """The connections of one app. `run` keeps them open; `healthy` and `counts` describe them."""
+    """The connections of one app. `run` keeps them open."""
 
     def __init__(
         self,
@@ -151,8 +150,6 @@ class Sockets:
     ) -> None:
         """`on_gap` is called when something may have been missed: at the first connect, and when
         a connection replaces another."""
-        self.counts: Counter[str] = Counter()
-        """`connected`, `refused` (could not connect), and why they ended: `lost`, `deaf`, ..."""
         self.connected = asyncio.Event()
         """Set when the first connection has received its hello."""
         self.settings = settings
@@ -192,7 +189,6 @@ class Sockets:
         connection = await self._connect_until_hello(session)
         while True:
             await connection.ended.wait()
-            self.counts[connection.why] += 1
             log.info("a socket to Slack ended: %s", connection.why)
             old, connection = connection, await self._connect_until_hello(session)
             self._on_gap()
@@ -215,12 +211,10 @@ class Sockets:
             else:
                 connection = SocketConnection(socket, self._hear)
                 self._open.add(connection)
-                self.counts["connected"] += 1
                 if not self.connected.is_set():
                     self.connected.set()
                     self._on_gap()
                 return connection
-            self.counts["refused"] += 1
             wait = wait or pause * random.uniform(0.7, 1.3)
             log.warning("no socket to Slack (%s); next try in %.1f s", why, wait)
             await asyncio.sleep(wait)

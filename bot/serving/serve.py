@@ -369,7 +369,7 @@ class Watch:
     server: Server
     admission: Admission
     _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _again: int = 0
+    _repeats: int = 0
     _shares: dict[Gauge, int] = field(default_factory=dict)
     _passes: set[object] = field(default_factory=set)
 
@@ -397,9 +397,9 @@ class Watch:
         calls = Counter(server.writer.calls)
         for (method, outcome), number in (calls - self._calls).items():
             metrics.count_slack_calls(method, outcome, number)
-        self._calls, again = calls, server.intake.counts["again"]
-        metrics.duplicates.inc(again - self._again)
-        self._again = again
+        self._calls, repeats = calls, server.intake.repeats
+        metrics.duplicates.inc(repeats - self._repeats)
+        self._repeats = repeats
         last = server.backfill.last
         if last and last.found and last.finished not in self._passes:
             self._passes = {last.finished}
