@@ -126,7 +126,7 @@ class Trajectory:
 
 @dataclass
 class Recording:
-    """What the contexts of runs were sent and answered, in memory. Recording does no I/O."""
+    """The requests and answers of contexts, in memory. Recording does no I/O."""
 
     contexts: list[Context] = field(default_factory=list)
     entries: list[TrajectoryEntry] = field(default_factory=list)

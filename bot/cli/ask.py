@@ -54,7 +54,7 @@ TextOf = Callable[[D], str]
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a sweep reads besides the window, as it was typed."""
+    """The options of a sweep besides the window, as they were typed."""
 
     channels: Sequence[str] = ()
     """Names or patterns."""

@@ -28,7 +28,7 @@ UNKNOWN = "not recorded"
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """What the runs of one key have cost together."""
+    """The total cost of the runs of one key."""
 
     key: str
     runs: int

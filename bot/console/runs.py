@@ -56,7 +56,7 @@ BEFORE = "before"
 
 @dataclass(frozen=True)
 class RunFilter:
-    """What a list of runs is narrowed to, as its form sends it."""
+    """The filter of a list of runs, as its form sends it."""
 
     given: Mapping[str, str]
     """Fields that narrow something."""

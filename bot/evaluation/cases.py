@@ -70,7 +70,7 @@ Written = Annotated[
 
 
 class Sources(_Part):
-    """What is read; as the options of `assistant ask` and `assistant triage`."""
+    """The sources of a case, named as the options of `assistant ask` and `assistant triage`."""
 
     sample: bool = False
     slack_export: Place | None = None
@@ -84,7 +84,7 @@ class Sources(_Part):
 
 
 class Expected(_Part):
-    """What is right; each key that is given must hold."""
+    """The right outcome; each key that is given must hold."""
 
     state: State | None = None
     """Of the thread `item`. Only whether it needs action is compared."""

@@ -48,7 +48,7 @@ class Observation:
 
 
 class CaseResult(BaseModel):
-    """What a system made of one case."""
+    """The outcome of one case with one system."""
 
     case: str
     right: bool

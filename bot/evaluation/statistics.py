@@ -32,7 +32,7 @@ class Figure(BaseModel):
 
 
 class SystemResult(BaseModel):
-    """What one system made of a suite."""
+    """The outcomes and figures of one system on a suite."""
 
     name: str
     figures: list[Figure]
@@ -45,7 +45,7 @@ class SystemResult(BaseModel):
 
 
 class Difference(BaseModel):
-    """How much more often the assistant is right than another system, case by case."""
+    """The share of cases by which the assistant is more often right than another system."""
 
     against: str
     cases: str

@@ -499,7 +499,7 @@ async def _serve(
 
 
 class Running(Protocol):
-    """What serves: one workspace, or several."""
+    """A process that serves one workspace, or several."""
 
     url: str
 

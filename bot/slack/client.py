@@ -267,7 +267,7 @@ _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 
 @dataclass(frozen=True, slots=True)
 class WriteTimes:
-    """How long writes may take, in seconds."""
+    """Limits and waits of writes, in seconds."""
 
     deadline_s: float = 240.0
     """For all tries of a write."""
