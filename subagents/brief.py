@@ -143,7 +143,7 @@ MAX_TITLE = 120
 
 
 class BriefDraft(BaseModel):
-    """The arguments of `run_subagent`: all that a model may ask of a subagent."""
+    """What a model may ask of a subagent: the arguments of `run_subagent`, and no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
