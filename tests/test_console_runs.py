@@ -24,8 +24,7 @@ from starlette.datastructures import QueryParams
 from timing import WAIT_S
 
 from bot.console.app import PATH, LoopbackAccess
-from bot.console.costs import CostWindow, cost_tables, costs_by_day
-from bot.console.pages import console_routes
+from bot.console.pages import CostWindow, console_routes, cost_tables, costs_by_day
 from bot.console.runs import PAGE, RunFilter, listed_runs
 from bot.console.timeline import TimedCall, spans_of
 from bot.privacy import empty_runs, empty_trajectories
