@@ -197,14 +197,14 @@ class Intake(Receiver):
     ) -> None:
         super().__init__(settings, web.token)
         self.bot = bot
-        self.repeats = 0
-        """Number of requests that came again though they were stored, for the metrics."""
         self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
         self._asks = {**settings.slack.reactions, **shortcuts}
         self._interactions = interactions
         self.on_request: Callable[[], object] = lambda: None
         """Called after each new request."""
+        self.on_repeat: Callable[[], object] = lambda: None
+        """Called after a request that came again though it was stored."""
         self.on_feedback: Callable[[str, str], object] = lambda value, reason: None
         """Called after a new rating, and again with the reason for a bad one."""
         self._later: set[asyncio.Task[None]] = set()
@@ -298,10 +298,7 @@ class Intake(Receiver):
     async def _add(self, request: Incoming) -> bool:
         """Store a request; return whether it is a new one."""
         new = await self._inbox.add(request)
-        if new:
-            self.on_request()
-        else:
-            self.repeats += 1
+        (self.on_request if new else self.on_repeat)()
         return new
 
     async def _choose(self, chosen: ThreadChosen) -> None:

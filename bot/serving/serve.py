@@ -10,7 +10,6 @@ import signal
 import socket
 import uuid
 import webbrowser
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -199,6 +198,7 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client, settings)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
+    writer.count_calls(metrics.count_slack_call)
     health, cursors = Health(), Cursors(inbox)
     people = People(client, settings.slack.languages, remember=Names(store.database).save)
     policy = PolicyFile.of(settings, process.policy_path)
@@ -262,8 +262,10 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     interactions = Interactions(web, admission, approvals, digests, home, store, settings.reply)
     intake = Intake(cursors, writer, web, bot, interactions, settings)
     intake.on_request, intake.on_feedback = dispatch.wake, metrics.count_feedback
+    intake.on_repeat = metrics.duplicates.inc
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, cursors, client, settings.slack)
+    backfill.on_found = metrics.backfilled.inc
     hear = time_calls(intake.from_socket, metrics.ack)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     administrators = Administrators(bot.team, settings.console.admins, policy, people)
@@ -368,10 +370,7 @@ class Watch:
 
     server: Server
     admission: Admission
-    _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _repeats: int = 0
     _shares: dict[Gauge, int] = field(default_factory=dict)
-    _passes: set[object] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Register the health check of each part."""
@@ -394,16 +393,6 @@ class Watch:
         self._set(metrics.working, len(server.dispatch.at_work))
         self._set(metrics.queued, await server.dispatch.inbox.count_waiting())
         self._set(metrics.sockets, server.sockets.alive if server.sockets else 0)
-        calls = Counter(server.writer.calls)
-        for (method, outcome), number in (calls - self._calls).items():
-            metrics.count_slack_calls(method, outcome, number)
-        self._calls, repeats = calls, server.intake.repeats
-        metrics.duplicates.inc(repeats - self._repeats)
-        self._repeats = repeats
-        last = server.backfill.last
-        if last and last.found and last.finished not in self._passes:
-            self._passes = {last.finished}
-            metrics.backfilled.inc(last.found)
 
     def _set(self, gauge: Gauge, share: int) -> None:
         """Set the share of this workspace in a number of the whole process."""

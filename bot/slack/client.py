@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -279,6 +279,11 @@ class WriteTimes:
     """Until a write of unknown outcome has appeared."""
 
 
+Count = Callable[[str, str], object]
+"""Called after each call with its method and outcome: ok, ratelimited, skipped, unsent, unknown,
+or Slack's code."""
+
+
 class ApiCalls:
     """Makes API calls: rate limited, counted, and retried only where that is safe."""
 
@@ -287,7 +292,7 @@ class ApiCalls:
     ) -> None:
         web.retry_handlers = []  # the SDK's default repeats a message whose answer was lost
         self.web, self.pace, self.times = web, pace, times
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.count: Count = lambda method, outcome: None
         self.timeout_s, self.attempts = slack.timeout_s, slack.retry_attempts + 1
         self.page_size = slack.page_size
 
@@ -320,7 +325,7 @@ class ApiCalls:
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
         if not self.pace.take_now(method, "", live=live):
-            self.calls[method, "skipped"] += 1
+            self.count(method, "skipped")
             return None
         try:
             async with _within(self.times.quick_s, method):
@@ -361,7 +366,7 @@ class ApiCalls:
         except (AttributeError, ValueError, TypeError) as error:  # the SDK's, for odd JSON
             raise OutcomeUnknown(method, "malformed_answer") from error
         finally:
-            self.calls[method, outcome] += 1
+            self.count(method, outcome)
 
     async def _request(self, method: str, args: Mapping[str, Any]) -> Any:
         if method.startswith("conversations.") or method in NO_JSON:

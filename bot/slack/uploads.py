@@ -86,7 +86,7 @@ class Uploads:
                 status, why = 0, type(error).__name__
             else:
                 why = f"http_{status}"
-            self._writes.calls[SEND, "ok" if status == 200 else why] += 1
+            self._writes.count(SEND, "ok" if status == 200 else why)
             if status == 200:
                 return
             if 400 <= status < 500 and status not in (408, 429):

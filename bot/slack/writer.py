@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from bot.slack.client import (
     TIERS,
     ApiCalls,
     ChannelClosed,
+    Count,
     MessageGone,
     OutcomeUnknown,
     PostedMessages,
@@ -85,10 +85,9 @@ class MessageWriter:
         self._settle_s, self._sessions = times.settle_s, True
         self.uploads = Uploads(self._writes, self.posted)
 
-    @property
-    def calls(self) -> Counter[tuple[str, str]]:
-        """Calls by method and outcome: ok, ratelimited, skipped, unsent, unknown, Slack's code."""
-        return self._writes.calls
+    def count_calls(self, count: Count) -> None:
+        """Have each call counted from now on."""
+        self._writes.count = count
 
     async def post(
         self,
