@@ -37,12 +37,15 @@ from bot.evaluation.cases import (
     suite_of,
     write_cases,
 )
-from bot.evaluation.observation import Observation, observe, observe_context, outcome
-from bot.evaluation.statistics import (
+from bot.evaluation.scores import (
     EvaluationReport,
+    Observation,
     SystemResult,
     earlier_result,
     figure_text,
+    observe,
+    observe_context,
+    outcome,
     report,
     report_text,
     scipy_stats,
