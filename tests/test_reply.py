@@ -568,7 +568,7 @@ def files(slack: LocalSlack) -> list[File]:
 
 
 async def share(made: Desk) -> str:
-    return await made.writer.uploads.share(CHANNEL, ASKED, NAME, CONTENT, "Findings")
+    return await made.writer.uploads.share(CHANNEL, ASKED, NAME, CONTENT)
 
 
 async def test_a_file_stands_in_the_thread_once_however_often_it_is_shared() -> None:
@@ -576,7 +576,7 @@ async def test_a_file_stands_in_the_thread_once_however_often_it_is_shared() -> 
         ts = await share(made)
         assert await share(made) == ts
         (file,) = files(made.slack)
-        assert (file.name, file.title, file.content) == (NAME, "Findings", CONTENT)
+        assert (file.name, file.title, file.content) == (NAME, NAME, CONTENT)
         assert made.slack.calls[DONE] == 1
 
 

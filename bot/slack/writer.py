@@ -287,9 +287,7 @@ class Uploads:
     def __init__(self, writes: ApiCalls, posted: PostedMessages) -> None:
         self._writes, self._posted = writes, posted
 
-    async def share(
-        self, channel: str, thread_ts: str, name: str, content: bytes, title: str = ""
-    ) -> str:
+    async def share(self, channel: str, thread_ts: str, name: str, content: bytes) -> str:
         """Put a file into a thread, and return the ts of its message.
 
         If we already put a file of this name there, it stays and nothing is uploaded. A file that
@@ -299,7 +297,7 @@ class Uploads:
             if ts := await self._posted.find_file(channel, thread_ts, name):
                 return ts
             id = await self.hand_over(name, content)
-            return await self._complete(channel, thread_ts, id, title or name)
+            return await self._complete(channel, thread_ts, id, name)
 
     async def hand_over(self, name: str, content: bytes) -> str:
         """Upload a file to Slack, and return its id; it is invisible until it is shown."""
