@@ -56,10 +56,10 @@ class MembersOf:
 class Kept(Cache):
     """Facts of Slack's: one that Slack does not tell is None to all who wait for it, and logged."""
 
-    def __init__(self, kept_s: float, clock: Clock = time.monotonic) -> None:
-        super().__init__(kept_s, clock, MOST_KEPT)
-        self.refusals: dict[str, str] = {}
-        """Kind of fact -> why Slack refuses to tell it, and who can change that."""
+    def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
+        super().__init__(kept_s, clock, most)
+        self.failures: dict[Key, Exception] = {}
+        """The last answer of what Slack does not tell."""
 
     async def check(
         self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
@@ -72,13 +72,20 @@ class Kept(Cache):
             except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
                 log.warning("could not check the %s: %s", " ".join(key), why)
-                if isinstance(error, SlackRefused) and error.remedy:
-                    self.refusals[key[0]] = f"{error}."
+                if len(self.failures) >= self._most:
+                    self.failures.clear()
+                self.failures[key] = error
                 return None
-            self.refusals.pop(key[0], None)
+            self.failures.pop(key, None)
             return fact
 
         return await self.get(key, told, fresh=fresh)
+
+    def refusal(self, *key: str) -> str:
+        """Return why Slack refuses to tell a fact, and who can change that, in sentences; empty if
+        it told it, or may tell it in a minute."""
+        error = self.failures.get(key)
+        return f"{error}." if isinstance(error, SlackRefused) and error.remedy else ""
 
 
 async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:
@@ -97,7 +104,8 @@ class Members:
     @property
     def refusals(self) -> list[str]:
         """Return why Slack refuses to tell who is where, and who can change that, in sentences."""
-        return list(self._facts.refusals.values())
+        found = (self._facts.refusal(*key) for key in self._facts.failures)
+        return list(dict.fromkeys(filter(None, found)))
 
     async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
         """Return the conversation, or None where it could not be checked."""
