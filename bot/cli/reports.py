@@ -21,7 +21,7 @@ from bot.local.samples import SALES, SAMPLE_AS_OF
 from bot.local_mode import DAY
 from bot.mailbox.accounts import OPERATOR, Credentials, mail_credentials
 from bot.mailbox.sync import MailState
-from bot.options import EPOCH, Options
+from bot.options import EPOCH, Options, RunSources
 from bot.reports.documents import (
     Answer,
     Gap,
@@ -221,7 +221,8 @@ def run_triage(given: Options, limit: int | None, resume: str | None, as_json: b
         if given.model not in ("claude", stored.model):  # claude: --model was not given
             text = f"The triage {stored.id} was started with --model {stored.model}."
             raise SetupError("resume_alone", text, "Leave out --model.")
-        given, limit = Options.of_mail_run(stored.model, stored.args), stored.args.get("limit")
+        given = Options.of_mail_run(stored.model, RunSources.model_validate(stored.args))
+        limit = stored.args.get("limit")
     task = partial(triage_mailbox, limit=limit, stored=stored)
     return run_reading(given, task, result_text, as_json)
 

@@ -26,6 +26,7 @@ from bot.citations import CITED
 from bot.errors import SetupError
 from bot.mailbox.accounts import OPERATOR
 from bot.mailbox.actions import Correction, Corrections
+from bot.options import RunSources
 from bot.reports.documents import (
     AnswerDocument,
     PanelReport,
@@ -495,18 +496,18 @@ def _case(run: StoredRun, job: Job, id: str, item: str, expected: Expected, note
 
 def _sources(run: StoredRun) -> Sources:
     """Return what the run read; nothing but its day if it read the live workspace."""
-    args = run.args
-    of_files = args.get("sample") or args.get("slack_export")
+    kept = RunSources.model_validate(run.args)
+    of_files = kept.sample or kept.slack_export
     return Sources(
-        sample=bool(args.get("sample")),
-        slack_export=args.get("slack_export"),
-        mbox=args.get("mbox"),
-        reader=args.get("me"),
-        database=args.get("databases", ()),
-        folder=args.get("folder"),
-        as_user=args.get("as_user") if of_files else None,
-        as_of=args.get("as_of") or run.started.isoformat(),
-        since=args.get("since"),
+        sample=kept.sample,
+        slack_export=kept.slack_export,
+        mbox=kept.mbox,
+        reader=kept.me,
+        database=kept.databases,
+        folder=kept.folder,
+        as_user=kept.as_user if of_files else None,
+        as_of=kept.as_of or run.started.isoformat(),
+        since=kept.since,
     )
 
 
