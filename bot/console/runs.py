@@ -428,7 +428,7 @@ class ShownCall:
 
     number: int
     attempt: int
-    at: datetime | None
+    at: datetime
     took: str
     outcome: str
     """How it ended: stop reason, tokens and cost, or the error."""
@@ -456,9 +456,7 @@ def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
         reply = replies.get((request.seq, request.attempt))
         sent = pieces(iter(request.parts))
         answered = pieces((("assistant", digest) for digest in reply.blocks) if reply else iter(()))
-        took = (
-            (reply.at - request.at).total_seconds() if reply and reply.at and request.at else None
-        )
+        took = (reply.at - request.at).total_seconds() if reply else None
         about = (request.seq, request.attempt, request.at, seconds_text(took), _outcome(reply))
         calls.append(ShownCall(*about, sent, answered))
     return calls
