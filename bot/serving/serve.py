@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Gauge
 
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from bot.serving.local import LocalWorkspace
+    from bot.serving.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -488,20 +489,9 @@ async def _serve(
             _end_at_once()
 
 
-class Running(Protocol):
-    """A process that serves one workspace, or several."""
-
-    url: str
-
-    @property
-    def left(self) -> int: ...
-
-    async def drain(self, seconds: float) -> bool: ...
-
-
 def _running(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
-) -> AbstractAsyncContextManager[Running]:
+) -> AbstractAsyncContextManager[Server | Workspaces]:
     if not settings.slack.client_id:
         return run_server(settings, policy_path, model, name)
     from bot.serving.workspaces import run_workspaces
