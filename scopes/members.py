@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import aiohttp
 
 from scopes.cache import Cache, Clock, Key
-from scopes.slack_client import NO_SENSE, Absent, SlackClient, SlackRefused
+from scopes.slack_client import ABSENT, NO_SENSE, Absent, SlackClient, SlackRefused
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,24 @@ class MembersOf:
         return f"#{self.name}" if self.name else "a direct message"
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why Slack did not tell a fact when it was last asked."""
+
+    is_answer: bool
+    """Whether it answered: there is no such thing."""
+    refusal: str
+    """Why it refuses, and who can change that, in sentences; empty if that may pass."""
+
+
 class Kept(Cache):
     """Facts of Slack's: one that Slack does not tell is None to all who wait for it, and logged."""
 
     def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
         super().__init__(kept_s, clock, most)
-        self.failures: dict[Key, Exception] = {}
-        """The last answer of what Slack does not tell."""
+        self.failures: dict[Key, Failure] = {}
+        self.refused: dict[str, str] = {}
+        """Kind of fact -> the refusal that was its last answer."""
 
     async def check(
         self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
@@ -74,18 +85,17 @@ class Kept(Cache):
                 log.warning("could not check the %s: %s", " ".join(key), why)
                 if len(self.failures) >= self._most:
                     self.failures.clear()
-                self.failures[key] = error
+                refused = error if isinstance(error, SlackRefused) else None
+                is_answer = refused.code in ABSENT if refused else isinstance(error, Absent)
+                refusal = f"{refused}." if refused and refused.remedy else ""
+                self.failures[key] = Failure(is_answer, refusal)
+                self.refused |= {key[0]: refusal} if refusal else {}
                 return None
             self.failures.pop(key, None)
+            self.refused.pop(key[0], None)
             return fact
 
         return await self.get(key, told, fresh=fresh)
-
-    def refusal(self, *key: str) -> str:
-        """Return why Slack refuses to tell a fact, and who can change that, in sentences; empty if
-        it told it, or may tell it in a minute."""
-        error = self.failures.get(key)
-        return f"{error}." if isinstance(error, SlackRefused) and error.remedy else ""
 
 
 async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:
@@ -104,8 +114,7 @@ class Members:
     @property
     def refusals(self) -> list[str]:
         """Return why Slack refuses to tell who is where, and who can change that, in sentences."""
-        found = (self._facts.refusal(*key) for key in self._facts.failures)
-        return list(dict.fromkeys(filter(None, found)))
+        return list(self._facts.refused.values())
 
     async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
         """Return the conversation, or None where it could not be checked."""

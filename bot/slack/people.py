@@ -17,7 +17,7 @@ from bot.slack.messages import mapping
 from config.words import languages, spoken_language
 from scopes.cache import Clock
 from scopes.members import Kept
-from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
+from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import Kind, SlackPerson
 
 T = TypeVar("T")
@@ -157,12 +157,12 @@ class People:
         The reason is in sentences for people. It is empty if Slack answered or may answer in a
         minute.
         """
-        return self._facts.refusal(kind, id)
+        failure = self._facts.failures.get((kind, id))
+        return failure.refusal if failure else ""
 
     def _is_silent(self, *key: str) -> bool:
-        error = self._facts.failures.get(key)
-        is_absent = isinstance(error, SlackRefused) and error.code in ABSENT
-        return error is not None and not (is_absent or isinstance(error, Absent))
+        failure = self._facts.failures.get(key)
+        return failure is not None and not failure.is_answer
 
     async def _user(self, user: str, kept_s: float = KEPT_S) -> Any:
         def parse(body: Mapping[str, Any]) -> Any:
