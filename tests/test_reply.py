@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -567,14 +567,12 @@ def files(slack: LocalSlack) -> list[File]:
     return [file for each in slack.visible(CHANNEL, ASKED) for file in each.files]
 
 
-async def share(made: Desk) -> str:
-    return await made.writer.uploads.share(CHANNEL, ASKED, NAME, CONTENT)
-
-
-async def test_a_file_stands_in_the_thread_once_however_often_it_is_shared() -> None:
+async def test_a_file_stands_in_the_thread_once_however_often_it_is_shown() -> None:
     async with desk() as made:
-        ts = await share(made)
-        assert await share(made) == ts
+        uploads = made.writer.uploads
+        id = await uploads.hand_over(NAME, CONTENT)
+        ts = await uploads.show(CHANNEL, ASKED, id, NAME)
+        assert await uploads.show(CHANNEL, ASKED, id, NAME) == ts
         (file,) = files(made.slack)
         assert (file.name, file.title, file.content) == (NAME, NAME, CONTENT)
         assert made.slack.calls[DONE] == 1
@@ -587,10 +585,16 @@ async def test_a_file_stands_in_the_thread_once_however_often_it_is_shared() -> 
 async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, kind: str) -> None:
     async with desk() as made:
         made.slack.faults.append(Fault(method, kind, 1.0))
-        try:
-            await share(made)
-        except WriteFailed:
-            await share(made)  # as the next try of a delivery does
+        uploads = made.writer.uploads
+
+        async def twice(write: Callable[[], Awaitable[str]]) -> str:
+            try:
+                return await write()
+            except WriteFailed:
+                return await write()  # as the next try of a delivery does
+
+        id = await twice(lambda: uploads.hand_over(NAME, CONTENT))
+        await twice(lambda: uploads.show(CHANNEL, ASKED, id, NAME))
         assert [each.name for each in files(made.slack)] == [NAME]
 
 
@@ -598,11 +602,12 @@ async def test_without_the_scope_or_the_channel_it_is_said_which() -> None:
     poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
     async with desk(LocalSlack(workspace(), tokens={BOT_TOKEN: poor})) as made:
         with pytest.raises(TokenRefused, match="missing_scope"):
-            await share(made)
+            await made.writer.uploads.hand_over(NAME, CONTENT)
     async with desk() as made:
+        id = await made.writer.uploads.hand_over(NAME, CONTENT)
         made.slack.state.members[CHANNEL].pop(BOT_USER)
         with pytest.raises(ChannelClosed):
-            await share(made)
+            await made.writer.uploads.show(CHANNEL, ASKED, id, NAME)
 
 
 async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:

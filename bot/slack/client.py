@@ -485,10 +485,10 @@ class PostedMessages:
                 return message.ts
         return None
 
-    async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
-        """Return the first message of ours in a thread that shows the file with this name or id."""
+    async def find_file(self, channel: str, thread_ts: str, id: str) -> str | None:
+        """Return the first message of ours in a thread that shows this file."""
         async for message in self._ours(channel, thread_ts, ""):
-            if any(known in (f.get("id"), f.get("name")) for f in dicts(message.files)):
+            if any(file.get("id") == id for file in dicts(message.files)):
                 return message.ts
         return None
 

@@ -287,18 +287,6 @@ class Uploads:
     def __init__(self, writes: ApiCalls, posted: PostedMessages) -> None:
         self._writes, self._posted = writes, posted
 
-    async def share(self, channel: str, thread_ts: str, name: str, content: bytes) -> str:
-        """Put a file into a thread, and return the ts of its message.
-
-        If we already put a file of this name there, it stays and nothing is uploaded. A file that
-        was handed over but is not shown yet is not handed over again: OutcomeUnknown.
-        """
-        async with self._writes.within_deadline(UPLOAD_DONE):
-            if ts := await self._posted.find_file(channel, thread_ts, name):
-                return ts
-            id = await self.hand_over(name, content)
-            return await self._complete(channel, thread_ts, id, name)
-
     async def hand_over(self, name: str, content: bytes) -> str:
         """Upload a file to Slack, and return its id; it is invisible until it is shown."""
         async with self._writes.within_deadline(UPLOAD):
@@ -311,7 +299,11 @@ class Uploads:
             return id
 
     async def show(self, channel: str, thread_ts: str, id: str, title: str) -> str:
-        """Show an uploaded file in a thread, once; return the ts of its message."""
+        """Show an uploaded file in a thread, once; return the ts of its message.
+
+        One that Slack takes and does not show yet is looked for, and not taken again:
+        OutcomeUnknown.
+        """
         async with self._writes.within_deadline(UPLOAD_DONE):
             if ts := await self._posted.find_file(channel, thread_ts, id):
                 return ts
