@@ -22,7 +22,7 @@ from bot.mailbox.accounts import Credentials
 from bot.privacy import Forget, Forgotten, forget_pending
 from bot.runs.store import Store
 from bot.storage.deletions import ForgetTarget
-from bot.storage.requests import RequestQueue
+from bot.storage.requests import MessageEdited, RequestQueue
 from bot.storage.run_index import Names
 from bot.storage.tables import actions, flags, quoted
 from scopes.google.auth import MailboxTokens
@@ -78,7 +78,7 @@ async def kept(place: Kept, *runs: Told) -> AsyncIterator[Store]:
 async def changed(inbox: RequestQueue, id: str, text: str | None) -> None:
     """Slack said that a message was edited, or deleted."""
     channel, _, ts = id.partition("/")
-    await inbox.amend("T1", channel, ts, text)
+    await inbox.amend(MessageEdited("T1", channel, ts, text))
 
 
 async def forget(store: Store, kind: str, id: str) -> Forgotten:

@@ -17,6 +17,7 @@ from standins.slack import API_PATH, LocalSlack
 from standins.slack_faults import Fault
 from timing import patient
 
+from bot.listeners import socket_mode
 from bot.listeners.socket_mode import Sockets
 from bot.local.server import LocalServer
 from bot.local.workspace import Channel, Team, User, Workspace
@@ -27,6 +28,11 @@ WORKSPACE = Workspace(
     (User("U0ANA", "ana", "Ana Ruiz"),),
     (Channel("C0SUPPORT", "support", (), ("U0ANA",)),),
 )
+
+
+@pytest.fixture(autouse=True)
+def _without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_mode, "STAGGER_S", 0.02)
 
 
 @dataclass
@@ -67,7 +73,6 @@ async def line(count: int = 2, deaf_after_s: float = 40.0, **how: Any) -> AsyncI
             settings,
             base_url=server.url + API_PATH,
             on_gap=lambda: made.gaps.append(time.monotonic()),
-            stagger_s=0.02,
         )
         made = Line(slack, sockets)
         before = asyncio.all_tasks()

@@ -32,7 +32,6 @@ from bot.listeners.events import (
     FeedbackExplained,
     FeedbackGiven,
     HomeOpened,
-    MessageEdited,
     Seen,
     SlackEvent,
     SlashCommand,
@@ -46,7 +45,7 @@ from bot.manifest import SHORTCUTS
 from bot.slack.messages import Bot, Mark, MessagePart, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
-from bot.storage.requests import BAD, CHOSEN, Incoming, RequestQueue
+from bot.storage.requests import BAD, CHOSEN, Incoming, MessageEdited, RequestQueue
 from config.settings import Settings
 from config.words import in_language, phrase
 
@@ -249,7 +248,8 @@ class Intake(Receiver):
             new = await self._message(found)
         if isinstance(found, Incoming) and not new and event.get("edited"):
             at = edited_at(event)
-            await self._inbox.amend(found.team, found.channel, found.ts, found.text, at)
+            edit = MessageEdited(found.team, found.channel, found.ts, found.text)
+            await self._inbox.amend(edit, at)
         return new
 
     async def aclose(self) -> None:
@@ -266,8 +266,8 @@ class Intake(Receiver):
                 await self._message(found)
             case ThreadChosen():
                 await self._choose(found)
-            case MessageEdited(team, channel, ts, text):
-                await inbox.amend(team, channel, ts, text)
+            case MessageEdited():
+                await inbox.amend(found)
             case ForgetTarget():
                 await forget_later(inbox.database, found)
             case Stopped(team, channel, thread_ts, user):

@@ -146,7 +146,6 @@ class Sockets:
         *,
         base_url: str | None = None,
         on_gap: Callable[[], object] = lambda: None,
-        stagger_s: float = STAGGER_S,
     ) -> None:
         """`on_gap` is called when something may have been missed: at the first connect, and when
         a connection replaces another."""
@@ -154,7 +153,6 @@ class Sockets:
         """Set when the first connection has received its hello."""
         self.settings = settings
         self._hear, self._token, self._on_gap = hear, app_token, on_gap
-        self._stagger_s = stagger_s
         self._web = web_client(base_url, timeout=settings.timeout_s, retry_handlers=[])
         self._open: set[SocketConnection] = set()
         self._closing = asyncio.Event()
@@ -171,7 +169,7 @@ class Sockets:
     async def run(self) -> None:
         """Keep the connections open until `close` or cancellation. Raises SocketRefused."""
         async with aiohttp.ClientSession() as session:
-            delays = (number * self._stagger_s for number in range(self.settings.sockets))
+            delays = (number * STAGGER_S for number in range(self.settings.sockets))
             try:
                 async with in_background(self._keep(session, delay) for delay in delays):
                     await self._closing.wait()

@@ -134,6 +134,16 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageEdited:
+    """A message was edited, or deleted (no text)."""
+
+    team: str
+    channel: str
+    ts: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRequest(Incoming):
     """A message that asks something, and the progress of its answer."""
 
@@ -257,25 +267,20 @@ class RequestQueue:
 
     @in_transaction
     def amend(
-        self,
-        connection: sa.Connection,
-        team: str,
-        channel: str,
-        ts: str,
-        text: str | None,
-        at: datetime | None = None,
+        self, connection: sa.Connection, edit: MessageEdited, at: datetime | None = None
     ) -> None:
-        """Note that a message was edited, or deleted (None): forget what was read of it.
+        """Note that a message was edited or deleted: forget what was read of it.
 
         A request that is not begun yet is updated. `at`: when it happened; None = just now.
         """
-        target, edited = ForgetTarget("item", f"{channel}/{ts}"), text is not None
-        mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
+        message, edited = f"{edit.channel}/{edit.ts}", edit.text is not None
+        target = ForgetTarget("item", message)
+        mine = sa.and_(inbox.c.key == f"{edit.team}/{message}", inbox.c.state == "new")
         event = connection.execute(sa.select(inbox.c.event).where(mine)).scalar()
         facts = {"edited": edited, "amended": edited and event is not None}
         note(connection, self.database, target, at, **facts)
         if event is not None:
-            changed = {"event": {**event, "text": readable(text or "")}}
+            changed = {"event": {**event, "text": readable(edit.text or "")}}
             values = changed if edited else {"state": "ignored"}
             connection.execute(sa.update(inbox).where(mine).values(**values))
 
