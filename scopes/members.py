@@ -54,8 +54,8 @@ class MembersOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why Slack did not tell a fact when it was last asked."""
+class FailedCall:
+    """Reason why Slack did not tell a fact when it was last asked."""
 
     is_answer: bool
     """Whether it answered: there is no such thing."""
@@ -68,7 +68,7 @@ class Kept(Cache):
 
     def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
         super().__init__(kept_s, clock, most)
-        self.failures: dict[Key, Failure] = {}
+        self.failures: dict[Key, FailedCall] = {}
         self.refused: dict[str, str] = {}
         """Kind of fact -> the refusal that was its last answer."""
 
@@ -88,7 +88,7 @@ class Kept(Cache):
                 refused = error if isinstance(error, SlackRefused) else None
                 is_answer = refused.code in ABSENT if refused else isinstance(error, Absent)
                 refusal = f"{refused}." if refused and refused.remedy else ""
-                self.failures[key] = Failure(is_answer, refusal)
+                self.failures[key] = FailedCall(is_answer, refusal)
                 self.refused |= {key[0]: refusal} if refusal else {}
                 return None
             self.failures.pop(key, None)
