@@ -111,7 +111,7 @@ def assistant(
 @app.command(epilog=examples("assistant demo"))
 def demo(json: AsJson = False) -> int:
     """Sweep, triage and ask the samples: five markets, one mailbox, sales. No keys, no cost."""
-    from bot.cli.demo import run_demo
+    from bot.cli.reports import run_demo
 
     return run_demo(json)
 
@@ -178,7 +178,7 @@ def sweep(
     json: AsJson = False,
 ) -> int:
     """Sweep channels for customer issues: one subagent each, one report."""
-    from bot.cli.ask import SweepOptions, run_sweep
+    from bot.cli.reports import SweepOptions, run_sweep
 
     given = Options(model, slack_export, sample, as_of, since, as_user)
     wanted = SweepOptions(channels or (), tracker, limit, name or "")
@@ -205,7 +205,7 @@ def triage(
     json: AsJson = False,
 ) -> int:
     """Triage a mailbox: one subagent a thread, one digest."""
-    from bot.cli.triage import run_triage
+    from bot.cli.reports import run_triage
 
     given = Options(model, None, sample, as_of, since, mail=True, mbox=mbox, me=me)
     return run_triage(given, limit, resume, json)
@@ -232,7 +232,7 @@ def review(
     json: AsJson = False,
 ) -> int:
     """Have a panel of specialists review a file, a folder or a page."""
-    from bot.cli.review import ReviewArgs, run_review
+    from bot.cli.reports import ReviewArgs, run_review
 
     args = ReviewArgs(source=source, profile=profile, language=language) if source else None
     return run_review(Options(model, mail=True), args, resume, json, markdown)
@@ -490,9 +490,9 @@ app.add_typer(mcp, name="mcp")
 @mcp.callback(invoke_without_command=True)
 def list_servers(context: typer.Context, json: AsJson = False) -> int:
     """List servers, their tools, and why a tool is off. Each server is asked now."""
-    from bot.cli.mcp import run_list
+    from bot.cli.tools import list_servers
 
-    return 0 if context.invoked_subcommand else run_list(json)
+    return 0 if context.invoked_subcommand else list_servers(json)
 
 
 @mcp.command(epilog=examples("assistant mcp confirm crm"))
@@ -501,9 +501,9 @@ def confirm(
     json: AsJson = False,
 ) -> int:
     """Approve tools as they are described now, and print them."""
-    from bot.cli.mcp import run_confirm
+    from bot.cli.tools import confirm_tools
 
-    return run_confirm(json, what)
+    return confirm_tools(json, what)
 
 
 PORT = 3001
@@ -522,7 +522,7 @@ def connect(
     json: AsJson = False,
 ) -> int:
     """Connect your own mailbox to the assistant, or disconnect it."""
-    from bot.cli.connect import run_connect, run_disconnect
+    from bot.cli.setup import run_connect, run_disconnect
 
     return run_disconnect(json) if disconnect else run_connect(json, port)
 
@@ -598,7 +598,7 @@ def review_briefs(json: AsJson = False) -> int:
 @app.command(epilog=examples("assistant scopes"))
 def scopes(json: AsJson = False) -> int:
     """List the scopes: their tools, why a tool is missing, their fixed tokens."""
-    from bot.cli.scopes import list_scopes
+    from bot.cli.tools import list_scopes
 
     return list_scopes(json)
 

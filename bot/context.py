@@ -36,7 +36,7 @@ from config.sections import LimitSettings
 from config.settings import Settings
 from scopes.slack_client import TOKEN_FAULTS, SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
-from scopes.tool import Window, iso, with_clients
+from scopes.tool import Window, with_clients
 from subagents.budget import NANO, Budget, Caps
 from subagents.directory import Directory, Operator
 from subagents.events import Emit, ignore
@@ -130,12 +130,8 @@ class App:
         `resumed` names the run that is continued, if one is.
         """
         run_id = resumed or uuid.uuid4().hex[:12]
-        stored_args = {
-            **self.options.sources(),
-            "as_user": self.options.as_user,
-            "as_of": iso(self.as_of),
-            **(args or {}),
-        }
+        sources = self.options.sources(self.as_of).model_dump(mode="json", exclude_defaults=True)
+        stored_args = {"as_user": self.options.as_user, **sources, **(args or {})}
         await self.store.start_run(run_id, kind, question, self.options.model, stored_args)
         record = RunLog(self.store, run_id, on_fault=self._note_fault)
         if resumed:

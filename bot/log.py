@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TextIO, TypeGuard
+from typing import TextIO
 from urllib.parse import quote, unquote, urlsplit
 
 from config.sections import ServeSettings
@@ -180,12 +180,8 @@ def log_to(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None)
     handler.addFilter(_OursOrSerious())
     ours = [logging.getLogger(name) for name in OURS]
     root, dbos = logging.getLogger(), logging.getLogger("dbos")
-    known = list(logging.root.manager.loggerDict.values())
-    others = [each for each in known if _speaks_for_itself(each)]
-    touched = {root, dbos, *ours, *others}
+    touched = (root, dbos, *ours)
     before = [(each, each.level, each.handlers, each.propagate) for each in touched]
-    for logger in others:
-        logger.handlers, logger.propagate = [], True
     # dbos adds a handler of its own to a logger that has none
     root.handlers, dbos.handlers, dbos.propagate = [handler], [handler], False
     root.setLevel(max(level, logging.WARNING))
@@ -198,8 +194,3 @@ def log_to(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None)
             logger.setLevel(former)
             logger.handlers, logger.propagate = handlers, propagate
         handler.flush()
-
-
-def _speaks_for_itself(logger: logging.Logger | logging.PlaceHolder) -> TypeGuard[logging.Logger]:
-    """Return whether a library's logger would write its lines itself, besides ours."""
-    return isinstance(logger, logging.Logger) and bool(logger.handlers or not logger.propagate)

@@ -99,9 +99,9 @@ class Metrics:
     def count_panel_alarm(self, kind: str, times: int) -> None:
         self._alarms.labels(kind).inc(times)
 
-    def count_slack_calls(self, method: str, outcome: str = "ok", times: int = 1) -> None:
-        """Count Slack calls; `outcome`: `ok`, Slack's error code, or `timeout` or `lost`."""
-        self._slack.labels(method, outcome).inc(times)
+    def count_slack_call(self, method: str, outcome: str = "ok") -> None:
+        """Count a call of Slack; `outcome` as of `bot.slack.client.Count`."""
+        self._slack.labels(method, outcome).inc()
 
 
 T = TypeVar("T")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel
 
 from bot.errors import SetupError
 from bot.local.samples import SALES
+from scopes.tool import iso
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -52,6 +53,20 @@ def read_address(text: str) -> str:
         what = f"--reader is {text!r}, no mail address."
         raise SetupError("bad_me", what, "Write it as a@b.example.")
     return text
+
+
+class RunSources(BaseModel, frozen=True):
+    """The sources of a command's run, as its row keeps them to go on with or to read again."""
+
+    slack_export: Path | None = None
+    mbox: Path | None = None
+    folder: Path | None = None
+    databases: tuple[Path, ...] = ()
+    me: str | None = None
+    sample: bool = False
+    since: str | None = None
+    as_of: str = ""
+    as_user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +113,32 @@ class Options:
         """Return the options of a command that reads databases: the sample has one."""
         return replace(self, databases=(SALES,)) if self.sample else self
 
-    def sources(self) -> dict[str, Any]:
-        """Return what is read instead of the live systems, as a run keeps it."""
+    def sources(self, as_of: datetime) -> RunSources:
+        """Return what is read instead of the live systems, until then."""
         hours = round(self.since / timedelta(hours=1)) if self.since else 0
-        paths = {"slack_export": self.slack_export, "mbox": self.mbox, "folder": self.folder}
-        given = {
-            **{name: str(path.absolute()) for name, path in paths.items() if path},
-            "databases": [str(path.absolute()) for path in self.databases],
-            "me": self.me,
-            "sample": self.sample,
-            "since": f"{hours}h" if hours else None,
-        }
-        return {name: value for name, value in given.items() if value}
+        return RunSources(
+            slack_export=self.slack_export and self.slack_export.absolute(),
+            mbox=self.mbox and self.mbox.absolute(),
+            folder=self.folder and self.folder.absolute(),
+            databases=tuple(path.absolute() for path in self.databases),
+            me=self.me,
+            sample=self.sample,
+            since=f"{hours}h" if hours else None,
+            as_of=iso(as_of),
+            as_user=self.as_user,
+        )
 
     @classmethod
-    def of_mail_run(cls, model: str, kept: Mapping[str, Any]) -> Options:
+    def of_mail_run(cls, model: str, kept: RunSources) -> Options:
         """Return the options with which a run read mail, from what it keeps."""
-        mbox, since = kept.get("mbox"), kept.get("since")
         return cls(
             model=model,
-            sample=bool(kept.get("sample")),
-            as_of=read_date(kept["as_of"]),
-            since=read_length(since) if since else None,
+            sample=kept.sample,
+            as_of=read_date(kept.as_of),
+            since=read_length(kept.since) if kept.since else None,
             mail=True,
-            mbox=Path(mbox) if mbox else None,
-            me=kept.get("me"),
+            mbox=kept.mbox,
+            me=kept.me,
         )
 
 

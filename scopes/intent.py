@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 LINK = re.compile(r"/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
 MARK = re.compile(r"<#([CGD][A-Z0-9]{2,})(?:\|([^>]*))?>")
 CHANNEL = re.compile(
@@ -234,8 +236,10 @@ class Intent:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:
         """Return the intent that `to_json` gave."""
-        named, lookups = frozenset(stored["named"]), frozenset(stored.get("lookups", ()))
-        return cls(**{**stored, "named": named, "lookups": lookups})
+        return _STORED.validate_python(stored)
+
+
+_STORED: Final = TypeAdapter(Intent)
 
 
 UNASKED: Final = Intent()

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from pydantic import TypeAdapter
+
 Readers = frozenset[str] | Literal["internet", "workspace"]
 
 INTERNET: Final[Literal["internet"]] = "internet"
@@ -67,15 +69,11 @@ class Label:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Label:
-        """Return the label that `to_json` gave, here or in an earlier version, which did not tell
-        the workspace from the internet, nor who had written a text."""
-        readers, untrusted = stored["readers"], bool(stored["untrusted"])
-        if isinstance(readers, str):
-            read: Readers = INTERNET if readers == INTERNET else WORKSPACE
-        else:
-            read = frozenset(readers)
-        outside = bool(stored.get("outside", untrusted))
-        return cls(untrusted, read, frozenset(stored["sources"]), outside)
+        """Return the label that `to_json` gave."""
+        return _STORED.validate_python(stored)
+
+
+_STORED: Final = TypeAdapter(Label)
 
 
 def _meet(one: Readers, two: Readers) -> Readers:

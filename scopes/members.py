@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import aiohttp
 
 from scopes.cache import Cache, Clock, Key
-from scopes.slack_client import NO_SENSE, Absent, SlackClient, SlackRefused
+from scopes.slack_client import ABSENT, NO_SENSE, Absent, SlackClient, SlackRefused
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,24 @@ class MembersOf:
         return f"#{self.name}" if self.name else "a direct message"
 
 
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """Reason why Slack did not tell a fact when it was last asked."""
+
+    is_answer: bool
+    """Whether it answered: there is no such thing."""
+    refusal: str
+    """Why it refuses, and who can change that, in sentences; empty if that may pass."""
+
+
 class Kept(Cache):
     """Facts of Slack's: one that Slack does not tell is None to all who wait for it, and logged."""
 
-    def __init__(self, kept_s: float, clock: Clock = time.monotonic) -> None:
-        super().__init__(kept_s, clock, MOST_KEPT)
-        self.refusals: dict[str, str] = {}
-        """Kind of fact -> why Slack refuses to tell it, and who can change that."""
+    def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
+        super().__init__(kept_s, clock, most)
+        self.failures: dict[Key, FailedCall] = {}
+        self.refused: dict[str, str] = {}
+        """Kind of fact -> the refusal that was its last answer."""
 
     async def check(
         self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
@@ -72,10 +83,16 @@ class Kept(Cache):
             except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
                 log.warning("could not check the %s: %s", " ".join(key), why)
-                if isinstance(error, SlackRefused) and error.remedy:
-                    self.refusals[key[0]] = f"{error}."
+                if len(self.failures) >= self._most:
+                    self.failures.clear()
+                refused = error if isinstance(error, SlackRefused) else None
+                is_answer = refused.code in ABSENT if refused else isinstance(error, Absent)
+                refusal = f"{refused}." if refused and refused.remedy else ""
+                self.failures[key] = FailedCall(is_answer, refusal)
+                self.refused |= {key[0]: refusal} if refusal else {}
                 return None
-            self.refusals.pop(key[0], None)
+            self.failures.pop(key, None)
+            self.refused.pop(key[0], None)
             return fact
 
         return await self.get(key, told, fresh=fresh)
@@ -97,7 +114,7 @@ class Members:
     @property
     def refusals(self) -> list[str]:
         """Return why Slack refuses to tell who is where, and who can change that, in sentences."""
-        return list(self._facts.refusals.values())
+        return list(self._facts.refused.values())
 
     async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
         """Return the conversation, or None where it could not be checked."""

@@ -141,29 +141,6 @@ class Item:
         notes = f" {{{facts}}}" if self.notes or text.endswith("}") else ""
         return f"{'  ' if self.thread else ''}[{self.id}]{when}{who} {text}{notes}"
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "text": self.text,
-            "link": self.link,
-            "label": self.label.to_json(),
-            "author": self.author,
-            "at": iso(self.at) if self.at else None,
-            "by": self.by,
-            "thread": self.thread,
-            "notes": list(self.notes),
-            **({"verbatim": True} if self.verbatim else {}),
-            **({"query": self.query} if self.query else {}),
-            **({"unread": self.unread} if self.unread else {}),
-        }
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Item:
-        """Return the item that `to_json` gave."""
-        made = {"label": Label.of(stored["label"]), "notes": tuple(stored["notes"])}
-        at = datetime.fromisoformat(stored["at"]) if stored["at"] else None
-        return cls(**{**stored, **made, "at": at})
-
 
 PART = 1500
 """Characters of a long text that are one item."""

@@ -164,7 +164,7 @@ class ReviewFinding(Contract):
 
 
 class OpinionDraft(Contract):
-    """What a judge says about one finding."""
+    """A judge's opinion of one finding."""
 
     finding: Annotated[str, Field(max_length=20)]
     verdict: Verdict
@@ -173,7 +173,7 @@ class OpinionDraft(Contract):
 
 
 class ReviewContract(Submission):
-    """What a specialist has found; nothing is a result, too."""
+    """The findings of a specialist; none is a result, too."""
 
     points: list[ReviewFinding] = Field(max_length=100)
 
@@ -192,7 +192,7 @@ class ReviewContract(Submission):
 
 
 class VerdictsContract(Submission):
-    """What a judge says about findings of others, each by its id."""
+    """A judge's opinions of the findings of others, each by its id."""
 
     verdicts: list[OpinionDraft] = Field(max_length=200)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from config.sections import ToolCalls
 from scopes.effects import Access, Effect, Handles
@@ -80,16 +80,10 @@ class Action:
     @classmethod
     def of(cls, body: str) -> Action:
         """Return the action that `body` contains."""
-        stored = json.loads(body)
-        return cls(
-            **{
-                **stored,
-                "label": Label.of(stored["label"]),
-                "intent": Intent.of(stored["intent"]),
-                "made": datetime.fromisoformat(stored["made"]).astimezone(UTC),
-                "asks": tuple(stored["asks"]),
-            }
-        )
+        return _STORED.validate_json(body)
+
+
+_STORED: Final = TypeAdapter(Action)
 
 
 def new_id() -> str:

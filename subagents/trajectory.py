@@ -91,8 +91,8 @@ class RecordedRequest:
     """Number of the attempt of this call, from 1."""
     parts: tuple[tuple[str, str], ...]
     """(place, block hash) in the order sent; place is `system`, `tool`, `user` or `assistant`."""
-    at: datetime | None = field(compare=False)
-    """When it was sent; None if an earlier version recorded it."""
+    at: datetime = field(compare=False)
+    """When it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class RecordedReply:
     """Hashes of its content blocks; empty if the attempt failed."""
     outcome: Mapping[str, Any]
     """Everything but the content: stop_reason, usage, cost_usd, error."""
-    at: datetime | None = field(compare=False)
-    """When the last of it had come; None if an earlier version recorded it."""
+    at: datetime = field(compare=False)
+    """When the last of it had come."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Trajectory:
 
 @dataclass
 class Recording:
-    """What the contexts of runs were sent and answered, in memory. Recording does no I/O."""
+    """The requests and answers of contexts, in memory. Recording does no I/O."""
 
     contexts: list[Context] = field(default_factory=list)
     entries: list[TrajectoryEntry] = field(default_factory=list)

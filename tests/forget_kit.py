@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
@@ -104,7 +105,7 @@ class Told:
         said = {"type": "text", "text": f"I have read: {text}"}
         sink.reply(run, "s1", 0, 1, {"content": [said], "cost_usd": 0.5})
         sink.saw(run, [(i.id, i.author) for i in self.read])
-        items = [i.to_json() for i in self.read]
+        items = TypeAdapter(Sequence[Item]).dump_python(self.read, mode="json")
         body = {"results": [{"text": text, "items": items}]}
         sink.steps.append({"run": run, "key": f"{run}/s1/1/tools", "body": body})
         await sink.flush()

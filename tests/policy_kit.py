@@ -108,3 +108,4 @@ async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIte
             members = Members(client, clock=clock)
             yield Asking(slack, people, client.web, clock, members, names)
             await members.aclose()
+            await people.aclose()

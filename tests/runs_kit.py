@@ -71,7 +71,6 @@ class StoredFanout:
     id: str
     start: datetime
     question: str = "What is open?"
-    timed: bool = True
     words: str = ""
     """Put into each text that people or models write."""
     recording: PendingRecords = field(default_factory=PendingRecords)
@@ -113,9 +112,9 @@ class StoredFanout:
         }
         outcome = {"stop_reason": "tool_use", "usage": USAGE, "cost_usd": 0.001}
         self.recording.reply(self.id, id, seq, 1, {"content": [said], **outcome})
-        times = (self.at(sent), self.at(answered)) if self.timed else (None, None)
-        self.recording.requests[-1] = replace(self.recording.requests[-1], at=times[0])
-        self.recording.replies[-1] = replace(self.recording.replies[-1], at=times[1])
+        request, reply = self.recording.requests[-1], self.recording.replies[-1]
+        self.recording.requests[-1] = replace(request, at=self.at(sent))
+        self.recording.replies[-1] = replace(reply, at=self.at(answered))
 
     async def flush(self, decisions: list[Decision] | None = None) -> None:
         self.recording.decisions = decisions or []
@@ -138,7 +137,7 @@ class StoredFanout:
             parent="p1",
             seconds=60.0,
             spare=10.0,
-            frozen_at=self.at(1.0) if self.timed else None,
+            frozen_at=self.at(1.0),
         )
 
     def result(self, number: int) -> SubagentResult:

@@ -94,7 +94,7 @@ async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None
         rate(LUIS, "good")
         await until(lambda: THANKS in bot.whispers(LUIS))
         bot.slack.people.submit(LUIS, late, {"reason": "wrong"})
-        await until(lambda: bot.bench.intake.counts["feedbackexplained"] == 3)
+        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
         assert (await rated(bot))[key, LUIS] == ("good", None, None), "it is bad no more"
         for line in ('feedback_total{value="good"} 2.0', 'feedback_total{value="bad"} 2.0'):
             assert _metric(bot, line)

@@ -335,7 +335,7 @@ def metrics() -> dict[str, set[str]]:
     made.count_subagent("complete")
     made.count_model_call("model", "ok", {"input": 1}, 0.1)
     made.count_panel_alarm("instruction", 1)
-    made.count_slack_calls("chat.postMessage")
+    made.count_slack_call("chat.postMessage")
     found = dict(BUILT_IN)
     for family in text_string_to_metric_families(made.render().decode()):
         for sample in family.samples:

@@ -20,8 +20,8 @@ import typer
 
 from bot.__main__ import app, main
 from bot.approvals.store import Actions
-from bot.cli.mcp import ShownServer, ShownTool
 from bot.cli.schedules import DryRun, PlannedChannel, Span
+from bot.cli.tools import ShownServer, ShownTool
 from bot.policy.directory import Grants
 from bot.reports import documents
 from bot.reports.documents import PanelFinding

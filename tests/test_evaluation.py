@@ -18,8 +18,14 @@ from engine_kit import is_child
 from mail_kit import letters, mail, mbox
 
 from bot.evaluation.cases import READERS, suite_of
-from bot.evaluation.observation import CaseResult, Observation, names_rows, outcome
-from bot.evaluation.statistics import differences, scipy_stats
+from bot.evaluation.scores import (
+    CaseResult,
+    Observation,
+    differences,
+    names_rows,
+    outcome,
+    scipy_stats,
+)
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
 from bot.mailbox.accounts import OPERATOR

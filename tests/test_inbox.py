@@ -22,7 +22,7 @@ from bot.runs.store import Store
 from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
 from bot.storage.database import Database
-from bot.storage.requests import Incoming, RequestQueue, StoredRequest
+from bot.storage.requests import Incoming, MessageEdited, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
 from bot.storage.tables import reservations
 from subagents.budget import Amount, Caps
@@ -75,7 +75,7 @@ async def test_a_message_that_is_changed_after_work_began_stays_what_was_asked(
         await added(inbox, incoming("1.0"))
         await inbox.take("me", 9, NOW)
         for text in ("too late", None):
-            await inbox.amend("T1", "C1", "1.0", text)
+            await inbox.amend(MessageEdited("T1", "C1", "1.0", text))
             (asked,) = await inbox.at_work("me")
             assert asked.text == "text of 1.0"
 

@@ -292,15 +292,6 @@ def test_a_stored_label_comes_back_as_it_was(label: Label) -> None:
     assert Label.of(json.loads(json.dumps(label.to_json()))) == label
 
 
-@pytest.mark.parametrize("untrusted", [False, True])
-def test_a_label_of_an_earlier_version_is_read_with_care(untrusted: bool) -> None:
-    """It did not tell the workspace from the internet, nor who had written a text."""
-    stored = {"untrusted": untrusted, "readers": "public", "sources": ["C1"]}
-    assert Label.of(stored) == Label(untrusted, WORKSPACE, frozenset({"C1"}), outside=untrusted)
-    of_one = {**stored, "readers": ["A"]}
-    assert Label.of(of_one).readers == frozenset({"A"})
-
-
 @pytest.mark.parametrize(
     ("readers", "outside", "guarded"),
     [

@@ -19,10 +19,6 @@ from pydantic import TypeAdapter
 from standins.google import forget_history
 
 from bot.mailbox.sync import (
-    FIRST,
-    OTHER,
-    PAST,
-    TOO_OLD,
     HandledMail,
     MailState,
     Sync,
@@ -270,8 +266,8 @@ async def test_the_second_triage_asks_for_changes_only(state: MailState) -> None
     second = await triage(mailbox, state)
     idle = len(mailbox.queries)
 
-    assert (first.sync.threads, first.sync.why) == (("t1",), FIRST)
-    assert (second.sync.threads, second.sync.why) == (("t2",), "")
+    assert first.sync.threads == ("t1",)
+    assert second.sync.threads == ("t2",)
     await second.deliver(state)
     third = await triage(mailbox, state)
     assert third.sync.threads == ()
@@ -323,7 +319,7 @@ async def test_another_mailbox_is_triaged_anew(state: MailState) -> None:
     new.put("t2")
     made = await delivered(new, state)
 
-    assert (made.sync.why, made.handled) == (OTHER, {"t2": ["m507"]})
+    assert made.handled == {"t2": ["m507"]}
     assert await state.unfinished_threads(ME) == []
     assert (await state.find_handled(ME, {"t1", "t2"})).keys() == {"t2"}
     assert (await triage(new, state)).sync.threads == ()
@@ -337,10 +333,10 @@ async def test_a_look_back_lists_all_that_was_there_and_moves_nothing(state: Mai
     first = await delivered(mailbox, state, within=back)
     again = await triage(mailbox, state, within=back)
 
-    assert (first.sync.why, first.sync.cursor) == (PAST, "")
+    assert first.sync.cursor == ""
     assert first.handled.keys() == again.handled.keys() == {"old"}
     assert await state.cursor(ME) is None
-    assert (await triage(mailbox, state)).sync.why == FIRST
+    assert (await triage(mailbox, state)).sync.last is None
 
 
 async def test_two_triages_at_once_lose_nothing(state: MailState) -> None:
@@ -383,7 +379,7 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) 
         await at.gmail.relabel(id_of(1), ["Customers"], [])
         await at.gmail.draft(await at.gmail.thread(id_of(2)), "Thanks.", "k1")
         second, new = await told()
-        assert (second.why, second.threads, new) == ("", (id_of(2),), set())
+        assert (second.threads, new) == ((id_of(2),), set())
         local.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
         local.add(mail(5), ["SPAM"])
         local.add(mail(6), [])
@@ -395,4 +391,4 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) 
         late = local.add(mail(7), ["INBOX"]).thread
         forget_history(local)
         last, new = await told()
-        assert (last.why, last.threads, new) == (TOO_OLD, (late,), {late})
+        assert (last.threads, new) == ((late,), {late})

@@ -20,8 +20,7 @@ from standins.model_schema import check_input_schema
 import scopes
 from bot.__main__ import main
 from bot.approvals.cards import arguments, title
-from bot.cli.mcp import run_list
-from bot.cli.scopes import list_scopes
+from bot.cli.tools import list_scopes, list_servers
 from bot.local.model.answer import Answer
 from bot.privacy import tidy
 from bot.storage.database import Database
@@ -393,10 +392,10 @@ def test_the_commands_tell_what_comes_from_outside_and_what_is_off(
     assert web["missing"]["rogue_other"] == "The settings do not choose it."
     assert web["missing"]["rogue_fnid"].startswith("The server has no such tool")
     assert web["missing"]["mcp:gone"].startswith("The server cannot be started: No such file")
-    assert run_list(True) == 1
+    assert list_servers(True) == 1
     (server, *_) = json.loads(capsys.readouterr().out)
     assert (server["unknown"], server["readers"]) == (["fnid"], ["members"])
-    assert run_list(False) == 1
+    assert list_servers(False) == 1
     shown = capsys.readouterr().out
     assert "  no   fnid: The server has no such tool, which `tools:` names\n" in shown
     assert "  It cannot be started: No such file or directory: /no/such." in shown

@@ -16,14 +16,14 @@ import pytest
 from engine_kit import led_by, say, until, workspace
 from serve_kit import ASKER, Served, mentioned, request_in, serving, with_sections
 
-from bot.listeners.events import MessageEdited, parse_event
+from bot.listeners.events import parse_event
 from bot.local.model.answer import Answer
 from bot.local.slack.records import Whisper
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Message, User, Workspace, timestamp
 from bot.slack.blocks import FEEDBACK
 from bot.slack.messages import MAX_TEXT, Bot
-from bot.storage.requests import Incoming
+from bot.storage.requests import Incoming, MessageEdited
 from config.words import phrase
 
 Json = dict[str, Any]

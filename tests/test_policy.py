@@ -325,7 +325,7 @@ async def test_what_fails_is_unknown_and_asked_anew(
         assert await at.people.person("U0ANA", TEAM) is None
         assert await at.people.channel("C0OWN") is None
         assert await at.people.group("S0CSM") is None
-        said = [r.getMessage() for r in caplog.records if r.name == "bot.slack.people"]
+        said = [r.getMessage() for r in caplog.records if r.name == "scopes.members"]
         assert [line.split(":")[0] for line in said] == [
             "could not check the user U0ANA",
             "could not check the channel C0OWN",

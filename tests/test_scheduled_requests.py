@@ -314,7 +314,7 @@ async def test_a_question_whose_owner_may_not_ask_any_more_does_not_run(tmp_path
         await s.set("call", reminder())
         user = slack.state.users[ASKER]
         slack.state.users[ASKER] = replace(user, deleted=True)
-        s.schedules.validator.directory.people._slots.clear()
+        s.schedules.validator.directory.people._facts.forget()
         for name in ("hers", "call"):
             occurrence = await s.fire(name)
             assert (occurrence.state, "is deactivated" in occurrence.why) == ("failed", True)

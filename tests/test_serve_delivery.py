@@ -228,7 +228,7 @@ async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path:
         edited, gone, plain = bot.ask("Wrong?"), bot.ask("Never mind?"), bot.ask("Plain?")
         people.edit(ASKER, bot.channel, edited, mentioned("Right?"))
         people.delete(ASKER, bot.channel, gone)
-        await until(lambda: bot.bench.intake.counts["messageedited"] == 2)
+        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
         await bot.inbox.resume()
         assert "Right?" in (await bot.answer(edited)).text
         assert "Plain?" in (await bot.answer(plain)).text

@@ -1,4 +1,4 @@
-"""Implement `assistant ask` and `sweep`: options, execution, live plan, output."""
+"""Implement `assistant ask`, and what commands that read have in common: the live plan, output."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from rich.console import Console
@@ -26,17 +25,13 @@ from bot.local.samples import SAMPLE_OWNER
 from bot.local_mode import no_workspace
 from bot.memory import add_files
 from bot.options import EPOCH, Options
-from bot.reports.documents import Answer, AnswerDocument, Document, Gap, SweepReport
-from bot.reports.markdown import report_markdown
+from bot.reports.documents import Answer, AnswerDocument, Document
 from bot.slack.people import person_of
 from bot.slack.plan import MARKS, OPEN, Plan, clean_line
 from bot.tasks.ask import Ask
 from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
-from bot.tasks.sources import chosen
-from bot.tasks.sweep import Sweep
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell
-from config.schedules import Schedule
 from config.settings import Settings, load_settings
 from scopes.intent import Intent, names_any
 from scopes.slack_client import Absent
@@ -44,56 +39,12 @@ from scopes.tool import Clients
 from subagents.events import Emit, Event
 
 if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
-    from bot.cli.triage import OpenMailbox
+    from bot.cli.reports import OpenMailbox
 
 
 D = TypeVar("D", bound=Document)
 Work = Callable[[App], Awaitable[D]]
 TextOf = Callable[[D], str]
-
-
-@dataclass(frozen=True)
-class SweepOptions:
-    """What a sweep reads besides the window, as it was typed."""
-
-    channels: Sequence[str] = ()
-    """Names or patterns."""
-    tracker: str | None = None
-    limit: int | None = None
-    """Number of channels."""
-    name: str = ""
-    """Name of a sweep in assistant.yaml."""
-
-
-def run_sweep(given: Options, wanted: SweepOptions, as_json: bool, markdown: bool) -> int:
-    """Run a sweep by its name in assistant.yaml, or of the given channels."""
-    text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
-    name, spec = wanted.name, None
-    if bool(name) == bool(wanted.channels):
-        what = "Both a name and --channels are given." if name else "Nothing to sweep is given."
-        hint = "Give the name of a sweep in assistant.yaml, or --channels 'support-*'."
-        raise SetupError("which_sweep", what, hint)
-    if markdown and as_json:
-        what = "Both --markdown and --json are given."
-        raise SetupError("which_form", what, "Leave one of them out.")
-    if name:
-        spec = _named_sweep(load_settings(), name)
-        tracker = wanted.tracker or spec.tracker
-        wanted = replace(wanted, channels=spec.channels, tracker=tracker)
-    given.check()
-    return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text, as_json)
-
-
-def _named_sweep(settings: Settings, name: str) -> Schedule:
-    """Return the sweep of this name in assistant.yaml. Raises SetupError."""
-    spec = settings.schedules.get(name)
-    if spec and spec.kind == "sweep":
-        return spec
-    sweeps = sorted(n for n, s in settings.schedules.items() if s.kind == "sweep")
-    known = f"There are {', '.join(sweeps)}." if sweeps else "Name one under `schedules`."
-    what = f"{name!r} is a {spec.kind}" if spec else f"There is no sweep {name!r}"
-    hint = f"{known} Or give --channels 'support-*'."
-    raise SetupError("unknown_schedule", f"{what} in assistant.yaml.", hint)
 
 
 def run_ask(given: Options, question: str, as_json: bool) -> int:
@@ -148,7 +99,7 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
     options = app.options
     async with AsyncExitStack() as stack:
         if options.mbox:
-            from bot.cli.triage import open_mailbox
+            from bot.cli.reports import open_mailbox
 
             opened = open_mailbox(app.settings, options, app.store.database)
             box = await stack.enter_async_context(opened)
@@ -158,42 +109,13 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
             return
 
         def open_sample() -> object:
-            from bot.cli.triage import load_mailbox, serve_mailbox
+            from bot.cli.reports import load_mailbox, serve_mailbox
 
             return serve_mailbox(stack, app.settings, options, load_mailbox(options)).gmail
 
         if options.sample and options.as_user in (None, SAMPLE_OWNER):
             app.clients = Clients({}, {GMAIL: cache(open_sample)})
         yield None
-
-
-async def sweep(app: App, wanted: SweepOptions, spec: Schedule | None = None) -> SweepReport:
-    """Sweep channels; the `spec` of a named sweep has its own budget, language and look back."""
-    channels = chosen(await app.channels(), wanted.channels)
-    limit = wanted.limit
-    left_out = channels[limit:] if limit else []
-    question = f"sweep {wanted.name or ' '.join(wanted.channels)}"
-    budget = spec.budget_usd if spec else None
-    limits = app.settings.limits.of_task(app.settings.sweep.time_s, budget)
-    days = spec.since_days if spec else None
-    window = app.window(timedelta(days=days) if days else _week(app))
-    args = {"channels": list(wanted.channels)}
-    async with app.run("sweep", question, args, limits) as run:
-        task = Sweep(
-            app,
-            run,
-            Request(question, window),
-            channels[:limit],
-            wanted.tracker,
-            title=wanted.name,
-            language=(spec and spec.language) or "",
-        )
-        document = await task.work()
-        missing = [Gap(source=c.name, reason=f"left out by --limit {limit}") for c in left_out]
-        document.coverage.not_covered += missing
-        document.coverage.left_out = len(missing)
-        await app.finish(run, document)
-        return document
 
 
 async def _requester(app: App) -> Requester:

@@ -13,10 +13,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from bot.cli.ask import SweepOptions, answer_question, sweep, with_mailbox
+from bot.cli.ask import answer_question, with_mailbox
 from bot.cli.output import CommandContext, on_database
-from bot.cli.review import ReviewArgs, review
-from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
+from bot.cli.reports import (
+    OpenMailbox,
+    ReviewArgs,
+    SweepOptions,
+    load_mailbox,
+    open_mailbox,
+    review,
+    sweep,
+    triage_mailbox,
+)
 from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.evaluation.cases import (
@@ -29,12 +37,15 @@ from bot.evaluation.cases import (
     suite_of,
     write_cases,
 )
-from bot.evaluation.observation import Observation, observe, observe_context, outcome
-from bot.evaluation.statistics import (
+from bot.evaluation.scores import (
     EvaluationReport,
+    Observation,
     SystemResult,
     earlier_result,
     figure_text,
+    observe,
+    observe_context,
+    outcome,
     report,
     report_text,
     scipy_stats,

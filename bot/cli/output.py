@@ -30,7 +30,7 @@ NAME_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """What a command on the stored state works with, and how it prints."""
+    """The settings, database and output format of a command on the stored state."""
 
     settings: Settings
     database: Database

@@ -22,11 +22,10 @@ from bot.privacy import Forget, Forgotten, at_work
 from bot.reports.documents import TriageReport, parse_document
 from bot.reports.text import run_text, thread_text
 from bot.runs.store import RunNotFound, Store
-from bot.slack.blocks import FEEDBACK_BAD, FEEDBACK_GOOD
 from bot.slack.plan import clean_line, shorten
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget, forget_later
-from bot.storage.requests import RequestQueue
+from bot.storage.requests import BAD, RequestQueue
 from bot.storage.tables import StoredRun, decisions
 from bot.terminal import DONE, INCOMPLETE, say, tell
 from config.settings import settings_file
@@ -39,7 +38,6 @@ from subagents.overlap import audit
 if TYPE_CHECKING:  # what a run is replayed with is imported when one is
     from bot.tasks.replay import Record, Replay
 
-VOTES = (FEEDBACK_GOOD, FEEDBACK_BAD)
 LISTED = ("id", "kind", "status", "question", "model", "started", "cost_usd")
 """Fields of a run in the list as JSON."""
 
@@ -50,11 +48,11 @@ async def list_runs(context: CommandContext, limit: int) -> None:
     votes = await RequestQueue(context.database).votes(run.request or "" for run in found)
     rows, lines = [], []
     for run in found:
-        given = votes[run.request or ""]
-        rows.append({k: getattr(run, k) for k in LISTED} | {vote: given[vote] for vote in VOTES})
+        given = asdict(votes[run.request or ""])
+        rows.append({k: getattr(run, k) for k in LISTED} | given)
         cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
         asked = shorten(one_line(run.question), 60)
-        told = ", ".join(f"{given[vote]} {vote}" for vote in VOTES if given[vote])
+        told = ", ".join(f"{number} {vote}" for vote, number in given.items() if number)
         rated = f"  ({told})" if told else ""
         when = f"{run.started:%Y-%m-%d %H:%M}"
         lines.append(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}{rated}")
@@ -64,7 +62,7 @@ async def list_runs(context: CommandContext, limit: int) -> None:
 @on_database
 async def list_feedback(context: CommandContext, limit: int, only_bad: bool) -> None:
     """List what people think of answers, with their runs."""
-    value = FEEDBACK_BAD if only_bad else ""
+    value = BAD if only_bad else ""
     found = await RequestQueue(context.database).ratings(limit, value)
     lines = []
     for each in found:

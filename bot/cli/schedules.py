@@ -153,7 +153,7 @@ async def _validator(settings: Settings, database: Database) -> AsyncIterator[Sc
         )
         mail = Mailboxes(settings, Credentials(database), people.address)
         reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
-        async with aclosing(members):
+        async with aclosing(members), aclosing(people):
             yield ScheduleValidator(reader, directory, PolicyFile(None, settings.policy), mail)
 
 

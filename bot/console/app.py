@@ -123,7 +123,7 @@ def static_files(path: str = "") -> Mount:
 
 @dataclass
 class Console:
-    """What the pages are made from, and how they are rendered."""
+    """The data and templates of all pages."""
 
     store: Store
     settings: Settings

@@ -27,7 +27,7 @@ from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
 from bot.runs.store import WAITING, Store
 from bot.storage.database import Database
-from bot.storage.requests import SCHEDULED, RequestQueue
+from bot.storage.requests import BAD, GOOD, SCHEDULED, RequestQueue, Votes
 from bot.storage.run_index import asks, ids_named
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
 from subagents.brief import SpawnedBrief, brief_of
@@ -45,7 +45,7 @@ COMMAND_LINE = "command-line"
 """Stands for the requester of a run that has none."""
 RUN_KINDS = ("mention", "dm", "follow_up", SCHEDULED, "ask", "sweep", "triage", "panel")
 RUN_STATUSES = ("running", *STATUSES)
-RATINGS = ("good", "bad")
+RATINGS = (GOOD, BAD)
 Condition = sa.ColumnElement[bool]
 
 
@@ -56,7 +56,7 @@ BEFORE = "before"
 
 @dataclass(frozen=True)
 class RunFilter:
-    """What a list of runs is narrowed to, as its form sends it."""
+    """The filter of a list of runs, as its form sends it."""
 
     given: Mapping[str, str]
     """Fields that narrow something."""
@@ -199,8 +199,8 @@ async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[Liste
     return made, more
 
 
-def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Counter[str]]) -> ListedRun:
-    rated = votes.get(row.request or "", Counter())
+def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Votes]) -> ListedRun:
+    rated = votes.get(row.request or "", Votes())
     same = {n: getattr(row, n) for n in ("id", "kind", "status", "question", "started", "cost_usd")}
     return ListedRun(
         **same,
@@ -208,8 +208,8 @@ def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Counter[str]]) 
         where=where_of(row.request, row.schedule),
         seconds=(row.finished - row.started).total_seconds() if row.finished else None,
         subagents=children,
-        good=rated["good"],
-        bad=rated["bad"],
+        good=rated.good,
+        bad=rated.bad,
     )
 
 
@@ -428,7 +428,7 @@ class ShownCall:
 
     number: int
     attempt: int
-    at: datetime | None
+    at: datetime
     took: str
     outcome: str
     """How it ended: stop reason, tokens and cost, or the error."""
@@ -456,9 +456,7 @@ def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
         reply = replies.get((request.seq, request.attempt))
         sent = pieces(iter(request.parts))
         answered = pieces((("assistant", digest) for digest in reply.blocks) if reply else iter(()))
-        took = (
-            (reply.at - request.at).total_seconds() if reply and reply.at and request.at else None
-        )
+        took = (reply.at - request.at).total_seconds() if reply else None
         about = (request.seq, request.attempt, request.at, seconds_text(took), _outcome(reply))
         calls.append(ShownCall(*about, sent, answered))
     return calls

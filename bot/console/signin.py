@@ -53,7 +53,7 @@ _CODE = re.compile(r"[a-z_]{1,40}")
 
 
 class _Sealed(BaseModel, frozen=True):
-    """What a browser carries in an encrypted cookie, and may use until then."""
+    """The content of an encrypted cookie, valid until it expires."""
 
     id: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
     expires: datetime
@@ -83,7 +83,7 @@ class SignInRefused(Exception):
 
 
 class Administrators:
-    """Who may see the console of one workspace."""
+    """The people who may see the console of one workspace."""
 
     def __init__(
         self, team: str, admins: Collection[str], policy: PolicyFile, people: People

@@ -61,7 +61,7 @@ class Bar:
     recorded: bool
     """True if something that it was sent is stored."""
     spans: tuple[TimelineSpan, ...] = ()
-    """Empty if an earlier version recorded no times."""
+    """Empty if no call of it is stored."""
 
     @property
     def begin(self) -> datetime | None:
@@ -129,7 +129,7 @@ def seconds_text(seconds: float | None) -> str:
 class TimedCall:
     """One request to a model, and its reply, if one was stored."""
 
-    sent: datetime | None
+    sent: datetime
     answered: datetime | None
     outcome: Mapping[str, Any] | None
 
@@ -236,13 +236,10 @@ def spans_of(
     """Return the spans of a context that waits since `queued`, and goes on until now or is over.
 
     A pause after a call that failed is waiting, any other one is the time of tools, or in a parent
-    of its subagents. Empty if a request has no time.
+    of its subagents.
     """
-    if any(call.sent is None for call in calls):
-        return []
     found, at, pause = list[TimelineSpan](), queued, "wait"
     for number, call in enumerate(calls):
-        assert call.sent
         if at:
             found.append(TimelineSpan(pause, at, max(at, call.sent)))
         later = calls[number + 1].sent if number + 1 < len(calls) else until

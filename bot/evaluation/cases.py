@@ -26,6 +26,7 @@ from bot.citations import CITED
 from bot.errors import SetupError
 from bot.mailbox.accounts import OPERATOR
 from bot.mailbox.actions import Correction, Corrections
+from bot.options import RunSources
 from bot.reports.documents import (
     AnswerDocument,
     PanelReport,
@@ -35,7 +36,7 @@ from bot.reports.documents import (
 )
 from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.requests import Rating, RequestQueue
+from bot.storage.requests import BAD, GOOD, Rating, RequestQueue
 from bot.storage.tables import StoredRun
 from config.settings import key_of
 from subagents.contracts import NEEDS_ACTION, Severity, State
@@ -70,7 +71,7 @@ Written = Annotated[
 
 
 class Sources(_Part):
-    """What is read; as the options of `assistant ask` and `assistant triage`."""
+    """The sources of a case, named as the options of `assistant ask` and `assistant triage`."""
 
     sample: bool = False
     slack_export: Place | None = None
@@ -84,7 +85,7 @@ class Sources(_Part):
 
 
 class Expected(_Part):
-    """What is right; each key that is given must hold."""
+    """The right outcome; each key that is given must hold."""
 
     state: State | None = None
     """Of the thread `item`. Only whether it needs action is compared."""
@@ -392,8 +393,6 @@ def _read(data: Path, name: str, kind: type[T]) -> T:
 
 # ---- cases from stored runs: what people rated, and what they corrected in a digest
 
-
-GOOD, BAD = "good", "bad"
 RATINGS = 10_000
 """Latest ratings among which those of the run are looked for."""
 
@@ -497,18 +496,18 @@ def _case(run: StoredRun, job: Job, id: str, item: str, expected: Expected, note
 
 def _sources(run: StoredRun) -> Sources:
     """Return what the run read; nothing but its day if it read the live workspace."""
-    args = run.args
-    of_files = args.get("sample") or args.get("slack_export")
+    kept = RunSources.model_validate(run.args)
+    of_files = kept.sample or kept.slack_export
     return Sources(
-        sample=bool(args.get("sample")),
-        slack_export=args.get("slack_export"),
-        mbox=args.get("mbox"),
-        reader=args.get("me"),
-        database=args.get("databases", ()),
-        folder=args.get("folder"),
-        as_user=args.get("as_user") if of_files else None,
-        as_of=args.get("as_of") or run.started.isoformat(),
-        since=args.get("since"),
+        sample=kept.sample,
+        slack_export=kept.slack_export,
+        mbox=kept.mbox,
+        reader=kept.me,
+        database=kept.databases,
+        folder=kept.folder,
+        as_user=kept.as_user if of_files else None,
+        as_of=kept.as_of or run.started.isoformat(),
+        since=kept.since,
     )
 
 

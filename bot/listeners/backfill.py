@@ -49,7 +49,6 @@ Message = Mapping[str, Any]
 class BackfillReport:
     """The result of one pass over the channels."""
 
-    finished: datetime
     channels: int
     """Channels read to the end."""
     found: int
@@ -70,6 +69,8 @@ class Backfill:
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
+        self.on_found: Callable[[int], object] = lambda count: None
+        """Called after each pass with the number of new requests."""
         self.last: BackfillReport | None = None
         """The result of the last completed pass; None = there is none yet."""
         self._intake, self._inbox, self._cursors = intake, cursors.inbox, cursors
@@ -133,7 +134,8 @@ class Backfill:
                 again = again or failed[name] not in PERMANENT
                 continue
             read += 1
-        self.last = BackfillReport(datetime.now(UTC), read, found, failed)
+        self.last = BackfillReport(read, found, failed)
+        self.on_found(found)
         level = logging.WARNING if failed else logging.INFO
         log.log(
             level, "looked at %d channels for what was missed: %d new, %s", read, found,

@@ -15,7 +15,7 @@ from bot.reports.frame import COMMENT, FEEDBACK_FORM, MAX_COMMENT, REASON, WHY_B
 from bot.slack.blocks import FEEDBACK, parse_feedback
 from bot.slack.messages import Bot, first, id_of, mapping, sanitize_json, ts_of
 from bot.storage.deletions import ForgetTarget
-from bot.storage.requests import Incoming
+from bot.storage.requests import Incoming, MessageEdited
 
 HUMAN_SUBTYPES = frozenset({None, "", "file_share", "thread_broadcast"})
 """Subtypes of messages that people write."""
@@ -34,16 +34,6 @@ class Seen:
     team: str
     channel: str
     ts: str
-
-
-@dataclass(frozen=True, slots=True)
-class MessageEdited:
-    """A message was edited, or deleted (no text)."""
-
-    team: str
-    channel: str
-    ts: str
-    text: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ from bot.listeners.events import (
     FeedbackExplained,
     FeedbackGiven,
     HomeOpened,
-    MessageEdited,
     Seen,
     SlackEvent,
     SlashCommand,
@@ -47,7 +45,7 @@ from bot.manifest import SHORTCUTS
 from bot.slack.messages import Bot, Mark, MessagePart, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
-from bot.storage.requests import BAD, CHOSEN, Incoming, RequestQueue
+from bot.storage.requests import BAD, CHOSEN, Incoming, MessageEdited, RequestQueue
 from config.settings import Settings
 from config.words import in_language, phrase
 
@@ -198,14 +196,14 @@ class Intake(Receiver):
     ) -> None:
         super().__init__(settings, web.token)
         self.bot = bot
-        self.counts: Counter[str] = Counter()
-        """How many of which kind, for the metrics; `unstored` were left to come again."""
         self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
         self._asks = {**settings.slack.reactions, **shortcuts}
         self._interactions = interactions
         self.on_request: Callable[[], object] = lambda: None
         """Called after each new request."""
+        self.on_repeat: Callable[[], object] = lambda: None
+        """Called after a request that came again though it was stored."""
         self.on_feedback: Callable[[str, str], object] = lambda value, reason: None
         """Called after a new rating, and again with the reason for a bad one."""
         self._later: set[asyncio.Task[None]] = set()
@@ -220,7 +218,6 @@ class Intake(Receiver):
         except Exception:
             log.exception("an event was not understood")
             found = None
-        self.counts[type(found).__name__.lower() if found else "other"] += 1
         if found is None and body.get("type") == "app_rate_limited":
             log.warning("Slack holds events back: the app gets more than 30,000 an hour")
         try:
@@ -230,7 +227,6 @@ class Intake(Receiver):
             known = isinstance(error, StoreError)
             what = "an event could not be stored; Slack will send it again: %s"
             log.error(what, error or type(error).__name__, exc_info=not known)
-            self.counts["unstored"] += 1
             return BoltResponse(status=503, body="")
         if isinstance(found, HomeOpened | ButtonClicked | DigestAction):
             self._after_ack(self._interactions.follow(found))
@@ -252,7 +248,8 @@ class Intake(Receiver):
             new = await self._message(found)
         if isinstance(found, Incoming) and not new and event.get("edited"):
             at = edited_at(event)
-            await self._inbox.amend(found.team, found.channel, found.ts, found.text, at)
+            edit = MessageEdited(found.team, found.channel, found.ts, found.text)
+            await self._inbox.amend(edit, at)
         return new
 
     async def aclose(self) -> None:
@@ -269,8 +266,8 @@ class Intake(Receiver):
                 await self._message(found)
             case ThreadChosen():
                 await self._choose(found)
-            case MessageEdited(team, channel, ts, text):
-                await inbox.amend(team, channel, ts, text)
+            case MessageEdited():
+                await inbox.amend(found)
             case ForgetTarget():
                 await forget_later(inbox.database, found)
             case Stopped(team, channel, thread_ts, user):
@@ -301,9 +298,7 @@ class Intake(Receiver):
     async def _add(self, request: Incoming) -> bool:
         """Store a request; return whether it is a new one."""
         new = await self._inbox.add(request)
-        self.counts["new" if new else "again"] += 1
-        if new:
-            self.on_request()
+        (self.on_request if new else self.on_repeat)()
         return new
 
     async def _choose(self, chosen: ThreadChosen) -> None:

@@ -13,7 +13,6 @@ import json
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -137,7 +136,7 @@ class SocketConnection(AsyncBaseSocketModeClient):
 
 
 class Sockets:
-    """The connections of one app. `run` keeps them open; `healthy` and `counts` describe them."""
+    """The connections of one app. `run` keeps them open."""
 
     def __init__(
         self,
@@ -147,17 +146,13 @@ class Sockets:
         *,
         base_url: str | None = None,
         on_gap: Callable[[], object] = lambda: None,
-        stagger_s: float = STAGGER_S,
     ) -> None:
         """`on_gap` is called when something may have been missed: at the first connect, and when
         a connection replaces another."""
-        self.counts: Counter[str] = Counter()
-        """`connected`, `refused` (could not connect), and why they ended: `lost`, `deaf`, ..."""
         self.connected = asyncio.Event()
         """Set when the first connection has received its hello."""
         self.settings = settings
         self._hear, self._token, self._on_gap = hear, app_token, on_gap
-        self._stagger_s = stagger_s
         self._web = web_client(base_url, timeout=settings.timeout_s, retry_handlers=[])
         self._open: set[SocketConnection] = set()
         self._closing = asyncio.Event()
@@ -174,7 +169,7 @@ class Sockets:
     async def run(self) -> None:
         """Keep the connections open until `close` or cancellation. Raises SocketRefused."""
         async with aiohttp.ClientSession() as session:
-            delays = (number * self._stagger_s for number in range(self.settings.sockets))
+            delays = (number * STAGGER_S for number in range(self.settings.sockets))
             try:
                 async with in_background(self._keep(session, delay) for delay in delays):
                     await self._closing.wait()
@@ -192,7 +187,6 @@ class Sockets:
         connection = await self._connect_until_hello(session)
         while True:
             await connection.ended.wait()
-            self.counts[connection.why] += 1
             log.info("a socket to Slack ended: %s", connection.why)
             old, connection = connection, await self._connect_until_hello(session)
             self._on_gap()
@@ -215,12 +209,10 @@ class Sockets:
             else:
                 connection = SocketConnection(socket, self._hear)
                 self._open.add(connection)
-                self.counts["connected"] += 1
                 if not self.connected.is_set():
                     self.connected.set()
                     self._on_gap()
                 return connection
-            self.counts["refused"] += 1
             wait = wait or pause * random.uniform(0.7, 1.3)
             log.warning("no socket to Slack (%s); next try in %.1f s", why, wait)
             await asyncio.sleep(wait)

@@ -208,11 +208,6 @@ one looks back and moves no cursor."""
 MARGIN = timedelta(days=1)
 """Overlap of listings: two clocks differ, and handled threads are known."""
 
-FIRST = "This is the first triage of this mailbox."
-PAST = "This is a look back."
-OTHER = "This is another mailbox than at the last triage."
-TOO_OLD = "Gmail no longer knows the changes since the last triage."
-
 
 class History(Protocol):
     """The mailbox as used here: see scopes.google.gmail.Gmail."""
@@ -232,8 +227,6 @@ class Sync:
     last triage did not get to. Of the first and the last only the id is known."""
     cursor: str
     """Cursor for MailState.delivered; empty if nothing moves on."""
-    why: str = ""
-    """Why the mailbox was listed, rather than asked for its changes, in a sentence."""
     handled: Mapping[str, Handled] = field(default_factory=dict)
     """What was read of these threads before."""
     woken: frozenset[str] = frozenset()
@@ -268,15 +261,14 @@ async def new_threads(
     now = datetime.now(UTC)
     if window.latest < now - LIVE:
         found = await gmail.find(within(query, window.oldest, window.latest))
-        return Sync(_once(found), "", PAST)
+        return Sync(_once(found), "")
     stored = await state.cursor(account)
     history = await gmail.history()
     address = await gmail.address()
     reached = Cursor(mailbox=address, history=history, at=now)
     if stored is None or stored.mailbox != address:
-        why = FIRST if stored is None else OTHER
         found = await gmail.find(within(query, window.oldest))
-        return Sync(_once(found), reached.model_dump_json(), why)
+        return Sync(_once(found), reached.model_dump_json())
     oldest = min(window.oldest, stored.at - MARGIN)
     return await _since(gmail, state, account, stored, reached, within(query, oldest))
 
@@ -292,7 +284,6 @@ async def _since(
         found = await gmail.find(query)
         known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in found)})
         listed = [ref for ref in found if not _is_handled(ref, known.get(ref.id))]
-        why = TOO_OLD
     else:
         changed = {*changes.threads, *stored.unlisted}
         found = await gmail.find(query) if changed else []
@@ -301,11 +292,10 @@ async def _since(
         moved = {"history": changes.history, "unlisted": unlisted}
         reached = reached.model_copy(update=moved)
         known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in listed)})
-        why = ""
     refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     last = await state.last_digest(account)
-    return Sync(refs, reached.model_dump_json(), why, handled, frozenset(woken), last)
+    return Sync(refs, reached.model_dump_json(), handled, frozenset(woken), last)
 
 
 def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:

@@ -236,7 +236,7 @@ async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> L
 
 
 def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
-    """Join a run's label with those of its subagents; old runs have only the latter."""
+    """Join a run's label with those of its subagents, whose findings are shown, too."""
     for subagent in subagents:
         if told := (subagent.result or {}).get("label"):
             label = label.join(Label.of(told))

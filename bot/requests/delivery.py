@@ -19,8 +19,7 @@ from bot.slack import blocks
 from bot.slack.client import TokenRefused, WriteFailed, retry_until
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import Admits, StreamingReply
-from bot.slack.uploads import TAKEN
-from bot.slack.writer import MessageWriter
+from bot.slack.writer import FILE_TAKEN, MessageWriter
 from bot.storage.requests import Choice, RequestQueue, StoredReply, StoredRequest, try_now
 from config.settings import Settings
 from config.words import phrase
@@ -98,7 +97,7 @@ HIDDEN = "file.hidden"
 MOST = 5
 """Maximum number of files of one answer."""
 LACKING = "missing_scope"
-REASONS = {LACKING: "file.lacking", TAKEN: "file.not_shown"}
+REASONS = {LACKING: "file.lacking", FILE_TAKEN: "file.not_shown"}
 """Slack's error -> key of why a file is missing."""
 
 

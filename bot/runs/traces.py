@@ -156,7 +156,7 @@ class RunSpans:
         replies = {
             (r.seq, r.attempt): r for r in self.trajectory.replies if r.context == context.id
         }
-        times = [at for at in (*(r.at for r in requests), *(r.at for r in replies.values())) if at]
+        times = [*(r.at for r in requests), *(r.at for r in replies.values())]
         stored = next((each for each in self.subagents if each.id == context.id), None)
         usage = (stored.result or {}).get("usage", {}) if stored else {}
         about = {
@@ -175,8 +175,8 @@ class RunSpans:
         for request, later in zip(requests, [*requests[1:], None], strict=True):
             reply = replies.get((request.seq, request.attempt))
             self._call(context, request, reply, made)
-            if reply and reply.at:
-                self._tools(reply, made, (later and later.at) or end)
+            if reply:
+                self._tools(reply, made, later.at if later else end)
         return made
 
     def _call(
@@ -200,14 +200,13 @@ class RunSpans:
             about[gen_ai.GEN_AI_OUTPUT_MESSAGES] = _json(
                 self._blocks(reply.blocks if reply else ())
             )
-        start = request.at or context.created
-        end = (reply and reply.at) or start
+        start = request.at
+        end = reply.at if reply else start
         error = str(outcome.get("error") or "")
         self._span(f"chat {context.model}", parent, start, end, about, SpanKind.CLIENT, error)
 
     def _tools(self, reply: RecordedReply, parent: Parent, end: datetime) -> None:
         """Emit a span for each tool that a reply calls, until the context's next request."""
-        assert reply.at
         for block in self._blocks(reply.blocks):
             match block:
                 case {"type": "tool_use", "id": id, "name": name, "input": given}:

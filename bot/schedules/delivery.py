@@ -60,6 +60,7 @@ from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import SlackReader
+from subagents.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -300,7 +301,7 @@ class ReportDelivery:
             after = f"{since.timestamp():.6f}"
             root = await post_thread(self.writer, Mark(run, run), channel, parts, after=after)
             for file in files:
-                await self._attach(run, channel, root, file)
+                await self._attach(live.run, channel, root, file)
         except WriteFailed as error:
             log.warning("the report %s is not written: %s", run, error)
             raise DeliveryFailed(explain_refusal(error, place)) from error
@@ -326,18 +327,27 @@ class ReportDelivery:
         except GoogleError as error:
             raise DeliveryFailed(_explain_not_sent(error)) from error
 
-    async def _attach(self, run: str, channel: str, root: str, file: MailAttachment) -> None:
+    async def _attach(self, run: Run, channel: str, root: str, file: MailAttachment) -> None:
         """Put a file into the thread; if that fails, say so there instead."""
+        uploads, key = self.writer.uploads, f"{run.id}/files/{root}/{file.name}"
+
+        async def send() -> str:
+            return await uploads.hand_over(file.name, file.content)
+
+        async def show() -> str:
+            return await uploads.show(channel, root, sent, file.name)
+
         try:
-            await self.writer.uploads.share(channel, root, file.name, file.content)
+            sent = await run.once(f"{key}/sent", str, send)
+            await run.once(f"{key}/shown", str, show)
             return
         except WriteFailed as error:
-            log.warning("%s is not attached to %s: %s", file.name, run, error)
+            log.warning("%s is not attached to %s: %s", file.name, run.id, error)
             key = "lacking" if isinstance(error, TokenRefused) else "not_taken"
             key = "not_shown" if isinstance(error, OutcomeUnknown) else key
         why = phrase(f"delivery.file_{key}")
         part = blocks.sentence(phrase("delivery.file", name=file.name, why=why))
-        await self.writer.post(Mark(f"{run}/{file.name}"), channel, root, part, look_first=True)
+        await self.writer.post(Mark(f"{run.id}/{file.name}"), channel, root, part, look_first=True)
 
     async def _files(
         self,

@@ -338,7 +338,7 @@ class RunFailed(Exception):
 
 
 class RunArguments(BaseModel):
-    """What a scheduled run was begun with."""
+    """The stored arguments of a scheduled run."""
 
     schedule: str
     as_of: str

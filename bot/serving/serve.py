@@ -10,7 +10,6 @@ import signal
 import socket
 import uuid
 import webbrowser
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Gauge
 
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from bot.serving.local import LocalWorkspace
+    from bot.serving.workspaces import Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -199,8 +199,10 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     client, web = clients(settings, await stack.enter_async_context(open_session(settings.slack)))
     bot, address = await who_am_i(client, settings)
     inbox, writer = RequestQueue(store.database), MessageWriter(web, settings.slack)
+    writer.count_calls(metrics.count_slack_call)
     health, cursors = Health(), Cursors(inbox)
     people = People(client, settings.slack.languages, remember=Names(store.database).save)
+    stack.push_async_callback(people.aclose)
     policy = PolicyFile.of(settings, process.policy_path)
     admission = Admission(policy, people, inbox, settings.limits.cost_usd)
     members = Members(client)
@@ -262,8 +264,10 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     interactions = Interactions(web, admission, approvals, digests, home, store, settings.reply)
     intake = Intake(cursors, writer, web, bot, interactions, settings)
     intake.on_request, intake.on_feedback = dispatch.wake, metrics.count_feedback
+    intake.on_repeat = metrics.duplicates.inc
     stack.push_async_callback(intake.aclose)
     backfill = Backfill(intake, cursors, client, settings.slack)
+    backfill.on_found = metrics.backfilled.inc
     hear = time_calls(intake.from_socket, metrics.ack)
     sockets = None if settings.team else sockets_of(settings, hear, backfill.ask)
     administrators = Administrators(bot.team, settings.console.admins, policy, people)
@@ -368,10 +372,7 @@ class Watch:
 
     server: Server
     admission: Admission
-    _calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _again: int = 0
     _shares: dict[Gauge, int] = field(default_factory=dict)
-    _passes: set[object] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Register the health check of each part."""
@@ -394,16 +395,6 @@ class Watch:
         self._set(metrics.working, len(server.dispatch.at_work))
         self._set(metrics.queued, await server.dispatch.inbox.count_waiting())
         self._set(metrics.sockets, server.sockets.alive if server.sockets else 0)
-        calls = Counter(server.writer.calls)
-        for (method, outcome), number in (calls - self._calls).items():
-            metrics.count_slack_calls(method, outcome, number)
-        self._calls, again = calls, server.intake.counts["again"]
-        metrics.duplicates.inc(again - self._again)
-        self._again = again
-        last = server.backfill.last
-        if last and last.found and last.finished not in self._passes:
-            self._passes = {last.finished}
-            metrics.backfilled.inc(last.found)
 
     def _set(self, gauge: Gauge, share: int) -> None:
         """Set the share of this workspace in a number of the whole process."""
@@ -498,20 +489,9 @@ async def _serve(
             _end_at_once()
 
 
-class Running(Protocol):
-    """What serves: one workspace, or several."""
-
-    url: str
-
-    @property
-    def left(self) -> int: ...
-
-    async def drain(self, seconds: float) -> bool: ...
-
-
 def _running(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
-) -> AbstractAsyncContextManager[Running]:
+) -> AbstractAsyncContextManager[Server | Workspaces]:
     if not settings.slack.client_id:
         return run_server(settings, policy_path, model, name)
     from bot.serving.workspaces import run_workspaces

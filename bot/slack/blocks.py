@@ -15,6 +15,7 @@ from bot.citations import Links, neutralize_links
 from bot.slack import markdown
 from bot.slack.markdown import MarkdownLine, Numbers, Prose, harmless, lines, tidy
 from bot.slack.messages import MessagePart
+from bot.storage.requests import BAD, GOOD
 from config.sections import ReplySettings
 from config.words import phrase
 from scopes.clean import printable, redacted, unseen
@@ -185,8 +186,6 @@ MAX_SECTION = 2_900
 
 FEEDBACK = "answer_feedback"
 """Action id of the feedback buttons; they are one element, so they share it."""
-FEEDBACK_GOOD, FEEDBACK_BAD = "good", "bad"
-"""Values of the feedback buttons, as `parse_feedback` returns them."""
 
 
 def assemble(
@@ -243,7 +242,7 @@ def _size(value: Any) -> int:
 def parse_feedback(value: str) -> tuple[str, str] | None:
     """Return the request key and `good` or `bad` of a feedback button's value; None if invalid."""
     verdict, _, key = value.partition(":")
-    return (key, verdict) if key and verdict in (FEEDBACK_GOOD, FEEDBACK_BAD) else None
+    return (key, verdict) if key and verdict in (GOOD, BAD) else None
 
 
 def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
@@ -339,8 +338,8 @@ def feedback(key: str) -> Block:
     buttons = {
         "type": "feedback_buttons",
         "action_id": FEEDBACK,
-        "positive_button": button(phrase("button.good"), FEEDBACK_GOOD),
-        "negative_button": button(phrase("button.bad"), FEEDBACK_BAD),
+        "positive_button": button(phrase("button.good"), GOOD),
+        "negative_button": button(phrase("button.bad"), BAD),
     }
     return {"type": "context_actions", "elements": [buttons]}
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -267,7 +267,7 @@ _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 
 @dataclass(frozen=True, slots=True)
 class WriteTimes:
-    """How long writes may take, in seconds."""
+    """Limits and waits of writes, in seconds."""
 
     deadline_s: float = 240.0
     """For all tries of a write."""
@@ -279,6 +279,11 @@ class WriteTimes:
     """Until a write of unknown outcome has appeared."""
 
 
+Count = Callable[[str, str], object]
+"""Called after each call with its method and outcome: ok, ratelimited, skipped, unsent, unknown,
+or Slack's code."""
+
+
 class ApiCalls:
     """Makes API calls: rate limited, counted, and retried only where that is safe."""
 
@@ -287,7 +292,7 @@ class ApiCalls:
     ) -> None:
         web.retry_handlers = []  # the SDK's default repeats a message whose answer was lost
         self.web, self.pace, self.times = web, pace, times
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.count: Count = lambda method, outcome: None
         self.timeout_s, self.attempts = slack.timeout_s, slack.retry_attempts + 1
         self.page_size = slack.page_size
 
@@ -320,7 +325,7 @@ class ApiCalls:
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
         if not self.pace.take_now(method, "", live=live):
-            self.calls[method, "skipped"] += 1
+            self.count(method, "skipped")
             return None
         try:
             async with _within(self.times.quick_s, method):
@@ -361,7 +366,7 @@ class ApiCalls:
         except (AttributeError, ValueError, TypeError) as error:  # the SDK's, for odd JSON
             raise OutcomeUnknown(method, "malformed_answer") from error
         finally:
-            self.calls[method, outcome] += 1
+            self.count(method, outcome)
 
     async def _request(self, method: str, args: Mapping[str, Any]) -> Any:
         if method.startswith("conversations.") or method in NO_JSON:
@@ -480,10 +485,10 @@ class PostedMessages:
                 return message.ts
         return None
 
-    async def find_file(self, channel: str, thread_ts: str, known: str) -> str | None:
-        """Return the first message of ours in a thread that shows the file with this name or id."""
+    async def find_file(self, channel: str, thread_ts: str, id: str) -> str | None:
+        """Return the first message of ours in a thread that shows this file."""
         async for message in self._ours(channel, thread_ts, ""):
-            if any(known in (f.get("id"), f.get("name")) for f in dicts(message.files)):
+            if any(file.get("id") == id for file in dicts(message.files)):
                 return message.ts
         return None
 

@@ -6,22 +6,19 @@ None means "could not be checked"; decisions must treat it as the worst case.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
-
-import aiohttp
+from typing import Any, TypeVar
 
 from bot.slack.messages import mapping
 from config.words import languages, spoken_language
+from scopes.cache import Clock
+from scopes.members import Kept
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import Kind, SlackPerson
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 KEPT_S = 300.0
@@ -61,15 +58,12 @@ async def _forgotten(id: str, name: str) -> None:
     """Store no name."""
 
 
-@dataclass(slots=True)
-class _Slot:
-    value: Any = None
-    asked: float | None = None
-    """Time of the last answer; None = it is not known."""
-    unanswered: bool = False
-    refusal: str = ""
-    """Reason why Slack does not return it, and who can change that; empty if that may pass."""
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A fact, and when Slack told it."""
+
+    fact: Any
+    at: float
 
 
 class People:
@@ -81,7 +75,7 @@ class People:
         languages: Mapping[str, str] = MappingProxyType({}),
         *,
         remember: Callable[[str, str], Awaitable[None]] = _forgotten,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
     ) -> None:
         """`languages`: channel id -> the language of all answers there (`slack.languages`).
 
@@ -91,7 +85,11 @@ class People:
         self._remember = remember
         self._languages = languages
         self._clock = clock
-        self._slots: dict[tuple[str, str], _Slot] = {}
+        self._facts = Kept(KEPT_S, clock, MOST_KEPT)
+
+    async def aclose(self) -> None:
+        """End what is still being asked."""
+        await self._facts.aclose()
 
     async def person(
         self, user: str, team: str, *, fresh: bool = False, kept_s: float = KEPT_S
@@ -146,13 +144,12 @@ class People:
 
     def has_no_answer(self, user: str) -> bool:
         """Return whether Slack gave no answer at all when last asked about this user."""
-        slot = self._slots.get(("user", user))
-        return slot is not None and slot.unanswered
+        return self._is_silent("user", user)
 
     def may_pass(self, user: str, channel: str) -> bool:
         """Return whether Slack gave no answer about one of them, but may give one in a minute."""
-        slots = (self._slots.get(key) for key in (("user", user), ("channel", channel)))
-        return any(slot.unanswered and not slot.refusal for slot in slots if slot)
+        keys = (("user", user), ("channel", channel))
+        return any(self._is_silent(*key) and not self.refusal(*key) for key in keys)
 
     def refusal(self, kind: str, id: str) -> str:
         """Return why Slack did not return this fact when last asked, and who can change that.
@@ -160,8 +157,12 @@ class People:
         The reason is in sentences for people. It is empty if Slack answered or may answer in a
         minute.
         """
-        slot = self._slots.get((kind, id))
-        return slot.refusal if slot else ""
+        failure = self._facts.failures.get((kind, id))
+        return failure.refusal if failure else ""
+
+    def _is_silent(self, *key: str) -> bool:
+        failure = self._facts.failures.get(key)
+        return failure is not None and not failure.is_answer
 
     async def _user(self, user: str, kept_s: float = KEPT_S) -> Any:
         def parse(body: Mapping[str, Any]) -> Any:
@@ -179,28 +180,21 @@ class People:
         **args: str,
     ) -> T | None:
         """Return a fact, at most `kept_s` old; None = it could not be checked."""
-        if len(self._slots) >= MOST_KEPT:
-            self._slots.clear()
-        slot = self._slots.setdefault(key, _Slot())
-        async with slot.asking:
-            if slot.asked is not None and self._clock() < slot.asked + kept_s:
-                return cast(T, slot.value)
-            slot.value, slot.asked, slot.refusal = None, None, ""
-            why = "Slack's answer makes no sense"
+
+        async def ask() -> _Told:
             try:
-                slot.value, slot.unanswered = parse(await self.client.call(method, **args)), False
-            except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
-                why, slot.unanswered = str(error) or type(error).__name__, True
-                if isinstance(error, Absent):
-                    error, slot.unanswered = SlackRefused(method, why, ""), False
-                if isinstance(error, SlackRefused) and error.remedy:
-                    slot.refusal = f"{error}."
-            if slot.value is None:
-                log.warning("could not check the %s %s: %s", *key, why)
-            else:
-                slot.asked = self._clock()
-                await self._remember_name(key[1], slot.value)
-            return cast(T | None, slot.value)
+                fact = parse(await self.client.call(method, **args))
+            except Absent as error:
+                raise SlackRefused(method, str(error), "") from error
+            if fact is None:
+                raise Absent("Slack's answer makes no sense")
+            await self._remember_name(key[1], fact)
+            return _Told(fact, self._clock())
+
+        known: _Told | None = self._facts.known(*key)
+        is_old = known is not None and self._clock() >= known.at + kept_s
+        told = await self._facts.check(key, ask, fresh=is_old)
+        return told.fact if told else None
 
     async def _remember_name(self, id: str, fact: Any) -> None:
         if isinstance(fact, ChannelFacts) and fact.name:

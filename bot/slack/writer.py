@@ -1,4 +1,4 @@
-"""Write messages to Slack, each exactly once, even if the network fails.
+"""Write messages and files to Slack, each exactly once, even if the network fails.
 
 A write whose outcome is unknown is never replayed: each message carries its key as metadata, and is
 looked up by that key first.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.slack import blocks
@@ -23,6 +23,7 @@ from bot.slack.client import (
     TIERS,
     ApiCalls,
     ChannelClosed,
+    Count,
     MessageGone,
     OutcomeUnknown,
     PostedMessages,
@@ -35,7 +36,6 @@ from bot.slack.client import (
     ts_of,
 )
 from bot.slack.messages import Mark, MessagePart
-from bot.slack.uploads import Uploads
 from config.sections import ReplySettings, SlackSettings
 from scopes.slack import NewMessage
 from scopes.tool import ToolError
@@ -85,10 +85,9 @@ class MessageWriter:
         self._settle_s, self._sessions = times.settle_s, True
         self.uploads = Uploads(self._writes, self.posted)
 
-    @property
-    def calls(self) -> Counter[tuple[str, str]]:
-        """Calls by method and outcome: ok, ratelimited, skipped, unsent, unknown, Slack's code."""
-        return self._writes.calls
+    def count_calls(self, count: Count) -> None:
+        """Have each call counted from now on."""
+        self._writes.count = count
 
     async def post(
         self,
@@ -269,6 +268,93 @@ async def _send(send: Callable[[Form], Awaitable[str]], forms: Sequence[Form]) -
         except Refused as error:
             log.warning("Slack did not take a message as it was (%s); sent as text", error)
     return await send(forms[-1])
+
+
+UPLOAD_URL, UPLOAD_DONE = "files.getUploadURLExternal", "files.completeUploadExternal"
+UPLOAD = "upload"
+"""Name for sending the bytes, which is not a Slack method."""
+FILE_LOOKS = (0.1, 0.5, 1.0, 2.0, 4.0)
+"""Pauses between looks for a file that was handed over, in units of `settle_s`: Slack shows it
+after it was checked (slackapi/bolt-js#2115)."""
+FILE_NOT_SHOWN = "not_shown"
+FILE_TAKEN = "file_not_found"
+"""Slack's error for a file that was already shown: an earlier process may have done it."""
+
+
+class Uploads:
+    """Puts files into threads. Raises WriteFailed; TokenRefused without the scope files:write."""
+
+    def __init__(self, writes: ApiCalls, posted: PostedMessages) -> None:
+        self._writes, self._posted = writes, posted
+
+    async def hand_over(self, name: str, content: bytes) -> str:
+        """Upload a file to Slack, and return its id; it is invisible until it is shown."""
+        async with self._writes.within_deadline(UPLOAD):
+            given = {"filename": name, "length": len(content)}
+            asked = await self._writes.call(UPLOAD_URL, given, repeatable=True)
+            id, url = asked.get("file_id"), asked.get("upload_url")
+            if not isinstance(id, str) or not isinstance(url, str):
+                raise OutcomeUnknown(UPLOAD_URL, "malformed_answer")
+            await self._send(url, content)
+            return id
+
+    async def show(self, channel: str, thread_ts: str, id: str, title: str) -> str:
+        """Show an uploaded file in a thread, once; return the ts of its message.
+
+        One that Slack takes and does not show yet is looked for, and not taken again:
+        OutcomeUnknown.
+        """
+        async with self._writes.within_deadline(UPLOAD_DONE):
+            if ts := await self._posted.find_file(channel, thread_ts, id):
+                return ts
+            return await self._complete(channel, thread_ts, id, title)
+
+    async def _complete(self, channel: str, thread_ts: str, id: str, title: str) -> str:
+        files = [{"id": id, "title": title}]
+        args = {"files": files, "channel_id": channel, "thread_ts": thread_ts}
+        last: WriteFailed = OutcomeUnknown(UPLOAD_DONE, FILE_NOT_SHOWN)
+        try:
+            await self._writes.call(UPLOAD_DONE, args, repeatable=False)
+        except WriteFailed as error:
+            if not isinstance(error, OutcomeUnknown) and error.code != FILE_TAKEN:
+                raise
+            last = error
+        for pause in FILE_LOOKS:
+            await asyncio.sleep(pause * self._writes.times.settle_s)
+            if ts := await self._posted.find_file(channel, thread_ts, id):
+                return ts
+        raise last
+
+    async def _send(self, url: str, content: bytes) -> None:
+        """Send the bytes to Slack's upload address; sending twice does no harm."""
+        for failures in range(1, self._writes.attempts + 1):
+            try:
+                status = await self._put(url, content)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                status, why = 0, type(error).__name__
+            else:
+                why = f"http_{status}"
+            self._writes.count(UPLOAD, "ok" if status == 200 else why)
+            if status == 200:
+                return
+            if 400 <= status < 500 and status not in (408, 429):
+                raise WriteFailed(UPLOAD, why)
+            log.warning("a file could not be sent: %s", why)
+            await self._writes.pause(failures)
+        raise OutcomeUnknown(UPLOAD, why)
+
+    async def _put(self, url: str, content: bytes) -> int:
+        async with (
+            asyncio.timeout(self._writes.timeout_s),
+            self._session() as session,
+            session.post(url, data=content, allow_redirects=False) as response,
+        ):
+            await response.read()
+            return response.status
+
+    def _session(self) -> AbstractAsyncContextManager[aiohttp.ClientSession]:
+        session = self._writes.web.session
+        return nullcontext(session) if session else aiohttp.ClientSession()
 
 
 WORDS = {

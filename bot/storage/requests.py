@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,8 +39,16 @@ CHOSEN = "chosen"
 ROUND = "answered_again"
 """Key added: how often it was answered again because of an approval or a choice."""
 NEVER = datetime.fromtimestamp(0, UTC)
-BAD = "bad"
-"""The rating that may have a reason; the other one is `good`."""
+GOOD, BAD = "good", "bad"
+"""The ratings; a bad one may have a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """The number of people who found an answer good, and of those who found it bad."""
+
+    good: int = 0
+    bad: int = 0
 
 
 class Choice(BaseModel):
@@ -124,6 +131,16 @@ class Incoming:
     def text(self) -> str:
         text = self.event.get("text")
         return str(readable(text)) if isinstance(text, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEdited:
+    """A message was edited, or deleted (no text)."""
+
+    team: str
+    channel: str
+    ts: str
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,25 +267,20 @@ class RequestQueue:
 
     @in_transaction
     def amend(
-        self,
-        connection: sa.Connection,
-        team: str,
-        channel: str,
-        ts: str,
-        text: str | None,
-        at: datetime | None = None,
+        self, connection: sa.Connection, edit: MessageEdited, at: datetime | None = None
     ) -> None:
-        """Note that a message was edited, or deleted (None): forget what was read of it.
+        """Note that a message was edited or deleted: forget what was read of it.
 
         A request that is not begun yet is updated. `at`: when it happened; None = just now.
         """
-        target, edited = ForgetTarget("item", f"{channel}/{ts}"), text is not None
-        mine = sa.and_(inbox.c.key == f"{team}/{channel}/{ts}", inbox.c.state == "new")
+        message, edited = f"{edit.channel}/{edit.ts}", edit.text is not None
+        target = ForgetTarget("item", message)
+        mine = sa.and_(inbox.c.key == f"{edit.team}/{message}", inbox.c.state == "new")
         event = connection.execute(sa.select(inbox.c.event).where(mine)).scalar()
         facts = {"edited": edited, "amended": edited and event is not None}
         note(connection, self.database, target, at, **facts)
         if event is not None:
-            changed = {"event": {**event, "text": readable(text or "")}}
+            changed = {"event": {**event, "text": readable(edit.text or "")}}
             values = changed if edited else {"state": "ignored"}
             connection.execute(sa.update(inbox).where(mine).values(**values))
 
@@ -494,13 +506,14 @@ class RequestQueue:
         query = query.order_by(c.at.desc(), c.request, c.user).limit(limit)
         return [Rating(**row._asdict()) for row in await self.database.read(query)]
 
-    async def votes(self, keys: Iterable[str]) -> dict[str, Counter[str]]:
-        """Return for each request how many people found its answer `good` and `bad`."""
-        found = {key: Counter[str]() for key in keys}
+    async def votes(self, keys: Iterable[str]) -> dict[str, Votes]:
+        """Return what people think of the answer to each request."""
+        c, found = feedback.c, dict.fromkeys(keys, Votes())
+        good, bad = (sa.func.count().filter(c.value == value) for value in (GOOD, BAD))
+        counted = sa.select(c.request, good.label("good"), bad.label("bad")).group_by(c.request)
         for some in chunks(found):
-            query = sa.select(feedback).where(feedback.c.request.in_(some))
-            for row in await self.database.read(query):
-                found[row.request][row.value] += 1
+            for row in await self.database.read(counted.where(c.request.in_(some))):
+                found[row.request] = Votes(row.good, row.bad)
         return found
 
     async def paused_by(self) -> str | None:

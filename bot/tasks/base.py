@@ -177,7 +177,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What a task was given, as far as a later replay of its run cannot know it."""
+    """The input of a task, as far as a later replay of its run cannot know it."""
 
     kind: str
     """`ask`, or the kind of a report."""

@@ -176,7 +176,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class PanelStart:
-    """What is fixed when a panel begins, so that it goes on with the same after a restart."""
+    """The choices made when a panel begins, so that it goes on with the same after a restart."""
 
     budget: Amount
     profile: Profile
