@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 from PIL import Image
@@ -35,6 +35,7 @@ IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re
 """The first bytes of an image, whatever the file is called."""
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 DOWNLOAD_S = 30.0
+MAX_REDIRECTS = 3
 SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
 """Hosts to which the token may be sent, besides the configured API host."""
 MEGABYTE = 1_000_000
@@ -133,18 +134,30 @@ async def _download(web: AsyncWebClient, file: Mapping[str, Any], max_mb: float)
     size = file.get("size")
     if isinstance(size, int) and size > most:
         raise DocumentRefused(f"is larger than {max_mb:g} MB")
-    if not _is_slack_url(url, web.base_url):
-        raise DocumentRefused("is not stored in Slack, so I did not fetch it")
-    headers = {"Authorization": f"Bearer {web.token}"}
-    async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=DOWNLOAD_S)) as session,
-        session.get(url, headers=headers, allow_redirects=False) as response,
-    ):
-        if 300 <= response.status < 400:
-            raise DocumentRefused(LOGIN)
-        if response.status != 200:
-            raise DocumentRefused(f"could not be downloaded: Slack answered {response.status}")
-        return await _body(response, file, most, max_mb)
+    timeout = aiohttp.ClientTimeout(total=DOWNLOAD_S)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        for _ in range(MAX_REDIRECTS + 1):
+            if not _is_slack_url(url, web.base_url):
+                raise DocumentRefused("is not stored in Slack, so I did not fetch it")
+            headers = {"Authorization": f"Bearer {web.token}"}
+            async with session.get(url, headers=headers, allow_redirects=False) as response:
+                if response.status in (301, 302, 303, 307, 308):
+                    url = _redirect_target(url, response.headers.get("location", ""), web.base_url)
+                    continue
+                if response.status != 200:
+                    raise DocumentRefused(
+                        f"could not be downloaded: Slack answered {response.status}"
+                    )
+                return await _body(response, file, most, max_mb)
+    raise DocumentRefused("could not be downloaded: Slack redirected it too often")
+
+
+def _redirect_target(url: str, location: str, base_url: str) -> str:
+    """Return where a redirection leads; Slack sends users without access to its login page."""
+    target = urljoin(url, location)
+    if not _is_slack_url(target, base_url):
+        raise DocumentRefused(LOGIN)
+    return target
 
 
 def _is_slack_url(url: str, base_url: str) -> bool:
