@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import MUX, is_child
+from engine_kit import MUX, is_child, say, turns, use
 from pg_kit import with_store
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
 from standins.slack import API_PATH, LocalSlack
 
 from bot.__main__ import main
+from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
 
 Json = dict[str, Any]
@@ -185,6 +186,20 @@ def model_at(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
         yield server
+
+
+def delegating(*tasks: tuple[str, str, str]) -> Mind:
+    """A parent with a subagent for each (task, scope, handle); it cites what each found first.
+
+    The subagents follow the offline rules.
+    """
+    briefs = [
+        use("run_subagent", task=task, description=task[:40], scope=scope, handles=[handle])
+        for task, scope, handle in tasks
+    ]
+    found = " ".join(f"Found [F{n}.1]." for n in range(1, len(tasks) + 1))
+    parent = turns(Answer(briefs), say(found))
+    return lambda body: offline_model(body) if is_child(body) else parent(body)
 
 
 def in_one_turn(server: ModelServer) -> list[str]:

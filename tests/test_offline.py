@@ -109,19 +109,17 @@ def asked(text: str, facts: str = "") -> Talk:
 
 
 def test_a_question_to_slack_takes_no_source_of_another_scope_along() -> None:
-    talk = asked("1) How many shops are there? 2) What is unsolved?", "DATA: data:shops (shops)")
+    talk = asked("What is unsolved?", "DATA: data:shops (shops)")
     assert talk.turn()[0]["name"] == "list_channels"
     talk.tell(page("[C0AAAAAAA1] #csm-a: x"))
-    data, slack = (call["input"] for call in talk.turn())
-    assert (data["scope"], data["handles"]) == ("data", ["data:shops"])
-    assert (slack["scope"], slack["handles"]) == ("slack", ["C0AAAAAAA1"])
+    (call,) = talk.turn()
+    assert (call["input"]["scope"], call["input"]["handles"]) == ("slack", ["C0AAAAAAA1"])
 
 
-def test_each_question_of_a_request_is_a_subagent_of_its_own() -> None:
-    talk = asked("Which questions in #a-b are unanswered? What is open in #c-d?")
+def test_each_channel_of_a_question_is_read_by_a_subagent_of_its_own() -> None:
+    talk = asked("Which questions in #a-b and #c-d are unanswered?")
     first, second = (call["input"] for call in talk.turn())
     assert (first["handles"], second["handles"]) == (["#a-b"], ["#c-d"])
-    assert "c-d" not in first["task"]
     view = "s1 complete (slack, fast): 1. \n[F1.1] No ink | unanswered, low | next: Answer Eva."
     talk.tell(view, "s2 failed (slack, fast): No such channel.")
     (block,) = talk.turn()

@@ -1,6 +1,6 @@
 """The offline model over mails, files, notes and pages: it searches or reads, and quotes.
 
-It also keeps a note, and writes a file whose text stands in the order.
+It also keeps a note.
 """
 
 from __future__ import annotations
@@ -24,11 +24,6 @@ MAX_READ = 5
 """Most threads that are read of what a search gave, and most findings."""
 URL = re.compile(r"https?://[^\s<>|]+[^\s<>|.,;:!?)]")
 NOTE = re.compile(r"\W*(?:please )?(?:note|remember) that (?P<text>\S.*)", re.I | re.S)
-_WRITE = re.compile(
-    r"\W*(?:please )?write a file [`'\"]?(?P<path>[\w./-]+\.\w+)[`'\"]? with the text (?P<text>.+)",
-    re.IGNORECASE | re.DOTALL,
-)
-_ORDERS = ("save_note", "write_file")
 _NO_SOURCE = "The offline rules have nothing to read this in"
 _ENDS = re.compile(r"(?<=[.!?…])(?<!\b[A-Za-z]\.)\s+|\n+")
 _HEAD = re.compile(r"^(?:(?:[^<>:]{0,80}<[^<>\s]+>|\S+@\S+)?: )?(?:Subject: (?P<subject>.*?)\. )?")
@@ -47,13 +42,9 @@ def _first(talk: Conversation, task: str) -> list[dict[str, Any]]:
     """Return the order that a task is, or the searches for its words in all that is held."""
     held = talk.section("MAY READ")
     handles = list(dict.fromkeys(re.findall(r"\b(?:mail|files|notes):[\w.-]+", held)))
-    folder = next((handle for handle in handles if handle.startswith("files:")), "")
     if note := NOTE.match(task):
         title = " ".join(note["text"].split()[:8]).rstrip(" :,.")
         return [use("save_note", title=title, text=note["text"].strip())]
-    if (file := _WRITE.match(task)) and folder:
-        text = f"{file['text'].strip()}\n"
-        return [use("write_file", path=file["path"], text=text, folder=folder)]
     calls = [use("read_url", url=url) for url in dict.fromkeys(URL.findall(held))]
     words = named_words(task)[:MAX_READ]
     quoted = re.findall(r"[`'\"]([^`'\"]+)[`'\"]", task)
@@ -83,7 +74,7 @@ def _result(talk: Conversation, task: str) -> dict[str, Any]:
         text = f"{_NO_SOURCE}. {OFFLINE}"
         return {"text": text, "findings": [], "not_covered": [], "needs": _NO_SOURCE}
     failed = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
-    done = [e.text for e in talk.exchanges if e.name in _ORDERS and not e.is_error]
+    done = [e.text for e in talk.exchanges if e.name == "save_note" and not e.is_error]
     findings = _findings(talk, task)
     text = f"{counted(len(findings), 'passage')} found." if findings else "Nothing was found."
     return {
@@ -99,7 +90,7 @@ def _findings(talk: Conversation, task: str) -> list[dict[str, Any]]:
     words = content_words(task)
     best: dict[str, tuple[int, dict[str, Any]]] = {}
     for exchange in talk.exchanges:
-        if exchange.is_error or exchange.name in (*_ORDERS, "submit_result"):
+        if exchange.is_error or exchange.name in ("save_note", "submit_result"):
             continue
         for item in items_of(exchange.text):
             head = _HEAD.match(item.text)

@@ -314,19 +314,10 @@ def _finding(members: Sequence[Thread], verdicts: Mapping[str, Verdict]) -> Find
 
 
 def _fitting(findings: Sequence[Finding], room: int) -> list[Finding]:
-    """Return findings that fit into so many bytes of JSON: briefer ones, then one a state."""
-    brief = [{key: f[key] for key in _CORE if f.get(key)} for f in findings]
-    for kept in (list(findings), brief):
-        if len(json.dumps(kept, ensure_ascii=False).encode()) <= room:
-            return kept
-    joined = []
-    for state in STATES:
-        if alike := [finding for finding in findings if finding["state"] == state]:
-            evidence = list(dict.fromkeys(id for f in alike for id in f["evidence"]))
-            worst = min((f.get("severity", "low") for f in alike), key=SEVERITIES.index)
-            claim = f"{len(alike)} issues are {state}"
-            joined.append({"claim": claim, "state": state, "severity": worst, "evidence": evidence})
-    return joined
+    """Return the findings, briefer ones where they would not fit into so many bytes of JSON."""
+    if len(json.dumps(findings, ensure_ascii=False).encode()) <= room:
+        return list(findings)
+    return [{key: f[key] for key in _CORE if f.get(key)} for f in findings]
 
 
 def _answering(
