@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.local.slack import server
-from bot.local.slack.delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, arguments, token_of
 from bot.local.slack.state import Call, Effect, Identity, SlackError
 from bot.local.workspace import Workspace, micros
 from standins.slack_checks import check, expire
+from standins.slack_delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
 from standins.slack_faults import (
     Fault,
     StreamsRefused,
@@ -130,7 +130,7 @@ class LocalSlack(server.LocalSlack):
         self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
         carrier: Carrier = self.requests or self.sockets
         deliveries = partial(OfCompany, company) if company else Deliveries
-        self.events = deliveries(self.state, carrier, retries_s)
+        self.events: Deliveries = deliveries(self.state, carrier, retries_s)
         self.people: People = People(self.state, self.events)
 
     @property

@@ -6,18 +6,20 @@ from functools import cached_property
 from typing import Any
 
 from bot.local.slack import events, people
-from bot.local.slack.delivery import VERIFICATION_TOKEN
 from bot.local.slack.events import block_actions, name_of
 from bot.local.slack.json import message_json
-from bot.local.slack.state import APP_ID, SlackState
+from bot.local.slack.state import APP_ID, VERIFICATION_TOKEN, SlackState
 from bot.local.slack.views import new_trigger
 from bot.local.workspace import File, Message, Reaction
+from standins.slack_delivery import Deliveries
 
 Json = dict[str, Any]
 
 
 class People(people.People):
     """The hands of everybody, with all that Slack lets them do."""
+
+    deliveries: Deliveries
 
     @cached_property
     def contexts(self) -> dict[str, Json]:
@@ -111,8 +113,9 @@ class People(people.People):
         with self.state.lock:
             url = self.responses.url(user, channel)
             payload = slash(self.state, user, channel, command, text, url)
-        self.put(
+        self.deliveries.put(
             "slash_commands",
+            payload["trigger_id"],
             "slash_commands",
             payload,
             lambda answer: self.responses.whisper(user, channel, answer),

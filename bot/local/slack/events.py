@@ -9,10 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bot.local.slack.delivery import VERIFICATION_TOKEN
 from bot.local.slack.json import message_json
 from bot.local.slack.records import View, Whisper
-from bot.local.slack.state import APP_ID, BOT_USER, Call, Effect, SlackState
+from bot.local.slack.state import (
+    APP_ID,
+    BOT_USER,
+    VERIFICATION_TOKEN,
+    Call,
+    Effect,
+    SlackState,
+)
 from bot.local.slack.views import home, new_trigger, view_json
 from bot.local.workspace import Channel, Message, micros, timestamp
 

@@ -1,11 +1,11 @@
 """What people do in the local workspace, and what the app hears of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from bot.local.slack import events
-from bot.local.slack.delivery import Deliveries
+from bot.local.slack.socket import Deliveries
 from bot.local.slack.state import BOT_USER, SlackState
 from bot.local.slack.streams import halt
 from bot.local.slack.views import home, view_json
@@ -128,14 +128,8 @@ class People:
             for event in told:
                 self.deliveries.event(event)
 
-    def put(
-        self,
-        kind: str,
-        type: str,
-        payload: Json,
-        answered: Callable[[Any], None] | None = None,
-    ) -> None:
-        self.deliveries.put(kind, payload["trigger_id"], type, payload, answered)
+    def put(self, kind: str, type: str, payload: Json) -> None:
+        self.deliveries.put(kind, payload["trigger_id"], type, payload)
 
     def place(self, user: str, channel: str) -> Channel:
         place = self.state.channels[channel]

@@ -18,10 +18,9 @@ from bot.local.slack import directory as slack_directory
 from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
 from bot.local.slack import views as slack_views
-from bot.local.slack.delivery import Deliveries
 from bot.local.slack.events import RESPONSE_PATH, named_message, of_write
 from bot.local.slack.people import People
-from bot.local.slack.socket import LINK_PATH, Sockets
+from bot.local.slack.socket import LINK_PATH, Deliveries, Sockets
 from bot.local.slack.state import (
     BOT_ID,
     BOT_USER,

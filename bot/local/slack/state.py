@@ -26,6 +26,8 @@ from bot.local.workspace import (
 APP_ID = "A0LOCAL"
 BOT_USER = "U0ASSISTANT"
 BOT_ID = "B0ASSISTANT"
+VERIFICATION_TOKEN = "local-verification-token"
+"""The outdated token that Slack still puts into each payload."""
 
 _SCOPE_PREFIX = {
     "public_channel": "channels",
