@@ -74,7 +74,7 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    id: str
+    id: str = ""
     name: str = ""
     title: str = ""
     mimetype: str = ""
