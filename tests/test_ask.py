@@ -15,6 +15,7 @@ from bot_kit import (
     configure,
     delegating,
     export,
+    finding_with,
     in_one_turn,
     model_at,
     said,
@@ -276,10 +277,12 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
         "Which questions in #csm-spain are still unanswered, what do my mails say about the "
         "double charge, and which market had the largest refunds in March?"
     )
+    mails = "What do my mails say about the double charge?"
     mind = delegating(
         ("Which questions are still unanswered?", "slack", "#csm-spain"),
-        ("What do my mails say about the double charge?", "email", "mail:search"),
+        (mails, "email", "mail:search"),
         ("Which market had the largest refunds in March?", "data", "data:sales"),
+        readers={mails: finding_with("search_mail", query="double charge")},
     )
     with model_at(monkeypatch, mind) as server:
         done = asked_at(shell, question, "--sample")
@@ -298,11 +301,14 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
 
 
 def test_a_question_about_a_checkout_is_answered_from_its_files(
-    shell: Shell, checkout: Path
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, checkout: Path
 ) -> None:
-    document = asked(shell, "Where is 'pytest' imported?", "--folder", checkout).json
+    question = "Where is pytest imported?"
+    reader = finding_with("search_files", folder="files:shop", pattern="pytest")
+    mind = delegating((question, "files", "files:shop"), readers={question: reader})
+    with model_at(monkeypatch, mind):
+        document = asked_at(shell, question, "--folder", checkout).json
     assert [s["scope"] for s in document["subagents"]] == ["files"]
-    assert "import pytest" in document["answer"]
     (found,) = document["subagents"][0]["findings"]
     assert "tests/test_cart.py:1" in str(found["evidence"])
     assert gap_lines(document) == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from bot_kit import AS_OF, Shell, delegating, model_at, refused, small_export
+from bot_kit import AS_OF, Shell, delegating, finding_with, model_at, refused, small_export
 from engine_kit import channel_id, come, led_by, until
 from forget_kit import Told, ask, columns, finding, holding, item, link_to, propose, result
 from pg_kit import Kept, bare, in_file, place
@@ -373,7 +373,11 @@ def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_
     folder = tmp_path / "book"
     folder.mkdir()
     (folder / "a.toml").write_text('version = "1.2.3"\n')
-    page = asked("What is the version in a.toml?", "--folder", folder)
+    question = "What is the version in a.toml?"
+    reader = finding_with("search_files", folder="files:book", pattern="version")
+    versed = delegating((question, "files", "files:book"), readers={question: reader})
+    with model_at(monkeypatch, versed):
+        page = asked(question, "--folder", folder, model="claude")
 
     assert "Coimbra" in shell("show", both, "--json").out
     assert "1.2.3" in shell("show", page, "--json").out
@@ -388,7 +392,8 @@ def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_
 
     assert shell("forget", "--source", "book:a.toml", "--json").json["runs"] == 1
     assert "1.2.3" not in shell("show", page, "--json").out
-    asked("What is the version in a.toml?", "--folder", folder)
+    with model_at(monkeypatch, versed):
+        asked(question, "--folder", folder, model="claude")
     assert shell("forget", "--source", "files:book", "--json").json["runs"] >= 1
     for wrong in ((), ("--user", "U1", "--channel", "C1"), ("--user", " ")):
         refused(shell("forget", *wrong, "--json"), "forget_what")

@@ -88,7 +88,7 @@ class ExportChannel(_Model):
     is_archived: bool = False
     is_general: bool = False
 
-    def value(self, **kind: bool) -> Channel:
+    def value(self, **kind: Any) -> Channel:
         return Channel(**self.model_dump(), **kind)
 
 

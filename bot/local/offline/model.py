@@ -10,12 +10,11 @@ import re
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import Conversation, read_conversation, use
+from bot.local.offline.conversation import OFFLINE, Conversation, read_conversation, use
 from bot.local.offline.data import as_data
 from bot.local.offline.mail import as_triage, digest_lines, is_digest
-from bot.local.offline.parent import as_parent
+from bot.local.offline.parent import BEYOND, NOTE, as_parent
 from bot.local.offline.recordings import recorded
-from bot.local.offline.search import as_searcher
 from bot.local.offline.threads import as_reader, handles_in
 
 _BEYOND_RULES = {
@@ -52,6 +51,23 @@ def _as_subagent(talk: Conversation) -> Answer:
         return as_reader(talk)
     if re.search(r"\bdata:", handles):
         return as_data(talk)
-    if re.search(r"\b(?:files|mail|web|notes):|https?://", handles):
-        return as_searcher(talk)
+    if re.search(r"\bnotes:", handles):
+        return _as_notes(talk)
     return as_reader(talk)
+
+
+def _as_notes(talk: Conversation) -> Answer:
+    """Keep the note that a task dictates, word for word."""
+    note = NOTE.match(talk.section("TASK"))
+    if note and not talk.exchanges and not talk.must_end:
+        title = " ".join(note["text"].split()[:8]).rstrip(" :,.")
+        return Answer([use("save_note", title=title, text=note["text"].strip())])
+    kept = [" ".join(each.text.split()) for each in talk.exchanges if not each.is_error]
+    failed = [each.text[:300] for each in talk.exchanges if each.is_error]
+    told = {
+        "text": f"{kept[-1] if kept else BEYOND} {OFFLINE}",
+        "findings": [],
+        "not_covered": failed,
+        "needs": "" if kept or failed else "a note to keep",
+    }
+    return Answer([use("submit_result", **told)])

@@ -24,7 +24,6 @@ from bot.local.offline.conversation import (
     use,
 )
 from bot.local.offline.data import COUNTED, SELECT
-from bot.local.offline.search import NOTE, URL
 from bot.local.offline.threads import SEVERITIES, STATES
 
 Json = dict[str, Any]
@@ -35,12 +34,13 @@ MAX_LINES = 12
 """Most findings of one question that an answer tells; the rest is counted."""
 MAX_FIRST = 3
 """Most lines on what to do first."""
-RUN_FOLDER = "files:run"
-"""The files that a request keeps; nobody asks about them."""
 HELP = (
-    "The offline rules read channels and threads («What is open in #support?»), sweep channels"
-    " («sweep csm-*»), and read what they are given of mails, notes, tables and files."
+    "The offline rules say where the threads of a channel stand («What is open in #support?»),"
+    " sweep channels («sweep csm-*»), count the rows of a table («How many orders are there?»)"
+    " and keep notes («Note that ...»)."
 )
+BEYOND = f"This needs a language model. {HELP}"
+NOTE = re.compile(r"\W*(?:please )?(?:note|remember) that (?P<text>\S.*)", re.I | re.S)
 _GREETING = re.compile(
     r"\W*(?:hi|hello|hey|help|good (?:morning|evening)|thanks?|thank you|what can you do)\W*$"
     r"|\(The message mentions you and says nothing else\.\)$",
@@ -49,17 +49,17 @@ _GREETING = re.compile(
 _CHANNEL = re.compile(r"(?<![\w&/])#[\w-]+|\b[CG][A-Z0-9]{8,}\b")
 _MENTION = re.compile(r"<#([CG][A-Z0-9]+)(?:\|[^>]*)?>|#([CG][A-Z0-9]{8,}\b)")
 _LOOKING = re.compile(r"\n\(While asking, the user has the channel (\w+) open;[^\n]*\)\s*$")
-_FACTS = re.compile(r"^(?:MAIL|NOTES|DATA|WEB|FILES): ", re.MULTILINE)
-_HANDLE = re.compile(r"(?<![\w:])((?:data|files|notes|mail|web):[\w.-]+)")
+_FACTS = re.compile(r"^(?:NOTES|DATA): ", re.MULTILINE)
+_HANDLE = re.compile(r"(?<![\w:])((?:data|notes):[\w.-]+)")
 _LISTED = re.compile(r"^\s*\[([CG][A-Z0-9]+)\] #(\S+?)(?:: .*)?$", re.MULTILINE)
-_WORDS = {
-    "slack": r"slack|channels?|threads?|unanswered|unsolved",
-    "email": r"e-?mails?|mails?|inbox|mailbox",
-    "notes": r"notes?|noted|note that|remember",
-    "data": r"how (?:many|much)|total|sum|refunds?|tables?|database",
-    "files": r"\w+\.(?:py|md|toml|txt|cfg)|files?|folder|code|repository",
-}
-"""Scope -> what is said of things in it; the first one that fits and is held counts."""
+_SLACK = re.compile(r"\b(?:slack|channels?|threads?|unanswered|unsolved)\b", re.IGNORECASE)
+_DATA = re.compile(r"\b(?:how (?:many|much)|total|sum|refunds?|tables?|database)\b", re.IGNORECASE)
+_UNREAD = re.compile(
+    r"\b(?:e-?mails?|mails?|inbox|mailbox|notes?|noted|files?|folder|code|repository)\b"
+    r"|\w+\.(?:py|md|toml|txt|cfg)\b|https?://",
+    re.IGNORECASE,
+)
+"""Words for what the rules do not read."""
 
 
 @dataclass(frozen=True)
@@ -106,36 +106,27 @@ def _question(talk: Conversation) -> Question:
     here = beside[1] if beside else next((key for key in rooms if "/" not in key), "")
     facts = "\n".join(talk.told).partition("\nFENCE:")[2].splitlines()
     held = [h for line in facts if _FACTS.match(line) for h in _HANDLE.findall(line)]
-    held = [handle for handle in dict.fromkeys(held) if handle != RUN_FOLDER]
     scope = _scope(text, held, talk)
-    return Question(text, scope, tuple(dict.fromkeys(_handles(text, scope, held))), here)
-
-
-def _handles(text: str, scope: str, held: Sequence[str]) -> list[str]:
-    if scope == "slack":
-        return _CHANNEL.findall(text)
-    prefix = "mail:" if scope == "email" else f"{scope}:"
-    pages = URL.findall(text) if scope == "web" else []
-    return [*pages, *(handle for handle in held if handle.startswith(prefix))]
+    given = [handle for handle in held if handle.startswith(f"{scope}:")]
+    handles = _CHANNEL.findall(text) if scope == "slack" else given
+    return Question(text, scope, tuple(dict.fromkeys(handles)), here)
 
 
 def _scope(text: str, held: Sequence[str], talk: Conversation) -> str:
-    """Return the scope that a question needs, of those that something is held for."""
-    kinds = {h.partition(":")[0].replace("mail", "email") for h in held}
+    """Return the scope that a question needs; an empty text where no rule reads that."""
+    kinds = {handle.partition(":")[0] for handle in held}
+    if "data" in kinds and SELECT.search(text):
+        return "data"
+    if "notes" in kinds and NOTE.match(text):
+        return "notes"
     reads_slack = "list_channels" in talk.tools
-    for scope, found in (("data", SELECT.search(text)), ("notes", NOTE.match(text))):
-        if found and scope in kinds:
-            return scope
-    if _CHANNEL.search(text):
+    if _CHANNEL.search(text) or (reads_slack and _SLACK.search(text)):
         return "slack"
-    if URL.search(text) and "web" in kinds:
-        return "web"
-    for scope, words in _WORDS.items():
-        said = re.search(rf"\b(?:{words})\b", text, re.IGNORECASE)
-        if said and (scope in kinds or (scope == "slack" and reads_slack)):
-            return scope
-    given = [kind for kind in ("data", "files", "email", "notes", "web") if kind in kinds]
-    return "slack" if reads_slack or not given else given[0]
+    if _UNREAD.search(text):
+        return ""
+    if "data" in kinds and (_DATA.search(text) or not reads_slack):
+        return "data"
+    return "slack" if reads_slack else ""
 
 
 def _calls(question: Question, talk: Conversation) -> list[dict[str, Any]]:
@@ -189,7 +180,7 @@ def _written(question: Question, talk: Conversation) -> str:
     earlier = [line for text in talk.told for view in parse_views(text) for line in _lines(view)]
     lines = _section(question, talk)
     if not lines and not earlier:
-        lines = ["There is nothing to read this in."]
+        lines = [BEYOND]
     parts = ["\n".join(part) for part in (earlier, lines) if part]
     return "\n\n".join([*parts, OFFLINE])
 
