@@ -18,7 +18,7 @@ from bot.local.google.gmail_mime import (
     references,
     split_headers,
 )
-from bot.local.google.gmail_search import Query, matches, parsed
+from bot.local.google.gmail_search import Query, parsed
 from bot.local.google.gmail_state import (
     SYSTEM_LABELS,
     Change,
@@ -223,7 +223,7 @@ def found(call: GmailCall) -> list[Held]:
 def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides: bool) -> bool:
     if not labels <= held.labels or (hides and held.labels & {"SPAM", "TRASH"}):
         return False
-    return matches(query, held, state)
+    return query.holds(held, state)
 
 
 def _listed(call: GmailCall, kind: str, items: list[tuple[int, str]]) -> Json:
