@@ -60,7 +60,14 @@ class People(people.People):
             reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
             changed = replace(message, reactions=tuple(reactions.values()))
             self.state.timelines[channel].replace(changed)
-            told = events.reacted(self.state, place, message, user, name)
+            told = {
+                "type": "reaction_added",
+                "user": user,
+                "reaction": name,
+                "item": {"type": "message", "channel": place.id, "ts": message.ts},
+                "item_user": message.user,
+                "event_ts": events.now_ts(self.state),
+            }
         self.tell(channel, told)
 
     def join(self, user: str, channel: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bot.local.slack.json import channel_json, message_json
 from bot.local.slack.records import Json
-from bot.local.slack.state import Call, SlackError
+from bot.local.slack.state import Call, SlackError, message_of
 from bot.local.workspace import SLACKBOT, Channel, micros
 
 FOREVER = 10**18
@@ -84,16 +84,12 @@ def _history(call: Call) -> Json:
 def _replies(call: Call) -> Json:
     """The thread of a root; any other timestamp gives that message alone, as Slack does."""
     channel = _readable(call)
-    timeline = call.state.timelines[channel.id]
-    try:
-        root = micros(call.required("ts"))
-    except ValueError:
-        raise SlackError("thread_not_found") from None
-    message = timeline.get(root)
-    if message is None or message.subtype in _UNTHREADED:
+    message = message_of(call, channel, "ts", "thread_not_found")
+    if message.subtype in _UNTHREADED:
         raise SlackError("thread_not_found")
-    oldest, latest = _range(call)
-    thread = [root, *(at for at in timeline.replies(root) if oldest <= at <= latest)]
+    root, (oldest, latest) = micros(message.ts), _range(call)
+    replies = call.state.timelines[channel.id].replies(root)
+    thread = [root, *(at for at in replies if oldest <= at <= latest)]
     times, cursor = call.page(thread, "next_ts", default=1000, most=1000)
     return _messages(call, channel, times, cursor)
 

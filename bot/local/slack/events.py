@@ -101,17 +101,6 @@ def deleted(state: SlackState, channel: Channel, before: Message) -> Iterator[Js
     }
 
 
-def reacted(state: SlackState, channel: Channel, message: Message, user: str, name: str) -> Json:
-    return {
-        "type": "reaction_added",
-        "user": user,
-        "reaction": name,
-        "item": {"type": "message", "channel": channel.id, "ts": message.ts},
-        "item_user": message.user,
-        "event_ts": now_ts(state),
-    }
-
-
 def named_message(call: Call) -> Message | None:
     """The message that a call names by its `ts`, as it is before the call."""
     timeline = call.state.timelines.get(call.text("channel"))
@@ -138,12 +127,9 @@ def of_write(state: SlackState, effect: Effect, before: Message | None) -> Itera
         yield from written(state, channel, message)
     elif effect.method in _CHANGED and before:
         yield from changed(state, channel, message, before)
-    elif effect.method == "reactions.add":
-        name = str(effect.args.get("name", "")).strip(":")
-        yield reacted(state, channel, message, effect.user, name)
 
 
-def rich_text(text: str) -> Json:
+def typed(text: str) -> Json:
     """The block that Slack makes of what a person types."""
     elements: list[Json] = []
     for number, part in enumerate(_USER.split(text)):
@@ -166,7 +152,7 @@ def _nested(state: SlackState, channel: Channel, message: Message) -> Json:
         return body
     body["client_msg_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{channel.id}/{message.ts}"))
     if not message.blocks and message.text:
-        body["blocks"] = [rich_text(message.text)]
+        body["blocks"] = [typed(message.text)]
     if message.files:
         body |= {"subtype": "file_share", "upload": False, "display_as_bot": False}
     user = state.users.get(message.user)

@@ -1,7 +1,7 @@
 """Workspace values as the JSON that Slack's Web API returns."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,11 +19,17 @@ from bot.local.workspace import (
 )
 
 
-def numbered(blocks: Sequence[Json]) -> tuple[Json, ...]:
+def numbered(blocks: Sequence[Mapping[str, Any]]) -> tuple[Json, ...]:
     """Give blocks without an id the ids that Slack gives them."""
     ids = {block.get("block_id") for block in blocks}
     fresh = (f"b{number}" for number in range(1, 1000) if f"b{number}" not in ids)
     return tuple({**b, "block_id": b.get("block_id") or next(fresh)} for b in blocks)
+
+
+def rich_text(text: str) -> Json:
+    """Plain text as a block."""
+    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
+    return {"type": "rich_text", "elements": [section]}
 
 
 def team_url(state: SlackState) -> str:
@@ -255,8 +261,7 @@ def _cell_json(column: ListColumn, value: Any) -> Json:
     """A cell: `value` in the old form, and the value again under the name of its type."""
     cell: Json = {"key": column.key, "column_id": column.id}
     if column.type == "text":
-        section = {"type": "rich_text_section", "elements": [{"type": "text", "text": value}]}
-        rich = [{"type": "rich_text", "elements": [section]}]
+        rich = [rich_text(value)]
         return cell | {"value": json.dumps(rich), "text": value, "rich_text": rich}
     values = list(value) if isinstance(value, list | tuple) else [value]
     typed: list[Any] = values

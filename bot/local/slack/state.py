@@ -291,13 +291,16 @@ def writable(call: Call, argument: str = "channel") -> Channel:
     return channel
 
 
-def message_of(call: Call, channel: Channel, argument: str) -> Message:
+def message_of(
+    call: Call, channel: Channel, argument: str, error: str = "message_not_found"
+) -> Message:
+    """The message at a timestamp; `error` is what Slack says if there is none."""
     try:
         message = call.state.timelines[channel.id].get(micros(call.required(argument)))
     except ValueError:
         message = None
     if message is None:
-        raise SlackError("message_not_found")
+        raise SlackError(error)
     return message
 
 
@@ -315,15 +318,10 @@ def new_message(call: Call, channel: Channel) -> Message:
     return Message(timestamp(at), user=call.identity.user, bot_id=call.identity.bot_id)
 
 
-def root_of(call: Call, channel: str) -> Message:
+def root_of(call: Call, channel: Channel) -> Message:
     """The root of the thread that `thread_ts` names, also by one of its replies."""
-    timeline = call.state.timelines[channel]
-    try:
-        message = timeline.get(micros(call.required("thread_ts")))
-    except ValueError:
-        message = None
-    if message is None:
-        raise SlackError("thread_not_found")
+    message = message_of(call, channel, "thread_ts", "thread_not_found")
+    timeline = call.state.timelines[channel.id]
     return timeline[micros(message.thread_ts)] if message.is_reply else message
 
 
@@ -332,4 +330,4 @@ def placed(call: Call, channel: Channel, message: Message) -> Message:
     if not call.text("thread_ts"):
         return message
     subtype = "thread_broadcast" if call.flag("reply_broadcast") else ""
-    return replace(message, thread_ts=root_of(call, channel.id).ts, subtype=subtype)
+    return replace(message, thread_ts=root_of(call, channel).ts, subtype=subtype)

@@ -9,11 +9,10 @@ reads back as mrkdwn with the titles of the tasks behind it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from bot.local.slack.json import message_json
+from bot.local.slack.json import message_json, numbered, rich_text
 from bot.local.slack.records import Json, Pane, Row, Session, Stream, StreamEnd
 from bot.local.slack.state import (
     Call,
@@ -69,7 +68,7 @@ def _stop(call: Call) -> Json:
     stream.ended = "stopped"
     _settle_plan(stream)
     done = _shown(replace(message, metadata=metadata), stream)
-    done = replace(done, blocks=_numbered((*done.blocks, *blocks)))
+    done = replace(done, blocks=numbered((*done.blocks, *blocks)))
     call.state.timelines[channel.id].replace(done)
     call.did(channel.id, done)
     body = message_json(call.state, channel.id, done)
@@ -150,10 +149,11 @@ def _add(stream: Stream, chunk: Json) -> None:
 
 def _shown(message: Message, stream: Stream) -> Message:
     """The message as it reads now."""
+    prose = [rich_text(stream.text)] if stream.text else []
     return replace(
         message,
         text=_fallback(stream),
-        blocks=_numbered((*_tasks(stream), *_prose(stream), *stream.blocks)),
+        blocks=numbered((*_tasks(stream), *prose, *stream.blocks)),
         streaming="completed" if stream.ended else "in_progress",
     )
 
@@ -169,14 +169,6 @@ def _fallback(stream: Stream) -> str:
     return " ".join(filter(None, [text.strip(), *titles]))
 
 
-def _numbered(blocks: Sequence[Mapping[str, Any]]) -> tuple[Json, ...]:
-    return tuple({"block_id": f"s{n}", **block} for n, block in enumerate(blocks, 1))
-
-
-def _prose(stream: Stream) -> list[Json]:
-    return [_rich(stream.text)] if stream.text else []
-
-
 def _tasks(stream: Stream) -> list[Json]:
     cards = [_card(row) for row in stream.rows.values()]
     if stream.display == "timeline" or not (cards or stream.title):
@@ -187,15 +179,10 @@ def _tasks(stream: Stream) -> list[Json]:
 def _card(row: Row) -> Json:
     card: Json = {"type": "task_card", "task_id": row.id, "title": row.title, "status": row.status}
     if row.details:
-        card["details"] = _rich(row.details)
+        card["details"] = rich_text(row.details)
     if row.output:
-        card["output"] = _rich(row.output)
+        card["output"] = rich_text(row.output)
     return card | ({"sources": row.sources} if row.sources else {})
-
-
-def _rich(text: str) -> Json:
-    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
-    return {"type": "rich_text", "elements": [section]}
 
 
 # ---- sessions, and the pane
@@ -207,7 +194,7 @@ def _set_status(call: Call) -> Json:
     channel = writable(call, "channel_id")
     status, title = call.required("status"), call.text("title")
     initiator = call.text("initiator_user_id")
-    root = root_of(call, channel.id)
+    root = root_of(call, channel)
     session = set_session(call.state, channel.id, root.ts, status)
     session.title = title or session.title
     session.initiator = initiator or session.initiator
@@ -225,7 +212,7 @@ def set_session(state: SlackState, channel: str, thread_ts: str, status: str) ->
 def _thread_title(call: Call) -> Json:
     call.need("assistant:write")
     channel = writable(call, "channel_id")
-    title, root = call.required("title"), root_of(call, channel.id)
+    title, root = call.required("title"), root_of(call, channel)
     _pane(call.state, channel.id, root.ts).title = title
     call.did(channel.id, root)
     return {}
@@ -236,7 +223,7 @@ def _prompts(call: Call) -> Json:
     call.need("assistant:write")
     channel = writable(call, "channel_id")
     prompts = call.objects("prompts")
-    thread_ts = root_of(call, channel.id).ts if call.text("thread_ts") else ""
+    thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
     pane = _pane(call.state, channel.id, thread_ts)
     pane.prompts = prompts
     call.did(channel.id, Message(thread_ts))
