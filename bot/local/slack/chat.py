@@ -15,15 +15,14 @@ from bot.local.slack.state import (
     visible,
     writable,
 )
-from bot.local.workspace import Channel, Message, Reaction, micros, timestamp
+from bot.local.workspace import Message, Reaction, micros, timestamp
 
 
 def _post(call: Call) -> Json:
     call.need("chat:write")
     channel = writable(call)
     message = _written(call, placed(call, channel, new_message(call, channel)))
-    call.state.timelines[channel.id].add(message)
-    call.did(channel.id, message)
+    call.keep(channel, message)
     body = message_json(call.state, channel.id, message, with_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": body}
 
@@ -34,10 +33,8 @@ def _update(call: Call) -> Json:
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
-    message = message_of(call, channel, "ts")
     changed = replace(_written(call, message), edited=at, edited_by=call.identity.user)
-    call.state.timelines[channel.id].replace(changed)
-    call.did(channel.id, changed)
+    call.keep(channel, changed)
     body = message_json(call.state, channel.id, changed, with_metadata=True)
     return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}
 
@@ -72,25 +69,16 @@ def _permalink(call: Call) -> Json:
 
 
 def _add_reaction(call: Call) -> Json:
-    channel, message, name = _reacted(call)
+    call.need("reactions:write")
+    name = call.required("name").strip(":")
+    channel = writable(call)
+    message = message_of(call, channel, "timestamp")
     reactions = {reaction.name: reaction for reaction in message.reactions}
     old = reactions.get(name, Reaction(name, 0))
     if call.identity.user in old.users:
         raise SlackError("already_reacted")
     reactions[name] = Reaction(name, old.count + 1, (*old.users, call.identity.user))
-    return _react(call, channel, replace(message, reactions=tuple(reactions.values())))
-
-
-def _reacted(call: Call) -> tuple[Channel, Message, str]:
-    call.need("reactions:write")
-    name = call.required("name").strip(":")
-    channel = writable(call)
-    return channel, message_of(call, channel, "timestamp"), name
-
-
-def _react(call: Call, channel: Channel, changed: Message) -> Json:
-    call.state.timelines[channel.id].replace(changed)
-    call.did(channel.id, changed)
+    call.keep(channel, replace(message, reactions=tuple(reactions.values())))
     return {}
 
 

@@ -116,8 +116,7 @@ def _complete(call: Call) -> Json:
     for upload in ours:
         upload.completed = True
     shown = replace(message, text=call.text("initial_comment"), files=files)
-    call.state.timelines[channel.id].add(shown)
-    call.did(channel.id, shown)
+    call.keep(channel, shown)
     return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
 
 

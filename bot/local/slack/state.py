@@ -262,6 +262,13 @@ class Call:
         except (binascii.Error, ValueError):
             raise SlackError("invalid_cursor") from None
 
+    def keep(self, channel: Channel, message: Message) -> None:
+        """Store a message, new or changed, and count the write."""
+        timeline = self.state.timelines[channel.id]
+        known = timeline.get(micros(message.ts)) is not None
+        (timeline.replace if known else timeline.add)(message)
+        self.did(channel.id, message)
+
     def did(self, channel: str, message: Message) -> None:
         """Count a write."""
         self.state.effects.append(

@@ -43,18 +43,14 @@ def _start(call: Call) -> Json:
     stream = Stream(channel.id, message.ts, display, call.state.now())
     _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
-    call.state.timelines[channel.id].add(_shown(message, stream))
-    call.did(channel.id, message)
+    call.keep(channel, _shown(message, stream))
     return {"channel": channel.id, "ts": message.ts}
 
 
 def _append(call: Call) -> Json:
     channel, message, stream = _open_stream(call)
-    if not (call.text("markdown_text") or call.args.get("chunks")):
-        raise SlackError("no_text")
     _write(call, stream)
-    call.state.timelines[channel.id].replace(_shown(message, stream))
-    call.did(channel.id, message)
+    call.keep(channel, _shown(message, stream))
     return {"channel": channel.id, "ts": message.ts}
 
 
@@ -69,8 +65,7 @@ def _stop(call: Call) -> Json:
     _settle_plan(stream)
     done = _shown(replace(message, metadata=metadata), stream)
     done = replace(done, blocks=numbered((*done.blocks, *blocks)))
-    call.state.timelines[channel.id].replace(done)
-    call.did(channel.id, done)
+    call.keep(channel, done)
     body = message_json(call.state, channel.id, done)
     return {"channel": channel.id, "ts": done.ts, "message": body}
 
