@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.local.slack import server
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, arguments, token_of
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, arguments, token_of
 from bot.local.slack.state import Call, Effect, Identity, SlackError
 from bot.local.workspace import Workspace, micros
+from standins import slack_search
 from standins.slack_checks import check, expire
 from standins.slack_delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
 from standins.slack_faults import (
@@ -33,6 +34,7 @@ from standins.slack_socket import Requests, Sockets
 
 __all__ = ["API_PATH", "APP_TOKEN", "BOT_TOKEN", "METHODS", "SIGNING_SECRET", "LocalSlack"]
 
+METHODS = {**server.METHODS, **slack_search.METHODS}
 SIGNING_SECRET = "local-secret"
 UPLOAD = "upload"
 """What counts and faults call the sending of a file's bytes, which is no method."""
@@ -85,6 +87,8 @@ class LocalSlack(server.LocalSlack):
     order as their methods are called. A token that is deleted from `tokens` is revoked. The app
     hears of events through `sockets`, or as requests to its `request_url`.
     """
+
+    methods = METHODS
 
     def __init__(
         self,

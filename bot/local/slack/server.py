@@ -52,9 +52,11 @@ METHODS = {
 class LocalSlack:
     """One workspace: its Web API, and its events. `app` is the ASGI app, with `API_PATH` in it.
 
-    Writes change this object only. `tokens` are those that are taken. `people` act, and the app
-    hears of it through `sockets`.
+    `methods` are those of the Web API. Writes change this object only. `tokens` are those that are
+    taken. `people` act, and the app hears of it through `sockets`.
     """
+
+    methods = METHODS
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class LocalSlack:
         method = request.path_params["method"]
         identity: Identity | None = None
         try:
-            if method not in METHODS and method != OPEN:
+            if method not in self.methods and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
             args = await arguments(request)
             if method == OPEN:
@@ -101,7 +103,7 @@ class LocalSlack:
         """Carry a call out, and let the app hear of what it wrote."""
         effects = self.state.effects
         before, written = named_message(call), len(effects)
-        body = METHODS[call.method](call)
+        body = self.methods[call.method](call)
         if self.events.is_heard:
             for effect in effects[written:]:
                 for event in of_write(self.state, effect, before):
