@@ -20,9 +20,10 @@ from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, LocalSlack
 from standins.slack_blocks import MAX_CHARACTERS
 from standins.slack_faults import Fault
 from standins.slack_limits import TIERS
+from standins.slack_scopes import Identity
 
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import (
     Channel,
     File,

@@ -29,6 +29,7 @@ from standins.slack_faults import (
 )
 from standins.slack_limits import RateLimits
 from standins.slack_people import People
+from standins.slack_scopes import scopes_of
 from standins.slack_shown import Shown, visible
 from standins.slack_socket import Requests, Sockets
 
@@ -211,7 +212,20 @@ class LocalSlack(server.LocalSlack):
         if self.streams_refused and method.endswith("Stream"):
             return refused_stream(self.streams_refused)
         response = await self._limited(method, request) or await super()._serve(request)
+        if identity := await self._whose(request):
+            response.headers["x-oauth-scopes"] = ",".join(sorted(scopes_of(identity)))
         return Response() if await lost(fault, request) else response
+
+    async def _whose(self, request: Request) -> Identity | None:
+        try:
+            args = await arguments(request)
+            return self.identity(request, {"token": token_of(request, args)})
+        except SlackError:
+            return None
+
+    def reader(self, request: Request) -> Identity | None:
+        identity = super().reader(request)
+        return identity if identity and "files:read" in scopes_of(identity) else None
 
     async def _limited(self, method: str, request: Request) -> Response | None:
         """Refuse a call that comes too early, or in a form that its method does not read."""
@@ -219,7 +233,7 @@ class LocalSlack(server.LocalSlack):
             args = await arguments(request)
             token = token_of(request, args)
             if method in METHODS:
-                scopes = self.identity(request, {"token": token}).scopes
+                scopes = scopes_of(self.identity(request, {"token": token}))
                 is_json = "json" in request.headers.get("content-type", "")
                 if method in FORM_ONLY and is_json and "files:write" in scopes:
                     return refusal("invalid_arguments")

@@ -8,6 +8,7 @@ from bot.local.slack.json import permalink
 from bot.local.slack.records import Json
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackError
 from bot.local.workspace import Channel, Message, micros
+from standins.slack_scopes import require
 
 _TERM = re.compile(
     r'(?P<not>-?)(?:(?P<key>in|from|before|after|on):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))'
@@ -15,7 +16,6 @@ _TERM = re.compile(
 
 
 def _bot_info(call: Call) -> Json:
-    call.need("users:read")
     if call.text("bot") not in ("", BOT_ID):
         raise SlackError("bot_not_found")
     bot = {"id": BOT_ID, "deleted": False, "name": "Assistant", "updated": 0, "app_id": APP_ID}
@@ -49,7 +49,7 @@ def _search(call: Call) -> Json:
     """Matches in the channels that the user can see, newest first (Slack's score is not known)."""
     if call.identity.bot_id:
         raise SlackError("not_allowed_token_type")
-    call.need("search:read")
+    require(call, "search:read")
     query = call.required("query")
     found = _matches(call, _terms(query))
     if call.text("sort_dir") == "asc":

@@ -19,7 +19,6 @@ from bot.local.workspace import Message, Reaction, micros, timestamp
 
 
 def _post(call: Call) -> Json:
-    call.need("chat:write")
     channel = writable(call)
     message = _written(call, placed(call, channel, new_message(call, channel)))
     call.keep(channel, message)
@@ -29,7 +28,6 @@ def _post(call: Call) -> Json:
 
 def _update(call: Call) -> Json:
     """Blocks, attachments and metadata that are not sent stay as they were; [] removes them."""
-    call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
@@ -40,7 +38,6 @@ def _update(call: Call) -> Json:
 
 
 def _delete(call: Call) -> Json:
-    call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "cant_delete_message")
     call.state.timelines[channel.id].remove(micros(message.ts))
@@ -50,7 +47,6 @@ def _delete(call: Call) -> Json:
 
 def _whisper(call: Call) -> Json:
     """Seen by one person of the channel and kept nowhere: `whispers` has it."""
-    call.need("chat:write")
     channel = writable(call)
     if (user := call.required("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
@@ -69,7 +65,6 @@ def _permalink(call: Call) -> Json:
 
 
 def _add_reaction(call: Call) -> Json:
-    call.need("reactions:write")
     name = call.required("name").strip(":")
     channel = writable(call)
     message = message_of(call, channel, "timestamp")

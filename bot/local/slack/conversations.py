@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bot.local.slack.json import channel_json, message_json
 from bot.local.slack.records import Json
-from bot.local.slack.state import Call, SlackError, message_of
+from bot.local.slack.state import Call, SlackError, message_of, visible
 from bot.local.workspace import SLACKBOT, Channel, micros
 
 FOREVER = 10**18
@@ -45,7 +45,6 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 def _open(call: Call) -> Json:
     """The direct message with `users`, made if there is none."""
     users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
-    call.need("im:write" if len(users) == 1 else "mpim:write")
     for id in users:
         user = call.state.users.get(id)
         if user is None:
@@ -61,14 +60,14 @@ def _open(call: Call) -> Json:
 
 
 def _info(call: Call) -> Json:
-    channel = channel_json(call, call.channel("read"))
+    channel = channel_json(call, visible(call))
     if not call.flag("include_num_members"):
         channel.pop("num_members", None)
     return {"channel": channel}
 
 
 def _members(call: Call) -> Json:
-    channel = call.channel("read")
+    channel = visible(call)
     ids, cursor = call.page(list(call.state.members[channel.id]), "user", default=100, most=1000)
     return {"members": list(ids), "response_metadata": {"next_cursor": cursor}}
 
@@ -96,7 +95,7 @@ def _replies(call: Call) -> Json:
 
 def _readable(call: Call) -> Channel:
     """The channel, if its messages may be read: a bot has to be in it, a user has to see it."""
-    channel = call.channel("history")
+    channel = visible(call)
     if call.identity.bot_id and not call.is_member(channel):
         raise SlackError("not_in_channel")
     return channel

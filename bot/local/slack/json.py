@@ -1,5 +1,6 @@
 """Workspace values as the JSON that Slack's Web API returns."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,10 +20,10 @@ from bot.local.workspace import (
 )
 
 
-def numbered(blocks: Sequence[Mapping[str, Any]]) -> tuple[Json, ...]:
-    """Give blocks without an id the ids that Slack gives them."""
+def numbered(blocks: Sequence[Mapping[str, Any]], letter: str = "b") -> tuple[Json, ...]:
+    """Give blocks without an id the ids that Slack gives them; `letter` begins each."""
     ids = {block.get("block_id") for block in blocks}
-    fresh = (f"b{number}" for number in range(1, 1000) if f"b{number}" not in ids)
+    fresh = (id for n in itertools.count(1) if (id := f"{letter}{n}") not in ids)
     return tuple({**b, "block_id": b.get("block_id") or next(fresh)} for b in blocks)
 
 
@@ -52,8 +53,6 @@ def user_json(call: Call, user: User) -> Json:
         "status_emoji": "",
         "team": user.team_id or call.state.team.id,
     }
-    if user.email and "users:read.email" in call.identity.scopes:
-        profile["email"] = user.email
     if user.id == BOT_USER:
         profile |= {"bot_id": BOT_ID, "api_app_id": APP_ID}
     body = {

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,7 +24,6 @@ from bot.local.slack.socket import LINK_PATH, Deliveries, Sockets
 from bot.local.slack.state import (
     BOT_ID,
     BOT_USER,
-    USER_SCOPES,
     Call,
     Identity,
     SlackError,
@@ -83,7 +82,6 @@ class LocalSlack:
 
     async def _serve(self, request: Request) -> Response:
         method = request.path_params["method"]
-        identity: Identity | None = None
         try:
             if method not in self.methods and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
@@ -96,8 +94,7 @@ class LocalSlack:
                 body = {"ok": True, **self.carry_out(Call(self.state, identity, method, args))}
         except SlackError as error:
             body = {"ok": False, "error": error.code, **error.extra}
-        scopes = {"x-oauth-scopes": ",".join(sorted(identity.scopes))} if identity else {}
-        return json_response(body, headers=scopes)
+        return json_response(body)
 
     def carry_out(self, call: Call) -> dict[str, Any]:
         """Carry a call out, and let the app hear of what it wrote."""
@@ -140,16 +137,20 @@ class LocalSlack:
             raise SlackError("invalid_auth")
         if user.deleted:
             raise SlackError("account_inactive")
-        return Identity(user.id, scopes=USER_SCOPES)
+        return Identity(user.id)
 
     async def _download(self, request: Request) -> Response:
-        """A file's content; the token has to be in the header, as with Slack."""
-        try:
-            identity: Identity | None = self.identity(request, {})
-        except SlackError:
-            identity = None
+        """A file's content."""
+        identity = self.reader(request)
         place, name = request.path_params["place"], request.path_params["name"]
         return slack_files.download(self.state, identity, place, name)
+
+    def reader(self, request: Request) -> Identity | None:
+        """Who may read files; the token has to be in the header, as with Slack."""
+        try:
+            return self.identity(request, {})
+        except SlackError:
+            return None
 
     async def _upload(self, request: Request) -> Response:
         """The bytes of a file, at the address that was given for it."""
@@ -180,8 +181,6 @@ async def arguments(request: Request) -> dict[str, Any]:
     return args | sent
 
 
-def json_response(
-    body: Any, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+def json_response(body: Any) -> Response:
     """Return JSON in pure ASCII, as Slack sends it; so half a surrogate pair gets through, too."""
-    return Response(json.dumps(body), status, headers, "application/json; charset=utf-8")
+    return Response(json.dumps(body), media_type="application/json; charset=utf-8")

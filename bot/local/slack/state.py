@@ -29,33 +29,7 @@ BOT_ID = "B0ASSISTANT"
 VERIFICATION_TOKEN = "local-verification-token"
 """The outdated token that Slack still puts into each payload."""
 
-_SCOPE_PREFIX = {
-    "public_channel": "channels",
-    "private_channel": "groups",
-    "mpim": "mpim",
-    "im": "im",
-}
-_READ_SCOPES = frozenset(
-    f"{prefix}:{right}" for prefix in _SCOPE_PREFIX.values() for right in ("read", "history")
-) | {"lists:read", "users:read"}
-
-BOT_SCOPES = _READ_SCOPES | {
-    "app_mentions:read",
-    "assistant:write",
-    "channels:join",
-    "chat:write",
-    "commands",
-    "files:read",
-    "files:write",
-    "im:write",
-    "mpim:write",
-    "reactions:write",
-    "search:read.public",
-    "team:read",
-    "usergroups:read",
-}
-USER_SCOPES = _READ_SCOPES | {"search:read"}
-
+_KINDS = frozenset({"public_channel", "private_channel", "mpim", "im"})
 _FALSE = ("", "0", "false", "False")
 
 Key = TypeVar("Key", int, str)
@@ -77,7 +51,6 @@ class Identity:
     user: str
     bot_id: str = ""
     """Empty for a user token."""
-    scopes: frozenset[str] = BOT_SCOPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,26 +181,11 @@ class Call:
         value = self.args.get("metadata") or default
         return dict(json.loads(value)) if isinstance(value, str) else value
 
-    def need(self, *scopes: str) -> None:
-        missing = [scope for scope in scopes if scope not in self.identity.scopes]
-        if missing:
-            provided = ",".join(sorted(self.identity.scopes))
-            raise SlackError("missing_scope", needed=",".join(missing), provided=provided)
-
-    def channel(self, right: str) -> Channel:
-        """The channel named in the call, if it may be seen; `right` is "read" or "history"."""
-        channel = self.state.channels.get(self.required("channel"))
-        if channel is None or not self.state.may_see(self.identity.user, channel):
-            raise SlackError("channel_not_found")
-        self.need(f"{_SCOPE_PREFIX[channel.kind]}:{right}")
-        return channel
-
     def kinds(self) -> set[str]:
-        """The kinds of conversation asked for in `types`, each with the scope that it needs."""
+        """The kinds of conversation asked for in `types`."""
         kinds = set((self.text("types") or "public_channel").replace(" ", "").split(","))
-        if not kinds <= _SCOPE_PREFIX.keys():
+        if not kinds <= _KINDS:
             raise SlackError("invalid_types")
-        self.need(*sorted(f"{_SCOPE_PREFIX[kind]}:read" for kind in kinds))
         return kinds
 
     def is_member(self, channel: Channel) -> bool:
@@ -290,8 +248,7 @@ def visible(call: Call, argument: str = "channel") -> Channel:
 def writable(call: Call, argument: str = "channel") -> Channel:
     """The channel named, if the caller may write there."""
     channel = visible(call, argument)
-    is_open = channel.kind == "public_channel" and "chat:write.public" in call.identity.scopes
-    if not is_open and not call.is_member(channel):
+    if not call.is_member(channel):
         raise SlackError("not_in_channel")
     if channel.is_archived:
         raise SlackError("is_archived")

@@ -26,6 +26,8 @@ from bot.local.slack.state import (
 )
 from bot.local.workspace import Channel, Message, micros
 
+STREAMED = "s"
+"""Begins the ids of streamed blocks, by which the page knows prose that is markdown."""
 _AS_MRKDWN = (
     (re.compile(r"\[([^\]]*)\]\(([^)]*)\)"), r"<\2|\1>"),
     (re.compile(r"\*\*([^\n]+?)\*\*"), r"*\1*"),
@@ -35,7 +37,6 @@ _AS_MRKDWN = (
 
 
 def _start(call: Call) -> Json:
-    call.need("chat:write")
     channel = writable(call)
     call.required("thread_ts")
     display = call.text("task_display_mode") or "timeline"
@@ -64,7 +65,7 @@ def _stop(call: Call) -> Json:
     stream.ended = "stopped"
     _settle_plan(stream)
     done = _shown(replace(message, metadata=metadata), stream)
-    done = replace(done, blocks=numbered((*done.blocks, *blocks)))
+    done = replace(done, blocks=numbered((*done.blocks, *blocks), STREAMED))
     call.keep(channel, done)
     body = message_json(call.state, channel.id, done)
     return {"channel": channel.id, "ts": done.ts, "message": body}
@@ -104,7 +105,6 @@ def _settle_plan(stream: Stream) -> None:
 
 
 def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
-    call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "message_not_owned_by_app")
     if not is_open(call.state, channel.id, message.ts):
@@ -148,7 +148,7 @@ def _shown(message: Message, stream: Stream) -> Message:
     return replace(
         message,
         text=_fallback(stream),
-        blocks=numbered((*_tasks(stream), *prose, *stream.blocks)),
+        blocks=numbered((*_tasks(stream), *prose, *stream.blocks), STREAMED),
         streaming="completed" if stream.ended else "in_progress",
     )
 
@@ -185,7 +185,6 @@ def _card(row: Row) -> Json:
 
 def _set_status(call: Call) -> Json:
     """Makes the session if there is none; `processing` shows the Stop button until it is left."""
-    call.need("assistant:write", "chat:write")
     channel = writable(call, "channel_id")
     status, title = call.required("status"), call.text("title")
     initiator = call.text("initiator_user_id")
@@ -205,7 +204,6 @@ def set_session(state: SlackState, channel: str, thread_ts: str, status: str) ->
 
 
 def _thread_title(call: Call) -> Json:
-    call.need("assistant:write")
     channel = writable(call, "channel_id")
     title, root = call.required("title"), root_of(call, channel)
     _pane(call.state, channel.id, root.ts).title = title
@@ -215,7 +213,6 @@ def _thread_title(call: Call) -> Json:
 
 def _prompts(call: Call) -> Json:
     """Without a thread the prompts are those of the pane before anything is said in it."""
-    call.need("assistant:write")
     channel = writable(call, "channel_id")
     prompts = call.objects("prompts")
     thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
