@@ -53,7 +53,6 @@ class ExportProfile(_Model):
     real_name: str = ""
     display_name: str = ""
     title: str = ""
-    email: str = ""
 
     def user(self, id: str) -> User:
         return User(id, self.name or id, self.real_name, self.display_name)
@@ -84,9 +83,7 @@ class ExportChannel(_Model):
     creator: str = ""
     members: tuple[str, ...] = ()
     topic: str = Field("", validation_alias=AliasPath("topic", "value"))
-    purpose: str = Field("", validation_alias=AliasPath("purpose", "value"))
     is_archived: bool = False
-    is_general: bool = False
 
     def value(self, **kind: Any) -> Channel:
         return Channel(**self.model_dump(), **kind)

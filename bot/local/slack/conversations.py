@@ -53,17 +53,11 @@ def _open(call: Call) -> Json:
             raise SlackError("user_disabled")
         if user.is_bot or id == SLACKBOT:
             raise SlackError("cannot_dm_bot")
-    before = len(call.state.channels)
-    channel = call.state.direct(call.identity.user, *users)
-    old = before == len(call.state.channels)
-    return {"channel": {"id": channel.id}} | ({"no_op": True, "already_open": True} if old else {})
+    return {"channel": {"id": call.state.direct(call.identity.user, *users).id}}
 
 
 def _info(call: Call) -> Json:
-    channel = channel_json(call, visible(call))
-    if not call.flag("include_num_members"):
-        channel.pop("num_members", None)
-    return {"channel": channel}
+    return {"channel": channel_json(call, visible(call))}
 
 
 def _members(call: Call) -> Json:
@@ -77,7 +71,7 @@ def _history(call: Call) -> Json:
     oldest, latest = _range(call)
     top = call.state.timelines[channel.id].top(oldest, latest)
     times, cursor = call.page(top[::-1], "next_ts", default=100, most=999)
-    return _messages(call, channel, times, cursor) | {"pin_count": 0}
+    return _messages(call, channel, times, cursor)
 
 
 def _replies(call: Call) -> Json:

@@ -81,16 +81,13 @@ def _search_context(call: Call) -> Json:
 
 
 def _context_json(call: Call, channel: Channel, message: Message) -> Json:
-    user = call.state.users.get(message.user)
     return {
-        "author_name": user.name if user else "",
         "author_user_id": message.user,
         "team_id": call.state.team.id,
         "channel_id": channel.id,
         "channel_name": channel.name,
         "message_ts": message.ts,
         "content": message.text,
-        "is_author_bot": bool(message.bot_id),
         "permalink": permalink(call.state, channel.id, message),
     }
 
