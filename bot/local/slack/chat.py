@@ -27,7 +27,7 @@ def _post(call: Call) -> Json:
 
 
 def _update(call: Call) -> Json:
-    """Blocks, attachments and metadata that are not sent stay as they were; [] removes them."""
+    """Blocks and metadata that are not sent stay as they were; [] removes them."""
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
@@ -80,15 +80,13 @@ def _add_reaction(call: Call) -> Json:
 def _written(call: Call, message: Message) -> Message:
     """The message with the text, the blocks and the metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
-    blocks, attachments = numbered(call.objects("blocks")), call.objects("attachments")
-    if not (text or markdown or blocks or attachments):
+    blocks = numbered(call.objects("blocks"))
+    if not (text or markdown or blocks):
         raise SlackError("no_text")
-    sent = call.args.keys()
     return replace(
         message,
         text=text or markdown,
-        blocks=blocks if "blocks" in sent or markdown else message.blocks,
-        attachments=attachments if "attachments" in sent else message.attachments,
+        blocks=blocks if "blocks" in call.args or markdown else message.blocks,
         metadata=call.metadata(message.metadata),
     )
 
