@@ -4,8 +4,9 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from email import message_from_bytes
+from email.policy import compat32
 from email.utils import format_datetime
 from typing import Any
 
@@ -14,7 +15,6 @@ from bot.local.google.gmail_mime import (
     attachment_id,
     base64url,
     every,
-    first,
     references,
     split_headers,
 )
@@ -22,7 +22,6 @@ from bot.local.google.gmail_search import Query, parsed
 from bot.local.google.gmail_state import (
     SYSTEM_LABELS,
     Change,
-    Draft,
     GmailState,
     Held,
     refers,
@@ -34,20 +33,11 @@ MAX_BYTES = 36_700_160
 """Of one message (35 MiB), as the discovery document says of its upload."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message that was handed in."""
+def outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
+    """The `Message` of a request body: what its `raw` holds, and the thread that it joins.
 
-    raw: bytes
-    thread: str | None
-    """The thread that it joins; None = a new one."""
-
-
-def outgoing(state: GmailState, message: object) -> Outgoing:
-    """The `Message` of a request body: `raw`, and the thread it shall join.
-
-    It joins only if it refers to a message of that thread and has the same subject: the rule of
-    `Message.threadId` in the API's reference. Else it begins a thread of its own.
+    It joins the one that it names only if it refers to a message of that thread and has the same
+    subject: the rule of `Message.threadId` in the API's reference. Else it begins its own.
     """
     if not isinstance(message, dict) or not message.get("raw"):
         raise GoogleRefused("invalidArgument", "'raw' RFC822 payload message string is required")
@@ -58,7 +48,9 @@ def outgoing(state: GmailState, message: object) -> Outgoing:
     wanted = message.get("threadId")
     if wanted and wanted not in state.threads:
         raise GoogleRefused("notFound")
-    return Outgoing(raw, wanted if wanted and _belongs(state, raw, wanted) else None)
+    if wanted and _belongs(state, raw, wanted):
+        return raw, wanted
+    return raw, new_id(f"thread {state.history_id}".encode() + raw)
 
 
 def _bytes(raw: str) -> bytes:
@@ -76,51 +68,20 @@ def _belongs(state: GmailState, raw: bytes, thread: str) -> bool:
     )
 
 
-def sent(state: GmailState, message: Outgoing) -> Held:
-    """Send a message: it stands in SENT, and in the inbox too where it goes to oneself."""
-    headers, _ = split_headers(message.raw)
-    to = addresses(every(headers, "to", "cc", "bcc"))
-    if not to:
-        invalid("Recipient address required")
-    labels = {"SENT", "INBOX", "UNREAD"} if state.address in to else {"SENT"}
-    held = state.add(_stamped(state, message.raw), labels, thread=_home(state, message))
-    state.sent.append(held.id)
-    return held
-
-
-def drafted(state: GmailState, message: Outgoing) -> Draft:
-    """Keep a message as a new draft."""
-    held = state.add(message.raw, {"DRAFT"}, thread=_home(state, message))
-    return state.put_draft(held.id)
-
-
-def _home(state: GmailState, message: Outgoing) -> str:
-    return message.thread or new_id(f"thread {state.history_id}".encode() + message.raw)
-
-
 def _stamped(state: GmailState, raw: bytes) -> bytes:
     """The message as it leaves: from this mailbox, dated, with a Message-ID of Gmail's own.
 
     The API replaces a Message-ID and keeps it nowhere (FlowCrypt/flowcrypt-browser issue 4273).
     """
-    headers, body = split_headers(raw)
-    head = raw[: len(raw) - len(body)] if headers else b""
-    drop = [b"Message-ID"]
-    added = f"Message-ID: <CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>\r\n"
-    if state.address not in addresses(every(headers, "from")):
-        drop.append(b"From")
-        added += f"From: {state.address}\r\n"
-    if not first(headers, "date"):
-        at = datetime.fromtimestamp(state.now(), UTC)
-        added += f"Date: {format_datetime(at)}\r\n"
-    names = b"|".join(drop)
-    kept = re.sub(
-        rb"(?:(?<=\n)|\A)(?:" + names + rb")[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*",
-        b"",
-        head,
-        flags=re.IGNORECASE,
-    )
-    return added.encode() + (kept or b"\r\n") + body
+    mail = message_from_bytes(raw, policy=compat32.clone(linesep="\r\n", mangle_from_=False))
+    del mail["Message-ID"]
+    mail["Message-ID"] = f"<CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>"
+    if state.address not in addresses(mail.get_all("From", ())):
+        del mail["From"]
+        mail["From"] = state.address
+    if "Date" not in mail:
+        mail["Date"] = format_datetime(datetime.fromtimestamp(state.now(), UTC))
+    return mail.as_bytes()
 
 
 Json = dict[str, Any]
@@ -286,7 +247,15 @@ def _modify_thread(call: GmailCall) -> Json:
 
 
 def _send(call: GmailCall) -> Json:
-    return labelled_json(sent(call.state, outgoing(call.state, call.body)))
+    """Send a message: it stands in SENT, and in the inbox too where it goes to oneself."""
+    raw, thread = outgoing(call.state, call.body)
+    to = addresses(every(split_headers(raw)[0], "to", "cc", "bcc"))
+    if not to:
+        invalid("Recipient address required")
+    labels = {"SENT", "INBOX", "UNREAD"} if call.state.address in to else {"SENT"}
+    held = call.state.add(_stamped(call.state, raw), labels, thread=thread)
+    call.state.sent.append(held.id)
+    return labelled_json(held)
 
 
 MAX_LABEL = 225
@@ -316,12 +285,10 @@ def _create_label(call: GmailCall) -> Json:
     return label_json(call.state, call.state.label(name))
 
 
-def _draft_json(call: GmailCall, draft: Draft) -> Json:
-    return {"id": draft.id, "message": labelled_json(call.state.messages[draft.message])}
-
-
 def _create_draft(call: GmailCall) -> Json:
-    return _draft_json(call, drafted(call.state, outgoing(call.state, call.body.get("message"))))
+    raw, thread = outgoing(call.state, call.body.get("message"))
+    held = call.state.add(raw, {"DRAFT"}, thread=thread)
+    return {"id": call.state.put_draft(held.id).id, "message": labelled_json(held)}
 
 
 def _list_drafts(call: GmailCall) -> Json:
