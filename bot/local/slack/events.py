@@ -2,7 +2,6 @@
 (docs.slack.dev/interactivity/handling-user-interaction).
 """
 
-import itertools
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from bot.local.slack.json import message_json
-from bot.local.slack.records import View, Whisper
+from bot.local.slack.records import View
 from bot.local.slack.state import (
     APP_ID,
     BOT_USER,
@@ -173,47 +172,10 @@ def _when(state: SlackState, channel: Channel) -> Json:
 
 # ---- interactions
 
-RESPONSE_PATH = "/actions/"
-
 _FEEDBACK = ("positive_button", "negative_button")
 
 
-class Responses:
-    """The addresses (`response_url`) that answers to interactions may be sent to."""
-
-    def __init__(self, state: SlackState) -> None:
-        self._state = state
-        self._places: dict[str, tuple[str, str]] = {}
-        self._numbers = itertools.count(1)
-
-    def url(self, user: str, channel: str) -> str:
-        """A new address; what is sent there is whispered to this person."""
-        key = f"{self._state.team.id}-{next(self._numbers)}"
-        self._places[key] = (user, channel)
-        return f"{self._state.base_url.rstrip('/')}{RESPONSE_PATH}{key}"
-
-    def take(self, key: str, answer: Any) -> bool:
-        """False = there is no such address."""
-        if key not in self._places:
-            return False
-        self.whisper(*self._places[key], answer)
-        return True
-
-    def whisper(self, user: str, channel: str, answer: Any) -> None:
-        """Show an answer to one person; nothing when it says nothing."""
-        said = answer if isinstance(answer, dict) else {"text": answer}
-        text, blocks = said.get("text") or "", said.get("blocks") or ()
-        if text or blocks:
-            with self._state.lock:
-                ts = now_ts(self._state)
-                self._state.whispers.append(
-                    Whisper(channel, user, ts, str(text), blocks=tuple(blocks))
-                )
-
-
-def click(
-    state: SlackState, user: str, channel: str, message: Message, action: Json, response_url: str
-) -> Json:
+def click(state: SlackState, user: str, channel: str, message: Message, action: Json) -> Json:
     """The press of a button of a message."""
     container: Json = {
         "type": "message",
@@ -227,7 +189,6 @@ def click(
         "container": container,
         "channel": {"id": channel, "name": name_of(state, channel)},
         "message": message_json(state, channel, message),
-        "response_url": response_url,
     }
 
 

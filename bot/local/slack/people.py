@@ -22,7 +22,6 @@ class People:
     """
 
     def __init__(self, state: SlackState, deliveries: Deliveries) -> None:
-        self.responses = events.Responses(state)
         self.state = state
         self.deliveries = deliveries
 
@@ -94,8 +93,7 @@ class People:
         with self.state.lock:
             message = self.message(channel, ts)
             action = events.action_of(message.blocks, action_id, value)
-            url = self.responses.url(user, channel)
-            payload = events.click(self.state, user, channel, message, action, url)
+            payload = events.click(self.state, user, channel, message, action)
         self.put("interactive", "block_actions", payload)
 
     def click_home(self, user: str, action_id: str, value: str | None = None) -> None:

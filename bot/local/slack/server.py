@@ -18,7 +18,7 @@ from bot.local.slack import directory as slack_directory
 from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
 from bot.local.slack import views as slack_views
-from bot.local.slack.events import RESPONSE_PATH, named_message, of_write
+from bot.local.slack.events import named_message, of_write
 from bot.local.slack.people import People
 from bot.local.slack.socket import LINK_PATH, Deliveries, Sockets
 from bot.local.slack.state import (
@@ -75,7 +75,6 @@ class LocalSlack:
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
                 Route(slack_files.FILES_PATH, self._download),
                 Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
-                Route(RESPONSE_PATH + "{key}", self._respond, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
         )
@@ -116,12 +115,6 @@ class LocalSlack:
 
     async def _link(self, websocket: WebSocket) -> None:
         await self.sockets.serve(websocket)
-
-    async def _respond(self, request: Request) -> Response:
-        """The app's answer at a `response_url`."""
-        args = await arguments(request)
-        known = self.people.responses.take(request.path_params["key"], args)
-        return Response("ok" if known else "invalid_url", 200 if known else 404)
 
     def identity(self, request: Request, args: dict[str, Any]) -> Identity:
         """Whom the token in the header, or in the arguments, stands for."""
