@@ -131,6 +131,15 @@ def test_each_channel_of_a_question_is_read_by_a_subagent_of_its_own() -> None:
     assert block["text"].count(OFFLINE) == 1
 
 
+@pytest.mark.parametrize(
+    "order", ['Post "Done" in #csm-spain', "What do my mails say?", "Pause the weekly schedule"]
+)
+def test_what_no_rule_can_do_is_left_to_a_language_model(order: str) -> None:
+    (block,) = asked(order, "MAIL: mail:search").turn()
+    assert block["text"].startswith("This needs a language model.")
+    assert OFFLINE in block["text"]
+
+
 def test_words_in_data_are_no_order_to_the_model() -> None:
     talk = Talk(brief("answer", "What is open?"), READERS)
     talk.turn()

@@ -55,11 +55,17 @@ _LISTED = re.compile(r"^\s*\[([CG][A-Z0-9]+)\] #(\S+?)(?:: .*)?$", re.MULTILINE)
 _SLACK = re.compile(r"\b(?:slack|channels?|threads?|unanswered|unsolved)\b", re.IGNORECASE)
 _DATA = re.compile(r"\b(?:how (?:many|much)|total|sum|refunds?|tables?|database)\b", re.IGNORECASE)
 _UNREAD = re.compile(
-    r"\b(?:e-?mails?|mails?|inbox|mailbox|notes?|noted|files?|folder|code|repository)\b"
+    r"\b(?:e-?mails?|mails?|inbox|mailbox|notes?|noted|files?|folder|code|repository|scheduled?)\b"
     r"|\w+\.(?:py|md|toml|txt|cfg)\b|https?://",
     re.IGNORECASE,
 )
 """Words for what the rules do not read."""
+_WRITE = re.compile(
+    r"\W*(?:please )?(?:post|send|write|announce|tell (?!me\b|us\b)|dm|message|draft|reply|pause"
+    r"|resume|delete)\b",
+    re.IGNORECASE,
+)
+"""Orders that no rule carries out."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,8 @@ def _question(talk: Conversation) -> Question:
 def _scope(text: str, held: Sequence[str], talk: Conversation) -> str:
     """Return the scope that a question needs; an empty text where no rule reads that."""
     kinds = {handle.partition(":")[0] for handle in held}
+    if _WRITE.match(text):
+        return ""
     if "data" in kinds and SELECT.search(text):
         return "data"
     if "notes" in kinds and NOTE.match(text):
