@@ -173,7 +173,7 @@ class LocalSlack(server.LocalSlack):
             known = {"channel": place} if isinstance(place, str) else {}
             payload = self.events.callback(known, event_id) | {"event": event}
             if kind == "app_rate_limited":
-                payload = {k: payload[k] for k in ("token", "team_id", "api_app_id")} | event
+                payload = {k: payload[k] for k in ("team_id", "api_app_id")} | event
             elif authorizations is not None:
                 payload["authorizations"] = list(authorizations)
             self.events.put("events_api", event_id, kind, payload)

@@ -9,7 +9,7 @@ from bot.local.slack import events, people
 from bot.local.slack.events import block_actions, name_of
 from bot.local.slack.json import message_json
 from bot.local.slack.records import Whisper
-from bot.local.slack.state import APP_ID, VERIFICATION_TOKEN, SlackState
+from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import new_trigger
 from bot.local.workspace import File, Message, Reaction
 from standins.slack_delivery import Deliveries
@@ -141,7 +141,7 @@ class People(people.People):
 def shortcut(state: SlackState, user: str, channel: str, message: Message, id: str) -> Json:
     """The choice of a shortcut of a message."""
     told = block_actions(state, user, {})
-    kept = ("token", "user", "trigger_id", "team", "enterprise", "is_enterprise_install")
+    kept = ("user", "trigger_id", "team", "enterprise", "is_enterprise_install")
     return {name: told[name] for name in kept} | {
         "type": "message_action",
         "callback_id": id,
@@ -154,7 +154,6 @@ def shortcut(state: SlackState, user: str, channel: str, message: Message, id: s
 
 def slash(state: SlackState, user: str, channel: str, command: str, text: str) -> Json:
     return {
-        "token": VERIFICATION_TOKEN,
         "team_id": state.team.id,
         "team_domain": state.team.domain,
         "channel_id": channel,

@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.websockets import WebSocket
 
 from bot.local.slack import socket
-from bot.local.slack.socket import DEBUG, Socket, enveloped
+from bot.local.slack.socket import Socket, enveloped
 from bot.local.slack.state import SlackError
 from standins.connections import mute_connection, sever_connection
 from standins.slack_delivery import ACK_S, Done, Envelope, Outcome
@@ -224,7 +224,7 @@ class Sockets(socket.Sockets):
 
     def end(self, socket: Socket, reason: str) -> None:
         """Say that the socket ends, and end it a moment later."""
-        told = {"type": "disconnect", "reason": reason, "debug_info": DEBUG}
+        told = {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-local"}}
         self.post(socket, json.dumps(told))
         if reason != "warning":
             self._ending.append(socket)

@@ -13,7 +13,6 @@ from bot.local.slack.records import View
 from bot.local.slack.state import (
     APP_ID,
     BOT_USER,
-    VERIFICATION_TOKEN,
     Call,
     Effect,
     SlackState,
@@ -226,7 +225,7 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
             sent = {"type": element["type"], **_filled(element, typed.get(block["block_id"]))}
             values[block["block_id"]] = {element["action_id"]: sent}
     shown = view_json(state, view) | {"state": {"values": values}}
-    about = ("token", "user", "api_app_id", "trigger_id", "team", "enterprise")
+    about = ("user", "api_app_id", "trigger_id", "team", "enterprise")
     told = block_actions(state, user, {})
     sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
     return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
@@ -287,7 +286,6 @@ def block_actions(state: SlackState, user: str, action: Json) -> Json:
     team, person = state.team, state.users[user]
     return {
         "type": "block_actions",
-        "token": VERIFICATION_TOKEN,
         "user": {
             "id": user,
             "username": person.name,

@@ -16,13 +16,11 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from bot.local.slack.state import APP_ID, BOT_USER, VERIFICATION_TOKEN, SlackError, SlackState
+from bot.local.slack.state import APP_ID, BOT_USER, SlackError, SlackState
 
 Json = dict[str, Any]
 
 LINK_PATH = "/link/"
-
-DEBUG = {"host": "applink-local"}
 
 
 @dataclass(eq=False, slots=True)
@@ -165,7 +163,6 @@ class Deliveries:
         team = self._state.team.id
         channel = self._state.channels.get(event.get("channel", ""))
         return {
-            "token": VERIFICATION_TOKEN,
             "team_id": team,
             "api_app_id": APP_ID,
             "context_team_id": team,
@@ -184,19 +181,12 @@ class Deliveries:
                 }
             ],
             "is_ext_shared_channel": bool(channel and channel.is_ext_shared),
-            "event_context": f"4-{event_id}",
         }
 
 
 def _hello(count: int) -> str:
-    return json.dumps(
-        {
-            "type": "hello",
-            "num_connections": count,
-            "debug_info": DEBUG | {"build_number": 1, "approximate_connection_time": 18060},
-            "connection_info": {"app_id": APP_ID},
-        }
-    )
+    about = {"num_connections": count, "connection_info": {"app_id": APP_ID}}
+    return json.dumps({"type": "hello", **about})
 
 
 def enveloped(kind: str, id: str, body: str, attempt: int = 0) -> str:

@@ -26,8 +26,6 @@ from bot.local.workspace import (
 APP_ID = "A0LOCAL"
 BOT_USER = "U0ASSISTANT"
 BOT_ID = "B0ASSISTANT"
-VERIFICATION_TOKEN = "local-verification-token"
-"""The outdated token that Slack still puts into each payload."""
 
 _KINDS = frozenset({"public_channel", "private_channel", "mpim", "im"})
 _FALSE = ("", "0", "false", "False")
