@@ -18,8 +18,16 @@ def _list(call: Call) -> Json:
 
 
 def _of_user(call: Call) -> Json:
-    """The conversations that the caller is in."""
-    return _channels(call, call.is_member)
+    """The conversations that the caller, or `user`, is in; of others only those also seen."""
+    user = call.text("user") or call.identity.user
+    if user not in call.state.users:
+        raise SlackError("user_not_found")
+
+    def is_wanted(channel: Channel) -> bool:
+        state = call.state
+        return user in state.members[channel.id] and state.may_see(call.identity.user, channel)
+
+    return _channels(call, is_wanted)
 
 
 def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
