@@ -5,8 +5,6 @@ import binascii
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from email import message_from_bytes
-from email.policy import compat32
 from email.utils import format_datetime
 from typing import Any
 
@@ -15,6 +13,7 @@ from bot.local.google.gmail_mime import (
     attachment_id,
     base64url,
     every,
+    first,
     references,
     split_headers,
 )
@@ -73,15 +72,24 @@ def _stamped(state: GmailState, raw: bytes) -> bytes:
 
     The API replaces a Message-ID and keeps it nowhere (FlowCrypt/flowcrypt-browser issue 4273).
     """
-    mail = message_from_bytes(raw, policy=compat32.clone(linesep="\r\n", mangle_from_=False))
-    del mail["Message-ID"]
-    mail["Message-ID"] = f"<CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>"
-    if state.address not in addresses(mail.get_all("From", ())):
-        del mail["From"]
-        mail["From"] = state.address
-    if "Date" not in mail:
-        mail["Date"] = format_datetime(datetime.fromtimestamp(state.now(), UTC))
-    return mail.as_bytes()
+    headers, body = split_headers(raw)
+    head = raw[: len(raw) - len(body)] if headers else b""
+    drop = [b"Message-ID"]
+    added = f"Message-ID: <CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>\r\n"
+    if state.address not in addresses(every(headers, "from")):
+        drop.append(b"From")
+        added += f"From: {state.address}\r\n"
+    if not first(headers, "date"):
+        at = datetime.fromtimestamp(state.now(), UTC)
+        added += f"Date: {format_datetime(at)}\r\n"
+    names = b"|".join(drop)
+    kept = re.sub(
+        rb"(?:(?<=\n)|\A)(?:" + names + rb")[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*",
+        b"",
+        head,
+        flags=re.IGNORECASE,
+    )
+    return added.encode() + (kept or b"\r\n") + body
 
 
 Json = dict[str, Any]
