@@ -102,8 +102,8 @@ def reader_of(
 
         server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
         url: str | None = server.url + API_PATH
-        user_token = f"xoxp-{options.as_user}" if options.as_user else None
-        token: str | None = user_token or BOT_TOKEN
+        token: str | None = f"xoxp-{options.as_user}" if options.as_user else BOT_TOKEN
+        user_token = None  # a file's messages are searched by reading them
     else:
         secret = settings.secrets.slack_bot_token
         token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url

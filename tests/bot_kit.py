@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import MUX, is_child
+from engine_kit import MUX, call, is_child, line, results, say, submitted, turns, use
 from pg_kit import with_store
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
 from standins.slack import API_PATH, LocalSlack
 
 from bot.__main__ import main
+from bot.local.model.answer import Answer
+from bot.local.offline.conversation import items_of
 from bot.local.offline.model import answer as offline_model
 
 Json = dict[str, Any]
@@ -185,6 +187,36 @@ def model_at(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
         yield server
+
+
+def delegating(*tasks: tuple[str, str, str], readers: Mapping[str, Mind] | None = None) -> Mind:
+    """A parent with a subagent for each (task, scope, handle); it cites what each found first.
+
+    The subagents follow the offline rules, or are the `readers` of their tasks.
+    """
+    briefs = [
+        use("run_subagent", task=task, description=task[:40], scope=scope, handles=[handle])
+        for task, scope, handle in tasks
+    ]
+    found = " ".join(f"Found [F{n}.1]." for n in range(1, len(tasks) + 1))
+    parent = turns(Answer(briefs), say(found))
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return parent(body)
+        return (readers or {}).get(line(body, "TASK"), offline_model)(body)
+
+    return mind
+
+
+def finding_with(tool: str, **arguments: Any) -> Mind:
+    """A subagent that calls a tool, and hands in the first item of what it shows."""
+
+    def found(body: Json) -> Answer:
+        item = next(items_of(results(body)[0]["content"]))
+        return submitted("Found.", findings=[{"claim": item.text[:100], "evidence": [item.id]}])
+
+    return turns(call(tool, **arguments), found)
 
 
 def in_one_turn(server: ModelServer) -> list[str]:

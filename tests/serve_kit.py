@@ -33,6 +33,7 @@ from pydantic import SecretStr
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
+from standins.slack_delivery import ACK_S
 from standins.slack_shown import Shown
 from starlette.types import ASGIApp
 from timing import WAIT_S
@@ -40,7 +41,6 @@ from timing import WAIT_S
 from bot.approvals import service
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
-from bot.local.slack.delivery import ACK_S
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Workspace
 from bot.runs import durable

@@ -17,12 +17,13 @@ from fleet_kit import clean_environment
 from serve_kit import CENTURY_DAYS, Room, echo, free_port, heard_at, serve_settings
 from standins.model import Mind, ModelServer
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
+from standins.slack_scopes import Identity
 from standins.slack_shown import Shown
 from standins.slack_teams import CLIENT_ID, CLIENT_SECRET, COMPANY, SeveralSlacks, token_of
 from timing import WAIT_S
 
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Team
 from bot.serving.workspaces import Workspaces, run_workspaces
 from config.settings import Settings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from bot_kit import (
     Json,
     Shell,
     configure,
+    delegating,
     export,
+    finding_with,
     in_one_turn,
     model_at,
     said,
@@ -209,10 +210,10 @@ def test_a_subagent_reads_the_days_that_its_parent_names_and_the_answer_says_whi
     assert done.json["zone"] == "UTC"
 
 
-# ---- over several sources, with the offline rules
+# ---- over several sources: a scripted parent, and subagents with the offline rules
 
 CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
-THREE = f"1) How many shops are there?\n2) SELECT sum(amount) AS total FROM sales\n3) {CITY}"
+THREE = ("How many shops are there?", "SELECT sum(amount) AS total FROM sales", CITY)
 
 
 @pytest.fixture
@@ -247,17 +248,12 @@ def asked_at(shell: Shell, question: str, *sources: object) -> Done:
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
 
 
-def section(document: Json, head: str) -> str:
-    """What the answer says to one of its questions."""
-    found: str = document["answer"].partition(f"*{head}*\n")[2].partition("\n\n")[0]
-    return found
-
-
 def test_three_questions_at_once_are_three_isolated_subagents(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path
 ) -> None:
-    with model_at(monkeypatch) as server:
-        done = asked_at(shell, THREE, "--database", tables)
+    mind = delegating(*((task, "data", "data:tables") for task in THREE))
+    with model_at(monkeypatch, mind) as server:
+        done = asked_at(shell, " ".join(THREE), "--database", tables)
     document = done.json
     assert done.code == 0
     assert in_one_turn(server) == ["run_subagent"] * 3
@@ -268,7 +264,7 @@ def test_three_questions_at_once_are_three_isolated_subagents(
     assert all(f"[F{n}.1]" in document["answer"] for n in (1, 2, 3))
     for n, body in enumerate(b for b in server.recorded if is_child(b)):
         told = json.dumps(body["messages"][0])
-        assert sum(part in told for part in re.findall(r"\d\) ([^\n]+)", THREE)) == 1, n
+        assert sum(part in told for part in THREE) == 1, n
     audit = shell("audit", document["run_id"])
     assert audit.code == 0
     assert "0 leaks" in audit.out
@@ -281,7 +277,14 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
         "Which questions in #csm-spain are still unanswered, what do my mails say about the "
         "double charge, and which market had the largest refunds in March?"
     )
-    with model_at(monkeypatch) as server:
+    mails = "What do my mails say about the double charge?"
+    mind = delegating(
+        ("Which questions are still unanswered?", "slack", "#csm-spain"),
+        (mails, "email", "mail:search"),
+        ("Which market had the largest refunds in March?", "data", "data:sales"),
+        readers={mails: finding_with("search_mail", query="double charge")},
+    )
+    with model_at(monkeypatch, mind) as server:
         done = asked_at(shell, question, "--sample")
     document = done.json
     assert in_one_turn(server) == ["run_subagent"] * 3
@@ -297,15 +300,15 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
     assert "0 leaks" in audit.out
 
 
-def test_requests_over_a_checkout_are_done_from_its_files_side_by_side(
-    shell: Shell, checkout: Path
+def test_a_question_about_a_checkout_is_answered_from_its_files(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, checkout: Path
 ) -> None:
-    first = "Where is 'pytest' imported?"
-    question = f"1. {first}\n2. Write a file tax.txt with the text VAT is 21 %"
-    document = asked(shell, question, "--folder", checkout).json
-    assert [s["scope"] for s in document["subagents"]] == ["files"] * 2
-    assert (checkout / "tax.txt").read_text("utf-8") == "VAT is 21 %\n"
-    assert "import pytest" in section(document, first)
+    question = "Where is pytest imported?"
+    reader = finding_with("search_files", folder="files:shop", pattern="pytest")
+    mind = delegating((question, "files", "files:shop"), readers={question: reader})
+    with model_at(monkeypatch, mind):
+        document = asked_at(shell, question, "--folder", checkout).json
+    assert [s["scope"] for s in document["subagents"]] == ["files"]
     (found,) = document["subagents"][0]["findings"]
     assert "tests/test_cart.py:1" in str(found["evidence"])
     assert gap_lines(document) == []

@@ -16,13 +16,14 @@ from engine_kit import until
 from pg_kit import with_store
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
+from standins.slack_scopes import BOT_SCOPES, Identity
 from timing import patient
 
 from bot.listeners.backfill import KINDS, Backfill
 from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import Interactions
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.slack.messages import Bot
 from bot.slack.writer import MessageWriter

@@ -22,12 +22,13 @@ from standins.model import ModelServer
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault as SlackFault
+from standins.slack_scopes import Identity
 from timing import WAIT_S, Patience
 
 from bot.context import App, open_app
 from bot.local.export import load_export
 from bot.local.offline.model import answer as offline_model
-from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.options import Options
 from config.settings import load_settings
 from subagents.events import ignore

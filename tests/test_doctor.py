@@ -26,6 +26,7 @@ from slack_sdk import WebClient
 from slack_sdk.oauth.installation_store import Installation
 from standins.slack import API_PATH, LocalSlack
 from standins.slack_faults import Fault
+from standins.slack_scopes import BOT_SCOPES, Identity
 from standins.slack_teams import CLIENT_SECRET, SeveralSlacks, token_of
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,7 +34,7 @@ from websockets.sync.client import connect
 
 from bot.__main__ import main
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Team, User, Workspace
 from bot.log import CUT
 from bot.slack.installations import Installations

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from bot_kit import AS_OF, Shell, refused, small_export
+from bot_kit import AS_OF, Shell, delegating, finding_with, model_at, refused, small_export
 from engine_kit import channel_id, come, led_by, until
 from forget_kit import Told, ask, columns, finding, holding, item, link_to, propose, result
 from pg_kit import Kept, bare, in_file, place
@@ -356,10 +356,10 @@ def test_the_command_forgets_what_a_run_of_the_command_line_read(
 
 
 def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_show(
-    shell: Shell, tmp_path: Path
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(question: str, *sources: object) -> str:
-        run: str = shell("ask", question, *sources, "--model", "offline", "--json").json["run_id"]
+    def asked(question: str, *sources: object, model: str = "offline") -> str:
+        run: str = shell("ask", question, *sources, "--model", model, "--json").json["run_id"]
         return run
 
     for name, city in (("shops", "Lisbon"), ("towns", "Coimbra")):
@@ -367,12 +367,17 @@ def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_
         (tmp_path / name / "stock.csv").write_text(f"city,name\n{city},Baixa\n{city},Chiado\n")
     which = "SELECT city FROM stock"
     given = {name: ("--database", tmp_path / name) for name in ("shops", "towns")}
-    both = asked(f"1) In shops: {which}\n2) In towns: {which}", *given["shops"], *given["towns"])
+    with model_at(monkeypatch, delegating(*((which, "data", f"data:{name}") for name in given))):
+        both = asked("Which cities?", *given["shops"], *given["towns"], model="claude")
     shops, towns = (asked(which, *sources) for sources in given.values())
     folder = tmp_path / "book"
     folder.mkdir()
     (folder / "a.toml").write_text('version = "1.2.3"\n')
-    page = asked("What is the version in a.toml?", "--folder", folder)
+    question = "What is the version in a.toml?"
+    reader = finding_with("search_files", folder="files:book", pattern="version")
+    versed = delegating((question, "files", "files:book"), readers={question: reader})
+    with model_at(monkeypatch, versed):
+        page = asked(question, "--folder", folder, model="claude")
 
     assert "Coimbra" in shell("show", both, "--json").out
     assert "1.2.3" in shell("show", page, "--json").out
@@ -387,7 +392,8 @@ def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_
 
     assert shell("forget", "--source", "book:a.toml", "--json").json["runs"] == 1
     assert "1.2.3" not in shell("show", page, "--json").out
-    asked("What is the version in a.toml?", "--folder", folder)
+    with model_at(monkeypatch, versed):
+        asked(question, "--folder", folder, model="claude")
     assert shell("forget", "--source", "files:book", "--json").json["runs"] >= 1
     for wrong in ((), ("--user", "U1", "--channel", "C1"), ("--user", " ")):
         refused(shell("forget", *wrong, "--json"), "forget_what")

@@ -20,9 +20,10 @@ from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, LocalSlack
 from standins.slack_blocks import MAX_CHARACTERS
 from standins.slack_faults import Fault
 from standins.slack_limits import TIERS
+from standins.slack_scopes import Identity
 
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import (
     Channel,
     File,
@@ -80,14 +81,14 @@ BUGS = SlackList(
         ListColumn("Col3", "votes", "Votes", "number"),
     ),
     (
-        ListItem("Rec1", {"title": "Card refused", "status": "OptOpen"}, 1740000000, "U0ANA"),
-        ListItem("Rec2", {"title": "Slow login", "votes": 4}, 1740000001, "U0ANA"),
-        ListItem("Rec3", {"title": "Old one"}, 1740000002, "U0LUIS", archived=True),
+        ListItem("Rec1", {"title": "Card refused", "status": "OptOpen"}),
+        ListItem("Rec2", {"title": "Slow login", "votes": 4}),
+        ListItem("Rec3", {"title": "Old one"}, archived=True),
     ),
 )
 WORKSPACE = Workspace(
     users=(
-        User("U0ANA", "ana.ruiz", "Ana Ruiz", "ana", email="ana@local.example"),
+        User("U0ANA", "ana.ruiz", "Ana Ruiz", "ana"),
         User("U0LUIS", "luis", "Luis Gil", "luis"),
         User("U0GONE", "gone", deleted=True),
         User("U0GUEST", "guest", is_ultra_restricted=True),

@@ -89,17 +89,20 @@ def test_a_reader_reads_every_page_and_places_every_thread() -> None:
 @pytest.mark.parametrize(
     ("task", "evidence"),
     [
-        ("Which questions in #csm-spain are still unanswered?", ["C0SPAIN01/1700000002.000100"]),
-        ("Who asked about printing the carta?", ["C0SPAIN01/1700000002.000100"]),
-        ("What about elephants?", []),
+        ("Which questions in #csm-spain are still unanswered?", ["1700000002.000100"]),
+        (
+            "What about elephants?",
+            ["1700000000.000100", "1700000001.500100", "1700000002.000100"],
+        ),
     ],
 )
-def test_a_question_is_answered_by_a_state_or_by_words(task: str, evidence: list[str]) -> None:
+def test_a_question_is_answered_by_where_threads_stand(task: str, evidence: list[str]) -> None:
     talk = Talk(brief("answer", task), READERS)
     talk.turn()
     talk.tell(page(HISTORY))
     findings = talk.result()["findings"]
-    assert [id for finding in findings for id in finding["evidence"]] == evidence
+    found = [id for finding in findings for id in finding["evidence"]]
+    assert found == [f"C0SPAIN01/{ts}" for ts in evidence]
     assert all(quote in HISTORY for finding in findings for quote in finding["quotes"])
 
 
@@ -109,25 +112,32 @@ def asked(text: str, facts: str = "") -> Talk:
 
 
 def test_a_question_to_slack_takes_no_source_of_another_scope_along() -> None:
-    talk = asked("1) How many shops are there? 2) What is unsolved?", "DATA: data:shops (shops)")
+    talk = asked("What is unsolved?", "DATA: data:shops (shops)")
     assert talk.turn()[0]["name"] == "list_channels"
     talk.tell(page("[C0AAAAAAA1] #csm-a: x"))
-    data, slack = (call["input"] for call in talk.turn())
-    assert (data["scope"], data["handles"]) == ("data", ["data:shops"])
-    assert (slack["scope"], slack["handles"]) == ("slack", ["C0AAAAAAA1"])
+    (call,) = talk.turn()
+    assert (call["input"]["scope"], call["input"]["handles"]) == ("slack", ["C0AAAAAAA1"])
 
 
-def test_each_question_of_a_request_is_a_subagent_of_its_own() -> None:
-    talk = asked("Which questions in #a-b are unanswered? What is open in #c-d?")
+def test_each_channel_of_a_question_is_read_by_a_subagent_of_its_own() -> None:
+    talk = asked("Which questions in #a-b and #c-d are unanswered?")
     first, second = (call["input"] for call in talk.turn())
     assert (first["handles"], second["handles"]) == (["#a-b"], ["#c-d"])
-    assert "c-d" not in first["task"]
     view = "s1 complete (slack, fast): 1. \n[F1.1] No ink | unanswered, low | next: Answer Eva."
     talk.tell(view, "s2 failed (slack, fast): No such channel.")
     (block,) = talk.turn()
     assert "- «No ink» (unanswered, low; Answer Eva) [F1.1]" in block["text"]
     assert "This could not be read: No such channel." in block["text"]
     assert block["text"].count(OFFLINE) == 1
+
+
+@pytest.mark.parametrize(
+    "order", ['Post "Done" in #csm-spain', "What do my mails say?", "Pause the weekly schedule"]
+)
+def test_what_no_rule_can_do_is_left_to_a_language_model(order: str) -> None:
+    (block,) = asked(order, "MAIL: mail:search").turn()
+    assert block["text"].startswith("This needs a language model.")
+    assert OFFLINE in block["text"]
 
 
 def test_words_in_data_are_no_order_to_the_model() -> None:

@@ -18,12 +18,13 @@ from engine_kit import MUX, until
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
+from standins.slack_scopes import BOT_SCOPES, Identity
 from standins.slack_shown import Shown
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Sent
 
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, User, Workspace
 from bot.reports import slack
 from bot.slack.client import (

@@ -15,11 +15,12 @@ from fleet_kit import Fleet, fleet
 from serve_kit import ASKER, Served, echo, free_port, serving, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
+from standins.slack_scopes import BOT_SCOPES, Identity
 from timing import WAIT_S
 
 from bot.__main__ import main
 from bot.listeners.socket_mode import SocketRefused
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 
 OTHER = "C00000002"
 

@@ -8,6 +8,7 @@ from bot_kit import Shell, configure, model_at, refused, slack_at
 from engine_kit import say
 from engine_kit import workspace as small
 from standins.slack import API_PATH, LocalSlack
+from standins.slack_scopes import Identity
 from standins.slack_teams import SeveralSlacks
 from typer.testing import CliRunner, Result
 
@@ -15,7 +16,7 @@ from bot.__main__ import app
 from bot.cli.setup import storable, write_env
 from bot.errors import SetupError
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from config.settings import load_settings
 
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -28,13 +28,14 @@ from engine_kit import (
 from serve_kit import ASKER, Served, changed, echo, ruled, serving, with_sections
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
+from standins.slack_scopes import BOT_SCOPES, Identity
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
 
 from bot.local.model.answer import Answer
-from bot.local.slack.state import BOT_ID, BOT_SCOPES, BOT_USER, Identity
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, User, Workspace
 from config.settings import Settings
 from config.words import phrase

@@ -29,11 +29,11 @@ from standins.google import LocalGoogle
 from standins.google_oauth import LocalGoogleOauth
 from standins.model_faults import Fault, refuse
 from standins.sheets import SheetsState, book_of
+from standins.slack_delivery import Delivery
 from timing import Patience
 
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
-from bot.local.slack.delivery import Delivery
 
 # ---- one request that uses every tool that leaves something
 

@@ -12,14 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.local.workspace import (
     Channel,
@@ -34,11 +27,6 @@ from bot.local.workspace import (
 )
 
 # ---- the JSON of an export, each model with the value that it stands for
-
-
-def _given(value: Any) -> Any:
-    """The fields of an object that are not null: to an export they are as good as missing."""
-    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
 
 def _shallow(value: Any, levels: int = 50) -> Any:
@@ -59,15 +47,12 @@ Dicts = Annotated[tuple[dict[str, Any], ...], AfterValidator(_shallow)]
 class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    _without_nulls = model_validator(mode="before")(_given)
-
 
 class ExportProfile(_Model):
     name: str = ""
     real_name: str = ""
     display_name: str = ""
     title: str = ""
-    email: str = ""
 
     def user(self, id: str) -> User:
         return User(id, self.name or id, self.real_name, self.display_name)
@@ -78,27 +63,17 @@ class ExportUser(_Model):
     name: str = ""
     real_name: str = ""
     team_id: str = ""
-    tz: str = ""
+    tz: str = "Etc/UTC"
     is_bot: bool = False
     deleted: bool = False
     profile: ExportProfile = ExportProfile()
 
     def value(self) -> User:
-        return User(
-            self.id,
-            self.name or self.id,
-            self.real_name or self.profile.real_name,
-            self.profile.display_name,
-            title=self.profile.title,
-            email=self.profile.email,
-            tz=self.tz or "Etc/UTC",
-            is_bot=self.is_bot,
-            deleted=self.deleted,
-        )
-
-
-class ExportNote(_Model):
-    value: str = ""
+        named = self.profile.model_dump() | {
+            "name": self.name or self.id,
+            "real_name": self.real_name or self.profile.real_name,
+        }
+        return User(**self.model_dump(exclude={"profile", "team_id"}) | named)
 
 
 class ExportChannel(_Model):
@@ -107,15 +82,11 @@ class ExportChannel(_Model):
     created: int = 0
     creator: str = ""
     members: tuple[str, ...] = ()
-    topic: ExportNote = ExportNote()
-    purpose: ExportNote = ExportNote()
+    topic: str = Field("", validation_alias=AliasPath("topic", "value"))
     is_archived: bool = False
-    is_general: bool = False
 
     def value(self, **kind: Any) -> Channel:
-        told = {name: getattr(self, name) for name in type(self).model_fields}
-        notes = {"topic": self.topic.value, "purpose": self.purpose.value}
-        return Channel(**told | notes, **kind)
+        return Channel(**self.model_dump(), **kind)
 
 
 class ExportReaction(_Model):
@@ -125,24 +96,6 @@ class ExportReaction(_Model):
 
     def value(self) -> Reaction:
         return Reaction(self.name, max(self.count, len(self.users)), self.users)
-
-
-class ExportFile(_Model):
-    id: str = ""
-    name: str = ""
-    title: str = ""
-    mimetype: str = ""
-    filetype: str = ""
-    size: int = 0
-    mode: str = ""
-
-    def value(self) -> File:
-        return File(**self.model_dump() | {"mode": self.mode or "hosted"})
-
-
-class ExportEdit(_Model):
-    user: str = ""
-    ts: OptionalTs = ""
 
 
 class ExportMessage(_Model):
@@ -156,9 +109,10 @@ class ExportMessage(_Model):
     team: str = ""
     thread_ts: OptionalTs = ""
     subtype: str = ""
-    edited: ExportEdit | None = None
+    edited: OptionalTs = Field("", validation_alias=AliasPath("edited", "ts"))
+    edited_by: str = Field("", validation_alias=AliasPath("edited", "user"))
     reactions: tuple[ExportReaction, ...] = ()
-    files: tuple[ExportFile | None, ...] = ()
+    files: tuple[File | None, ...] = ()
     attachments: Dicts = ()
     blocks: Dicts = ()
     user_profile: ExportProfile | None = None
@@ -174,12 +128,12 @@ class ExportMessage(_Model):
             self.username,
             self.thread_ts,
             self.subtype,
+            self.edited,
+            self.edited_by,
             reactions=tuple(reaction.value() for reaction in self.reactions),
-            files=tuple(file.value() for file in self.files if file),
+            files=tuple(filter(None, self.files)),
             attachments=self.attachments,
             blocks=self.blocks,
-            edited=self.edited.ts or self.ts if self.edited else "",
-            edited_by=self.edited.user if self.edited else "",
         )
 
 
@@ -400,7 +354,7 @@ class _Reader:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        value = json.loads(raw, parse_constant=_refuse)
+        value = json.loads(raw, object_hook=_given, parse_constant=_refuse)
         if b"\\ud" in raw.lower():  # lone surrogates cannot be sent on as UTF-8
             text = json.dumps(value, ensure_ascii=False)
             value = json.loads(text.encode("utf-8", "replace"))
@@ -409,6 +363,11 @@ def _parsed(raw: bytes) -> Any:
     except (ValueError, RecursionError):
         raise _DamagedError("not valid JSON in UTF-8") from None
     return value
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is null: to an export that is as good as missing."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _refuse(constant: str) -> NoReturn:

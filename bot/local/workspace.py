@@ -38,7 +38,6 @@ class User:
     real_name: str = ""
     display_name: str = ""
     title: str = ""
-    email: str = ""
     tz: str = "Etc/UTC"
     is_bot: bool = False
     deleted: bool = False
@@ -74,7 +73,7 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    id: str
+    id: str = ""
     name: str = ""
     title: str = ""
     mimetype: str = ""
@@ -126,13 +125,11 @@ class Channel:
     """In any order; `Timeline` sorts them."""
     members: tuple[str, ...] = ()
     topic: str = ""
-    purpose: str = ""
     creator: str = ""
     created: int = 0
     """Seconds since 1970."""
     is_private: bool = False
     is_archived: bool = False
-    is_general: bool = False
     is_im: bool = False
     is_mpim: bool = False
     is_ext_shared: bool = False
@@ -163,11 +160,6 @@ class ListItem:
     id: str
     values: Mapping[str, Any]
     """Column key -> str, number or bool; `select` holds the option id; a list holds several."""
-    created: int = 0
-    """Seconds since 1970, like `updated`; `updated` 0 = never changed."""
-    created_by: str = ""
-    updated: int = 0
-    updated_by: str = ""
     archived: bool = False
 
 

@@ -73,7 +73,7 @@ def workspace_of(case: Case, data: Mapping[str, Secret]) -> Workspace:
     name = case.text if at == "channel-name" else "extra"
     topic = case.text if at == "channel-topic" else "invoices"
     channels = (
-        Channel(TEAM, "team", said("team", *in_team), everybody, is_general=True),
+        Channel(TEAM, "team", said("team", *in_team), everybody),
         Channel(DROP, "drop", (), everybody),
         Channel("C000EXTRA", name, said("team"), everybody, topic=topic),
         _closed(Channel(BOARD, "board", said("board", *in_board), (ANA, LUIS, BOT_USER))),

@@ -45,7 +45,6 @@ from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
 from config.words import phrase
@@ -92,13 +91,12 @@ async def told(bot: Served, text: str = POST, **more: Any) -> str:
 
 
 async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path) -> None:
-    """By the offline model, which speaks for no script of this test."""
     texts = (
         POST,
         f"Please post “{DONE}” in <#{THERE}|support-2>",
         f'Announce "{DONE}" in #support-2',
     )
-    async with serving(tmp_path, offline_model, space=people()) as bot:
+    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
         for text in texts:
             assert "Posted" in await told(bot, text)
         assert posted(bot) == [DONE] * 3
@@ -106,7 +104,8 @@ async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path)
 
 
 async def test_words_in_quotes_are_sent_to_the_person_of_the_request(tmp_path: Path) -> None:
-    async with serving(tmp_path, offline_model, space=people()) as bot:
+    mind = writing(use("send_direct_message", user=LUIS, text=DONE))
+    async with serving(tmp_path, mind, space=people()) as bot:
         assert "Sent" in await told(bot, f'tell <@{LUIS}> "{DONE}"')
         assert direct(bot, LUIS) == [DONE]
         assert direct(bot, EVA) == []

@@ -7,16 +7,26 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.local.google import server
-from bot.local.google.api import Call, GoogleRefused, Json
+from bot.local.google.api import Call, GoogleRefused, Json, discovery, methods_of
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
-from bot.local.google.server import NOBODY, TOKEN, Sent, answered, body_of, refusal, sent_in
+from bot.local.google.server import (
+    CHALLENGE,
+    NOBODY,
+    TOKEN,
+    Sent,
+    answered,
+    body_of,
+    refusal,
+    sent_in,
+)
 from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
 from standins.bigquery import BigQueryState
@@ -80,6 +90,30 @@ class Made:
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Taken(NamedTuple):
+    """What a method takes, as the discovery document of its API says."""
+
+    query: frozenset[str]
+    """Its parameters."""
+    body: frozenset[str]
+    """The fields that its body may have."""
+    scopes: frozenset[str]
+    """OAuth scopes of which any one suffices, the last part of their names."""
+
+
+@cache
+def taken(method: str) -> Taken:
+    """Return what a method takes."""
+    api = {"gmail": "gmail.v1", "sheets": "sheets.v4"}.get(method.partition(".")[0], "bigquery.v2")
+    told = methods_of(api)[method]
+    schema = discovery(api)["schemas"].get(told.get("request", {}).get("$ref"), {})
+    return Taken(
+        frozenset(n for n, each in told["parameters"].items() if each["location"] == "query"),
+        frozenset(schema.get("properties", ())),
+        frozenset(scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]),
+    )
+
+
 class LocalGoogle(server.LocalGoogle):
     """Google's APIs, as strict as Google.
 
@@ -107,7 +141,7 @@ class LocalGoogle(server.LocalGoogle):
         self._now = now
         self.bigquery = bigquery
         self.sheets = sheets or SheetsState()
-        self.tokens: dict[str, Grant] = dict(tokens or {})
+        self.tokens: dict[str, Grant] = {TOKEN: Grant(mailbox.address), **(tokens or {})}
         self.faults: list[Fault] = []
         self.latency_s = latency_s
         self.requests: list[Made] = []
@@ -118,11 +152,6 @@ class LocalGoogle(server.LocalGoogle):
         if bigquery:
             self.serve("bigquery.v2", google_bigquery.METHODS)
             self._states |= dict.fromkeys(google_bigquery.METHODS, bigquery)
-
-    def join(self, mailbox: Mailbox, token: str) -> GmailState:
-        state = super().join(mailbox, token)
-        self.tokens[token] = Grant(state.address)
-        return state
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
         return GmailState(mailbox, now=self._now)
@@ -168,7 +197,7 @@ class LocalGoogle(server.LocalGoogle):
 
         What `fields` does not name is left out of the answer.
         """
-        told, grant = self.declared[made.method], self._grant(sent.token)
+        told, grant = taken(made.method), self._grant(sent.token)
         made.user = grant.address
         if not grant.scopes & told.scopes:
             raise GoogleRefused("insufficientPermissions")
@@ -178,7 +207,7 @@ class LocalGoogle(server.LocalGoogle):
         made.body = body_of(sent)
         _known(made.body.keys() - told.body, "Cannot find field.")
         _known(sent.query.keys() - told.query - EVERYWHERE, "Cannot bind query parameter.")
-        state = self._states.get(made.method) or self.mailboxes[grant.address]
+        state = self._states.get(made.method) or self.gmail
         body = self.answer(made.method, Call(state, made.path, sent.query, dict(made.body)))
         fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
         return body if body is None else dict(_selected(body, _named(iter(fields))))
@@ -187,11 +216,10 @@ class LocalGoogle(server.LocalGoogle):
         grant, address = self.tokens.get(token), self.whose(token)
         if grant is None and address and address.endswith(".iam.gserviceaccount.com"):
             grant = Grant(address, SERVICE)
-        elif grant is None and address in self.mailboxes:
+        elif grant is None and address == self.gmail.address:
             grant = Grant(address)
         if grant is None or (grant.expires is not None and grant.expires <= self._now()):
-            challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
-            raise GoogleRefused("authError", headers=challenge)
+            raise GoogleRefused("authError", headers=CHALLENGE)
         return grant
 
 

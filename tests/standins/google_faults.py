@@ -15,10 +15,12 @@ REASONS.update(
     {
         "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
         "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded", "usageLimits"),
-        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "usageLimits"),
+        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "usageLimits", "RATE_LIMIT_EXCEEDED"),
         "userRateLimitExceeded": Reason(403, _SPENT, "User Rate Limit Exceeded", "usageLimits"),
         "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded", "usageLimits"),
-        "insufficientPermissions": Reason(403, _DENIED, _SCOPES),
+        "insufficientPermissions": Reason(
+            403, _DENIED, _SCOPES, info="ACCESS_TOKEN_SCOPE_INSUFFICIENT"
+        ),
         "forbidden": Reason(403, _DENIED, "The caller does not have permission."),
         "invalid": Reason(400, _REFUSED, "Invalid value."),
         "invalidQuery": Reason(400, _REFUSED, "Invalid query."),

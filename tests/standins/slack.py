@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.local.slack import server
-from bot.local.slack.delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
-from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, arguments, token_of
+from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, arguments, token_of
 from bot.local.slack.state import Call, Effect, Identity, SlackError
 from bot.local.workspace import Workspace, micros
+from standins import slack_search
 from standins.slack_checks import check, expire
+from standins.slack_delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
 from standins.slack_faults import (
     Fault,
     StreamsRefused,
@@ -28,11 +29,13 @@ from standins.slack_faults import (
 )
 from standins.slack_limits import RateLimits
 from standins.slack_people import People
+from standins.slack_scopes import scopes_of
 from standins.slack_shown import Shown, visible
 from standins.slack_socket import Requests, Sockets
 
 __all__ = ["API_PATH", "APP_TOKEN", "BOT_TOKEN", "METHODS", "SIGNING_SECRET", "LocalSlack"]
 
+METHODS = {**server.METHODS, **slack_search.METHODS}
 SIGNING_SECRET = "local-secret"
 UPLOAD = "upload"
 """What counts and faults call the sending of a file's bytes, which is no method."""
@@ -86,6 +89,8 @@ class LocalSlack(server.LocalSlack):
     hears of events through `sockets`, or as requests to its `request_url`.
     """
 
+    methods = METHODS
+
     def __init__(
         self,
         workspace: Workspace,
@@ -130,7 +135,7 @@ class LocalSlack(server.LocalSlack):
         self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
         carrier: Carrier = self.requests or self.sockets
         deliveries = partial(OfCompany, company) if company else Deliveries
-        self.events = deliveries(self.state, carrier, retries_s)
+        self.events: Deliveries = deliveries(self.state, carrier, retries_s)
         self.people: People = People(self.state, self.events)
 
     @property
@@ -168,7 +173,7 @@ class LocalSlack(server.LocalSlack):
             known = {"channel": place} if isinstance(place, str) else {}
             payload = self.events.callback(known, event_id) | {"event": event}
             if kind == "app_rate_limited":
-                payload = {k: payload[k] for k in ("token", "team_id", "api_app_id")} | event
+                payload = {k: payload[k] for k in ("team_id", "api_app_id")} | event
             elif authorizations is not None:
                 payload["authorizations"] = list(authorizations)
             self.events.put("events_api", event_id, kind, payload)
@@ -207,7 +212,20 @@ class LocalSlack(server.LocalSlack):
         if self.streams_refused and method.endswith("Stream"):
             return refused_stream(self.streams_refused)
         response = await self._limited(method, request) or await super()._serve(request)
+        if identity := await self._whose(request):
+            response.headers["x-oauth-scopes"] = ",".join(sorted(scopes_of(identity)))
         return Response() if await lost(fault, request) else response
+
+    async def _whose(self, request: Request) -> Identity | None:
+        try:
+            args = await arguments(request)
+            return self.identity(request, {"token": token_of(request, args)})
+        except SlackError:
+            return None
+
+    def reader(self, request: Request) -> Identity | None:
+        identity = super().reader(request)
+        return identity if identity and "files:read" in scopes_of(identity) else None
 
     async def _limited(self, method: str, request: Request) -> Response | None:
         """Refuse a call that comes too early, or in a form that its method does not read."""
@@ -215,7 +233,7 @@ class LocalSlack(server.LocalSlack):
             args = await arguments(request)
             token = token_of(request, args)
             if method in METHODS:
-                scopes = self.identity(request, {"token": token}).scopes
+                scopes = scopes_of(self.identity(request, {"token": token}))
                 is_json = "json" in request.headers.get("content-type", "")
                 if method in FORM_ONLY and is_json and "files:write" in scopes:
                     return refusal("invalid_arguments")

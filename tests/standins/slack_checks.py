@@ -26,6 +26,7 @@ from standins.slack_blocks import (
     checked,
     fit,
 )
+from standins.slack_scopes import need
 
 MAX_TEXT = 40_000
 """Longer text is cut: docs.slack.dev/changelog/2018-04-truncating-really-long-messages."""
@@ -41,22 +42,13 @@ MAX_COMMENT = 4_000
 TRIGGER_S = 3.0
 """Life of a trigger id, which comes with an interaction."""
 SESSION_STATUSES = ("processing", "active", "suspended", "closed")
-_NEEDED = {
-    "agents": ("assistant:write", "chat:write"),
-    "assistant": ("assistant:write",),
-    "chat": ("chat:write",),
-    "files": ("files:write",),
-    "reactions": ("reactions:write",),
-}
-"""Scopes without which nothing else is checked."""
 _EMOJI = re.compile(r"[a-z0-9_+'\-]{1,100}(::skin-tone-[2-6])?")
 
 
 def check(call: Call) -> Call:
     """Return the call as Slack would carry it out; SlackError where it would not."""
+    need(call)
     if one := _CHECKS.get(call.method):
-        family = call.method.partition(".")[0]
-        call.need(*_NEEDED.get(family, ()))
         one(call)
     cut = {"text": MAX_TEXT, "initial_comment": MAX_COMMENT}
     long = {n: call.text(n)[:most] for n, most in cut.items() if len(call.text(n)) > most}

@@ -5,7 +5,7 @@ import math
 from typing import Any, Literal, NamedTuple, SupportsIndex
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from bot.local.slack.server import json_response
 from standins.connections import drop_connection
@@ -87,4 +87,4 @@ def refused_stream(how: StreamsRefused) -> Response:
 
 def ratelimited(seconds: float) -> Response:
     headers = {"retry-after": str(math.ceil(seconds))}
-    return json_response({"ok": False, "error": "ratelimited"}, 429, headers)
+    return JSONResponse({"ok": False, "error": "ratelimited"}, 429, headers)

@@ -6,18 +6,21 @@ from functools import cached_property
 from typing import Any
 
 from bot.local.slack import events, people
-from bot.local.slack.delivery import VERIFICATION_TOKEN
 from bot.local.slack.events import block_actions, name_of
 from bot.local.slack.json import message_json
+from bot.local.slack.records import Whisper
 from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import new_trigger
 from bot.local.workspace import File, Message, Reaction
+from standins.slack_delivery import Deliveries
 
 Json = dict[str, Any]
 
 
 class People(people.People):
     """The hands of everybody, with all that Slack lets them do."""
+
+    deliveries: Deliveries
 
     @cached_property
     def contexts(self) -> dict[str, Json]:
@@ -58,7 +61,14 @@ class People(people.People):
             reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
             changed = replace(message, reactions=tuple(reactions.values()))
             self.state.timelines[channel].replace(changed)
-            told = events.reacted(self.state, place, message, user, name)
+            told = {
+                "type": "reaction_added",
+                "user": user,
+                "reaction": name,
+                "item": {"type": "message", "channel": place.id, "ts": message.ts},
+                "item_user": message.user,
+                "event_ts": events.now_ts(self.state),
+            }
         self.tell(channel, told)
 
     def join(self, user: str, channel: str) -> None:
@@ -101,30 +111,37 @@ class People(people.People):
     def use_shortcut(self, user: str, channel: str, ts: str, callback_id: str) -> None:
         """Choose a shortcut of a message."""
         with self.state.lock:
-            url = self.responses.url(user, channel)
             message = self.message(channel, ts)
-            payload = shortcut(self.state, user, channel, message, callback_id, url)
+            payload = shortcut(self.state, user, channel, message, callback_id)
         self.put("interactive", "message_action", payload)
 
     def slash(self, user: str, channel: str, command: str, text: str = "") -> None:
         """Give a slash command; what its ack says is whispered to them."""
         with self.state.lock:
-            url = self.responses.url(user, channel)
-            payload = slash(self.state, user, channel, command, text, url)
-        self.put(
+            payload = slash(self.state, user, channel, command, text)
+        self.deliveries.put(
             "slash_commands",
+            payload["trigger_id"],
             "slash_commands",
             payload,
-            lambda answer: self.responses.whisper(user, channel, answer),
+            lambda answer: self._whisper(user, channel, answer),
         )
 
+    def _whisper(self, user: str, channel: str, answer: Any) -> None:
+        """Show an answer to one person; nothing when it says nothing."""
+        said = answer if isinstance(answer, dict) else {"text": answer}
+        text, blocks = said.get("text") or "", said.get("blocks") or ()
+        if text or blocks:
+            with self.state.lock:
+                ts = events.now_ts(self.state)
+                whisper = Whisper(channel, user, ts, str(text), blocks=tuple(blocks))
+                self.state.whispers.append(whisper)
 
-def shortcut(
-    state: SlackState, user: str, channel: str, message: Message, id: str, response_url: str
-) -> Json:
+
+def shortcut(state: SlackState, user: str, channel: str, message: Message, id: str) -> Json:
     """The choice of a shortcut of a message."""
     told = block_actions(state, user, {})
-    kept = ("token", "user", "trigger_id", "team", "enterprise", "is_enterprise_install")
+    kept = ("user", "trigger_id", "team", "enterprise", "is_enterprise_install")
     return {name: told[name] for name in kept} | {
         "type": "message_action",
         "callback_id": id,
@@ -132,15 +149,11 @@ def shortcut(
         "message_ts": message.ts,
         "message": message_json(state, channel, message),
         "channel": {"id": channel, "name": name_of(state, channel)},
-        "response_url": response_url,
     }
 
 
-def slash(
-    state: SlackState, user: str, channel: str, command: str, text: str, response_url: str
-) -> Json:
+def slash(state: SlackState, user: str, channel: str, command: str, text: str) -> Json:
     return {
-        "token": VERIFICATION_TOKEN,
         "team_id": state.team.id,
         "team_domain": state.team.domain,
         "channel_id": channel,
@@ -151,6 +164,5 @@ def slash(
         "text": text,
         "api_app_id": APP_ID,
         "is_enterprise_install": "false",
-        "response_url": response_url,
         "trigger_id": new_trigger(state, user),
     }

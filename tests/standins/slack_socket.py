@@ -1,11 +1,14 @@
 """How events reach an app: over sockets that break as Slack's do, or signed over HTTP."""
 
+import asyncio
 import hashlib
 import hmac
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Literal
@@ -14,10 +17,10 @@ from urllib.parse import urlencode, urlsplit
 from starlette.websockets import WebSocket
 
 from bot.local.slack import socket
-from bot.local.slack.delivery import ACK_S, Done, Envelope, Outcome
-from bot.local.slack.socket import DEBUG, Socket
+from bot.local.slack.socket import Socket, enveloped
 from bot.local.slack.state import SlackError
 from standins.connections import mute_connection, sever_connection
+from standins.slack_delivery import ACK_S, Done, Envelope, Outcome
 
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
@@ -116,11 +119,22 @@ MAX_SOCKETS = 10
 """Of one app at a time: docs.slack.dev/apis/events-api/using-socket-mode."""
 
 
+@dataclass(slots=True)
+class _Pending:
+    done: Done
+    timer: asyncio.TimerHandle
+
+
 class Sockets(socket.Sockets):
-    """The open sockets of the app, which end as a test says."""
+    """The open sockets of the app, which end as a test says; an event that is sent awaits its ack.
+
+    Everything happens in the sockets' event loop, as in the class above.
+    """
 
     def __init__(self, app_token: str, ack_s: float = ACK_S) -> None:
-        super().__init__(app_token, ack_s)
+        super().__init__(app_token)
+        self._ack_s = ack_s
+        self._pending: dict[str, _Pending] = {}
         self.warning_s = 10.0
         """From a "warning" to the end of the socket, on which events still come in."""
         self.goodbye_s = 0.5
@@ -129,11 +143,54 @@ class Sockets(socket.Sockets):
         """A silent socket is given up after this time."""
         self._refused_until = 0.0
         self._silent: list[Socket] = []
+        self._ending: list[Socket] = []
 
     @property
     def refuses(self) -> bool:
         """Whether new sockets are refused now."""
         return time.monotonic() < self._refused_until
+
+    @property
+    def count(self) -> int:
+        """Sockets that Slack sends events to."""
+        return len(self.listening)
+
+    @property
+    def listening(self) -> list[Socket]:
+        return [each for each in self.sockets if each not in self._ending]
+
+    def carry(self, envelope: Envelope, attempt: int, reason: str, done: Done) -> None:
+        """Try once to bring an event to the app."""
+        if not self.do(lambda: self._carry(envelope, attempt, done)):
+            done(Outcome("no_socket", final=True))
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.do(lambda: self.in_(seconds, action))
+
+    def in_(self, seconds: float, action: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, action)
+
+    def _carry(self, envelope: Envelope, attempt: int, done: Done) -> None:
+        id = str(uuid.uuid4())
+        if not self.send(enveloped(envelope.kind, id, envelope.body, attempt)):
+            done(Outcome("no_socket"))
+            return
+        timer = asyncio.get_running_loop().call_later(self._ack_s, self._late, id)
+        self._pending[id] = _Pending(done, timer)
+
+    def _late(self, id: str) -> None:
+        self._pending.pop(id).done(Outcome("timeout"))
+
+    def acked(self, text: str) -> None:
+        try:
+            ack = json.loads(text)
+        except ValueError:
+            return
+        id = ack.get("envelope_id") if isinstance(ack, dict) else None
+        pending = self._pending.pop(str(id), None)
+        if pending:
+            pending.timer.cancel()
+            pending.done(Outcome(answer=ack.get("payload")))
 
     def refuse(self, seconds: float) -> None:
         """No new sockets for a while; those that are open stay."""
@@ -167,10 +224,11 @@ class Sockets(socket.Sockets):
 
     def end(self, socket: Socket, reason: str) -> None:
         """Say that the socket ends, and end it a moment later."""
-        told = {"type": "disconnect", "reason": reason, "debug_info": DEBUG}
+        told = {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-local"}}
         self.post(socket, json.dumps(told))
-        socket.is_ending = reason != "warning"
-        wait = self.goodbye_s if socket.is_ending else self.warning_s
+        if reason != "warning":
+            self._ending.append(socket)
+        wait = self.warning_s if reason == "warning" else self.goodbye_s
         self.in_(wait, partial(socket.outgoing.put_nowait, None))
 
     def _drop(self, how: Ending, which: int | None) -> None:

@@ -19,6 +19,8 @@ class Reason(NamedTuple):
     status: str
     message: str
     domain: str = "global"
+    info: str = ""
+    """The reason in the details of the answer; empty where it has none."""
 
 
 REASONS = {
@@ -29,6 +31,7 @@ REASONS = {
         "UNAUTHENTICATED",
         "Request had invalid authentication credentials. Expected OAuth 2 access token, login "
         "cookie or other valid authentication credential.",
+        info="ACCESS_TOKEN_EXPIRED",
     ),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
     "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
@@ -62,18 +65,11 @@ class GoogleRefused(Exception):
         domain = "global" if self.code == 429 else self._said.domain
         one = {"message": self.message, "domain": domain, "reason": self.reason}
         status = "RESOURCE_EXHAUSTED" if self.code == 429 else self._said.status
-        body = {"code": self.code, "message": self.message, "errors": [one], "status": status}
-        return {"error": body | self._details()}
-
-    def _details(self) -> Json:
-        info = {
-            "insufficientPermissions": "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
-            "rateLimitExceeded": "RATE_LIMIT_EXCEEDED",
-            "authError": "ACCESS_TOKEN_EXPIRED",
-        }.get(self.reason)
-        kind = "type.googleapis.com/google.rpc.ErrorInfo"
-        detail = {"@type": kind, "reason": info, "domain": "googleapis.com"}
-        return {"details": [detail]} if info else {}
+        body: Json = {"code": self.code, "message": self.message, "errors": [one], "status": status}
+        if info := self._said.info:
+            kind = "type.googleapis.com/google.rpc.ErrorInfo"
+            body["details"] = [{"@type": kind, "reason": info, "domain": "googleapis.com"}]
+        return {"error": body}
 
 
 State = TypeVar("State")
@@ -156,17 +152,11 @@ Answering = Callable[[Call[Any]], Json | None]
 
 
 class Declared(NamedTuple):
-    """What the discovery document of an API says of one of its methods."""
+    """Where a method is served, as the discovery document of its API says."""
 
     http: str
     path: str
     """Below the server's root, with `{names}`."""
-    query: frozenset[str]
-    """The parameters that it takes."""
-    body: frozenset[str]
-    """The fields that its body may have."""
-    scopes: frozenset[str]
-    """OAuth scopes of which any one suffices, the last part of their names."""
 
 
 @cache
@@ -190,13 +180,7 @@ def methods_of(name: str) -> Mapping[str, Json]:
 
 
 def declared(name: str, method: str) -> Declared:
-    """Return what an API's document says of a method; KeyError where there is none."""
-    document, told = discovery(name), methods_of(name)[method]
-    schema = document["schemas"].get(told.get("request", {}).get("$ref"), {})
-    return Declared(
-        told["httpMethod"],
-        document["servicePath"] + told["path"].replace("{+", "{"),
-        frozenset(n for n, each in told["parameters"].items() if each["location"] == "query"),
-        frozenset(schema.get("properties", ())),
-        frozenset(scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]),
-    )
+    """Return where a method of an API is served; KeyError where there is none."""
+    told = methods_of(name)[method]
+    path = discovery(name)["servicePath"] + told["path"].replace("{+", "{")
+    return Declared(told["httpMethod"], path)

@@ -4,7 +4,6 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -18,11 +17,10 @@ from bot.local.google.gmail_mime import (
     references,
     split_headers,
 )
-from bot.local.google.gmail_search import Query, matches, parsed
+from bot.local.google.gmail_search import Query, parsed
 from bot.local.google.gmail_state import (
     SYSTEM_LABELS,
     Change,
-    Draft,
     GmailState,
     Held,
     refers,
@@ -34,20 +32,11 @@ MAX_BYTES = 36_700_160
 """Of one message (35 MiB), as the discovery document says of its upload."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message that was handed in."""
+def outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
+    """The `Message` of a request body: what its `raw` holds, and the thread that it joins.
 
-    raw: bytes
-    thread: str | None
-    """The thread that it joins; None = a new one."""
-
-
-def outgoing(state: GmailState, message: object) -> Outgoing:
-    """The `Message` of a request body: `raw`, and the thread it shall join.
-
-    It joins only if it refers to a message of that thread and has the same subject: the rule of
-    `Message.threadId` in the API's reference. Else it begins a thread of its own.
+    It joins the one that it names only if it refers to a message of that thread and has the same
+    subject: the rule of `Message.threadId` in the API's reference. Else it begins its own.
     """
     if not isinstance(message, dict) or not message.get("raw"):
         raise GoogleRefused("invalidArgument", "'raw' RFC822 payload message string is required")
@@ -58,7 +47,9 @@ def outgoing(state: GmailState, message: object) -> Outgoing:
     wanted = message.get("threadId")
     if wanted and wanted not in state.threads:
         raise GoogleRefused("notFound")
-    return Outgoing(raw, wanted if wanted and _belongs(state, raw, wanted) else None)
+    if wanted and _belongs(state, raw, wanted):
+        return raw, wanted
+    return raw, new_id(f"thread {state.history_id}".encode() + raw)
 
 
 def _bytes(raw: str) -> bytes:
@@ -74,28 +65,6 @@ def _belongs(state: GmailState, raw: bytes, thread: str) -> bool:
     return any(refers(each, followed) for each in held) and any(
         subject_of(each.headers) == subject_of(headers) for each in held
     )
-
-
-def sent(state: GmailState, message: Outgoing) -> Held:
-    """Send a message: it stands in SENT, and in the inbox too where it goes to oneself."""
-    headers, _ = split_headers(message.raw)
-    to = addresses(every(headers, "to", "cc", "bcc"))
-    if not to:
-        invalid("Recipient address required")
-    labels = {"SENT", "INBOX", "UNREAD"} if state.address in to else {"SENT"}
-    held = state.add(_stamped(state, message.raw), labels, thread=_home(state, message))
-    state.sent.append(held.id)
-    return held
-
-
-def drafted(state: GmailState, message: Outgoing) -> Draft:
-    """Keep a message as a new draft."""
-    held = state.add(message.raw, {"DRAFT"}, thread=_home(state, message))
-    return state.put_draft(held.id)
-
-
-def _home(state: GmailState, message: Outgoing) -> str:
-    return message.thread or new_id(f"thread {state.history_id}".encode() + message.raw)
 
 
 def _stamped(state: GmailState, raw: bytes) -> bytes:
@@ -127,8 +96,6 @@ Json = dict[str, Any]
 
 FORMATS = ("full", "metadata")
 """Those that the product asks for."""
-_HIDDEN = ("CHAT", "DRAFT", "IMPORTANT", "INBOX", "SENT", "STARRED", "UNREAD")
-"""System labels that the list of labels tells no visibility of."""
 
 
 def reference_json(held: Held) -> Json:
@@ -168,23 +135,15 @@ def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = 
 
 def label_json(state: GmailState, id: str) -> Json:
     """A label as the list of labels shows it."""
-    own = id not in SYSTEM_LABELS
-    body: Json = {"id": id, "name": state.labels[id], "type": "user" if own else "system"}
-    if id not in _HIDDEN:
-        shown = own or id.startswith("CATEGORY")
-        body["messageListVisibility"] = "show" if own else "hide"
-        body["labelListVisibility"] = "labelShow" if shown else "labelHide"
-    return body
+    kind = "system" if id in SYSTEM_LABELS else "user"
+    return {"id": id, "name": state.labels[id], "type": kind}
 
 
-def change_json(change: Change) -> Json:
-    """One record of the history."""
+def arrival_json(change: Change) -> Json:
+    """The record in the history of a message that came."""
     ids = {"id": change.message, "threadId": change.thread}
     message = ids | ({"labelIds": list(change.labels)} if change.labels else {})
-    item: Json = {"message": message}
-    if change.changed:
-        item["labelIds"] = list(change.changed)
-    return {"id": str(change.id), "messages": [ids], change.kind: [item]}
+    return {"id": str(change.id), "messages": [ids], "messagesAdded": [{"message": message}]}
 
 
 def _labels(held: Held) -> Json:
@@ -223,7 +182,7 @@ def found(call: GmailCall) -> list[Held]:
 def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides: bool) -> bool:
     if not labels <= held.labels or (hides and held.labels & {"SPAM", "TRASH"}):
         return False
-    return matches(query, held, state)
+    return query.holds(held, state)
 
 
 def _listed(call: GmailCall, kind: str, items: list[tuple[int, str]]) -> Json:
@@ -296,16 +255,17 @@ def _modify_thread(call: GmailCall) -> Json:
 
 
 def _send(call: GmailCall) -> Json:
-    return labelled_json(sent(call.state, outgoing(call.state, call.body)))
+    """Send a message: it stands in SENT, and in the inbox too where it goes to oneself."""
+    raw, thread = outgoing(call.state, call.body)
+    to = addresses(every(split_headers(raw)[0], "to", "cc", "bcc"))
+    if not to:
+        invalid("Recipient address required")
+    labels = {"SENT", "INBOX", "UNREAD"} if call.state.address in to else {"SENT"}
+    held = call.state.add(_stamped(call.state, raw), labels, thread=thread)
+    call.state.sent.append(held.id)
+    return labelled_json(held)
 
 
-KINDS = {
-    "messageAdded": "messagesAdded",
-    "messageDeleted": "messagesDeleted",
-    "labelAdded": "labelsAdded",
-    "labelRemoved": "labelsRemoved",
-}
-"""`historyTypes` -> the field of a record."""
 MAX_LABEL = 225
 
 
@@ -333,12 +293,10 @@ def _create_label(call: GmailCall) -> Json:
     return label_json(call.state, call.state.label(name))
 
 
-def _draft_json(call: GmailCall, draft: Draft) -> Json:
-    return {"id": draft.id, "message": labelled_json(call.state.messages[draft.message])}
-
-
 def _create_draft(call: GmailCall) -> Json:
-    return _draft_json(call, drafted(call.state, outgoing(call.state, call.body.get("message"))))
+    raw, thread = outgoing(call.state, call.body.get("message"))
+    held = call.state.add(raw, {"DRAFT"}, thread=thread)
+    return {"id": call.state.put_draft(held.id).id, "message": labelled_json(held)}
 
 
 def _list_drafts(call: GmailCall) -> Json:
@@ -352,36 +310,19 @@ def _list_drafts(call: GmailCall) -> Json:
 
 
 def _list_history(call: GmailCall) -> Json:
-    """What happened after `startHistoryId`, oldest first; 404 when that is too long ago."""
+    """What came after `startHistoryId`, oldest first; 404 when that is too long ago."""
     state, start = call.state, call.text("startHistoryId")
-    if not start.isdecimal():
-        invalid("Invalid value at 'start_history_id'")
+    if call.many("historyTypes") != ("messageAdded",) or not start.isdecimal():
+        invalid("Only the messages that were added after a history id are told here")
     if not state.oldest_history <= int(start) <= state.history_id:
         raise GoogleRefused("notFound")
-    after = int(start)
-    if token := call.text("pageToken"):
-        after = int(token) if token.isdecimal() else -1
-        if after < int(start):
-            invalid("Invalid pageToken")
-    kinds, label = _kinds(call), call.text("labelId")
-    changes = [c for c in state.history if c.id > after and c.kind in kinds and _bears(c, label)]
-    page = changes[: min(int(call.text("maxResults") or 100), 500)]
+    after = int(call.text("pageToken") or start)
+    arrived = [c for c in state.history if c.id > after and c.kind == "messagesAdded"]
+    page = arrived[: min(int(call.text("maxResults") or 100), 500)]
     body: Json = {"historyId": str(state.history_id)}
     if page:
-        body["history"] = [change_json(change) for change in page]
-    return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(changes) else {})
-
-
-def _kinds(call: GmailCall) -> set[str]:
-    asked = call.many("historyTypes") or tuple(KINDS)
-    for kind in asked:
-        if kind not in KINDS:
-            invalid(f"Invalid value at 'history_types': {kind!r}")
-    return {KINDS[kind] for kind in asked}
-
-
-def _bears(change: Change, label: str) -> bool:
-    return not label or label in change.labels + change.changed
+        body["history"] = [arrival_json(change) for change in page]
+    return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(arrived) else {})
 
 
 METHODS: dict[str, Answering] = {

@@ -127,44 +127,20 @@ def _word(chunk: bytes, charset: str | None) -> str:
     return text_of(chunk, charset.partition("*")[0])
 
 
-class Parameters:
+def _declared(headers: Headers) -> Message:
     """What a Content-Type and a Content-Disposition say of a part."""
+    message = Message()
+    for name in ("content-type", "content-disposition"):
+        if value := first(headers, name):
+            message[name] = value[:MAX_PARAMETERS]
+    return message
 
-    def __init__(self, headers: Headers) -> None:
-        self._message = Message()
-        for name in ("content-type", "content-disposition"):
-            if value := first(headers, name):
-                self._message[name] = value[:MAX_PARAMETERS]
-        self.typed = "content-type" in self._message
 
-    @property
-    def kind(self) -> str:
-        """`text/plain` in lower case; that too where there is none, or a broken one."""
-        return self._message.get_content_type()
-
-    @property
-    def boundary(self) -> str:
-        return self._said(self._message.get_boundary)
-
-    @property
-    def charset(self) -> str:
-        return self._said(self._message.get_content_charset)
-
-    @property
-    def filename(self) -> str:
-        return decoded(self._said(self._message.get_filename))
-
-    @property
-    def attached(self) -> bool:
-        return self._message.get_content_disposition() == "attachment"
-
-    @staticmethod
-    def _said(read: Callable[[], str | None]) -> str:
-        try:
-            value = read()
-        except (ValueError, LookupError, TypeError):  # of broken RFC 2231 parameters
-            return ""
-        return value or ""
+def _parameter(read: Callable[[], str | None]) -> str:
+    try:
+        return read() or ""
+    except (ValueError, LookupError, TypeError):  # of broken RFC 2231 parameters
+        return ""
 
 
 TOLD = "X-GM-THRID "
@@ -294,19 +270,25 @@ class _Reader:
 
     def part(self, raw: bytes, id: str, default: str, depth: int) -> Part:
         headers, body = split_headers(raw)
-        said = Parameters(headers)
-        kind = said.kind if said.typed else default
+        declared = _declared(headers)
+        kind = declared.get_content_type() if "content-type" in declared else default
+        filename = decoded(_parameter(declared.get_filename))
         container = kind.startswith("multipart/") and depth < MAX_DEPTH
-        if container and (pieces := between(body, said.boundary)):
+        if container and (pieces := between(body, _parameter(declared.get_boundary))):
             inner = "message/rfc822" if kind == "multipart/digest" else "text/plain"
             parts = self._parts(pieces, id, inner, depth)
-            return Part(id, kind, said.filename, headers, b"", parts)
+            return Part(id, kind, filename, headers, b"", parts)
         kind = "text/plain" if container else kind
         content = transferred(body, first(headers, "content-transfer-encoding"))
         if kind == "message/rfc822" and depth < MAX_DEPTH:
             parts = self._parts([content], id, "text/plain", depth)
-            return Part(id, kind, said.filename, headers, content, parts, attached=True)
-        return self._leaf(Part(id, kind, said.filename, headers, content), said)
+            return Part(id, kind, filename, headers, content, parts, attached=True)
+        named = filename or declared.get_content_disposition() == "attachment"
+        text = kind.startswith("text/") and not named
+        if text and (charset := _parameter(declared.get_content_charset)):
+            content = in_charset(content, charset)
+        apart = bool(content) and (not text or len(content) > INLINE_BYTES)
+        return Part(id, kind, filename, headers, content, attached=apart)
 
     def _parts(self, pieces: list[bytes], id: str, default: str, depth: int) -> tuple[Part, ...]:
         parts = []
@@ -316,12 +298,6 @@ class _Reader:
             self._left -= 1
             parts.append(self.part(piece, f"{id}.{number}".lstrip("."), default, depth + 1))
         return tuple(parts)
-
-    def _leaf(self, part: Part, said: Parameters) -> Part:
-        text = part.kind.startswith("text/") and not (part.filename or said.attached)
-        content = in_charset(part.content, said.charset) if text and said.charset else part.content
-        apart = bool(content) and (not text or len(content) > INLINE_BYTES)
-        return Part(part.id, part.kind, part.filename, part.headers, content, attached=apart)
 
 
 def between(body: bytes, boundary: str) -> list[bytes]:

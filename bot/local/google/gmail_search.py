@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from typing import NamedTuple
 
 from bot.local.google.api import GoogleRefused
 from bot.local.google.gmail_mime import decoded, every
@@ -30,6 +31,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_ANYWHERE = re.compile(r"(?<![-\w])(?:in|is|label):(?:anywhere|spam|trash)\b", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _AGE = re.compile(r"(\d{1,5})([hdmy])")
 _SECONDS = {"h": 3600, "d": 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
@@ -48,22 +50,17 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 Match = Callable[[Held, GmailState], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     holds: Match
+    """Whether a message is one of those asked for."""
     anywhere: bool
     """Whether it asks for spam or trash, which are left out otherwise."""
 
 
 def parsed(text: str) -> Query:
     """Return a query; nothing is a wrong one but what is nested beyond all sense."""
-    parser = _Parser([(m.lastgroup or "", m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)])
-    return Query(parser.group(all, "", wanted=True), parser.anywhere)
-
-
-def matches(query: Query, held: Held, state: GmailState) -> bool:
-    """Return whether this message is one of those that the query asks for."""
-    return query.holds(held, state)
+    tokens = [(m.lastgroup or "", m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)]
+    return Query(_Parser(tokens).group(all, ""), bool(_ANYWHERE.search(text)))
 
 
 @dataclass(slots=True)
@@ -71,9 +68,8 @@ class _Parser:
     tokens: list[tuple[str, str]]
     at: int = 0
     depth: int = 0
-    anywhere: bool = False
 
-    def group(self, combine: Callable[[list[bool]], bool], key: str, *, wanted: bool) -> Match:
+    def group(self, combine: Callable[[list[bool]], bool], key: str) -> Match:
         """Read up to the closing bracket; `key` is the operator in front of the opening one."""
         items: list[list[Match]] = []
         either = False
@@ -84,7 +80,7 @@ class _Parser:
                 if kind == "close" and self.depth:
                     break
                 either = kind == "or" and bool(items)
-            elif item := self._item(key, wanted):
+            elif item := self._item(key):
                 if either:
                     items[-1].append(item)
                 else:
@@ -94,38 +90,38 @@ class _Parser:
             [any(each(held, state) for each in one) for one in items]
         )
 
-    def _item(self, key: str, wanted: bool) -> Match | None:
+    def _item(self, key: str) -> Match | None:
         if self.at == len(self.tokens):
             return None
         kind, text = self.tokens[self.at]
         self.at += 1
         if kind == "word":
-            name, colon, value = text.partition(":")
-            known = bool(colon and value) and name.lower() in _TERMS
-            return (
-                self._term(name.lower(), value, wanted) if known else self._term(key, text, wanted)
-            )
+            name, _, value = text.partition(":")
+            return _term(name.lower(), value) if value and _known(name) else _term(key, text)
         if kind == "phrase":
-            return self._term(key, text, wanted)
+            return _term(key, text)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise GoogleRefused("invalidArgument", "Invalid query")
-        found = self._inner(kind, text, key, wanted)
+        found = self._inner(kind, text, key)
         self.depth -= 1
         return found
 
-    def _inner(self, kind: str, text: str, key: str, wanted: bool) -> Match | None:
+    def _inner(self, kind: str, text: str, key: str) -> Match | None:
         if kind == "open":
-            return self.group(any if text == "{" else all, key, wanted=wanted)
+            return self.group(any if text == "{" else all, key)
         if kind == "key":
-            return self._item(text.lower() if text.lower() in _TERMS else key, wanted)
-        inner = self._item(key, not wanted)
+            return self._item(text.lower() if _known(text) else key)
+        inner = self._item(key)
         return (lambda held, state: not inner(held, state)) if inner else None
 
-    def _term(self, key: str, value: str, wanted: bool) -> Match:
-        places = ("anywhere", "spam", "trash")
-        self.anywhere |= wanted and key in ("in", "is", "label") and value.lower() in places
-        return lambda held, state: _TERMS[key](value, key, held, state)
+
+def _known(name: str) -> bool:
+    return name.lower() in _TERMS
+
+
+def _term(key: str, value: str) -> Match:
+    return lambda held, state: _TERMS[key](value, key, held, state)
 
 
 def normalised(text: str) -> str:

@@ -17,10 +17,11 @@ from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
 
 TOKEN = "ya29.local"
-"""The access token of the first mailbox."""
+"""The access token of the mailbox."""
 NOBODY = Mailbox("operator@local.example", ())
 """The mailbox of a Google that is there for other things."""
 
+CHALLENGE = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
 _NAME = re.compile(r"\{(\w+)\}")
 _JSON = "application/json; charset=UTF-8"
 _VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -38,31 +39,19 @@ class Sent(NamedTuple):
 
 
 class LocalGoogle:
-    """Gmail for one or several accounts; `app` is the ASGI app.
-
-    `gmail` is the first mailbox, `mailboxes` are all, by address.
-    """
+    """One mailbox of Gmail, for who has its token; `app` is the ASGI app."""
 
     def __init__(self, mailbox: Mailbox = NOBODY) -> None:
         self.methods: dict[str, Answering] = {}
         self.declared: dict[str, Declared] = {}
         self.serve("gmail.v1", METHODS)
-        self.mailboxes: dict[str, GmailState] = {}
-        self.addresses: dict[str, str] = {}
-        self.gmail = self.join(mailbox, TOKEN)
+        self.gmail = self.state_of(mailbox)
         self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_VERBS)])
 
     def serve(self, api: str, methods: Mapping[str, Answering]) -> None:
         """Answer these methods of an API, as its discovery document declares them."""
         self.methods |= methods
         self.declared |= {name: declared(api, name) for name in methods}
-
-    def join(self, mailbox: Mailbox, token: str) -> GmailState:
-        """Serve another account's mailbox to whoever has this token."""
-        state = self.state_of(mailbox)
-        self.mailboxes[state.address] = state
-        self.addresses[token] = state.address
-        return state
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
         return GmailState(mailbox)
@@ -75,11 +64,9 @@ class LocalGoogle:
 
     def carry_out(self, sent: Sent) -> Json | None:
         name, path = self.method_at(sent)
-        address = self.addresses.get(sent.token)
-        if address not in self.mailboxes:
-            challenge = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
-            raise GoogleRefused("authError", headers=challenge)
-        return self.answer(name, Call(self.mailboxes[address], path, sent.query, body_of(sent)))
+        if sent.token != TOKEN:
+            raise GoogleRefused("authError", headers=CHALLENGE)
+        return self.answer(name, Call(self.gmail, path, sent.query, body_of(sent)))
 
     def answer(self, method: str, call: Call[Any]) -> Json | None:
         with call.state.lock:

@@ -30,10 +30,6 @@ def render(block: Json) -> bytes:
     """Return a block as it counts: JSON with sorted keys, without cache markers and nulls."""
     if "cache_control" in block or None in block.values():
         block = {k: v for k, v in block.items() if k != "cache_control" and v is not None}
-    inner = _result_parts(block)
-    if any("cache_control" in part for part in inner):
-        parts = [{k: v for k, v in part.items() if k != "cache_control"} for part in inner]
-        block = {**block, "content": parts}
     return _encode(block).encode()
 
 
@@ -86,8 +82,7 @@ def read_prompt(body: Json) -> Prompt:
         number = len(prompt.keys) - 1
         if block.get("type") not in _UNCACHEABLE:
             cacheable = number
-        parts = (block, *_result_parts(block))
-        if any(part.get("cache_control") for part in parts):
+        if block.get("cache_control"):
             prompt.marks.append(number)
 
     for block in (*(body.get("tools") or ()), *as_blocks(body.get("system") or [])):
@@ -140,8 +135,3 @@ class PromptCache:
                     longest = max(longest, prompt.tokens_at(block))
                     break
         return longest
-
-
-def _result_parts(block: Json) -> list[Json]:
-    inner = block.get("content")
-    return inner if block.get("type") == "tool_result" and isinstance(inner, list) else []

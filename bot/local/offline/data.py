@@ -42,8 +42,6 @@ _NUMBER = re.compile(r"DEC|NUM|FLOAT|DOUB|REAL|\w*INT(?!ERVAL)", re.IGNORECASE)
 _COUNT = re.compile(
     r"^how many (?:rows (?:are )?in )?(?:the )?([\w.]+)(?: are there| do we have)?\W*$", re.I
 )
-_IN = re.compile(r"^in ([\w.-]+)[:,] *", re.IGNORECASE)
-"""Names the database that is meant."""
 _LIST = re.compile(r"^(?:which|what|list|show)\b(?: me)?(?: all)?(?: the)? tables?\b", re.I)
 
 
@@ -87,9 +85,6 @@ def _query(question: str, tables: Sequence[tuple[str, str]]) -> tuple[str, str, 
     """Return the statement, the handle of its database, and why there is none."""
     if not tables:
         return "", "", "The offline rules see no table"
-    meant = _IN.match(question)
-    titled = [t for t in tables if meant and t[1] == f"data:{meant[1]}"]
-    tables, question = titled or tables, _IN.sub("", question)
     if select := SELECT.search(question):
         return select[0].rstrip(" ?.;`\n"), tables[0][1], ""
     sample = f"data:{SALES.name}"

@@ -10,19 +10,19 @@ import re
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import Conversation, items_of, read_conversation, use
+from bot.local.offline.conversation import OFFLINE, Conversation, read_conversation, use
 from bot.local.offline.data import as_data
 from bot.local.offline.mail import as_triage, digest_lines, is_digest
-from bot.local.offline.parent import as_parent
+from bot.local.offline.parent import BEYOND, NOTE, as_parent
 from bot.local.offline.recordings import recorded
-from bot.local.offline.search import as_searcher
 from bot.local.offline.threads import as_reader, handles_in
 
-_KEY = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
-_CELL = re.compile(r"(?:^|\| )([^|:]{1,30}): ([^|]*?)(?= \||$)")
-_CLOSED = frozenset({"closed", "resolved", "done", "fixed", "completed"})
-
-NO_REVIEW = "The offline stand-in has fixed rules and cannot review: that needs a language model."
+_BEYOND_RULES = {
+    "review": ("points", "review"),
+    "verdicts": ("verdicts", "review"),
+    "tracker": ("rows", "read a tracker"),
+}
+"""Contract -> the list that stays empty in its result, and what fixed rules cannot do."""
 
 
 def answer(request: dict[str, Any]) -> Answer:
@@ -41,37 +41,33 @@ def _as_subagent(talk: Conversation) -> Answer:
     contract, handles = talk.section("CONTRACT"), talk.section("MAY READ")
     if contract == "triage":
         return as_triage(talk)
-    if contract in ("review", "verdicts"):
-        empty = "points" if contract == "review" else "verdicts"
-        return Answer([use("submit_result", **{empty: []}, not_covered=[], needs=NO_REVIEW)])
-    if contract == "tracker":
-        return Answer([use("submit_result", **_tracker_rows(talk))])
+    if contract in _BEYOND_RULES:
+        empty, what = _BEYOND_RULES[contract]
+        why = (
+            f"The offline stand-in has fixed rules and cannot {what}: that needs a language model."
+        )
+        return Answer([use("submit_result", **{empty: []}, not_covered=[], needs=why)])
     if handles_in(handles):
         return as_reader(talk)
     if re.search(r"\bdata:", handles):
         return as_data(talk)
-    if re.search(r"\b(?:files|mail|web|notes):|https?://", handles):
-        return as_searcher(talk)
+    if re.search(r"\bnotes:", handles):
+        return _as_notes(talk)
     return as_reader(talk)
 
 
-def _tracker_rows(talk: Conversation) -> dict[str, Any]:
-    """Return the arguments of `submit_result`: a row for each item of the material."""
-    material = "\n".join(text for text in talk.opening if text.startswith("MATERIAL"))
-    return {
-        "rows": [_tracker_row(item.id, item.text) for item in items_of(material)],
-        "not_covered": [],
+def _as_notes(talk: Conversation) -> Answer:
+    """Keep the note that a task dictates, word for word."""
+    note = NOTE.match(talk.section("TASK"))
+    if note and not talk.exchanges and not talk.must_end:
+        title = " ".join(note["text"].split()[:8]).rstrip(" :,.")
+        return Answer([use("save_note", title=title, text=note["text"].strip())])
+    kept = [" ".join(each.text.split()) for each in talk.exchanges if not each.is_error]
+    failed = [each.text[:300] for each in talk.exchanges if each.is_error]
+    told = {
+        "text": f"{kept[-1] if kept else BEYOND} {OFFLINE}",
+        "findings": [],
+        "not_covered": failed,
+        "needs": "" if kept or failed else "a note to keep",
     }
-
-
-def _tracker_row(id: str, text: str) -> dict[str, str]:
-    cells = {name.strip().lower(): value.strip() for name, value in _CELL.findall(text)}
-    key, status = _KEY.search(text), cells.get("status", "")
-    return {
-        "id": id,
-        "key": key[0] if key else "",
-        "title": cells.get("title") or cells.get("name") or text.partition(" | ")[0],
-        "status": "closed" if status.lower() in _CLOSED else "open",
-        "stage": status,
-        "owner": cells.get("owner", ""),
-    }
+    return Answer([use("submit_result", **told)])

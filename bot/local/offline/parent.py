@@ -1,14 +1,14 @@
 """The offline model as a parent agent: whom it asks, and what it then writes.
 
-Plain orders in English are one call of a tool each, and what came of it: a sweep, a triage, a
-schedule of either, a reminder, a preference, words in quotes to post.
+A request is one question to one scope. Plain orders in English are one call of a tool each, and
+what came of it: a sweep, a triage, a schedule of either, a reminder, a preference.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,6 @@ from bot.local.offline.conversation import (
     use,
 )
 from bot.local.offline.data import COUNTED, SELECT
-from bot.local.offline.search import NOTE, URL
 from bot.local.offline.threads import SEVERITIES, STATES
 
 Json = dict[str, Any]
@@ -35,12 +34,13 @@ MAX_LINES = 12
 """Most findings of one question that an answer tells; the rest is counted."""
 MAX_FIRST = 3
 """Most lines on what to do first."""
-RUN_FOLDER = "files:run"
-"""The files that a request keeps; nobody asks about them."""
 HELP = (
-    "The offline rules read channels and threads («What is open in #support?»), sweep channels"
-    " («sweep csm-*»), and read what they are given of mails, notes, tables and files."
+    "The offline rules say where the threads of a channel stand («What is open in #support?»),"
+    " sweep channels («sweep csm-*»), count the rows of a table («How many orders are there?»)"
+    " and keep notes («Note that ...»)."
 )
+BEYOND = f"This needs a language model. {HELP}"
+NOTE = re.compile(r"\W*(?:please )?(?:note|remember) that (?P<text>\S.*)", re.I | re.S)
 _GREETING = re.compile(
     r"\W*(?:hi|hello|hey|help|good (?:morning|evening)|thanks?|thank you|what can you do)\W*$"
     r"|\(The message mentions you and says nothing else\.\)$",
@@ -49,37 +49,33 @@ _GREETING = re.compile(
 _CHANNEL = re.compile(r"(?<![\w&/])#[\w-]+|\b[CG][A-Z0-9]{8,}\b")
 _MENTION = re.compile(r"<#([CG][A-Z0-9]+)(?:\|[^>]*)?>|#([CG][A-Z0-9]{8,}\b)")
 _LOOKING = re.compile(r"\n\(While asking, the user has the channel (\w+) open;[^\n]*\)\s*$")
-_NUMBERED = re.compile(r"(?:^|\s)\(?\d{1,2}[.)]\s+(?=\S)")
-_CLAUSE = re.compile(r",\s+(?:and\s+)?(?=(?:what|which|who|how)\b)|(?<=\?)\s+(?=\S+\s+\S)", re.I)
-_FACTS = re.compile(r"^(?:MAIL|NOTES|DATA|WEB|FILES): ", re.MULTILINE)
-_HANDLE = re.compile(r"(?<![\w:])((?:data|files|notes|mail|web):[\w.-]+)")
+_FACTS = re.compile(r"^(?:NOTES|DATA): ", re.MULTILINE)
+_HANDLE = re.compile(r"(?<![\w:])((?:data|notes):[\w.-]+)")
 _LISTED = re.compile(r"^\s*\[([CG][A-Z0-9]+)\] #(\S+?)(?:: .*)?$", re.MULTILINE)
-_WORDS = {
-    "slack": r"slack|channels?|threads?|unanswered|unsolved",
-    "email": r"e-?mails?|mails?|inbox|mailbox",
-    "notes": r"notes?|noted|note that|remember",
-    "data": r"how (?:many|much)|total|sum|refunds?|tables?|database",
-    "files": r"\w+\.(?:py|md|toml|txt|cfg)|files?|folder|code|repository",
-}
-"""Scope -> what is said of things in it; the first one that fits and is held counts."""
+_SLACK = re.compile(r"\b(?:slack|channels?|threads?|unanswered|unsolved)\b", re.IGNORECASE)
+_DATA = re.compile(r"\b(?:how (?:many|much)|total|sum|refunds?|tables?|database)\b", re.IGNORECASE)
+_UNREAD = re.compile(
+    r"\b(?:e-?mails?|mails?|inbox|mailbox|notes?|noted|files?|folder|code|repository|scheduled?)\b"
+    r"|\w+\.(?:py|md|toml|txt|cfg)\b|https?://",
+    re.IGNORECASE,
+)
+"""Words for what the rules do not read."""
+_WRITE = re.compile(
+    r"\W*(?:please )?(?:post|send|write|announce|tell (?!me\b|us\b)|dm|message|draft|reply|pause"
+    r"|resume|delete)\b",
+    re.IGNORECASE,
+)
+"""Orders that no rule carries out."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question of a request, and the scope that can answer it."""
+    """A request as the rules understand it, and the scope that can answer it."""
 
     text: str
     scope: str
-    handles: tuple[str, ...] = ()
+    handles: tuple[str, ...]
     """What a subagent of that scope is given; of Slack the channels it names, as written."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request as the rules understand it."""
-
-    text: str
-    questions: tuple[Question, ...]
     here: str
     """Id of the channel that it was asked in or beside; empty where that is none to read."""
 
@@ -88,17 +84,17 @@ def as_parent(talk: Conversation) -> Answer:
     """Return the parent's next turn: the call of an order, subagents, or the answer."""
     if any("WRITE: top lines" in text for text in talk.opening):
         return _say(top_lines(talk))
-    request = _request(talk)
+    question = _question(talk)
     free = bool(talk.tools) and not talk.must_end
-    order = order_turn(request.text, talk, free)
+    order = order_turn(question.text, talk, free)
     if isinstance(order, str):
         return _say(order if order == "NONE" else f"{order}\n\n{OFFLINE}")
     if order:
         return Answer([order])
-    if _GREETING.match(request.text):
+    if _GREETING.match(question.text):
         return _say(f"{HELP}\n\n{OFFLINE}")
-    calls = _calls(request, talk) if free else []
-    return Answer(calls) if calls else _say(_written(request, talk))
+    calls = _calls(question, talk) if free else []
+    return Answer(calls) if calls else _say(_written(question, talk))
 
 
 def _say(text: str) -> Answer:
@@ -108,7 +104,7 @@ def _say(text: str) -> Answer:
 # ---- what is asked
 
 
-def _request(talk: Conversation) -> Request:
+def _question(talk: Conversation) -> Question:
     told = talk.section("REQUEST") or "\n".join(talk.told)
     beside = _LOOKING.search(told)
     text = _MENTION.sub(r"\1\2", _LOOKING.sub("", told)).strip()
@@ -116,66 +112,38 @@ def _request(talk: Conversation) -> Request:
     here = beside[1] if beside else next((key for key in rooms if "/" not in key), "")
     facts = "\n".join(talk.told).partition("\nFENCE:")[2].splitlines()
     held = [h for line in facts if _FACTS.match(line) for h in _HANDLE.findall(line)]
-    held = [handle for handle in dict.fromkeys(held) if handle != RUN_FOLDER]
-    questions: list[Question] = []
-    for part in _parts(text):
-        question = _question(part, held, talk)
-        before = questions[-1] if questions else None
-        if before and before.scope == question.scope == "slack" and not question.handles:
-            question = replace(question, handles=before.handles)
-        questions.append(question)
-    return Request(text, tuple(questions), here)
-
-
-def _parts(text: str) -> list[str]:
-    """Return the questions of a text: its numbered ones, else each clause that asks."""
-    split = _NUMBERED if len(_NUMBERED.findall(text)) > 1 else _CLAUSE
-    return [part.strip() for part in split.split(text) if part.strip()] or [text]
-
-
-def _question(text: str, held: Sequence[str], talk: Conversation) -> Question:
     scope = _scope(text, held, talk)
-    if scope == "slack":
-        return Question(text, scope, tuple(dict.fromkeys(_CHANNEL.findall(text))))
-    prefix = "mail:" if scope == "email" else f"{scope}:"
-    pages = dict.fromkeys(URL.findall(text)) if scope == "web" else ()
-    return Question(text, scope, (*pages, *(h for h in held if h.startswith(prefix))))
+    given = [handle for handle in held if handle.startswith(f"{scope}:")]
+    handles = _CHANNEL.findall(text) if scope == "slack" else given
+    return Question(text, scope, tuple(dict.fromkeys(handles)), here)
 
 
 def _scope(text: str, held: Sequence[str], talk: Conversation) -> str:
-    """Return the scope that a question needs, of those that something is held for."""
-    kinds = {h.partition(":")[0].replace("mail", "email") for h in held}
+    """Return the scope that a question needs; an empty text where no rule reads that."""
+    kinds = {handle.partition(":")[0] for handle in held}
+    if _WRITE.match(text):
+        return ""
+    if "data" in kinds and SELECT.search(text):
+        return "data"
+    if "notes" in kinds and NOTE.match(text):
+        return "notes"
     reads_slack = "list_channels" in talk.tools
-    for scope, found in (("data", SELECT.search(text)), ("notes", NOTE.match(text))):
-        if found and scope in kinds:
-            return scope
-    if _CHANNEL.search(text):
+    if _CHANNEL.search(text) or (reads_slack and _SLACK.search(text)):
         return "slack"
-    if URL.search(text) and "web" in kinds:
-        return "web"
-    for scope, words in _WORDS.items():
-        said = re.search(rf"\b(?:{words})\b", text, re.IGNORECASE)
-        if said and (scope in kinds or (scope == "slack" and reads_slack)):
-            return scope
-    given = [kind for kind in ("data", "files", "email", "notes", "web") if kind in kinds]
-    return "slack" if reads_slack or not given else given[0]
+    if _UNREAD.search(text):
+        return ""
+    if "data" in kinds and (_DATA.search(text) or not reads_slack):
+        return "data"
+    return "slack" if reads_slack else ""
 
 
-def _calls(request: Request, talk: Conversation) -> list[dict[str, Any]]:
+def _calls(question: Question, talk: Conversation) -> list[dict[str, Any]]:
     """Return the list of channels where one is needed, then the subagents."""
     called = {exchange.name for exchange in talk.exchanges}
     if "run_subagent" in called or "run_subagent" not in talk.tools:
         return []
-    is_open = any(
-        question.scope == "slack" and not (question.handles or request.here)
-        for question in request.questions
-    )
-    if is_open and "list_channels" in talk.tools - called:
+    if _names_none(question) and "list_channels" in talk.tools - called:
         return [use("list_channels")]
-    return [call for question in request.questions for call in _asked(question, request, talk)]
-
-
-def _asked(question: Question, request: Request, talk: Conversation) -> list[dict[str, Any]]:
     when = since(question.text, talk) if question.scope == "slack" else {}
     return [
         use(
@@ -187,19 +155,22 @@ def _asked(question: Question, request: Request, talk: Conversation) -> list[dic
             contract="answer",
             **when,
         )
-        for task, handles in _tasks(question, request, talk)
+        for task, handles in _tasks(question, talk)
     ]
 
 
-def _tasks(
-    question: Question, request: Request, talk: Conversation
-) -> list[tuple[str, Sequence[str]]]:
+def _names_none(question: Question) -> bool:
+    """Return whether a question is one to Slack that names no channel and is asked in none."""
+    return question.scope == "slack" and not (question.handles or question.here)
+
+
+def _tasks(question: Question, talk: Conversation) -> list[tuple[str, Sequence[str]]]:
     """Return a task for each channel that a question names, or one for all that is held."""
     if question.scope == "slack" and len(question.handles) > 1:
         return [(f"{question.text} ({name})", [name]) for name in question.handles]
     handles = list(question.handles)
     if question.scope == "slack" and not handles:
-        handles = [request.here] if request.here else list(_channels(talk))[:MAX_CHANNELS]
+        handles = [question.here] if question.here else list(_channels(talk))[:MAX_CHANNELS]
     return [(question.text, handles)] if handles else []
 
 
@@ -212,29 +183,24 @@ def _channels(talk: Conversation) -> Mapping[str, str]:
 # ---- what to write
 
 
-def _written(request: Request, talk: Conversation) -> str:
+def _written(question: Question, talk: Conversation) -> str:
     """Return the answer; what an earlier session of the request found comes first."""
     earlier = [line for text in talk.told for view in parse_views(text) for line in _lines(view)]
-    parts = ["\n".join(earlier)] if earlier else []
-    for question in request.questions:
-        lines = _section(question, request, talk)
-        if not lines and not earlier:
-            lines = ["There is nothing to read this in."]
-        if lines:
-            head = [f"*{' '.join(question.text.split())}*"] if len(request.questions) > 1 else []
-            parts.append("\n".join([*head, *lines]))
+    lines = _section(question, talk)
+    if not lines and not earlier:
+        lines = [BEYOND]
+    parts = ["\n".join(part) for part in (earlier, lines) if part]
     return "\n\n".join([*parts, OFFLINE])
 
 
-def _section(question: Question, request: Request, talk: Conversation) -> list[str]:
-    tasks = [task for task, _ in _tasks(question, request, talk)]
-    back = [e for e in talk.exchanges if e.name == "run_subagent" and e.input.get("task") in tasks]
+def _section(question: Question, talk: Conversation) -> list[str]:
+    back = [exchange for exchange in talk.exchanges if exchange.name == "run_subagent"]
     lines: list[str] = []
     for exchange in back:
-        if len(tasks) > 1:
+        if len(back) > 1:
             lines.append(f"**{', '.join(map(str, exchange.input['handles']))}**:")
         lines += _outcome(exchange)
-    if question.scope == "slack" and not question.handles and not request.here and back:
+    if _names_none(question) and back:
         names = [f"#{name}" for name in _channels(talk).values()]
         rest = f" Not read: {', '.join(names[MAX_CHANNELS:])}." if names[MAX_CHANNELS:] else ""
         lines.append(f"Read: {', '.join(names[:MAX_CHANNELS])}.{rest}")
@@ -297,10 +263,7 @@ NOT_SET = (
     "Monday at 9 sweep csm-* and post here» and «from now on ...»."
 )
 REPORTS = ("sweep_channels", "triage_inbox")
-_TOOLS = (
-    *(*REPORTS, "schedule_create", "schedule_list", "schedule_pause", "schedule_delete"),
-    *("remind_me", "remember_preference", "post_message", "send_direct_message"),
-)
+_TOOLS = (*REPORTS, "schedule_create", "remind_me", "remember_preference")
 _POLITE = r"\W*(?:(?:<@[UW]\w+(?:\|[^>]*)?>|@\w+|hi|hello|please|(?:could|can) you)\W+)*"
 _MAIL = r"(?:in-?box|e-?mails?|mails?|mailbox)"
 _TRIAGE = re.compile(
@@ -330,19 +293,6 @@ _DAY = re.compile(r"\b(mon|tues|wednes|thurs|fri|satur|sun)days?\b", re.IGNORECA
 _OFTEN = re.compile(r"\b(?:daily|every (?:day|morning)|weekly|weekdays?|\w+days?)\b", re.IGNORECASE)
 _AT = re.compile(r"\bat\s+(\d{1,2})(?::(\d\d))?\b", re.IGNORECASE)
 _POST = re.compile(r"\b(?:post|send|report)\b[^#]*?\bto\s+#?([\w-]+)", re.IGNORECASE)
-_CHANGE = re.compile(
-    r"\W*(?:please )?(pause|resume|delete) (?:the )?([\w-]+)(?: schedule)?\W*$", re.I
-)
-_LIST_SCHEDULES = re.compile(
-    r"\b(?:what(?:['’]s| is) scheduled|(?:list|show) \w* ?schedules)", re.I
-)
-_SAY = re.compile(
-    r"\s*(?:please )?(?:post|send|write|announce|tell|dm|message)\b[^\"“„«]*"
-    r"[\"“„«](?P<said>[^\"“”„«»]+)[\"”»]",
-    re.IGNORECASE,
-)
-_PLACE = re.compile(r"#[\w-]+|@[\w.-]+")
-_NAMED = re.compile(r"([CGDUW][A-Z0-9]{2,})(?:/[\d.]+)?(?: \(([^()]*)\))?")
 
 
 def order_turn(text: str, talk: Conversation, free: bool) -> Json | str | None:
@@ -351,9 +301,8 @@ def order_turn(text: str, talk: Conversation, free: bool) -> Json | str | None:
     if done and done[-1].name in REPORTS:
         return done[-1].text if done[-1].is_error else "NONE"
     if done:
-        rows = re.sub(r"</?items-\w+>\n?", "", done[-1].text)
-        return re.sub(r"^\s*\[[^\]]+\] ", "- ", rows, flags=re.MULTILINE).strip()
-    for order in (_schedule, _lasting, _report, _said):
+        return done[-1].text
+    for order in (_schedule, _lasting, _report):
         call = order(text, talk)
         if isinstance(call, str):
             return call
@@ -388,13 +337,6 @@ def _named_channels(text: str) -> list[str]:
 
 
 def _schedule(text: str, talk: Conversation) -> Json | None:
-    if _LIST_SCHEDULES.search(text):
-        return use("schedule_list")
-    if change := _CHANGE.match(text):
-        if change[1].lower() == "delete":
-            return use("schedule_delete", name=change[2])
-        resume = {"resume": True} if change[1].lower() == "resume" else {}
-        return use("schedule_pause", name=change[2], **resume)
     kind = "triage" if re.search(rf"\btriage\b.*\b{_MAIL}\b", text, re.I) else "sweep"
     at, place = _AT.search(text), _POST.search(text)
     mine = re.search(r"\b(?:dm|send|tell) me\b", text, re.I)
@@ -433,19 +375,3 @@ def _lasting(text: str, talk: Conversation) -> Json | str | None:
     if _PREFER.fullmatch(text.strip()):
         return use("remember_preference", text=text.strip())
     return NOT_SET if _OTHERS.search(text) else None
-
-
-def _said(text: str, talk: Conversation) -> Json | None:
-    """Return the call that posts the words in quotes to the place that the order names."""
-    found = _SAY.match(text)
-    place = _PLACE.search(text.replace(found["said"], "")) if found else None
-    if not (found and place):
-        return None
-    name = place[0].lower()
-    for id, title in _NAMED.findall(talk.section("NAMED SOURCES")):
-        if name in (f"#{id}".lower(), f"@{id}".lower()) or title.lower().startswith(name):
-            person = name.startswith("@")
-            where = {"user": id} if person else {"channel": id}
-            tool = "send_direct_message" if person else "post_message"
-            return use(tool, **where, text=found["said"].strip())
-    return None

@@ -19,12 +19,9 @@ from bot.local.model.answer import Answer
 from bot.local.offline.conversation import (
     OFFLINE,
     Conversation,
-    content_words,
     counted,
     next_pages,
-    states_in,
     use,
-    words_of,
 )
 from bot.local.sample_workspace import load_sample, read_data, ts_at
 from bot.local.samples import SAMPLE_AS_OF
@@ -85,8 +82,6 @@ STATES = ("unanswered", "unsolved", "waiting", "solved")
 SEVERITIES = ("high", "medium", "low")
 CHARS = 120
 """Longest claim or quote."""
-MAX_MATCHES = 5
-"""Most messages that an answer by words quotes."""
 _LINE = re.compile(
     r"^(?P<indent> *)\[(?P<id>[^\]\s]+/[^\]\s]+)\] \d{4}-\d\d-\d\d \d\d:\d\d (?P<rest>.*)$"
 )
@@ -114,6 +109,15 @@ _STEPS = {
 _BRIEF, _SHORT = ("waiting", "solved"), ("claim", "state", "evidence")
 """States of which the contract `issues` wants these fields alone."""
 _CORE = ("claim", "state", "severity", "evidence", "customers")
+
+_OPEN = r"open|broken|needs? (?:action|attention|an answer)|todo|to do"
+"""Words for what needs action, answered or not."""
+_ASKED = {
+    "unanswered": r"unanswered|no (?:answer|reply)|nobody (?:has )?(?:answered|replied)",
+    "unsolved": rf"unsolved|unresolved|not (?:yet )?(?:solved|resolved)|{_OPEN}",
+    "waiting": r"waiting|wait for",
+    "solved": r"(?<!not )(?<!not yet )(?:solved|resolved)|fixed|closed",
+}
 
 Finding = dict[str, Any]
 
@@ -244,12 +248,12 @@ def _result(talk: Conversation) -> dict[str, Any]:
     }
     issues = talk.section("CONTRACT") == "issues"
     main: dict[str, Any] = {}
+    findings = _findings(threads, verdicts)
     if issues:
-        findings = _findings(threads, verdicts)
         main["no_issue"] = [id for id, verdict in verdicts.items() if verdict.state == "none"]
         findings = [{k: f[k] for k in _SHORT} if f["state"] in _BRIEF else f for f in findings]
-    else:
-        findings = _answering(talk, threads, verdicts)
+    elif states := _states_in(f"{talk.section('TASK')}\n{talk.section('QUESTIONS')}"):
+        findings = [finding for finding in findings if finding["state"] in states]
     gaps = [e for e in talk.exchanges if e.is_error and e.name != "submit_result"]
     return {
         "summary" if issues else "text": _summary(findings, len(threads)),
@@ -314,42 +318,16 @@ def _finding(members: Sequence[Thread], verdicts: Mapping[str, Verdict]) -> Find
 
 
 def _fitting(findings: Sequence[Finding], room: int) -> list[Finding]:
-    """Return findings that fit into so many bytes of JSON: briefer ones, then one a state."""
-    brief = [{key: f[key] for key in _CORE if f.get(key)} for f in findings]
-    for kept in (list(findings), brief):
-        if len(json.dumps(kept, ensure_ascii=False).encode()) <= room:
-            return kept
-    joined = []
-    for state in STATES:
-        if alike := [finding for finding in findings if finding["state"] == state]:
-            evidence = list(dict.fromkeys(id for f in alike for id in f["evidence"]))
-            worst = min((f.get("severity", "low") for f in alike), key=SEVERITIES.index)
-            claim = f"{len(alike)} issues are {state}"
-            joined.append({"claim": claim, "state": state, "severity": worst, "evidence": evidence})
-    return joined
+    """Return the findings, briefer ones where they would not fit into so many bytes of JSON."""
+    if len(json.dumps(findings, ensure_ascii=False).encode()) <= room:
+        return list(findings)
+    return [{key: f[key] for key in _CORE if f.get(key)} for f in findings]
 
 
-def _answering(
-    talk: Conversation, threads: Sequence[Thread], verdicts: Mapping[str, Verdict]
-) -> list[Finding]:
-    """Return the threads in the states that the question names, else messages that share words."""
-    question = f"{talk.section('TASK')}\n{talk.section('QUESTIONS')}"
-    words, states = content_words(question), states_in(question)
-    if states or not words:
-        return [f for f in _findings(threads, verdicts) if not states or f["state"] in states]
-    scored = []
-    for thread in threads:
-        shared = [(len(words & words_of(f"{x.text} {x.author}")), x) for x in thread.lines]
-        score, line = max(shared, key=lambda pair: pair[0])
-        if _quote(line) and score >= max(1, len(words) / 2):
-            scored.append((score, verdicts[thread.root.id], line))
-    return [
-        {
-            "claim": _quote(line).rstrip("."),
-            "state": verdict.state,
-            "severity": verdict.severity,
-            "evidence": [line.id],
-            "quotes": [_quote(line)],
-        }
-        for _, verdict, line in sorted(scored, key=lambda each: -each[0])[:MAX_MATCHES]
-    ]
+def _states_in(question: str) -> set[str]:
+    """Return the states of threads that a question asks for; open ones include unanswered ones."""
+    text = question.lower()
+    found = {name for name, words in _ASKED.items() if re.search(rf"\b(?:{words})\b", text)}
+    if re.search(rf"\b(?:{_OPEN})\b", text):
+        found.add("unanswered")
+    return found

@@ -15,35 +15,29 @@ from bot.local.slack.state import (
     visible,
     writable,
 )
-from bot.local.workspace import Channel, Message, Reaction, micros, timestamp
+from bot.local.workspace import Message, Reaction, micros, timestamp
 
 
 def _post(call: Call) -> Json:
-    call.need("chat:write")
     channel = writable(call)
     message = _written(call, placed(call, channel, new_message(call, channel)))
-    call.state.timelines[channel.id].add(message)
-    call.did(channel.id, message)
+    call.keep(channel, message)
     body = message_json(call.state, channel.id, message, with_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": body}
 
 
 def _update(call: Call) -> Json:
-    """Blocks, attachments and metadata that are not sent stay as they were; [] removes them."""
-    call.need("chat:write")
+    """Blocks and metadata that are not sent stay as they were; [] removes them."""
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
-    message = message_of(call, channel, "ts")
     changed = replace(_written(call, message), edited=at, edited_by=call.identity.user)
-    call.state.timelines[channel.id].replace(changed)
-    call.did(channel.id, changed)
+    call.keep(channel, changed)
     body = message_json(call.state, channel.id, changed, with_metadata=True)
     return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}
 
 
 def _delete(call: Call) -> Json:
-    call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "cant_delete_message")
     call.state.timelines[channel.id].remove(micros(message.ts))
@@ -53,7 +47,6 @@ def _delete(call: Call) -> Json:
 
 def _whisper(call: Call) -> Json:
     """Seen by one person of the channel and kept nowhere: `whispers` has it."""
-    call.need("chat:write")
     channel = writable(call)
     if (user := call.required("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
@@ -72,40 +65,28 @@ def _permalink(call: Call) -> Json:
 
 
 def _add_reaction(call: Call) -> Json:
-    channel, message, name = _reacted(call)
+    name = call.required("name").strip(":")
+    channel = writable(call)
+    message = message_of(call, channel, "timestamp")
     reactions = {reaction.name: reaction for reaction in message.reactions}
     old = reactions.get(name, Reaction(name, 0))
     if call.identity.user in old.users:
         raise SlackError("already_reacted")
     reactions[name] = Reaction(name, old.count + 1, (*old.users, call.identity.user))
-    return _react(call, channel, replace(message, reactions=tuple(reactions.values())))
-
-
-def _reacted(call: Call) -> tuple[Channel, Message, str]:
-    call.need("reactions:write")
-    name = call.required("name").strip(":")
-    channel = writable(call)
-    return channel, message_of(call, channel, "timestamp"), name
-
-
-def _react(call: Call, channel: Channel, changed: Message) -> Json:
-    call.state.timelines[channel.id].replace(changed)
-    call.did(channel.id, changed)
+    call.keep(channel, replace(message, reactions=tuple(reactions.values())))
     return {}
 
 
 def _written(call: Call, message: Message) -> Message:
     """The message with the text, the blocks and the metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
-    blocks, attachments = numbered(call.objects("blocks")), call.objects("attachments")
-    if not (text or markdown or blocks or attachments):
+    blocks = numbered(call.objects("blocks"))
+    if not (text or markdown or blocks):
         raise SlackError("no_text")
-    sent = call.args.keys()
     return replace(
         message,
         text=text or markdown,
-        blocks=blocks if "blocks" in sent or markdown else message.blocks,
-        attachments=attachments if "attachments" in sent else message.attachments,
+        blocks=blocks if "blocks" in call.args or markdown else message.blocks,
         metadata=call.metadata(message.metadata),
     )
 

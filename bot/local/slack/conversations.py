@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bot.local.slack.json import channel_json, message_json
 from bot.local.slack.records import Json
-from bot.local.slack.state import Call, SlackError
+from bot.local.slack.state import Call, SlackError, message_of, visible
 from bot.local.workspace import SLACKBOT, Channel, micros
 
 FOREVER = 10**18
@@ -45,7 +45,6 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 def _open(call: Call) -> Json:
     """The direct message with `users`, made if there is none."""
     users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
-    call.need("im:write" if len(users) == 1 else "mpim:write")
     for id in users:
         user = call.state.users.get(id)
         if user is None:
@@ -54,21 +53,15 @@ def _open(call: Call) -> Json:
             raise SlackError("user_disabled")
         if user.is_bot or id == SLACKBOT:
             raise SlackError("cannot_dm_bot")
-    before = len(call.state.channels)
-    channel = call.state.direct(call.identity.user, *users)
-    old = before == len(call.state.channels)
-    return {"channel": {"id": channel.id}} | ({"no_op": True, "already_open": True} if old else {})
+    return {"channel": {"id": call.state.direct(call.identity.user, *users).id}}
 
 
 def _info(call: Call) -> Json:
-    channel = channel_json(call, call.channel("read"))
-    if not call.flag("include_num_members"):
-        channel.pop("num_members", None)
-    return {"channel": channel}
+    return {"channel": channel_json(call, visible(call))}
 
 
 def _members(call: Call) -> Json:
-    channel = call.channel("read")
+    channel = visible(call)
     ids, cursor = call.page(list(call.state.members[channel.id]), "user", default=100, most=1000)
     return {"members": list(ids), "response_metadata": {"next_cursor": cursor}}
 
@@ -78,29 +71,25 @@ def _history(call: Call) -> Json:
     oldest, latest = _range(call)
     top = call.state.timelines[channel.id].top(oldest, latest)
     times, cursor = call.page(top[::-1], "next_ts", default=100, most=999)
-    return _messages(call, channel, times, cursor) | {"pin_count": 0}
+    return _messages(call, channel, times, cursor)
 
 
 def _replies(call: Call) -> Json:
     """The thread of a root; any other timestamp gives that message alone, as Slack does."""
     channel = _readable(call)
-    timeline = call.state.timelines[channel.id]
-    try:
-        root = micros(call.required("ts"))
-    except ValueError:
-        raise SlackError("thread_not_found") from None
-    message = timeline.get(root)
-    if message is None or message.subtype in _UNTHREADED:
+    message = message_of(call, channel, "ts", "thread_not_found")
+    if message.subtype in _UNTHREADED:
         raise SlackError("thread_not_found")
-    oldest, latest = _range(call)
-    thread = [root, *(at for at in timeline.replies(root) if oldest <= at <= latest)]
+    root, (oldest, latest) = micros(message.ts), _range(call)
+    replies = call.state.timelines[channel.id].replies(root)
+    thread = [root, *(at for at in replies if oldest <= at <= latest)]
     times, cursor = call.page(thread, "next_ts", default=1000, most=1000)
     return _messages(call, channel, times, cursor)
 
 
 def _readable(call: Call) -> Channel:
     """The channel, if its messages may be read: a bot has to be in it, a user has to see it."""
-    channel = call.channel("history")
+    channel = visible(call)
     if call.identity.bot_id and not call.is_member(channel):
         raise SlackError("not_in_channel")
     return channel

@@ -1,17 +1,11 @@
 """Web API methods that look things up: people, lists, and messages by their words."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Mapping
 
 from bot.local.slack.json import list_item_json, list_json, permalink, team_url, user_json
 from bot.local.slack.records import Json
-from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackError
+from bot.local.slack.state import Call, SlackError
 from bot.local.workspace import Channel, Message, micros
-
-_TERM = re.compile(
-    r'(?P<not>-?)(?:(?P<key>in|from|before|after|on):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))'
-)
 
 
 def _auth_test(call: Call) -> Json:
@@ -27,7 +21,6 @@ def _auth_test(call: Call) -> Json:
 
 
 def _user_info(call: Call) -> Json:
-    call.need("users:read")
     user = call.state.users.get(call.required("user"))
     if user is None:
         raise SlackError("user_not_found")
@@ -36,14 +29,12 @@ def _user_info(call: Call) -> Json:
 
 
 def _user_list(call: Call) -> Json:
-    call.need("users:read")
     ids, cursor = call.page(list(call.state.users), "user", default=1000, most=1000)
     members = [user_json(call, call.state.users[id]) for id in ids]
     return {"members": members, "response_metadata": {"next_cursor": cursor}}
 
 
 def _group_users(call: Call) -> Json:
-    call.need("usergroups:read")
     group = call.state.usergroups.get(call.required("usergroup"))
     if group is None:
         raise SlackError("no_such_subteam")
@@ -52,16 +43,7 @@ def _group_users(call: Call) -> Json:
     return {"users": list(group.users)}
 
 
-def _bot_info(call: Call) -> Json:
-    call.need("users:read")
-    if call.text("bot") not in ("", BOT_ID):
-        raise SlackError("bot_not_found")
-    bot = {"id": BOT_ID, "deleted": False, "name": "Assistant", "updated": 0, "app_id": APP_ID}
-    return {"bot": bot | {"user_id": BOT_USER}}
-
-
 def _list_items(call: Call) -> Json:
-    call.need("lists:read")
     found = call.state.lists.get(call.required("list_id"))
     if found is None:
         raise SlackError("list_not_found")
@@ -72,58 +54,26 @@ def _list_items(call: Call) -> Json:
     return body | ({"list": list_json(found, call.state)} if call.flag("include_list") else {})
 
 
-Terms = Sequence[tuple[bool, str, str]]
-"""What a search asks for: (wanted, key or "", value)."""
-
-
-def _terms(query: str) -> Terms:
-    """Read a search: words, "phrases", in:, from:, before:, after:, on:, - before any of them."""
-    found = _TERM.finditer(query)
-    return [(not m["not"], m["key"] or "", m["phrase"] or m["word"] or "") for m in found]
-
-
-def _holds(call: Call, key: str, value: str, channel: Channel, message: Message) -> bool:
-    if key == "in":
-        return value.strip("<#>").split("|")[0] in (channel.name, channel.id)
-    if key == "from":
-        user = call.state.users.get(message.user)
-        name = value.strip("<@>").split("|")[0]
-        me = call.identity.user if name == "me" else name
-        return me in (message.user, user.name if user else "")
-    if key:
-        return _in_days(key, value, micros(message.ts))
-    return value.casefold() in message.text.casefold()
-
-
-def _search(call: Call) -> Json:
-    """Matches in the channels that the user can see, newest first (Slack's score is not known)."""
-    if call.identity.bot_id:
-        raise SlackError("not_allowed_token_type")
-    call.need("search:read")
-    query = call.required("query")
-    found = _matches(call, _terms(query))
-    if call.text("sort_dir") == "asc":
-        found.reverse()
-    return {"query": query, "messages": _result(call, found)}
-
-
 def _search_context(call: Call) -> Json:
     """Matches in public channels, by the token that came with a person's message."""
     if not call.identity.bot_id:
         raise SlackError("not_implemented")
-    call.need("search:read.public")
     channel, _, rest = call.required("action_token").partition(".")
     asked = call.state.timelines[channel].get(micros(rest.removesuffix(".local")))
     if asked is None or call.text("channel_types") != "public_channel":
         raise SlackError("invalid_action_token")
-    words = [(True, "", m["word"]) for m in _TERM.finditer(call.required("query")) if m["word"]]
+    words = call.required("query").casefold().split()
     after, before = call.time("after", 0), call.time("before", 10**18)
     found = [
-        hit
-        for hit in _matches(call, words)
-        if hit[0].kind == "public_channel" and after <= micros(hit[1].ts) <= before
+        (place, message)
+        for place in call.state.channels.values()
+        if place.kind == "public_channel"
+        for message in call.state.timelines[place.id].all()
+        if message.subtype != "tombstone" and after <= micros(message.ts) <= before
+        if all(word in message.text.casefold() for word in words)
     ]
-    size = min(_positive(call, "limit", 20), 20)
+    found.sort(key=lambda hit: micros(hit[1].ts), reverse=True)
+    size = min(int(call.text("limit") or 20), 20)
     return {
         "results": {"messages": [_context_json(call, *hit) for hit in found[:size]]},
         "response_metadata": {"next_cursor": "more" if found[size:] else ""},
@@ -131,79 +81,15 @@ def _search_context(call: Call) -> Json:
 
 
 def _context_json(call: Call, channel: Channel, message: Message) -> Json:
-    user = call.state.users.get(message.user)
     return {
-        "author_name": user.name if user else "",
         "author_user_id": message.user,
         "team_id": call.state.team.id,
         "channel_id": channel.id,
         "channel_name": channel.name,
         "message_ts": message.ts,
         "content": message.text,
-        "is_author_bot": bool(message.bot_id),
         "permalink": permalink(call.state, channel.id, message),
     }
-
-
-def _matches(call: Call, terms: Terms) -> list[tuple[Channel, Message]]:
-    """The messages that a search finds in what the caller sees, newest first."""
-    found = [
-        (channel, message)
-        for channel in call.state.channels.values()
-        if call.state.may_see(call.identity.user, channel)
-        for message in call.state.timelines[channel.id].all()
-        if message.subtype != "tombstone"
-        and all(_holds(call, key, v, channel, message) == wanted for wanted, key, v in terms)
-    ]
-    return sorted(found, key=lambda hit: micros(hit[1].ts), reverse=True)
-
-
-def _result(call: Call, found: list[tuple[Channel, Message]]) -> Json:
-    size, page = min(_positive(call, "count", 20), 100), _positive(call, "page", 1)
-    pages = -(-len(found) // size)
-    shown = found[(page - 1) * size : page * size]
-    return {
-        "total": len(found),
-        "paging": {"count": size, "total": len(found), "page": page, "pages": pages},
-        "matches": [_match_json(call, channel, message) for channel, message in shown],
-    }
-
-
-def _match_json(call: Call, channel: Channel, message: Message) -> Json:
-    user = call.state.users.get(message.user)
-    return {
-        "type": "message",
-        "team": call.state.team.id,
-        "channel": {
-            "id": channel.id,
-            "name": channel.name,
-            "is_private": channel.kind != "public_channel",
-            "is_mpim": channel.is_mpim,
-            "is_im": channel.is_im,
-        },
-        "user": message.user,
-        "username": message.username or (user.name if user else ""),
-        "ts": message.ts,
-        "text": message.text,
-        "permalink": permalink(call.state, channel.id, message),
-    }
-
-
-def _in_days(key: str, value: str, at: int) -> bool:
-    """Whether a time lies before, after or on a day (UTC); never if it is not a day."""
-    try:
-        day = date.fromisoformat(value)
-    except ValueError:
-        return False
-    then = datetime.fromtimestamp(at / 1_000_000, UTC).date()
-    return then < day if key == "before" else then > day if key == "after" else then == day
-
-
-def _positive(call: Call, name: str, default: int) -> int:
-    try:
-        return max(1, int(call.text(name) or default))
-    except ValueError:
-        raise SlackError("invalid_arguments") from None
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {
@@ -211,8 +97,6 @@ METHODS: Mapping[str, Callable[[Call], Json]] = {
     "users.info": _user_info,
     "users.list": _user_list,
     "usergroups.users.list": _group_users,
-    "bots.info": _bot_info,
     "slackLists.items.list": _list_items,
-    "search.messages": _search,
     "assistant.search.context": _search_context,
 }

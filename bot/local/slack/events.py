@@ -2,17 +2,21 @@
 (docs.slack.dev/interactivity/handling-user-interaction).
 """
 
-import itertools
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bot.local.slack.delivery import VERIFICATION_TOKEN
 from bot.local.slack.json import message_json
-from bot.local.slack.records import View, Whisper
-from bot.local.slack.state import APP_ID, BOT_USER, Call, Effect, SlackState
+from bot.local.slack.records import View
+from bot.local.slack.state import (
+    APP_ID,
+    BOT_USER,
+    Call,
+    Effect,
+    SlackState,
+)
 from bot.local.slack.views import home, new_trigger, view_json
 from bot.local.workspace import Channel, Message, micros, timestamp
 
@@ -95,17 +99,6 @@ def deleted(state: SlackState, channel: Channel, before: Message) -> Iterator[Js
     }
 
 
-def reacted(state: SlackState, channel: Channel, message: Message, user: str, name: str) -> Json:
-    return {
-        "type": "reaction_added",
-        "user": user,
-        "reaction": name,
-        "item": {"type": "message", "channel": channel.id, "ts": message.ts},
-        "item_user": message.user,
-        "event_ts": now_ts(state),
-    }
-
-
 def named_message(call: Call) -> Message | None:
     """The message that a call names by its `ts`, as it is before the call."""
     timeline = call.state.timelines.get(call.text("channel"))
@@ -132,12 +125,9 @@ def of_write(state: SlackState, effect: Effect, before: Message | None) -> Itera
         yield from written(state, channel, message)
     elif effect.method in _CHANGED and before:
         yield from changed(state, channel, message, before)
-    elif effect.method == "reactions.add":
-        name = str(effect.args.get("name", "")).strip(":")
-        yield reacted(state, channel, message, effect.user, name)
 
 
-def rich_text(text: str) -> Json:
+def typed(text: str) -> Json:
     """The block that Slack makes of what a person types."""
     elements: list[Json] = []
     for number, part in enumerate(_USER.split(text)):
@@ -160,7 +150,7 @@ def _nested(state: SlackState, channel: Channel, message: Message) -> Json:
         return body
     body["client_msg_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{channel.id}/{message.ts}"))
     if not message.blocks and message.text:
-        body["blocks"] = [rich_text(message.text)]
+        body["blocks"] = [typed(message.text)]
     if message.files:
         body |= {"subtype": "file_share", "upload": False, "display_as_bot": False}
     user = state.users.get(message.user)
@@ -181,47 +171,10 @@ def _when(state: SlackState, channel: Channel) -> Json:
 
 # ---- interactions
 
-RESPONSE_PATH = "/actions/"
-
 _FEEDBACK = ("positive_button", "negative_button")
 
 
-class Responses:
-    """The addresses (`response_url`) that answers to interactions may be sent to."""
-
-    def __init__(self, state: SlackState) -> None:
-        self._state = state
-        self._places: dict[str, tuple[str, str]] = {}
-        self._numbers = itertools.count(1)
-
-    def url(self, user: str, channel: str) -> str:
-        """A new address; what is sent there is whispered to this person."""
-        key = f"{self._state.team.id}-{next(self._numbers)}"
-        self._places[key] = (user, channel)
-        return f"{self._state.base_url.rstrip('/')}{RESPONSE_PATH}{key}"
-
-    def take(self, key: str, answer: Any) -> bool:
-        """False = there is no such address."""
-        if key not in self._places:
-            return False
-        self.whisper(*self._places[key], answer)
-        return True
-
-    def whisper(self, user: str, channel: str, answer: Any) -> None:
-        """Show an answer to one person; nothing when it says nothing."""
-        said = answer if isinstance(answer, dict) else {"text": answer}
-        text, blocks = said.get("text") or "", said.get("blocks") or ()
-        if text or blocks:
-            with self._state.lock:
-                ts = now_ts(self._state)
-                self._state.whispers.append(
-                    Whisper(channel, user, ts, str(text), blocks=tuple(blocks))
-                )
-
-
-def click(
-    state: SlackState, user: str, channel: str, message: Message, action: Json, response_url: str
-) -> Json:
+def click(state: SlackState, user: str, channel: str, message: Message, action: Json) -> Json:
     """The press of a button of a message."""
     container: Json = {
         "type": "message",
@@ -235,7 +188,6 @@ def click(
         "container": container,
         "channel": {"id": channel, "name": name_of(state, channel)},
         "message": message_json(state, channel, message),
-        "response_url": response_url,
     }
 
 
@@ -273,7 +225,7 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
             sent = {"type": element["type"], **_filled(element, typed.get(block["block_id"]))}
             values[block["block_id"]] = {element["action_id"]: sent}
     shown = view_json(state, view) | {"state": {"values": values}}
-    about = ("token", "user", "api_app_id", "trigger_id", "team", "enterprise")
+    about = ("user", "api_app_id", "trigger_id", "team", "enterprise")
     told = block_actions(state, user, {})
     sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
     return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
@@ -334,7 +286,6 @@ def block_actions(state: SlackState, user: str, action: Json) -> Json:
     team, person = state.team, state.users[user]
     return {
         "type": "block_actions",
-        "token": VERIFICATION_TOKEN,
         "user": {
             "id": user,
             "username": person.name,

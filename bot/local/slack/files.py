@@ -29,7 +29,6 @@ _GONE = ("tombstone", "hidden_by_limit")
 
 
 def _info(call: Call) -> Json:
-    call.need("files:read")
     found = find(call.state, call.required("file"))
     if found is None or not call.state.may_see(call.identity.user, found[1]):
         raise SlackError("file_not_found")
@@ -58,11 +57,7 @@ def download(state: SlackState, identity: Identity | None, place: str, name: str
     `place` is "<team>-<file>"; `name` may begin with "download/".
     """
     found = find(state, place.partition("-")[2])
-    if (
-        identity is None
-        or "files:read" not in identity.scopes
-        or (found and not state.may_see(identity.user, found[1]))
-    ):
+    if identity is None or (found and not state.may_see(identity.user, found[1])):
         return _login(state)
     if found is None or found[0].mode in _GONE:
         return Response("<h1>404</h1>", 404, media_type="text/html")
@@ -81,7 +76,6 @@ def _login(state: SlackState) -> Response:
 
 
 def _address(call: Call) -> Json:
-    call.need("files:write")
     name, length = call.required("filename"), call.required("length")
     id = f"F0UP{len(call.state.uploads):05d}"
     call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
@@ -101,7 +95,6 @@ def take(state: SlackState, id: str, content: bytes) -> Response:
 
 def _complete(call: Call) -> Json:
     """Each file can be completed once; what it is shown in is a message of its own."""
-    call.need("files:write")
     asked = call.objects("files")
     uploads = [call.state.uploads.get(str(each.get("id"))) for each in asked]
     ours = [u for u in uploads if u and u.content and u.user == call.identity.user]
@@ -116,8 +109,7 @@ def _complete(call: Call) -> Json:
     for upload in ours:
         upload.completed = True
     shown = replace(message, text=call.text("initial_comment"), files=files)
-    call.state.timelines[channel.id].add(shown)
-    call.did(channel.id, shown)
+    call.keep(channel, shown)
     return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
 
 

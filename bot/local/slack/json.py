@@ -1,7 +1,8 @@
-"""Workspace values as the JSON that Slack's Web API returns."""
+"""Workspace values as the JSON that Slack's Web API returns; left out is what nobody here reads."""
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,11 +20,17 @@ from bot.local.workspace import (
 )
 
 
-def numbered(blocks: Sequence[Json]) -> tuple[Json, ...]:
-    """Give blocks without an id the ids that Slack gives them."""
+def numbered(blocks: Sequence[Mapping[str, Any]], letter: str = "b") -> tuple[Json, ...]:
+    """Give blocks without an id the ids that Slack gives them; `letter` begins each."""
     ids = {block.get("block_id") for block in blocks}
-    fresh = (f"b{number}" for number in range(1, 1000) if f"b{number}" not in ids)
+    fresh = (id for n in itertools.count(1) if (id := f"{letter}{n}") not in ids)
     return tuple({**b, "block_id": b.get("block_id") or next(fresh)} for b in blocks)
+
+
+def rich_text(text: str) -> Json:
+    """Plain text as a block."""
+    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
+    return {"type": "rich_text", "elements": [section]}
 
 
 def team_url(state: SlackState) -> str:
@@ -39,15 +46,9 @@ def user_json(call: Call, user: User) -> Json:
     profile = {
         "title": user.title,
         "real_name": user.real_name,
-        "real_name_normalized": user.real_name,
         "display_name": user.display_name,
-        "display_name_normalized": user.display_name,
-        "status_text": "",
-        "status_emoji": "",
         "team": user.team_id or call.state.team.id,
     }
-    if user.email and "users:read.email" in call.identity.scopes:
-        profile["email"] = user.email
     if user.id == BOT_USER:
         profile |= {"bot_id": BOT_ID, "api_app_id": APP_ID}
     body = {
@@ -59,12 +60,8 @@ def user_json(call: Call, user: User) -> Json:
         "tz": user.tz,
         "profile": profile,
         "is_bot": user.is_bot,
-        "is_app_user": False,
-        "is_admin": False,
-        "is_owner": False,
         "is_restricted": user.is_restricted or user.is_ultra_restricted,
         "is_ultra_restricted": user.is_ultra_restricted,
-        "updated": 0,
     }
     return body | ({"is_stranger": True} if user.is_stranger else {})
 
@@ -83,23 +80,19 @@ def channel_json(call: Call, channel: Channel) -> Json:
     return {
         "id": channel.id,
         "name": channel.name,
-        "name_normalized": channel.name,
-        "is_channel": channel.kind == "public_channel",
-        "is_group": channel.kind == "private_channel",
         "is_im": False,
         "is_mpim": channel.is_mpim,
         "is_private": channel.kind != "public_channel",
         "is_archived": channel.is_archived,
-        "is_general": channel.is_general,
         "is_shared": channel.is_ext_shared,
         "is_ext_shared": channel.is_ext_shared,
-        "is_org_shared": False,
         "is_member": call.identity.user in members,
         "created": channel.created,
         "creator": channel.creator,
-        "topic": _note(channel.topic, channel),
-        "purpose": _note(channel.purpose, channel),
-        "num_members": len(members),
+        "topic": {
+            "value": channel.topic,
+            "creator": channel.creator if channel.topic else "",
+        },
     }
 
 
@@ -124,7 +117,6 @@ def message_json(
     more = {
         "attachments": list(message.attachments),
         "blocks": list(message.blocks),
-        "streaming_state": message.streaming,
     }
     body |= {name: value for name, value in more.items() if value}
     if message.metadata and with_metadata:
@@ -143,15 +135,10 @@ def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
     replies = timeline.replies(micros(message.ts))
     if not replies:
         return {}
-    users = list(dict.fromkeys(timeline[at].user or timeline[at].bot_id for at in replies))
     body = {
         "thread_ts": message.ts,
         "reply_count": len(replies),
-        "reply_users_count": len(users),
         "latest_reply": timeline[replies[-1]].ts,
-        "reply_users": users,
-        "is_locked": False,
-        "subscribed": False,
     }
     return body | ({"hidden": True} if message.subtype == "tombstone" else {})
 
@@ -185,19 +172,10 @@ def file_json(state: SlackState, channel: str, message: Message, file: File) -> 
         "size": file.size or len(file.content),
         "mode": file.mode,
         "is_external": False,
-        "is_public": state.channels[channel].kind == "public_channel",
         "file_access": "visible",
         "url_private": f"{place}{name}",
         "url_private_download": f"{place}download/{name}",
         "permalink": f"{team_url(state)}files/{message.user}/{file.id}/{file.name}",
-    }
-
-
-def _note(value: str, channel: Channel) -> Json:
-    return {
-        "value": value,
-        "creator": channel.creator if value else "",
-        "last_set": channel.created,
     }
 
 
@@ -211,23 +189,21 @@ def list_json(each: SlackList, state: SlackState) -> Json:
         "title": each.name,
         "mimetype": "application/vnd.slack-list",
         "filetype": "list",
-        "pretty_type": "List",
         "mode": "list",
         "user": each.created_by,
         "permalink": f"{team_url(state)}lists/{state.team.id}/{each.id}",
         "list_metadata": {
-            "schema": [_column_json(c, c is each.columns[0]) for c in each.columns],
+            "schema": [_column_json(column) for column in each.columns],
         },
     }
 
 
-def _column_json(column: ListColumn, primary: bool) -> Json:
+def _column_json(column: ListColumn) -> Json:
     body: Json = {
         "id": column.id,
         "name": column.name,
         "key": column.key,
         "type": column.type,
-        "is_primary_column": primary,
     }
     if column.options:
         choices = [{"value": value, "label": label} for value, label in column.options.items()]
@@ -238,11 +214,6 @@ def _column_json(column: ListColumn, primary: bool) -> Json:
 def list_item_json(each: SlackList, item: ListItem) -> Json:
     return {
         "id": item.id,
-        "list_id": each.id,
-        "date_created": item.created,
-        "created_by": item.created_by,
-        "updated_by": item.updated_by or item.created_by,
-        "updated_timestamp": str(item.updated or item.created),
         "fields": [
             _cell_json(column, item.values[column.key])
             for column in each.columns
@@ -255,8 +226,7 @@ def _cell_json(column: ListColumn, value: Any) -> Json:
     """A cell: `value` in the old form, and the value again under the name of its type."""
     cell: Json = {"key": column.key, "column_id": column.id}
     if column.type == "text":
-        section = {"type": "rich_text_section", "elements": [{"type": "text", "text": value}]}
-        rich = [{"type": "rich_text", "elements": [section]}]
+        rich = [rich_text(value)]
         return cell | {"value": json.dumps(rich), "text": value, "rich_text": rich}
     values = list(value) if isinstance(value, list | tuple) else [value]
     typed: list[Any] = values

@@ -1,11 +1,11 @@
 """What people do in the local workspace, and what the app hears of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from bot.local.slack import events
-from bot.local.slack.delivery import Deliveries
+from bot.local.slack.socket import Deliveries
 from bot.local.slack.state import BOT_USER, SlackState
 from bot.local.slack.streams import halt
 from bot.local.slack.views import home, view_json
@@ -22,7 +22,6 @@ class People:
     """
 
     def __init__(self, state: SlackState, deliveries: Deliveries) -> None:
-        self.responses = events.Responses(state)
         self.state = state
         self.deliveries = deliveries
 
@@ -94,8 +93,7 @@ class People:
         with self.state.lock:
             message = self.message(channel, ts)
             action = events.action_of(message.blocks, action_id, value)
-            url = self.responses.url(user, channel)
-            payload = events.click(self.state, user, channel, message, action, url)
+            payload = events.click(self.state, user, channel, message, action)
         self.put("interactive", "block_actions", payload)
 
     def click_home(self, user: str, action_id: str, value: str | None = None) -> None:
@@ -128,14 +126,8 @@ class People:
             for event in told:
                 self.deliveries.event(event)
 
-    def put(
-        self,
-        kind: str,
-        type: str,
-        payload: Json,
-        answered: Callable[[Any], None] | None = None,
-    ) -> None:
-        self.deliveries.put(kind, payload["trigger_id"], type, payload, answered)
+    def put(self, kind: str, type: str, payload: Json) -> None:
+        self.deliveries.put(kind, payload["trigger_id"], type, payload)
 
     def place(self, user: str, channel: str) -> Channel:
         place = self.state.channels[channel]

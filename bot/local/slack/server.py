@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -18,14 +18,12 @@ from bot.local.slack import directory as slack_directory
 from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
 from bot.local.slack import views as slack_views
-from bot.local.slack.delivery import Deliveries
-from bot.local.slack.events import RESPONSE_PATH, named_message, of_write
+from bot.local.slack.events import named_message, of_write
 from bot.local.slack.people import People
-from bot.local.slack.socket import LINK_PATH, Sockets
+from bot.local.slack.socket import LINK_PATH, Deliveries, Sockets
 from bot.local.slack.state import (
     BOT_ID,
     BOT_USER,
-    USER_SCOPES,
     Call,
     Identity,
     SlackError,
@@ -53,9 +51,11 @@ METHODS = {
 class LocalSlack:
     """One workspace: its Web API, and its events. `app` is the ASGI app, with `API_PATH` in it.
 
-    Writes change this object only. `tokens` are those that are taken. `people` act, and the app
-    hears of it through `sockets`.
+    `methods` are those of the Web API. Writes change this object only. `tokens` are those that are
+    taken. `people` act, and the app hears of it through `sockets`.
     """
+
+    methods = METHODS
 
     def __init__(
         self,
@@ -75,16 +75,14 @@ class LocalSlack:
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
                 Route(slack_files.FILES_PATH, self._download),
                 Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
-                Route(RESPONSE_PATH + "{key}", self._respond, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
         )
 
     async def _serve(self, request: Request) -> Response:
         method = request.path_params["method"]
-        identity: Identity | None = None
         try:
-            if method not in METHODS and method != OPEN:
+            if method not in self.methods and method != OPEN:
                 raise SlackError("unknown_method", req_method=method)
             args = await arguments(request)
             if method == OPEN:
@@ -95,14 +93,13 @@ class LocalSlack:
                 body = {"ok": True, **self.carry_out(Call(self.state, identity, method, args))}
         except SlackError as error:
             body = {"ok": False, "error": error.code, **error.extra}
-        scopes = {"x-oauth-scopes": ",".join(sorted(identity.scopes))} if identity else {}
-        return json_response(body, headers=scopes)
+        return json_response(body)
 
     def carry_out(self, call: Call) -> dict[str, Any]:
         """Carry a call out, and let the app hear of what it wrote."""
         effects = self.state.effects
         before, written = named_message(call), len(effects)
-        body = METHODS[call.method](call)
+        body = self.methods[call.method](call)
         if self.events.is_heard:
             for effect in effects[written:]:
                 for event in of_write(self.state, effect, before):
@@ -119,12 +116,6 @@ class LocalSlack:
     async def _link(self, websocket: WebSocket) -> None:
         await self.sockets.serve(websocket)
 
-    async def _respond(self, request: Request) -> Response:
-        """The app's answer at a `response_url`."""
-        args = await arguments(request)
-        known = self.people.responses.take(request.path_params["key"], args)
-        return Response("ok" if known else "invalid_url", 200 if known else 404)
-
     def identity(self, request: Request, args: dict[str, Any]) -> Identity:
         """Whom the token in the header, or in the arguments, stands for."""
         token = token_of(request, args)
@@ -139,16 +130,20 @@ class LocalSlack:
             raise SlackError("invalid_auth")
         if user.deleted:
             raise SlackError("account_inactive")
-        return Identity(user.id, scopes=USER_SCOPES)
+        return Identity(user.id)
 
     async def _download(self, request: Request) -> Response:
-        """A file's content; the token has to be in the header, as with Slack."""
-        try:
-            identity: Identity | None = self.identity(request, {})
-        except SlackError:
-            identity = None
+        """A file's content."""
+        identity = self.reader(request)
         place, name = request.path_params["place"], request.path_params["name"]
         return slack_files.download(self.state, identity, place, name)
+
+    def reader(self, request: Request) -> Identity | None:
+        """Who may read files; the token has to be in the header, as with Slack."""
+        try:
+            return self.identity(request, {})
+        except SlackError:
+            return None
 
     async def _upload(self, request: Request) -> Response:
         """The bytes of a file, at the address that was given for it."""
@@ -179,8 +174,6 @@ async def arguments(request: Request) -> dict[str, Any]:
     return args | sent
 
 
-def json_response(
-    body: Any, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+def json_response(body: Any) -> Response:
     """Return JSON in pure ASCII, as Slack sends it; so half a surrogate pair gets through, too."""
-    return Response(json.dumps(body), status, headers, "application/json; charset=utf-8")
+    return Response(json.dumps(body), media_type="application/json; charset=utf-8")

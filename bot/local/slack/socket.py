@@ -1,22 +1,26 @@
-"""Socket Mode: websockets that the app opens, and that events come in through."""
+"""Socket Mode: websockets that the app opens, and the events that come in through them.
+
+Nothing here waits for acks or tries again: over loopback to a bot in the same process none is lost.
+"""
 
 import asyncio
+import itertools
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from bot.local.slack.delivery import ACK_S, Done, Envelope, Outcome
-from bot.local.slack.state import APP_ID, SlackError
+from bot.local.slack.state import APP_ID, BOT_USER, SlackError, SlackState
+
+Json = dict[str, Any]
 
 LINK_PATH = "/link/"
-
-DEBUG = {"host": "applink-local"}
 
 
 @dataclass(eq=False, slots=True)
@@ -26,19 +30,12 @@ class Socket:
     websocket: WebSocket
     outgoing: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
     """None closes the socket."""
-    is_ending: bool = False
 
     async def write(self) -> None:
         with suppress(WebSocketDisconnect):  # the reader notices, too
             while (text := await self.outgoing.get()) is not None:
                 await self.websocket.send_text(text)
             await self.websocket.close()
-
-
-@dataclass(slots=True)
-class _Pending:
-    done: Done
-    timer: asyncio.TimerHandle
 
 
 class Sockets:
@@ -48,23 +45,17 @@ class Sockets:
     methods may be called from any thread.
     """
 
-    def __init__(self, app_token: str, ack_s: float = ACK_S) -> None:
+    def __init__(self, app_token: str) -> None:
         self._app_token = app_token
-        self._ack_s = ack_s
         self.sockets: list[Socket] = []
-        self._pending: dict[str, _Pending] = {}
         self._tickets: set[str] = set()
-        self._turn = 0
+        self._turns = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
 
     @property
-    def count(self) -> int:
-        """Sockets that Slack sends events to."""
-        return sum(not each.is_ending for each in self.sockets)
-
-    @property
     def is_reachable(self) -> bool:
+        """Whether there is, or was, an app at the other end."""
         return self._loop is not None
 
     def open(self, token: str, base: str) -> str:
@@ -78,13 +69,6 @@ class Sockets:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         return f"{base}{LINK_PATH}?ticket={ticket}&app_id={APP_ID}"
 
-    def carry(self, envelope: Envelope, attempt: int, reason: str, done: Done) -> None:
-        if not self.do(lambda: self._send(envelope, attempt, reason, done)):
-            done(Outcome("no_socket", final=True))
-
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        self.do(lambda: self.in_(seconds, action))
-
     async def serve(self, websocket: WebSocket) -> None:
         """One websocket from handshake to end."""
         ticket = websocket.query_params.get("ticket", "")
@@ -97,13 +81,13 @@ class Sockets:
         writer = asyncio.create_task(socket.write())
         try:
             while (message := await websocket.receive())["type"] == "websocket.receive":
-                self._acked(message.get("text") or "")
+                self.acked(message.get("text") or "")
         finally:
             self.forget(socket)
             writer.cancel()
             await asyncio.wait([writer])
 
-    def do(self, action: Callable[[], None]) -> bool:
+    def do(self, action: Callable[[], object]) -> bool:
         """Do it in the sockets' loop, at once when this is its thread; False = there is none."""
         if self._loop is None or self._loop.is_closed():
             return False
@@ -116,35 +100,20 @@ class Sockets:
             return False
         return True
 
-    def in_(self, seconds: float, action: Callable[[], None]) -> None:
-        assert self._loop
-        self._loop.call_later(seconds, action)
+    def send(self, envelope: str) -> bool:
+        """Send an envelope over the socket whose turn it is; False = none is open."""
+        open_ = self.listening
+        if open_:
+            self.post(open_[next(self._turns) % len(open_)], envelope)
+        return bool(open_)
 
-    def _send(self, envelope: Envelope, attempt: int, reason: str, done: Done) -> None:
-        open_ = [each for each in self.sockets if not each.is_ending]
-        if not open_:
-            done(Outcome("no_socket"))
-            return
-        assert self._loop
-        self._turn += 1
-        id = str(uuid.uuid4())
-        timer = self._loop.call_later(self._ack_s, self._late, id)
-        self._pending[id] = _Pending(done, timer)
-        self.post(open_[self._turn % len(open_)], _enveloped(envelope, id, attempt, reason))
+    @property
+    def listening(self) -> list[Socket]:
+        """The sockets that Slack sends events to."""
+        return self.sockets
 
-    def _late(self, id: str) -> None:
-        self._pending.pop(id).done(Outcome("timeout"))
-
-    def _acked(self, text: str) -> None:
-        try:
-            ack = json.loads(text)
-        except ValueError:
-            return
-        id = ack.get("envelope_id") if isinstance(ack, dict) else None
-        pending = self._pending.pop(str(id), None)
-        if pending:
-            pending.timer.cancel()
-            pending.done(Outcome(answer=ack.get("payload")))
+    def acked(self, text: str) -> None:
+        """What the app sends: acks, of which nobody here takes note."""
 
     def admit(self, socket: Socket) -> None:
         self.sockets.append(socket)
@@ -159,25 +128,75 @@ class Sockets:
             self.sockets.remove(socket)
 
 
-def _hello(count: int) -> str:
-    return json.dumps(
-        {
-            "type": "hello",
-            "num_connections": count,
-            "debug_info": DEBUG | {"build_number": 1, "approximate_connection_time": 18060},
-            "connection_info": {"app_id": APP_ID},
+class Deliveries:
+    """What Slack sends to the app: events and interactions, each in an envelope."""
+
+    def __init__(self, state: SlackState, sockets: Sockets) -> None:
+        self._state = state
+        self._sockets = sockets
+        self._numbers = itertools.count(1)
+
+    @property
+    def is_heard(self) -> bool:
+        """False as long as no app has ever listened: then nothing need be told."""
+        return self._sockets.is_reachable
+
+    def event(self, event: Json) -> None:
+        """Deliver an event."""
+        id = self.new_id()
+        self.put("events_api", id, event["type"], self.callback(event, id))
+
+    def new_id(self) -> str:
+        return f"Ev0LOCAL{next(self._numbers):06d}"
+
+    def put(self, kind: str, id: str, type: str, payload: Mapping[str, Any]) -> None:
+        """Deliver a payload; returns at once.
+
+        `kind` is "events_api", "interactive" or "slash_commands"; `type` is that of the event
+        ("app_mention", "message"), "block_actions" or "slash_commands".
+        """
+        envelope = enveloped(kind, str(uuid.uuid4()), json.dumps(payload))
+        self._sockets.do(partial(self._sockets.send, envelope))
+
+    def callback(self, event: Json, event_id: str) -> Json:
+        """Return the payload of an event."""
+        team = self._state.team.id
+        channel = self._state.channels.get(event.get("channel", ""))
+        return {
+            "team_id": team,
+            "api_app_id": APP_ID,
+            "context_team_id": team,
+            "context_enterprise_id": None,
+            "event": event,
+            "type": "event_callback",
+            "event_id": event_id,
+            "event_time": int(self._state.now()),
+            "authorizations": [
+                {
+                    "enterprise_id": None,
+                    "team_id": team,
+                    "user_id": BOT_USER,
+                    "is_bot": True,
+                    "is_enterprise_install": False,
+                }
+            ],
+            "is_ext_shared_channel": bool(channel and channel.is_ext_shared),
         }
-    )
 
 
-def _enveloped(envelope: Envelope, id: str, attempt: int, reason: str) -> str:
+def _hello(count: int) -> str:
+    about = {"num_connections": count, "connection_info": {"app_id": APP_ID}}
+    return json.dumps({"type": "hello", **about})
+
+
+def enveloped(kind: str, id: str, body: str, attempt: int = 0) -> str:
     """The envelope as JSON, around the payload that is JSON already."""
-    head: dict[str, Any] = {
+    head: Json = {
         "envelope_id": id,
-        "type": envelope.kind,
-        "accepts_response_payload": envelope.accepts_response,
+        "type": kind,
+        "accepts_response_payload": kind != "events_api",
     }
-    if envelope.kind == "events_api":
+    if kind == "events_api":
         # Slack names only this reason in Socket Mode
-        head |= {"retry_attempt": attempt, "retry_reason": "timeout" if reason else ""}
-    return f'{json.dumps(head)[:-1]}, "payload": {envelope.body}}}'
+        head |= {"retry_attempt": attempt, "retry_reason": "timeout" if attempt else ""}
+    return f'{json.dumps(head)[:-1]}, "payload": {body}}}'

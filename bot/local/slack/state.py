@@ -27,33 +27,7 @@ APP_ID = "A0LOCAL"
 BOT_USER = "U0ASSISTANT"
 BOT_ID = "B0ASSISTANT"
 
-_SCOPE_PREFIX = {
-    "public_channel": "channels",
-    "private_channel": "groups",
-    "mpim": "mpim",
-    "im": "im",
-}
-_READ_SCOPES = frozenset(
-    f"{prefix}:{right}" for prefix in _SCOPE_PREFIX.values() for right in ("read", "history")
-) | {"lists:read", "users:read"}
-
-BOT_SCOPES = _READ_SCOPES | {
-    "app_mentions:read",
-    "assistant:write",
-    "channels:join",
-    "chat:write",
-    "commands",
-    "files:read",
-    "files:write",
-    "im:write",
-    "mpim:write",
-    "reactions:write",
-    "search:read.public",
-    "team:read",
-    "usergroups:read",
-}
-USER_SCOPES = _READ_SCOPES | {"search:read"}
-
+_KINDS = frozenset({"public_channel", "private_channel", "mpim", "im"})
 _FALSE = ("", "0", "false", "False")
 
 Key = TypeVar("Key", int, str)
@@ -75,7 +49,6 @@ class Identity:
     user: str
     bot_id: str = ""
     """Empty for a user token."""
-    scopes: frozenset[str] = BOT_SCOPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,26 +179,11 @@ class Call:
         value = self.args.get("metadata") or default
         return dict(json.loads(value)) if isinstance(value, str) else value
 
-    def need(self, *scopes: str) -> None:
-        missing = [scope for scope in scopes if scope not in self.identity.scopes]
-        if missing:
-            provided = ",".join(sorted(self.identity.scopes))
-            raise SlackError("missing_scope", needed=",".join(missing), provided=provided)
-
-    def channel(self, right: str) -> Channel:
-        """The channel named in the call, if it may be seen; `right` is "read" or "history"."""
-        channel = self.state.channels.get(self.required("channel"))
-        if channel is None or not self.state.may_see(self.identity.user, channel):
-            raise SlackError("channel_not_found")
-        self.need(f"{_SCOPE_PREFIX[channel.kind]}:{right}")
-        return channel
-
     def kinds(self) -> set[str]:
-        """The kinds of conversation asked for in `types`, each with the scope that it needs."""
+        """The kinds of conversation asked for in `types`."""
         kinds = set((self.text("types") or "public_channel").replace(" ", "").split(","))
-        if not kinds <= _SCOPE_PREFIX.keys():
+        if not kinds <= _KINDS:
             raise SlackError("invalid_types")
-        self.need(*sorted(f"{_SCOPE_PREFIX[kind]}:read" for kind in kinds))
         return kinds
 
     def is_member(self, channel: Channel) -> bool:
@@ -260,6 +218,13 @@ class Call:
         except (binascii.Error, ValueError):
             raise SlackError("invalid_cursor") from None
 
+    def keep(self, channel: Channel, message: Message) -> None:
+        """Store a message, new or changed, and count the write."""
+        timeline = self.state.timelines[channel.id]
+        known = timeline.get(micros(message.ts)) is not None
+        (timeline.replace if known else timeline.add)(message)
+        self.did(channel.id, message)
+
     def did(self, channel: str, message: Message) -> None:
         """Count a write."""
         self.state.effects.append(
@@ -281,21 +246,23 @@ def visible(call: Call, argument: str = "channel") -> Channel:
 def writable(call: Call, argument: str = "channel") -> Channel:
     """The channel named, if the caller may write there."""
     channel = visible(call, argument)
-    is_open = channel.kind == "public_channel" and "chat:write.public" in call.identity.scopes
-    if not is_open and not call.is_member(channel):
+    if not call.is_member(channel):
         raise SlackError("not_in_channel")
     if channel.is_archived:
         raise SlackError("is_archived")
     return channel
 
 
-def message_of(call: Call, channel: Channel, argument: str) -> Message:
+def message_of(
+    call: Call, channel: Channel, argument: str, error: str = "message_not_found"
+) -> Message:
+    """The message at a timestamp; `error` is what Slack says if there is none."""
     try:
         message = call.state.timelines[channel.id].get(micros(call.required(argument)))
     except ValueError:
         message = None
     if message is None:
-        raise SlackError("message_not_found")
+        raise SlackError(error)
     return message
 
 
@@ -313,15 +280,10 @@ def new_message(call: Call, channel: Channel) -> Message:
     return Message(timestamp(at), user=call.identity.user, bot_id=call.identity.bot_id)
 
 
-def root_of(call: Call, channel: str) -> Message:
+def root_of(call: Call, channel: Channel) -> Message:
     """The root of the thread that `thread_ts` names, also by one of its replies."""
-    timeline = call.state.timelines[channel]
-    try:
-        message = timeline.get(micros(call.required("thread_ts")))
-    except ValueError:
-        message = None
-    if message is None:
-        raise SlackError("thread_not_found")
+    message = message_of(call, channel, "thread_ts", "thread_not_found")
+    timeline = call.state.timelines[channel.id]
     return timeline[micros(message.thread_ts)] if message.is_reply else message
 
 
@@ -330,4 +292,4 @@ def placed(call: Call, channel: Channel, message: Message) -> Message:
     if not call.text("thread_ts"):
         return message
     subtype = "thread_broadcast" if call.flag("reply_broadcast") else ""
-    return replace(message, thread_ts=root_of(call, channel.id).ts, subtype=subtype)
+    return replace(message, thread_ts=root_of(call, channel).ts, subtype=subtype)

@@ -9,11 +9,10 @@ reads back as mrkdwn with the titles of the tasks behind it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from bot.local.slack.json import message_json
+from bot.local.slack.json import message_json, numbered, rich_text
 from bot.local.slack.records import Json, Pane, Row, Session, Stream, StreamEnd
 from bot.local.slack.state import (
     Call,
@@ -27,6 +26,8 @@ from bot.local.slack.state import (
 )
 from bot.local.workspace import Channel, Message, micros
 
+STREAMED = "s"
+"""Begins the ids of streamed blocks, by which the page knows prose that is markdown."""
 _AS_MRKDWN = (
     (re.compile(r"\[([^\]]*)\]\(([^)]*)\)"), r"<\2|\1>"),
     (re.compile(r"\*\*([^\n]+?)\*\*"), r"*\1*"),
@@ -36,7 +37,6 @@ _AS_MRKDWN = (
 
 
 def _start(call: Call) -> Json:
-    call.need("chat:write")
     channel = writable(call)
     call.required("thread_ts")
     display = call.text("task_display_mode") or "timeline"
@@ -44,18 +44,14 @@ def _start(call: Call) -> Json:
     stream = Stream(channel.id, message.ts, display, call.state.now())
     _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
-    call.state.timelines[channel.id].add(_shown(message, stream))
-    call.did(channel.id, message)
+    call.keep(channel, _shown(message, stream))
     return {"channel": channel.id, "ts": message.ts}
 
 
 def _append(call: Call) -> Json:
     channel, message, stream = _open_stream(call)
-    if not (call.text("markdown_text") or call.args.get("chunks")):
-        raise SlackError("no_text")
     _write(call, stream)
-    call.state.timelines[channel.id].replace(_shown(message, stream))
-    call.did(channel.id, message)
+    call.keep(channel, _shown(message, stream))
     return {"channel": channel.id, "ts": message.ts}
 
 
@@ -69,9 +65,8 @@ def _stop(call: Call) -> Json:
     stream.ended = "stopped"
     _settle_plan(stream)
     done = _shown(replace(message, metadata=metadata), stream)
-    done = replace(done, blocks=_numbered((*done.blocks, *blocks)))
-    call.state.timelines[channel.id].replace(done)
-    call.did(channel.id, done)
+    done = replace(done, blocks=numbered((*done.blocks, *blocks), STREAMED))
+    call.keep(channel, done)
     body = message_json(call.state, channel.id, done)
     return {"channel": channel.id, "ts": done.ts, "message": body}
 
@@ -110,7 +105,6 @@ def _settle_plan(stream: Stream) -> None:
 
 
 def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
-    call.need("chat:write")
     channel = writable(call)
     message = own_message(call, channel, "message_not_owned_by_app")
     if not is_open(call.state, channel.id, message.ts):
@@ -150,10 +144,11 @@ def _add(stream: Stream, chunk: Json) -> None:
 
 def _shown(message: Message, stream: Stream) -> Message:
     """The message as it reads now."""
+    prose = [rich_text(stream.text)] if stream.text else []
     return replace(
         message,
         text=_fallback(stream),
-        blocks=_numbered((*_tasks(stream), *_prose(stream), *stream.blocks)),
+        blocks=numbered((*_tasks(stream), *prose, *stream.blocks), STREAMED),
         streaming="completed" if stream.ended else "in_progress",
     )
 
@@ -169,14 +164,6 @@ def _fallback(stream: Stream) -> str:
     return " ".join(filter(None, [text.strip(), *titles]))
 
 
-def _numbered(blocks: Sequence[Mapping[str, Any]]) -> tuple[Json, ...]:
-    return tuple({"block_id": f"s{n}", **block} for n, block in enumerate(blocks, 1))
-
-
-def _prose(stream: Stream) -> list[Json]:
-    return [_rich(stream.text)] if stream.text else []
-
-
 def _tasks(stream: Stream) -> list[Json]:
     cards = [_card(row) for row in stream.rows.values()]
     if stream.display == "timeline" or not (cards or stream.title):
@@ -187,15 +174,10 @@ def _tasks(stream: Stream) -> list[Json]:
 def _card(row: Row) -> Json:
     card: Json = {"type": "task_card", "task_id": row.id, "title": row.title, "status": row.status}
     if row.details:
-        card["details"] = _rich(row.details)
+        card["details"] = rich_text(row.details)
     if row.output:
-        card["output"] = _rich(row.output)
+        card["output"] = rich_text(row.output)
     return card | ({"sources": row.sources} if row.sources else {})
-
-
-def _rich(text: str) -> Json:
-    section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
-    return {"type": "rich_text", "elements": [section]}
 
 
 # ---- sessions, and the pane
@@ -203,11 +185,10 @@ def _rich(text: str) -> Json:
 
 def _set_status(call: Call) -> Json:
     """Makes the session if there is none; `processing` shows the Stop button until it is left."""
-    call.need("assistant:write", "chat:write")
     channel = writable(call, "channel_id")
     status, title = call.required("status"), call.text("title")
     initiator = call.text("initiator_user_id")
-    root = root_of(call, channel.id)
+    root = root_of(call, channel)
     session = set_session(call.state, channel.id, root.ts, status)
     session.title = title or session.title
     session.initiator = initiator or session.initiator
@@ -223,9 +204,8 @@ def set_session(state: SlackState, channel: str, thread_ts: str, status: str) ->
 
 
 def _thread_title(call: Call) -> Json:
-    call.need("assistant:write")
     channel = writable(call, "channel_id")
-    title, root = call.required("title"), root_of(call, channel.id)
+    title, root = call.required("title"), root_of(call, channel)
     _pane(call.state, channel.id, root.ts).title = title
     call.did(channel.id, root)
     return {}
@@ -233,10 +213,9 @@ def _thread_title(call: Call) -> Json:
 
 def _prompts(call: Call) -> Json:
     """Without a thread the prompts are those of the pane before anything is said in it."""
-    call.need("assistant:write")
     channel = writable(call, "channel_id")
     prompts = call.objects("prompts")
-    thread_ts = root_of(call, channel.id).ts if call.text("thread_ts") else ""
+    thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
     pane = _pane(call.state, channel.id, thread_ts)
     pane.prompts = prompts
     call.did(channel.id, Message(thread_ts))

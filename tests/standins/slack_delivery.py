@@ -1,6 +1,5 @@
-"""What a local Slack tells the app of: event envelopes, the tries to deliver them, and the acks."""
+"""Every try to bring the app an event, on Slack's schedule, and how it ended."""
 
-import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from bot.local.slack.state import APP_ID, BOT_USER, SlackState
+from bot.local.slack import socket
+from bot.local.slack.state import SlackState
 
-Json = dict[str, Any]
-
-VERIFICATION_TOKEN = "local-verification-token"
-"""The outdated token that Slack still puts into each payload."""
 RETRIES_S = (0.0, 60.0, 300.0)
 """Waits before the retries of an event: docs.slack.dev/apis/events-api, "Error handling"."""
 ACK_S = 3.0
@@ -51,10 +47,6 @@ class Envelope:
     body: str = field(default="", repr=False)
     """`payload` as JSON, made once for all tries."""
 
-    @property
-    def accepts_response(self) -> bool:
-        return self.kind != "events_api"
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -85,30 +77,20 @@ class Carrier(Protocol):
     def later(self, seconds: float, action: Callable[[], None]) -> None: ...
 
 
-class Deliveries:
+class Deliveries(socket.Deliveries):
     """Every try of every event, on Slack's schedule; what no try brings to the app is lost."""
 
     def __init__(
         self, state: SlackState, carrier: Carrier, retries_s: Sequence[float] = RETRIES_S
     ) -> None:
+        super().__init__(state, socket.Sockets(""))
         self.log: list[Delivery] = []
-        self._state = state
         self._carrier = carrier
         self._retries_s = tuple(retries_s)
-        self._numbers = itertools.count(1)
 
     @property
     def is_heard(self) -> bool:
-        """False as long as no app has ever listened: then nothing need be told."""
         return self._carrier.is_reachable
-
-    def event(self, event: Json) -> None:
-        """Deliver an event."""
-        id = self.new_id()
-        self.put("events_api", id, event["type"], self.callback(event, id))
-
-    def new_id(self) -> str:
-        return f"Ev0LOCAL{next(self._numbers):06d}"
 
     def put(
         self,
@@ -121,33 +103,6 @@ class Deliveries:
         """Begin with the tries; returns at once."""
         body = json.dumps(payload)
         self._try(Envelope(kind, id, type, payload, answered, body), 0, "")
-
-    def callback(self, event: Json, event_id: str) -> Json:
-        """Return the payload of an event."""
-        team = self._state.team.id
-        channel = self._state.channels.get(event.get("channel", ""))
-        return {
-            "token": VERIFICATION_TOKEN,
-            "team_id": team,
-            "api_app_id": APP_ID,
-            "context_team_id": team,
-            "context_enterprise_id": None,
-            "event": event,
-            "type": "event_callback",
-            "event_id": event_id,
-            "event_time": int(self._state.now()),
-            "authorizations": [
-                {
-                    "enterprise_id": None,
-                    "team_id": team,
-                    "user_id": BOT_USER,
-                    "is_bot": True,
-                    "is_enterprise_install": False,
-                }
-            ],
-            "is_ext_shared_channel": bool(channel and channel.is_ext_shared),
-            "event_context": f"4-{event_id}",
-        }
 
     def _try(self, envelope: Envelope, attempt: int, reason: str) -> None:
         record = Delivery(envelope.id, envelope.type, attempt, time.time())
