@@ -355,7 +355,7 @@ def page(
     total = sum(c.in_window for c in found)
     last = "" if more else " Last page."
     note = f"{len(found)} threads, {total} messages in window.{last}"
-    ids = [i.id for c in found for i in c.items if BEFORE_WINDOW not in i.notes]
+    ids = tuple(i.id for c in found for i in c.items if BEFORE_WINDOW not in i.notes)
     return ToolResult(tuple(items), {source: ids} if source else {}, more, note=note)
 
 

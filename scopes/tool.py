@@ -250,7 +250,7 @@ class ToolResult:
     """Items, how much of the source they are, and what was left out."""
 
     items: tuple[Item, ...] = ()
-    holds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Source id -> ids of all its items in the window, where the call reads a whole source."""
     truncated: str = ""
     """What was left out and how to get it, in one sentence; empty when nothing was."""
@@ -264,9 +264,9 @@ class ToolResult:
     undone: Mapping[str, str] = field(default_factory=dict)
     """What -> why it is not done yet, in words for the requester; empty = a later call did it.
     A page, a search or a query that was cut is not done until a call reads on or finds less."""
-    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind and place (`files in src`) -> ids of all that the call listed and that can be read."""
-    reads: Sequence[str] = ()
+    reads: tuple[str, ...] = ()
     """Ids of such things that the call read or searched."""
 
 

@@ -179,7 +179,7 @@ async def test_a_channel_is_read_with_what_it_holds_in_the_window() -> None:
             found = await call("read_channel_history", channel=name)
             told = ["My CARD is refused", "Which card?", "Invoice twice"]
             assert [i.text for i in found.items] == told
-            assert found.holds == {"C0SUPPORT": ids(found)}
+            assert found.holds == {"C0SUPPORT": tuple(ids(found))}
             assert found.note == "2 threads, 3 messages in window. Last page."
             assert found.truncated == ""
 
