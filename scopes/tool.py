@@ -349,6 +349,12 @@ class Tool:
         given = self.input_model.model_json_schema().get("properties", {})
         return frozenset(name for name, each in given.items() if "enum" in each or "const" in each)
 
+    @property
+    def required_kinds(self) -> frozenset[str]:
+        """Return the kinds of things that each call has to name."""
+        arguments, given = self.handle_arguments.items(), self.input_model.model_fields
+        return frozenset(kind for name, kind in arguments if given[name].is_required())
+
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)
 
