@@ -172,10 +172,14 @@ class BudgetQueue:
         self, queue: Sequence[ReservationRequest]
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
         """Return the next request to answer and why it is refused; None if all have to wait."""
-        kept = [key for key, each in self.held.items() if each.state is State.KEPT]
+        kept: list[str] | None = None
         for wish in queue:
             if self._wants(wish).within(self._has(wish.wanted)):
                 return wish, None
+            if self.has_room(wish):
+                continue  # beside all that is held, and so beside what lasts of it
+            if kept is None:
+                kept = [key for key, each in self.held.items() if each.state is State.KEPT]
             lasting = {*kept, *wish.behind} - wish.wanted.keys()
             # Would it fit if everything that others hold were released unspent?
             if refusal := self._excess(wish, self.spent + self._has(lasting)):
