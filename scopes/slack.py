@@ -24,6 +24,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    most_tokens_of,
     not_found,
     one_line,
     tokens_of,
@@ -334,6 +335,23 @@ def page(
     message longer than a page is cut.
     """
     index, offset = _position(cursor, found)
+    items = [item for each in found[index:] for item in each.items]
+    if offset or sum(map(most_tokens_of, items)) > max_tokens:
+        items, index, offset = _filled(found, index, offset, max_tokens)
+    else:
+        index = len(found)
+    more = f'More: call again with cursor="{index}.{offset}".' if index < len(found) else ""
+    total = sum(c.in_window for c in found)
+    last = "" if more else " Last page."
+    note = f"{len(found)} threads, {total} messages in window.{last}"
+    ids = tuple(i.id for c in found for i in c.items if BEFORE_WINDOW not in i.notes)
+    return ToolResult(tuple(items), {source: ids} if source else {}, more, note=note)
+
+
+def _filled(
+    found: Sequence[SlackConversation], index: int, offset: int, max_tokens: int
+) -> tuple[list[Item], int, int]:
+    """Return the items of a page that begins there, and where the next one begins."""
     items: list[Item] = []
     left = max_tokens
     while index < len(found):
@@ -351,12 +369,7 @@ def page(
         if offset < len(found[index].items):
             break
         index, offset = index + 1, 0
-    more = f'More: call again with cursor="{index}.{offset}".' if index < len(found) else ""
-    total = sum(c.in_window for c in found)
-    last = "" if more else " Last page."
-    note = f"{len(found)} threads, {total} messages in window.{last}"
-    ids = tuple(i.id for c in found for i in c.items if BEFORE_WINDOW not in i.notes)
-    return ToolResult(tuple(items), {source: ids} if source else {}, more, note=note)
+    return items, index, offset
 
 
 def _position(cursor: str, found: Sequence[SlackConversation]) -> tuple[int, int]:

@@ -404,6 +404,12 @@ def tokens_of(item: Item) -> int:
     return estimate_tokens(item.line()) + 1
 
 
+def most_tokens_of(item: Item) -> int:
+    """Return at least what an item takes that is shown on one line, without making the line."""
+    text = "".join((item.id, item.text, item.by or "", *item.notes))
+    return estimate_tokens(text) + 12 + len(item.notes)  # for its time, brackets and the like
+
+
 def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
     """Return the first items that take no more than that together; one at least."""
     kept: list[Item] = []
