@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,7 +25,6 @@ from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from slack_sdk.web.async_client import AsyncWebClient
 
 from benchmarks.fanout_mind import channel_id
-from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import LATENCY_S, settings_for
 from bot.__main__ import FEW_FULL_COLLECTIONS
@@ -44,13 +44,15 @@ CALLS = 6
 """Calls that wait for one another: three of the parent, three of a child."""
 IDEAL_S = CALLS * LATENCY_S
 END = datetime(2026, 3, 16, tzinfo=UTC)
+LATEST = int((END - timedelta(hours=20)).timestamp())
 THREADS = 40
 NOTES = f"""\
 {LATENCY_S:g} s a model call, {CALLS} calls one after another: the ideal is {IDEAL_S:g} s at any N.
 Ours is `ask` with its parent, guard, record, evidence, gate, budget and citations, into a store on
 disk; Slack's answers come from memory and go through the reader. The bare loop sends the same
 tools' schemas, without a brief, a fence, a record or a check. Both run turn by turn in one process;
-wall and CPU are medians of {REPEATS}, CPU of all threads. RSS is the peak of the process so far."""
+wall and CPU are medians of {REPEATS}, CPU of all threads. RSS is the peak of a process that runs
+ours alone, with a store that exists."""
 
 Json = dict[str, Any]
 
@@ -86,8 +88,7 @@ def _channel(id: str) -> Json:
 
 def _message(number: int, channel: str) -> Json:
     """Return a message of a channel; no two channels share a timestamp."""
-    at = (END - timedelta(hours=20 + number, seconds=int(channel[-4:]))).timestamp()
-    ts = f"{at:.6f}"
+    ts = f"{LATEST - 3_600 * number - int(channel[-4:])}.000000"
     text = (
         f"The till {number} of the shop at the corner does not start since the update of today. "
         * 2
@@ -99,7 +100,7 @@ def _message(number: int, channel: str) -> Json:
 
 
 def _after(ts: str) -> str:
-    return f"{float(ts) + 60:.6f}"
+    return f"{int(ts[:10]) + 60}.000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +255,47 @@ async def measure(url: str) -> dict[int, list[tuple[Sample, Sample]]]:
     return found
 
 
+def _peak_mb() -> float:
+    """Return the peak RSS of this program; `getrusage` would count that of its parent, too."""
+    status = Path("/proc/self/status").read_text("ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+async def measure_memory(url: str, folder: Path) -> list[float]:
+    """Return the peak RSS of this process in MB: before the first request, and after each size."""
+    async with open_ours(url, folder) as ours:
+        peaks = [_peak_mb()]
+        for size in SIZES:
+            for _ in range(REPEATS):
+                await ours.ask(size)
+            peaks.append(_peak_mb())
+    return peaks
+
+
+async def _create_store(folder: Path) -> None:
+    """Create the schema beforehand: it takes memory once in the life of a store."""
+    await (await Store.open(folder)).aclose()
+
+
+def memory_alone(url: str) -> list[float]:
+    """Return the same of a process of its own, in which nothing but ours runs."""
+    with TemporaryDirectory() as folder:
+        asyncio.run(_create_store(Path(folder)))
+        command = [sys.executable, "-m", "benchmarks.fanout", url, folder]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(each) for each in told.split()]
+
+
 def fanout() -> list[Row]:
     """Return the rows of the table."""
+    from benchmarks.standin import standin  # its server is not to count in `memory_alone`
+
     before = gc.get_threshold()
     gc.set_threshold(*FEW_FULL_COLLECTIONS)  # as every command does
     try:
         with standin(LATENCY_S, MIND) as url:
             found = asyncio.run(measure(url))
+            start, *peaks = memory_alone(url)
     finally:
         gc.set_threshold(*before)
     rows = []
@@ -280,6 +315,13 @@ def fanout() -> list[Row]:
     more = (ours.input_tokens / bare.input_tokens - 1) * 100
     told = f"{ours.input_tokens:,}; bare {bare.input_tokens:,}"
     rows.append(Row("input tokens over bare, N=50", more, " %", 25.0, told))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    rows.append(Row("peak RSS", peak, " MB", 130.0, "both loops in one process"))
+    for size, peak in zip(SIZES, peaks, strict=True):
+        bar = 130.0 if size == 50 else None
+        told = f"{start:.0f} MB before the first request"
+        rows.append(Row(f"peak RSS alone, N={size}", peak, " MB", bar, told))
     return rows
+
+
+if __name__ == "__main__":
+    gc.set_threshold(*FEW_FULL_COLLECTIONS)
+    print(*asyncio.run(measure_memory(sys.argv[1], Path(sys.argv[2]))))

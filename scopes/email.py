@@ -99,8 +99,8 @@ async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> To
         note=note,
         label=TRUSTED if items else _own(mailbox),
         undone={"search mail": cut if more else ""},
-        lists={"mail threads that were found": list(handles)},
-        reads=[each.id for each in threads if _is_short(each)],
+        lists={"mail threads that were found": tuple(handles)},
+        reads=tuple(each.id for each in threads if _is_short(each)),
     )
 
 
@@ -114,10 +114,10 @@ async def read_mail_thread(ctx: ToolContext, thread: MailThreadId, cursor: str =
     pieces = list(_pieces(found, mailbox.owner, await mailbox.address(), ctx.max_output_tokens))
     kept, _, more = _page(ctx, pieces, cursor)
     note = f"{len(found.messages)} messages in thread.{'' if more else ' Last page.'}"
-    holds = {found.id: [piece.id for piece in pieces]}
+    holds = {found.id: tuple(piece.id for piece in pieces)}
     label = label_of(found.id, mailbox.owner)
     handles = {found.id: TITLE}
-    return ToolResult(kept, holds, more, handles, note, label, reads=[found.id])
+    return ToolResult(kept, holds, more, handles, note, label, reads=(found.id,))
 
 
 @tool(client=Gmail)

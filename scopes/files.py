@@ -82,8 +82,8 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
         note=note,
         label=label,
         undone={_listed(place): f"a list of {place.title} was cut" if more else ""},
-        lists={f"files in {place.title}": [f"{place.title}:{each}" for each in paths]},
-        reads=[f"{place.title}:{path}/"],
+        lists={f"files in {place.title}": tuple(f"{place.title}:{each}" for each in paths)},
+        reads=(f"{place.title}:{path}/",),
     )
 
 
@@ -110,7 +110,7 @@ async def read_file(
         at = read[len(kept)].at.partition("~")[0]
         undone[f"read {name}"] = f"{name} was read to line {at} of {count}"
     note = f"{count} lines."
-    return ToolResult(kept, truncated=more, note=note, undone=undone, reads=[name], label=label)
+    return ToolResult(kept, truncated=more, note=note, undone=undone, reads=(name,), label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Folders)
@@ -120,7 +120,7 @@ async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = 
     _, label = await _done(ctx, place, ctx.client(Folders).write, ctx, place, path, bytes_of(text))
     note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
     name = f"{place.title}:{path}"
-    return ToolResult(note=note, undone=place.undone, reads=[name], label=label)
+    return ToolResult(note=note, undone=place.undone, reads=(name,), label=label)
 
 
 @tool(Access.WRITE, Effect.FILE, client=Folders)
@@ -157,7 +157,7 @@ async def search_files(
     cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
     undone = {_listed(place): "", f"search {place.handle}": cut}
     undone |= {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}
-    reads = [] if more else [f"{place.title}:{each}" for each in hits.searched]
+    reads = () if more else tuple(f"{place.title}:{each}" for each in hits.searched)
     return ToolResult(kept, truncated=more, note=note, undone=undone, reads=reads, label=label)
 
 

@@ -46,14 +46,14 @@ class Label:
         return self.readers != INTERNET and (self.outside or not self.is_open)
 
     def join(self, other: Label) -> Label:
-        if other is self or (other.sources <= self.sources and other == self):
+        if other is self:
             return self
-        return Label(
-            self.untrusted or other.untrusted,
-            _meet(self.readers, other.readers),
-            self.sources | other.sources,
-            self.outside or other.outside,
-        )
+        untrusted, outside = self.untrusted or other.untrusted, self.outside or other.outside
+        readers = _meet(self.readers, other.readers)
+        same = (untrusted, outside, readers) == (self.untrusted, self.outside, self.readers)
+        if same and other.sources <= self.sources:
+            return self  # as for nearly every item that is read
+        return Label(untrusted, readers, self.sources | other.sources, outside)
 
     def within(self, other: Label) -> bool:
         """Return whether all who may read what `other` labels may read this."""
@@ -77,6 +77,8 @@ _STORED: Final = TypeAdapter(Label)
 
 
 def _meet(one: Readers, two: Readers) -> Readers:
+    if one == two:
+        return one
     if isinstance(one, frozenset) and isinstance(two, frozenset):
         return one & two
     return min(one, two, key=lambda readers: (readers == INTERNET, readers == WORKSPACE))

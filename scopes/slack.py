@@ -26,6 +26,7 @@ from scopes.tool import (
     ToolResult,
     check_text,
     fitting,
+    most_tokens_of,
     not_found,
     one_line,
     page_start,
@@ -335,7 +336,8 @@ def page(
     start = page_start(cursor, len(said))
     again = [_cut(t.root, max_tokens // 3) for t, item in said[start : start + 1] if item != t.root]
     room = max_tokens - sum(map(tokens_of, again))
-    kept = fitting((item for _, item in said[start:]), room)
+    rest = tuple(item for _, item in said[start:])
+    kept = rest if sum(map(most_tokens_of, rest)) <= room else fitting(rest, room)
     end = start + len(kept)
     if end < len(said):
         thread, item = said[end]
@@ -346,7 +348,7 @@ def page(
     total = sum(c.in_window for c in found)
     last = "" if more else " Last page."
     note = f"{len(found)} threads, {total} messages in window.{last}"
-    ids = [item.id for _, item in said if BEFORE_WINDOW not in item.notes]
+    ids = tuple(item.id for _, item in said if BEFORE_WINDOW not in item.notes)
     return ToolResult(items, {source: ids} if source else {}, more, note=note)
 
 

@@ -229,7 +229,7 @@ def is_outside(message: SlackMessage, kinds: Mapping[str, str]) -> bool:
     what is attached to it or unfurled in it, or a guest whose name stands in it."""
     if message.bot or message.has_attachments or kinds.get(message.user) != "member":
         return True
-    marks = MARK.finditer(message.text)
+    marks = MARK.finditer(message.text) if "<" in message.text else ()
     return any(m[1] == "@" and kinds.get(m[2]) not in ("member", "bot") for m in marks)
 
 

@@ -227,7 +227,7 @@ class ToolResult:
     """Items, how much of the source they are, and what was left out."""
 
     items: tuple[Item, ...] = ()
-    holds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Source id -> ids of all its items in the window, where the call reads a whole source."""
     truncated: str = ""
     """What was left out and how to get it, in one sentence; empty when nothing was."""
@@ -241,9 +241,9 @@ class ToolResult:
     undone: Mapping[str, str] = field(default_factory=dict)
     """What -> why it is not done yet, in words for the requester; empty = a later call did it.
     A page, a search or a query that was cut is not done until a call reads on or finds less."""
-    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind and place (`files in src`) -> ids of all that the call listed and that can be read."""
-    reads: Sequence[str] = ()
+    reads: tuple[str, ...] = ()
     """Ids of such things that the call read or searched."""
 
 
@@ -326,6 +326,12 @@ class Tool:
         given = self.input_model.model_json_schema().get("properties", {})
         return frozenset(name for name, each in given.items() if "enum" in each or "const" in each)
 
+    @property
+    def required_kinds(self) -> frozenset[str]:
+        """Return the kinds of things that each call has to name."""
+        arguments, given = self.handle_arguments.items(), self.input_model.model_fields
+        return frozenset(kind for name, kind in arguments if given[name].is_required())
+
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)
 
@@ -373,6 +379,12 @@ def tool(
 def tokens_of(item: Item) -> int:
     """Return what an item takes as it is shown, the end of its line included."""
     return estimate_tokens(item.line()) + 1
+
+
+def most_tokens_of(item: Item) -> int:
+    """Return at least what an item takes that is shown on one line, without making the line."""
+    text = "".join((item.id, item.text, item.by or "", *item.notes))
+    return estimate_tokens(text) + 12 + len(item.notes)  # for its time, brackets and the like
 
 
 def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:

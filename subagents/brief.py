@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 import scopes
 from config.prompts import prompt, prompt_folder
 from config.sections import LimitSettings
-from scopes.effects import Effect, Handles
+from scopes.effects import MAIL_THREAD, SHEET, Effect, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import Label, is_conversation
 from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line, tool_schema
@@ -413,29 +413,51 @@ READING = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 
 
 def tools_for(
-    contract: str, tools: Iterable[Tool], held: Iterable[str] | None = None
+    contract: str, tools: Iterable[Tool], held: Collection[str] | None = None
 ) -> tuple[Tool, ...]:
     """Return those of these tools that a subagent with this contract is offered.
 
-    One that only reports what the exact ids in `held` hold gets the tools that take such ids: none
-    where code gives it everything as material. `held` None = whatever it holds.
+    It gets none that the handles in `held` can never be used with. One that only reports what exact
+    ids hold gets the tools that take such ids: none where code gives it everything as material.
+    `held` None = whatever it holds. What is offered depends on the kinds of the handles only.
     """
+    kinds = PEOPLE.union(*map(_kinds_of, held or ()))
+    able = tuple(t for t in tools if held is None or _is_usable(t, held, kinds))
     if contract not in READING:
-        return tuple(tools)
+        return able
     reads = (Effect.NONE, Effect.QUERY, Effect.FETCH, Effect.SEARCH)
-    reading = tuple(t for t in tools if t.effect in reads)
-    kinds = None if held is None else [_kinds_of(handle) for handle in held]
-    if kinds is None or not all(kinds):
+    reading = tuple(t for t in able if t.effect in reads)
+    if held is None or not all(map(_is_exact, held)):
         return reading
-    needed = frozenset[str]().union(*kinds)
-    return tuple(t for t in reading if needed & set(t.handle_arguments.values()))
+    return tuple(t for t in reading if kinds & set(t.handle_arguments.values()))
+
+
+def _is_usable(tool: Tool, held: Collection[str], kinds: Set[str]) -> bool:
+    return (tool.needs is None or tool.needs in held) and tool.required_kinds <= kinds
+
+
+PEOPLE = frozenset({"person"})
+"""Kinds of things that need no handle: the requester may always be named."""
+_LIST = re.compile(r"F[A-Z0-9]{2,}")
+"""Id of a Slack List."""
+
+
+def _is_exact(handle: str) -> bool:
+    """Return whether a handle is the id of a conversation, of a thread in one, or of a mail thread,
+    all of which is read."""
+    read = is_conversation(handle.partition("/")[0]) or scopes.scope_of(handle) == "email"
+    return read and ":" not in handle
 
 
 def _kinds_of(handle: str) -> frozenset[str]:
-    """Return the kinds of arguments that take an exact id; none for other handles."""
+    """Return the kinds of arguments that take a handle, of those that a tool cannot do without."""
     if is_conversation(handle.partition("/")[0]):
         return frozenset({"thread"} if "/" in handle else {"channel", "thread"})
-    return frozenset({"mail thread"} if scopes.scope_of(handle) == "email" else ())
+    if handle.startswith(SHEET):
+        return frozenset({"sheet"})
+    if scopes.scope_of(handle) == "email":
+        return frozenset({MAIL_THREAD})
+    return frozenset({"list"} if _LIST.fullmatch(handle) else ())
 
 
 Template = tuple[list[Block], list[Block], str]

@@ -172,14 +172,8 @@ class BudgetQueue:
         self, queue: Sequence[ReservationRequest]
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
         """Return the next request to answer and why it is refused; None if all have to wait."""
-        kept = [key for key, each in self.held.items() if each.state is State.KEPT]
-        for wish in queue:
-            if self._wants(wish).within(self._has(wish.wanted)):
-                return wish, None
-            lasting = {*kept, *wish.behind} - wish.wanted.keys()
-            # Would it fit if everything that others hold were released unspent?
-            if refusal := self._excess(wish, self.spent + self._has(lasting)):
-                return wish, refusal
+        if found := self._answer_at_once(queue):
+            return found
         at_work = [wish for wish in queue if not self.held.keys().isdisjoint(wish.keys)]
         if not at_work and any(each.state is State.WAITS for each in self.held.values()):
             return None  # in another process
@@ -193,6 +187,24 @@ class BudgetQueue:
         if any(each.state in UNDER_WAY for each in others):
             return None
         return self._when_all_wait(sorted(at_work, key=_age), queue)
+
+    def _answer_at_once(
+        self, queue: Iterable[ReservationRequest]
+    ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
+        """Return the first request that asks for nothing new, or that no end of others can help."""
+        kept: list[str] | None = None
+        for wish in queue:
+            if self._wants(wish).within(self._has(wish.wanted)):
+                return wish, None
+            if self.has_room(wish):
+                continue  # beside all that is held, and so beside what lasts of it
+            if kept is None:
+                kept = [key for key, each in self.held.items() if each.state is State.KEPT]
+            lasting = {*kept, *wish.behind} - wish.wanted.keys()
+            # Would it fit if everything that others hold were released unspent?
+            if refusal := self._excess(wish, self.spent + self._has(lasting)):
+                return wish, refusal
+        return None
 
     def _when_all_wait(
         self, at_work: Sequence[ReservationRequest], queue: Sequence[ReservationRequest]

@@ -11,8 +11,10 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from config.sections import LimitSettings
+from scopes.tool import compact_json
 from subagents.brief import SpawnedBrief
 from subagents.budget import Budget
 from subagents.events import Emit, ignore
@@ -30,31 +32,36 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def step_body(kind: type[T], value: T) -> dict[str, Any]:
-    """Return the JSON that is stored of the value that a step gave."""
-    return {"value": _adapter(cast(Any, kind)).dump_python(value, mode="json")}
+def step_body(kind: type[T], value: T) -> str:
+    """Return the JSON text that is stored of the value that a step gave."""
+    adapter = _adapter(cast(Any, kind))
+    try:
+        text = adapter.dump_json(value).decode()  # without a dict for each of a hundred items
+    except PydanticSerializationError:  # half of a surrogate pair
+        text = compact_json(adapter.dump_python(value, mode="json"))
+    return f'{{"value":{text}}}'
 
 
 def step_value(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """Return the value of which `step_body` is stored."""
+    """Return the value of which `step_body` is stored, from the parsed JSON."""
     return cast(T, _adapter(cast(Any, kind)).validate_python(stored["value"]))
 
 
 class Checkpoint:
     """Keeps what steps returned: each is one model call, or one batch of ordinary tools.
 
-    This one keeps nothing: a crash ends the run. A durable one stores it (a plain dict) and returns
-    it again in a replay. Between steps a loop is a pure function of what its steps returned.
+    This one keeps nothing: a crash ends the run. A durable one stores it (as JSON) and returns it
+    again in a replay. Between steps a loop is a pure function of what its steps returned.
     """
 
     def known(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before; None if it has to be done."""
         return None
 
-    async def keep(self, key: str, body: dict[str, Any]) -> None:
-        """Store what a step returned."""
+    async def keep(self, key: str, body: str) -> None:
+        """Store what a step returned, a JSON text."""
 
-    def defer(self, key: str, body: dict[str, Any]) -> None:
+    def defer(self, key: str, body: str) -> None:
         """Store it with the next step or result of the run."""
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:

@@ -321,7 +321,7 @@ class ReplayableRun(Run):
 
     async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
         given = await super().record(key, kind, value, repeatable=repeatable)
-        return step_value(kind, json.loads(json.dumps(step_body(kind, given))))
+        return step_value(kind, json.loads(step_body(kind, given)))
 
 
 @dataclass

@@ -205,7 +205,7 @@ async def test_the_tools_of_a_child_are_those_of_its_scope_and_no_more(tmp_path:
     got = await asked(led_by(brief_answer(1), say("Done.")), tmp_path)
     assert [t["name"] for t in got.children[0]["tools"]] == [
         "list_channels", "read_channel_history", "read_thread", "search_messages",
-        "list_slack_list_items", "lookup_user", "get_permalink",
+        "lookup_user", "get_permalink",
         "submit_result",
     ]  # fmt: skip
     assert {t["name"] for t in got.parent[0]["tools"]} == {

@@ -102,6 +102,38 @@ def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
     assert "\n" not in said
 
 
+@pytest.mark.parametrize(
+    ("name", "held", "usable", "useless"),
+    [
+        ("slack", {"C01": ""}, {"read_channel_history", "read_thread"}, {"list_slack_list_items"}),
+        ("slack", {"C01/1.2": ""}, {"read_thread"}, {"read_channel_history"}),
+        ("slack", {"F01": "bugs"}, {"list_slack_list_items"}, {"read_thread"}),
+        ("slack", {"C01": "", "F01": ""}, {"list_slack_list_items", "read_thread"}, set()),
+        ("slack", {"slack:search": ""}, {"search_messages"}, {"read_channel_history"}),
+        ("email", {"18c": ""}, {"read_mail_thread"}, {"search_mail", "send_mail"}),
+        ("email", {"mail:search": ""}, {"search_mail", "read_mail_thread"}, set()),
+        ("data", {"data:shop": ""}, {"execute_query"}, {"read_sheet"}),
+        ("data", {"sheet:1a": ""}, {"read_sheet"}, set()),
+        ("all", {"C01": "", "data:shop": ""}, {"read_thread", "execute_query"}, {"search_mail"}),
+    ],
+)
+def test_a_tool_is_offered_only_where_a_handle_can_be_used_with_it(
+    name: str, held: dict[str, str], usable: set[str], useless: set[str]
+) -> None:
+    offered = {t.name for t in tools_for("answer", scopes.scope(name).tools, held)}
+    assert usable <= offered
+    assert not useless & offered
+
+
+def test_siblings_with_handles_of_the_same_kinds_share_prompt_and_schemas() -> None:
+    def made(*held: str) -> str:
+        offered = tools_for("answer", scopes.scope("slack").tools, held)
+        return json.dumps(template("slack", "answer", True, offered, held))
+
+    assert made("C01") == made("C02", "C03/1.2") == made("G07", "C08")
+    assert made("C01") != made("C01", "F01")
+
+
 @pytest.mark.parametrize("strict", [True, False])
 async def test_the_api_takes_what_a_subagent_is_offered(strict: bool) -> None:
     pairs = [(name, contract) for name in NAMES for contract in CONTRACTS]

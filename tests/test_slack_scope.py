@@ -47,6 +47,8 @@ from scopes.tool import (
     ToolResult,
     Window,
     estimate_tokens,
+    most_tokens_of,
+    tokens_of,
 )
 from subagents.delimiter import new_delimiter, render
 from subagents.directory import Directory, Operator
@@ -179,7 +181,7 @@ async def test_a_channel_is_read_with_what_it_holds_in_the_window() -> None:
             found = await call("read_channel_history", channel=name)
             told = ["My CARD is refused", "Which card?", "Invoice twice"]
             assert [i.text for i in found.items] == told
-            assert found.holds == {"C0SUPPORT": ids(found)}
+            assert found.holds == {"C0SUPPORT": tuple(ids(found))}
             assert found.note == "2 threads, 3 messages in window. Last page."
             assert found.truncated == ""
 
@@ -364,6 +366,15 @@ def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_t
         raise AssertionError("the pages never end")
     assert shown == [i.id for c in found for i in c.items]
     assert reading.coverage().complete
+
+
+@given(st.text(), st.text(), st.none() | st.text(), st.lists(st.text(), max_size=4), st.booleans())
+def test_no_line_takes_more_than_was_reckoned_without_it(
+    id: str, text: str, by: str | None, notes: list[str], replies: bool
+) -> None:
+    root = "C1/1.0" if replies else None
+    item = Item(id, text, None, TRUSTED, None, at_of("1.0"), by, root, tuple(notes))
+    assert tokens_of(item) <= most_tokens_of(item)
 
 
 CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRET00", "board")]

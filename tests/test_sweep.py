@@ -510,9 +510,9 @@ class Recorded(Checkpoint):
     def known(self, key: str) -> Json | None:
         return self.kept.get(key)
 
-    async def keep(self, key: str, body: Json) -> None:
+    async def keep(self, key: str, body: str) -> None:
         self.ran.append(key)
-        self.kept[key] = json.loads(json.dumps(body))
+        self.kept[key] = json.loads(body)
 
 
 async def swept(steps: Recorded, since: dict[str, datetime]) -> Json:

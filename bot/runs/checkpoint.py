@@ -8,6 +8,7 @@ from typing import Any
 from bot.errors import StoreError
 from bot.runs.store import PendingRecords, RanSubagent, Store
 from bot.storage.database import BatchWriter
+from bot.storage.encryption import JsonText
 from subagents.agent import ModelStep
 from subagents.brief import SpawnedBrief
 from subagents.budget import NANO, Amount
@@ -97,12 +98,12 @@ class RunLog(PendingRecords, Checkpoint):
         """Return what this step returned before a restart."""
         return self._done.get(key)
 
-    async def keep(self, key: str, body: dict[str, Any]) -> None:
+    async def keep(self, key: str, body: str) -> None:
         self.defer(key, body)
         await self._store_step()
 
-    def defer(self, key: str, body: dict[str, Any]) -> None:
-        self.steps.append({"run": self._run, "key": key, "body": body})
+    def defer(self, key: str, body: str) -> None:
+        self.steps.append({"run": self._run, "key": key, "body": JsonText(body)})
 
     async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
         self.subagents.append(RanSubagent(self._run, frozen, result))

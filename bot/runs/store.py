@@ -281,11 +281,7 @@ class Store:
         What is stored already is left as it is; but a call that is made again after a crash, which
         lost its reply, replaces the earlier one.
         """
-        saw = [
-            row
-            for (run, item), by in records.authors.items()
-            for row in deletions.seen_rows(run, [(item, by)])
-        ]
+        saw = [deletions.seen_row(run, item, by) for (run, item), by in records.authors.items()]
         parts = [  # in this order: references point to earlier rows
             (tables.blocks, [{"hash": h, "body": body} for h, body in records.blocks.items()]),
             (tables.contexts, [_plain(c) for c in records.contexts]),

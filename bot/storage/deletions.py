@@ -19,21 +19,22 @@ from subagents.brief import Brief
 from subagents.result import Finding
 from subagents.trajectory import Seen
 
-_SOURCE = re.compile(r"[^/#]+")
-
 
 def source_of(item: str) -> str:
     """Return the channel, list, thread or table of an item; a page is its own source."""
-    found = None if "://" in item else _SOURCE.match(item)
-    return found[0] if found else item
+    if "://" in item:
+        return item
+    return item.partition("/")[0].partition("#")[0] or item
+
+
+def seen_row(run: str, item: str, author: str | None) -> dict[str, Any]:
+    """Return the row of an item that a run has seen."""
+    return {"item": item, "run": run, "channel": source_of(item), "author": author}
 
 
 def seen_rows(run: str, items: Iterable[Seen]) -> list[dict[str, Any]]:
     """Return the rows of the items that a run has seen, each once."""
-    return [
-        {"item": item, "run": run, "channel": source_of(item), "author": author}
-        for item, author in dict(items).items()
-    ]
+    return [seen_row(run, item, author) for item, author in dict(items).items()]
 
 
 def seen_in_request(run: str, request: str | None, requester: str | None) -> list[dict[str, Any]]:

@@ -104,6 +104,10 @@ class EncryptedText(sa.types.TypeDecorator[str]):
         return None if value is None else cipher.decrypt(value)
 
 
+class JsonText(str):
+    """A value that is written as JSON already."""
+
+
 class EncryptedJson(sa.types.TypeDecorator[Any]):
     """JSON that is encrypted likewise."""
 
@@ -111,7 +115,9 @@ class EncryptedJson(sa.types.TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Any) -> str | None:
-        return None if value is None else compact_json(value)
+        if value is None or isinstance(value, JsonText):
+            return value
+        return compact_json(value)
 
     def process_result_value(self, value: str | None, dialect: Any) -> Any:
         return None if value is None else json.loads(value)
