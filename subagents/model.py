@@ -8,12 +8,11 @@ import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import anthropic
 import httpx2
-from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+from anthropic import APIConnectionError, APIStatusError
 
 from config.sections import Models, Role
 from scopes.tool import compact_json, estimate_tokens, readable
@@ -22,7 +21,7 @@ from subagents.budget import NANO, Amount
 from subagents.conversation import Spec
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
-from subagents.providers import NO_CREDENTIALS, explicit_marks, http_client, open_client
+from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
 from subagents.rate_limiter import limits_in
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ class ModelClient:
     def __init__(self, models: Models, api_key: str | None, base_url: str | None) -> None:
         self.models = models
         self._prices = models.prices
-        self._http = http_client(base_url)
-        self._client = open_client(models, api_key, base_url, http=self._http)
+        self._client = open_client(models, api_key, base_url)
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -276,18 +274,16 @@ class ModelClient:
     ) -> tuple[Message, Mapping[str, str]]:
         """Send the request; return the message, and the headers.
 
-        For Anthropic's API, the request is made here, and JSON is parsed here for all: the SDK's
-        requests, its copy of the body and its models triple the CPU time. The other clients need
-        the body to send it.
+        For Anthropic's API, JSON is written here, and it is parsed here for all: the SDK's copy of
+        the body and its models double the CPU time. The other clients need the body to send it.
         """
         own = self.models.provider == "anthropic"
         body = body if own else explicit_marks(body)
         if on_text is None:
-            raw = (
-                await self._post(compact_json(body).encode())
-                if own
-                else await self._client.post("/v1/messages", cast_to=httpx2.Response, body=body)
+            given: dict[str, Any] = (
+                {"content": compact_json(body).encode()} if own else {"body": body}
             )
+            raw = await self._client.post("/v1/messages", cast_to=httpx2.Response, **given)
             message = json.loads(raw.content)
             # readable() walks the whole message; only an escape can spell half of a pair
             clean = message if SURROGATE.search(raw.content) is None else readable(message)
@@ -301,35 +297,6 @@ class ModelClient:
                 return _message_of(readable(final)), limits_in(stream.response.headers)
         except ODD_STREAM as error:  # raised by the SDK if a server's events make no sense
             raise Unusable(f"the stream made no sense ({type(error).__name__})") from error
-
-    async def _post(self, content: bytes) -> httpx2.Response:
-        """Post a body with the SDK's headers; raise the SDK's errors."""
-        request = httpx2.Request("POST", content=content, **self._head)
-        try:
-            response = await self._http.send(request)
-        except httpx2.TimeoutException as error:
-            raise APITimeoutError(request) from error
-        except Exception as error:  # the SDK takes every failure to send for one of the connection
-            raise APIConnectionError(request=request) from error
-        if response.is_success:
-            return response
-        try:
-            body = response.json()
-        except ValueError:
-            body = response.text.strip()
-        raise APIStatusError(
-            str(body) or f"Error code: {response.status_code}", response=response, body=body
-        )
-
-    @cached_property
-    def _head(self) -> dict[str, Any]:
-        """Address, headers and timeout of all requests to Anthropic's API."""
-        headers = self._client.default_headers.items()
-        return {
-            "url": httpx2.URL(f"{str(self._client.base_url).rstrip('/')}/v1/messages"),
-            "headers": {name: value for name, value in headers if isinstance(value, str)},
-            "extensions": {"timeout": httpx2.Timeout(self.models.timeout_s).as_dict()},
-        }
 
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -49,23 +49,19 @@ def http_client(base_url: str | None) -> DefaultAioHttpClient:
 
 
 def open_client(
-    models: Models,
-    key: str | None,
-    base_url: str | None,
-    timeout_s: float | None = None,
-    http: DefaultAioHttpClient | None = None,
+    models: Models, key: str | None, base_url: str | None, timeout_s: float | None = None
 ) -> Client:
     """Return the SDK's client of the provider that the settings choose; it retries nothing.
 
-    `key` is the API key, of Bedrock the optional one; a compatible server may need none. `http`
-    sends its requests, None = a client of its own. Raises ProviderNotReady.
+    `key` is the API key, of Bedrock the optional one; a compatible server may need none. Raises
+    ProviderNotReady.
     """
     shared: dict[str, Any] = {
         "base_url": base_url,
         "max_retries": 0,
         "timeout": timeout_s or models.timeout_s,
         "open_telemetry": False,
-        "http_client": http or http_client(base_url),
+        "http_client": http_client(base_url),
     }
     if models.provider == "bedrock":
         return _bedrock(models, key, shared)
