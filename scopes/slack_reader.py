@@ -278,9 +278,15 @@ class SlackReader:
         first = await self.web.call("slackLists.items.list", list_id=list_id, include_list="true")
         schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()
         columns, link = Columns.of(schema), (first.get("list") or {}).get("permalink")
+        link = f"{link}?record_id=" if link else ""
         label = Label(True, WORKSPACE, frozenset({f"list:{list_id}"}), outside=True)
         return [
-            Item(f"{list_id}/{row['id']}", row_text(row, columns, people), link, label)
+            Item(
+                f"{list_id}/{row['id']}",
+                row_text(row, columns, people),
+                link and f"{link}{row['id']}",
+                label,
+            )
             async for row in self.web.pages("slackLists.items.list", "items", list_id=list_id)
         ]
 

@@ -514,12 +514,19 @@ def test_a_statement_is_named_by_its_comment_of_plain_words(statement: str, name
 
 
 def test_a_list_that_a_finding_rests_on_is_a_source_of_its_own() -> None:
+    record = "https://acme.slack.com/lists/T1/F0BUGS?record_id=Rec1"
     evidence = ["C1/1740497830.000100", "F0BUGS/Rec1"]
-    one = {"id": "F1.1", "claim": "Ten.", "evidence": evidence}
+    one = {"id": "F1.1", "claim": "Ten.", "evidence": evidence, "links": [PERMALINK, record]}
     known = {"subagents": [{"findings": [one]}], "places": {"F0BUGS": "Bug tracker"}}
     told = details("Known [F1.1].", **known)
-    assert told[1:3] == [f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten.", "[2] Bug tracker"]
-    assert details("Known [F1.1].", **known, links={})[1] == "[1] Bug tracker"
+    assert told[1:3] == [
+        f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten.",
+        f"<{record}|[2]> Bug tracker",
+    ]
+    assert details("Known [F1.1].", **known, links={"F1.1": [record]})[1:3] == [
+        f"<{record}|[1]> Ten.",
+        "5 questions, $0.012, 14 secs · Reference: 0123456789ab",
+    ]
 
 
 def test_claims_of_strangers_cannot_act_in_the_sources() -> None:

@@ -266,12 +266,12 @@ def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
     cited = {number: id for id, given in reversed(numbers.cited.items()) for number in given}
     for number, source in sources_of(document, numbers).items():
         finding = cited[number]
-        url = source.link.replace("&", "&amp;")
-        mark = f"<{url}|[{number}]>" if url else f"[{number}]"
+        url = source.link
+        mark = f"<{url.replace('&', '&amp;')}|[{number}]>" if url else f"[{number}]"
         more = len(numbers.links.get(finding) or ()) - 1
         others = f" ({phrase('more', n=more)})" if url and more > 0 else ""
         named = source.title if source.statement or finding in document.looked_up else ""
-        named = named or ("" if url else source.place)
+        named = named or (source.place if url != numbers.url(finding) else "")
         text = named or claims.get(finding, phrase("answer.earlier"))
         yield f"{mark} {_clean(text, 200)}{others}".rstrip()
 

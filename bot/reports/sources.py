@@ -34,7 +34,7 @@ class Source:
     """What it is, in words; empty where its link says it."""
     link: str = ""
     place: str = ""
-    """Name of the channel that the link leads to, or of a Slack List, which has no links."""
+    """Name of the channel that the link leads to, or of a Slack List."""
     author: str = ""
     at: str = ""
     """When that was written (ISO 8601, UTC)."""
@@ -64,11 +64,15 @@ def _link(document: AnswerDocument, id: str) -> str:
     return next(filter(None, map(address, document.links.get(id) or ())), "")
 
 
-def _lists(document: AnswerDocument, finding: Finding) -> Mapping[str, str]:
-    """Return the Slack Lists, whose items have no links, that a finding rests on: id -> title."""
-    titles = document.places or {}
+def _lists(document: AnswerDocument, finding: Finding) -> Mapping[str, Source]:
+    """Return the Slack Lists that a finding rests on besides its first source, by their ids."""
+    titles, first = document.places or {}, _link(document, finding.id)
     ids = dict.fromkeys(each.partition("/")[0] for each in finding.evidence)
-    return {id: titles[id] for id in ids if id.startswith("F") and id in titles}
+    return {
+        id: Source("", next((link for link in finding.links if id in link), ""), titles[id])
+        for id in ids
+        if id.startswith("F") and id in titles and id not in first
+    }
 
 
 def _schema(finding: Finding) -> str:
@@ -110,7 +114,7 @@ def _of(
         handle, sql = _handle_and_statement(query)
         yield Source(_statement_title(handle, sql, len(rows[query])), statement=sql)
     lists = _lists(document, finding)
-    yield from (Source(place=title) for title in lists.values())
+    yield from lists.values()
     if link or finding.queries or lists:
         return
     if handle := _schema(finding):
@@ -161,8 +165,8 @@ def _statement_title(handle: str, sql: str, rows: int) -> str:
 
     name = handle.partition(":")[2]
     if said := SAID.match(sql):
-        title = phrase("source.database_of", name=name, tables=said[1])
-    elif not (read := read_by(sql)).tables:
+        return phrase("source.database_of", name=name, tables=said[1])
+    if not (read := read_by(sql)).tables:
         title = phrase("source.database", name=name)
     else:
         tables = current().list(read.tables)
