@@ -275,13 +275,13 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
 ) -> None:
     question = (
         "Which questions in #csm-spain are still unanswered, what do my mails say about the "
-        "double charge, and which market had the largest refunds in March?"
+        "double charge, and how many refunds are there?"
     )
     mails = "What do my mails say about the double charge?"
     mind = delegating(
         ("Which questions are still unanswered?", "slack", "#csm-spain"),
         (mails, "email", "mail:search"),
-        ("Which market had the largest refunds in March?", "data", "data:sales"),
+        ("How many refunds are there?", "data", "data:sales"),
         readers={mails: finding_with("search_mail", query="double charge")},
     )
     with model_at(monkeypatch, mind) as server:
@@ -294,7 +294,7 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
     found = {s["scope"]: s["findings"][0] for s in document["subagents"]}
     assert found["slack"]["links"][0].startswith("https://almadora.slack.com/archives/C0CSMSPAIN/")
     assert "mail.google.com" in found["email"]["links"][0]
-    assert found["data"]["quotes"][0] == "Spain"
+    assert found["data"]["claim"].startswith("n_refunds: ")
     audit = shell("audit", document["run_id"])
     assert audit.code == 0
     assert "0 leaks" in audit.out

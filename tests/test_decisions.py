@@ -81,7 +81,10 @@ async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -
 
 
 def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
-    for question in ("Which questions in #csm-spain are unanswered?", "What is open?"):
+    for question in (
+        "Which questions in #csm-spain are unanswered?",
+        "What is open in #csm-italy?",
+    ):
         shell("ask", question, "--sample", "--model", "offline")
     everything = shell("decisions", "--json").json
     run, tool = everything[0]["run"], everything[0]["tool"]

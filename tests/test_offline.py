@@ -11,8 +11,10 @@ from bot.local.offline.conversation import OFFLINE
 from bot.local.offline.model import answer
 
 FENCE = "items-" + "0" * 32
-READERS = ("read_channel_history", "search_messages", "list_slack_list_items", "submit_result")
-PARENT = ("list_channels", "read_thread", "lookup_user", "run_subagent", "run_subagents")
+READERS = ("read_channel_history", "search_messages", "submit_result")
+PARENT = ("run_subagent", "sweep_channels", "triage_inbox", "remind_me", "remember_preference")
+NOW = "2026-03-16 00:00"
+SINCE = {"since": "2026-03-02T00:00"}
 HISTORY = """\
 [C0SPAIN01/1700000000.000100] 2025-03-28 14:00 Ana: [Olmo] Les han cobrado dos veces la cuota.
   [C0SPAIN01/1700000001.000100] 2025-03-28 14:05 Luis: Lo estamos mirando, aún sin fecha.
@@ -71,17 +73,15 @@ def page(lines: str, footer: str = "3 threads, 5 messages in window.") -> str:
 
 
 def test_a_reader_reads_every_page_and_places_every_thread() -> None:
-    talk = Talk(brief(sources="C0SPAIN01 (#csm-spain); F0BUGS (Bug tracker)"), READERS)
-    assert [c["name"] for c in talk.turn()] == ["read_channel_history", "list_slack_list_items"]
+    talk = Talk(brief(), READERS)
+    assert [c["name"] for c in talk.turn()] == ["read_channel_history"]
     root, *_ = HISTORY.split("\n")
-    talk.tell(page(root, '3 threads. More: call again with cursor="2.0".'), page(""))
+    talk.tell(page(root, '3 threads. More: call again with cursor="2.0".'))
     (call,) = talk.turn()
     assert call["input"] == {"channel": "C0SPAIN01", "cursor": "2.0"}
     talk.tell(page(HISTORY))  # a thread that the first page cut is whole here
     result = talk.result()
-    assert [finding["state"] for finding in result["findings"]] == ["unsolved", "unanswered"]
-    assert result["findings"][0]["customers"] == ["Olmo"]
-    assert result["findings"][0]["owner"] == "Luis"
+    assert [finding["state"] for finding in result["findings"]] == ["unanswered", "unsolved"]
     assert result["no_issue"] == ["C0SPAIN01/1700000003.000100"]
     assert str(result).count(OFFLINE) == 1
 
@@ -91,8 +91,8 @@ def test_a_reader_reads_every_page_and_places_every_thread() -> None:
     [
         ("Which questions in #csm-spain are still unanswered?", ["1700000002.000100"]),
         (
-            "What about elephants?",
-            ["1700000000.000100", "1700000001.500100", "1700000002.000100"],
+            "What is open in #csm-spain?",
+            ["1700000002.000100", "1700000000.000100", "1700000001.500100"],
         ),
     ],
 )
@@ -106,33 +106,63 @@ def test_a_question_is_answered_by_where_threads_stand(task: str, evidence: list
     assert all(quote in HISTORY for finding in findings for quote in finding["quotes"])
 
 
-def asked(text: str, facts: str = "") -> Talk:
-    told = f"REQUEST: {text}\nASKED IN: D0ANN (a chat)\nNAMED SOURCES: none\nFENCE: {FENCE}"
-    return Talk(f"{told}\n{facts}", PARENT)
+def asked(text: str, facts: str = "", named: str = "none", here: str = "D0ANN (a chat)") -> Talk:
+    told = f"REQUEST: {text}\nASKED IN: {here}\nNAMED SOURCES: {named}\nNOW: Monday, {NOW} (UTC)"
+    return Talk(f"{told}\nFENCE: {FENCE}\n{facts}", PARENT)
 
 
-def test_a_question_to_slack_takes_no_source_of_another_scope_along() -> None:
-    talk = asked("What is unsolved?", "DATA: data:shops (shops)")
-    assert talk.turn()[0]["name"] == "list_channels"
-    talk.tell(page("[C0AAAAAAA1] #csm-a: x"))
+@pytest.mark.parametrize(
+    ("named", "here", "handles"),
+    [
+        ("C0A1 (#a-b); C0C1 (#c-d); F0BUGS (Bugs)", "C0HERE (#here)", ["C0A1", "C0C1"]),
+        ("none", "C0HERE (#here); C0HERE/1.2 (a thread)", ["C0HERE"]),
+    ],
+)
+def test_a_question_is_read_in_the_channels_that_it_names_or_stands_in(
+    named: str, here: str, handles: list[str]
+) -> None:
+    talk = asked("What is unsolved?", "DATA: data:shops (shops)", named, here)
     (call,) = talk.turn()
-    assert (call["input"]["scope"], call["input"]["handles"]) == ("slack", ["C0AAAAAAA1"])
-
-
-def test_each_channel_of_a_question_is_read_by_a_subagent_of_its_own() -> None:
-    talk = asked("Which questions in #a-b and #c-d are unanswered?")
-    first, second = (call["input"] for call in talk.turn())
-    assert (first["handles"], second["handles"]) == (["#a-b"], ["#c-d"])
-    view = "s1 complete (slack, fast): 1. \n[F1.1] No ink | unanswered, low | next: Answer Eva."
-    talk.tell(view, "s2 failed (slack, fast): No such channel.")
+    assert (call["input"]["scope"], call["input"]["handles"]) == ("slack", handles)
+    talk.tell("s1 partial (slack, fast): 1 finding. \n[F1.1] No ink | unanswered, low | read: all")
     (block,) = talk.turn()
-    assert "- «No ink» (unanswered, low; Answer Eva) [F1.1]" in block["text"]
-    assert "This could not be read: No such channel." in block["text"]
+    assert "Only partly read: 1 finding.\n- «No ink» (unanswered) [F1.1]\n" in block["text"]
     assert block["text"].count(OFFLINE) == 1
 
 
 @pytest.mark.parametrize(
-    "order", ['Post "Done" in #csm-spain', "What do my mails say?", "Pause the weekly schedule"]
+    ("order", "tool", "arguments"),
+    [
+        ("Sweep csm-* of the last 14 days", "sweep_channels", {"channels": ["csm-*"], **SINCE}),
+        ("sweep #a and c-d", "sweep_channels", {"channels": ["a", "c-d"]}),
+        ("Triage my inbox of the last 14 days", "triage_inbox", SINCE),
+        (
+            "From now on answer me in Portuguese.",
+            "remember_preference",
+            {"text": "From now on answer me in Portuguese."},
+        ),
+        (
+            "Remind me tomorrow at 9 to call the bank",
+            "remind_me",
+            {"name": "reminder-2026-03-17t0900", "text": "call the bank", "at": "2026-03-17T09:00"},
+        ),
+    ],
+)
+def test_a_plain_order_is_the_call_of_its_tool(order: str, tool: str, arguments: Json) -> None:
+    (call,) = asked(order).turn()
+    assert (call["name"], call["input"]) == (tool, arguments)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        'Post "Done" in #csm-spain',
+        "What do my mails say?",
+        "What is open?",
+        "Triage my inbox, but only what Ana wrote",
+        "Sweep csm-* every Monday at 9",
+        "Remind me in an hour to call the bank",
+    ],
 )
 def test_what_no_rule_can_do_is_left_to_a_language_model(order: str) -> None:
     (block,) = asked(order, "MAIL: mail:search").turn()

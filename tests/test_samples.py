@@ -8,13 +8,11 @@ import pytest
 from gmail_kit import gmail_message
 
 from bot.local.google.mbox import Mailbox, StoredMessage
-from bot.local.offline.threads import verdict_of
 from bot.local.sample_workspace import load_sample, load_sample_mailbox
-from bot.local.workspace import Channel, Message, Workspace
+from bot.local.workspace import Workspace
 from bot.tasks.prefilter import why_automatic
 from scopes.mail import MailMessage, MailThread
 
-STATES = {"unanswered", "unsolved", "waiting", "solved"}
 ME = "helena.vasconcelos@almadora.example"
 
 
@@ -31,30 +29,6 @@ def mailbox() -> Mailbox:
 def test_samples_are_the_same_at_every_load(workspace: Workspace, mailbox: Mailbox) -> None:
     assert load_sample() == workspace
     assert load_sample_mailbox() == mailbox
-
-
-# ---- the workspace and its labels
-
-
-def threads(channel: Channel) -> dict[str, list[Message]]:
-    """Messages of each thread by the item id of its root."""
-    found: dict[str, list[Message]] = defaultdict(list)
-    for message in channel.messages:
-        found[f"{channel.id}/{message.thread_ts or message.ts}"].append(message)
-    return found
-
-
-def test_every_thread_is_labelled_with_its_state(workspace: Workspace) -> None:
-    bots = {user.id for user in workspace.users if user.is_bot}
-    for channel in workspace.channels:
-        states = set()
-        for root, messages in threads(channel).items():
-            verdict = verdict_of(root, f"{channel.id}/{messages[-1].ts}")
-            assert verdict, root
-            states.add(verdict.state)
-            others = {m.user for m in messages} - {messages[0].user} - bots
-            assert verdict.state == "none" or (verdict.state == "unanswered") == (not others), root
-        assert states >= STATES
 
 
 # ---- the mailbox

@@ -5,7 +5,6 @@ The data is in `bot/local/sample/`. An id of a message follows from its time, an
 when other messages are edited.
 """
 
-from datetime import UTC, datetime
 from typing import Any
 
 import yaml
@@ -34,9 +33,3 @@ def read_data(name: str) -> Any:
     """What stands in one data file of the sample, not yet checked."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load((DATA / f"{name}.yaml").read_text(encoding="utf-8"), loader)
-
-
-def ts_at(at: str) -> str:
-    """The Slack timestamp of the message written at "DD HH:MM", UTC, in March 2026."""
-    moment = datetime.strptime(f"2026-03-{at}", "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
-    return f"{int(moment.timestamp())}.000100"

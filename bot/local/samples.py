@@ -18,5 +18,3 @@ SALES = DATA / "sales"
 """A folder of CSV files, one a table: customers, products, orders, order_lines, refunds. It agrees
 with the workspace and the mailbox: who was charged twice in March 2026 has two charges there, and
 what was paid back by hand is among the refunds."""
-QUESTIONS = DATA / "questions.yaml"
-"""A SELECT over the sales -> the questions that it answers."""

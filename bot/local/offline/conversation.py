@@ -1,7 +1,7 @@
 """Take a Messages API request apart: tools, the brief, words, results and views; make calls."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,15 +13,14 @@ Json = dict[str, Any]
 _SECTIONS = (
     "TASK", "QUESTIONS", "KNOWN", "OUTPUT", "OUT OF SCOPE", "MAY READ", "WINDOW", "NOW",
     "LANGUAGE", "CONTRACT", "FENCE", "REQUEST", "ASKED IN", "NAMED SOURCES", "LISTS", "SEARCH",
-    "MATERIAL", "ASKED BY", "PREFERENCES", "CHANNEL INSTRUCTIONS", "SECTION", "WRITE", "TRACKER",
-    "TRACKED BY CODE",
+    "DATA", "MATERIAL", "ASKED BY", "PREFERENCES", "CHANNEL INSTRUCTIONS", "SECTION", "WRITE",
+    "TRACKER", "TRACKED BY CODE",
 )  # fmt: skip
 _HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
 _FENCED = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
 _TITLED = re.compile(r"(\S+) \(([^()]*)\)")
 _CURSOR = re.compile(r'More: call again with cursor="([^"]+)"')
 _END = re.compile("limit reached|end by calling|output was cut|write the")
-_BYTES_PER_TOKEN = 3
 _ITEM = re.compile(
     r"^ *\[(?P<id>[^\]]+)\](?: \d{4}-\d\d-\d\d \d\d:\d\d)? ?(?P<text>.*?)(?: \{[^{}]*\})?$"
 )
@@ -39,7 +38,7 @@ class Exchange:
     @property
     def cursor(self) -> str:
         """The cursor of the next page; empty on the last one."""
-        found = _CURSOR.search(self.text)
+        found = None if self.is_error else _CURSOR.search(self.text)
         return found[1] if found else ""
 
 
@@ -53,14 +52,8 @@ class Conversation:
     exchanges: tuple[Exchange, ...]
     last: tuple[str, ...]
     """Texts of the last user message; its tool results stand in `exchanges`."""
-    max_tokens: int
     turn: int = 0
     """Answers that the model has given in this context."""
-
-    @property
-    def max_bytes(self) -> int:
-        """Bytes of JSON that an answer may hold, with room to spare."""
-        return self.max_tokens * _BYTES_PER_TOKEN * 4 // 5
 
     @property
     def must_end(self) -> bool:
@@ -82,12 +75,17 @@ class Conversation:
         return dict(_TITLED.findall(self.section("ASKED IN")))
 
 
-def next_pages(talk: Conversation) -> list[tuple[str, dict[str, str]]]:
-    """Return the calls, by tool and arguments, for the pages after those that were read."""
+def calls_left(talk: Conversation, first: Iterable[tuple[str, Json]]) -> list[Json]:
+    """Return the calls for these first pages, and for the pages after them, that were not made."""
+    wanted = [
+        *first,
+        *((e.name, {**e.input, "cursor": e.cursor}) for e in talk.exchanges if e.cursor),
+    ]
+    done = [(exchange.name, dict(exchange.input)) for exchange in talk.exchanges]
     return [
-        (e.name, {**{k: str(v) for k, v in e.input.items()}, "cursor": e.cursor})
-        for e in talk.exchanges
-        if e.cursor and not e.is_error
+        use(name, **arguments)
+        for n, (name, arguments) in enumerate(wanted)
+        if name in talk.tools and (name, arguments) not in [*done, *wanted[:n]]
     ]
 
 
@@ -124,7 +122,6 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
         opening=tuple(_texts(users[0])),
         exchanges=tuple(exchanges),
         last=tuple(_texts(users[-1])),
-        max_tokens=int(request["max_tokens"]),
         turn=len(messages) - len(users),
     )
 
@@ -186,32 +183,14 @@ _FINDING = re.compile(r"^\[(F\d+\.\d+)\] (.*)$")
 _CUT = re.compile(r"^\(cut: (\d+) more")
 
 
-@dataclass(frozen=True)
-class ViewFinding:
-    """One finding as the parent sees it: a claim, and facts behind it."""
-
-    id: str
-    claim: str
-    facts: tuple[str, ...]
-
-    @property
-    def standing(self) -> list[str]:
-        """Return the state of a thread and its severity, where the finding is about one."""
-        return self.facts[0].split(", ")[:2] if self.facts else []
-
-    @property
-    def next_step(self) -> str:
-        steps = (fact[6:] for fact in self.facts if fact.startswith("next: "))
-        return next(steps, "").strip("- .")
-
-
 @dataclass
 class View:
     """One subagent's result as the parent sees it."""
 
     status: str
     text: str
-    findings: list[ViewFinding] = field(default_factory=list)
+    findings: list[tuple[str, str, str]] = field(default_factory=list)
+    """Id, claim and standing (state, severity, since when) of each."""
     left_out: int = 0
     """Findings that the view has no room for."""
 
@@ -226,7 +205,7 @@ def parse_views(text: str) -> list[View]:
             found = _FINDING.match(head[2])
         if found and views:
             claim, *facts = found[2].split(" | ")
-            views[-1].findings.append(ViewFinding(found[1], claim, tuple(facts)))
+            views[-1].findings.append((found[1], claim, facts[0] if facts else ""))
         elif views and (cut := _CUT.match(line)):
             views[-1].left_out = int(cut[1])
     return views
