@@ -63,7 +63,7 @@ def test_a_finding_gives_its_thread_and_nothing_else_of_the_channel(
     def reads(body: Json) -> Answer:
         told[:] = [str(each["content"]) for each in results(body)]
         if turn(body) == 0:
-            return call("read_channel_history", channel="#support-es")
+            return call("search_messages", query="tarjeta", channel="#support-es")
         if turn(body) == 1:
             return call("read_thread", thread=SPAIN)
         return submitted("Read.", findings=[{"claim": "Read on", "evidence": [SPAIN]}])
