@@ -223,6 +223,15 @@ class LocalSlack(server.LocalSlack):
         except SlackError:
             return None
 
+    def identity(self, request: Request, args: dict[str, Any]) -> Identity:
+        """Whom the token stands for; one of an app opens sockets only."""
+        token = token_of(request, args)
+        if not token:
+            raise SlackError("not_authed")
+        if token.startswith("xapp-"):
+            raise SlackError("not_allowed_token_type")
+        return super().identity(request, {"token": token})
+
     def reader(self, request: Request) -> Identity | None:
         identity = super().reader(request)
         return identity if identity and "files:read" in scopes_of(identity) else None
