@@ -26,6 +26,7 @@ from standins.slack_blocks import (
     checked,
     fit,
 )
+from standins.slack_files import completed
 from standins.slack_scopes import need
 
 MAX_TEXT = 40_000
@@ -104,6 +105,8 @@ def expire(state: SlackState, ttl_s: float) -> None:
 def _message(call: Call) -> None:
     written, markdown = call.text("text"), call.text("markdown_text")
     blocks = checked(call.objects("blocks"))
+    if not (written or markdown or blocks):
+        raise SlackError("no_text")
     if markdown and (written or blocks):
         raise SlackError("markdown_text_conflict")
     if len(markdown) > MAX_MARKDOWN:
@@ -303,6 +306,7 @@ _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "chat.stopStream": _stop,
     "chat.update": _update,
     "conversations.open": _direct,
+    "files.completeUploadExternal": completed,
     "files.getUploadURLExternal": _address,
     "reactions.add": _reaction,
     "usergroups.users.list": _group,
