@@ -19,6 +19,7 @@ from mail_kit import ME, judging, letters, mail, mbox
 from serve_kit import ASKER, Served
 from standins.google import TOKEN, Grant, LocalGoogle, forget_history, remove_message
 from standins.google_faults import Fault
+from standins.google_gmail import GmailState
 from standins.google_oauth import CLIENT_ID
 from standins.model import ModelServer
 from standins.slack_shown import Shown
@@ -26,7 +27,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
-from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
 from bot.reports.digest_actions import DRAFT, LABEL

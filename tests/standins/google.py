@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,6 @@ from starlette.responses import Response
 
 from bot.local.google import server
 from bot.local.google.api import Call, GoogleRefused, Json, discovery, methods_of
-from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
 from bot.local.google.server import (
     CHALLENGE,
@@ -23,7 +23,6 @@ from bot.local.google.server import (
     TOKEN,
     Sent,
     answered,
-    body_of,
     refusal,
     sent_in,
 )
@@ -32,6 +31,7 @@ from standins import sheets as google_sheets
 from standins.bigquery import BigQueryState
 from standins.connections import drop_connection
 from standins.google_faults import Dropped, Fault, after, before, next_fault
+from standins.google_gmail import GmailState, checked
 from standins.sheets import SheetsState
 
 __all__ = ["TOKEN", "Grant", "LocalGoogle"]
@@ -123,6 +123,8 @@ class LocalGoogle(server.LocalGoogle):
     of all calls.
     """
 
+    gmail: GmailState
+
     def __init__(
         self,
         mailbox: Mailbox = NOBODY,
@@ -186,13 +188,13 @@ class LocalGoogle(server.LocalGoogle):
             await before(fault)
         if self.bigquery and made.method == google_bigquery.RESULTS:
             await self.bigquery.held(made.path, sent.query)
-        response = answered(self.checked(sent, made))
+        response = answered(self.allowed(sent, made))
         if fault:
             response.body = await after(fault, bytes(response.body))
             response.headers["content-length"] = str(len(response.body))
         return response
 
-    def checked(self, sent: Sent, made: Made) -> Json | None:
+    def allowed(self, sent: Sent, made: Made) -> Json | None:
         """Carry the call out, if the token and the API allow it.
 
         What `fields` does not name is left out of the answer.
@@ -208,7 +210,9 @@ class LocalGoogle(server.LocalGoogle):
         _known(made.body.keys() - told.body, "Cannot find field.")
         _known(sent.query.keys() - told.query - EVERYWHERE, "Cannot bind query parameter.")
         state = self._states.get(made.method) or self.gmail
-        body = self.answer(made.method, Call(state, made.path, sent.query, dict(made.body)))
+        call = Call(state, made.path, sent.query, dict(made.body))
+        with state.lock:
+            body = self.methods[made.method](checked(made.method, call))
         fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
         return body if body is None else dict(_selected(body, _named(iter(fields))))
 
@@ -240,6 +244,16 @@ def forget_history(state: GmailState) -> None:
         state.history_id += 1
         state.oldest_history = state.history_id
         state.history.clear()
+
+
+def body_of(sent: Sent) -> Json:
+    try:
+        body: Any = json.loads(sent.body or b"{}")
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise GoogleRefused("parseError")
+    return body
 
 
 def _known(names: set[str], why: str) -> None:

@@ -1,9 +1,10 @@
-"""Failures of the local Google that a test asks for."""
+"""Refusals of the local Google, and failures of it that a test asks for."""
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from bot.local.google.api import REASONS, GoogleRefused, Reason
+from bot.local.google.api import REASONS, Call, GoogleRefused, Reason
 
 _QUOTA = (
     "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute per user' of service "
@@ -13,6 +14,8 @@ _SCOPES = "Request had insufficient authentication scopes."
 _REFUSED, _SPENT, _DENIED = "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"
 REASONS.update(
     {
+        "parseError": Reason(400, _REFUSED, "Parse Error"),
+        "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
         "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
         "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded", "usageLimits"),
         "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "usageLimits", "RATE_LIMIT_EXCEEDED"),
@@ -44,6 +47,18 @@ _STATUSES = {
     "500": "backendError",
     "503": "unavailable",
 }
+
+
+def invalid(message: str) -> None:
+    raise GoogleRefused("invalidArgument", message)
+
+
+def one_of(call: Call[Any], name: str, values: Sequence[str]) -> None:
+    """Refuse a query parameter that is sent with another value than these."""
+    value = call.text(name).lower()
+    if value and value not in values:
+        invalid(f"Invalid value at '{name}': {value!r}")
+
 
 _DONE = ("late", "lost", "malformed")
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bot.local.google.api import Answering, Call, GoogleRefused, Json, invalid
+from bot.local.google.api import Answering, Call, GoogleRefused, Json
+from standins.google_faults import invalid, one_of
 
 UNCOMPUTED = "#FORMULA"
 
@@ -184,8 +185,8 @@ def _properties(index: int, tab: Tab) -> Json:
 
 def _batch_get(call: Call[SheetsState]) -> Json:
     """Values as people see them, by row: what is asked for in another way is refused."""
-    call.one_of("valueRenderOption", ("formatted_value",))
-    call.one_of("majorDimension", ("rows",))
+    one_of(call, "valueRenderOption", ("formatted_value",))
+    one_of(call, "majorDimension", ("rows",))
     found = [values_of(area_of(_book(call), text)) for text in call.many("ranges")]
     return {"spreadsheetId": call.path["spreadsheetId"], "valueRanges": found}
 

@@ -27,6 +27,7 @@ from standins.slack_faults import (
     refusal,
     refused_stream,
 )
+from standins.slack_files import login_page, refused_upload
 from standins.slack_limits import RateLimits
 from standins.slack_people import People
 from standins.slack_scopes import scopes_of
@@ -223,6 +224,19 @@ class LocalSlack(server.LocalSlack):
         except SlackError:
             return None
 
+    def identity(self, request: Request, args: dict[str, Any]) -> Identity:
+        """Whom the token stands for; one of an app opens sockets only."""
+        token = token_of(request, args)
+        if not token:
+            raise SlackError("not_authed")
+        if token.startswith("xapp-"):
+            raise SlackError("not_allowed_token_type")
+        return super().identity(request, {"token": token})
+
+    async def _download(self, request: Request) -> Response:
+        identity, place = self.reader(request), request.path_params["place"]
+        return login_page(self.state, identity, place) or await super()._download(request)
+
     def reader(self, request: Request) -> Identity | None:
         identity = super().reader(request)
         return identity if identity and "files:read" in scopes_of(identity) else None
@@ -249,5 +263,6 @@ class LocalSlack(server.LocalSlack):
         fault = next_fault(self.faults, UPLOAD)
         if fault and (failure := await failed(fault, request)):
             return failure
-        response = await super()._upload(request)
+        refused = refused_upload(self.state, request.path_params["file"], await request.body())
+        response = refused or await super()._upload(request)
         return Response() if await lost(fault, request) else response

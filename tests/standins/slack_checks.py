@@ -7,15 +7,15 @@ text or chunks, chat.update is refused while it runs).
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from bot.local.slack.records import Json, Stream
-from bot.local.slack.state import Call, SlackError, SlackState
+from bot.local.slack.state import Call, Key, SlackError, SlackState
 from bot.local.slack.streams import end, is_open
 from bot.local.slack.views import home
-from bot.local.workspace import micros
+from bot.local.workspace import SLACKBOT, micros
 from standins.slack_blocks import (
     CHUNKS,
     HOME,
@@ -26,6 +26,7 @@ from standins.slack_blocks import (
     checked,
     fit,
 )
+from standins.slack_files import completed
 from standins.slack_scopes import need
 
 MAX_TEXT = 40_000
@@ -41,12 +42,50 @@ MAX_BYTES = 1_000_000_000
 MAX_COMMENT = 4_000
 TRIGGER_S = 3.0
 """Life of a trigger id, which comes with an interaction."""
+KINDS = frozenset({"public_channel", "private_channel", "mpim", "im"})
 SESSION_STATUSES = ("processing", "active", "suspended", "closed")
 _EMOJI = re.compile(r"[a-z0-9_+'\-]{1,100}(::skin-tone-[2-6])?")
 
 
+class StrictCall(Call):
+    """A call whose arguments have to be as Slack wants them."""
+
+    def time(self, name: str, default: int) -> int:
+        try:
+            return super().time(name, default)
+        except ValueError:
+            raise SlackError(f"invalid_ts_{name}") from None
+
+    def objects(self, name: str) -> tuple[Json, ...]:
+        try:
+            found = super().objects(name)
+        except (TypeError, ValueError):
+            raise SlackError(f"invalid_{name}_format") from None
+        if not all(isinstance(each, dict) for each in found):
+            raise SlackError(f"invalid_{name}_format")
+        return found
+
+    def kinds(self) -> set[str]:
+        kinds = super().kinds()
+        if not kinds <= KINDS:
+            raise SlackError("invalid_types")
+        return kinds
+
+    def page(
+        self, keys: Sequence[Key], kind: str, default: int, most: int
+    ) -> tuple[Sequence[Key], str]:
+        limit = self.text("limit") or "0"
+        if not limit.isdecimal() or int(limit) > most:
+            raise SlackError("invalid_limit")
+        try:
+            return super().page(keys, kind, default, most)
+        except ValueError:
+            raise SlackError("invalid_cursor") from None
+
+
 def check(call: Call) -> Call:
     """Return the call as Slack would carry it out; SlackError where it would not."""
+    call = StrictCall(call.state, call.identity, call.method, call.args)
     need(call)
     if one := _CHECKS.get(call.method):
         one(call)
@@ -66,6 +105,8 @@ def expire(state: SlackState, ttl_s: float) -> None:
 def _message(call: Call) -> None:
     written, markdown = call.text("text"), call.text("markdown_text")
     blocks = checked(call.objects("blocks"))
+    if not (written or markdown or blocks):
+        raise SlackError("no_text")
     if markdown and (written or blocks):
         raise SlackError("markdown_text_conflict")
     if len(markdown) > MAX_MARKDOWN:
@@ -109,6 +150,22 @@ def _json(call: Call, name: str, error: str) -> Any:
         return json.loads(value) if isinstance(value, str) and value else value
     except ValueError:
         raise SlackError(error) from None
+
+
+def _direct(call: Call) -> None:
+    """Refuse a direct message with somebody who takes none."""
+    for id in call.required("users").replace(" ", "").split(","):
+        user = call.state.users.get(id)
+        if user and user.deleted:
+            raise SlackError("user_disabled")
+        if user and (user.is_bot or id == SLACKBOT):
+            raise SlackError("cannot_dm_bot")
+
+
+def _group(call: Call) -> None:
+    group = call.state.usergroups.get(call.text("usergroup"))
+    if group and group.disabled:
+        raise SlackError("subteam_disabled")
 
 
 # ---- agents
@@ -248,8 +305,11 @@ _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "chat.startStream": _start,
     "chat.stopStream": _stop,
     "chat.update": _update,
+    "conversations.open": _direct,
+    "files.completeUploadExternal": completed,
     "files.getUploadURLExternal": _address,
     "reactions.add": _reaction,
+    "usergroups.users.list": _group,
     "views.open": _open,
     "views.publish": _publish,
 }

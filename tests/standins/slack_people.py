@@ -44,6 +44,14 @@ class People(people.People):
         self.tell(channel, *told)
         return str(told[0]["ts"])
 
+    def write(self, channel: str, thread_ts: str | None, message: Message) -> list[Json]:
+        """Store a message; a person's brings a token that searches in their name."""
+        told = super().write(channel, thread_ts, message)
+        if not message.bot_id:
+            token = f"{channel}.{told[0]['ts']}.local"
+            told = [each | {"assistant_thread": {"action_token": token}} for each in told]
+        return told
+
     def say_as_bot(self, bot_id: str, channel: str, text: str, thread_ts: str | None = None) -> str:
         """Write what another app's bot says; its timestamp."""
         with self.state.lock:

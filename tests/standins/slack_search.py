@@ -1,4 +1,4 @@
-"""What Slack looks up for the token of a user, or for a check of an installation."""
+"""What Slack looks up for the token of a user or a message, or for a check of an installation."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -118,7 +118,46 @@ def _positive(call: Call, name: str, default: int) -> int:
         raise SlackError("invalid_arguments") from None
 
 
+def _search_context(call: Call) -> Json:
+    """Matches in public channels, by the token that came with a person's message."""
+    if not call.identity.bot_id:
+        raise SlackError("not_implemented")
+    channel, _, rest = call.required("action_token").partition(".")
+    asked = call.state.timelines[channel].get(micros(rest.removesuffix(".local")))
+    if asked is None or call.text("channel_types") != "public_channel":
+        raise SlackError("invalid_action_token")
+    words = call.required("query").casefold().split()
+    after, before = call.time("after", 0), call.time("before", 10**18)
+    found = [
+        (place, message)
+        for place in call.state.channels.values()
+        if place.kind == "public_channel"
+        for message in call.state.timelines[place.id].all()
+        if message.subtype != "tombstone" and after <= micros(message.ts) <= before
+        if all(word in message.text.casefold() for word in words)
+    ]
+    found.sort(key=lambda hit: micros(hit[1].ts), reverse=True)
+    size = min(int(call.text("limit") or 20), 20)
+    return {
+        "results": {"messages": [_context_json(call, *hit) for hit in found[:size]]},
+        "response_metadata": {"next_cursor": "more" if found[size:] else ""},
+    }
+
+
+def _context_json(call: Call, channel: Channel, message: Message) -> Json:
+    return {
+        "author_user_id": message.user,
+        "team_id": call.state.team.id,
+        "channel_id": channel.id,
+        "channel_name": channel.name,
+        "message_ts": message.ts,
+        "content": message.text,
+        "permalink": permalink(call.state, channel.id, message),
+    }
+
+
 METHODS: Mapping[str, Callable[[Call], Json]] = {
+    "assistant.search.context": _search_context,
     "bots.info": _bot_info,
     "search.messages": _search,
 }

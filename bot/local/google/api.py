@@ -1,7 +1,6 @@
 """A call of a method of Google's APIs, and refusals in the shape that all of them share."""
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ class Reason(NamedTuple):
 
 REASONS = {
     "invalidArgument": Reason(400, "INVALID_ARGUMENT", "Request contains an invalid argument."),
-    "parseError": Reason(400, "INVALID_ARGUMENT", "Parse Error"),
     "authError": Reason(
         401,
         "UNAUTHENTICATED",
@@ -34,7 +32,6 @@ REASONS = {
         info="ACCESS_TOKEN_EXPIRED",
     ),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
-    "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
 }
 """As Gmail answers them."""
 
@@ -97,20 +94,6 @@ class Call(Generic[State]):
     def flag(self, name: str) -> bool:
         return self.text(name).lower() == "true"
 
-    def one_of(self, name: str, values: Sequence[str]) -> str:
-        """A query parameter that takes some values only; the first one is its default."""
-        value = self.text(name).lower() or values[0]
-        if value not in values:
-            invalid(f"Invalid value at '{name}': {value!r}")
-        return value
-
-    def names(self, name: str) -> tuple[str, ...]:
-        """A list of strings in the body."""
-        value = self.body.get(name) or []
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            invalid(f"Invalid value at '{name}'")
-        return tuple(value)
-
     def page(self, items: Sequence[tuple[int, str]]) -> tuple[list[str], str]:
         """The ids of the page asked for, and the token of the next one (empty at the end).
 
@@ -118,33 +101,12 @@ class Call(Generic[State]):
         none of them.
         """
         if token := self.text("pageToken"):
-            after = _position(token)
-            items = [item for item in items if item < after]
-        limit = self._limit()
+            key, _, id = base64.urlsafe_b64decode(token).decode().partition(":")
+            items = [item for item in items if item < (int(key), id)]
+        limit = min(int(self.text("maxResults") or 0) or 100, _MOST)
         page, more = items[:limit], len(items) > limit
         token = f"{page[-1][0]}:{page[-1][1]}" if more else ""
         return [id for _, id in page], base64.urlsafe_b64encode(token.encode()).decode()
-
-    def _limit(self) -> int:
-        try:
-            limit = int(self.text("maxResults") or 100)
-        except ValueError:
-            limit = -1
-        if limit < 0:
-            invalid("Invalid value at 'max_results'")
-        return min(limit, _MOST) or 100
-
-
-def _position(token: str) -> tuple[int, str]:
-    try:
-        key, _, id = base64.urlsafe_b64decode(token).decode().partition(":")
-        return int(key), id
-    except (binascii.Error, ValueError):
-        raise GoogleRefused("invalidArgument", "Invalid pageToken") from None
-
-
-def invalid(message: str) -> None:
-    raise GoogleRefused("invalidArgument", message)
 
 
 Answering = Callable[[Call[Any]], Json | None]

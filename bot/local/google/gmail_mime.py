@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
-from html import unescape
+from html import escape, unescape
 from typing import Any
 
 Headers = list[tuple[str, str]]
@@ -201,7 +201,6 @@ SNIPPET = 200
 _BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
 _TOKEN = re.compile(r"<(/?)([a-zA-Z]*)[^<>]*>|[^<]+|<")
 _UNSEEN = ("head", "script", "style", "title")
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,4 +351,4 @@ def _seen(html: str) -> Iterator[str]:
 def snippet(root: Part) -> str:
     """The beginning of a message on one line, escaped as in HTML."""
     text = next((t for t in (" ".join(text.split()) for text in texts(root)) if t), "")
-    return "".join(_ESCAPES.get(character, character) for character in text[:SNIPPET])
+    return escape(text[:SNIPPET]).replace("&#x27;", "&#39;")

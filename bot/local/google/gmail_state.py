@@ -11,13 +11,8 @@ from itertools import count
 from bot.local.google.gmail_mime import (
     Headers,
     Part,
-    decoded,
-    first,
-    message_id,
     parts_of,
-    references,
     snippet,
-    split_headers,
     texts,
 )
 from bot.local.google.mbox import Mailbox, StoredMessage, new_id
@@ -119,14 +114,10 @@ class GmailState:
         self.drafts: dict[str, Draft] = {}
         self.history: list[Change] = []
         self.history_id = FIRST_HISTORY
-        self.sent: list[str] = []
-        """Ids of the messages that the API sent, in order."""
         self._label_numbers = count(1)
         self._draft_numbers = count(1)
         for stored in mailbox.messages:
             self._load(stored)
-        self.oldest_history = self.history_id
-        """The API knows no change before this one."""
 
     def _load(self, stored: StoredMessage) -> None:
         held = self._hold(stored, {self.label(name) for name in stored.labels})
@@ -152,23 +143,15 @@ class GmailState:
         return id
 
     def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
-        """A message that comes now, with these labels (ids or names).
-
-        Without a `thread` it joins the one that it refers to, or begins one.
-        """
+        """A message that comes now, with these labels (ids or names), into a thread or its own."""
         with self.lock:
             seconds = self.now()
             id = new_id(raw + str((self.history_id, seconds)).encode())
             when = datetime.fromtimestamp(round(seconds, 3), UTC)
-            home = thread or self._home(split_headers(raw)[0]) or id
             ids = {label if label in self.labels else self.label(label) for label in labels}
-            held = self._hold(StoredMessage(id, home, when, raw, frozenset()), ids)
+            held = self._hold(StoredMessage(id, thread or id, when, raw, frozenset()), ids)
             self._changed("messagesAdded", held)
             return held
-
-    def _home(self, headers: Headers) -> str | None:
-        wanted = set(references(headers))
-        return next((m.thread for m in self.messages.values() if refers(m, wanted)), None)
 
     def relabel(self, ids: Iterable[str], add: Iterable[str], remove: Iterable[str]) -> None:
         """Change labels (ids) of messages; what changes nothing leaves no trace in the history."""
@@ -202,16 +185,3 @@ class GmailState:
         self.history.append(
             Change(self.history_id, kind, held.id, held.thread, labels, tuple(changed))
         )
-
-
-def refers(held: Held, ids: set[str]) -> bool:
-    """Whether the message has one of these Message-IDs."""
-    return bool(ids) and message_id(held.headers) in ids
-
-
-def subject_of(headers: Headers) -> str:
-    """The subject without its `Re:` and `Fwd:`, by which Gmail tells threads apart."""
-    text = decoded(first(headers, "subject")).casefold()
-    while (cut := text.partition(":"))[1] and cut[0].strip() in ("re", "fwd", "fw", "aw", "sv"):
-        text = cut[2]
-    return " ".join(text.split())

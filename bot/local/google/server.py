@@ -66,7 +66,7 @@ class LocalGoogle:
         name, path = self.method_at(sent)
         if sent.token != TOKEN:
             raise GoogleRefused("authError", headers=CHALLENGE)
-        return self.answer(name, Call(self.gmail, path, sent.query, body_of(sent)))
+        return self.answer(name, Call(self.gmail, path, sent.query, json.loads(sent.body or b"{}")))
 
     def answer(self, method: str, call: Call[Any]) -> Json | None:
         with call.state.lock:
@@ -91,16 +91,6 @@ async def sent_in(request: Request) -> Sent:
     token = token.strip() if scheme.lower() == "bearer" else ""
     asked = parse_qs(query, keep_blank_values=True)
     return Sent(http, path.decode("ascii", "replace").lstrip("/"), asked, token, body)
-
-
-def body_of(sent: Sent) -> Json:
-    try:
-        body: Any = json.loads(sent.body or b"{}")
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise GoogleRefused("parseError")
-    return body
 
 
 def answered(body: Json | None) -> Response:

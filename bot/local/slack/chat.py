@@ -81,8 +81,6 @@ def _written(call: Call, message: Message) -> Message:
     """The message with the text, the blocks and the metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
     blocks = numbered(call.objects("blocks"))
-    if not (text or markdown or blocks):
-        raise SlackError("no_text")
     return replace(
         message,
         text=text or markdown,

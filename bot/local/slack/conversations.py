@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bot.local.slack.json import channel_json, message_json
 from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackError, message_of, visible
-from bot.local.workspace import SLACKBOT, Channel, micros
+from bot.local.workspace import Channel, micros
 
 FOREVER = 10**18
 """Later than any message, in microseconds."""
@@ -45,14 +45,8 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 def _open(call: Call) -> Json:
     """The direct message with `users`, made if there is none."""
     users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
-    for id in users:
-        user = call.state.users.get(id)
-        if user is None:
-            raise SlackError("user_not_found")
-        if user.deleted:
-            raise SlackError("user_disabled")
-        if user.is_bot or id == SLACKBOT:
-            raise SlackError("cannot_dm_bot")
+    if not call.state.users.keys() >= set(users):
+        raise SlackError("user_not_found")
     return {"channel": {"id": call.state.direct(call.identity.user, *users).id}}
 
 

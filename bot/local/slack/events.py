@@ -52,8 +52,6 @@ def written(state: SlackState, channel: Channel, message: Message) -> Iterator[J
     """The events of a new message: `message`, and `app_mention` where it mentions the bot."""
     event = _nested(state, channel, message)
     event |= {"channel": channel.id, "event_ts": message.ts}
-    if not message.bot_id:
-        event["assistant_thread"] = {"action_token": f"{channel.id}.{message.ts}.local"}
     yield event | {"channel_type": channel_type(channel)}
     if _mentions(message) and not channel.is_im:
         yield mention(event)

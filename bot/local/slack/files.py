@@ -1,6 +1,5 @@
 """Files of the local Slack: files.info, their content behind `url_private`, and uploads."""
 
-import html
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from urllib.parse import quote
@@ -52,14 +51,13 @@ def find(state: SlackState, id: str) -> tuple[File, Channel, Message] | None:
 
 
 def download(state: SlackState, identity: Identity | None, place: str, name: str) -> Response:
-    """The content of a file, or, without the right to it, a page to log in on with status 200.
+    """The content of a file, for who may read it.
 
     `place` is "<team>-<file>"; `name` may begin with "download/".
     """
     found = find(state, place.partition("-")[2])
-    if identity is None or (found and not state.may_see(identity.user, found[1])):
-        return _login(state)
-    if found is None or found[0].mode in _GONE:
+    hidden = found and not (identity and state.may_see(identity.user, found[1]))
+    if found is None or hidden or found[0].mode in _GONE:
         return Response("<h1>404</h1>", 404, media_type="text/html")
     file = found[0]
     headers = {}
@@ -67,12 +65,6 @@ def download(state: SlackState, identity: Identity | None, place: str, name: str
         headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(file.name)}"
     kind = file.mimetype or "application/octet-stream"
     return Response(file.content, 200, headers, kind)
-
-
-def _login(state: SlackState) -> Response:
-    name = html.escape(state.team.name)
-    page = f"<!DOCTYPE html><html><head><title>Sign in to {name} | Slack</title></head></html>"
-    return Response(page, 200, media_type="text/html")
 
 
 def _address(call: Call) -> Json:
@@ -84,31 +76,20 @@ def _address(call: Call) -> Json:
 
 def take(state: SlackState, id: str, content: bytes) -> Response:
     """The bytes of a file; the address alone says whose it is."""
-    upload = state.uploads.get(id)
-    if upload is None or upload.completed:
-        return Response("Not Found", 404, media_type="text/plain")
-    if len(content) != upload.length:
-        return Response("Bad Request", 400, media_type="text/plain")
-    upload.content = content
+    state.uploads[id].content = content
     return Response(f"OK - {len(content)}", 200, media_type="text/plain")
 
 
 def _complete(call: Call) -> Json:
-    """Each file can be completed once; what it is shown in is a message of its own."""
-    asked = call.objects("files")
-    uploads = [call.state.uploads.get(str(each.get("id"))) for each in asked]
-    ours = [u for u in uploads if u and u.content and u.user == call.identity.user]
-    if not asked or len(ours) < len(asked) or any(u.completed for u in ours):
-        raise SlackError("file_not_found" if asked else "invalid_arguments")
-    titles = [str(each.get("title") or "") for each in asked]
-    files = tuple(_file(u, title) for u, title in zip(ours, titles, strict=True))
-    if not call.text("channel_id"):
-        raise SlackError("channel_not_found")  # a private file is of no use to the product
+    """Show files in a message of their own."""
     channel = writable(call, "channel_id")
     message = placed(call, channel, new_message(call, channel))
-    for upload in ours:
+    files = []
+    for each in call.objects("files"):
+        upload = call.state.uploads[each["id"]]
         upload.completed = True
-    shown = replace(message, text=call.text("initial_comment"), files=files)
+        files.append(_file(upload, str(each.get("title") or "")))
+    shown = replace(message, text=call.text("initial_comment"), files=tuple(files))
     call.keep(channel, shown)
     return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
 

@@ -22,9 +22,7 @@ def _publish(call: Call) -> Json:
 
 
 def _open(call: Call) -> Json:
-    user, at = call.state.triggers.get(call.required("trigger_id"), ("", 0.0))
-    if not user:
-        raise SlackError("invalid_trigger_id")
+    user, at = call.state.triggers[call.required("trigger_id")]
     call.state.triggers[call.text("trigger_id")] = ("", at)
     return _keep(call, f"V0MODAL{len(call.state.views)}", user, _view(call))
 

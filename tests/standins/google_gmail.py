@@ -1,0 +1,229 @@
+"""What Gmail refuses of a call, and what it makes of mail that leaves."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+from bot.local.google import gmail_state
+from bot.local.google.api import Call, GoogleRefused
+from bot.local.google.gmail_mime import (
+    Headers,
+    base64url,
+    decoded,
+    every,
+    first,
+    message_id,
+    references,
+    split_headers,
+)
+from bot.local.google.gmail_state import SYSTEM_LABELS, Held
+from bot.local.google.mbox import Mailbox, addresses, new_id
+from standins.google_faults import invalid, one_of
+
+MAX_BYTES = 36_700_160
+"""Of one message (35 MiB), as the discovery document says of its upload."""
+MAX_LABEL = 225
+NOT_TO_ADD = frozenset({"CHAT", "DRAFT", "SENT"})
+"""Labels that only Gmail itself gives and takes."""
+
+
+class GmailState(gmail_state.GmailState):
+    """A mailbox that mail arrives in, and that forgets what changed long ago."""
+
+    def __init__(self, mailbox: Mailbox, **given: Any) -> None:
+        super().__init__(mailbox, **given)
+        self.oldest_history = self.history_id
+        """The API knows no change before this one."""
+
+    @property
+    def sent(self) -> list[str]:
+        """Ids of the messages that the API sent, in order."""
+        came = (each for each in self.history if each.kind == "messagesAdded")
+        return [each.message for each in came if "SENT" in each.labels]
+
+    def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
+        """A message that comes now; without a `thread` it joins the one that it refers to."""
+        wanted = set(references(split_headers(raw)[0]))
+        known = (each.thread for each in self.messages.values() if refers(each, wanted))
+        return super().add(raw, labels, thread=thread or next(known, None))
+
+
+GmailCall = Call[GmailState]
+
+
+def checked(method: str, call: Call[Any]) -> Call[Any]:
+    """Return the call as Gmail would carry it out. Raises GoogleRefused where it would not."""
+    check = _CHECKS.get(method.removeprefix("gmail.users."))
+    return check(call) or call if check else call
+
+
+def refers(held: Held, ids: set[str]) -> bool:
+    """Whether the message has one of these Message-IDs."""
+    return bool(ids) and message_id(held.headers) in ids
+
+
+def subject_of(headers: Headers) -> str:
+    """The subject without its `Re:` and `Fwd:`, by which Gmail tells threads apart."""
+    text = decoded(first(headers, "subject")).casefold()
+    while (cut := text.partition(":"))[1] and cut[0].strip() in ("re", "fwd", "fw", "aw", "sv"):
+        text = cut[2]
+    return " ".join(text.split())
+
+
+# ---- mail that leaves
+
+
+def _draft(call: GmailCall) -> GmailCall:
+    raw, thread = _outgoing(call.state, call.body.get("message"))
+    return replace(call, body={"message": {"raw": base64url(raw), "threadId": thread}})
+
+
+def _send(call: GmailCall) -> GmailCall:
+    raw, thread = _outgoing(call.state, call.body)
+    if not addresses(every(split_headers(raw)[0], "to", "cc", "bcc")):
+        invalid("Recipient address required")
+    raw = _stamped(call.state, raw)
+    return replace(call, body={"raw": base64url(raw), "threadId": thread})
+
+
+def _outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
+    """The `Message` of a request body: what its `raw` holds, and the thread that it joins.
+
+    It joins the one that it names only if it refers to a message of that thread and has the same
+    subject: the rule of `Message.threadId` in the API's reference. Else it begins its own.
+    """
+    if not isinstance(message, dict) or not message.get("raw"):
+        raise GoogleRefused("invalidArgument", "'raw' RFC822 payload message string is required")
+    raw = _bytes(str(message["raw"]))
+    if len(raw) > MAX_BYTES:
+        invalid("Message too large")
+    raw = re.sub(rb"\r?\n", b"\r\n", raw)
+    wanted = message.get("threadId")
+    if wanted and wanted not in state.threads:
+        raise GoogleRefused("notFound")
+    if wanted and _belongs(state, raw, wanted):
+        return raw, wanted
+    return raw, new_id(f"thread {state.history_id}".encode() + raw)
+
+
+def _bytes(raw: str) -> bytes:
+    try:
+        return base64.b64decode(raw + "=" * (-len(raw) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise GoogleRefused("invalidArgument", "Invalid value at 'raw'") from None
+
+
+def _belongs(state: GmailState, raw: bytes, thread: str) -> bool:
+    headers, _ = split_headers(raw)
+    followed, held = set(references(headers)), state.of_thread(thread)
+    return any(refers(each, followed) for each in held) and any(
+        subject_of(each.headers) == subject_of(headers) for each in held
+    )
+
+
+def _stamped(state: GmailState, raw: bytes) -> bytes:
+    """The message as it leaves: from this mailbox, dated, with a Message-ID of Gmail's own.
+
+    The API replaces a Message-ID and keeps it nowhere (FlowCrypt/flowcrypt-browser issue 4273).
+    """
+    headers, body = split_headers(raw)
+    head = raw[: len(raw) - len(body)] if headers else b""
+    drop = [b"Message-ID"]
+    added = f"Message-ID: <CA+{new_id(raw + str(state.history_id).encode())}@mail.gmail.com>\r\n"
+    if state.address not in addresses(every(headers, "from")):
+        drop.append(b"From")
+        added += f"From: {state.address}\r\n"
+    if not first(headers, "date"):
+        at = datetime.fromtimestamp(state.now(), UTC)
+        added += f"Date: {format_datetime(at)}\r\n"
+    names = b"|".join(drop)
+    kept = re.sub(
+        rb"(?:(?<=\n)|\A)(?:" + names + rb")[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*",
+        b"",
+        head,
+        flags=re.IGNORECASE,
+    )
+    return added.encode() + (kept or b"\r\n") + body
+
+
+# ---- what is read, and labels
+
+
+def _list(call: GmailCall) -> None:
+    _known(call.state, set(call.many("labelIds")))
+    _page(call)
+
+
+def _page(call: GmailCall) -> None:
+    limit = call.text("maxResults")
+    if limit and not limit.isdecimal():
+        invalid("Invalid value at 'max_results'")
+    try:
+        int(base64.urlsafe_b64decode(call.text("pageToken") or "MA==").decode().partition(":")[0])
+    except (binascii.Error, ValueError):
+        invalid("Invalid pageToken")
+
+
+def _get(call: GmailCall) -> None:
+    one_of(call, "format", ("full", "metadata"))
+
+
+def _history(call: GmailCall) -> None:
+    start = call.text("startHistoryId")
+    if call.many("historyTypes") != ("messageAdded",) or not start.isdecimal():
+        invalid("Only the messages that were added after a history id are told here")
+    if not call.state.oldest_history <= int(start) <= call.state.history_id:
+        raise GoogleRefused("notFound")
+
+
+def _modify(call: GmailCall) -> None:
+    add, remove = _names(call, "addLabelIds"), _names(call, "removeLabelIds")
+    if not add | remove:
+        invalid("No label add or removes specified")
+    if add & remove:
+        invalid("Cannot both add and remove the same label")
+    _known(call.state, add | remove)
+    for label in (add | remove) & NOT_TO_ADD:
+        invalid(f"Invalid label: {label}")
+
+
+def _names(call: GmailCall, name: str) -> set[str]:
+    """A list of strings in the body."""
+    value: Any = call.body.get(name) or []
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        invalid(f"Invalid value at '{name}'")
+    return set(value)
+
+
+def _known(state: GmailState, labels: set[str]) -> None:
+    for label in sorted(labels - state.labels.keys()):
+        invalid(f"Invalid label: {label}")
+
+
+def _label(call: GmailCall) -> GmailCall:
+    name = " ".join(str(call.body.get("name") or "").split())
+    taken: Mapping[str, str] = {known.casefold(): id for id, known in call.state.labels.items()}
+    if not name or len(name) > MAX_LABEL or taken.get(name.casefold()) in SYSTEM_LABELS:
+        invalid("Invalid label name")
+    if name.casefold() in taken:
+        raise GoogleRefused("aborted")
+    return replace(call, body={"name": name})
+
+
+_CHECKS: Mapping[str, Callable[[GmailCall], GmailCall | None]] = {
+    "drafts.create": _draft,
+    "drafts.list": _page,
+    "history.list": _history,
+    "labels.create": _label,
+    "messages.get": _get,
+    "messages.list": _list,
+    "messages.send": _send,
+    "threads.get": _get,
+    "threads.list": _list,
+    "threads.modify": _modify,
+}
