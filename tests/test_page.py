@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser_kit import FLAGS, chromium
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from slack_sdk import WebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from timing import WAIT_S
@@ -138,6 +138,22 @@ def footer(key: str) -> list[dict[str, Any]]:
         {"type": "context", "elements": [{"type": "mrkdwn", "text": "*Cost* $0.02 · 14 s"}]},
         {"type": "context_actions", "elements": [feedback]},
     ]
+
+
+def test_nothing_of_the_person_before_can_be_opened(running: Running, page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/page/workspace?*", lambda route: held.append(route))
+    with page.expect_request("**/page/workspace?*"):
+        page.get_by_label("You are").select_option(running.other)
+    message = page.get_by_role("button", name="Direct message")
+    expect(message).to_have_count(0)
+    expect(page.get_by_text("Live", exact=True)).to_have_count(0)
+    held[0].continue_()
+    message.click()
+    expect(page.get_by_role("textbox", name="Message")).to_have_attribute(
+        "placeholder", "Ask the assistant"
+    )
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
 
 
 def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
