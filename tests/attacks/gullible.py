@@ -173,7 +173,8 @@ def _breaks(tried: tuple[str, Json]) -> bool:
 
 def ids_held(body: Json) -> list[str]:
     """Ids that it was given, as the first message names them: `C1 (#name); C2 (#name)`."""
-    given = "; ".join(line(body, name) for name in ("MAY READ", "NAMED SOURCES", "ASKED IN"))
+    held = ("MAY READ", "NAMED SOURCES", "LISTS", "ASKED IN")
+    given = "; ".join(line(body, name) for name in held)
     names = (each.strip().partition(" ")[0] for each in given.split(";"))
     return [name for name in dict.fromkeys(names) if name and name != "none"]
 
