@@ -222,7 +222,9 @@ class Gate:
         if not isinstance(verdict, Allow):
             return verdict
         found = await self._run(ctx, tool, verdict.args)
-        return replace(found, note=f"{verdict.note} {found.note}".strip())
+        if not verdict.note:
+            return found
+        return replace(found, note=f"{verdict.note} {found.note}".rstrip())
 
     async def perform(self, action: Action, ctx: ToolContext, tool: Tool) -> ToolResult | Deny:
         """Run an approved action exactly as stored, unless a rule forbids it by now."""

@@ -516,11 +516,12 @@ def test_a_statement_is_named_by_its_comment_of_plain_words(statement: str, name
 def test_a_list_that_a_finding_rests_on_is_a_source_of_its_own() -> None:
     record = "https://acme.slack.com/lists/T1/F0BUGS?record_id=Rec1"
     evidence = ["C1/1740497830.000100", "F0BUGS/Rec1"]
-    one = {"id": "F1.1", "claim": "Ten.", "evidence": evidence, "links": [PERMALINK, record]}
+    links = [PERMALINK, record]
+    one = {"id": "F1.1", "claim": "Ten.", "evidence": evidence, "links": links}
     known = {"subagents": [{"findings": [one]}], "places": {"F0BUGS": "Bug tracker"}}
-    told = details("Known [F1.1].", **known)
+    told = details("Known [F1.1].", **known, links={"F1.1": links})
     assert told[1:3] == [
-        f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten.",
+        f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten. (and 1 more)",
         f"<{record}|[2]> Bug tracker",
     ]
     assert details("Known [F1.1].", **known, links={"F1.1": [record]})[1:3] == [

@@ -424,8 +424,10 @@ async def reading(
             yield SlackReader(web, timedelta(days=365))
 
 
-async def read(*messages: Message, window: Window = WINDOW, **how: int) -> list[SlackConversation]:
-    async with reading(channel(*messages), **how) as reader:  # type: ignore[arg-type]
+async def read(
+    *messages: Message, window: Window = WINDOW, page_size: int = 200
+) -> list[SlackConversation]:
+    async with reading(channel(*messages), page_size=page_size) as reader:
         return await reader.conversations("C0SUPPORT", window)
 
 

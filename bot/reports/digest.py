@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -95,8 +95,6 @@ NOT_NEAR = 1_000
 
 Matter = tuple[SharedTopic | None, Sequence[ThreadVerdict]]
 """Shared topic of verdicts (None for a single one), and the verdicts."""
-Rank = Callable[[ThreadVerdict], tuple[Any, ...]]
-"""Key that sorts verdicts."""
 
 
 def digest_view(document: TriageReport, categories: Iterable[str] = ()) -> ReportView:

@@ -268,10 +268,11 @@ def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
         finding = cited[number]
         url = source.link
         mark = f"<{url.replace('&', '&amp;')}|[{number}]>" if url else f"[{number}]"
-        more = len(numbers.links.get(finding) or ()) - 1
-        others = f" ({phrase('more', n=more)})" if url and more > 0 else ""
+        is_first = url == numbers.url(finding)  # else a list or a statement beside its messages
+        more = len(numbers.links.get(finding) or ()) - 1 if url and is_first else 0
+        others = f" ({phrase('more', n=more)})" if more > 0 else ""
         named = source.title if source.statement or finding in document.looked_up else ""
-        named = named or (source.place if url != numbers.url(finding) else "")
+        named = named or ("" if is_first else source.place)
         text = named or claims.get(finding, phrase("answer.earlier"))
         yield f"{mark} {_clean(text, 200)}{others}".rstrip()
 

@@ -55,8 +55,9 @@ def _findings(document: AnswerDocument) -> dict[str, Finding]:
 
 
 def _keys(document: AnswerDocument, finding: Finding) -> Iterator[str]:
-    yield from (*finding.queries, *_lists(document, finding))
-    if not (finding.queries or _lists(document, finding) or _link(document, finding.id)):
+    keys = (*finding.queries, *_lists(document, finding))
+    yield from keys
+    if not (keys or _link(document, finding.id)):
         yield _schema(finding) or next(iter(finding.evidence), finding.id)
 
 
