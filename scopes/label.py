@@ -97,6 +97,14 @@ def is_conversation(source: str) -> bool:
     return _CONVERSATION.fullmatch(source) is not None
 
 
+_LIST = re.compile(r"F[A-Z0-9]{2,}")
+
+
+def is_list(handle: str) -> bool:
+    """Return whether a handle is the id of a Slack List."""
+    return _LIST.fullmatch(handle) is not None
+
+
 _PERSONAL = re.compile(r"(?:notes|user):(?:own|operator|([UW][A-Z0-9]+))|mail:.*|files:run|D\w+.*")
 
 

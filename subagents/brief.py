@@ -18,7 +18,7 @@ from config.prompts import prompt, prompt_folder
 from config.sections import LimitSettings
 from scopes.effects import MAIL_THREAD, SHEET, Effect, Handles
 from scopes.intent import UNASKED, Intent
-from scopes.label import Label, is_conversation
+from scopes.label import Label, is_conversation, is_list
 from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line, tool_schema
 from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
 from subagents.delimiter import leaks_delimiter, wrap
@@ -438,8 +438,6 @@ def _is_usable(tool: Tool, held: Collection[str], kinds: Set[str]) -> bool:
 
 PEOPLE = frozenset({"person"})
 """Kinds of things that need no handle: the requester may always be named."""
-_LIST = re.compile(r"F[A-Z0-9]{2,}")
-"""Id of a Slack List."""
 
 
 def _is_exact(handle: str) -> bool:
@@ -457,7 +455,7 @@ def _kinds_of(handle: str) -> frozenset[str]:
         return frozenset({"sheet"})
     if scopes.scope_of(handle) == "email":
         return frozenset({MAIL_THREAD})
-    return frozenset({"list"} if _LIST.fullmatch(handle) else ())
+    return frozenset({"list"} if is_list(handle) else ())
 
 
 Template = tuple[list[Block], list[Block], str]

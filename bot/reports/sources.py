@@ -11,6 +11,7 @@ from bot.reports.documents import AnswerDocument
 from bot.reports.formats import sender
 from bot.slack.markdown import Numbers, address
 from config.words import current, phrase
+from scopes.label import is_list
 from scopes.tool import iso, one_line
 from subagents.result import Finding
 
@@ -72,7 +73,7 @@ def _lists(document: AnswerDocument, finding: Finding) -> Mapping[str, Source]:
     return {
         id: Source("", next((link for link in finding.links if id in link), ""), titles[id])
         for id in ids
-        if id.startswith("F") and id in titles and id not in first
+        if is_list(id) and id in titles and id not in first
     }
 
 

@@ -46,7 +46,7 @@ from bot.tasks.sources import seen_channels
 from config.words import current, language_name, phrase
 from scopes.effects import OPEN_MAIL, Access, Handles
 from scopes.intent import PERSON, marked_in, named_in, names_any, places_to_write
-from scopes.label import Label, is_conversation
+from scopes.label import Label, is_conversation, is_list
 from scopes.notes import Notes
 from scopes.preferences import PREFERENCE_TOOLS, Preferences, ask_user
 from scopes.schedules import TOOLS as SCHEDULE_TOOLS
@@ -419,11 +419,11 @@ class Ask:
         if self.intent.lookups:
             yield "APPROVED LOOK-UPS: " + "; ".join(sorted(self.intent.lookups)) + LOOKUPS
         yield from (f"CHOSEN when you asked back: {q} -> {o}" for q, o in request.choices)
-        lists, here = self.app.lists, request.here
-        named = "; ".join(t for k, t in titles.items() if k not in here and k not in lists)
+        others = {k: title for k, title in titles.items() if k not in request.here}
+        named = "; ".join(title for k, title in others.items() if not is_list(k))
         yield f"NAMED SOURCES: {named or 'none'}"
-        if readable := "; ".join(title for k, title in titles.items() if k in lists):
-            yield LISTS.format(readable)
+        if lists := "; ".join(title for k, title in others.items() if is_list(k)):
+            yield LISTS.format(lists)
         earliest = minute(request.frame.earliest, clock)
         yield f"WINDOW: {request.window.shown(clock)}; at most since {earliest}"
         yield f"NOW: {self._now()}"
