@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import google.auth.credentials
-import google.oauth2.credentials
-import httplib2  # type: ignore[import-untyped]
 from google.auth.exceptions import RefreshError, TransportError
-from google.oauth2 import service_account
-from google_auth_httplib2 import Request  # type: ignore[import-untyped]
 from pydantic import BaseModel, SecretStr, field_serializer
 
 from config.words import Text
 from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
 
 TOKEN_URI = "https://oauth2.googleapis.com/token"
 CLIENT_FAULTS = frozenset({"invalid_client", "unauthorized_client", "deleted_client"})
@@ -62,7 +61,7 @@ class GoogleAccess:
 
     def __init__(
         self,
-        credentials: google.auth.credentials.Credentials,
+        credentials: Credentials,
         sentences: Sentences,
         timeout_s: float = 30.0,
         direct: bool = False,
@@ -86,6 +85,9 @@ class GoogleAccess:
         return GoogleRevoked(self._sentences.revoked, 401, "authError")
 
     def _refresh(self) -> None:
+        import httplib2  # type: ignore[import-untyped]
+        from google_auth_httplib2 import Request  # type: ignore[import-untyped]
+
         if self._sentences is FIXED:
             raise self.refused()
         proxy = None if self._direct else httplib2.proxy_info_from_environment
@@ -116,7 +118,9 @@ class GoogleAccess:
 
 def token_credentials(token: str) -> GoogleAccess:
     """Return a fixed token, from GOOGLE_ACCESS_TOKEN; when it ends nothing renews it."""
-    inner = google.oauth2.credentials.Credentials(token)  # type: ignore[no-untyped-call]
+    from google.oauth2.credentials import Credentials
+
+    inner = Credentials(token)  # type: ignore[no-untyped-call]
     return GoogleAccess(inner, FIXED)
 
 
@@ -132,7 +136,9 @@ def user_credentials(
     The endpoint is the address below which `/token` lies; None = Google's. A renewed access token
     is nowhere stored: the refresh token stays the same.
     """
-    inner = google.oauth2.credentials.Credentials(  # type: ignore[no-untyped-call]
+    from google.oauth2.credentials import Credentials
+
+    inner = Credentials(  # type: ignore[no-untyped-call]
         tokens.access_token.get_secret_value(),
         refresh_token=tokens.refresh_token.get_secret_value(),
         token_uri=_token_uri(oauth_endpoint),
@@ -152,6 +158,8 @@ def delegated_credentials(
     sentences: Sentences = DELEGATED,
 ) -> GoogleAccess:
     """Return a service account as one user of its Workspace, or as itself. Raises GoogleError."""
+    from google.oauth2 import service_account
+
     try:
         inner = service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
             str(key_file), scopes=list(scopes), subject=address

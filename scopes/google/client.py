@@ -15,16 +15,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
-import httplib2  # type: ignore[import-untyped]
-from google.api_core.client_options import ClientOptions
-from google.auth.credentials import AnonymousCredentials
-from googleapiclient.discovery import build  # type: ignore[import-untyped]
-from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 from yarl import URL
 
 from config.sections import GoogleSettings as Limits
 from scopes.google.auth import GoogleAccess
-from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, fault_of
+from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, Refused, fault_of
 from scopes.tool import readable
 
 UNITS: Mapping[str, int] = {
@@ -120,6 +115,10 @@ class GoogleClient:
         `path` is where it lies below the endpoint, which the client library leaves out where one is
         set.
         """
+        from google.api_core.client_options import ClientOptions
+        from google.auth.credentials import AnonymousCredentials
+        from googleapiclient.discovery import build  # type: ignore[import-untyped]
+
         if name not in self._services:
             root = self._endpoint and self._endpoint.rstrip("/")
             options = ClientOptions(api_endpoint=f"{root}/{path}") if root else None
@@ -194,10 +193,12 @@ class GoogleClient:
     async def _ask(
         self, session: aiohttp.ClientSession, request: Any, token: str
     ) -> dict[str, Any]:
-        """Send it once. Raises HttpError, what aiohttp raises, and ValueError for no JSON object.
+        """Send it once. Raises Refused, what aiohttp raises, and ValueError for no JSON object.
 
         An API has no redirects, and the token is for Google alone.
         """
+        from httplib2 import Response  # type: ignore[import-untyped]
+
         async with session.request(
             request.method,
             URL(request.uri, encoded=True),
@@ -206,9 +207,9 @@ class GoogleClient:
             allow_redirects=False,
         ) as response:
             content = await response.read()
-            answer = httplib2.Response({**response.headers, "status": str(response.status)})
         if response.status >= 300:
-            raise HttpError(answer, content)
+            raise Refused(response.status, response.headers, content)
+        answer = Response({**response.headers, "status": str(response.status)})
         body = request.postproc(answer, content)
         if not isinstance(body, dict):
             raise ValueError("no JSON object")

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
-from googleapiclient.errors import HttpError  # type: ignore[import-untyped]
 
 from config.words import Text
 from scopes.tool import SourceFailed
@@ -73,8 +72,17 @@ class GoogleUnsure(GoogleBusy):
     """A call that must not be repeated got no answer: it may have been done."""
 
 
+class Refused(Exception):
+    """An answer with an error's status."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        """`headers` are found in any spelling."""
+        self.status, self.headers, self.content = status, headers, content
+        super().__init__(status)
+
+
 FAILURES = (
-    *(HttpError, GoogleError, aiohttp.ClientError, OSError),
+    *(Refused, GoogleError, aiohttp.ClientError, OSError),
     *(ValueError, AttributeError, RecursionError),
 )
 """How an attempt fails: what Google answers, no token, a lost connection, and an answer that is no
@@ -102,7 +110,7 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
         return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):
         return GoogleFault(error)
-    if isinstance(error, HttpError):
+    if isinstance(error, Refused):
         return _refusal(error, method)
     lost = isinstance(error, (aiohttp.ClientError, OSError))
     key = "google.unreached" if lost else "google.garbled"
@@ -110,8 +118,8 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
     return GoogleFault(busy, True, undone=isinstance(error, aiohttp.ClientConnectorError))
 
 
-def _refusal(error: HttpError, method: str) -> GoogleFault:
-    code, inner = int(error.resp.status), _error_in(error.content)
+def _refusal(error: Refused, method: str) -> GoogleFault:
+    code, inner = error.status, _error_in(error.content)
     reasons = list(dict.fromkeys(reasons_in(inner)))
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
     said = f"{method}, {code} {reason}".rstrip()
@@ -136,8 +144,8 @@ def _api(method: str) -> str:
     return APIS.get(method.partition(".")[0], "Google")
 
 
-def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: str) -> GoogleFault:
-    code, reason = int(error.resp.status), reasons[0] if reasons else ""
+def _limited(error: Refused, inner: dict[str, Any], reasons: list[str], said: str) -> GoogleFault:
+    code, reason = error.status, reasons[0] if reasons else ""
     values = {"api": _api(said), "said": said}
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
         return GoogleFault(GoogleBusy(Text("google.daily", values), code, reason))
@@ -145,11 +153,11 @@ def _limited(error: HttpError, inner: dict[str, Any], reasons: list[str], said: 
     return GoogleFault(busy, retry=True, limited=True, wait=_wait(error, inner))
 
 
-def _scope_missing(error: HttpError, method: str, reason: str) -> GoogleError:
+def _scope_missing(error: Refused, method: str, reason: str) -> GoogleError:
     if not method.startswith("gmail."):
         values = {"api": _api(method), "method": method}
         return GoogleError(Text("google.no_scope", values), 403, reason)
-    asked = str(error.resp.get("www-authenticate") or "")
+    asked = str(error.headers.get("www-authenticate") or "")
     named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', asked)
     scope = named[1] if named else MODIFY
     return GoogleError(Text("google.no_mail_scope", {"scope": scope}), 403, reason)
@@ -182,10 +190,10 @@ def _key(reason: str) -> str:
     return reason.replace("_", "").lower()
 
 
-def _wait(error: HttpError, inner: dict[str, Any]) -> float | None:
+def _wait(error: Refused, inner: dict[str, Any]) -> float | None:
     """Seconds, from the header or from Gmail's own `Retry after 2026-11-22T10:00:00.000Z`."""
     try:
-        return max(0.0, float(error.resp["retry-after"]))
+        return max(0.0, float(error.headers["retry-after"]))
     except (KeyError, ValueError):
         pass
     told = re.search(r"Retry after (\d{4}-\d\d-\d\dT[\d:.]+Z)", str(inner.get("message")))
