@@ -257,8 +257,7 @@ async def triage_mailbox(
             triage.limit = limit
             document = await triage.work()
             await app.finish(run, document)
-            if app.mail:
-                await app.mail.record_delivery(triage.handled(OPERATOR))
+            await triage.record_delivery(document)
             return document
 
 

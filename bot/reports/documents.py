@@ -162,6 +162,10 @@ class TrackerEntry(DocumentPart):
     link: str | None = None
 
 
+NOBODY = "nobody"
+"""The owner of an issue that nobody has taken."""
+
+
 class SweepFinding(Finding):
     """A finding of a sweep with what earlier reports and the tracker know of it."""
 

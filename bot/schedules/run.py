@@ -379,7 +379,7 @@ def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, A
 
 def _handled(task: Triage) -> dict[str, Any]:
     """Return as `extra` what to record when its digest is delivered."""
-    return {MAIL: task.handled(task.reader.owner).model_dump(mode="json")}
+    return {MAIL: task.handled().model_dump(mode="json")}
 
 
 @dataclass(frozen=True, slots=True)

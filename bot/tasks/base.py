@@ -283,6 +283,9 @@ class ReportTask(ABC, Generic[R]):
     async def make(self) -> R:
         """Do the work, in the language of the report."""
 
+    async def record_delivery(self, report: R) -> None:
+        """Store what the next report must know once this one is delivered. Raises StoreError."""
+
     def shared_fields(self) -> dict[str, Any]:
         """Return what every report says of its run."""
         results = self.fanout.own

@@ -257,7 +257,7 @@ class Panel(ReportTask[PanelReport]):
         return panel_key(self.run.requester, self.profile.name, self.place)
 
     async def record_delivery(self, report: PanelReport) -> None:
-        """Store the findings for the next panel on this material. Raises StoreError."""
+        """Store the findings for the next panel on this material."""
         await save_findings(self.app.database, self._key, report)
 
     async def _start(self) -> PanelStart:

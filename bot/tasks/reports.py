@@ -6,18 +6,17 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 import scopes
 from bot.citations import SPACED
-from bot.mailbox.accounts import how_to_connect
 from bot.reports.digest import summary
 from bot.reports.documents import (
+    NOBODY,
     CitedStatement,
     Gap,
-    PanelReport,
     Report,
     SweepReport,
     SweepSection,
@@ -27,7 +26,7 @@ from bot.reports.documents import (
 )
 from bot.reports.formats import clean_text
 from bot.reports.frame import gap_text
-from bot.tasks.base import Request, Workplace, whole_or_partial
+from bot.tasks.base import ReportTask, Request, Workplace, whole_or_partial
 from bot.tasks.material import (
     MaterialRefused,
     ReviewMaterial,
@@ -35,9 +34,7 @@ from bot.tasks.material import (
     material_of_attachment,
     read_through_gate,
 )
-from bot.tasks.panel import Panel
 from bot.tasks.sources import match_channels, seen_channels
-from bot.tasks.sweep import NOBODY, Sweep
 from config.panels import load_profile
 from config.settings import SettingsError
 from config.words import ENGLISH, Text, phrase
@@ -63,7 +60,7 @@ from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
 from subagents.trajectory import Origin
 
-if TYPE_CHECKING:  # what reads mail is imported when a triage is asked for
+if TYPE_CHECKING:  # a report is imported when it is asked for
     from bot.mailbox.sync import Sync
     from bot.tasks.triage import Triage
 
@@ -108,7 +105,7 @@ class Reports:
     delegation: Delegation
 
     def __post_init__(self) -> None:
-        self.task: Sweep | Triage | Panel | None = None
+        self.task: ReportTask[Any] | None = None
         self.report: Report | None = None
         self.missing = list[str]()
         """Sources that could not be read at all, and why."""
@@ -169,13 +166,8 @@ class Reports:
     async def record_delivery(self) -> None:
         """Record that the report was delivered: the threads of a digest are not listed again, and
         the findings of a review are known to the next one."""
-        if isinstance(self.task, Panel) and isinstance(self.report, PanelReport):
+        if self.task and self.report:
             await self.task.record_delivery(self.report)
-        if self.task and isinstance(self.report, TriageReport) and self.app.mail:
-            from bot.tasks.triage import Triage
-
-            assert isinstance(self.task, Triage)
-            await self.app.mail.record_delivery(self.task.handled(self.task.reader.owner))
 
     @classmethod
     def of(cls, ctx: ToolContext) -> Reports:
@@ -186,7 +178,7 @@ class Reports:
         return reports
 
     async def make(
-        self, task: Sweep | Triage | Panel, usd: float, seconds: float, missing: Sequence[Gap] = ()
+        self, task: ReportTask[Any], usd: float, seconds: float, missing: Sequence[Gap] = ()
     ) -> ToolResult:
         """Have the report made for so much money and time; `missing`: what is not in it, too."""
         self.task = task
@@ -250,6 +242,8 @@ async def sweep_channels(
     """Sweep channels for all customer issues now: a subagent each, one report below your answer.
     `channels`: names, ids or patterns (csm-*). `since`, `until`: only if the request says when, as
     for a subagent. `language`: that of your answer, as a code (es)."""
+    from bot.tasks.sweep import Sweep
+
     reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
     window = reports.window(since, until, settings.sweep.since_days)
@@ -280,6 +274,7 @@ async def triage_inbox(
     """Triage the requester's own mailbox now: a subagent a thread, one digest below your answer.
     `since`, `until`: only if the request says when, as for a subagent. `limit`: only if it says how
     many threads, the newest ones."""
+    from bot.mailbox.accounts import how_to_connect
     from scopes.google.errors import GoogleError
 
     reports = Reports.of(ctx)
@@ -308,6 +303,8 @@ async def review(
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
     incidents), or another that the request names. `language`: of your answer, as a code (es)."""
+    from bot.tasks.panel import Panel
+
     reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
 
@@ -384,6 +381,7 @@ async def inbox_triage(
     return Triage(
         *(app, run, request, gmail, reader, listing),
         corrections=known,
+        account=account,
         asked_by=asked_for.delegation.fanout if asked_for else None,
     )
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial, reduce
-from typing import Final
 
 import aiohttp
 
 from bot.citations import Statement
 from bot.reports.documents import (
+    NOBODY,
     Gap,
     Period,
     ReadTotals,
@@ -66,8 +66,6 @@ from subagents.trajectory import Origin
 
 log = logging.getLogger(__name__)
 
-NOBODY: Final = "nobody"
-"""The owner of an issue that nobody has taken."""
 Tracked = Mapping[str, TrackerEntry | None]
 
 

@@ -211,6 +211,8 @@ class Triage(ReportTask[TriageReport]):
     """Maximum number of threads that subagents read; None = all."""
     corrections: Sequence[Correction] = ()
     """What the reader has set right before."""
+    account: str = ""
+    """The account that the mailbox is known under; empty = its reader."""
 
     def __post_init__(self) -> None:
         own = self.app.settings.triage.language or self.request.requester.language
@@ -222,8 +224,13 @@ class Triage(ReportTask[TriageReport]):
         self.looked: list[ThreadRead] = []
         self.sync = Sync((), "")
 
-    def handled(self, account: str) -> HandledMail:
-        """Return what to record of an account once the digest is delivered."""
+    async def record_delivery(self, report: TriageReport) -> None:
+        if self.app.mail:
+            await self.app.mail.record_delivery(self.handled())
+
+    def handled(self) -> HandledMail:
+        """Return what to record once the digest is delivered."""
+        account = self.account or self.reader.owner
         done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)
         over = [*done, *(t for t in self.looked if self._value(t))]
         threads = {t.id: list(t.seen) for t in over}
