@@ -1,4 +1,4 @@
-"""Implement `assistant ask`, and what commands that read have in common: the live plan, output."""
+"""Implement `assistant ask`, and what commands that read have in common."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 from tzlocal import get_localzone_name
 
-from bot.cli.output import result_text
+from bot.cli.output import result_text, show_progress
 from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.local.samples import SAMPLE_OWNER
@@ -27,7 +23,6 @@ from bot.memory import add_files
 from bot.options import EPOCH, Options
 from bot.reports.documents import Answer, AnswerDocument, Document
 from bot.slack.people import person_of
-from bot.slack.plan import MARKS, OPEN, Plan, clean_line
 from bot.tasks.ask import Ask
 from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
@@ -36,7 +31,6 @@ from config.settings import Settings, load_settings
 from scopes.intent import Intent, names_any
 from scopes.slack_client import Absent
 from scopes.tool import Clients
-from subagents.events import Emit, Event
 
 if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
     from bot.cli.reports import OpenMailbox
@@ -197,53 +191,3 @@ def _model_fault(document: Document) -> str:
     parts = [*own, *document.subagents]
     faults = {p.reason for p in parts if p.stopped_by in ("model_error", "rate_limit")}
     return faults.pop() if document.status == "failed" and len(faults) == 1 else ""
-
-
-STYLES = {"queued": "dim", "working": "cyan", "complete": "green", "failed": "red"}
-"""Styles by state; the others are yellow."""
-MAX_ROWS = 40
-"""Rows of a live plan; above this number the finished ones are counted instead."""
-
-
-def plan_table(plan: Plan) -> Table:
-    """Return the plan as a table for a terminal."""
-    grid = Table.grid(padding=(0, 1))
-    if plan.sources:
-        grid.add_row(Text("…", style="cyan"), Text(plan.sources), "")
-    rows = list(plan.rows.values())
-    if len(rows) > MAX_ROWS:
-        done = [r for r in rows if r.state not in OPEN]
-        rows = [r for r in rows if r.state in OPEN][:MAX_ROWS]
-        grid.add_row("", Text(f"{len(done)} of {len(plan.rows)} done"), "")
-    for row in rows:
-        mark = Text(MARKS.get(row.state, "?"), style=STYLES.get(row.state, "yellow"))
-        grid.add_row(mark, Text(row.label), Text(row.note, style="dim"))
-    if plan.answer:
-        grid.add_row("", Text(plan.answer[-400:], style="italic"), "")
-    return grid
-
-
-@contextmanager
-def show_progress(stream: TextIO) -> Iterator[Emit]:
-    """Show events inside the context: a live table on a terminal, otherwise important lines."""
-    known = Plan(clean=clean_line)
-    if not stream.isatty():
-
-        def write(event: Event) -> None:
-            if line := known.take(event):
-                print(line, file=stream, flush=True)
-
-        yield write
-        return
-    console = Console(file=stream)
-    with Live(plan_table(known), console=console, refresh_per_second=8, transient=True) as live:
-
-        def show(event: Event) -> None:
-            if (line := known.take(event)) and line[0] not in "✓◐✗■…·":
-                live.console.print(Text(line))
-            live.update(plan_table(known))
-
-        yield show
-    if known.rows:
-        known.answer = ""
-        console.print(plan_table(known))
