@@ -21,8 +21,6 @@ from test_preferences import store_of
 from bot.cli.runs import run_pause, run_resume
 from bot.listeners.home import (
     DELETE,
-    PAUSE,
-    RESUME,
     Home,
     HomeFacts,
     LastRun,
@@ -192,21 +190,6 @@ async def test_a_home_tells_of_what_is_configured_and_its_user_may_read(data_dir
     assert told["bare", "U0ANA"] == told["bare", "U0EVA"] == always
     assert told["set", "U0ANA"] == [*always, "Project folders"]
     assert told["set", "U0EVA"] == ["Slack", "Databases", *always[1:], "Project folders"]
-
-
-async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
-    written("assistant.yaml", "policy: {admins: [U0BOSS]}")
-    async with home_of(data_dir, {"users.info U0BOSS": user("U0BOSS")}) as (home, _, store):
-        paused_by = RequestQueue(store.database).paused_by
-        for action, who, by in (
-            (PAUSE, "U0ANA", None),
-            ("home_other", "U0BOSS", None),
-            (PAUSE, "U0BOSS", "<@U0BOSS>"),
-            (RESUME, "U0ANA", "<@U0BOSS>"),
-            (RESUME, "U0BOSS", None),
-        ):
-            await home.press(action, who, TEAM)
-            assert await paused_by() == by, (action, who)
 
 
 async def test_a_button_deletes_a_preference_of_who_presses_it_alone(data_dir: Path) -> None:

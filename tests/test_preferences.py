@@ -260,19 +260,6 @@ async def test_instructions_are_shown_whole_and_hold_for_all_who_ask_there(tmp_p
         assert standing(bot.parents()[-1]) == []
 
 
-async def test_home_shows_the_instructions_of_the_channels_that_one_is_in(tmp_path: Path) -> None:
-    async with serving(tmp_path, space=people()) as bot:
-        made = store_of(bot.store.database)
-        await made.instruct(HERE, STYLE, Authorship(ASKER))
-        await made.instruct(channel_id(2), "Be formal.", Authorship(ASKER))
-        del bot.slack.state.members[channel_id(2)][ASKER]
-        bot.slack.people.open_home(ASKER)
-        await until(lambda: STYLE in shown_home(bot, ASKER)[0])
-        text, _ = shown_home(bot, ASKER)
-        assert f"In <#{HERE}>:" in text
-        assert "Be formal." not in text
-
-
 async def test_a_guest_sets_no_instructions(tmp_path: Path) -> None:
     change = ruled(ask=("members", "guests"))
     async with serving(tmp_path, instructing(STYLE), space=people(), change=change) as bot:
