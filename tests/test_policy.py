@@ -298,16 +298,6 @@ def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> 
     assert found.kind == kind
 
 
-async def test_the_names_that_slack_tells_are_remembered() -> None:
-    answers: dict[str, Any] = {"users.info": user("U0ANA"), "conversations.info": channel("C0OWN")}
-    async with asking(answers) as at:
-        person = await at.people.person("U0ANA", TEAM)
-        place = await at.people.channel("C0OWN")
-        assert person
-        assert place
-        assert at.names == {"U0ANA": person.name, "C0OWN": f"#{place.name}"}
-
-
 @pytest.mark.parametrize(
     "fault",
     [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_kit import channel_id, come, led_by, until, workspace
+from engine_kit import led_by, until, workspace
 from serve_kit import ASKER, Served, echo, ruled, serving
 
 from bot.local.slack.views import home
@@ -60,32 +60,6 @@ async def test_who_may_not_ask_is_told_why_and_nobody_else_is(tmp_path: Path) ->
         assert {r.status for r in await bot.store.runs()} == {"refused"}
         assert bot.model.recorded == []
         assert bot.slack.calls["chat.startStream"] == 0
-
-
-async def admitted(bot: Served) -> tuple[str, ...]:
-    """The administrators, as the file names them now."""
-    return (await bot.bench.approvals.cards.admission.file.read()).admins
-
-
-async def test_rules_of_a_channel_hold_from_the_moment_the_file_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "assistant.yaml"
-    async with serving(tmp_path, led_by(echo), space=mixed(), policy_path=path) as bot:
-        await bot.answer(bot.ask("Before?"))
-        path.write_text(
-            "policy:\n  channels: {support-1: {answer: false}}\n  admins: [U0BOSS]\n", "utf-8"
-        )
-        await come(lambda: admitted(bot))
-        asked = bot.ask("Now?")
-        await until(bot.whispers)
-        assert "I do not answer in this channel" in bot.whispers()[0]
-        assert f"<@{BOSS}>" in bot.whispers()[0]
-        assert nothing_public(bot, asked)
-        elsewhere = bot.ask("Here?", channel=channel_id(2))
-        await bot.answer(elsewhere, channel=channel_id(2))
-        bot.slack.people.slash(BOSS, bot.channel, "/assistant", "pause")
-        await until(lambda: bot.whispers(BOSS))
-        assert await bot.inbox.paused_by() == f"<@{BOSS}>"
-        await bot.inbox.resume()
 
 
 async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) -> None:
