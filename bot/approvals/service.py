@@ -178,14 +178,8 @@ class CardPoster:
             made=datetime.now(UTC),
         )
         stored = await self.actions.add(offer)
-        if stored.state != "proposed":
-            return
-        for other in await self.actions.in_state("asked"):
-            same = other.tool == GRANT and other.action.args == stored.action.args
-            if same and other.expires and not other.place.batch:  # they were asked for it already
-                await self.actions.ask({stored.id: CardPlace(batch=other.id)}, other.expires)
-                return
-        await self._offer(stored, admins)
+        if stored.state == "proposed":
+            await self._offer(stored, admins)
 
     async def _offer(self, row: StoredAction, admins: Sequence[str]) -> None:
         until = datetime.now(UTC) + timedelta(hours=self.settings.grant_hours)
@@ -606,13 +600,8 @@ class Approvals:
     async def _do(self, row: StoredAction) -> str:
         if row.tool != GRANT:
             return await self._perform(row.action)
-        offer, by, actions = row.grant, row.decided_by or "", self.cards.actions
+        offer, by = row.grant, row.decided_by or ""
         await self.grants.add(filter(None, offer.sources), offer.destination, by, row.id)
-        for other in await actions.in_state("asked"):
-            same = other.place.batch == row.id and other.action.args == row.action.args
-            if same:  # asked for meanwhile
-                await self.delivery.publish(other.run)
-                await actions.decide(other, CardDecision("done", by))
         shown = await self.delivery.publish(row.run)
         return phrase("action.granted" if shown else "action.granted_only")
 
