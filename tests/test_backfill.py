@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,9 +93,6 @@ class NoClicks(Interactions):
     """Nobody opens or clicks anything."""
 
     def __init__(self) -> None: ...
-
-    def with_context(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        return event
 
     async def entitle(self, request: Incoming) -> None: ...
 

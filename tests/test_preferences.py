@@ -141,6 +141,17 @@ async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path
         await until(lambda: home(bot.slack.state, EVA))
         text, pairs = shown_home(bot, EVA)
         assert ("Acme" in text, pairs) == (False, [])
+        bot.slack.people.open_home(ASKER)
+        await until(lambda: shown_home(bot, ASKER)[1])
+        ((_, id),) = shown_home(bot, ASKER)[1]
+        for user, value in ((EVA, id), (ASKER, "x"), (ASKER, "")):
+            press = {"actions": [{"action_id": DELETE, "value": value}], "user": {"id": user}}
+            bot.slack.put("interactive", {"type": "block_actions", **press})
+        await bot.quiet()
+        assert await kept(bot) == ["call the customer Acme"]
+        bot.slack.people.click_home(ASKER, DELETE, id)
+        await until(lambda: "Acme" not in shown_home(bot, ASKER)[0])
+        assert await kept(bot) == []
 
 
 async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
