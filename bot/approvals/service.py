@@ -69,8 +69,6 @@ MOST_CARDS = 3
 """Separate cards of one request; more actions share one card."""
 QUESTION_FOR = timedelta(days=1)
 """How long a question waits for an answer."""
-MOST_ADMINS = 10
-"""Administrators who are asked about one grant."""
 OVER = ("denied", "expired", "done", "failed")
 """States in which a card is final; that of an edited action shows its replacement."""
 
@@ -155,7 +153,7 @@ class CardPoster:
 
         `sources` is id -> name. May be called again.
         """
-        admins = (await self.admission.file.admins())[:MOST_ADMINS]
+        admins = await self.admission.file.admins()
         if not admins:
             log.info("nobody can be asked about a grant for %s", destination)
             return
