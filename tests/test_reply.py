@@ -515,6 +515,16 @@ def files(slack: LocalSlack) -> list[File]:
     return [file for each in slack.visible(CHANNEL, ASKED) for file in each.files]
 
 
+async def test_a_file_stands_in_the_thread_once_however_often_it_is_shown() -> None:
+    async with desk() as made:
+        uploads = made.writer.uploads
+        id = await uploads.hand_over(NAME, CONTENT)
+        ts = await uploads.show(CHANNEL, ASKED, id, NAME)
+        assert await uploads.show(CHANNEL, ASKED, id, NAME) == ts
+        assert [each.name for each in files(made.slack)] == [NAME]
+        assert made.slack.calls[DONE] == 1
+
+
 @pytest.mark.parametrize(
     ("method", "kind"),
     [(ASK, "500"), ("upload", "drop"), ("upload", "429"), (DONE, "lost"), (DONE, "500")],
