@@ -606,17 +606,11 @@ def scopes(json: AsJson = False) -> int:
 @app.command(
     epilog=examples("assistant manifest", "assistant manifest --url https://bot.example.com")
 )
-def manifest(
-    url: Url = None,
-    reasons: Annotated[
-        bool, typer.Option("--reasons", help="Only print why each OAuth scope is needed.")
-    ] = False,
-    json: AsJson = False,
-) -> int:
+def manifest(url: Url = None, json: AsJson = False) -> int:
     """Print the Slack app manifest for this configuration."""
     from bot.manifest import print_manifest
 
-    return print_manifest(url, json, reasons)
+    return print_manifest(url, json)
 
 
 @app.command(epilog=examples("assistant init"))

@@ -324,15 +324,12 @@ def _plain_yaml(document: Manifest) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
 
 
-def print_manifest(url: str | None, as_json: bool, only_reasons: bool) -> int:
+def print_manifest(url: str | None, as_json: bool) -> int:
     """Print the manifest for `assistant manifest`."""
     settings = load_settings()
-    document, why = manifest(settings, url), reasons(settings)
+    document = manifest(settings, url)
     if as_json:
-        dump(why if only_reasons else document)
-    elif only_reasons:
-        rows = [(scope, r) for each in why.values() for scope, r in each.items()]
-        say("\n".join(f"{scope:20}{reason}" for scope, reason in rows))
+        dump(document)
     else:
-        say(as_yaml(document, why))
+        say(as_yaml(document, reasons(settings)))
     return DONE

@@ -12,7 +12,7 @@ import asyncio
 import re
 import unicodedata
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -409,13 +409,6 @@ class PreferenceStore:
     async def instructions(self, channel: str) -> str:
         rows = await self.database.read(_in(_of(channel)))
         return rows[0].text if rows else ""
-
-    async def instructed(self, user: str) -> Mapping[str, str]:
-        channels = {_of(id): id for id in await self.directory.members.of_user(user) or ()}
-        set_in = preferences.c.space.in_(sorted(channels))
-        query = sa.select(preferences.c.space, preferences.c.text).where(set_in)
-        rows = await self.database.read(query.order_by(preferences.c.id))
-        return {channels[row.space]: row.text for row in rows}
 
     async def check_member(self, user: str, channel: str) -> None:
         person = await self.directory.people.person(user, self.directory.team, fresh=True)

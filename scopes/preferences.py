@@ -7,7 +7,7 @@ be read or written. `ask_user` asks for a choice of the requester.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -65,9 +65,6 @@ class Preferences(Protocol):
 
     async def instructions(self, channel: str) -> str:
         """Return the instructions of a channel; empty for none."""
-
-    async def instructed(self, user: str) -> Mapping[str, str]:
-        """Return the instructions of the channels that this person is in: channel id -> text."""
 
     async def check_member(self, user: str, channel: str) -> None:
         """Raise ToolError unless this person is a full member, and in the channel now."""

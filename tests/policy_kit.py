@@ -87,8 +87,6 @@ class Asking:
     web: AsyncWebClient
     clock: Clock
     members: Members
-    names: dict[str, str] = field(default_factory=dict)
-    """What they were to remember."""
 
 
 @asynccontextmanager
@@ -99,13 +97,8 @@ async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIte
     with MUX.serving(slack.app) as url:
         async with open_session(limits) as session:
             client = connect(session, "xoxb-t", f"{url}/api/", limits)
-            names = dict[str, str]()
-
-            async def remember(id: str, name: str) -> None:
-                names[id] = name
-
-            people = People(client, remember=remember, clock=clock)
+            people = People(client, clock=clock)
             members = Members(client, clock=clock)
-            yield Asking(slack, people, client.web, clock, members, names)
+            yield Asking(slack, people, client.web, clock, members)
             await members.aclose()
             await people.aclose()

@@ -30,7 +30,6 @@ from bot.local.workspace import Channel, File, Workspace
 from bot.requests.delivery import bare_context
 from bot.storage import tables
 from bot.storage.requests import StoredReply, StoredRequest
-from config.words import phrase
 from scopes.intent import Intent
 from scopes.label import TRUSTED
 
@@ -104,34 +103,6 @@ def apart() -> Workspace:
     base = workspace(1)
     own = replace(base.channels[0], is_private=True, members=(ASKER, BOT_USER))
     return replace(base, channels=(own, Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER))))
-
-
-def reading_first(body: Json) -> Answer:
-    """Its subagent reads the private channel before it keeps a file."""
-    if not is_child(body):
-        if turn(body):
-            return say("It is written.")
-        return Answer([brief(1, task="keep", scope="notes", handles=["notes:own", "C00000001"])])
-    done = len(results(body))
-    if done == 0:
-        return Answer([use("search_notes", query="")])
-    return Answer([kept("plan.md")]) if done == 1 else submitted("Kept.")
-
-
-async def test_a_file_whose_answer_is_private_goes_where_the_answer_goes(tmp_path: Path) -> None:
-    async with serving(tmp_path, reading_first, space=apart()) as bot:
-        asked = bot.ask("Plan from my notes in #support-1", channel=TEAM)
-        dm = bot.slack.people.dm(ASKER)
-
-        def private() -> list[File]:
-            return [f for m in bot.slack.visible(dm) for f in m.files]
-
-        public = await bot.answer(asked, channel=TEAM)
-        assert phrase("reply.sent_in_private") in public.text
-        root = bot.slack.visible(dm)[0].ts
-        assert [f.name for f in files(bot, dm, root)] == ["plan.md"]
-        assert files(bot, TEAM, asked) == []
-        assert private() == files(bot, dm, root)
 
 
 async def test_a_request_that_goes_on_after_a_fault_puts_nothing_up_twice(tmp_path: Path) -> None:

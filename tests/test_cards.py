@@ -136,11 +136,14 @@ def test_what_nobody_sees_is_written_out() -> None:
     assert show_invisible("\ud800") == "\\ud800"
 
 
-def test_a_look_alike_address_is_told_apart() -> None:
-    cyrillic = "eva@\u0430cme.example"
-    said = shown([waiting(action(to=[cyrillic])).last])
-    assert "eva@\\u0430cme.example" in said
-    assert "eva@\\u0430cme.example" in title(action(to=[cyrillic]))
+def test_a_look_alike_is_told_apart_at_any_depth_and_length() -> None:
+    cyrillic = "b\u043ess@acme.example"
+    long = action("vanished_tool", "nowhere", to="ana@acme.example, " * 20 + cyrillic)
+    deep = action("vanished_tool", "nowhere", attendees=[{"\u0430": [{"email": cyrillic}]}])
+    for of in (action(to=[cyrillic]), long, deep):
+        assert "b\\u043ess@acme.example" in shown([waiting(of).last])
+    assert '"\u0430" [written out: \\u0430]: [' in shown([waiting(deep).last])
+    assert "b\\u043ess@acme.example" in title(action(to=[cyrillic]))
     assert with_spelling("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
     assert with_spelling("plain@acme.example") == "plain@acme.example"
     assert with_spelling("@\x1b\xa1").isprintable()
@@ -204,16 +207,6 @@ def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
     mark = action("add_reaction", "slack", message="C0GENERAL/1741564800.000100", name="eyes")
     assert title(mark) == "Add a reaction to C0GENERAL/1741564800.000100 (#general)"
     assert "**person:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
-
-
-def test_look_alikes_are_told_apart_at_any_depth_and_length() -> None:
-    cyrillic = "b\u043ess@acme.example"
-    long = action("vanished_tool", "nowhere", to="ana@acme.example, " * 20 + cyrillic)
-    deep = action("vanished_tool", "nowhere", attendees=[{"\u0430": [{"email": cyrillic}]}])
-    for of in (long, deep):
-        said = shown([waiting(of).last])
-        assert "b\\u043ess@acme.example" in said
-    assert '"\u0430" [written out: \\u0430]: [' in shown([waiting(deep).last])
 
 
 def test_what_stands_below_empty_lines_or_behind_spaces_is_seen() -> None:

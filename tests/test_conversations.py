@@ -201,26 +201,25 @@ async def kept(store: Store) -> None:
     assert await talks(store, ANA, "printer quokka") == ["r1"]
 
 
-@pytest.mark.parametrize("message", ["C0ES/1700000001.000100", "C0HOME/1700000009.000100"])
-async def test_a_deleted_message_is_in_no_conversation_any_more(store: Store, message: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "id", "words"),
+    [
+        ("item", "C0ES/1700000001.000100", SAID),
+        ("item", "C0HOME/1700000009.000100", "quokka"),
+        ("user", ANA, "quokka"),
+        ("channel", "C0HOME", "quokka"),
+    ],
+)
+async def test_a_deleted_message_person_or_channel_takes_them(
+    store: Store, kind: str, id: str, words: str
+) -> None:
     await kept(store)
-    await Forget(store.database)(ForgetTarget("item", message))
-    words = SAID if message.startswith("C0ES") else "quokka"
+    would = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))
+    done = await Forget(store.database)(ForgetTarget(kind, id))
+    assert would.conversations == done.conversations == 1
     assert await holding(store.database, [words]) == []
     for query in ("receipt busy middle", "quokka"):
         assert await talks(store, ANA, query) == []
-
-
-@pytest.mark.parametrize(("kind", "id"), [("user", ANA), ("channel", "C0HOME")])
-async def test_a_forgotten_person_or_channel_takes_them(store: Store, kind: str, id: str) -> None:
-    await kept(store)
-    await answered(store, "r2", place="C0HOME", private=True)
-    would = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))
-    done = await Forget(store.database)(ForgetTarget(kind, id))
-    assert would.conversations == done.conversations == 2
-    assert await store.database.read(sa.select(conversations)) == []
-    assert await talks(store, ANA, "printer quokka") == []
-    assert await holding(store.database, ["quokka"]) == []
 
 
 async def test_an_answer_is_found_in_a_later_request_by_whoever_read_it(tmp_path: Path) -> None:

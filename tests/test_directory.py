@@ -9,17 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from engine_kit import MUX
-from policy_kit import TEAM, Clock, Json, SaidSlack, channel, user
+from policy_kit import TEAM, Clock, Json, SaidSlack, asking, channel, user
 
 from bot.errors import StoreError
 from bot.policy.directory import SlackDirectory
-from bot.slack.people import CHECKED_S, People
-from config.settings import load_settings
+from bot.slack.people import CHECKED_S
 from config.words import phrase
 from scopes.label import WORKSPACE, Label
-from scopes.members import Members
-from scopes.slack_client import connect, open_session
 from subagents.directory import Obstacle
 
 ARCHIVED, COMPANIES, GUESTS, STRANGERS, UNCHECKED = (
@@ -76,35 +72,32 @@ class World:
 
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
-    slack, clock = SaidSlack(), Clock()
-    slack.answers = {f"users.info {id}": user(id, **facts) for id, facts in PERSONS.items()}
-    slack.answers |= {"conversations.info": NOT_THERE, "conversations.members": NOT_THERE}
-    slack.answers["users.info"] = {"ok": False, "error": "user_not_found"}
-    everyone = [user(id, **facts)["user"] for id, facts in PERSONS.items()]
-    slack.answers["users.list"] = {"ok": True, "members": everyone}
-    limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, "timeout_s": 1})
-    with MUX.serving(slack.app) as url:
-        async with open_session(limits) as session:
-            client = connect(session, "xoxb-t", f"{url}/api/", limits)
-            members, people = Members(client, clock=clock), People(client, clock=clock)
-            made: World
+    everyone = {id: user(id, **facts) for id, facts in PERSONS.items()}
+    answers: dict[str, Json | int | str] = {
+        **{f"users.info {id}": each for id, each in everyone.items()},
+        "users.info": {"ok": False, "error": "user_not_found"},
+        "users.list": {"ok": True, "members": [each["user"] for each in everyone.values()]},
+        **dict.fromkeys(("conversations.info", "conversations.members"), NOT_THERE),
+    }
+    async with asking(answers) as there:
+        made: World
 
-            async def granted(destination: str) -> frozenset[str]:
-                if made.refuse:
-                    raise StoreError("here", "is locked", "Wait.")
-                return made.granted.get(destination, frozenset())
+        async def granted(destination: str) -> frozenset[str]:
+            if made.refuse:
+                raise StoreError("here", "is locked", "Wait.")
+            return made.granted.get(destination, frozenset())
 
-            made = World(slack, SlackDirectory(members, people, granted, BOT, TEAM), clock)
-            made.put("CGEN", ANA, LUIS, is_private=False)
-            made.put("CBOARD", ANA, LUIS)
-            made.put("CTEAM", ANA, LUIS, EVA)
-            made.put("CMIXED", ANA, GUEST)
-            made.put("CEXT", ANA, EXTERNAL, is_private=False, is_ext_shared=True)
-            made.put("CPAST", ANA, OLD)
-            made.put("DANA", ANA, is_im=True, user=ANA)
-            made.put("DGUEST", GUEST, is_im=True, user=GUEST)
-            yield made
-            await members.aclose()
+        directory = SlackDirectory(there.members, there.people, granted, BOT, TEAM)
+        made = World(there.slack, directory, there.clock)
+        made.put("CGEN", ANA, LUIS, is_private=False)
+        made.put("CBOARD", ANA, LUIS)
+        made.put("CTEAM", ANA, LUIS, EVA)
+        made.put("CMIXED", ANA, GUEST)
+        made.put("CEXT", ANA, EXTERNAL, is_private=False, is_ext_shared=True)
+        made.put("CPAST", ANA, OLD)
+        made.put("DANA", ANA, is_im=True, user=ANA)
+        made.put("DGUEST", GUEST, is_im=True, user=GUEST)
+        yield made
 
 
 @pytest.fixture

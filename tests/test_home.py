@@ -4,46 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_kit import no_grants
 from pg_kit import with_store
-from policy_kit import TEAM, Asking, Json, asking, policy, user
+from policy_kit import TEAM, Json, asking, policy, user
 from slack_sdk.models.views import View
-from test_preferences import store_of
 
 from bot.cli.runs import run_pause, run_resume
 from bot.listeners.home import (
-    DELETE,
-    PAUSE,
-    RESUME,
-    Home,
     HomeFacts,
     LastRun,
+    abilities,
     offers,
     readable_handles,
     view,
 )
 from bot.local.slack.state import BOT_USER
-from bot.mailbox.oauth import Connecting
-from bot.memory import PreferenceStore
 from bot.policy.directory import SlackDirectory
-from bot.policy.policy import Admission, AdmissionFacts, PolicyFile
+from bot.policy.policy import AdmissionFacts
 from bot.runs.store import Store
 from bot.slack.assistant_pane import channel_in, hint, prompts
 from bot.slack.people import ChannelFacts, Person
-from bot.storage.requests import RequestQueue
 from bot.terminal import DONE
 from bot.tooling.provider import toolkit_of
-from config.settings import load_settings, settings_file
-from scopes.members import Members
-from scopes.preferences import Authorship
+from config.settings import load_settings
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_items import Kind
 
@@ -134,38 +122,6 @@ def test_where_it_answers_is_what_the_policy_says_of_this_user() -> None:
 # ---- served
 
 
-@asynccontextmanager
-async def home_of(
-    data_dir: Path, answers: dict[str, Any] | None = None
-) -> AsyncIterator[tuple[Home, Asking, Store]]:
-    with_store(data_dir)
-    settings, store = load_settings(), await Store.open(data_dir)
-    said = {"users.info": user("U0ANA"), "views.publish": {"ok": True, "view": {}}}
-    try:
-        async with asking({**said, **(answers or {})}) as at:
-            file = PolicyFile(settings_file(), settings.policy)
-            admission = Admission(file, at.people, RequestQueue(store.database), 1.0)
-            toolkit, members = toolkit_of(settings, store.database), Members(at.people.client)
-            directory = SlackDirectory(members, at.people, no_grants, BOT_USER, TEAM)
-            directory.things = toolkit.readers()
-            connecting = Connecting(settings, store.database, at.web, URL)
-            reach = partial(readable_handles, toolkit, directory)
-            kept = PreferenceStore(store.database, directory)
-            yield Home(admission, reach, connecting, kept), at, store
-            await members.aclose()
-            await toolkit.aclose()
-    finally:
-        await store.aclose()
-
-
-def published(at: Asking, user: str = "U0ANA") -> str:
-    """What the last Home that was published says."""
-    last = at.slack.sent("views.publish")[-1]
-    assert last["user_id"] == user
-    made: Json = last["view"] if isinstance(last["view"], dict) else json.loads(last["view"])
-    return "\n".join(_texts(made))
-
-
 SOURCES = """
 data: {databases: {shops: {path: tables, readers: [U0EVA]}}}
 files: {projects: {handbook: {path: tables, readers: [members]}}}
@@ -181,46 +137,26 @@ def written(name: str, text: str) -> None:
 
 async def test_a_home_tells_of_what_is_configured_and_its_user_may_read(data_dir: Path) -> None:
     written("tables/shops.csv", "id,city\n1,Lisbon\n")
+    with_store(data_dir)
     told = {}
     for name, text in (("bare", SOURCES.splitlines()[-1]), ("set", SOURCES)):
         written("assistant.yaml", text)
-        async with home_of(data_dir, {"users.info U0EVA": user("U0EVA")}) as (home, at, _):
+        settings, store = load_settings(), await Store.open(data_dir)
+        async with asking({f"users.info {who}": user(who) for who in ("U0ANA", "U0EVA")}) as at:
+            toolkit = toolkit_of(settings, store.database)
+            directory = SlackDirectory(at.members, at.people, no_grants, BOT_USER, TEAM)
+            directory.things = toolkit.readers()
             for who in ("U0ANA", "U0EVA"):
-                await home.show(who, TEAM)
-                told[name, who] = re.findall(r"\*([\w ]+)\.\* I", published(at, who))
+                handles = await readable_handles(toolkit, directory, who)
+                scopes = settings.policy.everywhere.scopes or ()
+                can = abilities(scopes, {OPEN_CHANNELS: "", **handles})
+                told[name, who] = re.findall(r"\*([\w ]+)\.\* I", "\n".join(can))
+            await toolkit.aclose()
+        await store.aclose()
     always = ["Slack", "Web", "Notes", "Files"]
     assert told["bare", "U0ANA"] == told["bare", "U0EVA"] == always
     assert told["set", "U0ANA"] == [*always, "Project folders"]
     assert told["set", "U0EVA"] == ["Slack", "Databases", *always[1:], "Project folders"]
-
-
-async def test_only_an_admin_may_press_the_buttons(data_dir: Path) -> None:
-    written("assistant.yaml", "policy: {admins: [U0BOSS]}")
-    async with home_of(data_dir, {"users.info U0BOSS": user("U0BOSS")}) as (home, _, store):
-        paused_by = RequestQueue(store.database).paused_by
-        for action, who, by in (
-            (PAUSE, "U0ANA", None),
-            ("home_other", "U0BOSS", None),
-            (PAUSE, "U0BOSS", "<@U0BOSS>"),
-            (RESUME, "U0ANA", "<@U0BOSS>"),
-            (RESUME, "U0BOSS", None),
-        ):
-            await home.press(action, who, TEAM)
-            assert await paused_by() == by, (action, who)
-
-
-async def test_a_button_deletes_a_preference_of_who_presses_it_alone(data_dir: Path) -> None:
-    async with home_of(data_dir, {"users.info U0EVA": user("U0EVA")}) as (home, at, store):
-        kept = store_of(store.database)
-        await kept.add("be short", Authorship("U0ANA"))
-        (mine,) = await kept.listed("U0ANA")
-        for who, value in (("U0EVA", str(mine.id)), ("U0ANA", "x"), ("U0ANA", "")):
-            await home.press(DELETE, who, TEAM, value)
-            assert await kept.listed("U0ANA") == [mine], (who, value)
-        assert "be short" in published(at)
-        await home.press(DELETE, "U0ANA", TEAM, str(mine.id))
-        assert await kept.listed("U0ANA") == []
-        assert "be short" not in published(at)
 
 
 # ---- the pane

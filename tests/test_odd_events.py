@@ -198,8 +198,10 @@ def payloads(channel: str, mention: Json) -> Iterator[tuple[str, Json]]:
     for user in (None, ASKER, {"id": 5}):
         yield "interactive", {**click, "actions": good, "user": user}
     yield "interactive", {**click, "user": {"id": "U0NOBODY"}, "actions": [{"action_id": FEEDBACK}]}
-    yield "interactive", {**click, "user": None, "actions": [{"action_id": "home_pause"}]}
-    yield "interactive", {**click, "actions": [{"action_id": "home_pause"}]}  # no admin
+    yield (
+        "interactive",
+        {**click, "user": None, "actions": [{"action_id": "home_preference_delete"}]},
+    )
     yield "interactive", {}
     yield "interactive", {"payload": "{", "type": "url_verification_v2"}
     for text in ("", "dance", "pause\0", LONE, "x" * 100_000, "pause now"):

@@ -141,6 +141,17 @@ async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path
         await until(lambda: home(bot.slack.state, EVA))
         text, pairs = shown_home(bot, EVA)
         assert ("Acme" in text, pairs) == (False, [])
+        bot.slack.people.open_home(ASKER)
+        await until(lambda: shown_home(bot, ASKER)[1])
+        ((_, id),) = shown_home(bot, ASKER)[1]
+        for user, value in ((EVA, id), (ASKER, "x"), (ASKER, "")):
+            press = {"actions": [{"action_id": DELETE, "value": value}], "user": {"id": user}}
+            bot.slack.put("interactive", {"type": "block_actions", **press})
+        await bot.quiet()
+        assert await kept(bot) == ["call the customer Acme"]
+        bot.slack.people.click_home(ASKER, DELETE, id)
+        await until(lambda: not shown_home(bot, ASKER)[1])
+        assert await kept(bot) == []
 
 
 async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
@@ -258,19 +269,6 @@ async def test_instructions_are_shown_whole_and_hold_for_all_who_ask_there(tmp_p
         assert standing(told) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
         await bot.answer_directly("And here?", EVA)
         assert standing(bot.parents()[-1]) == []
-
-
-async def test_home_shows_the_instructions_of_the_channels_that_one_is_in(tmp_path: Path) -> None:
-    async with serving(tmp_path, space=people()) as bot:
-        made = store_of(bot.store.database)
-        await made.instruct(HERE, STYLE, Authorship(ASKER))
-        await made.instruct(channel_id(2), "Be formal.", Authorship(ASKER))
-        del bot.slack.state.members[channel_id(2)][ASKER]
-        bot.slack.people.open_home(ASKER)
-        await until(lambda: STYLE in shown_home(bot, ASKER)[0])
-        text, _ = shown_home(bot, ASKER)
-        assert f"In <#{HERE}>:" in text
-        assert "Be formal." not in text
 
 
 async def test_a_guest_sets_no_instructions(tmp_path: Path) -> None:

@@ -13,20 +13,18 @@ from typing import Any
 
 import aiohttp
 import pytest
-from document_kit import answer_document
 from engine_kit import MUX, until
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
-from standins.slack_scopes import BOT_SCOPES, Identity
+from standins.slack_scopes import Identity
 from standins.slack_shown import Shown
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Sent
 
-from bot.local.slack.state import BOT_ID, BOT_USER
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Message, User, Workspace
-from bot.reports import slack
 from bot.slack.client import (
     ChannelClosed,
     MessageGone,
@@ -37,7 +35,6 @@ from bot.slack.client import (
     WriteFailed,
     WriteTimes,
 )
-from bot.slack.markdown import Prose
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.stream import StreamingReply
 from bot.slack.writer import MessageWriter
@@ -204,48 +201,15 @@ async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_the_streamed_markdown_is_replaced_by_rich_text_with_one_write() -> None:
-    text = "## Open\n\nTwo invoices wait [F1.1]. Call **Ana** [F1.2]!\n\n- one\n- two"
-    links = {"F1.1": ["https://x.test/1"], "F1.2": ["https://x.test/2"]}
-    async with desk() as d:
-        reply = d.reply(shown=Prose(links, d.settings).live)
-        await reply.open(look_first=False)
-        for start in range(0, len(text), 5):
-            reply.emit(AnswerDelta(text[start : start + 5]))
-            await asyncio.sleep(0.02)
-        document = {
-            **{"answer": text, "links": links, "subagents": [], "run_id": "r1", "cost_usd": 0.01},
-            **{"status": "complete", "stopped_by": "none", "model": "claude"},
-            **{"unsupported": 0, "degraded": False},
-            "coverage": {"items": 0, "partial": 0, "failed": 0, "cancelled": 0, "refused": 0}
-            | {"not_covered": []},
-        }
-        final = slack.answer_message(answer_document(document), "k", d.settings)
-        assert d.slack.calls[APPEND] > 3
-        await until(lambda: "**Ana**" in one(d).text)
-        assert final[0].streamed.startswith(one(d).text)
-        await reply.finish(final)
-        assert d.slack.calls[STOP] == d.slack.calls[UPDATE] == 1
-        kinds = [block["type"] for block in one(d).blocks]
-        assert kinds == ["rich_text", "section", "context_actions"]
-        assert "Two invoices wait [1](https://x.test/1). Call **Ana**" in one(d).text
-
-
-async def test_a_drain_leaves_the_message_and_the_next_life_replaces_it() -> None:
+async def test_a_drain_leaves_the_message_and_takes_the_stop_button_away() -> None:
     async with desk() as d:
         reply = d.reply()
-        state = await reply.open(look_first=False)
+        await reply.open(look_first=False)
         await reply.set_working(True)
         await streamed(d, reply)
         await reply.aclose()
         assert one(d).streaming
         assert d.slack.state.sessions[CHANNEL, ASKED].status == "active"
-        again = d.reply(state)
-        assert await again.open() == state
-        again.emit(AnswerDelta("Now "))
-        await until(lambda: one(d).text == "Now ")
-        await again.finish(rendered(ANSWER))
-        assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
 async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None:
@@ -406,25 +370,7 @@ async def test_writes_that_fail_at_random_leave_one_answer(
             assert shown == parts, f"round {number}"
 
 
-NETWORK = ["500", "lost", "malformed"]
 MARKDOWN = {"type": "markdown", "text": "**four** open"}
-
-
-@pytest.mark.parametrize("kind", NETWORK)
-async def test_a_post_of_unknown_outcome_is_looked_up_and_never_doubled(kind: str) -> None:
-    async with desk() as d:
-        d.slack.faults += [Fault(POST, kind)] * 2
-        ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("four open", (MARKDOWN,)))
-        (shown,) = d.answers()
-        assert (shown.ts, shown.text) == (ts, "**four** open")
-        assert shown.metadata == {
-            "event_type": "assistant_reply",
-            "event_payload": {"key": "k1", "part": 1, "run": ""},
-        }
-        assert await d.writer.posted.find(CHANNEL, ASKED, "k1") == ts
-        assert await d.writer.posted.find(CHANNEL, ASKED, "k2") is None
-        if kind == "lost":
-            assert d.slack.calls[POST] == 1, "it is found without a second try"
 
 
 async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() -> None:
@@ -507,6 +453,7 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
     [
         ("is_archived", ChannelClosed),
         ("token_revoked", TokenRefused),
+        ("missing_scope", TokenRefused),
         ("message_not_found", MessageGone),
         ("streaming_state_conflict", StreamEnded),
         ("something_new", WriteFailed),
@@ -574,8 +521,7 @@ async def test_a_file_stands_in_the_thread_once_however_often_it_is_shown() -> N
         id = await uploads.hand_over(NAME, CONTENT)
         ts = await uploads.show(CHANNEL, ASKED, id, NAME)
         assert await uploads.show(CHANNEL, ASKED, id, NAME) == ts
-        (file,) = files(made.slack)
-        assert (file.name, file.title, file.content) == (NAME, NAME, CONTENT)
+        assert [each.name for each in files(made.slack)] == [NAME]
         assert made.slack.calls[DONE] == 1
 
 
@@ -597,18 +543,6 @@ async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, ki
         id = await twice(lambda: uploads.hand_over(NAME, CONTENT))
         await twice(lambda: uploads.show(CHANNEL, ASKED, id, NAME))
         assert [each.name for each in files(made.slack)] == [NAME]
-
-
-async def test_without_the_scope_or_the_channel_it_is_said_which() -> None:
-    poor = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"files:write"})
-    async with desk(LocalSlack(workspace(), tokens={BOT_TOKEN: poor})) as made:
-        with pytest.raises(TokenRefused, match="missing_scope"):
-            await made.writer.uploads.hand_over(NAME, CONTENT)
-    async with desk() as made:
-        id = await made.writer.uploads.hand_over(NAME, CONTENT)
-        made.slack.state.members[CHANNEL].pop(BOT_USER)
-        with pytest.raises(ChannelClosed):
-            await made.writer.uploads.show(CHANNEL, ASKED, id, NAME)
 
 
 async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:

@@ -195,21 +195,6 @@ async def test_a_second_request_stands_on_the_thread_and_on_what_the_first_found
         assert f"/archives/{channel_id(3)}/p" in str(second.blocks)
 
 
-async def test_a_second_message_in_a_busy_thread_waits_for_the_first(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(brief_answer(2), echo), latency_s=0.15) as bot:
-        asked = bot.ask("First #support-2")
-        await until(lambda: bot.replies(asked))
-        bot.ask("Second #support-2", thread_ts=asked)
-        other = bot.ask("Elsewhere #support-2")
-        first, second = await bot.answers(asked, 2)
-        elsewhere = await bot.answer(other)
-        assert ("First" in first.text, "Second" in second.text) == (True, True)
-        assert "Elsewhere" in elsewhere.text
-        asked_of = [request_in(body).split()[0] for body in bot.parents()]
-        assert [name for name in asked_of if name != "Elsewhere"] == ["First"] * 2 + ["Second"] * 2
-        assert asked_of.index("Elsewhere") < asked_of.index("Second")
-
-
 # ---- buttons
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, brief, led_by, say, since, until, workspace
+from engine_kit import Json, led_by, until, workspace
 from serve_kit import (
     ASKER,
     Served,
@@ -27,9 +26,7 @@ from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
 from standins.slack import SIGNING_SECRET, LocalSlack
 
-from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, Message, Workspace
 from config.words import phrase
 
 MODES = pytest.mark.parametrize("mode", ["socket", "http"])
@@ -103,23 +100,6 @@ async def test_slack_sends_again_what_could_not_be_stored(
         await bot.quiet()
         assert len(await bot.store.runs()) == 1
     assert "could not be stored" in caplog.text
-
-
-async def test_what_people_and_bots_do_without_asking_starts_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
-        people = bot.slack.people
-        asked = bot.ask("Hello?")
-        shown = await bot.answer(asked)
-        people.say_as_bot("B0OTHER", bot.channel, mentioned("I am a bot"))
-        people.say_as_bot("B0OTHER", bot.channel, mentioned("I am a bot"), asked)
-        people.react(LUIS, bot.channel, shown.ts, "tada")
-        people.join("U0EVA", bot.channel)
-        people.edit(ASKER, bot.channel, asked, mentioned("Hello again?"))
-        people.say(LUIS, bot.channel, "No question to you")
-        await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
-        await bot.quiet()
-        assert len(await bot.store.runs()) == 1
-        assert len([m for m in bot.slack.visible(bot.channel) if m.user == BOT_USER]) == 1
 
 
 # ---- the model is down
@@ -213,9 +193,6 @@ async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path)
     slack.close()
 
 
-SECRET = "C0SECRET"
-
-
 async def state(bot: Served, ts: str) -> str:
     request = await bot.inbox.request(f"T0ACME/{bot.channel}/{ts}")
     return request.state if request else ""
@@ -272,28 +249,6 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
 
 
 # ---- what may be read
-
-
-def with_secret() -> Workspace:
-    said = (Message("1740000000.000100", "The merger is on Friday", EVA),)
-    private = Channel(SECRET, "secret", said, (EVA, ASKER, BOT_USER), is_private=True)
-    base = workspace(2)
-    return replace(base, channels=(*base.channels, private))
-
-
-def told(body: Json) -> Answer:
-    return say("Told: " + since(body)[:200].replace("\n", " "))
-
-
-async def test_a_private_channel_is_read_only_where_it_is_asked_in(tmp_path: Path) -> None:
-    reads_secret = led_by(Answer([brief(handles=[SECRET])]), told)
-    async with serving(tmp_path, reads_secret, space=with_secret()) as bot:
-        asked = bot.ask(f"What is in <#{SECRET}|secret>?")
-        shown = await bot.answer(asked)
-        assert "merger" not in shown.text
-        assert "merger" not in str(bot.model.recorded)
-        await bot.answer_directly(f"What is in <#{SECRET}|secret>?")
-        assert "merger" not in str(bot.model.recorded)
 
 
 # ---- streams that end early

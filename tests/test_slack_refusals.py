@@ -75,14 +75,6 @@ async def test_a_delivered_answer_stays_where_the_run_fails_behind_it(tmp_path: 
         assert run.status == "failed", "what is tested has happened"
 
 
-async def test_a_slack_without_streams_gets_the_answer_in_one_message(tmp_path: Path) -> None:
-    slack = LocalSlack(workspace(6), streams_refused="404")
-    async with serving(tmp_path, slack=slack) as bot:
-        asked = bot.ask()
-        assert BEGIN in (await bot.answer(asked)).text
-        assert (len(bot.replies(asked)), bot.slack.calls[POST]) == (1, 1)
-
-
 def heard_alone(settings: Settings) -> Settings:
     """Strangers may ask, and by an event: the stand-in's history does not name their workspace."""
     ask = ruled(shared=True, ask=("members", "external"))

@@ -97,7 +97,7 @@ def ended(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def test_as_many_sockets_as_are_set_hear_each_event_once() -> None:
     async with line(count=3) as on:
-        assert not on.sockets.healthy()
+        assert on.sockets.alive == 0
         await until(lambda: on.sockets.alive == 3)
         assert on.sockets.connected.is_set()
         for number in range(30):
@@ -161,7 +161,7 @@ async def test_many_drops_leave_exactly_the_sockets_that_are_set(
     caplog.set_level(logging.INFO)
     async with line() as on:
         for number in range(20):
-            await until(lambda: on.sockets.healthy() and on.slack.sockets.count >= 1)
+            await until(lambda: on.sockets.alive and on.slack.sockets.count >= 1)
             on.slack.sockets.drop("abort" if number % 3 else "refresh_requested", number % 2)
             await asyncio.sleep(0.02)
         await until(lambda: on.sockets.alive == 2)

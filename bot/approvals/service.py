@@ -69,8 +69,6 @@ MOST_CARDS = 3
 """Separate cards of one request; more actions share one card."""
 QUESTION_FOR = timedelta(days=1)
 """How long a question waits for an answer."""
-MOST_ADMINS = 10
-"""Administrators who are asked about one grant."""
 OVER = ("denied", "expired", "done", "failed")
 """States in which a card is final; that of an edited action shows its replacement."""
 
@@ -155,7 +153,7 @@ class CardPoster:
 
         `sources` is id -> name. May be called again.
         """
-        admins = (await self.admission.file.admins())[:MOST_ADMINS]
+        admins = await self.admission.file.admins()
         if not admins:
             log.info("nobody can be asked about a grant for %s", destination)
             return
@@ -178,14 +176,8 @@ class CardPoster:
             made=datetime.now(UTC),
         )
         stored = await self.actions.add(offer)
-        if stored.state != "proposed":
-            return
-        for other in await self.actions.in_state("asked"):
-            same = other.tool == GRANT and other.action.args == stored.action.args
-            if same and other.expires and not other.place.batch:  # they were asked for it already
-                await self.actions.ask({stored.id: CardPlace(batch=other.id)}, other.expires)
-                return
-        await self._offer(stored, admins)
+        if stored.state == "proposed":
+            await self._offer(stored, admins)
 
     async def _offer(self, row: StoredAction, admins: Sequence[str]) -> None:
         until = datetime.now(UTC) + timedelta(hours=self.settings.grant_hours)
@@ -606,13 +598,8 @@ class Approvals:
     async def _do(self, row: StoredAction) -> str:
         if row.tool != GRANT:
             return await self._perform(row.action)
-        offer, by, actions = row.grant, row.decided_by or "", self.cards.actions
+        offer, by = row.grant, row.decided_by or ""
         await self.grants.add(filter(None, offer.sources), offer.destination, by, row.id)
-        for other in await actions.in_state("asked"):
-            same = other.place.batch == row.id and other.action.args == row.action.args
-            if same:  # asked for meanwhile
-                await self.delivery.publish(other.run)
-                await actions.decide(other, CardDecision("done", by))
         shown = await self.delivery.publish(row.run)
         return phrase("action.granted" if shown else "action.granted_only")
 

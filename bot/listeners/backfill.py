@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -45,18 +44,6 @@ PERMANENT = ABSENT | {"missing_scope", "not_allowed_token_type", "is_archived"}
 Message = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillReport:
-    """The result of one pass over the channels."""
-
-    channels: int
-    """Channels read to the end."""
-    found: int
-    """New requests."""
-    failed: Mapping[str, str]
-    """Channel, or kind of channel, that could not be read -> why."""
-
-
 class Backfill:
     """Reads missed messages. `run` waits for `ask`; asking during a pass leads to one more pass."""
 
@@ -71,8 +58,6 @@ class Backfill:
     ) -> None:
         self.on_found: Callable[[int], object] = lambda count: None
         """Called after each pass with the number of new requests."""
-        self.last: BackfillReport | None = None
-        """The result of the last completed pass; None = there is none yet."""
         self._intake, self._inbox, self._cursors = intake, cursors.inbox, cursors
         self._client, self._settings, self._now = client.patient(), settings, now
         sold = settings.app_distribution == "distributed"
@@ -134,7 +119,6 @@ class Backfill:
                 again = again or failed[name] not in PERMANENT
                 continue
             read += 1
-        self.last = BackfillReport(read, found, failed)
         self.on_found(found)
         level = logging.WARNING if failed else logging.INFO
         log.log(

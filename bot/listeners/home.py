@@ -1,4 +1,4 @@
-"""Build and publish App Home: abilities, mailbox, preferences, schedules, the pause button."""
+"""Build and publish App Home: abilities, mailbox, preferences, schedules, runs."""
 
 from __future__ import annotations
 
@@ -117,12 +117,8 @@ LINK = "home_mail_link"
 
 DELETE = "home_preference_delete"
 """Action id of the button beside a preference; its value is the id of that preference."""
-PAUSE, RESUME = "home_pause", "home_resume"
-"""Action ids of an administrator's buttons."""
 MOST_SCHEDULES = 10
 """Schedules that are shown; the rest is counted."""
-MOST_INSTRUCTIONS = 10
-"""Channels whose instructions are shown; the rest is counted."""
 LAST_RUNS = 5
 QUESTION_CHARS = 140
 
@@ -166,8 +162,6 @@ class HomeFacts:
     mail: MailAccess | None = None
     """State of this user's mailbox; None = mail is not available to them."""
     preferences: tuple[Preference, ...] = ()
-    instructions: Mapping[str, str] = field(default_factory=dict)
-    """Id of a channel that this user is in -> its instructions."""
     schedules: tuple[str, ...] = ()
 
 
@@ -179,9 +173,6 @@ def view(facts: HomeFacts) -> Block:
 def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if facts.paused is not None:
         yield _section(f":double_vertical_bar: {phrase('home.paused', by=_who(facts.paused))}")
-    if facts.admin:
-        resume = button(RESUME, phrase("button.resume"))
-        yield actions([_pause_button() if facts.paused is None else resume])
     if facts.refusal:
         yield _section(facts.refusal)
     else:
@@ -193,7 +184,6 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if facts.mail:
         yield from _mail_blocks(facts.mail, facts.admin)
     yield from _preference_blocks(facts.preferences)
-    yield from _instruction_blocks(facts.instructions)
     yield from schedule_blocks(facts.schedules)
     yield header(phrase("home.requests"))
     for run in facts.runs[:LAST_RUNS]:
@@ -262,17 +252,6 @@ def _preference_blocks(preferences: Sequence[Preference]) -> Iterator[Block]:
     yield context_block(phrase("home.preferences_hint"))
 
 
-def _instruction_blocks(instructions: Mapping[str, str]) -> Iterator[Block]:
-    """Yield how all who ask in a channel are answered; nothing where no channel has any."""
-    if instructions:
-        yield header(phrase("home.instructions"))
-    for place, text in list(instructions.items())[:MOST_INSTRUCTIONS]:
-        yield context_block(phrase("home.instructions_in", channel=f"<#{place}>"))
-        yield plain_section(text)
-    if (more := len(instructions) - MOST_INSTRUCTIONS) > 0:
-        yield context_block(phrase("home.instructions_more", n=more))
-
-
 def schedule_blocks(lines: Sequence[str]) -> Iterator[Block]:
     """Yield the section on schedules; nothing for a user without any."""
     if lines:
@@ -338,11 +317,6 @@ def _who(by: str) -> str:
     return by if re.fullmatch(r"<@[UW][A-Z0-9]+>", by) else html.escape(one_line(by), quote=False)
 
 
-def _pause_button() -> Block:
-    sure = _confirm(phrase("home.pause"), phrase("home.pause_means"), phrase("button.pause"))
-    return button(PAUSE, phrase("button.pause_all"), style="danger", confirm=sure)
-
-
 def _confirm(title: str, text: str, words: str) -> Block:
     told = {"title": title, "text": text, "confirm": words, "deny": phrase("button.cancel")}
     return {name: plain_text_block(each, 300) for name, each in told.items()}
@@ -372,7 +346,7 @@ class Home:
 
     async def press(self, action: str, user: str, team: str, value: str = "") -> None:
         """Handle a button or field of Home if this user may use it, and publish the result."""
-        inbox, connecting = self.admission.inbox, self.connecting
+        connecting = self.connecting
         change_mail: dict[str, Callable[[], Awaitable[MailAccess]]] = {
             CONNECT: lambda: connecting.begin(user, team),
             CODE: lambda: connecting.confirm(user, value),
@@ -380,16 +354,13 @@ class Home:
             DISCONNECT: lambda: connecting.disconnect(user),
             FORGET: lambda: connecting.forget_corrections(user),
         }
-        if action not in (PAUSE, RESUME, DELETE, *change_mail):
+        if action not in (DELETE, *change_mail):
             return
         if action == DELETE and value.isdecimal():
             await self.preferences.delete(user, int(value))
         facts = await self.facts(user, team)
         if action in change_mail and facts.mail:
             facts = replace(facts, mail=await change_mail[action]())
-        elif action in (PAUSE, RESUME) and facts.admin:
-            await (inbox.pause(f"<@{user}>") if action == PAUSE else inbox.resume())
-            facts = replace(facts, paused=await inbox.paused_by())
         await self._publish(user, facts)
 
     async def _publish(self, user: str, facts: HomeFacts) -> None:
@@ -419,7 +390,6 @@ class Home:
             admin=user in policy.admins,
             mail=mail,
             preferences=tuple(await self.preferences.listed(user)),
-            instructions=await self.preferences.instructed(user),
             schedules=await _schedules(database, user),
         )
 

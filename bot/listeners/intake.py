@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -55,8 +54,6 @@ IN_ITS_LANGUAGE = "(Answer in the language of the thread.)"
 """What a shortcut asks besides its name."""
 FLUSH_S = 1.0
 """Least seconds between two writes of a channel's cursor."""
-AHEAD_S = 2 * 86_400.0
-"""A timestamp further in the future is invalid: the backfill would skip what comes before it."""
 
 Place = tuple[str, str]
 """Team and channel."""
@@ -73,7 +70,6 @@ class Cursors:
     """
 
     inbox: RequestQueue
-    now: Callable[[], float] = time.time
     is_held: bool = False
     """Whether something may have been missed that was not looked for yet."""
     _newest: dict[Place, str] = field(default_factory=dict)
@@ -86,8 +82,7 @@ class Cursors:
         self._unstored.add(mark)
         yield
         self._unstored.discard(mark)
-        if float(ts) <= self.now() + AHEAD_S:
-            self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
+        self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
 
     async def flush(self) -> None:
         """Store the cursors that may be stored. Raises StoreError; then nothing is forgotten."""

@@ -157,10 +157,6 @@ class Sockets:
         self._open: set[SocketConnection] = set()
         self._closing = asyncio.Event()
 
-    def healthy(self) -> bool:
-        """Return whether at least one connection is alive."""
-        return self.alive > 0
-
     @property
     def alive(self) -> int:
         """Connections that Slack may send events to, and need no replacement."""

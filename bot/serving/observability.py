@@ -163,5 +163,5 @@ def watch_process(
     health.add("loop", lag.check, "live")
     health.add("database", lambda: check_database(database))
     if sockets:
-        health.add("slack", lambda: None if sockets.healthy() else "No socket is connected.")
+        health.add("slack", lambda: None if sockets.alive else "No socket is connected.")
     return lag.sample()
