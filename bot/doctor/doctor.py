@@ -141,6 +141,8 @@ class Account:
 
     team: str
     name: str
+    bot: str
+    """Id of the bot; empty for a person."""
     scopes: frozenset[str] | None
     """The scopes that the token was granted; None = Slack did not say."""
     ahead_s: float | None
@@ -167,6 +169,7 @@ async def account(client: SlackClient, variable: str) -> Account:
     return Account(
         team=str(response.get("team") or ""),
         name=str(response.get("user") or ""),
+        bot=str(response.get("bot_id") or ""),
         scopes=None if granted is None else frozenset(s.strip() for s in granted.split(",")),
         ahead_s=_ahead(headers.get("date"), now),
     )
