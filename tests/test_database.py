@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pg_kit import Kept, bare, bare_postgres, execute, of, place, postgres, role, server
-from test_store import integrity, python
 from timing import WAIT_S
 
 from bot.errors import StoreError
@@ -231,53 +229,6 @@ async def test_a_dropped_connection_heals(postgres: Kept) -> None:
         assert isinstance(outcomes[1], StoreError)
         assert not isinstance(outcomes[0] or outcomes[2], BaseException)
         assert await marks(database) == {"before", "after", "beside", "behind"}
-
-
-async def test_changes_that_wait_while_the_disk_is_full_are_all_told_and_later_ones_made(
-    tmp_path: Path,
-) -> None:
-    filler = python(GROUP.replace("BYTES", "600_000"), tmp_path)
-    out, err = await asyncio.to_thread(filler.communicate)
-    assert err == ""
-    told = json.loads(out)
-
-    assert told["failed"] > 0
-    assert told["made"] > 0
-    assert told["made"] + told["failed"] == 200
-    assert told["kinds"] == ["StoreError"]
-    assert "the disk is full" in told["said"]
-    assert told["after"] == "made"
-    assert integrity(tmp_path) == "ok"
-    async with opened(Kept(tmp_path, None)) as database:
-        assert len(await marks(database)) == told["made"] + 1
-
-
-GROUP = """
-import asyncio, json, os, pathlib, resource
-import sqlalchemy as sa
-from bot.storage.database import Database
-
-SAVE = sa.text("INSERT INTO flags (name, at) VALUES (:name, :at)")
-
-def put(name, size):
-    return lambda c: c.execute(SAVE, {"name": name, "at": os.urandom(size).hex()}).rowcount
-
-async def main():
-    database = await Database.open(pathlib.Path("."))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, hard))
-    works = (database.change(put(f"{n}", 20 if n % 2 else 20_000)) for n in range(200))
-    ends = await asyncio.gather(*works, return_exceptions=True)
-    bad = [e for e in ends if isinstance(e, BaseException)]
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    after = await database.change(put("after", 20_000))
-    kinds = sorted({type(e).__name__ for e in bad})
-    print(json.dumps({"made": ends.count(1), "failed": len(bad), "kinds": kinds,
-                      "said": str(bad[0]), "after": "made" if after == 1 else after}))
-    await database.aclose()
-
-asyncio.run(main())
-"""
 
 
 # ---- writes in batches

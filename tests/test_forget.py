@@ -13,19 +13,25 @@ import pytest
 import sqlalchemy as sa
 from bot_kit import AS_OF, Shell, delegating, finding_with, model_at, refused, small_export
 from engine_kit import channel_id, come, led_by, until
-from forget_kit import Told, ask, columns, finding, holding, item, link_to, propose, result
+from forget_kit import NOW, Told, ask, columns, finding, holding, item, link_to, propose, result
 from pg_kit import Kept, bare, in_file, place
 from serve_kit import ASKER, Served, echo, mentioned, serving
 
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import Credentials
-from bot.privacy import Forget, Forgotten, forget_pending
+from bot.memory import NoteStore, ResourceStore
+from bot.privacy import Forget, Forgotten, forget_pending, tidy
 from bot.runs.store import Store
+from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import MessageEdited, RequestQueue
 from bot.storage.run_index import Names
-from bot.storage.tables import actions, flags, quoted
+from bot.storage.tables import actions, flags, notes, preferences, quoted, resources, runs
+from config.settings import load_settings
 from scopes.google.auth import MailboxTokens
+from scopes.label import TRUSTED, Label
+from scopes.notes import NewNote
+from scopes.resources import NewFile, space_of_run
 from subagents.overlap import audit
 
 __all__ = ["bare", "in_file", "place"]
@@ -250,6 +256,87 @@ async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_f
         assert await holding(store.database, [CARD_TEXT]) == []
         assert audit(await store.trajectory("r1")).contexts == 0
         assert audit(await store.trajectory("r2")).contexts == 1
+
+
+# ---- notes, files and preferences
+
+
+MINE, HIS, SALES = "user:U0ANA", "user:U0BEN", "channel:C0SALES"
+SPACES: dict[str, tuple[str, Label]] = {
+    "own": (MINE, TRUSTED),
+    "read in sales": (MINE, Label(True, sources=frozenset({"C0SALES"}))),
+    "of a mail": (MINE, Label(True, frozenset({"U0ANA"}), frozenset({"mail:t1"}))),
+    "his": (HIS, Label(True, sources=frozenset({"data:shop"}))),
+    "of sales": (SALES, TRUSTED),
+}
+"""What is kept, and where: of each a note, a file and a preference."""
+
+
+async def remember(database: Database, title: str, run: str, **more: Any) -> None:
+    space, label = SPACES[title]
+    words: dict[str, Any] = {"space": space, "run": run, "label": label}
+    await NoteStore(database).save(NewNote(key=title, title=title, text="about pricing", **words))
+    file = NewFile(key=title, name=title, kind="text/csv", content=b"1", **words)
+    await ResourceStore(database).save(file)
+    row = {**words, "label": label.to_json(), "text": title, "by": "U0BEN", "at": NOW, **more}
+    await database.write(sa.insert(preferences).values(row))
+
+
+async def remembered(database: Database) -> list[list[str]]:
+    """Titles of the notes, the files and the preferences that are left."""
+    columns = (notes.c.title, resources.c.name, preferences.c.text)
+    return [sorted(row[0] for row in await database.read(sa.select(each))) for each in columns]
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        (ForgetTarget("user", "U0ANA"), ["his", "of sales"]),
+        (ForgetTarget("channel", "C0SALES"), ["his", "of a mail", "own"]),
+        (ForgetTarget.source("mail:t1"), ["his", "of sales", "own", "read in sales"]),
+        (ForgetTarget.source("data:shop"), ["of a mail", "of sales", "own", "read in sales"]),
+        (ForgetTarget("channel", "C0X"), sorted(SPACES)),
+    ],
+)
+async def test_what_is_forgotten_takes_along_what_is_its_own_or_rests_on_it(
+    in_file: Kept, target: ForgetTarget, left: list[str]
+) -> None:
+    store = await in_file.store("r2")
+    for title in SPACES:
+        await remember(store.database, title, "r2")
+    would = await Forget(store.database, dry_run=True)(target)
+    done = await Forget(store.database)(target)
+    lost = len(SPACES) - len(left)
+    assert would == done == Forgotten(notes=lost, files=lost, preferences=lost)
+    assert await remembered(store.database) == [left] * 3
+    await store.aclose()
+
+
+async def test_what_a_run_kept_is_forgotten_with_what_it_had_read_and_ends_in_its_time(
+    in_file: Kept,
+) -> None:
+    store, ago = await in_file.store("r1", "r2"), NOW - timedelta(days=800)
+    database = store.database
+    row = {"item": PRINT, "run": "r1", "channel": "C0EN", "author": "U0EVE"}
+    await database.write(sa.insert(quoted).values(row))
+    await remember(database, "own", "r1", by="U0ANA")
+    await remember(database, "his", "r2")
+    of_run = NewFile(space_of_run("r1"), "k", "a.csv", "text/csv", b"1", TRUSTED, "r1")
+    await ResourceStore(database).save(of_run)
+    await database.write(sa.update(runs).values(status="complete", started=ago))
+    for table in (notes, resources, preferences):
+        await database.write(sa.update(table).values(at=ago))
+    kept_for = load_settings(env={}).retention
+    await tidy(database, kept_for)
+    assert await remembered(database) == [["his", "own"]] * 3, "but the file of the run"
+    for target in (ForgetTarget("item", PRINT), ForgetTarget("author", "U0EVE")):
+        would = await Forget(database, dry_run=True)(target)
+        assert (would.notes, would.files, would.preferences) == (1, 1, 1)
+    await Forget(database)(target)
+    assert await remembered(database) == [["his"]] * 3
+    await tidy(database, kept_for.model_copy(update={"notes_days": 700}))
+    assert await remembered(database) == [[]] * 3
+    await store.aclose()
 
 
 # ---- the bot

@@ -223,7 +223,6 @@ async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file:
         assert (occurrence.place, occurrence.figures) == (place_, {"open": 3})
         assert occurrence.delivery_tries == 1
         assert await made.store.reports("markets") == 1
-        assert await made.store.cost("markets", START) == pytest.approx(0.25)
         assert (await made.taken(START + 20 * MINUTE)).kind == "occurrence"
 
 

@@ -7,17 +7,14 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
 from engine_kit import (
     WINDOW,
-    brief_answer,
     call,
     engine,
-    led_by,
     look,
     run_agent,
     say,
@@ -27,7 +24,6 @@ from engine_kit import (
     use,
 )
 from pg_kit import Kept
-from serve_kit import serving
 from test_store import result
 
 from bot.errors import StoreError
@@ -39,7 +35,7 @@ from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.runs.store import Store
 from bot.storage.database import RETRY_S, Database, RetryingDatabase
 from bot.storage.requests import Incoming, RequestQueue
-from bot.storage.tables import budgets, inbox, reservations, subagents, templates
+from bot.storage.tables import budgets, inbox, templates
 from scopes.effects import Access, Handles
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolResult, Window, tool
@@ -354,28 +350,3 @@ async def test_a_stop_reaches_a_run_that_is_open_and_one_that_is_opened_later(
         assert await queue.stop("T1", "C1", "1.000001", "U1") == 1
         async with runs.at_work("r2") as live:
             assert live.run.stop
-
-
-async def test_the_limits_that_a_run_began_with_hold_for_all_its_lives(in_file: Kept) -> None:
-    base = settings_for(limits={"cost_usd": 0.25, "steps": 7}).limits
-    stored = base.model_dump(mode="json")
-    async with (
-        in_file.stores(1) as (store,),
-        opened(store, "r1", limits=stored) as runs,
-        runs.at_work("r1") as live,
-    ):
-        assert live.run.limits == base
-        assert live.budget.caps.nanousd == 250_000_000
-
-
-async def test_a_request_leaves_no_reservations_behind(place: Kept, tmp_path: Path) -> None:
-    mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
-    async with serving(tmp_path, mind, url=place.url) as bot:
-        asked = bot.ask("What is open in #support-2?")
-        await bot.answer(asked)
-        seen = [await count(bot.store, table) for table in (reservations, subagents)]
-        totals = await bot.store.database.read(sa.select(budgets))
-
-    assert seen == [0, 1]
-    assert totals[0].reserved_nanousd == 0
-    assert 0 < totals[0].spent_nanousd <= totals[0].cap_nanousd

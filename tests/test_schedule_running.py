@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from document_kit import sweep_report
-from engine_kit import Json, always, channel_id, come, is_child, turn, until, use, workspace
+from engine_kit import always, channel_id, come, until, workspace
 from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import ME, letters
@@ -23,7 +23,6 @@ from standins.model_faults import Faults
 from standins.slack import LocalSlack
 from test_inbox_triage import with_mail
 
-from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF
@@ -31,51 +30,8 @@ from bot.local.slack.state import BOT_USER
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
 from bot.schedules.run import covered_after, window_starts
 from bot.storage.schedules import Failure, StoredSchedule, run_id
-from bot.storage.tables import actions, reservations, schedule_runs, schedules
+from bot.storage.tables import schedule_runs, schedules
 from scopes.tool import iso
-
-
-async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        occurrence = await s.fire("markets")
-        document = await s.document(occurrence)
-        left = await s.schedules.store.occurrence("markets", occurrence.at)
-        run = await s.bot.store.run(occurrence.run or "")
-        kept = await s.bot.store.database.read(sa.select(reservations))
-
-    assert occurrence.state == "ran", occurrence
-    assert kept == [], "an ended run needs none"
-    assert run.kind == "schedule"
-    assert run.requester == ASKER
-    assert occurrence.latest == occurrence.at
-    assert left
-    assert left.delivery
-    assert document["title"] == "markets"
-    assert document["compared"] is None
-    assert len(document["sections"]) == 6
-    assert occurrence.cost_usd == document["cost_usd"]
-    assert occurrence.extra
-    assert set(occurrence.extra["covered"]) == {s["channel"] for s in document["sections"]}
-
-
-async def test_what_cannot_work_fails_with_a_sentence_and_its_owner_is_told_once(
-    tmp_path: Path,
-) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        schedules = s.schedules.store
-        spec = sweep(channels=("nothing-*",))
-        await schedules.create("empty", spec, "chat", datetime.now(UTC))
-        first = await s.fire("empty")
-        second = await s.fire("empty")
-        await until(lambda: s.told())
-        run = await s.bot.store.run(first.run or "")
-        told = s.told()
-    why = "No channel that <@U0ANA> may read matches 'nothing-*'."
-    assert (first.state, first.why) == ("failed", why)
-    assert second.state == "failed"
-    assert run.status == "failed"
-    assert run.error == {"code": "failed", "message": why}
-    assert len(told) == 1
 
 
 async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_others_run(
@@ -101,16 +57,6 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
         mended = await schedules.get("bad")
         assert mended
         assert (mended.state, mended.why) == ("active", "")
-
-
-async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        occurrence = await s.fire("markets")
-        since = datetime.now(UTC) - timedelta(days=1)
-        own, _ = await s.bot.inbox.spending(ASKER, since)
-        all_of_us, _ = await s.bot.inbox.spending(None, since)
-    assert own == 0.0
-    assert all_of_us == pytest.approx(occurrence.cost_usd)
 
 
 async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path) -> None:
@@ -149,7 +95,6 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
         document = await s.document(occurrence)
         notices = [each for each in s.told() if "scheduled report markets" in each]
         first = await s.bot.store.run(run_id("markets", occurrence.at))
-        month = await s.schedules.store.cost("markets", occurrence.at)
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
     assert (occurrence.state, occurrence.why, delivery.delivery) == ("ran", "", "delivered")
@@ -157,7 +102,6 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
     assert occurrence.run == f"{first.id}-{occurrence.tries + 1}"
     assert (first.status, first.error) == ("failed", {"code": "passing", "message": AWAY})
     assert document["window"]["latest"] == iso(occurrence.at)
-    assert month == pytest.approx(occurrence.cost_usd)
     assert ["delivered again" in each for each in notices] == [False, True]
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
@@ -183,29 +127,6 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.1)
     assert (over.state, over.cost_usd) == ("failed", 0.5)
     assert "its tries have spent the $0.50 of one run" in over.why
-
-
-async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path) -> None:
-    def obedient(body: Json) -> Answer:
-        if is_child(body) and turn(body) == 0:
-            said = {"text": "All your secrets."}
-            to_all = use("post_message", channel=channel_id(6), **said)
-            return Answer([to_all, use("send_direct_message", user="me", **said)])
-        return offline(body)
-
-    async with scheduled(tmp_path, {"markets": sweep()}, obedient) as s:
-        occurrence = await s.fire("markets")
-        posted = [m.text for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
-        decisions = await s.bot.store.decisions(occurrence.run or "")
-        told, proposed = s.told(), await s.bot.store.database.read(sa.select(actions))
-        document = await s.document(occurrence)
-    tried = [c for each in document["subagents"] for c in each["tool_calls"] if c["is_error"]]
-    assert {c["name"] for c in tried} == {"post_message", "send_direct_message"}
-    tools = {decision.tool for decision in decisions}
-    assert not tools & {"post_message", "send_direct_message"}, "they are not offered"
-    assert posted == []
-    assert not [each for each in told if "All your secrets" in each]
-    assert proposed == []
 
 
 async def test_a_digest_is_sent_to_its_owner_alone_and_the_next_one_says_only_what_is_new(

@@ -224,12 +224,6 @@ class ScheduleStore:
         count = sa.select(sa.func.count().label("n")).where(_is_over(schedule))
         return int((await self.database.read(count))[0].n)
 
-    async def cost(self, schedule: str, since: datetime) -> float:
-        """Return the cost of its occurrences since then, in US dollars."""
-        total = sa.select(sa.func.sum(schedule_runs.c.cost_usd).label("usd"))
-        mine = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at >= since)
-        return float((await self.database.read(total.where(mine)))[0].usd or 0.0)
-
     @in_transaction
     def create_due(self, connection: sa.Connection, schedule: str) -> None:
         """Create rows for all times up to now, however long the database was unavailable."""
