@@ -19,9 +19,9 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
-from pg_kit import Kept, execute, place, postgres
+from pg_kit import Kept, execute
 from serve_kit import serving
-from test_database import drop_connections
+from test_store import drop_connections
 
 from bot.local.model.answer import Answer
 from bot.runs.durable import APPLICATION, QUEUE, Durable, LockLost, WorkflowLost
@@ -29,8 +29,6 @@ from bot.runs.store import Store
 from config.words import phrase
 
 pytestmark = pytest.mark.system
-
-__all__ = ["place", "postgres"]
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from engine_kit import led_by, say, turns, until
-from pg_kit import Kept, place, postgres
+from pg_kit import Kept
 from serve_kit import ASKER, Served, echo, mentioned, serving
 from timing import WAIT_S
 
@@ -26,8 +26,6 @@ from bot.storage.requests import SCHEDULED, Incoming, MessageEdited, RequestQueu
 from bot.storage.tables import inbox as table
 from bot.storage.tables import reservations
 from subagents.budget import Amount, Caps
-
-__all__ = ["place", "postgres"]
 
 NOW = datetime(2099, 1, 1, tzinfo=UTC)
 """Later than anything that a test stores."""
