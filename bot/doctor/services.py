@@ -76,7 +76,7 @@ async def _google(settings: Settings) -> str:
     if google.client_id or settings.secrets.google_client_secret:
         found.append(await _client(settings))
     if file:
-        found.append(await asyncio.to_thread(_service_account, Path(file), settings.data_dir))
+        found.append(await asyncio.to_thread(_service_account, Path(file)))
     with suppress(StoreError, SettingsError):  # the check of the database reports it
         async with aclosing(await Database.of(settings)) as opened:
             found.append(f"{len(await Credentials(opened).accounts())} connected")
@@ -104,11 +104,10 @@ class KeyFile(BaseModel):
     client_email: str
 
 
-def _service_account(file: Path, data_dir: Path) -> str:
+def _service_account(file: Path) -> str:
     """Check the service account. Only a mailbox shows whether it may impersonate users."""
     try:
         text = file.read_text("utf-8")
-        open_to_others = file.stat().st_mode & 0o077
         name = KeyFile.model_validate_json(text).client_email
     except OSError as error:
         why = (error.strerror or str(error)).lower()
@@ -117,10 +116,6 @@ def _service_account(file: Path, data_dir: Path) -> str:
         name = ""
     if not name:
         raise Problem(f"{file} is no key file of a service account: fix google.service_account.")
-    if open_to_others:
-        raise Problem(f"Other accounts may read {file}: run `chmod 600 {file}`.")
-    if file.resolve().is_relative_to(data_dir.resolve()):
-        raise Problem(f"{file} is in the data directory, and so in its backups. Move it elsewhere.")
     return f"service account {name}"
 
 
