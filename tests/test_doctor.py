@@ -261,8 +261,6 @@ def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) ->
     assert done.json["error"]["code"] == "bad_settings"
     configure(HTTP + "policy: {direct: {scopes: [salck]}}")
     assert problem(shell, "settings").startswith("There is no scope salck: fix it in `policy`")
-    configure("slack: {mode: http}\nserve: {port: 0, subagents_per_minute: 5}")
-    assert problem(shell, "settings").startswith("serve.subagents_per_minute holds on Postgres")
 
 
 def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_dir: Path) -> None:

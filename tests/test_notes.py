@@ -106,11 +106,6 @@ async def test_what_is_in_no_note_is_known_to_its_owner_alone(shelf: NoteStore) 
     assert result.label.readers == frozenset({ANA})
 
 
-async def test_nothing_is_kept_that_nobody_asked_for(shelf: NoteStore) -> None:
-    unasked = context(shelf, intent=UNASKED)
-    assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
-
-
 async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> None:
     ctx = context(shelf, handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
@@ -195,16 +190,6 @@ async def there() -> AsyncIterator[World]:
 @pytest.fixture
 def desk(there: World, shelf: NoteStore) -> Desk:
     return Desk(shelf, there.directory)
-
-
-async def test_a_space_gives_its_own_notes_alone(shelf: NoteStore) -> None:
-    for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
-        await shelf.save(NewNote(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1"))
-    for query in ("pricing", ""):
-        assert [n.id for n in await shelf.search([SALES], query, 9)] == [2]
-        assert [n.id for n in await shelf.search([MINE, TEAM], query, 9)] == [4, 3, 1]
-    assert await shelf.get([MINE, TEAM], 2) is None
-    assert (await shelf.search([SALES], "plan", 9))[0].space == SALES
 
 
 async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: World) -> None:

@@ -128,10 +128,6 @@ async def settings_agree(settings: Settings) -> str:
     if unknown := unknown_scope(settings.policy):
         name, known = unknown[1], ", ".join(scope_names())
         raise Problem(f"There is no scope {name}: fix it in `policy`; there are {known}.")
-    if settings.serve.subagents_per_minute and not settings.secrets.database_url:
-        raise Problem(
-            "serve.subagents_per_minute holds on Postgres only: set DATABASE_URL, or make it null."
-        )
     return f"valid, state in {settings.data_dir}"
 
 
