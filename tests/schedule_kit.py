@@ -5,7 +5,7 @@ Their crontabs lie far away, so that a run begins when the test asks for it: `fi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -72,37 +72,26 @@ class Scheduled:
 
     async def over(self, occurrence: Occurrence) -> Occurrence:
         """The occurrence, once it ran, failed or was skipped."""
-
-        async def found() -> Occurrence | None:
-            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
-            return now if now and now.state not in ("due", "running") else None
-
-        return await come(found)
+        return await self._comes(occurrence, lambda now: now.state not in ("due", "running"))
 
     async def waits_again(self, occurrence: Occurrence, tries: int) -> Occurrence:
         """The occurrence, once so many tries of it have failed."""
-
-        async def found() -> Occurrence | None:
-            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
-            return now if now and now.tries >= tries else None
-
-        return await come(found)
+        return await self._comes(occurrence, lambda now: now.tries >= tries)
 
     async def delivered(self, occurrence: Occurrence) -> Occurrence:
         """The occurrence, once its delivery is over."""
-
-        async def found() -> Occurrence | None:
-            now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
-            return now if now and now.delivery not in (None, "waiting") else None
-
-        return await come(found)
+        return await self._comes(occurrence, lambda now: now.delivery not in (None, "waiting"))
 
     async def tried(self, occurrence: Occurrence, times: int = 1) -> Occurrence:
         """The occurrence, once its delivery was tried so often."""
+        return await self._comes(occurrence, lambda now: now.delivery_tries >= times)
 
+    async def _comes(
+        self, occurrence: Occurrence, condition: Callable[[Occurrence], bool]
+    ) -> Occurrence:
         async def found() -> Occurrence | None:
             now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
-            return now if now and now.delivery_tries >= times else None
+            return now if now and condition(now) else None
 
         return await come(found)
 

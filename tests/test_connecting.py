@@ -1,39 +1,48 @@
-"""Connecting a mailbox from Slack: who gets which, and what happens to those who try otherwise."""
+"""Connecting a mailbox: who gets which, and what happens to those who try otherwise."""
 
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import logging
-from collections.abc import AsyncIterator
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
+import aiohttp
 import pytest
 import sqlalchemy as sa
-from connect_kit import (
-    ANA,
-    MAILBOX,
-    MAL,
-    TEAM,
-    Browser,
-    Desk,
-    StandIn,
-    desk_at,
-    google_at,
-    settings_at,
-)
-from engine_kit import until
-from pg_kit import Kept, database_in_file, in_file, place
+from bot_kit import Shell, configure
+from engine_kit import MUX, until
+from google_data_kit import key_file
+from pg_kit import Kept, with_store
+from policy_kit import Asking, asking, user
+from pydantic import SecretStr
 from serve_kit import Served, changed, free_port, ruled, serving
 from slack_sdk.models.views import View
-from starlette.responses import JSONResponse
+from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from timing import WAIT_S
 
+from bot.errors import SetupError
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
-from bot.mailbox.accounts import Credentials
+from bot.log import Redactor, learn
+from bot.mailbox.accounts import Credentials, mail_credentials, oauth_of
 from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
 from bot.metrics import Metrics
 from bot.privacy import Forget, tidy
@@ -41,13 +50,178 @@ from bot.serving.observability import Health
 from bot.serving.web import connect_routes, serve_app, web_app
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
+from bot.storage.encryption import Cipher
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
 from config.words import phrase
 from scopes.google.auth import MailboxTokens
-from scopes.google.errors import MODIFY
+from scopes.google.errors import MODIFY, GoogleRevoked
 
-__all__ = ["database_in_file", "in_file", "place"]
+Json = dict[str, Any]
+TEAM = "T0ACME"
+ANA, MAL = "U0ANA", "U0MAL"
+MAILBOX = "ana@acme.example"
+TIMEOUT = aiohttp.ClientTimeout(total=10)
+
+
+@dataclass
+class StandIn:
+    """Google: accounts, and of Gmail as much as says whose mailbox a token opens."""
+
+    accounts: LocalGoogleOauth = field(default_factory=LocalGoogleOauth)
+    url: str = ""
+    profile: Response | None = None
+    """An answer instead of the right one."""
+
+    @property
+    def app(self) -> Starlette:
+        profile = Route("/gmail/v1/users/me/profile", self._profile)
+        return Starlette(routes=[*self.accounts.routes("/oauth"), profile])
+
+    def asked(self, path: str) -> list[Json]:
+        return [sent for at, sent in self.accounts.requests if at.endswith(path)]
+
+    async def _profile(self, request: Request) -> Response:
+        if self.profile is not None:
+            return self.profile
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        address = self.accounts.whose(token)
+        refusal = {"error": {"code": 401, "errors": [{"reason": "authError"}]}}
+        return JSONResponse(
+            {"emailAddress": address} if address else refusal, 200 if address else 401
+        )
+
+
+@contextmanager
+def google_at() -> Iterator[StandIn]:
+    made = StandIn()
+    with MUX.serving(made.app) as url:
+        made.url = url
+        yield made
+
+
+def settings_at(google: StandIn, public_url: str | None = None, **more: Any) -> Settings:
+    """The defaults, with an OAuth client of this Google."""
+    base = load_settings(env={})
+    given = {"google_client_secret": SecretStr(CLIENT_SECRET)}
+    ends = {"google_oauth_endpoint": f"{google.url}/oauth", "gmail_api_endpoint": google.url}
+    client = {"client_id": CLIENT_ID, "timeout_s": 5.0, **more}
+    return base.model_copy(
+        update={
+            "google": base.google.model_copy(update=client),
+            "serve": base.serve.model_copy(update={"public_url": public_url}),
+            "secrets": base.secrets.model_copy(update=given),
+            "endpoints": base.endpoints.model_copy(update=ends),
+        }
+    )
+
+
+def person(id: str) -> Json:
+    names = {ANA: ("ana", "Ana Ruiz"), MAL: ("mal", "Mallory <b>Jones</b>")}
+    name, real_name = names.get(id, (id.lower(), id))
+    return user(id, name=name, real_name=real_name)
+
+
+@dataclass
+class Page:
+    """What a browser shows in the end."""
+
+    status: int
+    raw: str
+    url: str
+    headers: Any
+
+    @property
+    def text(self) -> str:
+        plain = re.sub(r"<style>.*?</style>|<[^>]+>", " ", self.raw)
+        return " ".join(html.unescape(plain).split())
+
+    @property
+    def code(self) -> str:
+        """The code that it shows; empty where it shows none."""
+        found = re.search(r'class="code">([0-9 ]+)<', self.raw)
+        return found[1] if found else ""
+
+
+class Browser:
+    """One person's browser: it keeps its cookies to itself, and follows where it is sent."""
+
+    def __init__(self) -> None:
+        self._session = aiohttp.ClientSession(
+            timeout=TIMEOUT, cookie_jar=aiohttp.CookieJar(unsafe=True)
+        )
+
+    async def get(self, url: str, **more: Any) -> Page:
+        return await self._ask("GET", url, **more)
+
+    async def press(self, url: str, **more: Any) -> Page:
+        """Send in the form of the page at this address."""
+        return await self._ask("POST", url, **more)
+
+    async def through(self, link: str) -> Page:
+        """Open a link, go on to Google, allow all, and come back."""
+        await self.get(link)
+        return await self.press(link)
+
+    async def stopped_at_google(self, link: str) -> str:
+        """The address that Google would send this browser back to."""
+        await self.get(link)
+        away = await self.press(link, allow_redirects=False)
+        back = await self.get(away.headers["location"], allow_redirects=False)
+        return str(back.headers["location"])
+
+    async def _ask(self, method: str, url: str, **more: Any) -> Page:
+        async with self._session.request(method, url, **more) as response:
+            text = await response.text()
+            return Page(response.status, text, str(response.url), response.headers)
+
+    async def aclose(self) -> None:
+        await self._session.close()
+
+
+@dataclass
+class Desk:
+    """A bot that connects mailboxes."""
+
+    connecting: Connecting
+    store: Credentials
+    database: Database
+    google: StandIn
+    slack: Asking
+    url: str
+    browsers: list[Browser] = field(default_factory=list)
+
+    def browser(self) -> Browser:
+        self.browsers.append(Browser())
+        return self.browsers[-1]
+
+    async def link(self, user: str = ANA) -> str:
+        """The link that a user gets who presses the button."""
+        return (await self.connecting.begin(user, TEAM)).link
+
+    async def mailbox(self, user: str = ANA) -> str:
+        """What is connected to a user."""
+        tokens = await self.store.get(user)
+        return tokens.address if tokens else ""
+
+
+@asynccontextmanager
+async def desk_at(database: Database) -> AsyncIterator[Desk]:
+    people = {f"users.info {id}": person(id) for id in (ANA, MAL)}
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with google_at() as google:
+        async with asking({**people, "views.publish": {"ok": True, "view": {}}}) as slack:
+            made = settings_at(google, url)
+            connecting = Connecting(made, database, slack.web, "https://acme.slack.com/")
+            pages = connect_routes(lambda state: connecting)
+            desk = Desk(connecting, Credentials(database), database, google, slack, url)
+            async with serve_app(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
+                try:
+                    yield desk
+                finally:
+                    for browser in desk.browsers:
+                        await browser.aclose()
 
 
 @pytest.fixture
@@ -394,3 +568,197 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
             assert await store.accounts() == []
             assert google.accounts.grants[0].revoked
     await browser.aclose()
+
+
+# ---- `assistant connect google`, what opens a mailbox afterwards, and what the doctor says of it
+
+
+CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """A Google that this process's commands, and those that it starts, take for the real one."""
+    configure(CLIENT)
+    monkeypatch.setenv("GOOGLE_CLIENT_SECRET", CLIENT_SECRET)
+    with google_at() as made:
+        monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", f"{made.url}/oauth")
+        monkeypatch.setenv("GMAIL_API_ENDPOINT", made.url)
+        yield made
+
+
+class Command:
+    """A command that runs in a process of its own, and what it says."""
+
+    def __init__(self, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bot", "connect", "google", "--port", "0", *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        )
+
+    def line(self, beginning: str) -> str:
+        """The next line on stderr that begins so."""
+        assert self.process.stderr
+        for line in self.process.stderr:
+            if line.startswith(beginning):
+                return line.strip()
+        raise AssertionError(f"nothing began with {beginning!r}")
+
+    def ended(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, out, err
+
+
+@contextmanager
+def connecting(*args: str) -> Iterator[Command]:
+    command = Command(*args)
+    try:
+        yield command
+    finally:
+        command.process.kill()
+        command.process.communicate()
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+def back_from(page: str) -> str:
+    """The address that Google sends a browser back to from its page."""
+    try:
+        urllib.request.build_opener(_Stay).open(page, timeout=WAIT_S)
+    except HTTPError as answer:
+        return str(answer.headers["location"])
+    raise AssertionError("Google sent nobody back")
+
+
+def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
+    async def read() -> MailboxTokens | None:
+        database = await Database.open(settings.data_dir)
+        try:
+            return await Credentials(database).get(account)
+        finally:
+            await database.aclose()
+
+    return asyncio.run(read())
+
+
+@pytest.mark.system
+def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, shell: Shell) -> None:
+    with connecting("--json") as command:
+        page = command.line("http")
+        asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
+        assert asked["scope"] == MODIFY
+        assert asked["redirect_uri"].startswith("http://127.0.0.1:")
+        wrong = asked["redirect_uri"] + "?state=other&code=4/stolen"
+        with pytest.raises(HTTPError, match="400"):
+            urllib.request.urlopen(wrong, timeout=WAIT_S)
+        with urllib.request.urlopen(page, timeout=WAIT_S) as answer:
+            assert b"You may close this page" in answer.read()
+        code, out, err = command.ended()
+    assert (code, json.loads(out)) == (0, {"account": "operator", "address": MAILBOX})
+    tokens = tokens_of(load_settings(), "operator")
+    assert tokens
+    assert tokens.address == MAILBOX
+    assert tokens.refresh_token.get_secret_value() == google.accounts.grants[0].refresh_token
+    for token in (tokens.access_token, tokens.refresh_token):
+        assert token.get_secret_value() not in out + err
+
+    done = shell("connect", "google", "--disconnect")
+    assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
+    assert google.accounts.grants[0].revoked
+    done = shell("connect", "google", "--disconnect", "--json")
+    assert done.json == {"account": "operator", "address": None, "revoked": False}
+
+
+# ---- what opens a mailbox
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
+    with_store(tmp_path / "state")
+    database = await Database.open(tmp_path / "state", cipher=Cipher.generate())
+    yield Credentials(database)
+    await database.aclose()
+
+
+async def consented(google: StandIn, store: Credentials, account: str) -> None:
+    """As a person does it, with a token that has just ended."""
+    oauth = oauth_of(settings_at(google))
+    assert oauth
+    page = oauth.address_to_open("http://127.0.0.1/back", "s", "v" * 43)
+    back = await asyncio.to_thread(back_from, page)
+    (code,) = parse_qs(urlsplit(back).query)["code"]
+    tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
+    ended = datetime.now(UTC) - timedelta(hours=1)
+    await store.put(account, tokens.model_copy(update={"expires_at": ended}))
+
+
+async def test_a_connected_mailbox_is_opened_also_when_its_token_has_ended(
+    store: Credentials,
+) -> None:
+    with google_at() as google:
+        await consented(google, store, ANA)
+        access = await mail_credentials(settings_at(google), store, ANA, None)
+        assert access
+        assert google.accounts.whose(await access.token()) == MAILBOX
+        assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
+        google.accounts.revoke(MAILBOX)
+        again = await mail_credentials(settings_at(google), store, ANA, None)
+        assert again
+        with pytest.raises(GoogleRevoked, match="Connect it again"):
+            await again.token()
+        unset = settings_at(google, client_id=None)
+        with pytest.raises(SetupError, match=r"google\.client_id is not set"):
+            await mail_credentials(unset, store, ANA, None)
+
+
+async def test_the_fixed_token_is_the_operators_alone(store: Credentials) -> None:
+    with google_at() as google:
+        settings = settings_at(google)
+        fixed = settings.secrets.model_copy(update={"google_access_token": SecretStr("ya29.fix")})
+        settings = settings.model_copy(update={"secrets": fixed})
+        access = await mail_credentials(settings, store, "operator", None)
+        assert access
+        assert await access.token() == "ya29.fix"
+        assert await mail_credentials(settings, store, ANA, "ana@acme.example") is None
+
+
+async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
+    store: Credentials, tmp_path: Path
+) -> None:
+    with google_at() as google:
+        settings = settings_at(google, service_account=str(key_file(tmp_path)))
+        access = await mail_credentials(settings, store, "U0EVA", "eva@acme.example")
+        assert access
+        assert google.accounts.whose(await access.token()) == "eva@acme.example"
+        assert await mail_credentials(settings, store, "U0EVA", None) is None
+        await consented(google, store, ANA)
+        own = await mail_credentials(settings, store, ANA, "other@acme.example")
+        assert own
+        assert google.accounts.whose(await own.token()) == MAILBOX, "what was connected goes first"
+
+
+# ---- what all of this rests on
+
+
+async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
+    store: Credentials,
+) -> None:
+    redactor = Redactor()
+    odd = "a token of no known shape / 77"
+    assert redactor.clean(f"it is {odd}") == f"it is {odd}"
+    tokens = {"access_token": odd, "refresh_token": "1//refresh", "address": MAILBOX}
+    await store.put(ANA, MailboxTokens.model_validate(tokens))
+    assert redactor.clean(f"it is {odd}") == "it is [removed]"
+    assert redactor.clean("a%20token%20of%20no%20known%20shape%20%2F%2077") == "[removed]"
+    assert redactor.clean(MAILBOX) == MAILBOX
+    learn(f"filler-{number:04}" for number in range(600))
+    assert odd in redactor.clean(odd), "only so many are looked for"
+    await store.get(ANA)
+    assert redactor.clean(odd) == "[removed]"

@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, call, is_child, led_by, line, results, say, submitted
 from forget_kit import Told, finding, holding, item, result
-from pg_kit import database_in_file, in_file
 from serve_kit import ASKER, request_in, serving
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
@@ -32,8 +31,6 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Directory
 from subagents.gate import Deny, Gate
-
-__all__ = ["database_in_file", "in_file"]
 
 PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 

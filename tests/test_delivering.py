@@ -41,7 +41,7 @@ from bot.reports.markdown import report_markdown
 from bot.schedules.delivery import page_of
 from bot.storage.requests import try_now
 from bot.storage.schedules import Occurrence
-from bot.storage.tables import issues, schedule_runs
+from bot.storage.tables import issues, reservations, schedule_runs
 from config.schedules import Schedule
 from config.settings import Settings
 
@@ -141,8 +141,12 @@ async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the
         thread = s.bot.slack.visible(REPORTS, first.ts)
         noted = await s.bot.store.database.read(sa.select(issues))
         document = await s.document(occurrence)
+        held = await s.bot.store.database.read(sa.select(reservations))
+    assert held == [], "an ended run needs none"
     assert delivery.delivery == "delivered"
     assert delivery.place == {"channel": REPORTS, "ts": first.ts}
+    assert delivery.cost_usd == document["cost_usd"]
+    assert (delivery.extra or {})["covered"].keys() == {c["channel"] for c in document["sections"]}
     assert len(thread) > 2
     assert [f.name for m in thread for f in m.files] == ["findings.csv"]
     assert {row.id for row in noted} == {

@@ -276,7 +276,7 @@ def _of_schedules_and_servers() -> set[str]:
     spec = Schedule(kind="triage", cron="0 9 * * *", to="dm", owner="U0ANA")
     row = StoredSchedule("mail", "config", "active", "", spec, at, at, at)
     last = Occurrence("mail", at, "ran", delivery="delivered")
-    status = ScheduleStatus(row, True, at, 0, last, last, 0.0).to_json()
+    status = ScheduleStatus(row, True, at, 0, last, last).to_json()
     models = (DryRun, Span, PlannedChannel)
     named = {name for model in models for name in model.model_fields}
     named |= {f.name for kind in (ShownServer, ShownTool, Obstacle) for f in fields(kind)}

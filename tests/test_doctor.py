@@ -108,7 +108,6 @@ def test_a_bot_that_is_set_up_has_ok_in_every_line(slack: LocalSlack, shell: She
     assert odd == {}
     assert found["token"] == "ok: @assistant in Acme"
     assert found["channels"] == "ok: in 2 of 2"
-    assert found["rates"] == "ok: as of an app that is internal"
     assert "no `serve` is running" in found["database"]
     assert found["model main"] == "ok: claude-sonnet-5-5 answers"
     assert found["programs"].startswith("ok: those that read pages and files ")
@@ -128,23 +127,6 @@ def test_sockets_that_leave_no_room_are_told(slack: LocalSlack, shell: Shell) ->
 def new_socket() -> str:
     client = WebClient(base_url=os.environ["SLACK_API_URL"])
     return str(client.apps_connections_open(app_token="xapp-local")["url"])
-
-
-def test_tokens_of_two_apps_are_told_apart(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are valid then, and no event ever comes."""
-    slack = LocalSlack(workspace())
-
-    async def other(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].endswith("/bots.info"):
-            body = {"ok": True, "bot": {"id": BOT_ID, "app_id": "A0OTHER"}}
-            await JSONResponse(body)(scope, receive, send)
-        else:
-            await slack.app(scope, receive, send)
-
-    configure(SOCKETS)
-    with slack_served(monkeypatch, slack, other):
-        says = problem(shell, "events")
-    assert says.startswith("SLACK_APP_TOKEN is of the app A0LOCAL, SLACK_BOT_TOKEN of A0OTHER:")
 
 
 def test_json_says_the_same(slack: LocalSlack, shell: Shell) -> None:
@@ -244,21 +226,11 @@ def test_channels_that_the_policy_names_need_the_bot(
         done = shell("doctor")
         assert done.code == 0, "a bot for direct messages only is whole"
         assert lines(done)["channels"] == "ok: in none: /invite @assistant in some"
-        assert lines(done)["rates"].startswith("not checked: ")
         configure(HTTP + f"policy: {{channels: {{'{name}': {{cost_usd: 2.0}}}}}}")
         says = problem(shell, "channels")
         assert says == f"The policy names #{name}: type /invite @assistant there."
         configure(HTTP + f"policy: {{channels: {{'{name}': {{answer: false}}}}}}")
         assert shell("doctor").code == 0
-
-
-def test_the_real_limits_are_measured(slack: LocalSlack, shell: Shell) -> None:
-    slack.page_limit = 15
-    assert problem(shell, "rates").endswith("set slack.app_distribution to distributed.")
-    configure("slack: {mode: http, app_distribution: distributed}\nserve: {port: 0}\n")
-    assert lines(shell("doctor"))["rates"] == "ok: as of an app that is distributed"
-    slack.page_limit = None
-    assert problem(shell, "rates").endswith("set slack.app_distribution to internal.")
 
 
 # ---- this machine
@@ -289,8 +261,6 @@ def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) ->
     assert done.json["error"]["code"] == "bad_settings"
     configure(HTTP + "policy: {direct: {scopes: [salck]}}")
     assert problem(shell, "settings").startswith("There is no scope salck: fix it in `policy`")
-    configure("slack: {mode: http}\nserve: {port: 0, subagents_per_minute: 5}")
-    assert problem(shell, "settings").startswith("serve.subagents_per_minute holds on Postgres")
 
 
 def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_dir: Path) -> None:

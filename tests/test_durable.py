@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
 import signal
-import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,19 +19,16 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
 from fleet_kit import ROOT, Fleet, fleet
-from fork_server import Fork
-from pg_kit import Kept, execute, place, postgres
+from pg_kit import Kept, execute
 from serve_kit import serving
-from test_database import drop_connections
+from test_store import drop_connections
 
 from bot.local.model.answer import Answer
-from bot.runs.durable import APPLICATION, Durable, LockLost, WorkflowLost
+from bot.runs.durable import APPLICATION, QUEUE, Durable, LockLost, WorkflowLost
 from bot.runs.store import Store
 from config.words import phrase
 
 pytestmark = pytest.mark.system
-
-__all__ = ["place", "postgres"]
 
 
 @asynccontextmanager
@@ -182,166 +177,15 @@ async def test_what_a_parent_that_will_not_go_on_had_begun_is_ended(place: Kept)
         await ended(place, 1)
 
 
-# ---- processes that die
-
-
-DONE = "SUCCESS"
-
-LIFE = """
-import asyncio, pathlib, sys, time
-from bot.runs.durable import Durable
-
-URL, EXECUTOR, LIMIT, RATE, PERIOD = sys.argv[1:6]
-
-def note(*words):
-    with open("notes", "a") as notes:
-        notes.write(" ".join(map(str, words)) + "\\n")
-
-async def main():
-    made = Durable(
-        executor=EXECUTOR, bodies={}, file=pathlib.Path("w.sqlite"), url=URL or None,
-        max_concurrency=int(LIMIT), max_crashes=3,
-        per_minute=int(RATE) or None, period_s=float(PERIOD),
-    )
-
-    async def child(n):
-        note("child", n, EXECUTOR, time.time(), "begins")
-        await asyncio.sleep(0.3)
-        note("child", n, EXECUTOR, time.time(), "ends")
-        return {"n": n}
-
-    async def parent(id, count):
-        note("parent", id, EXECUTOR)
-        handles = [await made.spawn("child", f"{id}/s{n}", n) for n in range(count)]
-        found = [(await made.join(handle))["n"] for handle in handles]
-        note("done", id, found == list(range(count)))
-        return {"found": found}
-
-    made.bodies |= {"child": child, "parent": parent}
-    await made.open()
-    note("open", EXECUTOR)
-    reaping = asyncio.create_task(made.reap())
-    while True:
-        for wanted in pathlib.Path(".").glob(f"begin-{EXECUTOR}-*"):
-            count = int(wanted.read_text())
-            wanted.unlink()
-            await made.begin("parent", wanted.name, wanted.name, count)
-        await asyncio.sleep(0.05)
-
-asyncio.run(main())
-"""
-
-
-class Lives:
-    """Processes with workflows, and what they note."""
-
-    def __init__(self, place: Kept) -> None:
-        self.place = place
-        self.all: list[Fork] = []
-        (place.path / "life.py").write_text(textwrap.dedent(LIFE))
-
-    def start(self, executor: str, limit: int = 4, rate: int = 0, period: float = 60) -> Fork:
-        words = map(str, [self.place.url or "", executor, limit, rate, period])
-        path = self.place.path
-        process = Fork("life.py", *words, env=os.environ, folder=path, log=path / "err")
-        self.all.append(process)
-        return process
-
-    def begin(self, executor: str, number: int, count: int) -> None:
-        made = self.place.path / f"new-{executor}-{number}"
-        made.write_text(str(count))
-        made.rename(self.place.path / f"begin-{executor}-{number}")
-
-    def notes(self, kind: str) -> list[list[str]]:
-        path = self.place.path / "notes"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line.split() for line in lines if line.startswith(f"{kind} ")]
-
-    async def until(self, kind: str, count: int, seconds: float = 30) -> list[list[str]]:
-        try:
-            await until(lambda: len(self.notes(kind)) >= count, seconds)
-        except AssertionError:
-            said = (self.place.path / "err").read_text()
-            raise AssertionError(f"{kind}: {self.notes(kind)}\n{said}") from None
-        return self.notes(kind)
-
-
-@asynccontextmanager
-async def lives(place: Kept) -> AsyncIterator[Lives]:
-    made = Lives(place)
-    try:
-        yield made
-    finally:
-        for process in made.all:
-            process.kill()
-
-
-async def test_the_next_process_of_one_id_goes_on_with_what_a_dead_one_began(place: Kept) -> None:
-    async with lives(place) as processes:
-        first = processes.start("a")
-        processes.begin("a", 1, 24)
-        await until(lambda: sum(n[-1] == "ends" for n in processes.notes("child")) >= 2, 30)
-        first.kill()
-        over = [r["workflow_uuid"] for r in rows(place, "workflow_status") if r["status"] == DONE]
-        before = {id.rpartition("/s")[2] for id in over}
-        processes.start("a")
-        done = await processes.until("done", 1)
-
-        assert done == [["done", "begin-a-1", "True"]]
-        begun = Counter(n[1] for n in processes.notes("child") if n[-1] == "begins")
-        assert set(begun) == {str(n) for n in range(24)}
-        assert len(processes.notes("parent")) == 2
-        again = {n for n, times in begun.items() if times > 1}
-        assert not again & before, "what is stored as done is not begun again"
-
-
-async def test_a_replica_takes_up_the_work_of_a_dead_one_and_of_no_living_one(
-    postgres: Kept,
-) -> None:
-    async with lives(postgres) as processes:
-        first, _ = processes.start("a"), processes.start("b")
-        await processes.until("open", 2)
-        processes.begin("a", 1, 12)
-        processes.begin("b", 1, 2)
-        await until(lambda: sum(n[-1] == "ends" for n in processes.notes("child")) >= 6, 30)
-        assert len(processes.notes("parent")) == 2
-        first.kill()
-        done = await processes.until("done", 2)
-
-        assert {(d[1], d[2]) for d in done} == {("begin-a-1", "True"), ("begin-b-1", "True")}
-        parents = Counter((p[1], p[2]) for p in processes.notes("parent"))
-        assert parents == {
-            ("begin-a-1", "a"): 1,
-            ("begin-a-1", "b"): 1,
-            ("begin-b-1", "b"): 1,
-        }
-
-
-async def test_together_replicas_keep_to_the_concurrency_and_the_rate(postgres: Kept) -> None:
-    async with lives(postgres) as processes:
-        for name in "ab":
-            processes.start(name, limit=5, rate=6, period=2.0)
-        await processes.until("open", 2)
-        for batch in range(1, 6):  # which of them takes a child is chance
-            processes.begin("a", batch, 14)
-            await processes.until("done", batch, 60)
-            if {n[2] for n in processes.notes("child")} == {"a", "b"}:
-                break
-        events = sorted((float(n[3]), n[-1]) for n in processes.notes("child"))
-        at_once = most = 0
-        for _, what in events:
-            at_once += 1 if what == "begins" else -1
-            most = max(most, at_once)
-        claims = sorted(
-            row["started_at_epoch_ms"] / 1000
-            for row in rows(postgres, "workflow_status")
-            if row["name"] == "child"
-        )
-
-        assert most <= 5
-        assert len(claims) == 14 * batch
-        assert all(b - a > 1.9 for a, b in zip(claims, claims[6:], strict=False))
-        assert {n[2] for n in processes.notes("child")} == {"a", "b"}
+async def test_replicas_start_children_no_faster_than_the_rate(postgres: Kept) -> None:
+    async with durable(postgres, per_minute=3, period_s=2.0) as mine:
+        for id in ("f/1", "f/2"):
+            await mine.begin("family", id, id)
+        await ended(postgres, 10)
+    children = [row for row in rows(postgres, "workflow_status") if row["queue_name"] == QUEUE]
+    claims = sorted(row["started_at_epoch_ms"] / 1000 for row in children)
+    assert len(claims) == 8
+    assert all(b - a > 1.9 for a, b in zip(claims, claims[3:], strict=False))
 
 
 async def test_two_replicas_of_one_name_are_refused(postgres: Kept) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,43 @@ import pytest
 import sqlalchemy as sa
 from bot_kit import AS_OF, Shell, delegating, finding_with, model_at, refused, small_export
 from engine_kit import channel_id, come, led_by, until
-from forget_kit import Told, ask, columns, finding, holding, item, link_to, propose, result
-from pg_kit import Kept, bare, in_file, place
+from forget_kit import (
+    NOW,
+    Told,
+    ask,
+    columns,
+    finding,
+    holding,
+    item,
+    link_to,
+    propose,
+    result,
+    spawned,
+)
+from pg_kit import Kept
 from serve_kit import ASKER, Served, echo, mentioned, serving
+from test_store import decision, record
+from test_store import result as ended
 
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import Credentials
-from bot.privacy import Forget, Forgotten, forget_pending
+from bot.memory import NoteStore, ResourceStore
+from bot.privacy import Forget, Forgotten, forget_pending, tidy
+from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
+from bot.storage import tables
+from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.requests import MessageEdited, RequestQueue
 from bot.storage.run_index import Names
-from bot.storage.tables import actions, flags, quoted
+from bot.storage.tables import actions, flags, notes, preferences, quoted, resources, runs
+from config.sections import RetentionSettings
+from config.settings import load_settings
 from scopes.google.auth import MailboxTokens
+from scopes.label import TRUSTED, Label
+from scopes.notes import NewNote
+from scopes.resources import NewFile, space_of_run
 from subagents.overlap import audit
-
-__all__ = ["bare", "in_file", "place"]
 
 CARD, BILL, PRINT = "C0ES/1700000001.000100", "C0ES/1700000002.000100", "C0EN/1700000003.000100"
 ASKED = "C0HOME/1700000009.000100"
@@ -252,6 +274,89 @@ async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_f
         assert audit(await store.trajectory("r2")).contexts == 1
 
 
+# ---- notes, files and preferences
+
+
+MINE, HIS, SALES = "user:U0ANA", "user:U0BEN", "channel:C0SALES"
+SPACES: dict[str, tuple[str, Label]] = {
+    "own": (MINE, TRUSTED),
+    "read in sales": (MINE, Label(True, sources=frozenset({"C0SALES"}))),
+    "of a mail": (MINE, Label(True, frozenset({"U0ANA"}), frozenset({"mail:t1"}))),
+    "his": (HIS, Label(True, sources=frozenset({"data:shop"}))),
+    "of sales": (SALES, TRUSTED),
+}
+"""What is kept, and where: of each a note, a file and a preference."""
+
+
+async def remember(database: Database, title: str, run: str, **more: Any) -> None:
+    space, label = SPACES[title]
+    words: dict[str, Any] = {"space": space, "run": run, "label": label}
+    await NoteStore(database).save(NewNote(key=title, title=title, text="about pricing", **words))
+    file = NewFile(key=title, name=title, kind="text/csv", content=b"1", **words)
+    await ResourceStore(database).save(file)
+    row = {**words, "label": label.to_json(), "text": title, "by": "U0BEN", "at": NOW, **more}
+    await database.write(sa.insert(preferences).values(row))
+
+
+async def remembered(database: Database) -> list[list[str]]:
+    """Titles of the notes, the files and the preferences that are left."""
+    columns = (notes.c.title, resources.c.name, preferences.c.text)
+    return [sorted(row[0] for row in await database.read(sa.select(each))) for each in columns]
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        (ForgetTarget("user", "U0ANA"), ["his", "of sales"]),
+        (ForgetTarget("channel", "C0SALES"), ["his", "of a mail", "own"]),
+        (ForgetTarget.source("mail:t1"), ["his", "of sales", "own", "read in sales"]),
+        (ForgetTarget.source("data:shop"), ["of a mail", "of sales", "own", "read in sales"]),
+        (ForgetTarget("channel", "C0X"), sorted(SPACES)),
+    ],
+)
+async def test_what_is_forgotten_takes_along_what_is_its_own_or_rests_on_it(
+    in_file: Kept, target: ForgetTarget, left: list[str]
+) -> None:
+    store = await in_file.store("r2")
+    for title in SPACES:
+        await remember(store.database, title, "r2", by="U0ANA" if title == "his" else "U0BEN")
+    would = await Forget(store.database, dry_run=True)(target)
+    done = await Forget(store.database)(target)
+    lost = len(SPACES) - len(left)
+    of_ana = target.id == "U0ANA"  # what she has set for others is hers, too
+    assert would == done == Forgotten(notes=lost, files=lost, preferences=lost + of_ana)
+    preferred = [title for title in left if not (of_ana and title == "his")]
+    assert await remembered(store.database) == [left, left, preferred]
+    await store.aclose()
+
+
+async def test_what_a_run_kept_is_forgotten_with_what_it_had_read_and_ends_in_its_time(
+    in_file: Kept,
+) -> None:
+    store, ago = await in_file.store("r1", "r2"), NOW - timedelta(days=800)
+    database = store.database
+    row = {"item": PRINT, "run": "r1", "channel": "C0EN", "author": "U0EVE"}
+    await database.write(sa.insert(quoted).values(row))
+    await remember(database, "own", "r1", by="U0ANA")
+    await remember(database, "his", "r2")
+    of_run = NewFile(space_of_run("r1"), "k", "a.csv", "text/csv", b"1", TRUSTED, "r1")
+    await ResourceStore(database).save(of_run)
+    await database.write(sa.update(runs).values(status="complete", started=ago))
+    for table in (notes, resources, preferences):
+        await database.write(sa.update(table).values(at=ago))
+    kept_for = load_settings(env={}).retention
+    for files in (2, 1):  # the file of the run ends with its results, what it left elsewhere not
+        for target in (ForgetTarget("item", PRINT), ForgetTarget("author", "U0EVE")):
+            would = await Forget(database, dry_run=True)(target)
+            assert (would.notes, would.files, would.preferences) == (1, files, 1)
+        await tidy(database, kept_for)
+    await Forget(database)(target)
+    assert await remembered(database) == [["his"]] * 3
+    await tidy(database, kept_for.model_copy(update={"notes_days": 700}))
+    assert await remembered(database) == [[]] * 3
+    await store.aclose()
+
+
 # ---- the bot
 
 
@@ -397,3 +502,107 @@ def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_
     assert shell("forget", "--source", "files:book", "--json").json["runs"] >= 1
     for wrong in ((), ("--user", "U1", "--channel", "C1"), ("--user", " ")):
         refused(shell("forget", *wrong, "--json"), "forget_what")
+
+
+# ---- each class of data goes in its time; of a run what it cost and when stays
+
+
+KINDS = ("trajectories", "results", "actions", "notes")
+NEVER: dict[str, Any] = dict.fromkeys([f"{kind}_days" for kind in KINDS])
+
+
+def for_days(**days: int) -> RetentionSettings:
+    return RetentionSettings(workflows_days=14, **NEVER | days)
+
+
+def ago(days: float) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
+async def begun(store: Store, run: str, days: float) -> None:
+    """A run of then, with all that can be stored of it."""
+    await store.start_run(run, "ask", f"What of {run}?", "offline", {"since": "30d"})
+    sink = RunLog(store, "r1")
+    record(sink, run, words=run)
+    record(sink, run, words="shared")
+    await sink.flush()
+    await store.save_subagent(run, spawned("s1"), ended("s1"))
+    await store.finish_run(run, "complete", result={"answer": run}, cost_usd=0.5)
+    await store.database.write(sa.insert(quoted).values(item=f"i-{run}", run=run, channel="C1"))
+    ids = ("tool", "requester", "digest", "body")
+    row = {"id": f"a-{run}", "run": run, "state": "done", "made": ago(days)}
+    await store.database.write(sa.insert(actions).values(row | dict.fromkeys(ids, "x")))
+    change = sa.update(tables.runs).where(tables.runs.c.id == run)
+    await store.database.write(change.values(started=ago(days)))
+
+
+async def count(store: Store, table: sa.Table) -> int:
+    (row,) = await store.database.read(sa.select(sa.func.count().label("n")).select_from(table))
+    return int(row.n)
+
+
+async def test_old_trajectories_go_and_their_results_stay(in_file: Kept) -> None:
+    store = await in_file.store()
+    await begun(store, "old", 31)
+    await begun(store, "new", 29)
+    await tidy(store.database, for_days(trajectories_days=30))
+    await tidy(store.database, for_days(trajectories_days=30))
+
+    assert not (await store.trajectory("old")).entries
+    blocks = (await store.trajectory("new")).blocks.values()
+    said = {json.loads(body).get("text") for body in blocks}
+    assert {"new", "shared"} <= said
+    assert "old" not in said
+    assert (await store.run("old")).result == {"answer": "old"}
+    assert len(await store.subagents("old")) == 1
+    assert await count(store, actions) == 2
+    await store.aclose()
+
+
+async def test_old_results_go_and_cost_and_times_stay(in_file: Kept) -> None:
+    store = await in_file.store()
+    for number in range(45):  # more than go in one transaction
+        await begun(store, f"old{number}", 366)
+    await begun(store, "new", 364)
+    before = await store.run("old7")
+    await tidy(store.database, for_days(trajectories_days=30, results_days=365))
+
+    old, new = await store.run("old7"), await store.run("new")
+    assert (old.question, old.result, old.error) == ("", None, None)
+    same = ("id", "kind", "status", "model", "started", "finished", "cost_usd", "requester")
+    assert [getattr(old, n) for n in same] == [getattr(before, n) for n in same]
+    assert (new.question, new.result) == ("What of new?", {"answer": "new"})
+    assert await store.subagents("old7") == []
+    assert len(await store.subagents("new")) == 1
+    assert await count(store, quoted) == 1
+    assert await count(store, tables.runs) == 46
+    await tidy(store.database, for_days(results_days=365))  # what was emptied is not met again
+    assert (await store.run("old7")).question == ""
+    await store.aclose()
+
+
+async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> None:
+    store = await in_file.store()
+    await begun(store, "r1", 400)
+    await begun(store, "r2", 29)
+    sink = RunLog(store, "r1")
+    sink.log_decision(decision())
+    await sink.flush()
+    everything = for_days(trajectories_days=1, results_days=7, actions_days=30)
+    await tidy(store.database, everything)
+
+    left = await store.database.read(sa.select(actions.c.id))
+    assert [row.id for row in left] == ["a-r2"]
+    assert await store.decisions("r1") == [decision()]
+    await store.aclose()
+
+
+async def test_a_name_goes_that_was_long_not_looked_up(in_file: Kept) -> None:
+    store = await in_file.store()
+    for id in ("U1", "U2"):
+        await Names(store.database).save(id, f"Name of {id}")
+    old = sa.update(tables.names).where(tables.names.c.id == "U1").values(at=ago(366))
+    await store.database.write(old)
+    await tidy(store.database, for_days(results_days=365))
+    assert await Names(store.database).known(["U1", "U2"]) == {"U2": "Name of U2"}
+    await store.aclose()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from engine_kit import led_by, say, turns, until
-from pg_kit import Kept, place, postgres
+from pg_kit import Kept
 from serve_kit import ASKER, Served, echo, mentioned, serving
 from timing import WAIT_S
 
@@ -22,12 +22,10 @@ from bot.runs.store import Store
 from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
 from bot.storage.database import Database
-from bot.storage.requests import Incoming, MessageEdited, RequestQueue, StoredRequest
+from bot.storage.requests import SCHEDULED, Incoming, MessageEdited, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
 from bot.storage.tables import reservations
 from subagents.budget import Amount, Caps
-
-__all__ = ["place", "postgres"]
 
 NOW = datetime(2099, 1, 1, tzinfo=UTC)
 """Later than anything that a test stores."""
@@ -160,8 +158,10 @@ async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         clock = asyncio.get_running_loop().time
-        for run, user in (("r1", "U1"), ("r2", "U1"), ("r3", "U2")):
-            await store.start_run(run, "mention", "?", "m", {}, requester=user, request=run)
+        for run, user in (("r1", "U1"), ("r2", "U1"), ("r3", "U2"), ("r4", "U1")):
+            kind = SCHEDULED if run == "r4" else "mention"
+            request = None if run == "r4" else run
+            await store.start_run(run, kind, "?", "m", {}, requester=user, request=request)
             caps = Caps(10**9, 10**6, 10, 60.0)
             budget = await StoredBudget.open(store.database, run, caps, clock, "me")
             await budget.reserve("a", Amount(200_000_000, 10, 1))
@@ -171,7 +171,7 @@ async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept
         hour_ago = datetime.now(UTC) - timedelta(hours=1)
 
         assert await inbox.spending("U1", hour_ago) == pytest.approx((0.45, 0.6))
-        assert await inbox.spending(None, hour_ago) == pytest.approx((0.85, 1.2))
+        assert await inbox.spending(None, hour_ago) == pytest.approx((1.25, 1.8))
         assert await inbox.spending("U1", NOW) == (0.0, 0.0)
         assert [r.id for r in await inbox.recent("U1")] == ["r2", "r1"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,8 @@ from test_directory import ANA, EVA, GUEST, LUIS, World, world
 import scopes
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
-from bot.privacy import Forget, tidy
-from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
-from bot.storage.deletions import ForgetTarget
-from bot.storage.tables import notes, quoted, runs
-from config.settings import load_settings
+from bot.storage.tables import notes
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import UNASKED, Intent
 from scopes.label import TRUSTED, Label
@@ -111,11 +106,6 @@ async def test_what_is_in_no_note_is_known_to_its_owner_alone(shelf: NoteStore) 
     assert result.label.readers == frozenset({ANA})
 
 
-async def test_nothing_is_kept_that_nobody_asked_for(shelf: NoteStore) -> None:
-    unasked = context(shelf, intent=UNASKED)
-    assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
-
-
 async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> None:
     ctx = context(shelf, handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
@@ -123,60 +113,6 @@ async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> No
     for name, given in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
         with pytest.raises(ToolError, match="No such thing"):
             await use(ctx, name, **given)
-
-
-@pytest.mark.parametrize(
-    ("kind", "id", "left"),
-    [
-        ("user", ANA, ["Bens own", "Theirs"]),
-        ("channel", "C0SALES", ["From a mail", "Own words", "Bens own"]),
-        ("source", "mail:t1", ["From a channel", "Own words", "Bens own", "Theirs"]),
-        ("channel", "C0X", ["From a channel", "From a mail", "Own words", "Bens own", "Theirs"]),
-    ],
-)
-async def test_what_is_forgotten_takes_the_notes_along_that_rest_on_it(
-    database_in_file: Database, kind: str, id: str, left: list[str]
-) -> None:
-    shelf = NoteStore(database_in_file)
-    channel = Label(True, sources=frozenset({"C0SALES"}))
-    mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
-    await shelf.save(NewNote(MINE, "k1", "From a channel", "about pricing", channel, "r1"))
-    await shelf.save(NewNote(MINE, "k2", "From a mail", "about pricing", mail, "r1"))
-    await shelf.save(NewNote(MINE, "k3", "Own words", "about pricing", TRUSTED, "r1"))
-    await shelf.save(NewNote(BENS, "k4", "Bens own", "about pricing", TRUSTED, "r2"))
-    await shelf.save(NewNote("channel:C0SALES", "k5", "Theirs", "about pricing", TRUSTED, "r2"))
-    target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
-    would = await Forget(database_in_file, dry_run=True)(target)
-    done = await Forget(database_in_file)(target)
-    assert would.notes == done.notes == 5 - len(left)
-    for query in ("", "pricing"):
-        kept = await shelf.search([MINE, BENS, "channel:C0SALES"], query, 9)
-        assert sorted(note.title for note in kept) == sorted(left)
-
-
-@pytest.mark.parametrize(
-    ("target", "left", "age"),
-    [
-        (ForgetTarget("item", "C0SALES/1.000100"), ["From another run"], 0),
-        (ForgetTarget("author", "U0EVE"), [], 800),
-    ],
-    ids=["a message", "who wrote it, long after"],
-)
-async def test_what_a_run_read_and_is_forgotten_is_in_no_note_of_it(
-    database_in_file: Database, target: ForgetTarget, left: list[str], age: int
-) -> None:
-    shelf, sales = NoteStore(database_in_file), Label(True, sources=frozenset({"C0SALES"}))
-    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
-    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await database_in_file.write(quoted.insert().values(row))
-    await shelf.save(NewNote(MINE, "k1", "From it", "about pricing", sales, "r1"))
-    for title in left:
-        await shelf.save(NewNote(MINE, title, title, "about pricing", sales, "r2"))
-    started = datetime.now(UTC) - timedelta(days=age)
-    await database_in_file.write(runs.update().values(status="complete", started=started))
-    await tidy(database_in_file, load_settings(env={}).retention)
-    assert (await Forget(database_in_file)(target)).notes == 1
-    assert [note.title for note in await shelf.search([MINE], "", 9)] == left
 
 
 async def test_deleted_words_are_in_no_file_any_more(
@@ -254,16 +190,6 @@ async def there() -> AsyncIterator[World]:
 @pytest.fixture
 def desk(there: World, shelf: NoteStore) -> Desk:
     return Desk(shelf, there.directory)
-
-
-async def test_a_space_gives_its_own_notes_alone(shelf: NoteStore) -> None:
-    for k, space in enumerate((MINE, SALES, TEAM, MINE), 1):
-        await shelf.save(NewNote(space, f"k{k}", f"Plan {k}", "about pricing", TRUSTED, "r1"))
-    for query in ("pricing", ""):
-        assert [n.id for n in await shelf.search([SALES], query, 9)] == [2]
-        assert [n.id for n in await shelf.search([MINE, TEAM], query, 9)] == [4, 3, 1]
-    assert await shelf.get([MINE, TEAM], 2) is None
-    assert (await shelf.search([SALES], "plan", 9))[0].space == SALES
 
 
 async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: World) -> None:

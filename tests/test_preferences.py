@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from card_kit import EVA, GUEST, LUIS, again, asked, people, posted, posting, reaches, stored
 from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use
 from fleet_kit import fleet
@@ -23,16 +22,11 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.slack.views import home
 from bot.memory import NOT_IN_IT, PreferenceStore
-from bot.privacy import Forget, tidy
-from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.deletions import ForgetTarget
-from bot.storage.tables import preferences
 from bot.tasks.ask import IN_ORDER
-from config.settings import load_settings
 from config.words import phrase
 from scopes.effects import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED
 from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preferences, forget_preference
 from scopes.tool import ToolContext, ToolError
 
@@ -291,52 +285,6 @@ async def test_who_has_left_the_channel_confirms_nothing_there(tmp_path: Path) -
 
 
 # ---- stored
-
-
-async def filled(place: Kept) -> tuple[Store, PreferenceStore]:
-    """Two people's preferences and two channels' instructions."""
-    store = await place.store()
-    made = store_of(store.database)
-    read = Label(True, sources=frozenset({"C0B"}))
-    await store.start_run("r1", "ask", "x", "claude", {})
-    await made.add("of Ana", Authorship(ASKER))
-    await made.add("of Ana, read in C0B", Authorship(ASKER, read, "r1"))
-    await made.add("of Eva", Authorship(EVA))
-    await made.instruct("C0A", "set by Eva", Authorship(EVA))
-    await made.instruct("C0B", "set by Ana", Authorship(ASKER))
-    return store, made
-
-
-@pytest.mark.parametrize(
-    ("target", "left"),
-    [
-        (ForgetTarget("user", ASKER), ["of Eva", "set by Eva"]),
-        (ForgetTarget("channel", "C0B"), ["of Ana", "of Eva", "set by Eva"]),
-        (ForgetTarget("user", EVA), ["of Ana", "of Ana, read in C0B", "set by Ana"]),
-    ],
-)
-async def test_what_is_forgotten_takes_its_preferences_along(
-    in_file: Kept, target: ForgetTarget, left: list[str]
-) -> None:
-    store, _ = await filled(in_file)
-    planned = await Forget(store.database, dry_run=True)(target)
-    done = await Forget(store.database)(target)
-    assert planned.preferences == done.preferences == 5 - len(left)
-    rows = await store.database.read(sa.select(preferences.c.text).order_by(preferences.c.id))
-    assert [row.text for row in rows] == left
-    await store.aclose()
-
-
-async def test_preferences_end_with_the_retention_of_notes(in_file: Kept) -> None:
-    store, made = await filled(in_file)
-    kept_for = load_settings(env={}).retention
-    await tidy(store.database, kept_for)
-    assert len(await made.listed(ASKER)) == 2
-    past = sa.update(preferences).values(at=sa.literal("2020-01-01T00:00:00.000000+00:00"))
-    await store.database.write(past.where(preferences.c.space == f"user:{ASKER}"))
-    await tidy(store.database, kept_for.model_copy(update={"notes_days": 30}))
-    assert (await made.listed(ASKER), len(await made.listed(EVA))) == ([], 1)
-    await store.aclose()
 
 
 async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(in_file: Kept) -> None:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import scopes
 from bot.memory import ResourceStore
-from bot.privacy import Forget, tidy
-from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.deletions import ForgetTarget
-from bot.storage.tables import quoted, resources, runs
-from config.settings import load_settings
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
@@ -159,68 +153,6 @@ async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database_in_file:
     for name, given in (("read_resource", {"name": "plan.md"}), ("list_resources", {})):
         refused = await use(replace(ctx, handles=Handles()), name, **given, space=OPEN_NOTES)
         assert isinstance(refused, Deny)
-
-
-SALES = Label(True, sources=frozenset({"C0SALES"}))
-
-
-@pytest.mark.parametrize(
-    ("kind", "id", "left"),
-    [
-        ("user", ANA, ["ben.csv"]),
-        ("channel", "C0SALES", ["ana.csv", "ben.csv", "mail.csv", "run.csv"]),
-        ("source", "mail:t1", ["ana.csv", "ben.csv", "channel.csv", "run.csv", "talk.csv"]),
-        ("source", "data:shop", ["ana.csv", "channel.csv", "mail.csv", "run.csv", "talk.csv"]),
-        ("channel", "C0OTHER", [f"{n}.csv" for n in "ana ben channel mail run talk".split()]),
-    ],
-)  # fmt: skip
-async def test_what_is_forgotten_takes_the_files_along_that_rest_on_it(
-    database_in_file: Database, kind: str, id: str, left: list[str]
-) -> None:
-    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {}, requester=ANA)
-    await database_in_file.write(runs.update().values(status="complete"))
-    mail = Label(True, frozenset({ANA}), frozenset({"mail:t1"}))
-    shop = Label(True, sources=frozenset({"data:shop"}))
-    mine, his = "user:U0ANA", "user:U0BEN"
-    await kept(database_in_file, "k1", name="run.csv")
-    await kept(database_in_file, "k2", name="ana.csv", space=mine)
-    await kept(database_in_file, "k3", name="mail.csv", space=mine, label=mail)
-    await kept(database_in_file, "k4", name="ben.csv", space=his, label=shop, run="r2")
-    await kept(database_in_file, "k5", name="channel.csv", space=mine, label=SALES)
-    await kept(database_in_file, "k6", name="talk.csv", space="channel:C0SALES", run="r3")
-    target = ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
-    would = await Forget(database_in_file, dry_run=True)(target)
-    done = await Forget(database_in_file)(target)
-    shelf = ResourceStore(database_in_file)
-    found = [f for s in (RUN, mine, his, "channel:C0SALES") for f in await shelf.listed(s)]
-    names = [f.name for f in found]
-    if kind == "user":
-        names.remove("talk.csv")  # the channel's
-    assert sorted(names) == sorted(left)
-    assert would.files == done.files == 6 - len(found)
-
-
-async def test_files_of_runs_go_with_their_results_and_others_when_it_is_set(
-    database_in_file: Database,
-) -> None:
-    await Store(database_in_file).start_run("r1", "mention", "What?", "offline", {})
-    row = {"item": "C0SALES/1.000100", "run": "r1", "channel": "C0SALES", "author": "U0EVE"}
-    await database_in_file.write(quoted.insert().values(row))
-    await kept(database_in_file, "k1", name="run.csv")
-    await kept(database_in_file, "k2", name="own.csv", space="user:U0ANA", label=SALES)
-    old = datetime.now(UTC) - timedelta(days=800)
-    await database_in_file.write(runs.update().values(status="complete", started=old))
-    await database_in_file.write(resources.update().values(at=old))
-    retention = load_settings(env={}).retention
-    await tidy(database_in_file, retention)
-    shelf = ResourceStore(database_in_file)
-    assert await shelf.listed(RUN) == []
-    assert [f.name for f in await shelf.listed("user:U0ANA")] == ["own.csv"]
-    assert (
-        await Forget(database_in_file, dry_run=True)(ForgetTarget("author", "U0EVE"))
-    ).files == 1
-    await tidy(database_in_file, retention.model_copy(update={"notes_days": 700}))
-    assert await shelf.listed("user:U0ANA") == []
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
 from engine_kit import (
     WINDOW,
-    brief_answer,
     call,
     engine,
-    led_by,
     look,
     run_agent,
     say,
@@ -27,19 +24,15 @@ from engine_kit import (
     use,
 )
 from pg_kit import Kept
-from serve_kit import serving
 from test_store import result
 
-from bot.errors import StoreError
 from bot.local.model.answer import Answer
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.runs.store import Store
-from bot.storage.database import RETRY_S, Database, RetryingDatabase
-from bot.storage.requests import Incoming, RequestQueue
-from bot.storage.tables import budgets, inbox, reservations, subagents, templates
+from bot.storage.tables import budgets, templates
 from scopes.effects import Access, Handles
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolResult, Window, tool
@@ -75,43 +68,6 @@ async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
     assert later.known("r1/p1/1/model") is None
     assert other.known("r1/p1/0/model") is None, "that is another run's step"
     await store.aclose()
-
-
-class Unwilling(Database):
-    """A database whose disk is full for a while."""
-
-    def __init__(self, database: Database, faults: int) -> None:
-        self.where, self.shared, self._upserts = database.where, database.shared, {}
-        self._whole, self.faults = database, faults
-
-    async def read(self, query: sa.Select[Any], **values: Any) -> Sequence[sa.Row[Any]]:
-        self._fail()
-        return await self._whole.read(query, **values)
-
-    async def change(self, work: Any) -> Any:
-        self._fail()
-        return await self._whole.change(work)
-
-    def _fail(self) -> None:
-        self.faults -= 1
-        if self.faults >= 0:
-            raise StoreError("here", "has no space left", "Free some.")
-
-
-async def test_a_workflow_waits_until_its_step_can_be_stored(
-    place: Kept, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with place.stores(1, "r1") as (store,):
-        full = Store(RetryingDatabase(Unwilling(store.database, 1)))
-        began = asyncio.get_running_loop().time()
-        await log_of(full).keep("k", '{"paid": true}')
-        took = asyncio.get_running_loop().time() - began
-        later = log_of(store)
-        await later.load()
-
-        assert later.known("k") == {"paid": True}
-        assert RETRY_S <= took < RETRY_S + 2
-        assert "has no space left" in caplog.text
 
 
 async def test_what_can_be_done_again_is_stored_with_the_next_step(place: Kept) -> None:
@@ -249,20 +205,6 @@ class RunId:
     id = "r1"
 
 
-async def test_briefs_that_are_made_ready_twice_keep_what_has_become_of_them(in_file: Kept) -> None:
-    async with in_file.stores(1, "r1") as (store,):
-        spawner = WorkflowSpawner(cast(Durable, None), store, cast(ActiveRun, LiveRun(store)), "w")
-        many = [frozen(id=f"s{n}") for n in range(1, 51)]
-        await spawner.ready(many)
-        ended = result("s7")
-        await store.save_subagent("r1", many[6], ended)
-        await spawner.ready(many)  # the parent begins anew after a crash
-
-        statuses = [s.status for s in await store.subagents("r1")]
-        assert statuses == ["waiting"] * 6 + ["complete"] + ["waiting"] * 43
-        assert (await store.subagent("r1", "s7")).result == ended.model_dump(mode="json")
-
-
 # ---- subagents that are lost
 
 
@@ -274,21 +216,6 @@ def losing(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
             raise WorkflowLost(why)
 
     return WorkflowSpawner(cast(Durable, Lossy()), store, cast(ActiveRun, live), "w")
-
-
-async def test_a_subagent_whose_workflow_is_lost_has_failed_and_is_accounted_for(
-    in_file: Kept,
-) -> None:
-    async with in_file.stores(1, "r1") as (store,):
-        live, made = LiveRun(store), frozen()
-        spawner = losing("its workflow was lost (Oops)", store, live)
-        await spawner.ready([made])
-        found = await spawner.result(made, cast(Any, None))
-
-        assert (found.status, found.stopped_by) == ("failed", "tool_error")
-        assert "its workflow was lost" in found.reason
-        assert (await store.subagent("r1", "s1")).result == found.model_dump(mode="json")
-        assert live.told == [SubagentFinished("s1", "failed", "tool_error", 0, 0.0)]
 
 
 async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(in_file: Kept) -> None:
@@ -336,46 +263,3 @@ async def test_a_run_is_open_while_somebody_uses_it_and_is_the_same_for_all(in_f
         await asyncio.gather(*(use() for _ in range(50)))
         assert len(seen) == 1
         assert await count(store, budgets) == 2
-
-
-async def test_a_stop_reaches_a_run_that_is_open_and_one_that_is_opened_later(
-    in_file: Kept,
-) -> None:
-    async with in_file.stores(1) as (store,), opened(store, "r1", "r2") as runs:
-        async with runs.at_work("r1") as live:
-            assert not live.run.stop
-            runs.stop("r1")
-            runs.stop("unknown")
-            assert live.run.stop
-        queue, asked = RequestQueue(store.database), ("T1", "C1", "1.000001", "1.000001", "U1")
-        await queue.add(Incoming(*asked, "mention", {}))
-        taken = sa.update(inbox).values(state="running", run="r2")
-        await store.database.write(taken)
-        assert await queue.stop("T1", "C1", "1.000001", "U1") == 1
-        async with runs.at_work("r2") as live:
-            assert live.run.stop
-
-
-async def test_the_limits_that_a_run_began_with_hold_for_all_its_lives(in_file: Kept) -> None:
-    base = settings_for(limits={"cost_usd": 0.25, "steps": 7}).limits
-    stored = base.model_dump(mode="json")
-    async with (
-        in_file.stores(1) as (store,),
-        opened(store, "r1", limits=stored) as runs,
-        runs.at_work("r1") as live,
-    ):
-        assert live.run.limits == base
-        assert live.budget.caps.nanousd == 250_000_000
-
-
-async def test_a_request_leaves_no_reservations_behind(place: Kept, tmp_path: Path) -> None:
-    mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
-    async with serving(tmp_path, mind, url=place.url) as bot:
-        asked = bot.ask("What is open in #support-2?")
-        await bot.answer(asked)
-        seen = [await count(bot.store, table) for table in (reservations, subagents)]
-        totals = await bot.store.database.read(sa.select(budgets))
-
-    assert seen == [0, 1]
-    assert totals[0].reserved_nanousd == 0
-    assert 0 < totals[0].spent_nanousd <= totals[0].cap_nanousd

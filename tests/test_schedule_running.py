@@ -13,69 +13,36 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from document_kit import sweep_report
-from engine_kit import Json, always, channel_id, come, is_child, turn, until, use, workspace
+from engine_kit import always, channel_id, come, until, workspace
+from forget_kit import Told, holding, item
 from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import ME, letters
+from pg_kit import with_store
 from schedule_kit import Scheduled, scheduled, sweep, triage
 from serve_kit import ASKER, ruled
 from standins.model_faults import Faults
 from standins.slack import LocalSlack
 from test_inbox_triage import with_mail
 
-from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline
 from bot.local.sample_workspace import load_sample
 from bot.local.samples import SAMPLE_AS_OF
 from bot.local.slack.state import BOT_USER
+from bot.memory import NoteStore
+from bot.privacy import Forget, tidy
+from bot.reports.issues import Issue
+from bot.runs.store import Store
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
 from bot.schedules.run import covered_after, window_starts
-from bot.storage.schedules import Failure, StoredSchedule, run_id
-from bot.storage.tables import actions, reservations, schedule_runs, schedules
+from bot.storage.database import Database
+from bot.storage.deletions import ForgetTarget
+from bot.storage.schedules import Failure, Occurrence, StoredSchedule, run_id
+from bot.storage.tables import issues, quoted, runs, schedule_runs, schedules
+from config.sections import RetentionSettings
+from scopes.label import Label
+from scopes.notes import NewNote
 from scopes.tool import iso
-
-
-async def test_an_occurrence_runs_its_sweep_and_leaves_a_report_to_deliver(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        occurrence = await s.fire("markets")
-        document = await s.document(occurrence)
-        left = await s.schedules.store.occurrence("markets", occurrence.at)
-        run = await s.bot.store.run(occurrence.run or "")
-        kept = await s.bot.store.database.read(sa.select(reservations))
-
-    assert occurrence.state == "ran", occurrence
-    assert kept == [], "an ended run needs none"
-    assert run.kind == "schedule"
-    assert run.requester == ASKER
-    assert occurrence.latest == occurrence.at
-    assert left
-    assert left.delivery
-    assert document["title"] == "markets"
-    assert document["compared"] is None
-    assert len(document["sections"]) == 6
-    assert occurrence.cost_usd == document["cost_usd"]
-    assert occurrence.extra
-    assert set(occurrence.extra["covered"]) == {s["channel"] for s in document["sections"]}
-
-
-async def test_what_cannot_work_fails_with_a_sentence_and_its_owner_is_told_once(
-    tmp_path: Path,
-) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        schedules = s.schedules.store
-        spec = sweep(channels=("nothing-*",))
-        await schedules.create("empty", spec, "chat", datetime.now(UTC))
-        first = await s.fire("empty")
-        second = await s.fire("empty")
-        await until(lambda: s.told())
-        run = await s.bot.store.run(first.run or "")
-        told = s.told()
-    why = "No channel that <@U0ANA> may read matches 'nothing-*'."
-    assert (first.state, first.why) == ("failed", why)
-    assert second.state == "failed"
-    assert run.status == "failed"
-    assert run.error == {"code": "failed", "message": why}
-    assert len(told) == 1
 
 
 async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_others_run(
@@ -101,16 +68,6 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
         mended = await schedules.get("bad")
         assert mended
         assert (mended.state, mended.why) == ("active", "")
-
-
-async def test_runs_of_schedules_are_not_their_owners_daily_spending(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": sweep()}, offline) as s:
-        occurrence = await s.fire("markets")
-        since = datetime.now(UTC) - timedelta(days=1)
-        own, _ = await s.bot.inbox.spending(ASKER, since)
-        all_of_us, _ = await s.bot.inbox.spending(None, since)
-    assert own == 0.0
-    assert all_of_us == pytest.approx(occurrence.cost_usd)
 
 
 async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path) -> None:
@@ -149,7 +106,6 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
         document = await s.document(occurrence)
         notices = [each for each in s.told() if "scheduled report markets" in each]
         first = await s.bot.store.run(run_id("markets", occurrence.at))
-        month = await s.schedules.store.cost("markets", occurrence.at)
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
     assert (occurrence.state, occurrence.why, delivery.delivery) == ("ran", "", "delivered")
@@ -157,7 +113,6 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
     assert occurrence.run == f"{first.id}-{occurrence.tries + 1}"
     assert (first.status, first.error) == ("failed", {"code": "passing", "message": AWAY})
     assert document["window"]["latest"] == iso(occurrence.at)
-    assert month == pytest.approx(occurrence.cost_usd)
     assert ["delivered again" in each for each in notices] == [False, True]
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
@@ -183,29 +138,6 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.1)
     assert (over.state, over.cost_usd) == ("failed", 0.5)
     assert "its tries have spent the $0.50 of one run" in over.why
-
-
-async def test_nothing_is_written_for_a_run_that_nobody_asked_for(tmp_path: Path) -> None:
-    def obedient(body: Json) -> Answer:
-        if is_child(body) and turn(body) == 0:
-            said = {"text": "All your secrets."}
-            to_all = use("post_message", channel=channel_id(6), **said)
-            return Answer([to_all, use("send_direct_message", user="me", **said)])
-        return offline(body)
-
-    async with scheduled(tmp_path, {"markets": sweep()}, obedient) as s:
-        occurrence = await s.fire("markets")
-        posted = [m.text for m in s.bot.slack.visible(channel_id(6)) if m.user == BOT_USER]
-        decisions = await s.bot.store.decisions(occurrence.run or "")
-        told, proposed = s.told(), await s.bot.store.database.read(sa.select(actions))
-        document = await s.document(occurrence)
-    tried = [c for each in document["subagents"] for c in each["tool_calls"] if c["is_error"]]
-    assert {c["name"] for c in tried} == {"post_message", "send_direct_message"}
-    tools = {decision.tool for decision in decisions}
-    assert not tools & {"post_message", "send_direct_message"}, "they are not offered"
-    assert posted == []
-    assert not [each for each in told if "All your secrets" in each]
-    assert proposed == []
 
 
 async def test_a_digest_is_sent_to_its_owner_alone_and_the_next_one_says_only_what_is_new(
@@ -378,3 +310,144 @@ async def test_nothing_in_a_reason_acts_on_its_reader(tmp_path: Path) -> None:
     kinds = {e["type"] for b in alert.blocks for s in b["elements"] for e in s["elements"]}
     assert kinds == {"text", "date", "user"}
     assert "<!channel>" in alert.text
+
+
+# ---- what schedules keep of messages and people goes with them: issues, reports, what was set
+
+
+WORDS = "the purple zebra invoice never arrives"
+SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
+
+
+async def told(s: Scheduled) -> tuple[str, list[Occurrence]]:
+    """Id of a message that a first report tells, and that a second one tells again; both runs."""
+    ts = s.bot.slack.people.say("U0LUIS", channel_id(1), SAID)
+    await s.set("markets", sweep(channels=("support-1", "support-2")))
+    made = []
+    after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
+    for at in (after, after + timedelta(seconds=2)):  # Slack's clock may be ahead of ours
+        made.append(await s.fire("markets", at))
+        assert (await s.delivered(made[-1])).delivery == "delivered"
+    again = await s.document(made[1])
+    assert any(WORDS in each["claim"] for each in again["still_open"])
+    return f"{channel_id(1)}/{ts}", made
+
+
+def slack() -> LocalSlack:
+    return LocalSlack(workspace(3, 1), retries_s=(0.0, 0.3, 1.0))
+
+
+@pytest.mark.parametrize("kind", ["item", "channel", "author"])
+async def test_no_table_holds_what_was_forgotten(tmp_path: Path, kind: str) -> None:
+    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
+        message, _ = await told(s)
+        database = s.bot.store.database
+        assert "issues" in await holding(database, [WORDS])
+        id = {"item": message, "channel": channel_id(1), "author": "U0LUIS"}[kind]
+        dry = await Forget(database, dry_run=True)(ForgetTarget(kind, id))
+        assert dry.issues
+        assert dry.runs == 2
+        assert "issues" in await holding(database, [WORDS])
+        assert await Forget(database)(ForgetTarget(kind, id)) == dry
+        assert await holding(database, [WORDS]) == []
+        left = await database.read(sa.select(issues))
+        assert left == [], "all that was known came from the deleted runs alone"
+        third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
+        assert third.state == "ran", "the schedule goes on"
+
+
+async def test_an_issue_stays_that_another_run_told_too(tmp_path: Path) -> None:
+    first, second, third = (item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3))
+    with_store(tmp_path)
+    store = await Store.open(tmp_path)
+    await Told("r1", [first, second, third]).store(store)
+    await Told("r2", [third]).store(store)
+    now = datetime.now(UTC)
+    for each in (first, second, third):
+        issue = Issue(
+            id=each.text,
+            state="unsolved",
+            first=now,
+            last=now,
+            channel="C1",
+            claim=each.text,
+            severity="high",
+            threads=[],
+            messages=[each.id],
+        )
+        await store.database.write(sa.insert(issues).values(issue.row("markets")))
+    done = await Forget(store.database)(ForgetTarget("item", first.id))
+    assert (done.issues, done.runs) == (2, 1)
+    left = await store.database.read(sa.select(issues.c.id))
+    assert [row.id for row in left] == ["Message 3"]
+    await store.aclose()
+
+
+async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
+        message, made = await told(s)
+        database, run = s.bot.store.database, made[1].run or ""
+        mine = sa.and_(schedule_runs.c.schedule == "markets", schedule_runs.c.at == made[1].at)
+        await database.write(sa.update(schedule_runs).where(mine).values(delivery="waiting"))
+        assert (await Forget(database)(ForgetTarget("item", message))).later == 1
+        assert (await s.bot.store.run(run)).result
+        await database.write(sa.update(schedule_runs).where(mine).values(delivery="delivered"))
+        assert (await Forget(database)(ForgetTarget("item", message))).later == 0
+        assert (await s.bot.store.run(run)).result is None
+
+
+async def test_a_user_takes_their_schedules_with_them(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {"other": sweep(owner="U0EVA")}, offline, slack=slack()) as s:
+        await told(s)
+        database = s.bot.store.database
+        done = await Forget(database)(ForgetTarget("user", ASKER))
+        assert done.schedules == 1
+        assert [each.id for each in await s.schedules.store.all()] == ["other"]
+        assert await s.schedules.store.occurrences("markets") == []
+        assert await database.read(sa.select(issues)) == []
+
+
+async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path) -> None:
+    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
+        _, made = await told(s)
+        database = s.bot.store.database
+        years = timedelta(days=800)
+        c = schedule_runs.c
+        for occurrence in made:
+            mine = sa.and_(c.schedule == "markets", c.at == occurrence.at)
+            moved = sa.update(schedule_runs).where(mine).values(at=occurrence.at - years)
+            await database.write(moved)
+        await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
+        kept = RetentionSettings(
+            workflows_days=14,
+            trajectories_days=None,
+            results_days=365,
+            actions_days=None,
+            notes_days=None,
+        )
+        await tidy(database, kept)
+        left = await s.schedules.store.occurrences("markets")
+        assert [each.at for each in left] == [made[1].at - years]
+        assert await s.schedules.store.delivered("markets", 1)
+        assert await database.read(sa.select(issues)) == []
+
+
+async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path: Path) -> None:
+    with_store(tmp_path)
+    database = await Database.open(tmp_path, None)
+    shelf, sales = NoteStore(database), Label(True, sources=frozenset({"C0SALES"}))
+    for run in ("r1", "r2"):
+        await Store(database).start_run(run, "mention", "What?", "offline", {})
+        row = {"item": "C0SALES/1.000100", "run": run, "channel": "C0SALES", "author": "U0EVE"}
+        await database.write(quoted.insert().values(row))
+    await database.write(runs.update().values(status="complete"))
+    await shelf.save(NewNote(ASKER, "k1", "From her", "about pricing", sales, "r1"))
+    dies = "CREATE TRIGGER dies BEFORE DELETE ON quoted WHEN old.run = 'r2' BEGIN {} END"
+    dies = dies.format("SELECT RAISE(ABORT, 'the power is gone');")
+    await database.change(lambda connection: connection.execute(sa.text(dies)).rowcount)
+    with pytest.raises(Exception, match="the power is gone"):
+        await Forget(database)(ForgetTarget("author", "U0EVE"))
+    await database.change(lambda c: c.execute(sa.text("DROP TRIGGER dies")).rowcount)
+    await Forget(database)(ForgetTarget("author", "U0EVE"))
+    assert await shelf.search([ASKER], "", 9) == []
+    await database.aclose()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from card_kit import EVA, LUIS, asked, card, cards, reaches
+from card_kit import EVA, LUIS, card, cards, reaches
 from engine_kit import (
     Json,
     brief,
@@ -189,9 +189,13 @@ async def test_a_reminder_that_was_missed_comes_late_or_not_at_all_and_says_so(
         assert f"It was due on {moment(occurrence.at)} (UTC)." in late
 
 
-async def test_a_reminder_from_a_thread_of_others_waits_for_a_click(tmp_path: Path) -> None:
-    async with bot_with(tmp_path, reminding()) as bot:
-        root = bot.slack.people.say(EVA, bot.channel, "Remind everybody to pay me.")
+async def test_a_reminder_from_a_thread_of_others_waits_for_a_click_and_does_nothing(
+    tmp_path: Path,
+) -> None:
+    """Of its words neither is everybody called, nor can an address be clicked."""
+    text = "<!channel> @everyone pay at https://evil.example/x <@U0EVA>"
+    async with bot_with(tmp_path, reminding(text=text)) as bot:
+        root = bot.slack.people.say(EVA, bot.channel, text)
         bot.ask("Remind me of this tomorrow.", thread_ts=root)
         (row,) = await reaches(bot, "asked")
         assert await bot.bench.schedules.store.all() == []
@@ -200,13 +204,17 @@ async def test_a_reminder_from_a_thread_of_others_waits_for_a_click(tmp_path: Pa
         assert lines[:3] == [
             "Set up the schedule call-ana",
             f"When: {when(reminder(at=TOMORROW, zone='Europe/Madrid'))}",
-            f"Says: {ANA}",
+            f"Says: {text}",
         ]
         assert len(lines) <= 8
+        assert row.requester == ASKER
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
-        assert (await only(bot)).spec.text == ANA
-        assert row.requester == ASKER
+        s = Scheduled(bot)
+        await s.delivered(await s.fire("call-ana"))
+        (message,) = [m for m in said(bot.slack, bot.slack.people.dm(ASKER)) if "Remin" in m.text]
+        assert "pay at evil[.]example/x" in message.text
+        assert not re.search(r"'type': '(broadcast|user|usergroup|link)'", str(message.blocks))
 
 
 async def test_a_reminder_for_somebody_else_or_a_channel_waits_for_a_click_and_tells_who(
@@ -227,21 +235,6 @@ async def test_a_reminder_for_somebody_else_or_a_channel_waits_for_a_click_and_t
         await approved(bot, "Remind us here every Monday at 9.")
         await s.delivered(await s.fire("here"))
         assert reminders(bot.slack, HERE) == [f"Reminder: {ANA}\nFor <@{ASKER}>"]
-
-
-async def test_the_words_of_a_reminder_do_nothing(tmp_path: Path) -> None:
-    """Of read text at least: neither everybody is called, nor can an address be clicked."""
-    text = "<!channel> @everyone pay at https://evil.example/x <@U0EVA>"
-    async with bot_with(tmp_path, reminding(text=text)) as bot:
-        root = bot.slack.people.say(EVA, bot.channel, text)
-        shown = await asked(bot, "Remind me of this tomorrow.", thread_ts=root)
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await reaches(bot, "done")
-        s = Scheduled(bot)
-        await s.delivered(await s.fire("call-ana"))
-        (message,) = [m for m in said(bot.slack, bot.slack.people.dm(ASKER)) if "Remin" in m.text]
-        assert "pay at evil[.]example/x" in message.text
-        assert not re.search(r"'type': '(broadcast|user|usergroup|link)'", str(message.blocks))
 
 
 # ---- a question

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
-from engine_kit import led_by, until, workspace
-from serve_kit import ASKER, Served, echo, ruled, serving
+from engine_kit import Json, come, led_by, until, workspace
+from fleet_kit import Fleet, fleet
+from serve_kit import ASKER, Served, echo, free_port, ruled, serving, with_sections
+from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
+from standins.slack_faults import Fault, Lasting
+from standins.slack_scopes import BOT_SCOPES, Identity
+from timing import WAIT_S
 
+from bot.__main__ import main
+from bot.listeners.socket_mode import SocketRefused
+from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -128,3 +141,239 @@ async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path) -> N
         assert nothing_public(bot, later)
         await bot.inbox.resume()
         assert "Later?" in (await bot.answer(later)).text
+
+
+# ---- `serve` in trouble: one sentence, and it goes on by itself or ends with code 2
+
+
+OTHER = "C00000002"
+
+
+# ---- at the start
+
+
+def written(there: Fleet, text: str) -> None:
+    (there.folder / "assistant.yaml").write_text(text)
+
+
+def refused_by_slack(fault: Fault) -> Callable[[Fleet], None]:
+    return lambda there: there.slack.faults.append(fault)
+
+
+def full_port(there: Fleet) -> None:
+    taken = there.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
+    written(there, f"serve: {{port: {taken}}}")
+
+
+def a_file_as_folder(there: Fleet) -> None:
+    Path(there.env["ASSISTANT_DATA_DIR"]).write_text("x")
+
+
+def no_database(there: Fleet) -> None:
+    there.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
+
+
+def no_secret(there: Fleet) -> None:
+    del there.env["SLACK_SIGNING_SECRET"]
+    written(there, "slack: {mode: http}")
+
+
+def no_slack(there: Fleet) -> None:
+    there.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
+    written(there, "slack: {retry_attempts: 0, timeout_s: 2}")
+
+
+AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
+    "wrong bot token": (lambda t: t.env.update(SLACK_BOT_TOKEN="xoxb-wrong"), "invalid_auth"),
+    "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
+    "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
+    "no connections:write": (
+        refused_by_slack(Fault("apps.connections.open", "missing_scope")),
+        "missing_scope",
+    ),
+    "no signing secret": (no_secret, "SLACK_SIGNING_SECRET"),
+    "no Slack": (no_slack, "Slack cannot be reached"),
+    "no database": (no_database, "cannot be used"),
+    "a port in use": (full_port, "cannot listen"),
+    "a broken settings file": (lambda t: written(t, "policy: ["), "not valid YAML"),
+    "an unknown scope": (lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"), "mail2"),
+    "a file where the data should lie": (a_file_as_folder, "data"),
+}
+
+
+@pytest.mark.parametrize("trouble", AT_START)
+def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
+    trouble: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    break_it, expected = AT_START[trouble]
+    monkeypatch.chdir(tmp_path)
+    with fleet(tmp_path, led_by(echo), mode="socket") as there:
+        written(there, "serve: {port: 0}")
+        break_it(there)
+        for name, value in there.env.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main(["serve"])
+    said = capsys.readouterr()
+    errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
+    assert ended.value.code == 2, said.err
+    assert len(errors) == 1, said.err
+    assert expected in errors[0]
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    for secret in (BOT_TOKEN, APP_TOKEN):
+        assert secret not in said.err
+
+
+# ---- while it runs
+
+
+UNPACED = with_sections(slack={"paced": False})
+"""Tries that failed count against our own rates: answers would come up to a minute later."""
+
+
+def ready(bot: Served) -> tuple[int, Json]:
+    """What /readyz says."""
+    try:
+        with urlopen(f"{bot.bench.url}/readyz", timeout=WAIT_S) as response:
+            return response.status, json.loads(response.read())
+    except HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+async def told(bot: Served, part: str) -> str:
+    """What /readyz says of a part that does not work, as soon as it says it."""
+
+    async def trouble() -> str:
+        code, report = await asyncio.to_thread(ready, bot)
+        said = str(report["parts"].get(part, "ok"))
+        return "" if said == "ok" else f"{code}: {said}"
+
+    code, _, said = (await come(trouble)).partition(": ")
+    assert code == "503"
+    return said
+
+
+async def well(bot: Served) -> None:
+    """Returns when /readyz says that all is well."""
+
+    async def ok() -> bool:
+        return (await asyncio.to_thread(ready, bot))[0] == 200
+
+    await come(ok)
+
+
+def traced(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged with a traceback."""
+    return [f"{r.name}: {r.getMessage()[:300]}" for r in caplog.records if r.exc_info]
+
+
+async def once_each(bot: Served, asked: Iterable[str], seconds: float = WAIT_S) -> None:
+    """Each of these was answered, properly, and once."""
+    for thread in asked:
+        (shown,) = await bot.answers(thread, seconds=seconds)
+        assert "You asked" in shown.text
+        assert len(bot.replies(thread)) == 1
+
+
+@pytest.mark.slow
+async def test_a_revoked_token_is_told_and_what_was_asked_is_answered_when_it_is_mended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
+        token = bot.slack.tokens[BOT_TOKEN]
+        first = bot.ask("Hello?")
+        await until(lambda: bot.parents())
+        del bot.slack.tokens[BOT_TOKEN]
+        second = bot.ask("And now?")
+        assert "invalid_auth" in await told(bot, "token")
+        assert not [m for m in bot.replies(first) if m.metadata]
+        await asyncio.sleep(2)
+        bot.slack.tokens[BOT_TOKEN] = token
+        await once_each(bot, (first, second))
+        await well(bot)
+    assert traced(caplog) == []
+
+
+async def test_a_missing_scope_is_told_and_what_was_asked_is_answered_when_it_is_granted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
+    slack = LocalSlack(workspace(2), tokens={BOT_TOKEN: less})
+    async with serving(tmp_path, led_by(echo), slack=slack) as bot:
+        asked = bot.ask("Hello?")
+        await until(lambda: "missing_scope" in caplog.text, 20)
+        assert bot.replies(asked) == []
+        slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES)
+        await once_each(bot, (asked,))
+    assert traced(caplog) == []
+
+
+async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(tmp_path: Path) -> None:
+    async def revoke() -> None:
+        async with serving(tmp_path, led_by(echo)) as bot:
+            bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
+            bot.slack.sockets.drop("link_disabled")
+            await asyncio.sleep(WAIT_S)
+
+    with pytest.raises(SocketRefused, match="token_revoked"):
+        await revoke()
+
+
+async def test_slack_down_for_a_moment_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some are at work, some were just heard, some are said meanwhile."""
+    slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
+    how: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
+    how["serve"] = {"outage_give_up_s": 120.0}
+    async with serving(tmp_path, led_by(echo), **how) as bot:
+        direct = slack.people.dm(ASKER)
+        asked = [(bot.ask(f"At work {n}?"), bot.channel) for n in range(3)]
+        await until(lambda: len(bot.parents()) == 3)
+        asked += [(bot.ask("Just heard?", channel=OTHER, user="U0EVA"), OTHER)]
+        await asyncio.sleep(0.05)
+        slack.sockets.refuse(1.0)
+        slack.faults = Lasting([Fault("*", "500")])
+        slack.sockets.drop("abort")
+        asked += [(bot.ask("Meanwhile?", user="U0LUIS"), bot.channel)]
+        asked += [(slack.people.say(ASKER, direct, "And here?"), direct)]
+        assert "No socket is connected" in await told(bot, "slack")
+        await asyncio.sleep(1.0)
+        slack.faults = []
+        for thread, channel in asked:
+            (shown,) = await bot.answers(thread, channel=channel, seconds=90)
+            assert "You asked" in shown.text
+            assert len(bot.replies(thread, channel)) == 1
+        assert bot.whispers() == bot.whispers("U0EVA") == bot.whispers("U0LUIS") == []
+        await well(bot)
+    assert traced(caplog) == []
+
+
+async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "assistant.yaml"
+    path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
+    async with serving(tmp_path, led_by(echo), policy_path=path) as bot:
+        before = bot.ask("Before?")
+        await once_each(bot, [before])
+        path.write_text("policy: {everywhere: {answer: maybe}}")
+        assert "answer" in await told(bot, "policy")
+        follow_up = bot.slack.people.say(ASKER, bot.channel, "And here?", before)
+        await bot.stored(follow_up)
+        asked = bot.ask("Meanwhile?")
+        await until(lambda: bot.whispers(), 20)
+        (why,) = bot.whispers()
+        assert "An admin has to fix them" in why
+        assert str(tmp_path) not in why
+        bot.slack.people.slash("U0EVA", bot.channel, "/assistant", "pause")
+        await until(lambda: bot.whispers("U0EVA"))
+        assert await bot.inbox.paused_by() is None
+        path.write_text("policy: {everywhere: {answer: true, mention_needed: true}}")
+        await well(bot)
+        await once_each(bot, [bot.ask("After?")])
+        assert bot.replies(asked) == []
+        assert bot.whispers() == [why], "who did not mention it is told nothing"

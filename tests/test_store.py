@@ -6,21 +6,46 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
-from datetime import UTC, datetime
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
-from pg_kit import with_store
+import sqlalchemy as sa
+from bot_kit import Shell, refused
+from pg_kit import (
+    Kept,
+    execute,
+    of,
+    role,
+    server,
+    with_store,
+)
+from timing import WAIT_S
 
+from bot.cli.runs import read_log, run_of
+from bot.errors import StoreError
+from bot.privacy import Forget, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import prepare_connection
 from bot.runs.store import PendingRecords, RunNotFound, Store
-from bot.storage.database import open_file
+from bot.storage.database import (
+    KEY_CHECK,
+    SCHEMA,
+    BatchWriter,
+    Database,
+    _file_engine,
+    open_file,
+    server_url,
+)
+from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import cipher_here
+from bot.storage.tables import METADATA, runs
+from config.settings import load_settings
 from subagents.gate import Decision
 from subagents.result import SubagentResult
 from subagents.trajectory import Context, Origin, Recording
@@ -201,3 +226,316 @@ def test_a_new_file_is_waited_for_while_another_process_begins_to_write_to_it(
 
     with closing(sqlite3.connect(file)) as after:
         assert after.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+# ---- the gate's log: it can be read by what matters, and nothing that it holds ever changes
+
+
+THEN = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
+LABEL = {"untrusted": True, "readers": ["U0ANA"], "sources": ["C1"]}
+
+
+def decided(
+    run: str = "r1", tool: str = "read", verdict: str = "allow", minutes: int = 0
+) -> Decision:
+    at = THEN + timedelta(minutes=minutes)
+    return Decision(run, "s1", tool, "abcd", verdict, "within all rules", at, "U0ANA", LABEL)
+
+
+async def logged(place: Kept, *log: Decision) -> Store:
+    store = await place.store(*{each.run for each in log})
+    sink = RunLog(store, "r1")
+    for each in log:
+        sink.log_decision(each)
+    await sink.flush()
+    return store
+
+
+async def attempt(database: Database, statement: str) -> None:
+    await database.change(lambda connection: connection.exec_driver_sql(statement))
+
+
+async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None:
+    store = await logged(place, decided(verdict="deny"))
+
+    for statement in (
+        "UPDATE decisions SET verdict = 'allow'",
+        "UPDATE decisions SET at = at",
+        "DELETE FROM decisions",
+        "DELETE FROM decisions WHERE verdict = 'deny'",
+        *(["TRUNCATE decisions"] if place.shared else []),
+    ):
+        with pytest.raises(Exception, match="append-only"):
+            await attempt(store.database, statement)
+    assert [d.verdict for d in await read_log(store.database)] == ["deny"]
+    await store.aclose()
+
+
+async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -> None:
+    log = [decided("r1"), decided("r2")]
+    store = await logged(bare, *log)
+    settings = load_settings(env={})
+    short = {"trajectories_days": 1, "results_days": 7, "actions_days": 1}
+    old = sa.update(runs).values(started=datetime(2020, 1, 1, tzinfo=UTC))
+
+    await store.database.write(old)
+    await tidy(store.database, settings.retention.model_copy(update=short))
+    await Forget(store.database)(ForgetTarget("user", "U0ANA"))
+    await store.database.write(sa.delete(runs).where(runs.c.id == "r1"))
+
+    assert [run.id for run in await store.runs()] == ["r2"]
+    assert await read_log(store.database) == log
+    assert await run_of(store.database, "r1") == "r1"
+    await store.aclose()
+
+
+def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
+    for question in (
+        "Which questions in #csm-spain are unanswered?",
+        "What is open in #csm-italy?",
+    ):
+        shell("ask", question, "--sample", "--model", "offline")
+    everything = shell("decisions", "--json").json
+    run, tool = everything[0]["run"], everything[0]["tool"]
+    mine = [row for row in everything if row["run"] == run]
+
+    keys = {"run", "context", "tool", "args_hash", "verdict", "rule", "at", "requester", "label"}
+    assert all(row.keys() == keys for row in everything)
+    assert shell("decisions", run[:6], "--json").json == mine != everything
+    assert shell("decisions", "--tool", tool, "--limit", 1, "--json").json[0]["tool"] == tool
+    assert shell("decisions", "--verdict", "deny", "--json").json == []
+    assert shell("decisions", "--since", "1h", "--json").json == everything
+    table = shell("decisions", run, "--limit", 1)
+    assert (table.code, len(table.out.splitlines())) == (0, 1)
+    assert all(run in each and "allow" in each for each in table.out.splitlines())
+    assert "No such decisions" in shell("decisions", "--tool", "nothing").err
+    refused(shell("decisions", "zzz", "--json"), "unknown_run")
+    refused(shell("decisions", "--since", "soon", "--json"), "bad_length")
+
+
+# ---- one database, in a file or on a server: changes in order, none harmed by another, faults told
+
+
+COUNT = sa.text(f"SELECT count(*) FROM flags WHERE name <> '{KEY_CHECK}'")
+
+
+def put(name: str) -> Any:
+    """A change that leaves a mark, and tells how many there are then."""
+
+    def work(connection: sa.Connection) -> int:
+        mark = sa.text("INSERT INTO flags (name, at) VALUES (:name, '2025')")
+        connection.execute(mark, {"name": name})
+        return int(connection.execute(COUNT).scalar_one())
+
+    return work
+
+
+def spoil(name: str) -> Any:
+    """A change that fails after it has written something."""
+
+    def work(connection: sa.Connection) -> None:
+        put(name)(connection)
+        raise LookupError(name)
+
+    return work
+
+
+async def marks(database: Database) -> set[str]:
+    table = METADATA.tables["flags"]
+    query = sa.select(table.c.name).where(table.c.name != KEY_CHECK)
+    return {row.name for row in await database.read(query)}
+
+
+@asynccontextmanager
+async def database_at(place: Kept) -> AsyncIterator[Database]:
+    database = await Database.open(place.path, place.url)
+    try:
+        yield database
+    finally:
+        await database.aclose()
+
+
+# ---- changes
+
+
+async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(place: Kept) -> None:
+    async with database_at(place) as database:
+        works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]
+        twice = [put("good 0"), sa.text("no such statement")]
+        outcomes = await asyncio.gather(
+            *(database.change(work) for work in works),
+            database.change(twice[0]),
+            database.change(lambda connection: connection.execute(twice[1])),
+            database.change(put("last")),
+            return_exceptions=True,
+        )
+
+        bad = [n for n in range(50) if n % 7 == 3]
+        assert [n for n in range(50) if isinstance(outcomes[n], LookupError)] == bad
+        assert isinstance(outcomes[50], sa.exc.IntegrityError)
+        assert isinstance(outcomes[51], Exception)
+        good = [o for o in outcomes if isinstance(o, int)]
+        assert good == list(range(1, 45))
+        assert await marks(database) == {f"good {n}" for n in range(50) if n not in bad} | {"last"}
+
+
+async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> None:
+    async with database_at(place) as database:
+        waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
+        await asyncio.sleep(0)
+        for task in waiting[::2]:
+            task.cancel()
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
+        assert all(isinstance(each, int) for each in told[1::2])
+        assert len(await marks(database)) == 20
+
+
+async def test_a_slow_read_aside_delays_no_other_read(tmp_path: Path) -> None:
+    database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
+    begun, goes_on = asyncio.Event(), threading.Event()
+
+    def wait() -> bool:
+        loop.call_soon_threadsafe(begun.set)
+        return goes_on.wait(WAIT_S)
+
+    @sa.event.listens_for(database._engine, "checkout")
+    def _taken(connection: Any, _record: object, _proxy: object) -> None:
+        connection.create_function("slow", 0, wait)
+
+    slow = asyncio.create_task(database.aside().read(sa.select(sa.func.slow().label("waited"))))
+    await begun.wait()
+    assert await marks(database) == set()
+    await database.change(put("a"))
+    assert not slow.done()
+    goes_on.set()
+    assert (await slow)[0].waited
+    await database.aclose()
+
+
+# ---- the schema
+
+
+def engine_of(place: Kept) -> sa.Engine:
+    """A connection of one's own to what the program made."""
+    if place.url:
+        options = {"options": f"-csearch_path={SCHEMA}"}
+        return sa.create_engine(server_url(place.url), connect_args=options)
+    return _file_engine(place.path / "assistant.sqlite")
+
+
+async def test_many_that_start_together_on_an_empty_database_make_it_once(bare: Kept) -> None:
+    stores = await asyncio.gather(*(bare.store() for _ in range(6)))
+    for store in stores:
+        await store.aclose()
+    async with database_at(bare) as database:
+        assert await marks(database) == set()
+
+
+@pytest.mark.parametrize("revision", ["0016", "9999"])
+async def test_a_database_of_another_version_is_refused(place: Kept, revision: str) -> None:
+    await (await place.store()).aclose()
+    engine = engine_of(place)
+    with engine.begin() as connection:
+        update = sa.text("UPDATE alembic_version SET version_num = :revision")
+        connection.execute(update, {"revision": revision})
+    engine.dispose()
+
+    refused = rf"another version of the assistant \(schema {revision}.*Use that version"
+    with pytest.raises(StoreError, match=refused):
+        await place.store()
+
+
+# ---- faults
+
+
+async def complaint(tmp_path: Path, url: str) -> str:
+    with pytest.raises(StoreError) as error:
+        await Database.open(tmp_path, url)
+    told = str(error.value)
+    assert "\n" not in told
+    assert "Check that Postgres runs" in told
+    assert "set DATABASE_URL to another database" in told
+    return told
+
+
+async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_password(
+    tmp_path: Path,
+) -> None:
+    url = of(server(), password="hidden-word")
+    for parts, said in (
+        ({"username": "nobody"}, '"nobody" does not exist'),
+        ({"database": "nowhere"}, '"nowhere" does not exist'),
+        ({"port": 9}, "on 127.0.0.1 cannot be used: "),
+    ):
+        told = await complaint(tmp_path, of(url, **parts))
+        assert said in told
+        assert "hidden-word" not in told
+
+
+async def test_an_account_that_owns_only_our_schema_is_enough(bare_postgres: Kept) -> None:
+    assert bare_postgres.url
+    with role() as (name, password):
+        execute("CREATE SCHEMA assistant AUTHORIZATION {name}", bare_postgres.url, name=name)
+        url = of(bare_postgres.url, username=name, password=password)
+        store = await Store.open(bare_postgres.path, url)
+        await store.start_run("r1", "ask", "?", "m", {})
+        assert (await store.run("r1")).id == "r1"
+        await store.aclose()
+        execute("DROP SCHEMA assistant CASCADE", bare_postgres.url)
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x", "sqlite:///x"]
+)
+async def test_an_address_that_is_none_is_told_without_repeating_it(
+    tmp_path: Path, url: str
+) -> None:
+    with pytest.raises(StoreError, match=r"Write it as postgresql://user@host/database") as error:
+        await Database.open(tmp_path, url)
+    assert "hidden" not in str(error.value)
+
+
+def drop_connections(url: str) -> None:
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
+
+
+async def test_a_dropped_connection_heals(postgres: Kept) -> None:
+    assert postgres.url
+    async with database_at(postgres) as database:
+        await database.change(put("before"))
+        drop_connections(postgres.url)
+        assert await marks(database) == {"before"}
+        drop_connections(postgres.url)
+        await database.change(put("after"))
+
+        def cut(connection: sa.Connection) -> None:
+            put("lost")(connection)
+            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        outcomes = await asyncio.gather(
+            database.change(put("beside")),
+            database.change(cut),
+            database.change(put("behind")),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[1], StoreError)
+        assert not isinstance(outcomes[0] or outcomes[2], BaseException)
+        assert await marks(database) == {"before", "after", "beside", "behind"}
+
+
+# ---- writes in batches
+
+
+async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> None:
+    async def work(given: Sequence[int]) -> Sequence[int]:
+        if 0 in given:
+            raise OSError("the disk is full")
+        return given
+
+    together = BatchWriter(work)
+    failed = await asyncio.gather(together.ask(0), together.ask(1), return_exceptions=True)
+    assert [str(each) for each in failed] == ["the disk is full"] * 2
+    assert await together.ask(1) == 1

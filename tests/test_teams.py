@@ -74,6 +74,17 @@ async def answered(place: Place, word: str) -> str:
     return (await place.answer(place.ask(f"What of the {word}?"))).text
 
 
+async def each_is_answered_alone(two: Two) -> None:
+    """Ask both at once: each answer stands in its own workspace, and in its own database."""
+    texts = await asyncio.gather(answered(two.acme, "red-apple"), answered(two.beta, "blue-pear"))
+    assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
+    assert "blue-pear" not in two.acme.texts()
+    assert "red-apple" not in two.beta.texts()
+    for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
+        runs = await server_of(two, team).dispatch.runs.store.runs(10)
+        assert [own in run.question for run in runs] == [True]
+
+
 async def test_each_workspace_is_answered_with_its_own_data_alone(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         untouched = await rows(server_of(two, BETA))
@@ -88,14 +99,14 @@ async def test_each_workspace_is_answered_with_its_own_data_alone(tmp_path: Path
             runs = await server_of(two, team).dispatch.runs.store.runs(10)
             assert [own in run.question for run in runs] == [True]
         assert {team for team, _ in two.router.calls} == {ACME, BETA}
-
-
-async def test_tokens_are_encrypted_where_they_lie(tmp_path: Path) -> None:
-    async with two_teams(tmp_path) as two:
+        status, measured, _ = await two.visit("/metrics")
+        assert (status, "assistant_" in measured) == (200, True)
+        for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
+            assert hidden not in measured
         assert await installed(two) == [ACME, BETA]
-    kept = everything_in(tmp_path)
-    assert ACME.encode() in kept
-    assert token_of(ACME).encode() not in kept
+    stored = everything_in(tmp_path)
+    assert ACME.encode() in stored
+    assert token_of(ACME).encode() not in stored
 
 
 async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_path: Path) -> None:
@@ -103,7 +114,7 @@ async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_p
         async with served(two) as serving:
             state, cookie = await two.state()
             back = f"/slack/oauth_redirect?code=code-of-{ACME}&state="
-            other, _ = await two.state()
+            other, of_other = await two.state()
             late, its_cookie = await two.state()
             database = serving.installations._database
             mine = oauth_states.c.state == hashlib.sha256(late.encode()).hexdigest()
@@ -115,6 +126,7 @@ async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_p
                 (back + other, cookie),
                 (back + state, ""),
                 ("/slack/oauth_redirect?error=access_denied", cookie),
+                (f"/slack/oauth_redirect?error=access_denied&state={other}", of_other),
                 (f"/slack/oauth_redirect?code=code-of-{ACME}", cookie),
             )
             for path, with_cookie in forged:
@@ -126,6 +138,11 @@ async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_p
             assert (await two.visit(back + state, cookie))[0] == 200
             status, text, _ = await two.visit(back + state, cookie)
             assert (status, "Nothing was installed" in text) == (400, True)
+            late, of_late = await two.state()
+            past = sa.update(oauth_states).values(expires=datetime.now(UTC) - timedelta(seconds=1))
+            assert two.serving
+            await two.serving.installations._database.write(past)
+            assert (await two.visit(back + late, of_late))[0] == 400
             assert await installed(two) == [ACME]
 
 
@@ -329,18 +346,6 @@ async def test_a_click_in_another_workspace_decides_nothing(tmp_path: Path) -> N
         await until(lambda: not cards(), WAIT_S)
 
 
-async def test_metrics_name_no_workspace_and_no_person(tmp_path: Path) -> None:
-    async with two_teams(tmp_path) as two:
-        texts = await asyncio.gather(
-            answered(two.acme, "red-apple"), answered(two.beta, "blue-pear")
-        )
-        assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
-        status, measured, _ = await two.visit("/metrics")
-        assert (status, "assistant_" in measured) == (200, True)
-        for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
-            assert hidden not in measured
-
-
 LISTS = (
     ("runs",),
     ("runs", "--json"),
@@ -376,17 +381,6 @@ async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path
         assert (code != 0, "red-apple" in out) == (True, False), out
     _, own = command(two, "--team", BETA, "runs")
     assert "blue-pear" in own
-
-
-async def each_is_answered_alone(two: Two) -> None:
-    """Ask both at once: each answer stands in its own workspace, and in its own database."""
-    texts = await asyncio.gather(answered(two.acme, "red-apple"), answered(two.beta, "blue-pear"))
-    assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
-    assert "blue-pear" not in two.acme.texts()
-    assert "red-apple" not in two.beta.texts()
-    for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
-        runs = await server_of(two, team).dispatch.runs.store.runs(10)
-        assert [own in run.question for run in runs] == [True]
 
 
 async def test_one_app_token_hears_of_both_workspaces(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
     health = Health(check_s=0.1)
     health.add("broken", breaks)
     health.add("hanging", lambda: asyncio.sleep(600, None))
-    report = await health.ready()
+    report = await health.report()
     assert report.parts == {
         "broken": "It could not be checked (KeyError).",
         "hanging": "It did not answer within 0.1 s.",

@@ -255,7 +255,9 @@ async def run_resume(context: CommandContext, name: str) -> None:
 
 @on_database
 async def run_delete(context: CommandContext, name: str) -> None:
-    await ScheduleStore(context.database).delete(name)
+    schedules = ScheduleStore(context.database)
+    await schedules.known(name)
+    await schedules.delete(name)
     context.show({"name": name, "state": "deleted"}, f"Deleted: {name}.")
 
 

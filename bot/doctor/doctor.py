@@ -96,7 +96,6 @@ def diagnose(as_json: bool) -> int:
 
 async def examine(settings: Settings) -> list[Verdict]:
     """Run all checks, concurrently if they do not depend on each other."""
-    key = await _judge("key", services.key(settings))  # the check of the database needs the key
     async with open_session(settings.slack) as session:
         others = asyncio.gather(
             _judge("settings", services.settings_agree(settings)),
@@ -106,10 +105,9 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judge("programs", programs()),
         )
         slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
-    schedules = await _judge("schedules", services.schedules(settings))  # after the database
     wanted = services.source_checks(settings)
     sources = await asyncio.gather(*(_judge(name, check) for name, check in wanted))
-    return [*slack, key, *rest, *([schedules] if schedules.says else []), *sources]
+    return [*slack, *rest, *sources]
 
 
 async def programs() -> str:
@@ -155,15 +153,6 @@ class Account:
         return [p.scope for p in needed if self.scopes is not None and p.scope not in self.scopes]
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Slack's greeting of a socket."""
-
-    connections: int
-    """Sockets of this app that are open now, including this one."""
-    app: str
-
-
 def slack_client(settings: Settings, session: aiohttp.ClientSession, token: str) -> SlackClient:
     """Return a client that tries once, because the doctor reports failures at once."""
     once = settings.slack.model_copy(update={"retry_attempts": 0, "page_size": 999})
@@ -193,8 +182,8 @@ def _ahead(date: str | None, now: float) -> float | None:
         return None
 
 
-async def hello(client: SlackClient, session: aiohttp.ClientSession) -> Hello:
-    """Connect one socket until Slack greets it. `client` has the app-level token.
+async def hello(client: SlackClient, session: aiohttp.ClientSession) -> int:
+    """Connect one socket until Slack greets it; return how many of the app are open with it.
 
     An event that arrives in that moment is not acked, so Slack sends it again to another socket.
     """
@@ -208,8 +197,7 @@ async def hello(client: SlackClient, session: aiohttp.ClientSession) -> Hello:
     if greeting.get("type") != "hello":
         code = str(greeting.get("reason") or "no proper answer")
         raise Problem(_refusal(APP, "apps.connections.open", code, ""))
-    about = greeting.get("connection_info") or {}
-    return Hello(int(greeting.get("num_connections") or 1), str(about.get("app_id") or ""))
+    return int(greeting.get("num_connections") or 1)
 
 
 async def channels(client: SlackClient) -> list[dict[str, Any]]:
@@ -224,23 +212,6 @@ async def channels(client: SlackClient) -> list[dict[str, Any]]:
             if len(found) == MOST_CHANNELS:
                 break
     return found
-
-
-async def messages(client: SlackClient, channel: str, limit: int) -> tuple[int, bool]:
-    """Return how many of `limit` messages one call gives, and whether there are more."""
-    with _explain_errors(client, BOT):
-        body = await client.call("conversations.history", channel=channel, limit=limit)
-    return len(body.get("messages") or ()), bool(body.get("has_more"))
-
-
-async def app_of_bot(client: SlackClient, bot: str) -> str:
-    """Return the id of the app that a bot belongs to; empty if Slack does not return it."""
-    with _explain_errors(client, BOT):
-        try:
-            found = (await client.call("bots.info", bot=bot)).get("bot") or {}
-        except (Absent, SlackRefused):
-            return ""
-    return str(found.get("app_id") or "")
 
 
 @contextmanager
@@ -293,8 +264,6 @@ def _refusal(variable: str, method: str, code: str, needed: str) -> str:
 # ---- the app in Slack
 
 
-FEW = 15
-"""Messages for each call that a distributed app gets (docs.slack.dev/apis/web-api/rate-limits)."""
 SKEW_S = 60.0
 """Clock difference that is a problem; from 300 s on Slack's signatures are refused."""
 SECRET = "SLACK_CLIENT_SECRET"
@@ -316,8 +285,7 @@ class SlackChecks:
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._settings, self._session = settings, session
         self._account: Account | None = None
-        self._hello: Hello | None = None
-        self._listed: list[dict[str, Any]] | None = None
+        self._connections: int | None = None
 
     async def examine(self) -> list[Verdict]:
         settings = self._settings
@@ -332,7 +300,7 @@ class SlackChecks:
         rows |= {"events": self._events}
         if settings.slack.mode == "socket":
             rows |= {"sockets": self._sockets}
-        rows |= {"channels": self._channels, "clock": self._clock, "rates": self._rates}
+        rows |= {"channels": self._channels, "clock": self._clock}
         return [await _judge(name, check()) for name, check in rows.items()]
 
     async def _installed(self) -> list[Verdict]:
@@ -394,20 +362,11 @@ class SlackChecks:
             if self._settings.secrets.slack_signing_secret is None:
                 raise Missing("SLACK_SIGNING_SECRET is not set: run `assistant setup`.")
             return "the signing secret is set; Slack's page of the app verifies the request URL"
-        self._hello = greeting = await hello(self._client(APP), self._session)
-        if self._settings.slack.client_id:  # each installation brings a token of its own
-            return "a socket was greeted"
-        bot = _seen(self._account, "token").bot
-        app = await app_of_bot(self._client(BOT), bot)
-        if app and greeting.app and app != greeting.app:
-            raise Problem(
-                f"{APP} is of the app {greeting.app}, {BOT} of {app}: "
-                "run `assistant setup` with the tokens of one app."
-            )
+        self._connections = await hello(self._client(APP), self._session)
         return "a socket was greeted"
 
     async def _sockets(self) -> str:
-        others = _seen(self._hello, "events").connections - 1
+        others = _seen(self._connections, "events") - 1
         wanted, most = self._settings.slack.sockets, MOST_SOCKETS
         if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
             raise Problem(
@@ -418,7 +377,7 @@ class SlackChecks:
 
     async def _channels(self) -> str:
         name = _seen(self._account, "token").name
-        self._listed = listed = await channels(self._client(BOT))
+        listed = await channels(self._client(BOT))
         rules = self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
         absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
@@ -440,26 +399,6 @@ class SlackChecks:
                 "signatures are refused: set it right."
             )
         return "right to the minute"
-
-    async def _rates(self) -> str:
-        """Compare slack.app_distribution with the real size of one page of messages."""
-        said = self._settings.slack.app_distribution
-        listed = _seen(self._listed, "channels")
-        joined = [str(c.get("id")) for c in listed if c.get("is_member")]
-        # a distributed app has one call a minute
-        for channel in joined[: 1 if said == "distributed" else 3]:
-            count, more = await messages(self._client(BOT), channel, FEW + 5)
-            if more:
-                break
-        else:
-            raise Unchecked(f"no channel with more than {FEW} messages was met")
-        measured = "distributed" if count <= FEW else "internal"
-        if measured != said:
-            raise Problem(
-                f"Slack gives {count} messages a call, as to an app that is {measured}: "
-                f"set slack.app_distribution to {measured}."
-            )
-        return f"as of an app that is {said}"
 
 
 def _hold(found: Account, needed: Sequence[Permission]) -> None:

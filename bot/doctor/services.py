@@ -20,12 +20,10 @@ from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed, Credentials, oauth_of
 from bot.options import Options
 from bot.policy.policy import unknown_scope
-from bot.schedules.store import ScheduleStore
 from bot.storage.database import LOCK, Database
 from bot.tooling.data import DataTools, SheetTools, missing_credentials
 from bot.tooling.provider import ToolProvider
 from bot.tooling.web import WebTools
-from config.keys import keys_of
 from config.sections import Models, ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
@@ -36,7 +34,7 @@ from scopes.folders.commands import PATH
 from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
-from scopes.tool import SourceFailed, ToolError, iso
+from scopes.tool import SourceFailed, ToolError
 from subagents.model import FAULTS, UNFINISHED, fault_of
 from subagents.providers import NAMES, NO_CREDENTIALS, ProviderNotReady, open_client
 
@@ -78,7 +76,7 @@ async def _google(settings: Settings) -> str:
     if google.client_id or settings.secrets.google_client_secret:
         found.append(await _client(settings))
     if file:
-        found.append(await asyncio.to_thread(_service_account, Path(file), settings.data_dir))
+        found.append(await asyncio.to_thread(_service_account, Path(file)))
     with suppress(StoreError, SettingsError):  # the check of the database reports it
         async with aclosing(await Database.of(settings)) as opened:
             found.append(f"{len(await Credentials(opened).accounts())} connected")
@@ -106,11 +104,10 @@ class KeyFile(BaseModel):
     client_email: str
 
 
-def _service_account(file: Path, data_dir: Path) -> str:
+def _service_account(file: Path) -> str:
     """Check the service account. Only a mailbox shows whether it may impersonate users."""
     try:
         text = file.read_text("utf-8")
-        open_to_others = file.stat().st_mode & 0o077
         name = KeyFile.model_validate_json(text).client_email
     except OSError as error:
         why = (error.strerror or str(error)).lower()
@@ -119,10 +116,6 @@ def _service_account(file: Path, data_dir: Path) -> str:
         name = ""
     if not name:
         raise Problem(f"{file} is no key file of a service account: fix google.service_account.")
-    if open_to_others:
-        raise Problem(f"Other accounts may read {file}: run `chmod 600 {file}`.")
-    if file.resolve().is_relative_to(data_dir.resolve()):
-        raise Problem(f"{file} is in the data directory, and so in its backups. Move it elsewhere.")
     return f"service account {name}"
 
 
@@ -135,10 +128,6 @@ async def settings_agree(settings: Settings) -> str:
     if unknown := unknown_scope(settings.policy):
         name, known = unknown[1], ", ".join(scope_names())
         raise Problem(f"There is no scope {name}: fix it in `policy`; there are {known}.")
-    if settings.serve.subagents_per_minute and not settings.secrets.database_url:
-        raise Problem(
-            "serve.subagents_per_minute holds on Postgres only: set DATABASE_URL, or make it null."
-        )
     return f"valid, state in {settings.data_dir}"
 
 
@@ -197,18 +186,6 @@ def _model_problem(error: Exception, role: Role, models: Models, where: str) -> 
     return f"{name} refused {model} ({fault.reason}): check `models` and your account there."
 
 
-async def key(settings: Settings) -> str:
-    """Check for a key that encrypts stored data; the key file is created at first use."""
-    try:
-        found = await asyncio.to_thread(keys_of, settings)
-    except SettingsError as error:
-        raise Problem(str(error)) from None
-    if found.warning:
-        raise Problem(found.warning)
-    old = len(found.values) - 1
-    return f"in {found.place}" + (f", and {old} that only decrypt" if old else "")
-
-
 async def database(settings: Settings) -> str:
     """Check whether the state can be stored; create or update the tables, as every command does."""
     try:
@@ -224,26 +201,6 @@ async def database(settings: Settings) -> str:
         said = str(error.orig).strip().splitlines()[0]
         hint = "GRANT CREATE ON DATABASE to the account of DATABASE_URL."
         raise Problem(f"Postgres refuses: {said}. {hint}") from None
-
-
-async def schedules(settings: Settings) -> str:
-    """Check whether the configured schedules can run; empty if there are none."""
-    try:
-        async with aclosing(await Database.of(settings)) as opened:
-            every = await ScheduleStore(opened).all(done=True)
-    except (StoreError, SettingsError, sa.exc.ProgrammingError):
-        return ""  # the check of the database reports it
-    known = [each for each in every if each.state != "done"]
-    for each in known:
-        if each.state == "refused":
-            raise Problem(f"{each.id} cannot run: {each.why}")
-    for each in known:
-        if each.trouble and not each.trouble.over:
-            since = iso(each.trouble.since)
-            raise Problem(f"{each.id} fails since {since}: {each.trouble.why}")
-    unknown = settings.schedules.keys() - {each.id for each in every}
-    new = f"; {len(unknown)} of the settings begin with the next start" if unknown else ""
-    return f"{len(known)} set, none of them fails{new}" if known or unknown else ""
 
 
 async def _file(opened: Database, folder: Path) -> str:

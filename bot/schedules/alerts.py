@@ -22,7 +22,7 @@ from bot.slack.people import People
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database, in_transaction
 from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
-from bot.storage.tables import schedule_runs, schedules
+from bot.storage.tables import schedules
 from config.schedules import Kind
 from config.words import in_language, phrase
 from scopes.tool import iso
@@ -81,16 +81,13 @@ class FailureAlerts:
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def fails(
-        self, schedule: str, why: str, at: datetime | None = None, again: datetime | None = None
+        self, schedule: str, why: str, at: datetime, again: datetime | None = None
     ) -> None:
         """Alert the owner, once until the schedule works again.
 
         `at` is the time of the occurrence, which is retried at `again`.
         """
-
-        await self.database.change(
-            lambda c: record_failure(c, schedule, why, at or _last_started(c, schedule), again)
-        )
+        await self.database.change(lambda c: record_failure(c, schedule, why, at, again))
         self.wake()
 
     def wake(self) -> None:
@@ -228,19 +225,6 @@ def _record_reached(
         _store(connection, id, None)
         return
     _store(connection, id, now.model_copy(update={"held": None, "told": (*reached,) or now.told}))
-
-
-def _last_started(connection: sa.Connection, schedule: str) -> datetime:
-    """Return its latest occurrence that was started.
-
-    The report of that one, or of a later one, says that it works again.
-    """
-    begun = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.begun.is_not(None))
-    last = sa.select(sa.func.max(schedule_runs.c.at)).where(begun).scalar_subquery()
-    mine = schedules.c.id == schedule
-    query = sa.select(sa.func.coalesce(last, schedules.c.watermark)).where(mine)
-    at: datetime | None = connection.execute(query).scalar()
-    return at or datetime.now(UTC)
 
 
 def _failure(connection: sa.Connection, schedule: str) -> Failure | None:

@@ -188,7 +188,6 @@ class ScheduleStatus:
     """The latest one that has finished, is running, or waits for another try."""
     delivery: Occurrence | None
     """The latest one that ran, delivered or not."""
-    month_usd: float
 
     def to_json(self) -> dict[str, Any]:
         spec, last, way = self.stored.spec, self.last, self.delivery
@@ -204,7 +203,6 @@ class ScheduleStatus:
             "due": self.waiting,
             "last_run": {n: run[n] for n in LAST_RUN} if last else None,
             "last_delivery": way and {n: getattr(way, f) for n, f in LAST_DELIVERY.items()},
-            "month_usd_spent": self.month_usd,
             "trouble": trouble.model_dump(mode="json") if trouble else None,
         }
 
@@ -241,14 +239,7 @@ async def _status(
             (occurrence for occurrence in of if occurrence.state != "due" or occurrence.tries), None
         ),
         next((occurrence for occurrence in of if occurrence.delivery), None),
-        await store.cost(row.id, _month_of(now, row)) if taken_up else 0.0,
     )
-
-
-def _month_of(at: datetime, schedule: StoredSchedule) -> datetime:
-    """Return the beginning of the calendar month of `at`, in the schedule's own zone."""
-    local = at.astimezone(schedule.spec.timetable.info)
-    return local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
 
 
 def status_lines(each: ScheduleStatus, now: datetime) -> Iterator[str]:
@@ -279,8 +270,8 @@ def status_facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str
     else:
         yield "last run", "none"
     yield "last delivery", _way(way, zone) if way else "none"
-    cost = "" if last is None or last.cost_usd is None else f"${last.cost_usd:.2f} the last run, "
-    yield "cost", f"{cost}${each.month_usd:.2f} this month"
+    if last and last.cost_usd is not None:
+        yield "cost", f"${last.cost_usd:.2f} the last run"
     if stored.trouble and not stored.trouble.over:
         yield "trouble", f"since {iso(stored.trouble.since)}: {stored.trouble.why}"
 

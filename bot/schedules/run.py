@@ -47,7 +47,7 @@ from bot.tasks.triage import Triage
 from config.schedules import Schedule
 from config.sections import LimitSettings, Policy
 from config.settings import Settings
-from config.words import Text, current, in_language, phrase
+from config.words import current, in_language, phrase
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
@@ -439,12 +439,12 @@ class OccurrenceRunner:
                 state = await self._failed(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
-    async def lost(self, work: Work, reason: Text, again: datetime) -> None:
+    async def lost(self, work: Work, again: datetime) -> None:
         """End the run of lost work, whose workflow reported no end, and alert the owner."""
         stored = await self.schedules.get(work.schedule)
         occurrence = await self.schedules.occurrence(work.schedule, work.at)
         with in_language(await self.validator.language(stored.spec) if stored else ""):
-            why = str(reason)
+            why = phrase("schedule.lost")
         if work.kind == "delivery":
             await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:

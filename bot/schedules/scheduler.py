@@ -27,18 +27,16 @@ from bot.storage.requests import NEVER, RequestQueue
 from bot.storage.schedules import Work
 from config.schedules import Timetable
 from config.settings import Settings
-from config.words import Text, in_language
+from config.words import in_language, phrase
 
 MOST = 8
 """Schedules running at once in one process."""
 AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
 
-LOST = Text("schedule.lost")
-
 WorkOn = Callable[[Work], Awaitable[Any]]
-Failed = Callable[[Work, Text, datetime], Awaitable[None]]
-"""Called with a failed occurrence or delivery, the reason, and when a delivery is retried."""
+Lost = Callable[[Work, datetime], Awaitable[None]]
+"""Called with a lost occurrence or delivery, and when a delivery is retried."""
 
 
 @dataclass
@@ -46,7 +44,7 @@ class ScheduleWorker(Worker[Work]):
     """Starts due work. Its database retries."""
 
     store: ScheduleStore
-    on_failed: Failed | None = None
+    on_lost: Lost | None = None
     """Called if the workflow itself cannot report its failure."""
 
     async def load_claimed(self) -> Sequence[Work]:
@@ -57,7 +55,7 @@ class ScheduleWorker(Worker[Work]):
 
     async def give_up(self, work: Work, id: str) -> None:
         self.at_work.discard(id)
-        await self._failed(work, LOST)
+        await self._lost(work)
 
     def key(self, work: Work) -> str:
         return work.id
@@ -66,40 +64,30 @@ class ScheduleWorker(Worker[Work]):
         return (work.kind, work.id, work.id)
 
     def body(self, work_on: WorkOn) -> Body:
-        """Return a workflow to register.
+        """Return a workflow to register: it does what is still to be done.
 
-        It does what is still to be done, and releases the schedule for its next work however that
-        ends.
+        If it raises, the work is given up at the next look, which releases the schedule.
         """
 
         async def body(id: str) -> dict[str, Any]:
             with self.counted(id):
                 if await self.store.claim(id, self.durable.executor):
-                    await self._carry_out(Work.parse(id), work_on)
+                    work = Work.parse(id)
+                    await work_on(work)
+                    if await self.store.claim(id, self.durable.executor):  # nothing has ended it
+                        await self._lost(work)
             return {"state": "done"}
 
         return body
 
-    async def _carry_out(self, work: Work, work_on: WorkOn) -> None:
-        try:
-            await work_on(work)
-        except Exception:  # top-level boundary: work must not stop the worker
-            log.exception("%s crashed", work.id)
-            if self.draining:
-                raise  # what it uses may be closed already; the next process handles it
-        if await self.store.claim(work.id, self.durable.executor):
-            await self._failed(work, Text("schedule.crashed"))
-
-    async def _failed(self, work: Work, why: Text) -> None:
-        """End failed work, so that its schedule continues with the next."""
-        again = datetime.now(UTC) + AGAIN_AFTER
-        is_news = work.kind == "occurrence" or await self.store.record_undelivered(
-            work, str(why), again
-        )
-        if is_news and self.on_failed:
-            await self.on_failed(work, why, again)
+    async def _lost(self, work: Work) -> None:
+        """End lost work, so that its schedule continues with the next."""
+        again, why = datetime.now(UTC) + AGAIN_AFTER, phrase("schedule.lost")
+        is_news = work.kind == "occurrence" or await self.store.record_undelivered(work, why, again)
+        if is_news and self.on_lost:
+            await self.on_lost(work, again)
         if work.kind == "occurrence":
-            await self.store.record_failure(work, str(why))
+            await self.store.record_failure(work, why)
 
 
 log = logging.getLogger(__name__)
@@ -248,7 +236,8 @@ class Schedules:
             if why:
                 if await self.store.refuse(stored.id, why):
                     log.error("the schedule %s is refused: %s", stored.id, why)
-                await self.alerts.fails(stored.id, why)  # sent once, even if this process dies
+                # Sent once, even if this process dies.
+                await self.alerts.fails(stored.id, why, stored.watermark)
             elif await self.store.accept(stored.id):
                 log.info("the schedule %s can run again", stored.id)
                 self.worker.wake()

@@ -136,41 +136,30 @@ class ScheduleStore:
             raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
         return await self.known(id)
 
-    async def pause(self, id: str, by: str) -> None:
+    @in_transaction
+    def pause(self, connection: sa.Connection, id: str, by: str) -> None:
         """Start nothing for it until it is resumed; running work continues to its end.
 
-        `by` is shown to users. Raises ScheduleError if there is none.
+        `by` is shown to users.
         """
-        await self.known(id)
-        await self._pause(id, by)
-
-    @in_transaction
-    def _pause(self, connection: sa.Connection, id: str, by: str) -> None:
         now = datetime.now(UTC)
         if _update(connection, id, ("active", "refused"), state="paused", why=by, changed=now):
             _skip(connection, _due(id), PAUSED, now)
 
-    async def resume(self, id: str, now: datetime) -> None:
-        """Resume from now on; the times of the pause are not caught up. Raises ScheduleError."""
-        await self.known(id)
-        await self._resume(id, now)
-
     @in_transaction
-    def _resume(self, connection: sa.Connection, id: str, now: datetime) -> None:
+    def resume(self, connection: sa.Connection, id: str, now: datetime) -> None:
+        """Resume from now on; the times of the pause are not caught up."""
         values = {"state": "active", "why": "", "changed": now, "watermark": now}
         _update(connection, id, ("paused",), **values)
         _finish(connection, id, now)
 
-    async def delete(self, id: str) -> None:
-        """Delete one. Raises ScheduleError if there is none, or it is in the settings."""
-        known = await self.known(id)
-        if known.origin == "config":
+    @in_transaction
+    def delete(self, connection: sa.Connection, id: str) -> None:
+        """Delete one that was set in chat. Raises ScheduleError if it is in the settings."""
+        mine = sa.select(schedules.c.origin).where(schedules.c.id == id)
+        if connection.execute(mine).scalar() == "config":
             what = f"The schedule {id!r} is set in assistant.yaml."
             raise ScheduleError(what, "Take it out there and start again, or pause it.")
-        await self._delete(id)
-
-    @in_transaction
-    def _delete(self, connection: sa.Connection, id: str) -> None:
         _end(connection, id, datetime.now(UTC))
         connection.execute(sa.delete(issues).where(issues.c.schedule == id))
 
@@ -223,12 +212,6 @@ class ScheduleStore:
         """Count the reports that were delivered or quiet."""
         count = sa.select(sa.func.count().label("n")).where(_is_over(schedule))
         return int((await self.database.read(count))[0].n)
-
-    async def cost(self, schedule: str, since: datetime) -> float:
-        """Return the cost of its occurrences since then, in US dollars."""
-        total = sa.select(sa.func.sum(schedule_runs.c.cost_usd).label("usd"))
-        mine = sa.and_(schedule_runs.c.schedule == schedule, schedule_runs.c.at >= since)
-        return float((await self.database.read(total.where(mine)))[0].usd or 0.0)
 
     @in_transaction
     def create_due(self, connection: sa.Connection, schedule: str) -> None:

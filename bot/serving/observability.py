@@ -67,15 +67,8 @@ class Health:
         """Register a part under a unique name."""
         self._parts[name] = (kind, check)
 
-    async def alive(self) -> HealthReport:
-        """Check the live parts."""
-        return await self._ask(live_only=True)
-
-    async def ready(self) -> HealthReport:
-        """Check all parts."""
-        return await self._ask(live_only=False)
-
-    async def _ask(self, live_only: bool) -> HealthReport:
+    async def report(self, live_only: bool = False) -> HealthReport:
+        """Check all parts, or the live ones."""
         parts = {n: part for n, part in self._parts.items() if not live_only or part[0] == "live"}
         asking = (self._outcome(name, check) for name, (_, check) in parts.items())
         said = await asyncio.gather(*asking)

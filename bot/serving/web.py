@@ -74,10 +74,10 @@ def web_app(
     """
 
     async def healthz(request: Request) -> Response:
-        return _report(await health.alive())
+        return _report(await health.report(live_only=True))
 
     async def readyz(request: Request) -> Response:
-        return _report(await health.ready())
+        return _report(await health.report())
 
     async def numbers(request: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE)
