@@ -296,7 +296,7 @@ class Overlap:
             if parts:
                 words = shorten(max(parts, key=len), _SHOWN, placeholder=" ...")
                 detail = f'words of {source} stand in this {name} block: "{words}"'
-                yield Leak(context, "content", detail, source)
+                yield Leak(context, "content", detail, digest, source)
 
     def _own(self, contexts: Iterable[str], wanted: Set[int]) -> set[int]:
         """Return the shingles that these contexts have read themselves."""

@@ -35,6 +35,8 @@ class Leak:
     kind: str
     """`provenance`: nothing accounts for the block here; `content`: it holds what another read."""
     detail: str
+    block_hash: str = ""
+    """Hash of the block; empty if it is not about one block."""
     source_context: str = ""
     """The context that had read the words; empty if unknown."""
 
@@ -157,7 +159,7 @@ def provenance_leaks(index: ProvenanceIndex) -> Iterator[Leak]:
     """Find everything in a request that may not be there, and everything that is missing."""
     for digest, text in index.trajectory.blocks.items():
         if digest_of(text) != digest:
-            yield Leak("", "provenance", "this block was changed after it was recorded")
+            yield Leak("", "provenance", "this block was changed after it was recorded", digest)
     for name, requests in index.requests.items():
         context = index.contexts.get(name)
         if context is None:
@@ -185,7 +187,7 @@ def _strangers(
                 continue
             seen.add((place, digest, opening))
             if reason := rules.against(digest, place, opening, request.seq):
-                yield Leak(context.id, "provenance", f"{place} block: {reason}")
+                yield Leak(context.id, "provenance", f"{place} block: {reason}", digest)
 
 
 class _Rules:
@@ -303,9 +305,9 @@ def _check_beginning(
         held = {entry.origin for entry in index.filed[context.id].get(digest, ())}
         if place == "user" and held and not held & _OPENING:
             detail = f"a subagent begins with a block of origin {min(held)}"
-            yield Leak(context.id, "provenance", detail)
+            yield Leak(context.id, "provenance", detail, digest)
         if place == "assistant":
-            yield Leak(context.id, "provenance", "a subagent begins with an answer")
+            yield Leak(context.id, "provenance", "a subagent begins with an answer", digest)
         origins |= held
     for needed in (Origin.PROMPT, Origin.BRIEF):
         if needed not in origins:
