@@ -24,6 +24,7 @@ from engine_kit import (
     is_child,
     led_by,
     line,
+    opening,
     ran,
     results,
     run_agent,
@@ -32,6 +33,7 @@ from engine_kit import (
     since,
     submit,
     submitted,
+    texts,
     thread_id,
     turn,
     turns,
@@ -44,7 +46,7 @@ from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
-from scopes.tool import ToolContext, ToolResult, tool
+from scopes.tool import ToolContext, ToolResult, estimate_tokens, tool
 from subagents.agent import Agent
 from subagents.budget import Budget
 from subagents.conversation import Ending
@@ -193,6 +195,20 @@ async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_paren
     assert (parent.stopped_by, parent.text) == ("none", "It is broken.")
     assert results(e.requests[-1])[0]["is_error"]
     assert "kaput" not in json.dumps([result, e.requests]), "what an error says is nobody's word"
+
+
+async def test_tool_output_is_fenced_and_cut_with_a_word_on_what_is_missing() -> None:
+    limits = {"max_tool_output_tokens": 1000}
+    e, agent, _ = await ran(turns(call("flood", items=200), submitted()), settings_for(limits))
+
+    (answer,) = results(e.requests[1])
+    delimiter = agent.toolbox.delimiter
+    shown = answer["content"].splitlines()
+    assert shown[0] == f"<{delimiter}>"
+    assert f"</{delimiter}>" in shown
+    assert estimate_tokens(answer["content"]) <= 1000
+    assert f"Cut: {200 - len(agent.reading.items)} of 200 items" in answer["content"]
+    assert len(agent.reading.items) == shown.index(f"</{delimiter}>") - 1
 
 
 # ---- the result
@@ -358,10 +374,31 @@ async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) ->
     assert e.run.budget.reserved.nanousd == 0
 
 
-# ---- streaming
-
-
 # ---- what stays
+
+
+async def test_nothing_that_was_sent_is_ever_changed() -> None:
+    def mind(body: Json) -> Answer:
+        match turn(body):
+            case 0:
+                return Answer([words("First."), use("look", word="a"), use("mend")])
+            case 1:
+                return Answer([{"type": "thinking", "thinking": "Hm."}, use("boomerang")])
+            case 2:
+                return Answer([use("flood", items=3)])
+            case 3:
+                return Answer([use("submit_result", wrong=1)])
+        return submitted()
+
+    e, _, ending = await ran(mind)
+
+    assert ending.stopped_by == "none"
+    assert len(e.requests) == 5
+    assert_append_only(e)
+    prefix: list[Any] = [json.dumps([b["system"], b["tools"]]) for b in e.requests]
+    assert len(set(prefix)) == 1
+    assert opening(e.requests[4]) == "TASK: try"
+    assert all(texts(m) for m in e.requests[4]["messages"])
 
 
 # ---- servers that answer oddly

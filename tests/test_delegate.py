@@ -237,9 +237,6 @@ async def test_the_same_brief_twice_is_paid_for_once(tmp_path: Path) -> None:
     assert [r["content"][:11] for r in results(got.parent[2])] == ["s1 complete"] * 3
 
 
-# ---- what reaches the parent
-
-
 # ---- what a parent sees of very many
 
 

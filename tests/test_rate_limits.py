@@ -128,9 +128,6 @@ async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
         await asyncio.gather(*(crowd.call(0.001) for _ in range(12)))
 
 
-# ---- with the model
-
-
 # ---- calls to Slack
 
 INFO = "conversations.info"

@@ -100,9 +100,6 @@ def item(channel: str, at: str) -> str:
     return f"{channel_id(channel)}/{ts(at)}"
 
 
-# ---- the document
-
-
 # ---- the window
 
 
@@ -432,7 +429,7 @@ def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
     assert "\x1b" not in done.err
 
 
-# ---- the tracker, patterns, windows of their own
+# ---- the tracker
 
 
 def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
