@@ -7,8 +7,10 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from engine_kit import engine, settings_for, submitted, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from standins.model_faults import Fault, Faults
 from timing import WAIT_S, patient
 
 from bot.slack.client import ReadTurns
@@ -126,6 +128,20 @@ async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
     assert lane.in_flight == 0
     async with patient():
         await asyncio.gather(*(crowd.call(0.001) for _ in range(12)))
+
+
+async def test_one_subagents_429_slows_its_siblings() -> None:
+    models = {"retry_after_cap_s": 0.4, "max_attempts": 3}
+    faults = Faults([Fault("http_429", retry_after=0.4)])
+    async with engine(turns(submitted()), settings_for({"max_concurrency": 1}, models),
+                      faults=faults) as e:  # fmt: skip
+        agents = [e.agent(name=f"s{n}") for n in range(1, 4)]
+        began = time.monotonic()
+        await asyncio.gather(*(a.run() for a in agents))
+        assert time.monotonic() - began >= 0.4
+
+    assert len(e.requests) == 4
+    assert len(e.server.answered) == 3
 
 
 # ---- calls to Slack

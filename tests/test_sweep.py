@@ -45,13 +45,16 @@ from hypothesis import strategies as st
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 
+from bot.context import open_app
 from bot.local.export import load_export
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
-from bot.tasks.sources import SweepSource, split
-from bot.tasks.sweep import SweepPlanner
+from bot.options import Options
+from bot.tasks.base import Request
+from bot.tasks.sources import SweepSource, chosen, split
+from bot.tasks.sweep import Sweep, SweepPlanner
 from bot.tasks.tracker import join_duplicates
 from config.settings import load_settings
 from scopes.label import TRUSTED
@@ -456,6 +459,25 @@ def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
     for state in ("untracked", "tracked", "closed"):
         assert told[state] == states.count(state) > 0
     assert shell("audit", document["run_id"]).code == 0
+
+
+async def swept(since: dict[str, datetime]) -> Json:
+    """A sweep of two sample channels, its channels' windows as given."""
+    options = Options(model="offline", sample=True)
+    async with open_app(load_settings(), options, lambda event: None) as app:
+        channels = chosen(await app.channels(), ["csm-spain", "csm-italy"])
+        async with app.run("sweep", "two") as run:
+            request = Request("two", app.window(timedelta(days=7)))
+            return (await Sweep(app, run, request, channels, since=since).work()).to_json()
+
+
+def test_each_channel_has_a_window_of_its_own() -> None:
+    document = asyncio.run(swept({"C0CSMITALY": datetime(2026, 3, 10, tzinfo=UTC)}))
+    spain, italy = section(document, "csm-spain"), section(document, "csm-italy")
+    assert italy["window"]["oldest"] == "2026-03-10T00:00:00Z"
+    assert spain["window"] == document["window"]
+    assert spain["window"]["oldest"] < italy["window"]["oldest"]
+    assert italy["coverage"]["oldest"] >= "2026-03-10"
 
 
 # ---- large channels are cut between threads, and read ahead
