@@ -69,103 +69,6 @@ class LimitReached(Exception):
     """A limit of the run, or the user, stopped what a step was waiting for."""
 
 
-@dataclass
-class Steps:
-    """The steps of one context. Each raises LimitReached, which ends in its result."""
-
-    run: Run
-    talk: Conversation
-    toolbox: Toolbox
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def max_tokens(self) -> int:
-        return self.run.model.role(self.talk.spec.role).max_tokens
-
-    def seconds_left(self) -> float:
-        own = self.talk.spec.seconds - (time.monotonic() - self.began)
-        if self.talk.spec.contract is None:  # a parent's time is that of its run
-            own += self.run.budget.added_seconds
-        return min(own, self.run.budget.seconds_left() - self.talk.spec.spare)
-
-    @property
-    def _kept_seconds(self) -> float:
-        """Return the seconds reserved for the final call."""
-        return min(FINAL_SHARE * self.talk.spec.seconds, FINAL_SECONDS)
-
-    async def model(self, seq: int, final: bool) -> ModelStep:
-        """Call the model."""
-        run, left = self.run, self.seconds_left() - (0.0 if final else self._kept_seconds)
-        if left <= 0:
-            raise LimitReached("time")
-        try:
-            async with self._within(left):
-                reply = await run.model.complete(self._call(seq, final), run)
-        except ModelMisconfigured as error:
-            return ModelStep(fault="model_error", reason=str(error))
-        except ModelFailed as error:
-            return ModelStep(fault=error.kind, reason=str(error), passing=error.passing)
-        return ModelStep(reply=reply)
-
-    def _call(self, seq: int, final: bool) -> ModelCall:
-        last = self.talk.spec.final_key
-        return ModelCall(
-            self.talk.spec,
-            seq,
-            self.talk.messages,
-            self.talk.prompt_tokens,
-            held=last if final else None,
-            beside={} if final else {last: self._final(self.max_tokens)},
-            behind=(last,),
-        )
-
-    async def tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> ToolsStep:
-        """Run one batch of ordinary tools, sized so that the final call stays possible."""
-        spec, prompt = self.talk.spec, self.talk.prompt_tokens
-        free = spec.context_limit - prompt - self.max_tokens - REMINDER_TOKENS
-        each = min(self.run.limits.max_tool_output_tokens, free // len(calls))
-        if each < MIN_OUTPUT_TOKENS:
-            raise LimitReached("tokens")
-        if spec.remind_at and prompt > spec.remind_at:
-            return ToolsStep(outcomes=tuple(failed_outcome(DELEGATE) for _ in calls))
-        async with self._within(self.seconds_left() - self._kept_seconds):
-            wanted = {spec.final_key: self._final(each * len(calls))}
-            await self.run.budget.hold(wanted, behind=wanted)
-        async with self._within(self.seconds_left()):
-            found = await self.toolbox.batch(spec.context, ctx, calls, each)
-        seen = [(item.id, item.author) for each in found for item in each.result.items]
-        self.run.sink.saw(spec.run, seen)
-        return ToolsStep(outcomes=tuple(found))
-
-    async def make_room(self) -> StepResult:
-        """Reserve the call that will read what the subagents of this turn return."""
-        async with self._within(self.seconds_left() - self._kept_seconds):
-            worst = self._final(self.run.limits.max_fanout_tokens)
-            await self.run.budget.keep(self.talk.spec.final_key, worst)
-        return StepResult()
-
-    def _final(self, more: int) -> Amount:
-        """Return what one more call may cost if its prompt grows by `more` tokens."""
-        prompt = self.talk.prompt_tokens + more + REMINDER_TOKENS
-        return self.run.model.worst(self.talk.spec.role, prompt)
-
-    @asynccontextmanager
-    async def _within(self, seconds: float) -> AsyncIterator[None]:
-        """Raise LimitReached when the time or the budget is over, or the user stops the run."""
-        try:
-            async with asyncio.timeout(max(0.1, seconds)) as scope:
-                with self.run.stop.watch(scope):
-                    yield
-        except TimeoutError as error:
-            raise LimitReached("user" if self.run.stop else "time") from error
-        except BudgetExceeded as error:
-            raise LimitReached(LIMIT_OF[error.what]) from error
-
-    async def release(self) -> None:
-        """Give back what was held for a final call that was not needed."""
-        await self.run.budget.settle(self.talk.spec.final_key, Amount())
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The answer to one tool call; `origin` is VIEW, TOOL_RESULT, ERROR or REPAIR."""
@@ -214,7 +117,7 @@ class Agent:
     def __post_init__(self) -> None:
         self.talk = Conversation(self.spec, self.run_.sink)
         self.reading.label = self.reading.label.join(self.ctx.label)
-        self._steps = Steps(self.run_, self.talk, self.toolbox)
+        self._began = time.monotonic()
         self._seq = 0
         self._limit = ""
         """The limit that was reached: only the final call is left."""
@@ -223,8 +126,6 @@ class Agent:
         self._chances = 1 if self.spec.contract else 2
         self._reminded = False
         self._parts: list[str] = []
-        self._seen = 0
-        """Number of items that had been shown when the text was begun."""
 
     async def run(self) -> Ending:
         """Run turns until the context ends; raise nothing for what a model or a tool does."""
@@ -233,13 +134,13 @@ class Agent:
             while (ending := await self._turn()) is None:
                 pass
         finally:
-            await self._steps.release()
+            await self.run_.budget.settle(self.spec.final_key, Amount())  # if it was not needed
         return ending
 
     async def _turn(self) -> Ending | None:
         if self.steps >= self.spec.max_steps - 1:
             self._close("steps")
-        elif self.talk.prompt_tokens + self._steps.max_tokens > self.spec.context_limit:
+        elif self.talk.prompt_tokens + self._max_tokens > self.spec.context_limit:
             self._close("tokens")
         if self.talk.sent and self.talk.prompt_tokens > self.spec.context_limit:
             return self._end("tokens", "its own output filled its context")
@@ -249,10 +150,7 @@ class Agent:
             reminder = f"REMINDER: limit reached ({self._limit}). {how}."
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
-        before, self.reading.sent = self.reading.sent, len(self.reading.items)
-        out = await self._step("model", ModelStep, lambda: self._steps.model(seq, final))
-        if not out.reply:
-            self.reading.sent = before  # nothing was written after the others were shown
+        out = await self._step("model", ModelStep, lambda: self._call_model(seq, final))
         if out.limit:
             if final or out.limit == "user":
                 return self._end("user" if out.limit == "user" else self._limit)
@@ -286,6 +184,86 @@ class Agent:
             out = kind(limit=str(reached))
         return await self.run_.record(key, kind, out, repeatable=repeatable)
 
+    @property
+    def _max_tokens(self) -> int:
+        return self.run_.model.role(self.spec.role).max_tokens
+
+    def _seconds_left(self) -> float:
+        own = self.spec.seconds - (time.monotonic() - self._began)
+        if self.spec.contract is None:  # a parent's time is that of its run
+            own += self.run_.budget.added_seconds
+        return min(own, self.run_.budget.seconds_left() - self.spec.spare)
+
+    @property
+    def _kept_seconds(self) -> float:
+        """Return the seconds reserved for the final call."""
+        return min(FINAL_SHARE * self.spec.seconds, FINAL_SECONDS)
+
+    async def _call_model(self, seq: int, final: bool) -> ModelStep:
+        run, left = self.run_, self._seconds_left() - (0.0 if final else self._kept_seconds)
+        if left <= 0:
+            raise LimitReached("time")
+        last = self.spec.final_key
+        call = ModelCall(
+            self.spec,
+            seq,
+            self.talk.messages,
+            self.talk.prompt_tokens,
+            held=last if final else None,
+            beside={} if final else {last: self._one_more(self._max_tokens)},
+            behind=(last,),
+        )
+        try:
+            async with self._within(left):
+                reply = await run.model.complete(call, run)
+        except ModelMisconfigured as error:
+            return ModelStep(fault="model_error", reason=str(error))
+        except ModelFailed as error:
+            return ModelStep(fault=error.kind, reason=str(error), passing=error.passing)
+        return ModelStep(reply=reply)
+
+    async def _run_tools(self, ctx: ToolContext, calls: Sequence[ToolCall]) -> ToolsStep:
+        """Run one batch of ordinary tools, sized so that the final call stays possible."""
+        spec, prompt = self.spec, self.talk.prompt_tokens
+        free = spec.context_limit - prompt - self._max_tokens - REMINDER_TOKENS
+        each = min(self.run_.limits.max_tool_output_tokens, free // len(calls))
+        if each < MIN_OUTPUT_TOKENS:
+            raise LimitReached("tokens")
+        if spec.remind_at and prompt > spec.remind_at:
+            return ToolsStep(outcomes=tuple(failed_outcome(DELEGATE) for _ in calls))
+        async with self._within(self._seconds_left() - self._kept_seconds):
+            wanted = {spec.final_key: self._one_more(each * len(calls))}
+            await self.run_.budget.hold(wanted, behind=wanted)
+        async with self._within(self._seconds_left()):
+            found = await self.toolbox.batch(spec.context, ctx, calls, each)
+        seen = [(item.id, item.author) for each in found for item in each.result.items]
+        self.run_.sink.saw(spec.run, seen)
+        return ToolsStep(outcomes=tuple(found))
+
+    async def _make_room(self) -> StepResult:
+        """Reserve the call that will read what the subagents of this turn return."""
+        async with self._within(self._seconds_left() - self._kept_seconds):
+            worst = self._one_more(self.run_.limits.max_fanout_tokens)
+            await self.run_.budget.keep(self.spec.final_key, worst)
+        return StepResult()
+
+    def _one_more(self, tokens: int) -> Amount:
+        """Return what one more call may cost if its prompt grows by so many tokens."""
+        prompt = self.talk.prompt_tokens + tokens + REMINDER_TOKENS
+        return self.run_.model.worst(self.spec.role, prompt)
+
+    @asynccontextmanager
+    async def _within(self, seconds: float) -> AsyncIterator[None]:
+        """Raise LimitReached when the time or the budget is over, or the user stops the run."""
+        try:
+            async with asyncio.timeout(max(0.1, seconds)) as scope:
+                with self.run_.stop.watch(scope):
+                    yield
+        except TimeoutError as error:
+            raise LimitReached("user" if self.run_.stop else "time") from error
+        except BudgetExceeded as error:
+            raise LimitReached(LIMIT_OF[error.what]) from error
+
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
         calls, said = list[ToolCall](), ""
@@ -296,8 +274,6 @@ class Agent:
                 case {"type": "text", "text": text}:
                     said += text
         self.text = said.strip() or self.text
-        if said.strip() and not self._parts:
-            self._seen = self.reading.sent
         if stop in ("tool_use", "end_turn", "stop_sequence") and calls:  # some servers mix them up
             self.talk.append(content)
             return await self._answer(calls)
@@ -316,7 +292,7 @@ class Agent:
     def _end_turn(self, said: str) -> Ending | None:
         if self.spec.contract is None and (said.strip() or self._parts):
             text = "".join([*self._parts, said]).strip()
-            return Ending(self._limit or "none", text=text, seen=self._seen)
+            return Ending(self._limit or "none", text=text)
         what = f"end by calling {SUBMIT}" if self.spec.contract else "write the answer as text"
         return self._again(what, "invalid_output", "it ended without a result")
 
@@ -327,7 +303,7 @@ class Agent:
             self._parts.append(said)
             what = "your answer was cut off; go on exactly where it stopped"
         else:
-            what = f"your output was cut at {self._steps.max_tokens} tokens; say it in half as many"
+            what = f"your output was cut at {self._max_tokens} tokens; say it in half as many"
         return self._again(what, "tokens", OUTPUT_CUT)
 
     def _again(self, what: str, stopped_by: str, reason: str) -> Ending | None:
@@ -354,7 +330,7 @@ class Agent:
             out = await self._step(
                 "tools",
                 ToolsStep,
-                lambda: self._steps.tools(ctx, ordinary),
+                lambda: self._run_tools(ctx, ordinary),
                 repeatable=self.toolbox.only_reads(ordinary),
             )
             self._close(out.limit)
@@ -374,7 +350,7 @@ class Agent:
 
     async def _delegate(self, workflow: Workflow, calls: Sequence[ToolCall]) -> dict[str, Outcome]:
         """Start subagents if the call that reads their results stays affordable."""
-        room = await self._step("room", StepResult, self._steps.make_room)
+        room = await self._step("room", StepResult, self._make_room)
         self._close(room.limit)
         if room.limit:
             return {}
@@ -447,4 +423,4 @@ class Agent:
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         text = "".join(self._parts) or self.text
-        return Ending(stopped_by, text=text, reason=reason, seen=self._seen)
+        return Ending(stopped_by, text=text, reason=reason)

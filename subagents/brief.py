@@ -402,8 +402,8 @@ class SpawnedBrief:
     """Seconds that it may take from its start."""
     spare: float
     """Seconds of the run that it must leave, however late it starts, for reading its result."""
-    frozen_at: datetime | None = None
-    """From then on it waits for its turn; None if an earlier version stored it."""
+    frozen_at: datetime
+    """From then on it waits for its turn."""
 
 
 WRITES = frozenset({Effect.POST, Effect.REACT, Effect.SEND})

@@ -14,8 +14,6 @@ class SourcesRead:
 
     read: int
     total: int
-    waits: bool = False
-    """True if nothing came for a while."""
 
 
 @dataclass(frozen=True, slots=True)

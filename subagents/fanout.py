@@ -86,8 +86,7 @@ class SpawnValues:
 
     delimiters: tuple[str, ...]
     seconds_left: float
-    at: datetime | None = None
-    """None if an earlier version stored them."""
+    at: datetime
 
 
 @dataclass

@@ -65,7 +65,7 @@ def result(id: str, text: str, findings: Sequence[Json], *sources: str) -> Json:
 def spawned(id: str, task: str = "Look.") -> SpawnedBrief:
     draft = BriefDraft(task=task, scope="slack")
     brief = Brief(draft, Handles({}), None, TRUSTED, intent=Intent(task))
-    return SpawnedBrief(id, brief, "abc", "fast", (), (), "slack/answer@1", "p1", 60.0, 10.0)
+    return SpawnedBrief(id, brief, "abc", "fast", (), (), "slack/answer@1", "p1", 60.0, 10.0, NOW)
 
 
 @dataclass

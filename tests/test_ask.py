@@ -24,11 +24,9 @@ from bot_kit import (
 )
 from document_kit import gap_lines
 from engine_kit import call, is_child, line, results, say, submitted, turn, turns, use
-from standins.model_faults import Faults
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.offline.model import answer as offline_model
 
 SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 OPEN = "What is open in #support-es?"
@@ -41,12 +39,10 @@ def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Puts a question to a model; what came of it, and the requests that the model got."""
     zip_file = small_export(tmp_path)
 
-    def put(
-        mind: Mind = offline_model, question: str = OPEN, *, faults: Faults | None = None
-    ) -> tuple[Done, list[Json]]:
-        with model_at(monkeypatch, mind, faults) as server:
+    def put(mind: Mind) -> tuple[Done, list[Json]]:
+        with model_at(monkeypatch, mind) as server:
             done = shell(
-                *("ask", question, "--slack-export", zip_file),
+                *("ask", OPEN, "--slack-export", zip_file),
                 *("--as-of", AS_OF, "--since", "30d", "--json"),
             )
         return done, server.recorded
@@ -92,16 +88,6 @@ def with_parent(*answers: Answer) -> Mind:
 # ---- with the offline rules
 
 
-@pytest.mark.parametrize(
-    ("look_up", "seen"),
-    [(use("list_channels"), "#support-en"), (use("read_thread", thread=SPAIN), "tarjeta")],
-)
-def test_one_look_up_spawns_no_subagent(ask: Ask, look_up: Json, seen: str) -> None:
-    done, recorded = ask(turns(Answer([look_up]), say("There it is.")))
-    assert (done.json["status"], done.json["subagents"]) == ("complete", [])
-    assert seen in json.dumps(results(recorded[-1]), ensure_ascii=False)
-
-
 def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -120,24 +106,6 @@ def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
 
 
 # ---- with a scripted parent
-
-
-def test_statements_say_what_they_rest_on_and_what_is_made_up_is_dropped(ask: Ask) -> None:
-    answer = say("Cards are refused [F1.1]. Ghosts roam [F1.2]. I hope this helps [F7.7; F1.1].")
-    document = ask(with_parent(Answer([brief()]), answer))[0].json
-    assert document["answer"] == (
-        "Cards are refused [F1.1]. Ghosts roam. I hope this helps [F1.1]."
-    )
-    assert document["statements"] == [
-        {"text": "Cards are refused", "findings": ["F1.1"]},
-        {"text": "Ghosts roam", "findings": []},
-        {"text": "I hope this helps", "findings": ["F1.1"]},
-    ]
-    assert document["cited"] == 2
-    assert list(document["links"]) == ["F1.1"]
-    assert document["links"]["F1.1"][0].startswith("https://")
-    assert document["unsupported"] == 2
-    assert [f["id"] for f in document["subagents"][0]["findings"]] == ["F1.1"]
 
 
 def test_of_a_child_that_is_cut_off_it_is_said_what_is_not_covered(ask: Ask) -> None:
@@ -164,21 +132,6 @@ def test_without_subagents_the_answer_says_that_isolation_is_advisory(
     offered = {t["name"] for t in recorded[0]["tools"]}
     assert offered >= {"list_channels", "read_thread", "lookup_user", "read_channel_history"}
     assert not offered & {"run_subagent", "run_subagents", "post_message", "submit_result"}
-
-
-def test_what_a_parent_was_not_given_it_cannot_read(ask: Ask) -> None:
-    tries = [
-        use("read_thread", thread=f"C0SUPPORTEN/{ts('12 09:00')}"),
-        use("read_channel_history", channel="#support-es"),
-        use("post_message", channel="#support-es", text="hi"),
-        use("schedule_delete", name="daily"),
-    ]
-    _, recorded = ask(turns(Answer(tries), say("Nothing.")))
-    thread, *others = results(recorded[-1])
-    assert thread["content"].startswith("No thread C0SUPPORTEN/")
-    for each in others:
-        assert "No tool" in each["content"]
-        assert each["is_error"]
 
 
 def test_a_task_and_a_scope_are_enough_where_the_request_names_the_source(ask: Ask) -> None:
@@ -213,7 +166,6 @@ def test_a_subagent_reads_the_days_that_its_parent_names_and_the_answer_says_whi
 # ---- over several sources: a scripted parent, and subagents with the offline rules
 
 CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
-THREE = ("How many shops are there?", "SELECT sum(amount) AS total FROM sales", CITY)
 
 
 @pytest.fixture
@@ -227,18 +179,6 @@ def tables(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "shop"
-    (folder / "tests").mkdir(parents=True)
-    (folder / "pyproject.toml").write_text('[project]\nname = "shop"\n', "utf-8")
-    (folder / "cart.py").write_text('"""Carts."""\n\n\ndef add():\n    return 1\n', "utf-8")
-    (folder / "tests" / "test_cart.py").write_text(
-        "import pytest\n" + "# a long file\n" * 100, "utf-8"
-    )
-    return folder
-
-
 def asked(shell: Shell, question: str, *sources: object) -> Done:
     return shell("ask", question, *sources, "--model", "offline", "--json")
 
@@ -246,28 +186,6 @@ def asked(shell: Shell, question: str, *sources: object) -> Done:
 def asked_at(shell: Shell, question: str, *sources: object) -> Done:
     """With whatever stands at ANTHROPIC_BASE_URL."""
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
-
-
-def test_three_questions_at_once_are_three_isolated_subagents(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tables: Path
-) -> None:
-    mind = delegating(*((task, "data", "data:tables") for task in THREE))
-    with model_at(monkeypatch, mind) as server:
-        done = asked_at(shell, " ".join(THREE), "--database", tables)
-    document = done.json
-    assert done.code == 0
-    assert in_one_turn(server) == ["run_subagent"] * 3
-    assert [(s["scope"], s["status"]) for s in document["subagents"]] == [("data", "complete")] * 3
-    claims = [s["findings"][0]["claim"] for s in document["subagents"]]
-    assert [claim.rpartition(": ")[2] for claim in claims] == ["3", "1164", "2"]
-    assert claims[2].startswith("city: Lisbon")
-    assert all(f"[F{n}.1]" in document["answer"] for n in (1, 2, 3))
-    for n, body in enumerate(b for b in server.recorded if is_child(b)):
-        told = json.dumps(body["messages"][0])
-        assert sum(part in told for part in THREE) == 1, n
-    audit = shell("audit", document["run_id"])
-    assert audit.code == 0
-    assert "0 leaks" in audit.out
 
 
 def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
@@ -300,21 +218,6 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
     assert "0 leaks" in audit.out
 
 
-def test_a_question_about_a_checkout_is_answered_from_its_files(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, checkout: Path
-) -> None:
-    question = "Where is pytest imported?"
-    reader = finding_with("search_files", folder="files:shop", pattern="pytest")
-    mind = delegating((question, "files", "files:shop"), readers={question: reader})
-    with model_at(monkeypatch, mind):
-        document = asked_at(shell, question, "--folder", checkout).json
-    assert [s["scope"] for s in document["subagents"]] == ["files"]
-    (found,) = document["subagents"][0]["findings"]
-    assert "tests/test_cart.py:1" in str(found["evidence"])
-    assert gap_lines(document) == []
-    assert shell("audit", document["run_id"]).code == 0
-
-
 def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     shell: Shell, tables: Path
 ) -> None:
@@ -328,3 +231,56 @@ def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
     listed = shell("scopes")
     assert listed.code == 0
     assert f"not offered: files:gone. {told}" in listed.out
+
+
+# ---- what a finished subagent found is handed to further ones by the ids of its findings
+
+
+def waves(scope: str, handle: str, reads: Mind) -> Mind:
+    """A parent with two waves: the second one is given what the first one found, and reads."""
+    second = use("run_subagent", task="Read on", scope=scope, handles=[handle])
+    parent = turns(Answer([brief()]), Answer([second]), say("It is all told [F1.1]."))
+
+    def mind(body: Json) -> Answer:
+        if not is_child(body):
+            return parent(body)
+        return CHILD(body) if "C0SUPPORTES (" in line(body, "MAY READ") else reads(body)
+
+    return mind
+
+
+@pytest.mark.parametrize("given", ["F1.1", "[F1.1]", SPAIN])
+def test_a_finding_gives_its_thread_and_nothing_else_of_the_channel(ask: Ask, given: str) -> None:
+    told: list[str] = []
+
+    def reads(body: Json) -> Answer:
+        told[:] = [str(each["content"]) for each in results(body)]
+        if turn(body) == 0:
+            return call("search_messages", query="tarjeta", channel="#support-es")
+        if turn(body) == 1:
+            return call("read_thread", thread=SPAIN)
+        return submitted("Read.", findings=[{"claim": "Read on", "evidence": [SPAIN]}])
+
+    done, _ = ask(waves("slack", given, reads))
+    assert done.json["subagents"][0]["findings"][0]["sources"] == [SPAIN]
+    assert [f["claim"] for f in done.json["subagents"][1]["findings"]] == ["Read on"]
+    denied, thread = told
+    assert "No channel" in denied
+    assert SPAIN in thread
+
+
+@pytest.mark.parametrize(
+    ("scope", "handle", "why"),
+    [
+        ("slack", "F7.1", "No source F7.1."),
+        ("web", "F1.1", "F1.1 rests on nothing that a subagent of the scope web can read"),
+        ("slack", "C0SUPPORTEN", "No source C0SUPPORTEN."),
+        ("slack", f"C0SUPPORTES/{ts('11 09:00')}", "No source"),
+    ],
+)
+def test_what_no_finding_rests_on_is_refused_in_words(
+    ask: Ask, scope: str, handle: str, why: str
+) -> None:
+    done, recorded = ask(waves(scope, handle, turns(submitted("never"))))
+    assert why in str(results(parents(recorded)[-1])[-1]["content"])
+    assert [each["status"] for each in done.json["subagents"][1:]] == ["refused"]

@@ -31,10 +31,8 @@ from engine_kit import (
     turns,
     use,
     words,
-    workspace,
 )
 from standins.model_faults import Faults
-from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
 
@@ -64,21 +62,6 @@ async def test_of_50_calls_in_one_turn_those_allowed_run_and_the_rest_is_refused
     assert [bool(r.get("is_error")) for r in answers] == [False] * 24 + [True] * 26
     assert all("max_subagents" in r["content"] for r in answers[24:])
     assert got.document["coverage"]["refused"] == 26
-
-
-async def test_a_list_of_50_items_is_run_whole(tmp_path: Path) -> None:
-    local = LocalSlack(workspace(50, 1))
-    items = [channel_id(n) for n in range(1, 51)]
-    template = {"task": "Read {item}", "description": "Read {item}", "scope": "slack"}
-    many = call("run_subagents", items=items, template=template)
-    script = led_by(call("list_channels"), many, say("Done."))
-    got = await asked(script, tmp_path, settings_for(RICH), "What is open?", slack=local)
-    assert [s["status"] for s in got.subagents] == ["complete"] * 50
-    assert {source for s in got.subagents for source in s["label"]["sources"]} == {
-        *items,
-        "slack:directory",
-    }
-    assert got.report.leaks == ()
 
 
 async def test_a_limiter_queues_what_it_does_not_let_in(tmp_path: Path) -> None:
@@ -171,17 +154,6 @@ async def test_raw_tool_output_never_reaches_the_parent(ending: str, tmp_path: P
 # ---- other probes
 
 
-async def test_a_task_of_200_000_characters_is_refused_and_free(tmp_path: Path) -> None:
-    roomy = settings_for(
-        {"cost_usd": 10.0, "parent_context": 300_000}, roles={"parent": {"max_tokens": 100_000}}
-    )
-    huge = brief_answer(1, task="x" * 200_000)
-    got = await asked(led_by(huge, say("Too long.")), tmp_path, roomy)
-    assert got.children == []
-    assert got.subagents[0]["reason"].startswith("task: the brief holds ")
-    assert got.subagents[0]["cost_usd"] == 0
-
-
 async def test_structured_output_is_checked_json_and_repaired_once(tmp_path: Path) -> None:
     table = turns(
         call("submit_result", columns="title, n", rows=[["x", 3]]),
@@ -212,13 +184,6 @@ async def test_the_tools_of_a_child_are_those_of_its_scope_and_no_more(tmp_path:
         "list_channels", "read_thread", "lookup_user", "run_subagent", "run_subagents",
         "challenge", "sweep_channels",
     }  # fmt: skip
-
-
-async def test_no_answer_is_given_before_every_child_has_ended(tmp_path: Path) -> None:
-    got = await asked(led_by(fifty(5), say("Done.")), tmp_path, question=ALL_FIVE)
-    order = ["child" if is_child(b) else "parent" for b in got.e.requests]
-    assert (order[0], order[-1], order.count("parent")) == ("parent", "parent", 2)
-    assert len(results(got.parent[1])) == 5
 
 
 async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> None:

@@ -69,22 +69,6 @@ def number(body: Json) -> int:
 # ---- the good way
 
 
-async def test_two_briefs_of_a_turn_run_side_by_side_and_are_answered_in_order(
-    tmp_path: Path,
-) -> None:
-    script = led_by(Answer([brief(2), brief(1)]), say("Open: [F1.1] and [F2.1]."))
-    got = await asked(script, tmp_path)
-
-    two, one = results(got.parent[1])
-    assert two["content"].startswith("s1 complete (slack, fast): Channel 2 is read.")
-    assert one["content"].startswith("s2 complete (slack, fast): Channel 1 is read.")
-    assert got.document["status"] == "complete"
-    assert got.document["statements"][0]["findings"] == ["F1.1", "F2.1"]
-    assert got.document["links"]["F1.1"][0].startswith("https://acme.slack.com/archives/C00000002/")
-    assert got.report.leaks == ()
-    assert round(got.document["cost_usd"] * 10**9) == got.e.cost_nanousd()
-
-
 async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> None:
     items = [channel_id(n) for n in (1, 2, 3)] + ["C99999999", ONE]
     listed = call("list_channels", match="support")
@@ -105,6 +89,7 @@ async def test_a_list_of_items_is_accounted_for_item_by_item(tmp_path: Path) -> 
 REFUSED = [
     ({"prompt": "the real text"}, "prompt: is not an argument"),
     ({"known": "word " * 8_000}, "known: the brief holds"),
+    ({"task": "x" * 200_000}, "task: the brief holds"),
     ({"description": "x" * 121}, "description: String should have at most 120 characters"),
     ({"scope": "mail"}, "scope: No scope 'mail'"),
     ({"contract": "triage"}, "no contract 'triage'; known: answer, issues, table, draft"),
@@ -250,28 +235,6 @@ async def test_the_same_brief_twice_is_paid_for_once(tmp_path: Path) -> None:
     assert len(got.children) == 2  # one reads and hands in
     assert [s["id"] for s in got.subagents] == ["s1"]
     assert [r["content"][:11] for r in results(got.parent[2])] == ["s1 complete"] * 3
-
-
-# ---- what reaches the parent
-
-
-async def test_a_parent_sees_views_of_a_bounded_size(tmp_path: Path) -> None:
-    def wordy(body: Json) -> Answer:
-        if not results(body):
-            return call("read_channel_history", channel=ONE)
-        many = [
-            finding(f"Claim {n} " + "and so on " * 40, thread_id(1, 0), state="unsolved")
-            for n in range(80)
-        ]
-        return submitted("A long text. " * 800, findings=many)
-
-    script = led_by(brief_answer(), say("Open: [F1.1]."), children=wordy)
-    roomy = settings_for(roles={"subagent_fast": {"max_tokens": 30_000}})
-    got = await asked(script, tmp_path, roomy)
-    view = results(got.parent[1])[0]["content"]
-    assert len(view.encode()) <= 3 * 3 * 1500
-    assert "(cut: " in view
-    assert len(got.subagents[0]["findings"]) == 80
 
 
 # ---- what a parent sees of very many

@@ -12,35 +12,29 @@ import pytest
 from engine_kit import (
     OWN_TOOLS,
     Engine,
-    brief,
     call,
     channel_id,
     engine,
     led_by,
-    opening,
     ran,
     results,
     run_agent,
     say,
     submitted,
     thread_id,
-    turn,
     turns,
     use,
-    workspace,
 )
 from serve_kit import serving
 
 import scopes
 from bot.local.model.answer import Answer
 from config.settings import load_settings
-from scopes.effects import Access
 from scopes.tool import Tool, ToolContext, ToolResult, tool
 from subagents.gate import Allow, Card, Deny
 
 ROOT = Path(__file__).resolve().parent.parent
 SLACK = {t.name: t for t in scopes.scope("slack").tools}
-Json = dict[str, Any]
 HELD = {channel_id(1): "#support-1"}
 
 
@@ -97,28 +91,6 @@ async def test_unknown_and_wrong_arguments_are_refused_by_name() -> None:
             assert (named in verdict.reason, verdict.rule) == (True, "arguments")
         for odd in (None, "text", [1], 3):
             assert isinstance(await e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
-
-
-LEAVES = {
-    "post_message": {"channel": channel_id(1), "text": "Hello"},
-    "send_direct_message": {"user": "U0ANA", "text": "Hello"},
-    "add_reaction": {"message": thread_id(1, 0), "name": "tada"},
-}
-
-
-@pytest.mark.parametrize("name", [t.name for t in SLACK.values() if t.access is not Access.READ])
-async def test_what_leaves_without_a_request_for_it_is_denied_and_has_no_effect(name: str) -> None:
-    held = {**HELD, "U0ANA": "@Ana"}
-    e, _, ending = await ran(
-        turns(call(name, **LEAVES[name]), submitted()), tools=SLACK.values(), handles=held
-    )
-
-    (answer,) = results(e.requests[1])
-    assert ending.stopped_by == "none"
-    assert answer["is_error"]
-    assert "Nobody has asked for anything to be written" in answer["content"]
-    assert e.slack.effects == []
-    assert [(d.tool, d.verdict, d.rule) for d in e.decisions] == [(name, "deny", "consequence")]
 
 
 async def test_an_open_handle_is_needed_where_a_tool_says_so() -> None:
@@ -223,26 +195,6 @@ async def test_what_is_asked_for_without_end_is_refused(
         if each.get("is_error"):
             assert f"{said}. Use what you have, or narrow the question." in str(each["content"])
     assert sum(d.verdict == "allow" and d.tool == "list_channels" for d in log) == sum(ran)
-
-
-async def test_the_calls_of_a_request_are_those_of_all_its_contexts(tmp_path: Path) -> None:
-    def reader(body: Json) -> Answer:
-        read = use("read_channel_history", channel=channel_id(held_number(body)))
-        return submitted() if turn(body) else Answer([read] * 4)
-
-    three = Answer([brief(1), brief(2), brief(3)])
-    mind = led_by(three, say("That is all."), children=reader)
-    async with serving(tmp_path, mind, space=workspace(3), limits=calls_at_most(request=6)) as bot:
-        await bot.answer(bot.ask("What is new in #support-1, #support-2 and #support-3?"))
-        (run,) = await bot.store.runs(1)
-        made = [d for d in await bot.store.decisions(run.id) if d.tool == "read_channel_history"]
-    assert [d.verdict for d in made].count("allow") == 6
-    assert {(d.verdict, d.rule) for d in made[6:]} == {("deny", "calls")}
-
-
-def held_number(body: Json) -> int:
-    """Number of the channel that a brief of `brief` is about."""
-    return int(opening(body).partition("open in channel ")[2][0])
 
 
 def calls_at_most(**most: int) -> dict[str, Any]:

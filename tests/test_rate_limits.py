@@ -130,9 +130,6 @@ async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
         await asyncio.gather(*(crowd.call(0.001) for _ in range(12)))
 
 
-# ---- with the model
-
-
 async def test_one_subagents_429_slows_its_siblings() -> None:
     models = {"retry_after_cap_s": 0.4, "max_attempts": 3}
     faults = Faults([Fault("http_429", retry_after=0.4)])
@@ -145,17 +142,6 @@ async def test_one_subagents_429_slows_its_siblings() -> None:
 
     assert len(e.requests) == 4
     assert len(e.server.answered) == 3
-
-
-async def test_the_servers_count_of_open_calls_never_passes_the_limit() -> None:
-    async with engine(
-        turns(submitted()), settings_for({"max_concurrency": 7}), latency_s=0.02
-    ) as e:
-        agents = [e.agent(name=f"s{n}") for n in range(1, 41)]
-        endings = await asyncio.gather(*(a.run() for a in agents))
-
-    assert [x.stopped_by for x in endings] == ["none"] * 40
-    assert e.server.in_flight_max == 7
 
 
 # ---- calls to Slack

@@ -154,7 +154,7 @@ def test_a_result_is_not_complete_where_pages_are_left() -> None:
 @settings(max_examples=60, deadline=None, database=None)
 @given(
     st.integers(0, 60),
-    st.text(max_size=3_000),
+    st.text(max_size=3_000) | st.integers(0, 3_000).map("x".__mul__),
     st.integers(300, 1500),
     st.lists(st.text(max_size=200), max_size=5),
 )

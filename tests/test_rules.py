@@ -415,12 +415,6 @@ async def test_what_the_requester_may_not_open_is_not_there() -> None:
     assert [i.id for i in found.items] == [f"{HOME}/1"], "an item of a hidden channel is dropped"
 
 
-async def test_an_argument_that_a_tool_does_not_have_ends_the_call() -> None:
-    verdict = await World(named=frozenset({OTHER}))(say, channel=OTHER, text="x", as_user=True)
-    assert isinstance(verdict, Deny)
-    assert verdict.rule == "arguments"
-
-
 async def test_an_approved_action_runs_as_stored_and_only_if_nothing_forbids_it_now() -> None:
     world = World(BOB)
     card = await world(say, channel=OTHER, text="hello")
@@ -578,7 +572,7 @@ async def test_what_is_for_some_only_says_where_it_is_from() -> None:
 
 
 async def test_calls_are_counted_by_context_and_from_life_to_life() -> None:
-    most = ToolCalls(turn=9, context=4, request=6)
+    most = ToolCalls(turn=9, context=4, request=6)  # the seventh is one too many in any context
     first = World()
     first.gate.limits, first.ctx = most, replace(first.ctx, turn=1)
     for _ in range(3):
@@ -588,7 +582,8 @@ async def test_calls_are_counted_by_context_and_from_life_to_life() -> None:
     again.ctx = replace(again.ctx, turn=2)
     verdicts = [await again(read, channel=HOME) for _ in range(2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False]
-    assert isinstance(await again.gate.decide("s2", again.ctx, read, {"channel": HOME}), Allow)
+    others = [await again.gate.decide("s2", again.ctx, read, {"channel": HOME}) for _ in range(2)]
+    assert [isinstance(v, Allow) for v in others] == [True, False]
 
 
 async def test_one_call_too_many_has_no_effect_and_code_may_make_it() -> None:

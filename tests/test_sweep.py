@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,21 @@ from bot_kit import (
     ts,
 )
 from document_kit import gap_lines
-from engine_kit import call, line, opening, results, say, submitted, use
+from engine_kit import WINDOW as WEEK
+from engine_kit import (
+    Engine,
+    call,
+    engine,
+    line,
+    opening,
+    results,
+    say,
+    submitted,
+    use,
+    workspace,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 
@@ -40,10 +53,16 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.options import Options
 from bot.tasks.base import Request
-from bot.tasks.sources import chosen
-from bot.tasks.sweep import Sweep
+from bot.tasks.sources import SweepSource, chosen, split
+from bot.tasks.sweep import Sweep, SweepPlanner
+from bot.tasks.tracker import join_duplicates
 from config.settings import load_settings
-from subagents.run import Checkpoint
+from scopes.label import TRUSTED
+from scopes.slack_reader import SlackConversation
+from scopes.tool import Item, Window, estimate_tokens
+from subagents.events import SourcesRead
+from subagents.result import Finding
+from subagents.summary import rank
 
 WINDOW = ("--as-of", AS_OF, "--since", "30d")
 
@@ -82,25 +101,6 @@ def placed(document: Json, name: str) -> set[str]:
 
 def item(channel: str, at: str) -> str:
     return f"{channel_id(channel)}/{ts(at)}"
-
-
-# ---- the document
-
-
-def test_top_lines_rest_on_findings_and_are_counted_by_code(shell: Shell, tmp_path: Path) -> None:
-    document = shell.sweep(small_export(tmp_path))
-    findings = {f["id"]: f for s in document["sections"] for f in s["findings"]}
-    assert document["top_lines"]
-    for top in document["top_lines"]:
-        assert top["text"]
-        assert set(top["findings"]) <= findings.keys()
-        assert top["messages"] == sum(findings[i]["messages"] for i in top["findings"])
-        assert top["links"] == [findings[i]["links"][0] for i in top["findings"]]
-    usage, children = document["usage"], [s["usage"] for s in document["subagents"]]
-    for each in (usage, *children):
-        assert sum(v for k, v in each.items() if k != "total") == each["total"]
-    assert sum(each["total"] for each in children) < usage["total"]
-    assert 0 < sum(s["cost_usd"] for s in document["subagents"]) < document["cost_usd"] < 0.1
 
 
 # ---- the window
@@ -154,32 +154,6 @@ def many_threads(count: int) -> list[Json]:
         if n % 3 == 0:
             made.append(said(f"{at}:20", f"Looking into number {n}", "U0LUIS", f"{at}:00"))
     return made
-
-
-def test_a_large_channel_is_split_between_subagents_at_threads_and_merged(
-    shell: Shell, tmp_path: Path
-) -> None:
-    configure("sweep: {threads_per_subagent: 8}")
-    zip_file = export(tmp_path, {"busy": many_threads(30), "calm": many_threads(3)})
-    document = shell.sweep(zip_file)
-    busy = section(document, "busy")
-    assert len(busy["subagents"]) == 4
-    assert len(section(document, "calm")["subagents"]) == 1
-    assert busy["status"] == "complete"
-    assert busy["coverage"]["messages_read"] == 40
-    assert busy["coverage"]["threads_read"] == 30
-    roots = {f"C0BUSY/{m['ts']}" for m in many_threads(30) if "thread_ts" not in m}
-    assert roots <= placed(document, "busy")
-    read = [
-        {e for f in s["findings"] for e in f["evidence"]} | set(s["value"]["no_issue"])
-        for s in document["subagents"]
-        if s["id"] in busy["subagents"]
-    ]
-    for one, other in ((a, b) for a in read for b in read if a is not b):
-        assert not one & other
-    ids = [f["id"] for f in busy["findings"]]
-    assert len(ids) == len(set(ids))
-    assert document["coverage"]["items"] == 2
 
 
 def disagreeing(decided: str) -> Mind:
@@ -394,18 +368,6 @@ def test_a_subagent_that_fails_is_a_section_that_says_why(sweep: Swept, shell: S
     assert re.search(r"s\d failed/\w+ \([^)]*refused to answer", shown)
 
 
-def test_the_parent_of_a_sweep_sees_views_and_has_no_tools(sweep: Swept) -> None:
-    done, (*children, parent) = sweep()
-    assert done.code == 0
-    assert not parent.get("tools")
-    told = json.dumps(parent, ensure_ascii=False)
-    assert "SECTION: #support-es" in told
-    assert "items-" not in told
-    assert "[C0SUPPORTES/" not in told
-    for body in children:
-        assert "run_subagent" not in {t["name"] for t in body["tools"]}
-
-
 def test_what_a_subagent_makes_up_is_dropped_and_counted(sweep: Swept) -> None:
     real = item("support-es", "10 09:00")
 
@@ -470,7 +432,7 @@ def test_hostile_channels_forge_nothing(shell: Shell, tmp_path: Path) -> None:
     assert "\x1b" not in done.err
 
 
-# ---- the tracker, patterns, windows of their own
+# ---- the tracker
 
 
 def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
@@ -499,49 +461,173 @@ def test_the_tracker_has_a_subagent_of_its_own_and_no_other_sees_it(
     assert shell("audit", document["run_id"]).code == 0
 
 
-class Recorded(Checkpoint):
-    """A checkpoint that hands out in a second life what the steps of the first one returned."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Json] = {}
-        self.ran: list[str] = []
-        self.run: str | None = None
-
-    def known(self, key: str) -> Json | None:
-        return self.kept.get(key)
-
-    async def keep(self, key: str, body: str) -> None:
-        self.ran.append(key)
-        self.kept[key] = json.loads(body)
-
-
-async def swept(steps: Recorded, since: dict[str, datetime]) -> Json:
+async def swept(since: dict[str, datetime]) -> Json:
     """A sweep of two sample channels, its channels' windows as given."""
     options = Options(model="offline", sample=True)
     async with open_app(load_settings(), options, lambda event: None) as app:
         channels = chosen(await app.channels(), ["csm-spain", "csm-italy"])
-        async with app.run("sweep", "two", resumed=steps.run) as made:
-            run, steps.run = replace(made, checkpoint=steps), made.id
+        async with app.run("sweep", "two") as run:
             request = Request("two", app.window(timedelta(days=7)))
-            work = Sweep(app, run, request, channels, "F0BUGTRACK", since=since, title="Two")
-            return (await work.work()).to_json()
+            return (await Sweep(app, run, request, channels, since=since).work()).to_json()
 
 
 def test_each_channel_has_a_window_of_its_own() -> None:
-    late = datetime(2026, 3, 10, tzinfo=UTC)
-    document = asyncio.run(swept(Recorded(), {"C0CSMITALY": late}))
+    document = asyncio.run(swept({"C0CSMITALY": datetime(2026, 3, 10, tzinfo=UTC)}))
     spain, italy = section(document, "csm-spain"), section(document, "csm-italy")
-    assert document["title"] == "Two"
     assert italy["window"]["oldest"] == "2026-03-10T00:00:00Z"
     assert spain["window"] == document["window"]
     assert spain["window"]["oldest"] < italy["window"]["oldest"]
     assert italy["coverage"]["oldest"] >= "2026-03-10"
-    assert (italy["channel"], spain["channel"]) == ("C0CSMITALY", "C0CSMSPAIN")
 
 
-def test_what_an_earlier_life_has_done_is_not_done_again_and_says_the_same() -> None:
-    steps = Recorded()
-    first = asyncio.run(swept(steps, {}))
-    done = len(steps.ran)
-    assert asyncio.run(swept(steps, {})) == first
-    assert len(steps.ran) == done
+# ---- large channels are cut between threads, and read ahead
+
+START = datetime(2025, 3, 1, tzinfo=UTC)
+MONTH = Window(START, START + timedelta(days=30))
+
+
+def conversation(number: int, letters: int) -> SlackConversation:
+    at = START + timedelta(minutes=number)
+    root = Item(f"C1/{number}", "x" * letters, None, TRUSTED, at=at, by="Ana")
+    return SlackConversation(root, ())
+
+
+def size(found: list[SlackConversation]) -> int:
+    return sum(estimate_tokens(i.line()) + 1 for c in found for i in c.items)
+
+
+@given(st.lists(st.integers(1, 900), max_size=60), st.integers(60, 800), st.integers(1, 12))
+def test_shares_hold_every_thread_once_and_stay_below_both_caps(
+    lengths: list[int], max_tokens: int, max_threads: int
+) -> None:
+    found = [conversation(n, length) for n, length in enumerate(lengths)]
+    shares = split(found, MONTH, max_tokens, max_threads, max_tokens)
+    opened = [[c for c in found if c.root.at and share.window.opens(c.root.at)] for share in shares]
+    assert [c for threads in opened for c in threads] == found
+    for share, threads in zip(shares, opened, strict=True):
+        assert 1 <= len(threads) <= max_threads
+        assert share.ids == tuple(c.root.id for c in threads)
+        assert size(threads) <= max_tokens or (len(threads) == 1 and not share.items)
+        assert share.items in ((), tuple(c.root for c in threads))
+
+
+# ---- read ahead
+
+HISTORY = "conversations.history"
+
+
+def never(request: Json) -> Answer:
+    raise AssertionError("planning asks no model")
+
+
+async def sources_of(e: Engine) -> list[SweepSource]:
+    return [SweepSource(each, WEEK) for each in await e.reader.channels()]
+
+
+async def planned(planning: SweepPlanner, source: SweepSource) -> SweepSource:
+    source.plan = await asyncio.wait_for(planning.plan(source), 10)
+    assert source.plan.shares, "there is something to read"
+    return source
+
+
+async def test_the_next_channel_is_read_when_one_is_done_and_let_go_of() -> None:
+    limits = load_settings(env={}).limits.model_copy(update={"max_concurrency": 2})
+    slack = LocalSlack(workspace(5))
+    async with engine(never, slack=slack) as e, asyncio.TaskGroup() as group:
+        e.run.limits = limits
+        sources = await sources_of(e)
+        planning = SweepPlanner(e.run, sources, 40, group)
+        first, second, third, *others = [*sources]
+        for source in (first, second):
+            await planned(planning, source)
+        assert slack.calls[HISTORY] == 2, "the others wait for room"
+        calls = slack.calls.total()
+        await e.reader.conversations(first.channel.id, WEEK)
+        assert slack.calls.total() == calls, "its subagent reads what was read for the plan"
+        planning.read(first)
+        await planned(planning, third)
+        assert slack.calls[HISTORY] == 3
+        await e.reader.conversations(first.channel.id, WEEK)
+        assert slack.calls[HISTORY] == 4, "what was read of the first was let go of"
+        for source in (second, third):
+            planning.read(source)
+        for source in others:
+            planning.read(await planned(planning, source))
+        told = [event for event in e.events if isinstance(event, SourcesRead)]
+        assert (told[0], told[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))
+
+
+# ---- each issue stands once, however many subagents and threads tell of it
+
+
+def found(id: str, state: str = "known", claim: str = "It fails", **more: Any) -> Finding:
+    root = f"C1/{id}"
+    made = {"evidence": [root], "threads": [root], "messages": 2, "people": 1, **more}
+    return Finding.model_validate({"id": id, "claim": claim, "state": state, **made})
+
+
+def ids(*findings: Finding) -> list[list[str]]:
+    return [[f.id, *others] for f, others in join_duplicates(findings, {})]
+
+
+def test_a_known_bug_stands_once_with_all_who_wait_for_it() -> None:
+    one = found("F1.1", claim="Printing fails, BUG-7", waits=["Ana"], waits_since="2025-03-04T09Z")
+    two = found("F2.1", claim="No receipts", next_step="Tell Eva (BUG-7)", waits=["Eva"], since="2")
+    three = found("F3.1", claim="Paper stays white", waits=["Tom"], severity="high")
+    other = found("F3.2", claim="Login fails, BUG-8", waits=["Luis"])
+    read = {"C1/F3.1": ["BUG-7"]}
+    joined = {f.id: (f, others) for f, others in join_duplicates([one, two, three, other], read)}
+    assert {id: sorted(others) for id, (_, others) in joined.items()} == {
+        "F3.1": ["F1.1", "F2.1"],
+        "F3.2": [],
+    }
+    whole = joined["F3.1"][0]
+    assert sorted(whole.waits) == ["Ana", "Eva", "Tom"]
+    assert (whole.people, whole.messages, whole.severity) == (3, 6, "high")
+    assert whole.waits_since == "2025-03-04T09Z"
+    assert sorted(whole.threads) == ["C1/F1.1", "C1/F2.1", "C1/F3.1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "together"),
+    [
+        ({}, True),
+        ({"claim": "Card payments of Olmo fail at the till again"}, True),
+        ({"claim": "The export of reports takes hours"}, False),
+        ({"customers": ["Sol"]}, False),
+        ({"customers": []}, False),
+        ({"state": "waiting"}, False),
+    ],
+)
+def test_an_issue_of_one_customer_stands_once(more: dict[str, Any], together: bool) -> None:
+    base: dict[str, Any] = {
+        "state": "unsolved",
+        "customers": ["Olmo"],
+        "claim": "Card payments fail at the till",
+    }
+    told = ids(found("F1.1", **base), found("F2.1", **{**base, **more}))
+    assert sorted(told) == ([["F1.1", "F2.1"]] if together else [["F1.1"], ["F2.1"]])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("unanswered", "unsolved", "known", "solved", "none")),
+            st.sampled_from(("BUG-1 fails", "BUG-2 fails", "bug 123456 fails", "it fails")),
+            st.sampled_from(([], ["Olmo"], ["Sol", "Olmo"])),
+        ),
+        max_size=9,
+    )
+)
+def test_each_finding_stands_once_and_they_stay_ranked(
+    told: list[tuple[str, str, list[str]]],
+) -> None:
+    given_ = [
+        found(f"F{n}.1", state, claim, customers=names)
+        for n, (state, claim, names) in enumerate(told)
+    ]
+    joined = join_duplicates(given_, {})
+    stands = [id for f, others in joined for id in (f.id, *others)]
+    assert sorted(stands) == sorted(f.id for f in given_)
+    assert [rank(f) for f, _ in joined] == sorted(rank(f) for f, _ in joined)
+    assert sum(f.messages for f, _ in joined) == 2 * len(given_)

@@ -121,8 +121,6 @@ class Plan:
         said = phrase("plan.channels_read", n=event.total, read=current().number(event.read))
         self.sources = said if event.read < event.total else ""
         self.own = said
-        if event.waits:
-            return f"… {said}, waiting for Slack"
         return "" if event.read else f"· {said}"
 
     def _call(self, context: str, names: Sequence[str]) -> None:

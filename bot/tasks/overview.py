@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,10 +20,9 @@ MAX_JOBS: Final = 40
 """Lines of a sweep: up to ten problems with several jobs each."""
 MAX_PROBLEMS: Final = 20
 MAX_DECISIONS: Final = 3
-_PROBLEM: Final = re.compile(r"[\s>*•_-]*PROBLEM\W*?:\**\s*(.*)", re.IGNORECASE)
-_DECIDE: Final = re.compile(r"[\s>*•_-]*DECIDE\W*?:\**\s*(.*)", re.IGNORECASE)
-_MAIN: Final = re.compile(r"[\s>*•_-]*MAIN\W*?:\**\s*(.*)", re.IGNORECASE)
-_TRACKED: Final = re.compile(r"[\s>*•_-]*TRACKED\W*?:\**\s*(.*)", re.IGNORECASE)
+_MARKED: Final = re.compile(
+    r"[\s>*•_-]*(PROBLEM|DECIDE|MAIN|TRACKED)\W*?:\**\s*(.*)", re.IGNORECASE
+)
 _PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
 """One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
 
@@ -44,38 +44,34 @@ class Overview:
 
 def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
-    rest: list[str] = []
-    decided: list[str] = []
+    marked = defaultdict[str, list[str]](list)
+    for line in text.splitlines():
+        found = _MARKED.match(line)
+        marked[found[1].upper() if found else ""].append(found[2] if found else line)
+
+    def cited(mark: str, most: int) -> tuple[Statement, ...]:
+        told = statements("\n".join(marked[mark]), channels)
+        return tuple([each for each in told if each.findings][:most])
+
     headline: Statement | None = None
+    for said in marked["MAIN"]:
+        known = tuple(dict.fromkeys(id for id in ids_in(said) if id in channels))
+        headline = Statement(SPACED.sub("", said).strip(), known) if known else headline
     problems: list[SharedPattern] = []
     placed: set[str] = set()
-    pairs: list[tuple[str, str]] = []
-    for line in text.splitlines():
-        if found := _PROBLEM.match(line):
-            cited = dict.fromkeys(i for i in ids_in(found[1]) if i in channels.keys() - placed)
-            said = SPACED.sub("", found[1]).strip(" .")
-            if said and len(cited) > 1:
-                markets = list(dict.fromkeys(channels[id] for id in cited))
-                problems.append(SharedPattern(text=said, findings=list(cited), markets=markets))
-                placed.update(cited)
-        elif tracked := _TRACKED.match(line):
-            pairs += _pairs(tracked[1], channels)
-        elif decision := _DECIDE.match(line):
-            decided.append(decision[1])
-        elif main := _MAIN.match(line):
-            known = tuple(dict.fromkeys(id for id in ids_in(main[1]) if id in channels))
-            headline = Statement(SPACED.sub("", main[1]).strip(), known) if known else headline
-        else:
-            rest.append(line)
-    first, decisions = (
-        [s for s in statements("\n".join(lines), channels) if s.findings]
-        for lines in (rest, decided)
-    )
+    for said in marked["PROBLEM"]:
+        own = dict.fromkeys(i for i in ids_in(said) if i in channels.keys() - placed)
+        name = SPACED.sub("", said).strip(" .")
+        if name and len(own) > 1:
+            markets = list(dict.fromkeys(channels[id] for id in own))
+            problems.append(SharedPattern(text=name, findings=list(own), markets=markets))
+            placed.update(own)
+    pairs = (pair for said in marked["TRACKED"] for pair in _pairs(said, channels))
     return Overview(
         headline,
-        tuple(first[:MAX_JOBS]),
+        cited("", MAX_JOBS),
         tuple(problems[:MAX_PROBLEMS]),
-        tuple(decisions[:MAX_DECISIONS]),
+        cited("DECIDE", MAX_DECISIONS),
         tuple(pairs),
     )
 

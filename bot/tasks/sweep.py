@@ -145,9 +145,6 @@ def by_count(findings: Sequence[Finding]) -> list[Statement]:
 PLAN_SHARE = 0.75
 """Share of a sweep's time after which no further channel is read."""
 
-SIGN_S = 10.0
-"""Seconds without a plan after which a sign of progress is shown."""
-
 
 class SweepPlanner:
     """Plans channels without a model, many at a time; holds only the texts that are being read."""
@@ -178,14 +175,11 @@ class SweepPlanner:
                 each.channel.id: self._group.create_task(self._plan_in_turn(each)) for each in left
             }
         self._tell()
-        task = self._tasks.pop(source.channel.id)
-        while not (await asyncio.wait([task], timeout=SIGN_S))[0]:
-            self._tell(waits=True)
-        return task.result()
+        return await self._tasks.pop(source.channel.id)
 
-    def _tell(self, *, waits: bool = False) -> None:
+    def _tell(self) -> None:
         read = sum(source.plan is not None for source in self._sources)
-        self._run.emit(SourcesRead(read, len(self._sources), waits))
+        self._run.emit(SourcesRead(read, len(self._sources)))
 
     def read(self, source: SweepSource) -> None:
         """Release the text of a channel whose subagents are done, so that the next one may come."""
