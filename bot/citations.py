@@ -233,9 +233,12 @@ class CitationIndex:
         found = [f for r in self.results.values() for f in r.findings]
         return {f.id: f.links for f in (*self.earlier.values(), *found)}
 
-    def looked_up(self) -> dict[str, str]:
-        """Return the id of each item as shown to the parent -> its id in the answer."""
-        return {item.id: id for id, item in self.items().items()}
+    def looked_up(self, first: int | None = None) -> dict[str, str]:
+        """Return the id of each item as shown to the parent -> its id in the answer.
+
+        `first`: only the first so many; what a text cites was shown before it was written.
+        """
+        return {item.id: id for id, item in self.items(first).items()}
 
     def files(self) -> dict[str, str]:
         """Return id -> name of each file that a subagent reports."""
@@ -247,9 +250,10 @@ class CitationIndex:
         own = {id: [item.link] if item.link else [] for id, item in self.items().items()}
         return self.findings() | own
 
-    def items(self) -> dict[str, Item]:
-        """Return what the parent was shown, by the ids in the answer."""
-        return {f"{OWN}{n}": item for n, item in enumerate(self.reading.items.values(), 1)}
+    def items(self, first: int | None = None) -> dict[str, Item]:
+        """Return what the parent was shown, by the ids in the answer; only the `first` ones if
+        set."""
+        return {f"{OWN}{n}": item for n, item in enumerate(self.reading.seen_items(first), 1)}
 
 
 def without_own(text: str) -> str:

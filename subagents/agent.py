@@ -126,6 +126,8 @@ class Agent:
         self._chances = 1 if self.spec.contract else 2
         self._reminded = False
         self._parts: list[str] = []
+        self._seen = 0
+        """Number of items that had been shown when the text was begun."""
 
     async def run(self) -> Ending:
         """Run turns until the context ends; raise nothing for what a model or a tool does."""
@@ -150,7 +152,10 @@ class Agent:
             reminder = f"REMINDER: limit reached ({self._limit}). {how}."
             self.talk.say(Origin.REMINDER, text_block(reminder))
         seq, final = self._seq, self._final
+        before, self.reading.sent = self.reading.sent, len(self.reading.items)
         out = await self._step("model", ModelStep, lambda: self._call_model(seq, final))
+        if not out.reply:
+            self.reading.sent = before  # nothing was written after the others were shown
         if out.limit:
             if final or out.limit == "user":
                 return self._end("user" if out.limit == "user" else self._limit)
@@ -274,6 +279,8 @@ class Agent:
                 case {"type": "text", "text": text}:
                     said += text
         self.text = said.strip() or self.text
+        if said.strip() and not self._parts:
+            self._seen = self.reading.sent
         if stop in ("tool_use", "end_turn", "stop_sequence") and calls:  # some servers mix them up
             self.talk.append(content)
             return await self._answer(calls)
@@ -292,7 +299,7 @@ class Agent:
     def _end_turn(self, said: str) -> Ending | None:
         if self.spec.contract is None and (said.strip() or self._parts):
             text = "".join([*self._parts, said]).strip()
-            return Ending(self._limit or "none", text=text)
+            return Ending(self._limit or "none", text=text, seen=self._seen)
         what = f"end by calling {SUBMIT}" if self.spec.contract else "write the answer as text"
         return self._again(what, "invalid_output", "it ended without a result")
 
@@ -423,4 +430,4 @@ class Agent:
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         text = "".join(self._parts) or self.text
-        return Ending(stopped_by, text=text, reason=reason)
+        return Ending(stopped_by, text=text, reason=reason, seen=self._seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
@@ -44,6 +44,12 @@ def _rows(id: str, items: Container[str]) -> Iterable[str]:
     if not first <= last < first + MOST or any(f"{of}{n}" not in items for n in (first, last)):
         return (id,)
     return (f"{of}{n}" for n in range(first, last + 1))
+
+
+ASIDE = "\x1e"
+"""Separates texts that were shown apart: no quote reaches from one into the next."""
+MAX_EARLIER = 8
+"""Maximum texts of one id that are kept besides the one that was shown last."""
 
 
 class Coverage(BaseModel):
@@ -86,6 +92,8 @@ class SourceLog:
 
     items: dict[str, Item] = field(default_factory=dict)
     """Id -> the item as last shown; showing only its beginning again changes nothing."""
+    earlier: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Id -> other texts that were shown under it, newest last."""
     holds: dict[str, frozenset[str]] = field(default_factory=dict)
     """Source id -> ids of its items in the window, for sources that are to be read whole."""
     _pages: set[tuple[str, str]] = field(default_factory=set)
@@ -98,12 +106,22 @@ class SourceLog:
     """Ids of listed things that were read or searched."""
     given: int = 0
     """Number of items, from the first on, that its brief held: it read none of them itself."""
+    sent: int = 0
+    """Number of items, from the first on, that were sent to the model; the others wait."""
     delimiter: str = ""
     """The delimiter of the context."""
     asked: tuple[str, ...] = ()
     """Of a specialist of a panel: categories of its findings, and ids of findings to judge."""
     alarms: list[str] = field(default_factory=list)
     """Signs that a source steers the context, such as a delimiter that it repeats."""
+
+    def seen_items(self, first: int | None = None) -> list[Item]:
+        """Return the items that the model has seen, in order; only the `first` ones if set."""
+        return list(self.items.values())[: self.sent if first is None else min(first, self.sent)]
+
+    def forget_unsent(self) -> None:
+        """Drop the items that no request will contain any more; the label stays."""
+        self.items = {item.id: item for item in self.seen_items()}
 
     def expect(self, holds: Mapping[str, Iterable[str]]) -> None:
         """Set the items of a source that is to be read whole, before anything is read."""
@@ -132,8 +150,21 @@ class SourceLog:
     def _show(self, item: Item) -> None:
         seen = self.items.get(item.id)
         shorter = seen and seen.text.startswith(item.text) and seen.text != item.text
-        if not shorter or item.unread:  # else it is the beginning of the stored one
-            self.items[item.id] = item
+        if shorter and not item.unread:
+            return  # it is the beginning of the stored one
+        self.items[item.id] = item
+        if seen and not item.text.startswith(seen.text):  # it was changed, or is cut now
+            others = [t for t in self.earlier.get(item.id, ()) if t not in (seen.text, item.text)]
+            self.earlier[item.id] = (*others, seen.text)[-MAX_EARLIER:]
+
+    def whole(self) -> dict[str, Item]:
+        """Return the items, each with all texts shown under its id, which a quote may come from."""
+        changed = {
+            id: replace(self.items[id], text=ASIDE.join((self.items[id].text, *others)))
+            for id, others in self.earlier.items()
+            if id in self.items
+        }
+        return self.items | changed
 
     @property
     def expected(self) -> int:
@@ -201,7 +232,7 @@ def check(
             dropped.append(f"finding {number}: no evidence")
             continue
         about = [i for i in items.values() if _root(i) in own]
-        names = "\n".join(normal(f"{i.text}\n{i.by or ''}") for i in about)
+        names = "\n".join(normal(f"{t}\n{i.by or ''}") for i in about for t in texts_of(i))
         near = [*evidence, *(i.id for i in about)]
         taken = set(aside).union(*places) - own
         carriers = {q: read.carriers(q, near, taken) for q in finding.quotes}
@@ -238,12 +269,18 @@ class _Reading:
 
     def _holds(self, id: str, quote: str) -> bool:
         if id not in self._texts:
-            self._texts[id] = "\n".join(map(normal, _forms(self.items[id].text)))
+            forms = (form for text in texts_of(self.items[id]) for form in _forms(text))
+            self._texts[id] = "\n".join(map(normal, forms))
         return occurs(quote, self._texts[id])
 
 
 def _root(item: Item) -> str:
     return item.thread or item.id
+
+
+def texts_of(item: Item) -> list[str]:
+    """Return the texts that were shown under an item's id, of `SourceLog.whole`."""
+    return item.text.split(ASIDE)
 
 
 def _forms(text: str) -> tuple[str, ...]:

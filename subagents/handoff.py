@@ -88,6 +88,7 @@ async def run_parent(
         ctx = replace(agent.ctx, label=reading.label)
         if done.ending.stopped_by != "handoff":
             return done
+        reading.forget_unsent()
         cap = int(PACKAGE_SHARE * spec.context_limit)
         made = package(request, done.ending, delegation.views, reading.label, cap)
         opening = [*spec.opening, (Origin.HANDOFF, made, context)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from operator import not_
 from typing import Any
@@ -40,6 +41,7 @@ from subagents.evidence import (
     figures_occur,
     is_named,
     normal,
+    texts_of,
 )
 from subagents.gate import explain
 from subagents.sanitizer import Material
@@ -315,7 +317,7 @@ def checked_findings(
     """Return the findings that hold, with ids, links and counts by code; and what was dropped."""
     aside = _roots(value.no_issue, reading.items) if isinstance(value, IssuesContract) else set()
     drafts = [_place(f, aside, reading.items) for f in value.drafts()]
-    kept, dropped = check(drafts, reading.items, aside)
+    kept, dropped = check(drafts, reading.whole(), aside)
     threads = reading.threads()
     made = []
     for k, draft in enumerate(kept, 1):
@@ -479,7 +481,8 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
 
 def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVerdict, list[str]]:
     """Return a verdict without the facts whose figures or addresses its thread does not contain."""
-    text = "\n".join(normal(f"{i.line()} {i.at or ''}") for i in reading.items.values())
+    shown = (replace(i, text=t) for i in reading.whole().values() for t in texts_of(i))
+    text = "\n".join(normal(f"{i.line()} {i.at or ''}") for i in shown)
     facts = [fact for fact in value.key_facts if figures_occur(fact, text)]
     lost = [fact for fact in value.key_facts if fact not in facts]
     dropped = [f"fact {fact[:60]!r}: its figures are not in the thread" for fact in lost]

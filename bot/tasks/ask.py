@@ -532,7 +532,7 @@ class Ask:
             subjects = self.delegation.subjects
             missing = [gap.about(subjects.get(gap.subagent or "", "")) for gap in missing]
         gaps = list(dict.fromkeys((*told, *missing, *problems)))
-        update = {"not_covered": gaps, "looked_up": len(self.reading.items)}
+        update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
 
 
