@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
 import inspect
 import json
 import types
