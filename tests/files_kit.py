@@ -133,13 +133,12 @@ class Desk:
         repo: bool = True,
         max_bytes: int = 64 * KB,
         max_total: int = MB,
-        branch: str | None = None,
     ) -> None:
         apart()
         self.root, self.data = tmp_path / "book", tmp_path / "data"
         self.root.mkdir(parents=True, exist_ok=True)
         folder = Folder(self.root, max_bytes, self.data / "locks" / "book")
-        found = Repository(folder, branch, self.data / "locks" / "book.git") if repo else None
+        found = Repository(folder, self.data / "locks" / "book.git") if repo else None
         remote = Remote(found, "origin", None) if found and push else None
         project = ProjectFolder(BOOK, "book", folder, readers, found, remote)
         self.limits = max_bytes, max_total

@@ -277,17 +277,6 @@ async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> N
     assert (fresh.root / "a.md").read_text() == "One\n"
 
 
-async def test_work_begins_at_the_branch_of_the_settings(repo: Repository, tmp_path: Path) -> None:
-    docs = Desk(tmp_path, branch="docs")
-    write = {"path": "a.md", "text": "One\n", "folder": BOOK}
-    assert "no branch docs" in await docs.fails("write_file", **write)
-    repo.branches.create("docs", repo.head.peel(pygit2.Commit))
-    written(docs.root, {"later.md": "On main\n"})
-    committed(repo, "Later", "later.md")
-    await wrote(docs, "s1", "a.md", "One\n", "Add a")
-    assert subjects(repo) == ["Add a", "Begin"]
-
-
 async def test_a_folder_without_a_branch_is_told_as_one(desk: Desk, repo: Repository) -> None:
     repo.set_head(repo.head.target)
     assert "No branch" in await desk.fails("write_file", path="a", text="x", folder=BOOK)

@@ -140,8 +140,6 @@ class Repository:
     """
 
     folder: Folder
-    branch: str | None
-    """That work begins at, and is pushed to; None = the one that is checked out."""
     lock: Path
 
     def open(self) -> pygit2.Repository:
@@ -161,11 +159,7 @@ class Repository:
         return repo
 
     def ref(self, repo: pygit2.Repository) -> str:
-        """Return the branch that work begins at."""
-        if self.branch:
-            if f"{HEADS}{self.branch}" not in repo.references:
-                raise ToolError(f"The folder has no branch {self.branch}; ask its owner.")
-            return f"{HEADS}{self.branch}"
+        """Return the branch that is checked out: work begins at it, and is pushed to it."""
         head = repo.lookup_reference("HEAD").raw_target
         name = head.decode() if isinstance(head, bytes) else ""
         if not name.startswith(HEADS):
