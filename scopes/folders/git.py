@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from time import time
+from time import sleep, time
 from typing import Any, Final, TypeGuard
 
 import pygit2
@@ -84,6 +84,9 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 15_000
 HEADS = "refs/heads/"
+STALE_S = 10.0
+"""A lock file of git that nobody touches for so long was left by a process that was killed: git
+holds one for milliseconds."""
 MAX_SUBJECT = 200
 """Characters of the paths that stand in the subject of a draft."""
 
@@ -190,6 +193,7 @@ class Repository:
             draft = draft_of(repo, branches)
             base = parent_of(draft)
             if draft and (base is None or base.id != found.id):  # else it is of later changes
+                delete_stale(lock_of(repo, "packed-refs"))  # its owner may have packed the draft
                 drop(repo, f"{HEADS}{branches.draft}")
             paths = changed(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
@@ -224,6 +228,22 @@ def _land(
     return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused where it has moved
 
 
+def lock_of(repo: pygit2.Repository, name: str) -> Path:
+    """Return the file with which git locks a reference, or another file of a repository."""
+    return Path(repo.path, f"{name}.lock")
+
+
+def delete_stale(*locks: Path) -> None:
+    """Delete those of these lock files that are there and that nobody touches for STALE_S."""
+    for lock in locks:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            touched = lock.lstat().st_mtime
+            sleep(max(0.0, min(STALE_S, touched + STALE_S - time())))
+            if lock.lstat().st_mtime == touched:
+                log.warning("%s is deleted: a killed process left it", lock)
+                lock.unlink()
+
+
 def drop(repo: pygit2.Repository, ref: str) -> None:
     """Delete a reference, if it exists, that only the holder of the repository's lock changes."""
     _unlock(repo, ref)
@@ -235,7 +255,7 @@ def _unlock(repo: pygit2.Repository, ref: str) -> None:
     """Delete what a killed process of ours left beside a branch, where git would wait for it: who
     holds the lock of the repository is the only one that changes the branch.
     """
-    Path(repo.path, f"{ref}.lock").unlink(missing_ok=True)
+    lock_of(repo, ref).unlink(missing_ok=True)
 
 
 def _commit(

@@ -6,8 +6,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import indent
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pygit2
 from pygit2.enums import CredentialType, DiffOption
@@ -19,7 +20,9 @@ from scopes.folders.git import (
     Repository,
     call_of,
     commit_at,
+    delete_stale,
     drop,
+    lock_of,
     merged_trees,
     parent_of,
     recent,
@@ -33,6 +36,8 @@ log = logging.getLogger(__name__)
 TRIES = 3
 SENT = "refs/assistant/push/head"
 """The reference that is sent; it exists only during a push."""
+SHARED = ("FETCH_HEAD", "shallow", "packed-refs")
+"""Files that a push locks in the repository, besides references."""
 ROOM = 6_000
 """Characters of all commits of a push: with what stands around them they fit into one message, and
 as many pushes as may wait into the messages of one card."""
@@ -79,6 +84,7 @@ class Remote:
             repo = self.repository.open()
             mine = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
+            delete_stale(*self._locks(repo, branch))
             drop(repo, SENT)
             for _ in range(TRIES):
                 there = self._fetched(repo, branch)
@@ -89,6 +95,14 @@ class Remote:
                 if head.id == there.id or self._sent(repo, head, branch):
                     return f"{counted(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
+
+    def _locks(self, repo: pygit2.Repository, branch: str) -> Iterator[Path]:
+        """Yield the lock files of a push, in the remote, too, where libgit2 itself writes it."""
+        for name in (*SHARED, self._track(branch)):
+            yield lock_of(repo, name)
+        place = unquote(self.address(repo).removeprefix("file://"))
+        for top in ("", ".git"):
+            yield Path(place, top, f"{HEADS}{branch}.lock")
 
     def _track(self, branch: str) -> str:
         return f"refs/remotes/{self.name}/{branch}"
