@@ -245,7 +245,9 @@ async def test_what_a_killed_process_left_locked_keeps_nobody_from_writing(
     monkeypatch.setattr(git_module, "STALE_S", 0.1)
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     git(desk.root, "pack-refs", "--all")
-    (desk.root / f".git/{left}.lock").touch()
+    lock = desk.root / f".git/{left}.lock"
+    lock.parent.mkdir(exist_ok=True)  # what is packed has no folder
+    lock.touch()
     before = seen(desk)
     await wrote(desk, "s1", "b.md", "Two\n", "Add b")
     assert subjects(repo) == ["Add b", "Add a", "Begin"]
