@@ -22,7 +22,7 @@ def tool_named(scope: str, name: str) -> Tool:
 
 
 def context(
-    scope: str, clients: Mapping[type, object], titles: Mapping[str, str], **more: Any
+    scope: str, clients: Mapping[type, object], titles: Mapping[str, str], /, **more: Any
 ) -> ToolContext:
     """A context of Ana's that holds these things."""
     made = ToolContext(
