@@ -64,7 +64,7 @@ async def test_a_file_that_has_changed_is_read_anew_and_writers_are_let_in(tmp_p
 
 async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     pool = DuckPool(512)
-    database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 60, 5_000_000)
+    database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 600, 5_000_000)
     await database.query("SELECT 1", 5)
     (pid,) = pids_of(pool)
     endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c"

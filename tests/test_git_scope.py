@@ -244,12 +244,13 @@ async def test_what_a_killed_process_left_locked_keeps_nobody_from_writing(
 ) -> None:
     monkeypatch.setattr(git_module, "STALE_S", 0.1)
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    await wrote(desk, "s1", "b.md", "Two\n")
     git(desk.root, "pack-refs", "--all")
     lock = desk.root / f".git/{left}.lock"
     lock.parent.mkdir(exist_ok=True)  # what is packed has no folder
     lock.touch()
     before = seen(desk)
-    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
+    await wrote(desk, "s1", "b.md", "Three\n", "Add b")
     assert subjects(repo) == ["Add b", "Add a", "Begin"]
     assert branches(repo) == {"main", BRANCH}
     assert seen(desk) == before

@@ -384,6 +384,8 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
             assert await is_refused(ctx, sql), sql
             ending = await stopped(database, sql, sql)
             assert isinstance(ending, ToolError), (sql, ending)
+        with pytest.raises(ToolError, match="Only one SELECT"):
+            await database.query("CREATE TEMP TABLE t AS SELECT 1", 5)
         assert await unhurried(database) == ((3,),)
     assert not list(outside.iterdir())
 
