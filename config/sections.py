@@ -417,7 +417,6 @@ class WebSettings(Section):
 
 class ProjectSettings(Section):
     path: File
-    branch: Name | None = None
     remote: Name = "origin"
     push: bool = False
     readers: Readers = ()

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import tool_kit
 
-import scopes
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.tables import Databases, SourceDatabase
-from scopes.effects import Handles
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import WORKSPACE, Label
 from scopes.resources import NewFile, Resource, Resources
 from scopes.tool import ToolContext, ToolResult
-from subagents.directory import Operator
-from subagents.gate import Card, Deny, Gate
 
 SHOP = """
 CREATE TABLE orders (id INTEGER, customer VARCHAR, amount DECIMAL(10,2), placed DATE);
@@ -75,22 +72,7 @@ def context(databases: Mapping[str, SourceDatabase], **more: Any) -> ToolContext
     clients: dict[type, object] = {Databases: Databases(databases, labels, 1_000)}
     clients[Resources] = Shelf()
     titles = {h: h.removeprefix("data:") for h in databases}
-    made = ToolContext(
-        "r1", None, Handles(titles), TRUSTED, None, clients, 8_000, key="r1/s1/c1", scope="data"
-    )
-    return replace(made, **more)
-
-
-async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-    tool = next(t for t in scopes.scope("data").tools if t.name == name)
-    return await Gate(lambda _: None, Operator(), lambda _: None).call("s1", ctx, tool, given)
-
-
-async def found(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
-    """What a call gave that the gate let pass."""
-    result = await use(ctx, name, **given)
-    assert isinstance(result, ToolResult), result
-    return result
+    return tool_kit.context("data", clients, titles, **{"requester": None, **more})
 
 
 def texts(result: ToolResult) -> list[str]:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pygit2
 import pytest
+import tool_kit
 
-import scopes
 from scopes.effects import RUN_FOLDER, Handles
 from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import MB, Folders, ProjectFolder
 from scopes.folders.git import Git, Repository, apart
 from scopes.folders.git_push import GitPush, Remote
 from scopes.intent import Intent
-from scopes.label import TRUSTED, WORKSPACE, Label, Readers
+from scopes.label import WORKSPACE, Label, Readers
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Obstacle
 from subagents.gate import Action, Card, Decision, Deny, Gate
@@ -133,13 +133,12 @@ class Desk:
         repo: bool = True,
         max_bytes: int = 64 * KB,
         max_total: int = MB,
-        branch: str | None = None,
     ) -> None:
         apart()
         self.root, self.data = tmp_path / "book", tmp_path / "data"
         self.root.mkdir(parents=True, exist_ok=True)
         folder = Folder(self.root, max_bytes, self.data / "locks" / "book")
-        found = Repository(folder, branch, self.data / "locks" / "book.git") if repo else None
+        found = Repository(folder, self.data / "locks" / "book.git") if repo else None
         remote = Remote(found, "origin", None) if found and push else None
         project = ProjectFolder(BOOK, "book", folder, readers, found, remote)
         self.limits = max_bytes, max_total
@@ -156,11 +155,10 @@ class Desk:
 
     def context(self, name: str = "s1", **more: Any) -> ToolContext:
         clients: dict[type, object] = {Folders: self.folders, Git: Git(), GitPush: GitPush()}
-        made = ToolContext(
-            "r1", ANA, Handles({BOOK: "book", RUN_FOLDER: "run"}), TRUSTED, None, clients, 8000,
-            intent=Intent(text="Write it into the book", home="D0ANA"), scope="files", context=name,
-        )  # fmt: skip
-        return replace(made, **more)
+        titles = {BOOK: "book", RUN_FOLDER: "run"}
+        asked = Intent(text="Write it into the book", home="D0ANA")
+        given = {"intent": asked, "key": "", "context": name, **more}
+        return tool_kit.context("files", clients, titles, **given)
 
     async def use(self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any) -> ToolResult:
         found = await self.asks(tool, by=by, **given)
@@ -173,7 +171,7 @@ class Desk:
         ctx = self.context(by) if isinstance(by, str) else by
         self.calls += 1
         ctx = replace(ctx, key=ctx.key or f"r1/{ctx.context}/call{self.calls}")
-        chosen = next(t for t in scopes.scope("files").tools if t.name == tool)
+        chosen = tool_kit.tool_named("files", tool)
         return await self.gate.call(ctx.context, ctx, chosen, given)
 
     async def fails(self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any) -> str:
@@ -186,7 +184,7 @@ class Desk:
         return found.reason
 
     async def approve(self, action: Action) -> ToolResult | Deny:
-        chosen = next(t for t in scopes.scope("files").tools if t.name == action.tool)
+        chosen = tool_kit.tool_named("files", action.tool)
         bare = self.context("", handles=Handles(), key=f"action/{action.id}")
         return await self.gate.perform(action, bare, chosen)
 

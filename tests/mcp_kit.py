@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import tool_kit
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -20,9 +21,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.tooling.mcp import McpTools
 from config.settings import Settings, load_settings
-from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED
 from scopes.tool import Tool, ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Card, Deny, Gate
@@ -203,18 +202,8 @@ async def kit(settings: Settings, database: Database | None = None) -> AsyncIter
 
 def context(**more: Any) -> ToolContext:
     held = more.pop("handles", {"mcp:rogue": "", "mcp:clock": "", "mcp:excel": ""})
-    given: Json = {
-        "run": "r1",
-        "requester": ANA,
-        "label": TRUSTED,
-        "window": None,
-        "clients": {},
-        "max_output_tokens": 8_000,
-        "intent": Intent(text="look up harbour line for me", home="D0ANA"),
-        "key": "r1/s1/call1",
-        "scope": "web",
-    }
-    return ToolContext(handles=Handles(held), **{**given, **more})
+    asked = Intent(text="look up harbour line for me", home="D0ANA")
+    return tool_kit.context("web", {}, held, **{"intent": asked, "context": "", **more})
 
 
 class Everyone(Operator):

@@ -12,19 +12,15 @@ from typing import Any
 
 import pytest
 from pg_kit import database_in_file, in_file
+from tool_kit import context, use
 
-import scopes
 from bot.memory import ResourceStore
 from bot.storage.database import Database
 from scopes.chart_model import Chart
 from scopes.charts import chart_of, render_chart, table_of
-from scopes.effects import Handles
-from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.resources import NewFile, Resources, space_of_run
-from scopes.tool import ToolContext, ToolError, ToolResult
-from subagents.directory import Operator
-from subagents.gate import Gate
+from scopes.tool import ToolError, ToolResult
 
 __all__ = ["database_in_file", "in_file"]
 
@@ -38,12 +34,8 @@ def shelf(database_in_file: Database) -> ResourceStore:
 
 
 async def draw(shelf: ResourceStore, label: Label = TRUSTED, **given: Any) -> object:
-    ctx = ToolContext(
-        "r1", "U0ANA", Handles(), label, None, {Resources: shelf}, 8000,
-        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="data",
-    )  # fmt: skip
-    tool = next(t for t in scopes.scope("data").tools if t.name == "make_chart")
-    return await Gate(lambda _: None, Operator()).call("s1", ctx, tool, given)
+    ctx = context("data", {Resources: shelf}, {}, label=label)
+    return await use(ctx, "make_chart", **given)
 
 
 async def keep(shelf: ResourceStore, text: str) -> None:

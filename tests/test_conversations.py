@@ -14,8 +14,8 @@ from serve_kit import ASKER, request_in, serving
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
 from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, markets
+from tool_kit import context, done, use
 
-import scopes
 from bot.local.model.answer import Answer
 from bot.memory import ConversationStore
 from bot.privacy import Forget
@@ -23,14 +23,15 @@ from bot.runs.store import Store
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import conversations
-from scopes.effects import OPEN_NOTES, Handles
+from scopes.effects import OPEN_NOTES
+from scopes.intent import UNASKED
 from scopes.label import TRUSTED, Label
 from scopes.notes import MAX_TALKS, Conversations
 from scopes.slack_client import Absent
 from scopes.slack_reader import SlackReader
-from scopes.tool import ToolContext, ToolResult
+from scopes.tool import ToolResult
 from subagents.directory import Directory
-from subagents.gate import Deny, Gate
+from subagents.gate import Deny
 
 PRIVATE = Label(True, frozenset({ANA}), frozenset({"CBOARD"}))
 
@@ -84,15 +85,10 @@ class Reader(SlackReader):
 async def look(
     store: Store, directory: Directory, who: str, query: str = "", **more: Any
 ) -> ToolResult:
-    ctx = ToolContext(
-        "r9", who, Handles({OPEN_NOTES: ""}), TRUSTED, None,
-        {Conversations: ConversationStore(store.database), SlackReader: Reader()}, 8000,
-        key="k", scope="notes", **more,
-    )  # fmt: skip
-    tool = next(t for t in scopes.scope("notes").tools if t.name == "search_conversations")
-    found = await Gate(lambda _: None, directory).call("s1", ctx, tool, {"query": query})
-    assert isinstance(found, ToolResult)
-    return found
+    clients = {Conversations: ConversationStore(store.database), SlackReader: Reader()}
+    given = {"run": "r9", "requester": who, "intent": UNASKED, "key": "k", **more}
+    ctx = context("notes", clients, {OPEN_NOTES: ""}, **given)
+    return await done(ctx, "search_conversations", directory, query=query)
 
 
 async def seen(store: Store, directory: Directory, who: str, query: str = "") -> list[str]:
@@ -165,10 +161,8 @@ async def test_an_answer_is_untrusted_cut_to_fit_and_needs_its_handle(store: Sto
         assert only.text.startswith("Asked: When does Harbour Line renew? Answered: word word")
         assert only.notes == ("beginning",)
         assert len(only.text) < 3 * 8000
-        tool = next(t for t in scopes.scope("notes").tools if t.name == "search_conversations")
-        ctx = ToolContext("r9", ANA, Handles(), TRUSTED, None, {}, 8000)
         assert isinstance(
-            await Gate(lambda _: None, there.directory).call("s1", ctx, tool, {}), Deny
+            await use(context("notes", {}, {}), "search_conversations", there.directory), Deny
         )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import data_kit
 import pytest
-from data_kit import found, texts, use
+from data_kit import texts
+from tool_kit import done as found
+from tool_kit import use
 
 import scopes
 from bot.options import Options

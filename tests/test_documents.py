@@ -28,7 +28,7 @@ from office_kit import (
     word_of,
 )
 from openpyxl.comments import Comment
-from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
+from pdf_kit import CATALOG, pdf, shown, stream, written
 from pptx.util import Inches
 
 from scopes.documents.text import (
@@ -264,14 +264,6 @@ def deep_pages() -> bytes:
     return written([CATALOG, *kids, page])
 
 
-def letters() -> bytes:
-    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R "
-    page += b"/Resources << /Font << /F1 3 0 R >> >> >>"
-    contents = packed(b"BT /F1 1 Tf " + b"(a) Tj " * 2_000_000)
-    kids = b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>"
-    return written([CATALOG, kids, HELVETICA, page, contents])
-
-
 # ---- others
 
 PAGE = b"""<html><body><h1>Report</h1><p>Sales rise.</p>
@@ -376,7 +368,6 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     "a PDF with a password": (lambda: pdf(shown("x"), password=b"secret"), LOCKED),
     "a PDF of 10,000 pages": (many_pages, Read(("page",), "text of 200 of 10000 pages", cut=True)),
     "a PDF with a deep tree": (deep_pages, DAMAGED),
-    "a PDF that takes too much": (letters, TOO_MUCH),
     "a plain archive": (lambda: archive(a=b"x"), UNKNOWN),
     "an OpenDocument": (lambda: archive(mimetype=b"application/vnd.oasis", content=b"x"), UNKNOWN),
     "a program": (lambda: b"\x7fELF\x00\x00", UNKNOWN),

@@ -15,56 +15,27 @@ from gmail_kit import ME, OWNER, Office, id_of, mail, office, stored
 from office_kit import PNG, book, compound, deck, saved, word
 from pdf_kit import pdf, shown
 from standins.google_faults import Fault
+from tool_kit import Caller, context, tool_named
 
-import scopes
 from bot.approvals.cards import arguments, editable, title
 from scopes.effects import OPEN_MAIL, Handles
 from scopes.email import MAX_HITS, TITLE
 from scopes.google.gmail import Gmail
-from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.mail import label_of
-from scopes.tool import Tool, ToolContext, ToolError, ToolResult, Window
-from subagents.directory import Operator
-from subagents.gate import Action, Card, Decision, Deny, Gate
+from scopes.tool import ToolError, ToolResult, Window
+from subagents.gate import Action, Card
 
 ONE = {id_of(1): TITLE}
 ALL = {OPEN_MAIL: ""}
 
 
-def tool_named(name: str) -> Tool:
-    return next(t for t in scopes.scope("email").tools if t.name == name)
-
-
-class Desk:
+class Desk(Caller):
     """A context that calls the tools of mail."""
 
     def __init__(self, at: Office, titles: Mapping[str, str], requester: str | None) -> None:
+        super().__init__(context("email", {Gmail: at.gmail}, titles, requester=requester))
         self.at = at
-        self.decisions: list[Decision] = []
-        self.proposed: list[Action] = []
-        self.gate = Gate(self.decisions.append, Operator(), self.proposed.append)
-        self.ctx = ToolContext(
-            "r1", requester, Handles(titles), TRUSTED, None, {Gmail: at.gmail}, 8000,
-            intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="email",
-        )  # fmt: skip
-
-    async def decided(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-        return await self.gate.call("s1", self.ctx, tool_named(name), given)
-
-    async def __call__(self, name: str, /, **given: Any) -> ToolResult:
-        found = await self.decided(name, **given)
-        assert isinstance(found, ToolResult), found
-        return found
-
-    async def refused(self, name: str, /, **given: Any) -> str:
-        """Why not, in the words that the model reads."""
-        try:
-            found = await self.decided(name, **given)
-        except scopes.tool.ToolError as error:
-            return str(error)
-        assert isinstance(found, Deny), found
-        return found.reason
 
 
 @asynccontextmanager
@@ -295,13 +266,12 @@ async def test_a_card_of_a_draft_is_for_the_mail_that_it_showed() -> None:
     """Whoever wrote to the thread meanwhile is not who was shown on the card."""
     async with desk(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=own(id_of(2)))
-        card = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
-        assert isinstance(card, Card)
+        action = await at.card("create_draft", thread=id_of(1), body="The price is 90.")
         newer = mail(2, sender="Eve <eve@evil.example>", answers=1)
         at.at.local.gmail.add(newer, {"INBOX"}, thread=id_of(1))
         now = replace(at.ctx, clients={Gmail: at.at.made()})
-        with pytest.raises(scopes.tool.ToolError, match="got mail"):
-            await at.gate.perform(card.action, now, tool_named("create_draft"))
+        with pytest.raises(ToolError, match="got mail"):
+            await at.gate.perform(action, now, tool_named("email", "create_draft"))
         assert at.at.local.gmail.drafts == {}
 
 
@@ -312,15 +282,9 @@ LETTER = {
 }
 
 
-async def proposed(at: Desk) -> Action:
-    found = await at.decided("send_mail", **LETTER)
-    assert isinstance(found, Card)
-    return found.action
-
-
 async def test_sending_waits_for_a_person_who_sees_all_of_it() -> None:
     async with desk() as at:
-        action = await proposed(at)
+        action = await at.card("send_mail", **LETTER)
         assert at.at.local.requests == []
         shown = {name: (value, text) for name, value, text in arguments(action)}
         assert list(shown) == ["to", "subject", "body"]
@@ -333,13 +297,13 @@ async def test_sending_waits_for_a_person_who_sees_all_of_it() -> None:
 
 async def test_what_was_approved_of_is_sent_once_word_for_word() -> None:
     async with desk() as at:
-        action = await proposed(at)
+        action = await at.card("send_mail", **LETTER)
         stored_ = Action.of(action.body())
         for fault in ("lost", ""):  # the answer was lost, and the process died before it knew
             at.at.local.faults += [Fault("messages.send", fault)] if fault else []
             bare = replace(at.ctx, handles=Handles(), key=f"action/{action.id}")
             bare = replace(bare, clients={Gmail: at.at.made()})
-            found = await at.gate.perform(stored_, bare, tool_named("send_mail"))
+            found = await at.gate.perform(stored_, bare, tool_named("email", "send_mail"))
             assert isinstance(found, ToolResult)
             assert found.note == "Sent to kim@client.example, bo@x.example."
         state = at.at.local.gmail
@@ -352,11 +316,11 @@ async def test_what_was_approved_of_is_sent_once_word_for_word() -> None:
 
 async def test_who_lost_the_mailbox_sends_nothing_from_it() -> None:
     async with desk() as at:
-        action = await proposed(at)
+        action = await at.card("send_mail", **LETTER)
         other = Gmail(at.at.gmail.google, "U0EVA")
         bare = replace(at.ctx, clients={Gmail: other}, key="action/x")
-        with pytest.raises(scopes.tool.ToolError, match="No mailbox"):
-            await at.gate.perform(action, bare, tool_named("send_mail"))
+        with pytest.raises(ToolError, match="No mailbox"):
+            await at.gate.perform(action, bare, tool_named("email", "send_mail"))
         assert at.at.local.gmail.sent == []
 
 

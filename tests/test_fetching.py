@@ -124,21 +124,17 @@ def packed(body: bytes, encoding: str) -> Page:
 
 async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
     text = b"<p>" + b"word " * 1000
-    raw = zlib.compressobj(wbits=-15)
     bomb = gzip.compress(bytes(200 * MB), 1)
-    members = b"".join(map(gzip.compress, (text[:7], b"", text[7:]))) + b"\0\0\x1f"  # padding
     pages = {
         "a.example.com/gzip": packed(gzip.compress(text), "gzip"),
-        "a.example.com/zlib": packed(zlib.compress(text), "deflate"),
-        "a.example.com/members": packed(members, "gzip"),
-        "a.example.com/raw": packed(raw.compress(text) + raw.flush(), "Deflate"),
+        "a.example.com/zlib": packed(zlib.compress(text), "Deflate"),
         "a.example.com/bomb": packed(bomb, "gzip"),
         "a.example.com/nested": packed(gzip.compress(bomb), "gzip, gzip"),
         "a.example.com/br": packed(b"\x1b", "br"),
         "a.example.com/broken": packed(b"\x1f\x8b\x08none", "gzip"),
     }
     async with fetcher(pages) as (fetch, _, _):
-        for name in ("gzip", "zlib", "raw", "members"):
+        for name in ("gzip", "zlib"):
             found = await fetch.get(f"http://a.example.com/{name}", MB)
             assert (found.body, found.cut) == (text, False)
         found = await fetch.get("http://a.example.com/bomb", MB)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import zlib
 from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from engine_kit import MUX
 from office_kit import word
-from pdf_kit import pdf
 from PIL import Image
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
@@ -23,8 +21,6 @@ from starlette.routing import Route
 
 from bot.requests.attachments import LOGIN, AttachedFile, read_files
 from config.settings import load_settings
-from scopes.documents import text as reader
-from scopes.programs import WorkerProcess
 
 REPLY = load_settings(env={}).reply
 FENCE = "items-" + "0" * 32
@@ -143,22 +139,6 @@ async def test_an_image_is_known_by_its_bytes_not_its_name(name: str) -> None:
 )
 async def test_what_cannot_be_read_is_refused_by_name(data: bytes, said: str) -> None:
     assert refusal(await one(data, "x.bin")).startswith(said)
-
-
-async def test_a_bomb_of_a_pdf_takes_nothing_down() -> None:
-    bomb = pdf(zlib.compress(b" " * 100_000_000, 9), flate=True)
-    assert len(bomb) < 1_000_000
-    assert refusal(await one(bomb, "bomb.pdf")).startswith("bomb.pdf ")
-
-
-async def test_a_pdf_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = pdf(zlib.compress(b"BT /F1 1 Tf " + b"(a) Tj " * 1_500_000, 9), flate=True)
-    hurried = WorkerProcess("scopes.documents.worker", 1)
-    monkeypatch.setattr(reader, "READER", hurried)
-    try:
-        assert "takes too much to open" in refusal(await one(slow, "slow.pdf"))
-    finally:
-        await hurried.aclose()
 
 
 async def test_the_token_goes_to_slack_and_nowhere_else() -> None:

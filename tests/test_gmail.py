@@ -55,21 +55,6 @@ async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "shown"),
-    [
-        ("Boss <boss@corp.example> <evil@x.example>", "Boss boss@corp.example <evil@x.example>"),
-        ("boss@corp.example, <evil@x.example>", "boss@corp.example <evil@x.example>"),
-        ('"Weber, Ann" <ann@x.example>', "Weber, Ann <ann@x.example>"),
-        ("<ann@x.example>", "ann@x.example"),
-    ],
-)
-def test_a_sender_is_the_last_address_whatever_the_decoded_name_says(sent: str, shown: str) -> None:
-    read = message_of(resource(payload("text/plain", "x", headers=[("From", sent)])))
-    assert read.text.sender == shown
-    assert read.text.sender.count("<") <= 1
-
-
-@pytest.mark.parametrize(
     ("given_", "why"),
     [
         (resource(None), NO_CONTENT),
@@ -232,9 +217,3 @@ async def test_a_mail_that_was_sent_long_ago_is_found_by_search() -> None:
         for n in range(12):
             await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")
         assert await at.made().send(["kim@client.example"], "Hi", "x", "a") == id
-
-
-def test_hidden_text_is_found_as_in_a_mail() -> None:
-    html = '<p>Seen</p><p style="display:none">Trap words here</p>'
-    text = message_of(resource(payload("text/html", html))).text
-    assert (text.body, text.flags) == ("Seen", ("has hidden text",))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import data_kit
 import pytest
+import tool_kit
 from timing import computed_within, patient
 
 from scopes.databases.duck import Duck
@@ -362,7 +363,7 @@ async def survives(database: Duck, name: str, sql: str) -> None:
 async def is_refused(ctx: ToolContext, sql: str) -> bool:
     """Whether the gate, the tool or the database refuses a statement."""
     try:
-        result = await data_kit.use(ctx, "execute_query", sql=sql)
+        result = await tool_kit.use(ctx, "execute_query", sql=sql)
     except ToolError:
         return True
     return not isinstance(result, ToolResult) or [
@@ -383,6 +384,8 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
             assert await is_refused(ctx, sql), sql
             ending = await stopped(database, sql, sql)
             assert isinstance(ending, ToolError), (sql, ending)
+        with pytest.raises(ToolError, match="Only one SELECT"):
+            await database.query("CREATE TEMP TABLE t AS SELECT 1", 5)
         assert await unhurried(database) == ((3,),)
     assert not list(outside.iterdir())
 
@@ -410,7 +413,7 @@ async def test_what_tells_of_the_machine_is_refused_and_what_tells_of_the_data_i
             "SELECT customer AS duckdb FROM mine()",
             "SELECT histogram(customer), 'duckdb_settings' FROM orders, range(2)",
         ):
-            assert (await data_kit.found(ctx, "execute_query", sql=sql)).items[1:], sql
+            assert (await tool_kit.done(ctx, "execute_query", sql=sql)).items[1:], sql
 
 
 async def test_the_catalog_of_duckdb_tells_what_list_tables_tells(tmp_path: Path) -> None:
@@ -459,35 +462,18 @@ async def test_a_bomb_is_stopped_and_the_next_query_works(
             await survives(database, name, sql)
 
 
-async def test_a_query_leaves_nothing_for_the_next_one(tmp_path: Path) -> None:
-    path = data_kit.duck_file(tmp_path / "a.duckdb")
-    async with data_kit.duck(path) as database:
-        for sql in ("SELECT setseed(0.5)", "SELECT * FROM orders"):
-            await database.query(sql, 5)
-        for sql in (
-            "SET VARIABLE secret = 'x'",
-            "PREPARE p AS SELECT 1",
-            "CREATE TEMP TABLE t (a INT)",
-            "EXECUTE p",
-        ):
-            with pytest.raises(ToolError, match="Only one SELECT"):
-                await database.query(sql, 5)
-
-
 async def test_the_process_sees_no_environment_and_no_names_of_the_bot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
-        await database.query("SELECT 1", 5)
-        ((_, worker),) = database.pool._idle
-        told = Path("/proc") / str(worker.pid)
-        environment = await asyncio.to_thread((told / "environ").read_bytes)
-        assert {line.split(b"=")[0] for line in environment.split(b"\0") if line} == {
-            *(b"MALLOC_ARENA_MAX", b"LC_ALL"),
-        }
-        limits = await asyncio.to_thread((told / "limits").read_text)
-        assert f"{MEMORY_MB << 20}" in limits
         for sql in ("SELECT * FROM pool", "SELECT * FROM connection", "SELECT * FROM request"):
             with pytest.raises(StatementFailed, match="does not exist"):
                 await database.query(sql, 5)
+        ((_, worker),) = database.pool._idle
+        told = await asyncio.to_thread(Path(f"/proc/{worker.pid}/environ").read_text)
+        assert {line.split("=")[0] for line in told.split("\0")} == {
+            "",
+            "MALLOC_ARENA_MAX",
+            "LC_ALL",
+        }

@@ -9,6 +9,7 @@ from typing import Any
 
 import data_kit
 import pytest
+import tool_kit
 import web_kit
 from files_kit import BOOK, Desk, shown
 from mcp_kit import Everyone
@@ -51,10 +52,8 @@ async def told(
 
 
 def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolContext:
-    return ToolContext(
-        "r1", who, Handles(dict.fromkeys(held, "")), TRUSTED, None, clients, 8000,
-        intent=Intent(text="note it", home="CTEAM"), key="k", scope="notes", context="s1",
-    )  # fmt: skip
+    given = {"requester": who, "intent": Intent(text="note it", home="CTEAM"), "key": "k"}
+    return tool_kit.context("notes", clients, dict.fromkeys(held, ""), **given)
 
 
 async def test_a_guess_at_a_file_tells_its_label_whether_it_is_right_or_wrong(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import tool_kit
 from engine_kit import Json, opening, say, workspace
 from pg_kit import Kept
 from serve_kit import serving
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
+from tool_kit import use
 
-import scopes
 from bot.local.model.answer import Answer
 from bot.memory import NoteStore
 from bot.storage.database import Database, RetryingDatabase
@@ -25,8 +27,8 @@ from scopes.label import TRUSTED, Label
 from scopes.notes import NewNote, Notes
 from scopes.spaces import TEAM_NOTES, notes_of
 from scopes.tool import ToolContext, ToolError, ToolResult
-from subagents.directory import Directory, Operator
-from subagents.gate import Card, Deny, Gate
+from subagents.directory import Directory
+from subagents.gate import Card, Deny
 
 BEN = "U0BEN"
 MINE, BENS, SALES, TEAM = f"user:{ANA}", f"user:{BEN}", "channel:C0SALES", "team"
@@ -38,17 +40,7 @@ def shelf(database_in_file: Database) -> NoteStore:
 
 
 def context(shelf: NoteStore, **more: Any) -> ToolContext:
-    made = ToolContext(
-        "r1", ANA, Handles({OPEN_NOTES: ""}), TRUSTED, None, {Notes: shelf}, 8000,
-        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="email",
-    )  # fmt: skip
-    return replace(made, **more)
-
-
-async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-    tool = next(t for t in scopes.scope("email").tools if t.name == name)
-    gate = Gate(lambda _: None, Operator(), lambda _: None)
-    return await gate.call("s1", ctx, tool, given)
+    return tool_kit.context("email", {Notes: shelf}, {OPEN_NOTES: ""}, **{"requester": ANA, **more})
 
 
 async def found(ctx: ToolContext, query: str) -> list[str]:
@@ -160,13 +152,10 @@ class Desk:
         **args: Any,
     ) -> ToolResult | Deny | Card:
         self.calls += 1
-        ctx = ToolContext(
-            "r1", who, Handles(dict.fromkeys(given, "")), label, None, {Notes: self.shelf}, 8000,
-            intent=intent, key=f"call{self.calls}", scope="notes", context="s1",
-        )  # fmt: skip
-        tool = next(t for t in scopes.scope("notes").tools if t.name == name)
-        gate = Gate(lambda _: None, self.directory, lambda _: None)
-        return await gate.call("s1", ctx, tool, args)
+        clients: dict[type, object] = {Notes: self.shelf}
+        more = {"requester": who, "label": label, "intent": intent, "key": f"call{self.calls}"}
+        ctx = tool_kit.context("notes", clients, dict.fromkeys(given, ""), **more)
+        return await use(ctx, name, self.directory, **args)
 
     async def keep(self, who: str | None, space: str, **more: Any) -> str:
         """What became of it: empty where it was kept."""

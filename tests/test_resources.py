@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import tool_kit
 
-import scopes
 from bot.memory import ResourceStore
 from bot.storage.database import Database
 from scopes.effects import OPEN_NOTES, Handles
@@ -18,7 +18,7 @@ from scopes.resources import NewFile, Resource, Resources, file_name, space_of_r
 from scopes.spaces import TEAM_NOTES
 from scopes.tool import ToolContext, ToolError, ToolResult
 from subagents.directory import Operator
-from subagents.gate import Card, Deny, Gate
+from subagents.gate import Card, Deny
 
 ANA, BEN = "U0ANA", "U0BEN"
 RUN = space_of_run("r1")
@@ -46,24 +46,16 @@ async def kept(
 
 
 def context(database_in_file: Database, **more: Any) -> ToolContext:
-    made = ToolContext(
-        "r1", ANA, Handles({OPEN_NOTES: "", TEAM_NOTES: ""}), TRUSTED, None,
-        {Resources: ResourceStore(database_in_file)}, 8000,
-        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope="web",
-    )  # fmt: skip
-    return replace(made, **more)
+    clients: dict[type, object] = {Resources: ResourceStore(database_in_file)}
+    return tool_kit.context("web", clients, {OPEN_NOTES: "", TEAM_NOTES: ""}, **more)
 
 
 async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-    tool = next(t for t in scopes.scope("web").tools if t.name == name)
-    gate = Gate(lambda _: None, Members(), lambda _: None)
-    return await gate.call("s1", ctx, tool, given)
+    return await tool_kit.use(ctx, name, Members(), **given)
 
 
 async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
-    found = await use(ctx, name, **given)
-    assert isinstance(found, ToolResult), found
-    return found
+    return await tool_kit.done(ctx, name, Members(), **given)
 
 
 async def test_a_file_is_kept_once_for_each_call_and_in_versions(

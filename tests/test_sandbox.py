@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tool_kit
 import web_kit
 from timing import patient
 
@@ -167,16 +168,16 @@ async def test_the_tool_hands_back_what_was_printed_under_the_label_of_what_was_
     label = Label(readers=frozenset({"U0ANA"}), sources=frozenset({"data:sales"}))
     async with sandbox() as made:
         ctx = web_kit.context({Sandbox: made}, label=label)
-        found = await web_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
+        found = await tool_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
         (item,) = found.items
         assert item.id.startswith("python-")
         assert item.text == "3"
         assert item.label == Label(True, frozenset({"U0ANA"}), frozenset({"data:sales"}))
-        again = await web_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
+        again = await tool_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
         assert again.items[0].id == item.id
-        other = await web_kit.done(ctx, "run_python", code="print(len(data))", data="abd")
+        other = await tool_kit.done(ctx, "run_python", code="print(len(data))", data="abd")
         assert other.items[0].id != item.id
         with pytest.raises(ToolError, match="line 1: NameError"):
-            await web_kit.use(ctx, "run_python", code="total")
+            await tool_kit.use(ctx, "run_python", code="total")
         with pytest.raises(ToolError, match="Print what you want to know"):
-            await web_kit.use(ctx, "run_python", code="x = 1")
+            await tool_kit.use(ctx, "run_python", code="x = 1")

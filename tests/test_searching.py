@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import engine_kit as kit
 import pytest
+import tool_kit
 import web_kit
 from standins.web import Page
 
@@ -38,7 +39,7 @@ ENGINES: list[Callable[[str], SearchEngine]] = [
 async def test_an_engine_finds_what_may_be_read(make: Callable[[str], SearchEngine]) -> None:
     with web_kit.small_web(PAGES) as (web, _, url):
         ctx = web_kit.context({SearchEngine: make(url)})
-        found = await web_kit.done(ctx, "web_search", query="  ports \n ")
+        found = await tool_kit.done(ctx, "web_search", query="  ports \n ")
     assert web.asked == ["search: ports"]
     first = found.items[0]
     assert first.id == first.link == "https://docs.example.com/ports"
@@ -58,11 +59,11 @@ async def test_what_is_asked_outside_follows_the_gate() -> None:
         private = web_kit.context(
             {SearchEngine: SearXNG(url)}, label=Label(True, frozenset({"U0ANA"}), frozenset({"D1"}))
         )
-        denied = await web_kit.use(private, "web_search", query="ports of Harbour Line")
+        denied = await tool_kit.use(private, "web_search", query="ports of Harbour Line")
         assert isinstance(denied, Deny)
         assert denied.rule == "search"
         unheld = web_kit.context({SearchEngine: SearXNG(url)}, handles=Handles())
-        denied = await web_kit.use(unheld, "web_search", query="ports")
+        denied = await tool_kit.use(unheld, "web_search", query="ports")
         assert isinstance(denied, Deny)
         assert web.asked == []
 
@@ -102,7 +103,7 @@ async def test_a_search_by_the_model_is_paid_by_the_run_and_recorded() -> None:
         e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
         bind(e.run)
         ctx = web_kit.context(e.run.clients)
-        found = await web_kit.done(ctx, "web_search", query="ports")
+        found = await tool_kit.done(ctx, "web_search", query="ports")
         assert [(i.id, i.text) for i in found.items] == [
             ("https://a.example.com/1", "One: Ports, says One."),
             ("https://b.example.com", "B: Ports, says B."),

@@ -13,16 +13,17 @@ from google_data_kit import SHEET, spreadsheet
 from standins.google import LocalGoogle
 from standins.google_faults import Fault
 from standins.sheets import Book, Value, book_of
+from tool_kit import Caller, context
 
 from bot.approvals.cards import arguments, title
 from scopes import sheets
 from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import Label
 from scopes.sheets import Sheets
-from scopes.tool import ToolContext, ToolError, ToolResult, estimate_tokens
+from scopes.tool import ToolError, ToolResult, estimate_tokens
 from subagents.directory import Operator
-from subagents.gate import Action, Card, Decision, Deny, Gate
+from subagents.gate import Action, Card, Deny
 
 HANDLE, ANA = "sheet:targets", "U0ANA"
 OWN = Label(True, frozenset({ANA}), frozenset({HANDLE}), outside=True)
@@ -36,41 +37,19 @@ class Known(Operator):
         return user == ANA and thing == HANDLE
 
 
-class Desk:
+class Desk(Caller):
     """A context that calls the tools of sheets."""
 
     def __init__(self, client: Sheets, google: LocalGoogle, home: str) -> None:
+        ctx = context("data", {Sheets: client}, {HANDLE: "targets"}, intent=Intent(home=home))
+        super().__init__(ctx, Known())
         self.google = google
-        self.decisions: list[Decision] = []
-        self.proposed: list[Action] = []
-        self.gate = Gate(self.decisions.append, Known(), self.proposed.append)
-        self.ctx = ToolContext(
-            "r1", ANA, Handles({HANDLE: "targets"}), TRUSTED, None, {Sheets: client}, 8000,
-            intent=Intent(home=home), key="r1/s1/call1", scope="data", context="s1",
-        )  # fmt: skip
 
     async def decided(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-        tool = next(t for t in sheets.TOOLS if t.name == name)
-        return await self.gate.call("s1", self.ctx, tool, {"sheet": HANDLE, **given})
+        return await super().decided(name, **{"sheet": HANDLE, **given})
 
     async def read(self, tab: str = "", row: int = 1) -> ToolResult:
-        found = await self.decided("read_sheet", tab=tab, row=row)
-        assert isinstance(found, ToolResult), found
-        return found
-
-    async def refused(self, name: str, /, **given: Any) -> str:
-        """Why not, in the words that the model reads."""
-        try:
-            found = await self.decided(name, **given)
-        except ToolError as error:
-            return str(error)
-        assert isinstance(found, Deny), found
-        return found.reason
-
-    async def card(self, **given: Any) -> Action:
-        found = await self.decided("append_rows", **given)
-        assert isinstance(found, Card), found
-        return found.action
+        return await self("read_sheet", tab=tab, row=row)
 
     async def approved(self, action: Action) -> str:
         """What is said when somebody has approved of it."""
@@ -152,7 +131,7 @@ async def test_a_sheet_that_is_not_held_is_not_there() -> None:
 async def test_rows_are_appended_once_they_were_approved_of() -> None:
     async with desk() as at:
         rows = [["LATAM", 5], ["=HYPERLINK(1)", None]]
-        action = await at.card(tab="q1", rows=rows)
+        action = await at.card("append_rows", tab="q1", rows=rows)
         assert len(at.rows()) == 4
         assert title(action) == "Append rows to sheet:targets (targets)"
         assert dict(action.told) == {
@@ -173,7 +152,7 @@ async def test_rows_are_appended_once_they_were_approved_of() -> None:
 @pytest.mark.parametrize("kind", ["lost", "drop", "503"])
 async def test_a_lost_answer_doubles_no_row(kind: str) -> None:
     async with desk() as at:
-        action = await at.card(tab="Q1", rows=[["LATAM", 5]])
+        action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.faults.append(Fault("spreadsheets.batchUpdate", kind))
         assert await at.approved(action) == "Appended 1 row."
         assert at.rows().count(["LATAM", 5]) == 1
@@ -181,7 +160,7 @@ async def test_a_lost_answer_doubles_no_row(kind: str) -> None:
 
 async def test_where_nothing_is_known_it_is_said_and_a_later_try_finds_it() -> None:
     async with desk(max_attempts=1) as at:
-        action = await at.card(tab="Q1", rows=[["LATAM", 5]])
+        action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.faults += [
             Fault("developerMetadata.search", "slow"),  # before anything is done
             Fault("spreadsheets.batchUpdate", "lost"),
@@ -196,7 +175,7 @@ async def test_where_nothing_is_known_it_is_said_and_a_later_try_finds_it() -> N
 
 async def test_two_that_carry_out_the_same_append_it_once() -> None:
     async with desk() as at:
-        action = await at.card(tab="Q1", rows=[["LATAM", 5]])
+        action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.latency_s = 0.05
         said = await asyncio.gather(*(at.approved(action) for _ in range(3)))
         assert sorted(said) == ["Appended 1 row.", *["Had already appended 1 row."] * 2]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault
+from tool_kit import Caller, context
 
-import scopes
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import (
     Channel,
@@ -31,8 +31,7 @@ from bot.local.workspace import (
 from bot.policy.directory import SlackDirectory
 from bot.slack.people import People
 from config.settings import load_settings
-from scopes.effects import Handles
-from scopes.intent import Intent, named_in
+from scopes.intent import UNASKED, Intent, named_in
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
@@ -42,8 +41,6 @@ from scopes.slack_reader import SlackConversation, SlackReader
 from scopes.tool import (
     BEFORE_WINDOW,
     Item,
-    ToolContext,
-    ToolError,
     ToolResult,
     Window,
     estimate_tokens,
@@ -51,9 +48,8 @@ from scopes.tool import (
     tokens_of,
 )
 from subagents.delimiter import new_delimiter, render
-from subagents.directory import Directory, Operator
+from subagents.directory import Directory
 from subagents.evidence import SourceLog
-from subagents.gate import Decision, Deny, Gate
 
 DAY = 86_400
 START = 1_741_564_800
@@ -116,8 +112,8 @@ WORKSPACE = Workspace(
 HELD = {"C0SUPPORT": "#support-es", "F0BUGS": "bug tracker"}
 
 
-class Caller:
-    """A context that calls tools."""
+class SlackCaller(Caller):
+    """A context that reads Slack."""
 
     def __init__(
         self,
@@ -127,25 +123,9 @@ class Caller:
         directory: Directory | None = None,
         requester: str | None = None,
     ) -> None:
-        self.decisions: list[Decision] = []
+        given = {"requester": requester, "window": WINDOW, "intent": UNASKED}
+        super().__init__(context("slack", {SlackReader: reader}, titles, **given), directory)
         self.slack = slack
-        self.gate = Gate(self.decisions.append, directory or Operator())
-        self.ctx = ToolContext(
-            "r1", requester, Handles(titles), TRUSTED, WINDOW, {SlackReader: reader}, 8000
-        )
-
-    async def __call__(self, name: str, /, **arguments: Any) -> ToolResult:
-        tool = next(t for t in scopes.scope("slack").tools if t.name == name)
-        found = await self.gate.call("s1", self.ctx, tool, arguments)
-        if isinstance(found, Deny):
-            raise ToolError(found.reason)
-        assert isinstance(found, ToolResult)
-        return found
-
-    async def refused(self, name: str, /, **arguments: Any) -> str:
-        with pytest.raises(ToolError) as caught:
-            await self(name, **arguments)
-        return str(caught.value)
 
 
 @asynccontextmanager
@@ -155,7 +135,7 @@ async def calling(
     own: str = "xoxp-U0ANA",
     requester: str | None = None,
     **how: Any,
-) -> AsyncIterator[Caller]:
+) -> AsyncIterator[SlackCaller]:
     """Without a requester it is the operator who calls."""
     slack = LocalSlack(WORKSPACE, **how)
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
@@ -167,7 +147,7 @@ async def calling(
             people, members = People(web), Members(web)
             directory = SlackDirectory(members, people, no_grants, BOT_USER, WORKSPACE.team.id)
             held = HELD if titles is None else titles
-            yield Caller(reader, held, slack, directory if requester else None, requester)
+            yield SlackCaller(reader, held, slack, directory if requester else None, requester)
             await members.aclose()
 
 
@@ -259,7 +239,7 @@ def with_bot() -> Workspace:
 @asynccontextmanager
 async def asked_by(
     user: str, titles: dict[str, str], home: str = "", space: Workspace | None = None
-) -> AsyncIterator[Caller]:
+) -> AsyncIterator[SlackCaller]:
     async with calling(titles, requester=user) as call:
         call.slack.state = LocalSlack(space or with_bot()).state
         call.ctx = replace(call.ctx, intent=Intent(home=home))

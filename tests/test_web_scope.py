@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,10 +9,11 @@ from typing import Any
 
 import pytest
 import web_kit
-from engine_kit import until
 from office_kit import word
+from process_kit import is_alive
 from standins.web import LocalWeb, Page
-from web_kit import Names, done, use
+from tool_kit import done, use
+from web_kit import Names
 
 from bot.storage.database import Database
 from bot.tooling.web import WebTools
@@ -210,41 +208,6 @@ async def test_hostile_pages_end_in_time(names: set[str]) -> None:
         await reader.aclose()
 
 
-async def test_a_program_that_dies_or_is_left_is_replaced() -> None:
-    reader = WorkerProcess("scopes.pages.worker", 40.0)
-    try:
-        await read(reader, "plain", "", b"one")
-        pid = pid_of(reader)
-        os.kill(pid, signal.SIGSTOP)  # it cannot end before it is left, or killed
-        left = asyncio.create_task(read(reader, "html", "", LINKS))
-        await until(lambda: reader._requests == 2)
-        left.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await left
-        await until(lambda: not _lives(pid))
-        assert (await read(reader, "plain", "", b"two")).text == "two"
-        pid = pid_of(reader)
-        os.kill(pid, signal.SIGSTOP)
-        page = asyncio.create_task(read(reader, "html", "", LINKS))
-        await until(lambda: reader._requests == 2)
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(DocumentRefused, match="takes too much"):
-            await page
-        assert (await read(reader, "plain", "", b"three")).text == "three"
-        pid = pid_of(reader)
-    finally:
-        await reader.aclose()
-    await until(lambda: not _lives(pid))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: Path) -> None:
     base = load_settings(env={})
     limits = base.web.model_copy(update={"max_mb": 0.001})
@@ -264,4 +227,4 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
         finally:
             await made.aclose()
             await database.aclose()
-        assert not _lives(pid)
+        assert not is_alive(pid)

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import tool_kit
 from standins.web import LocalWeb, Page
 
 from bot.local.server import LocalServer
-from scopes import scope
-from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED
 from scopes.pages.fetcher import FetchReach, Place
-from scopes.tool import ToolContext, ToolResult
-from subagents.gate import Card, Deny, Gate
+from scopes.tool import ToolContext
 
 LOOPBACK = "127.0.0.1"
 
@@ -53,27 +50,6 @@ def small_web(pages: Mapping[str, Page]) -> Iterator[tuple[LocalWeb, Names, str]
 
 
 def context(clients: Mapping[type, object], **more: Any) -> ToolContext:
-    given: dict[str, Any] = {
-        "run": "r1",
-        "requester": None,
-        "handles": Handles({"web:search": ""}),
-        "label": TRUSTED,
-        "window": None,
-        "clients": clients,
-        "max_output_tokens": 8000,
-        "intent": Intent("Read https://docs.example.com/start please"),
-        "key": "r1/s1/call1",
-    }
-    return ToolContext(**{**given, **more})
-
-
-async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-    """A call through the gate."""
-    tool = next(t for t in scope("web").tools if t.name == name)
-    return await Gate(lambda _: None).call("s1", ctx, tool, given)
-
-
-async def done(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
-    found = await use(ctx, name, **given)
-    assert isinstance(found, ToolResult), found
-    return found
+    asked = Intent("Read https://docs.example.com/start please")
+    given = {"requester": None, "intent": asked, **more}
+    return tool_kit.context("web", clients, {"web:search": ""}, **given)

@@ -160,7 +160,7 @@ class FileTools(ToolProvider):
         folder = Folder(root, self.settings.files.max_file_kb * KB, locks / name)
         repository = remote = None
         if (root / ".git").exists():
-            repository = Repository(folder, each.branch, locks / f"{name}.git")
+            repository = Repository(folder, locks / f"{name}.git")
         if repository and each.push and self.given is None:
             token = self.settings.secrets.git_token
             remote = Remote(repository, each.remote, token.get_secret_value() if token else None)

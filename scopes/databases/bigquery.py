@@ -43,21 +43,6 @@ MENDABLE: Final = frozenset(
 CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 
 
-@dataclass(frozen=True, slots=True)
-class QueryJob:
-    """Where a query runs, as the API refers to it."""
-
-    project: str
-    id: str
-    location: str = ""
-    """Empty until BigQuery has chosen one."""
-
-    def place(self) -> dict[str, str]:
-        """Return what a call is told of it."""
-        location = {"location": self.location} if self.location else {}
-        return {"projectId": self.project, "jobId": self.id, **location}
-
-
 @dataclass
 class BigQuery:
     """One dataset, read only: `tables.SourceDatabase`. Its methods raise GoogleError, too."""
@@ -133,7 +118,8 @@ class BigQuery:
         query = {"query": sql, "useLegacySql": False, "defaultDataset": dataset}
         labels = {"labels": {"app": "assistant"}}
         price, location = await self._weigh(sql, {"query": query, **labels})
-        job = QueryJob(self.project, f"assistant_{uuid.uuid4().hex}", location)
+        job = {"projectId": self.project, "jobId": f"assistant_{uuid.uuid4().hex}"}
+        job |= {"location": location} if location else {}  # else BigQuery chooses one
         capped = {**query, "maximumBytesBilled": str(self.most_bytes)}
         timeout = {"jobTimeoutMs": str(int(self.query_s * 1000))}
         done = False
@@ -184,9 +170,9 @@ class BigQuery:
         if named or (beyond and not views) or len(tables) >= MOST_NAMED:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
-    async def _start(self, job: QueryJob, configuration: Json) -> QueryJob:
+    async def _start(self, job: dict[str, str], configuration: Json) -> dict[str, str]:
         """Return the job as it runs. One of this id that is there is ours: an answer was lost."""
-        body = {"jobReference": job.place(), "configuration": configuration}
+        body = {"jobReference": job, "configuration": configuration}
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
             answer = await self.google.call(request)
@@ -195,16 +181,16 @@ class BigQuery:
                 raise
             return job
         location = (answer.get("jobReference") or {}).get("location")
-        return replace(job, location=location or job.location)
+        return {**job, "location": location} if location else job
 
-    async def _rows(self, job: QueryJob, max_rows: int, note: str) -> Rows:
+    async def _rows(self, job: dict[str, str], max_rows: int, note: str) -> Rows:
         rows: list[tuple[Value, ...]] = []
         fields: Sequence[FieldSchema] = ()
         total: int | None = None
         size = 0
         jobs = self._service.jobs()
         request = jobs.getQueryResults(
-            **job.place(),
+            **job,
             maxResults=min(PAGE, max_rows),
             timeoutMs=WAIT_MS,
             formatOptions_useInt64Timestamp=True,
@@ -223,10 +209,10 @@ class BigQuery:
         columns = tuple(each.column() for each in fields)
         return Rows(columns, tuple(rows[:max_rows]), total, note)
 
-    async def _cancel(self, job: QueryJob) -> None:
+    async def _cancel(self, job: dict[str, str]) -> None:
         with suppress(GoogleError, TimeoutError):  # BigQuery ends it by jobTimeoutMs otherwise
             async with asyncio.timeout(CANCEL_S):
-                await self.google.call(self._service.jobs().cancel(**job.place()))
+                await self.google.call(self._service.jobs().cancel(**job))
 
     async def aclose(self) -> None:
         await self.google.aclose()

@@ -129,7 +129,8 @@ class FileReading:
         try:
             if suffix in CSV:
                 name = self._name(self.file.stem)
-                self._made(name, csv(self.connection, name, self.file))
+                csv(self.connection, name, self.file)
+                self._made(name)
             elif suffix in PARQUET:
                 name = self._name(self.file.stem)
                 source = _literal(self.file)
@@ -334,58 +335,27 @@ def _uri(file: Path) -> str:
 DESCRIPTORS = "/dev/fd"
 """Where a process has by its number what it has open, a pipe too."""
 CHUNK = 1 << 18
-TITLE_LINES = 10
-"""Lines above a table that may be its title; more are rows with fewer cells than later ones."""
-SEPARATORS = ",;|\t"
-PADDED = ", null_padding = true, parallel = false"
-"""For lines of unlike length; where quotes hold line breaks, DuckDB does it not in parallel."""
-TRIES = ("", PADDED, f"{PADDED}, all_varchar = true")
-UNLIKE = "its lines are of unlike length, and what one lacks is NULL"
+PADDED = "sample_size = -1, comment = '', null_padding = true, parallel = false"
+"""Without padding DuckDB leaves lines out, as a title, when others are longer; it does not pad in
+parallel where quotes hold line breaks."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 WINDOWS = "cp1252"
 """Latin-1 with the euro, quotation marks and dashes; DuckDB reads no file in it."""
 FAILURES = (duckdb.InvalidInputException, duckdb.ConversionException)
 
 
-def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
-    """Make a table as DuckDB guesses it; return what is to be known of it.
-
-    Where it would take rows for a title, or all for one column, lines are filled up instead.
-    """
+def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
+    """Make a table as DuckDB guesses it; what a line lacks is NULL."""
     encoding = _encoding(path)
-    create = f"CREATE OR REPLACE TABLE {quoted(name)} AS FROM read_csv"
-    for options in TRIES:
+    for kinds in ("", ", all_varchar = true"):
         try:
-            _read(connection, create, path, encoding, options)
+            with _readable(path, encoding) as source:
+                read = f"read_csv({source}, {PADDED}{kinds})"
+                connection.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS FROM {read}")
+            return
         except FAILURES:
-            if options == TRIES[-1]:
+            if kinds:
                 raise
-            continue
-        if options:
-            return UNLIKE
-        sniffed = "SELECT SkipRows, HasHeader FROM sniff_csv"
-        ((skipped, has_header),) = _read(connection, sniffed, path, encoding, options)
-        columns = connection.execute(f"FROM {quoted(name)} LIMIT 0").description or []
-        is_split = len(columns) > 1 or not set(SEPARATORS) & set(str(columns[0][0]))
-        above = _above(path, encoding, skipped)
-        is_title = not above or (has_header and not set(SEPARATORS) & set("".join(above)))
-        if is_split and is_title and len(above) <= TITLE_LINES:
-            return f"lines left out above it: {len(above)}" if above else ""
-    raise AssertionError("the last try returns or raises")
-
-
-def _above(path: Path, encoding: str, lines: int) -> list[str]:
-    """Return those of the first lines that are not empty."""
-    with path.open(encoding=encoding, errors="replace") as opened:
-        return [line for line in islice(opened, lines) if line.strip()]
-
-
-def _read(
-    connection: duckdb.DuckDBPyConnection, head: str, path: Path, encoding: str, options: str
-) -> list[Any]:
-    with _readable(path, encoding) as (source, option):
-        asked = f"{head}({source}, sample_size = -1, comment = ''{option}{options})"
-        return connection.execute(asked).fetchall()
 
 
 def _encoding(path: Path) -> str:
@@ -403,15 +373,15 @@ def _encoding(path: Path) -> str:
 
 
 @contextmanager
-def _readable(path: Path, encoding: str) -> Iterator[tuple[str, str]]:
-    """Yield a source that DuckDB may read once, and an option for its encoding."""
+def _readable(path: Path, encoding: str) -> Iterator[str]:
+    """Yield a source that DuckDB may read once, with its encoding."""
     if encoding != WINDOWS:
-        yield _literal(path), f", encoding = '{encoding}'"
+        yield f"{_literal(path)}, encoding = '{encoding}'"
         return
     taken, given = os.pipe()
     Thread(target=_feed, args=(path, given), daemon=True).start()
     try:
-        yield f"'{DESCRIPTORS}/{taken}'", ""
+        yield f"'{DESCRIPTORS}/{taken}'"
     finally:
         os.close(taken)
 

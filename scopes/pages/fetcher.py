@@ -9,15 +9,13 @@ threads that nobody can stop.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import socket
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.message import Message
 from functools import cache, partial
-from io import BytesIO
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import urldefrag, urljoin
@@ -41,37 +39,10 @@ HEADERS: Final = {
     "Accept-Encoding": "gzip, deflate",
 }
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+PACKED, PLAIN = ("gzip", "deflate"), ("", "identity")
+"""Content encodings."""
+ANY_HEADER = 32 + zlib.MAX_WBITS
 
-
-def _gunzipped(packed: bytes, room: int) -> bytes:
-    """Return at most `room` bytes of what is packed, even if its end is missing or broken."""
-    found = bytearray()
-    try:
-        with gzip.GzipFile(fileobj=BytesIO(packed)) as file:
-            while len(found) < room and (piece := file.read1(room - len(found))):
-                found += piece
-    except (EOFError, gzip.BadGzipFile):
-        if not found:
-            raise
-    return bytes(found)
-
-
-def _inflated(packed: bytes, room: int) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(packed, room)
-    except zlib.error:  # some leave out its header
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, room)
-
-
-Unpack = Callable[[bytes, int], bytes]
-UNPACKED: Final[Mapping[str, Unpack | None]] = {
-    "": None,
-    "identity": None,
-    "gzip": _gunzipped,
-    "x-gzip": _gunzipped,
-    "deflate": _inflated,
-}
-"""Content encoding -> what unpacks it."""
 
 Place = tuple[str, int]
 """Address and port."""
@@ -227,7 +198,7 @@ class Fetcher:
         except aiohttp.ClientConnectorError as error:
             why = str(error.os_error) if isinstance(error.os_error, Blocked) else ""
             raise NotFetched(why or "There is no connection to its host.") from error
-        except (aiohttp.ClientError, OSError, EOFError, ValueError, zlib.error) as error:
+        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             raise NotFetched(f"It could not be had ({type(error).__name__}).") from error
 
     async def _follow(self, url: str, max_bytes: int) -> FetchedBytes:
@@ -253,15 +224,16 @@ def _asked(url: str) -> URL:
 
 async def _read(url: str, response: aiohttp.ClientResponse, max_bytes: int) -> FetchedBytes:
     packed = response.headers.get("Content-Encoding", "").strip().lower()
-    if packed not in UNPACKED:
+    if packed not in (*PACKED, *PLAIN):
         raise NotFetched("It is packed in a way that is not read.")
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > max_bytes:
             break
-    whole, unpack = bytes(body), UNPACKED[packed]
-    if unpack:
+    whole = bytes(body)
+    if packed in PACKED:  # the beginning is read, even if the end is missing
+        unpack = zlib.decompressobj(ANY_HEADER).decompress
         whole = await asyncio.to_thread(unpack, whole, max_bytes + 1)
     said = Message()
     said["Content-Type"] = response.headers.get("Content-Type", "")

@@ -1,0 +1,78 @@
+"""Calls of tools through the gate, as a subagent makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import scopes
+from scopes.effects import Handles
+from scopes.intent import Intent
+from scopes.label import TRUSTED
+from scopes.tool import Tool, ToolContext, ToolError, ToolResult
+from subagents.directory import Directory, Operator
+from subagents.gate import Action, Card, Decision, Deny, Gate
+
+ANA = "U0ANA"
+
+
+def tool_named(scope: str, name: str) -> Tool:
+    return next(t for t in scopes.scope(scope).tools if t.name == name)
+
+
+def context(
+    scope: str, clients: Mapping[type, object], titles: Mapping[str, str], /, **more: Any
+) -> ToolContext:
+    """A context of Ana's that holds these things."""
+    made = ToolContext(
+        "r1", ANA, Handles(titles), TRUSTED, None, clients, 8000,
+        intent=Intent(home="D0ANA"), key="r1/s1/call1", scope=scope, context="s1",
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+class Caller:
+    """A context that calls the tools of its scope."""
+
+    def __init__(self, ctx: ToolContext, directory: Directory | None = None) -> None:
+        self.ctx = ctx
+        self.decisions: list[Decision] = []
+        self.proposed: list[Action] = []
+        self.gate = Gate(self.decisions.append, directory or Operator(), self.proposed.append)
+
+    async def decided(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+        tool = tool_named(self.ctx.scope, name)
+        return await self.gate.call(self.ctx.context, self.ctx, tool, given)
+
+    async def __call__(self, name: str, /, **given: Any) -> ToolResult:
+        found = await self.decided(name, **given)
+        assert isinstance(found, ToolResult), found
+        return found
+
+    async def refused(self, name: str, /, **given: Any) -> str:
+        """Why not, in the words that the model reads."""
+        try:
+            found = await self.decided(name, **given)
+        except ToolError as error:
+            return str(error)
+        assert isinstance(found, Deny), found
+        return found.reason
+
+    async def card(self, name: str, /, **given: Any) -> Action:
+        found = await self.decided(name, **given)
+        assert isinstance(found, Card), found
+        return found.action
+
+
+async def use(
+    ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
+) -> ToolResult | Deny | Card:
+    return await Caller(ctx, directory).decided(name, **given)
+
+
+async def done(
+    ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
+) -> ToolResult:
+    """What a call gave that the gate let pass."""
+    return await Caller(ctx, directory)(name, **given)
