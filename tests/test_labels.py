@@ -101,20 +101,6 @@ def judged(*threads: str, **fields: Any) -> Answer:
 # ---- coverage
 
 
-async def test_a_sweep_that_reads_one_thread_of_thirty_is_not_complete(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        one = thread_id(1, 4)
-        return judged(one) if results(body) else call("read_thread", thread=one)
-
-    settings = settings_for({"max_material_tokens": 0})  # then it has to be read
-    document = await sweep_of(mind, tmp_path, LocalSlack(workspace(1, 30)), settings)
-    (one,) = document["subagents"]
-    assert one["status"] == document["status"] == "partial"
-    assert one["not_covered"] == ["read 2 of 60 messages"]
-    assert gap_lines(document) == ["support-1: read 2 of 60 messages"]
-    assert document["sections"][0]["coverage"]["complete"] is False
-
-
 async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
     tmp_path: Path,
 ) -> None:
