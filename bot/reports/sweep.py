@@ -11,36 +11,30 @@ from bot.reports.documents import (
     SweepFinding,
     SweepReport,
     SweepSection,
-    TopLine,
     TrackerSummary,
 )
 from bot.reports.formats import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
-    OVER,
-    Member,
-    SweepProblem,
-    actor,
-    customers_of,
-    days_since,
-    is_urgent,
-)
-from bot.reports.sweep_details import SweepDetails
-from bot.reports.sweep_facts import (
-    AMOUNT,
     CLAIM,
     LINE,
     MOST_CUSTOMERS,
     NAME,
+    OVER,
     SENTENCE,
     SHORT,
     SUBJECT,
+    Member,
     SweepFacts,
+    SweepProblem,
+    actor,
     customer_links,
+    customers_of,
     first_clause,
+    is_urgent,
     slack_link,
 )
-from bot.reports.sweep_jobs import MOST_FIRST, SweepJobs
+from bot.reports.sweep_details import MOST_FIRST, SweepDetails, SweepJobs
 from bot.reports.view import (
     DOTS,
     NOTHING,
@@ -59,7 +53,6 @@ from bot.reports.view import (
 from config.words import Words, in_language, words_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
-from subagents.result import CustomerCase
 
 TITLE = 100
 """Characters of a title."""
@@ -260,7 +253,6 @@ class _Sweep:
 
     def _lists(self) -> Iterator[LineList]:
         lists = (
-            ("also_urgent", self.jobs.also_urgent()),
             ("decide", self._decisions()),
             ("open", self._problems()),
             ("markets", map(self._market, self._markets())),
@@ -276,31 +268,12 @@ class _Sweep:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
             text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
             if text := _capital(text):
-                case = self._case_decided(line) if len(numbers) < 2 else None
-                told = self._case_of(case), self.facts.listed(numbers)
-                more = "".join(f" · {each}" for each in told if each)
+                more = f" · {self.facts.listed(numbers)}" if numbers else ""
                 more += f" → {proposal}" if proposal else ""
                 found = (f for f in self.document.findings() if f.id in line.findings)
                 places = customer_links(text, found)
                 url = "" if places else slack_link(line.links)
                 yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
-
-    def _case_of(self, case: CustomerCase | None) -> str:
-        """Return the amount of a case, and since when it has been open."""
-        if not case:
-            return ""
-        opened = ""
-        if case.since:
-            days = self.words("days", n=days_since(case.since, self.facts.at))
-            opened = self.words("open_since", day=self.facts.day(case.since), days=days)
-        return " · ".join(filter(None, (clean_text(case.amount, AMOUNT), opened)))
-
-    def _case_decided(self, line: TopLine) -> CustomerCase | None:
-        """Return the case of the one customer that a decision names; None if it names several."""
-        found = [f for f in self.document.findings() if f.id in line.findings]
-        cases = {case.customer: case for f in found for case in f.cases}
-        named = [case for name, case in cases.items() if name and name in line.text]
-        return named[0] if len(named) == 1 else None
 
     def _problems(self) -> Iterator[Line]:
         """Yield each open problem: its name, who waits and how long, who acts, what is promised."""
