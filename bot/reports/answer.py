@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import cache
 from io import StringIO
 from itertools import groupby
 from zoneinfo import ZoneInfo
@@ -154,27 +152,16 @@ def _table(table: RichTable) -> Iterator[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return a width for each column with which a table has few lines, and breaks no word if there
-    is room."""
+    """Return a width for each column: of the room beside its longest word each takes an equal
+    share, and the widest ones what the others leave."""
     columns = list(zip(*rows, strict=True))
     widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
-    free = WIDTH - sum(widths) - GAP * (len(widths) - 1)
-
-    @cache
-    def cost(column: int, width: int) -> int:
-        """Return what a width of a column costs: tall cells count most."""
-        return sum(len(textwrap.wrap(cell, width)) ** 3 for cell in columns[column])
-
-    while free > 0:
-        wider = [
-            ((cost(n, width) - cost(n, width + more)) / more, n, more)
-            for n, width in enumerate(widths)
-            for more in range(1, free + 1)
-        ]
-        saved, best, more = max(wider)
-        if not saved:
-            break
-        widths[best], free = widths[best] + more, free - more
+    missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]
+    free = max(0, WIDTH - sum(widths) - GAP * (len(widths) - 1))
+    order = sorted(range(len(widths)), key=missing.__getitem__)
+    for left, column in zip(range(len(order), 0, -1), order, strict=True):
+        more = min(missing[column], free // left)
+        widths[column], free = widths[column] + more, free - more
     return widths
 
 

@@ -15,8 +15,6 @@ from scopes.label import is_list
 from scopes.tool import iso, one_line
 from subagents.result import Finding
 
-MAX_FILTERS = 3
-"""Columns named by which a statement filters."""
 SAID = re.compile(
     r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)"
 )
@@ -162,20 +160,14 @@ def _handle_and_statement(query: str) -> tuple[str, str]:
 
 
 def _statement_title(handle: str, sql: str, rows: int) -> str:
-    """Return what a statement says that its rows show, else which tables it reads, and how."""
-    from scopes.databases.statement import sources_of as read_by  # loads sqlglot
+    """Return what a statement says that its rows show, else which tables it reads."""
+    from scopes.databases.statement import tables_of  # loads sqlglot
 
     name = handle.partition(":")[2]
     if said := SAID.match(sql):
         return phrase("source.database_of", name=name, tables=said[1])
-    if not (read := read_by(sql)).tables:
-        title = phrase("source.database", name=name)
+    if tables := tables_of(sql):
+        title = phrase("source.database_of", name=name, tables=current().list(tables))
     else:
-        tables = current().list(read.tables)
-        title = phrase("source.database_of", name=name, tables=tables)
-        if read.groups:
-            title = phrase("source.by", title=title, columns=current().list(read.groups))
-        if read.filters:
-            columns = current().list(read.filters[:MAX_FILTERS])
-            title = phrase("source.filtered", title=title, columns=columns)
+        title = phrase("source.database", name=name)
     return title + (f", {phrase('count.row', n=rows)}" if rows > 1 else "")
