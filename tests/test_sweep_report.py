@@ -311,26 +311,6 @@ def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
     assert "#a (2) · SOLVED: 2 Bar Luna, Bar Sol: Issue F1.4" in text
 
 
-def test_the_numbers_are_in_the_order_of_what_to_do_first() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "severity": "low"}
-    found = [
-        finding("F1.1", "unanswered", claim="The till hangs"),
-        *(finding(f"F1.{n}", customers=[f"Bar {n}"], **bug) for n in (2, 3)),
-        finding("F1.4", "waiting"),
-        finding("F1.5", severity="low"),
-    ]
-    document = swept(section("a", *found))
-    text = text_of(document)
-    assert "● 1. The till hangs · Café Sol (also [3] [4]), 11 days" in text
-    assert "○ 2. BUG-1 Charged twice" in text
-    assert (
-        "#a 3 open problems (1 urgent) [1] [2] [3] · 3 customers wait · "
-        "waits for the customer or a fix: [4]"
-    ) in text
-    numbers = {row["finding"]: row["number"] for row in rows(document)}
-    assert [numbers[f"F1.{n}"] for n in range(1, 6)] == ["1", "2", "2", "4", "3"]
-
-
 def test_urgent_problems_that_no_job_is_about_stand_on_top_with_their_first_case() -> None:
     bug: Json = {"tracker": tracked("BUG-1")}
     late: Json = {"customers": ["Bar Sol", "Bar Mar"], "deadline": "2025-03-14"}
