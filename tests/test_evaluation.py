@@ -397,7 +397,7 @@ def test_wrong_use_is_one_sentence_each(
     bad.mkdir()
     (bad / "no_prompt.md").write_text("<!-- version: 1 -->\nx")
     (bad / "cases.yaml").write_text("a: [")
-    wrong: list[tuple[str, object]] = []
+    wrong: list[tuple[Any, ...]] = []
     for number, (case, told) in enumerate(WRONG):
         (folder := tmp_path / str(number)).mkdir()
         wrong.append((told, suite(folder, [case])))

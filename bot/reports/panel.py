@@ -34,8 +34,6 @@ from subagents.contracts import LINE
 
 NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
 """Maximum characters of each; no claim of a specialist is that long, however it is cleaned."""
-DOUBTFUL = 0.3
-"""A confirmed finding that is less sure than this is shown on one line, as one of low severity."""
 MOST_QUOTES = 3
 MOST_SHOWN = 200
 """Findings that are shown of one outcome."""
@@ -141,18 +139,11 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
     for outcome in OUTCOMES:
         if found := _of(document, outcome):
             shown = found[:MOST_SHOWN]
-            brief = [each for each in shown if _is_brief(each)]
-            full = [each for each in shown if each not in brief]
-            groups = []
-            if full:
-                groups.append(Group(_entries(full, numbers), is_full=True, is_numbered=True))
-            if brief:  # their numbers have gaps: the rows say them
-                heading = phrase("panel.brief", share=f"{DOUBTFUL:.0%}")
-                groups.append(Group(_entries(brief, numbers), heading))
+            group = Group(_entries(shown, numbers), is_full=True, is_numbered=True)
             more = len(found) - len(shown)
             rest = phrase("more", n=more) if more else ""
             title = f"{phrase(f'panel.{outcome}')} ({len(found):,})"
-            yield ReportSection(title, tuple(groups), more=rest, is_urgent=outcome == "confirmed")
+            yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
     gone = document.fixed
     for title, rows in (
         ("panel.dropped", [_gone(each, numbers) for each in _of(document, *GONE)]),
@@ -164,11 +155,6 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
                 f"{phrase(title)} ({len(rows):,})", (Group(entries_of(rows[:MOST_SHOWN])),)
             )
     yield ReportSection(phrase("panel.how"), (Group(entries_of(list(_how(document)))),))
-
-
-def _is_brief(finding: PanelFinding) -> bool:
-    doubtful = finding.severity == "low" or finding.confidence < DOUBTFUL
-    return finding.outcome == "confirmed" and doubtful
 
 
 def _entries(findings: Sequence[PanelFinding], numbers: Mapping[str, int]) -> tuple[Entry, ...]:

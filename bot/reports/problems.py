@@ -115,11 +115,6 @@ class SweepProblem:
     """Its row in the tracker."""
 
     @property
-    def id(self) -> str:
-        """Id of its most urgent finding."""
-        return self.members[0].finding.id
-
-    @property
     def findings(self) -> list[SweepFinding]:
         return [member.finding for member in self.members]
 
@@ -147,11 +142,6 @@ class SweepProblem:
         """Return whether the tracker has a row for one of its issues."""
         entries = [finding.tracker for finding in self.findings]
         return any(each and each.status != "untracked" for each in entries)
-
-    @property
-    def customers(self) -> dict[str, State]:
-        """Return each customer once, with the most urgent of its states."""
-        return customers_of(self.members)
 
     @property
     def tier(self) -> int:
@@ -401,18 +391,16 @@ class SweepFacts:
         told = ", ".join(self.words(key, n=n) for key, n in counts if n)
         return f"{self.words('customers', n=len(states))}{place}: {told}" if states else ""
 
-    def whose(self, finding: SweepFinding, what: str) -> str:
-        """Return the first of its customers, how many others, and what it is about."""
+    def subject(self, finding: SweepFinding) -> str:
+        """Return the first customer of an issue, how many others, and why it is severe or what they
+        want."""
+        reason = finding.severity_reason if finding.severity == "high" else ""
+        said = prose(reason or finding.wants, SENTENCE) or self.claim(finding)
+        what = first_clause(said, SUBJECT).rstrip(".")
         names = list(filter(None, (clean_text(each, NAME) for each in finding.customers)))
         more = f" +{len(names) - 1}" if names[1:] else ""
         is_named = not names or any(name in what for name in names)
         return ": ".join(filter(None, ("" if is_named else f"{names[0]}{more}", what)))
-
-    def subject(self, finding: SweepFinding) -> str:
-        """Return whose an issue is, and why it is severe or what they want."""
-        reason = finding.severity_reason if finding.severity == "high" else ""
-        what = prose(reason or finding.wants, SENTENCE) or self.claim(finding)
-        return self.whose(finding, first_clause(what, SUBJECT).rstrip("."))
 
     def claim(self, finding: SweepFinding) -> str:
         """Return a claim without the name of its only customer before it."""

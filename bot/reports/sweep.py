@@ -56,8 +56,6 @@ from subagents.contracts import NEEDS_ACTION
 
 TITLE = 100
 """Characters of a title."""
-MANY_MARKETS = 12
-"""From this number on, markets are sorted by urgency, not in the requested order."""
 MOST_PROBLEMS = 20
 """Open problems that are listed at the beginning."""
 FINDINGS_FILE = "findings.csv"
@@ -99,7 +97,7 @@ class _Sweep:
             gaps=_sentences(gaps(document)),
             lists=tuple(self._lists()),
             sections=tuple(self._sections()),
-            sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
+            sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in document.sections),
             foot=tuple(self._foot()),
         )
 
@@ -255,7 +253,7 @@ class _Sweep:
         lists = (
             ("decide", self._decisions()),
             ("open", self._problems()),
-            ("markets", map(self._market, self._markets())),
+            ("markets", map(self._market, self.document.sections)),
         )
         for title, lines in lists:
             if shown := tuple(lines):
@@ -343,18 +341,6 @@ class _Sweep:
 
     # ---- the markets
 
-    def _markets(self) -> Sequence[SweepSection]:
-        """Return the sections as requested; if there are many, urgent ones first."""
-        sections = self.document.sections
-        if len(sections) <= MANY_MARKETS:
-            return sections
-
-        def calm(section: SweepSection) -> tuple[int, int]:
-            waiting = [f for f in section.findings if f.state in NEEDS_ACTION]
-            return -sum(is_urgent(f, self.facts.at) for f in waiting), -len(waiting)
-
-        return sorted(sections, key=calm)
-
     def _market(self, section: SweepSection) -> Line:
         """Return the dot of the most urgent open issue, what is open, and what waits for others."""
         words, facts, findings = self.words, self.facts, section.findings
@@ -420,7 +406,7 @@ class _Sweep:
 
     def _done(self) -> Iterator[Entry]:
         """Yield for each market who was helped with what stands in no table above."""
-        for section in self._markets():
+        for section in self.document.sections:
             if not (names := self._apart(section)):
                 continue
             changes = list(filter(None, map(self.facts.change, names.values())))

@@ -99,11 +99,8 @@ class SweepJobs:
         for job in self.all:
             for finding in job.findings:
                 self.jobs_of.setdefault(finding.id, []).append(job)
-        likeliest = self._likeliest()
         self.actors = {
-            number: clean_text(
-                self._actor(number, problem) or likeliest.get(problem.members[0].market), NAME
-            )
+            number: clean_text(self._actor(number, problem), NAME)
             for number, problem in enumerate(facts.problems, 1)
         }
         """Who acts for most of each problem, if only as a proposal; empty = nobody."""
@@ -133,24 +130,6 @@ class SweepJobs:
         if not names:
             names.update(filter(None, (actor(m.finding, self.facts.team) for m in problem.members)))
         return names.most_common(1)[0][0] if names else ""
-
-    def _likeliest(self) -> dict[str, str]:
-        """Return for each channel who of the team acts for most of its problems, and of several
-        who acts for fewest channels."""
-        facts = self.facts
-        acts = {
-            (m.market, name, each.id)
-            for each in facts.problems
-            for m in each.active
-            if (name := actor(m.finding, facts.team)) in facts.team
-        }
-        problems = Counter((market, name) for market, name, _ in acts)
-        markets = Counter(name for _, name in problems)
-        found: dict[str, str] = {}
-        for market in {market for market, _ in problems}:
-            here = [name for name in facts.team if problems[market, name]]
-            found[market] = max(here, key=lambda each: (problems[market, each], -markets[each]))
-        return found
 
     # ---- on top
 
