@@ -303,7 +303,7 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
     counts = "1 open problem (1 urgent) · 1 new"
     told = f"Sweep, 1 channel: {counts} · compared with the report up to 1 Mar 2025."
     assert sweep_view(sweep_report(document)).notification == told
-    others = ["Sweep, part 2 of 4", "Sweep, part 3 of 4", "Sweep, part 4 of 4"]
+    others = ["Sweep, part 2 of 3", "Sweep, part 3 of 3"]
     assert [part.text for part in posted(document)] == [told, *others]
 
 

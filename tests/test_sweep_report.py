@@ -225,7 +225,7 @@ def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_rep
     first = text.partition("DO FIRST")[2].partition("OPEN PROBLEMS")[0]
     assert first.startswith(" 1. Eva Sol (proposed): call Bar 1 [1] ↗1 · no reply since 1 Mar 2. ")
     assert "2. Luis Gil: tell the others [1] ↗2 · no reply since 2 Mar 3. Bar 3: " in first
-    assert "By person" not in text
+    assert "by person" not in text
 
 
 def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -> None:
@@ -241,7 +241,7 @@ def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -
     assert f"DO FIRST {told}" in text
     assert "4. Eva Sol: tell Bar 1 and Bar 2 [2] ↗1 [3] ↗2 5." in text
     assert "6. Eva Sol (proposed): call Bar 5 [1] ↗5 · due today, Sat 15 Mar" in text
-    told = text.partition("By person ")[2].partition(" Open problems")[0].strip("─ ")
+    told = text.partition("by person ")[2].partition(" Open problems")[0].strip("─ ")
     assert told.startswith("Eva Sol · [6] (proposed) call Bar 6 ↗6 · [7] (proposed) call Bar 7 ↗")
     assert told.count("call Bar") == 9
     assert "call Bar" not in text.partition("Open problems")[2]
