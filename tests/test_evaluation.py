@@ -306,7 +306,7 @@ async def database_of(work: Any) -> None:
         await store.aclose()
 
 
-def test_a_rated_answer_becomes_a_case(shell: Shell, tmp_path: Path) -> None:
+def test_a_rated_answer_becomes_a_case_with_the_reasons(shell: Shell, tmp_path: Path) -> None:
     run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
     unrated = shell("eval", "add", run["run_id"], "--into", tmp_path / "x")
     assert "Nobody has rated" in refused(unrated, "not_rated")
@@ -316,10 +316,6 @@ def test_a_rated_answer_becomes_a_case(shell: Shell, tmp_path: Path) -> None:
         assert done.code == 0, done.err
         found = shell("eval", folder, "--model", "offline", "--alone", "--json").json
         assert figures(found)["accuracy"] == accuracy
-
-
-def test_reasons_for_a_bad_answer_go_into_its_case(shell: Shell, tmp_path: Path) -> None:
-    run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
 
     async def rate(store: Store) -> None:
         await store.start_run("r2", "ask", "What is open?", "m", {}, request="T/C/1")
