@@ -285,47 +285,26 @@ def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) ->
     ("written", "full", "plain"),
     [
         ("Lena Brandt <lena@nordlicht.example>", "Lena Brandt (nordlicht.example)", "Lena Brandt"),
-        (
-            "service@paypal.com <x@evil.example>",
-            "service@paypal.com (evil.example)",
-            "service@paypal.com (evil.example)",
-        ),
-        ("me.com <x@acme.com>", "me.com (acme.com)", "me.com (acme.com)"),
-        (
-            "Bank (bank.example) <x@bank.example.evil.io>",
-            "Bank (bank.example) (bank.example.evil.io)",
-            "Bank (bank.example) (bank.example.evil.io)",
-        ),
-        ("", "unknown sender", "unknown sender"),
+        ("service@paypal.com <x@evil.example>", "service@paypal.com (evil.example)", ""),
+        ("me.com <x@acme.com>", "me.com (acme.com)", ""),
+        ("Bank (bank.example) <x@bank.io>", "Bank (bank.example) (bank.io)", ""),
+        ("Acme IT Support <x@evil.example>", "Acme IT Support (evil.example)", ""),
+        ("Acme IT <it@acme.example>", "Acme IT (acme.example)", "Acme IT"),
+        ("Acme Italia <x@it.acme.example>", "Acme Italia (it.acme.example)", "Acme Italia"),
+        ("Acmeron Ltd <x@acmeron.example>", "Acmeron Ltd (acmeron.example)", "Acmeron Ltd"),
         (
             "PayPal <x@p\u0430ypal.com>",  # a Cyrillic letter
             "PayPal (p\u0430ypal.com [written out: p\\u0430ypal.com])",
             "PayPal",
         ),
+        ("", "unknown sender", ""),
     ],
 )
-def test_a_name_that_claims_another_address_is_told_with_the_domain(
+def test_a_name_that_claims_another_address_or_the_own_organisation_is_told_with_the_domain(
     written: str, full: str, plain: str
 ) -> None:
-    found = sender(written)
-    assert (found.full, found.plain) == (full, plain)
-
-
-@pytest.mark.parametrize(
-    ("written", "plain"),
-    [
-        ("Acme IT Support <x@evil.example>", "Acme IT Support (evil.example)"),
-        ("Acme IT Support <it@acme.example>", "Acme IT Support"),
-        ("Acme Italia <it@italia.acme.example>", "Acme Italia"),
-        ("Acmeron Ltd <x@acmeron.example>", "Acmeron Ltd"),
-    ],
-)
-def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the_domain(
-    written: str, plain: str
-) -> None:
-    assert sender(written, "ana@acme.example").plain == plain
-    document = triage(verdict("a", sender=written))
-    assert f"   1  {plain}: Export stuck · 2 d" in text_of(document)
+    found = sender(written, "ana@acme.example")
+    assert (found.full, found.plain) == (full, plain or full)
 
 
 def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:

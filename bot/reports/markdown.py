@@ -116,7 +116,6 @@ class _Markdown:
                     else f"{_cell(row.note)}{self._links([link.url for link in row.links])}"
                 )
                 yield f"| {' | '.join([*map(_cell, cells), note])} |"
-        yield from ("", f"· {plain(table.more)}") if table.more else ()
 
     def _highlight(self, line: Highlight) -> str:
         named = [

@@ -361,8 +361,7 @@ def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
                 rows, room = [head], MAX_TABLE - weight([{"rows": [head]}])
             rows.append(line)
             room -= size
-    more = [rich(paragraph(table.more))] if table.more else []
-    yield {"type": "table", "rows": rows}, *more
+    yield ({"type": "table", "rows": rows},)
 
 
 def _note(row: Row, before: str = "") -> Iterator[str | Element]:

@@ -248,8 +248,6 @@ class SweepJobs:
 
 
 MOST_QUOTES = 1
-MOST_LINES = 40
-"""Lines of a table."""
 MOST_FINDINGS = 300
 """Findings that a report shows; a table of all of them is attached."""
 MOST_QUIET = 100
@@ -381,25 +379,13 @@ class SweepDetails:
     def _table(self, number: int, problem: SweepProblem) -> EntryTable:
         """Return the customers of a problem, each once, urgent ones first, what is over last."""
         words, since = self.words, unanswered(problem)
-        placed, row_of, left = list[tuple[Member, list[CustomerCase]]](), dict[str, int](), 0
-        moved: dict[int, list[Link]] = {}
+        told, rows = set[str](), list[Row]()
         for member in sorted(problem.members, key=lambda member: member.order):
-            cases = [case for case in member.cases() if case.customer not in row_of]
-            again = [case for case in member.cases() if case not in cases] if cases else []
-            cases = cases or list(member.cases())
-            if placed and len(row_of) + len(cases) > MOST_LINES:
-                left += len(cases)
-                continue
-            for case in filter(lambda case: slack_link([case.link]), again):
-                link = Link(clean_text(case.customer, NAME), slack_link([case.link]))
-                moved.setdefault(row_of[case.customer], []).append(link)
-            row_of |= {case.customer: len(placed) for case in cases}
-            placed.append((member, cases))
-        rows = []
-        for place, (member, cases) in enumerate(placed):
-            links = (*thread_links(member.finding), *moved.get(place, ()))
+            cases = [case for case in member.cases() if case.customer not in told]
+            told |= {case.customer for case in cases}
+            cells = self._cells(number, member, cases or member.cases(), since)
             note = self._row_note(member.finding)
-            rows.append(Row(self._cells(number, member, cases, since), note, links))
+            rows.append(Row(cells, note, thread_links(member.finding)))
         columns = ["customer", "market", "opened", "unanswered", "amount"]
         lines = [line for row in rows for line in row.cells]
         markets = {line[1] for line in lines}
@@ -411,7 +397,6 @@ class SweepDetails:
                 replace(row, cells=tuple(tuple(compress(line, kept)) for line in row.cells))
                 for row in rows
             ),
-            more=words("more", n=left) if left else "",
         )
 
     def _row_note(self, finding: SweepFinding) -> str:
@@ -432,12 +417,11 @@ class SweepDetails:
         `since`: from when on each of them has had no reply.
         """
         facts, market = self.facts, f"#{clean_text(member.market, NAME)}"
-        waiting = since if member.finding.state in NEEDS_ACTION else {}
         cells = []
-        for case in cases[:MOST_LINES]:
+        for case in cases:
             name = facts.also(clean_text(case.customer, NAME), number) or NOTHING
             opened = facts.day(case.since) if case.since else NOTHING
-            at = waiting.get(case.customer)
+            at = since.get(case.customer)
             day, amount = facts.day(at) if at else "", clean_text(case.amount, AMOUNT)
             cells.append((f"{facts.dot(member.finding)} {name}", market, opened, day, amount))
         return tuple(cells)

@@ -98,8 +98,6 @@ class EntryTable:
     columns: tuple[str, ...]
     """Titles; the last one is that of the notes."""
     rows: tuple[Row, ...]
-    more: str = ""
-    """Sentence about lines that are left out; empty if there are none."""
 
     @property
     def size(self) -> int:
