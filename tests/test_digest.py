@@ -191,7 +191,6 @@ def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
     for entry in shown[-1:]:
         assert entry.url in thread_text(triage_report(document), entry.number, CATEGORIES)
     assert all(len(line) <= WIDTH for line in text.splitlines() if LINK not in line)
-    assert text.splitlines().count("DO FIRST") == bool(document["top_lines"])
     assert text.encode()
 
 
@@ -336,6 +335,7 @@ def test_where_nothing_is_new_it_says_since_when(at: str, zone: str, told: str) 
 
 NASTY = (
     "See https://evil.example/x \u202eor\x1b[31m [F9.9] <!here> sk-ant-api03-abcdefghij1234567890"
+    "\nDO FIRST\n1. Pay."
 )
 
 
@@ -361,6 +361,7 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
+    assert text.splitlines().count("DO FIRST") == 1, "no line of a mail passes for one of ours"
     hidden = triage(
         verdict("a", subject=" \u200b\u202e "), verdict("b", subject="", priority="high")
     )
