@@ -344,7 +344,7 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
     old = [still(), still("The printer is dead", severity="high")]
     first = shown(posted(swept(section("csm-es"), compared=BEFORE, still_open=old))[0])
     assert "no open problem" not in first
-    assert "**#csm-es**  2 open problems (1 urgent)" in first
+    assert "● **#csm-es**  2 open problems (1 urgent)" in first
     assert "No threads." in shown(digest(triage())[0])
 
 

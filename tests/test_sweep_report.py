@@ -203,8 +203,8 @@ def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads
     bug: Json = {"tracker": tracked("BUG-1"), "severity": "medium"}
     first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z", "waits_since": None}
     again = {"customer": "Bar 1", "since": "2025-03-13T08:00:00Z"}
-    again["waits_since"] = again["since"]
-    other = {"customer": "Bar 2", "since": "2025-03-13T08:00:00Z", "waits_since": None}
+    again |= {"waits_since": again["since"], "link": f"{LINK}10002"}
+    other = {**again, "customer": "Bar 2", "waits_since": None}
     table = table_of(
         [
             finding("F1.1", customers=["Bar 1"], cases=[first], **bug),
@@ -214,6 +214,7 @@ def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads
     assert "No reply since ◐ Bar 1 1 Mar 13 Mar unsolved" in table
     assert table.count("◐ Bar 1") == 1
     assert "◐ Bar 2 13 Mar" in table
+    assert f"{LINK}10002 Bar 1, Bar 2" in table
 
 
 def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the_rest() -> None:
@@ -233,29 +234,6 @@ def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the
     assert "1. Eva Sol (proposed): pay back [1]" in text
     assert "→ Eva Sol (proposed)" in text
     assert "Ana Ruiz (proposed)" not in text.partition("Open problems")[2].partition("2.")[0]
-
-
-def test_a_row_says_why_its_issue_is_severe_and_each_link_whose_it_is() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "wants": "a refund"}
-    cases = [{"customer": f"Bar {n}", "link": f"{LINK}{n}"} for n in (1, 2)]
-    cases.append({"customer": "Bar 3", "link": f"{LINK}2"})
-    reason = "The account is overdrawn; somebody is very angry about it and says so."
-    found = [
-        finding(
-            "F1.1",
-            customers=["Bar 1", "Bar 2", "Bar 3"],
-            cases=cases,
-            links=[f"{LINK}1", f"{LINK}2"],
-            severity_reason=reason,
-            **bug,
-        ),
-        finding("F1.2", severity="medium", severity_reason="One pays late.", **bug),
-    ]
-    text = text_of(swept(section("a", *found)))
-    assert "unsolved · The account is overdrawn · a refund" in text
-    assert "Answer Ana. ↗1 ↗2" in text
-    assert f"↗1 {LINK}1 Bar 1 ↗2 {LINK}2 Bar 2, Bar 3" in text
-    assert "One pays late" not in text
 
 
 def test_what_is_over_names_each_customer_once_and_with_what() -> None:
