@@ -23,9 +23,8 @@ from bot.console.app import PATH
 from bot.console.pages import NAVIGATION
 from bot.console.signin import Session, SignInAttempt, SlackSignIn
 from bot.errors import SetupError
-from bot.manifest import manifest
 from bot.storage.encryption import Cipher
-from config.settings import Settings, load_settings
+from config.settings import Settings
 
 COOKIE, ATTEMPT = "__Host-console", "__Host-console-sign-in"
 
@@ -208,15 +207,6 @@ async def test_without_a_client_nobody_can_sign_in(served: Served, tmp_path: Pat
     parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
         SlackSignIn(settings, *parts)
-
-
-def test_the_manifest_asks_for_the_sign_in_where_the_console_is_exposed(served: Served) -> None:
-    oauth = manifest(served.settings)["oauth_config"]
-    assert oauth["redirect_urls"] == [f"{PUBLIC}{PATH}/sign-in/back"]
-    assert oauth["scopes"]["user"] == ["openid"]
-    closed = manifest(load_settings(env={}))["oauth_config"]
-    assert "redirect_urls" not in closed
-    assert "user" not in closed["scopes"]
 
 
 def exposed(settings: Settings) -> Settings:
