@@ -32,7 +32,7 @@ from bot.reports.problems import (
     is_urgent,
     slack_link,
 )
-from bot.reports.sweep_details import MOST_FIRST, SweepDetails, SweepJobs
+from bot.reports.sweep_details import MOST_FIRST, SweepDetails
 from bot.reports.view import (
     DOTS,
     NOTHING,
@@ -76,7 +76,7 @@ class _Sweep:
         self.place = place
         self.document = document
         self.facts = SweepFacts(document, words)
-        self.jobs = SweepJobs(self.facts)
+        self.details = SweepDetails(self.facts)
         self.closed = self._closed_names()
 
     def view(self) -> ReportView:
@@ -195,7 +195,7 @@ class _Sweep:
 
     def _first(self) -> Iterator[Highlight]:
         """Yield what to do first, then severe issues without news, the oldest first."""
-        yield from self.jobs.head()
+        yield from self.details.head()
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
         for issue in sorted(waiting, key=lambda issue: -issue.age_days):
@@ -261,7 +261,7 @@ class _Sweep:
         """Yield each open problem: its name, who waits and how long, who acts."""
         for number, problem in self.facts.open[:MOST_PROBLEMS]:
             first = problem.open[0].finding
-            names = self.facts.some(self.jobs.names(number, problem), MOST_CUSTOMERS)
+            names = self.facts.some(self.details.names(number, problem), MOST_CUSTOMERS)
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
             told = size, *self._tracked(problem)
@@ -340,8 +340,8 @@ class _Sweep:
 
     def _sections(self) -> Iterator[ReportSection]:
         """Yield who does what, the problems, and what is over."""
-        words, details = self.words, SweepDetails(self.facts, self.jobs)
-        if people := tuple(self.jobs.people()):
+        words, details = self.words, self.details
+        if people := tuple(self.details.people()):
             yield ReportSection(words("people"), people, is_apart=True)
         yield from details.sections()
         entries = tuple(self._done())

@@ -60,6 +60,11 @@ FEW_FINDINGS = 3
 """Findings of a job up to which it says since when nobody has replied."""
 MOST_LINKS = 6
 """Links beside one job."""
+MOST_QUOTES = 1
+MOST_FINDINGS = 300
+"""Findings that a report shows; a table of all of them is attached."""
+MOST_QUIET = 100
+MOST_MARKETS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +88,11 @@ class TeamJob:
         return f"{self.name} {self.mark}".strip()
 
 
-class SweepJobs:
-    """The jobs of one sweep, and who acts for each of its problems."""
+class SweepDetails:
+    """Who does what about the problems of one sweep, and each problem whole."""
 
     def __init__(self, facts: SweepFacts) -> None:
-        self.facts = facts
+        self.facts, self.words = facts, facts.words
         found = (self._job(line) for line in facts.document.top_lines)
         self.all = [job for job in found if job.numbers]
         pressing = [job for job in self.all if any(is_urgent(f, facts.at) for f in job.findings)]
@@ -104,6 +109,15 @@ class SweepJobs:
             for number, problem in enumerate(facts.problems, 1)
         }
         """Who acts for most of each problem, if only as a proposal; empty = nobody."""
+        self.kept, self.left_out = list[tuple[int, SweepProblem]](), 0
+        """The problems for which there is room, and how many findings the others have."""
+        room = MOST_FINDINGS
+        for number, problem in enumerate(facts.problems, 1):
+            room -= len(problem.active)
+            if room >= 0:
+                self.kept.append((number, problem))
+            else:
+                self.left_out += len(problem.active)
 
     def _job(self, line: TopLine) -> TeamJob:
         facts, cited = self.facts, {*line.findings}
@@ -246,29 +260,7 @@ class SweepJobs:
         times = f" · {times}" if (times := self._times(job)) else ""
         return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
 
-
-MOST_QUOTES = 1
-MOST_FINDINGS = 300
-"""Findings that a report shows; a table of all of them is attached."""
-MOST_QUIET = 100
-MOST_MARKETS = 12
-
-
-class SweepDetails:
-    """The problems of one sweep as sections."""
-
-    def __init__(self, facts: SweepFacts, jobs: SweepJobs) -> None:
-        self.facts, self.jobs = facts, jobs
-        self.words = facts.words
-        self.kept, self.left_out = list[tuple[int, SweepProblem]](), 0
-        """The problems for which there is room, and how many findings the others have."""
-        room = MOST_FINDINGS
-        for number, problem in enumerate(facts.problems, 1):
-            room -= len(problem.active)
-            if room >= 0:
-                self.kept.append((number, problem))
-            else:
-                self.left_out += len(problem.active)
+    # ---- each problem whole
 
     def sections(self) -> Iterator[ReportSection]:
         """Yield what is open in the order of the numbers, what rests, and what has no news."""
@@ -350,7 +342,7 @@ class SweepDetails:
         is_open = finding.state in NEEDS_ACTION
         day = self.facts.due(finding) if is_open or not self.facts.is_over(finding) else ""
         told = " · ".join(dict.fromkeys(filter(None, (self.facts.state(finding), day, *what))))
-        step = self.jobs.step(finding) if is_open or finding.state == "known" or not what else ""
+        step = self.step(finding) if is_open or finding.state == "known" or not what else ""
         return " ".join(filter(None, (told, step)))
 
     # ---- a problem that several share
