@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from report_kit import TEXT
 
 Json = dict[str, Any]
 LINK = "https://mail.google.com/mail/?authuser=ana@acme.example#all/"
@@ -44,20 +45,6 @@ def triage(*verdicts: Json, **more: Any) -> Json:
     }
 
 
-_TEXT = st.one_of(
-    st.text(max_size=40),
-    st.sampled_from(
-        [
-            "",
-            "<!channel> <@U0ANA> &amp; *b* :tada: ![x](https://evil.example/i.png)",
-            "https://evil.example/x and www.evil.example",
-            "x" * 600,
-            "&<>" * 200,
-            "\u202e\u200b\ud800",
-            "many words " * 60,
-        ]
-    ),
-)
 _AT = st.datetimes().map(lambda at: f"{at.replace(microsecond=0).isoformat()}Z")
 _DEADLINE = st.one_of(st.none(), st.dates().map(str))
 
@@ -69,17 +56,17 @@ def _verdicts(ids: list[str]) -> st.SearchStrategy[list[Json]]:
 def _verdict(id: str) -> st.SearchStrategy[Json]:
     return st.fixed_dictionaries(
         {
-            "subject": _TEXT,
-            "sender": st.one_of(_TEXT, _TEXT.map(lambda name: f"{name} <a@b.example>")),
+            "subject": TEXT,
+            "sender": st.one_of(TEXT, TEXT.map(lambda name: f"{name} <a@b.example>")),
             "at": st.one_of(st.none(), _AT),
-            "category": st.one_of(st.sampled_from(CATEGORIES), _TEXT),
+            "category": st.one_of(st.sampled_from(CATEGORIES), TEXT),
             "priority": st.sampled_from(("high", "medium", "low")),
             "deadline": _DEADLINE,
             "asked_of_me": st.booleans(),
-            "key_facts": st.lists(_TEXT, max_size=3),
-            "proposed_action": _TEXT,
-            "draft_reply": st.one_of(st.none(), _TEXT),
-            "flags": st.lists(_TEXT, max_size=2),
+            "key_facts": st.lists(TEXT, max_size=3),
+            "proposed_action": TEXT,
+            "draft_reply": st.one_of(st.none(), TEXT),
+            "flags": st.lists(TEXT, max_size=2),
             "status": st.sampled_from(("complete", "partial", "failed")),
         }
     ).map(lambda drawn: verdict(id, **drawn))
@@ -96,18 +83,16 @@ def triages(draw: st.DrawFn) -> Json:
     return triage(
         *draw(_verdicts(read)),
         top_lines=[
-            {"text": draw(_TEXT), "findings": [], "threads": draw(some)}
+            {"text": draw(TEXT), "findings": [], "threads": draw(some)}
             for _ in range(draw(st.integers(0, 3)))
         ],
         matters=[
-            {"text": draw(_TEXT), "threads": draw(some)} for _ in range(draw(st.integers(0, 3)))
+            {"text": draw(TEXT), "threads": draw(some)} for _ in range(draw(st.integers(0, 3)))
         ],
         filtered=[
-            {"thread_id": i, "subject": "S", "sender": draw(_TEXT), "reason": draw(reasons)}
+            {"thread_id": i, "subject": "S", "sender": draw(TEXT), "reason": draw(reasons)}
             for i in left_out
         ],
-        unreadable=[
-            {"thread_id": i, "subject": draw(_TEXT), "reason": draw(_TEXT)} for i in unread
-        ],
+        unreadable=[{"thread_id": i, "subject": draw(TEXT), "reason": draw(TEXT)} for i in unread],
         status=draw(st.sampled_from(("complete", "partial", "failed", "cancelled"))),
     )

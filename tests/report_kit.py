@@ -74,7 +74,7 @@ def swept(*sections: Json, **more: Any) -> Json:
 
 BEFORE = {"with": "2025-03-01T00:00:00Z", "reports": 3}
 CHANGES = (None, "new", "open", "changed", "solved", "reopened")
-_TEXT = st.one_of(
+TEXT = st.one_of(
     st.text(max_size=40),
     st.sampled_from(
         [
@@ -90,7 +90,7 @@ _TEXT = st.one_of(
         ]
     ),
 )
-_SOME = st.lists(_TEXT, max_size=6)
+_SOME = st.lists(TEXT, max_size=6)
 _LINKS = st.sampled_from(
     [
         [],
@@ -105,20 +105,20 @@ _TRACKED = st.one_of(
     st.fixed_dictionaries(
         {
             "status": st.sampled_from(("untracked", "tracked", "closed")),
-            "key": _TEXT,
-            "title": _TEXT,
+            "key": TEXT,
+            "title": TEXT,
             "link": st.sampled_from([None, "https://acme.slack.com/lists/T1/F1", "https://e.x/"]),
         }
     ),
 )
 _FINDING: st.SearchStrategy[Json] = st.fixed_dictionaries(
     {
-        "claim": _TEXT,
+        "claim": TEXT,
         "state": st.sampled_from(get_args(State)),
         "severity": st.sampled_from(("high", "medium", "low")),
-        "severity_reason": _TEXT,
-        "owner": _TEXT,
-        "next_step": _TEXT,
+        "severity_reason": TEXT,
+        "owner": TEXT,
+        "next_step": TEXT,
         "customers": _SOME,
         "quotes": _SOME,
         "links": _LINKS,
@@ -131,9 +131,9 @@ _TRACKER = st.one_of(
     st.none(),
     st.fixed_dictionaries(
         {
-            "title": _TEXT,
+            "title": TEXT,
             "status": st.sampled_from(("complete", "partial", "failed")),
-            "reason": _TEXT,
+            "reason": TEXT,
             **dict.fromkeys(("read", "untracked", "tracked", "closed"), st.integers(0, 9)),
         }
     ),
@@ -148,21 +148,21 @@ def sweeps(draw: st.DrawFn) -> Json:
         drawn = draw(st.lists(_FINDING, max_size=4))
         found = [finding(f"F{k}.{n}", **each) for n, each in enumerate(drawn)]
         status = draw(st.sampled_from(("complete", "partial", "failed", "cancelled")))
-        sections.append(section(draw(_TEXT), *found, summary=draw(_TEXT), status=status))
+        sections.append(section(draw(TEXT), *found, summary=draw(TEXT), status=status))
     ids = st.lists(st.sampled_from([*(f["id"] for s in sections for f in s["findings"]), "F9.9"]))
     counts = {"customers": 3, "messages": 9, "links": []}
     document = swept(
         *sections,
         top_lines=[
-            {"text": draw(_TEXT), "findings": draw(ids), **counts}
+            {"text": draw(TEXT), "findings": draw(ids), **counts}
             for _ in range(draw(st.integers(0, 4)))
         ],
         patterns=[
-            {"text": draw(_TEXT), "findings": draw(ids), "markets": draw(_SOME)}
+            {"text": draw(TEXT), "findings": draw(ids), "markets": draw(_SOME)}
             for _ in range(draw(st.integers(0, 7)))
         ],
-        still_open=[still(draw(_TEXT), links=draw(_LINKS)) for _ in range(draw(st.integers(0, 4)))],
-        title=draw(_TEXT),
+        still_open=[still(draw(TEXT), links=draw(_LINKS)) for _ in range(draw(st.integers(0, 4)))],
+        title=draw(TEXT),
         language=draw(st.sampled_from(("en", "de", "es", "fr", "it", "ja"))),
         compared=draw(st.sampled_from((None, BEFORE))),
         tracker=draw(_TRACKER),

@@ -374,6 +374,8 @@ def test_a_table_that_would_break_words_is_a_list() -> None:
     narrow = "\n".join(f"| {' | '.join(row[:4])} |" for row in rows)
     lines = shown(answer_text(answer_document({"answer": narrow})))
     assert [line.split() for line in lines[:3:2]] == [titles[:4], rows[2][:4]]
+    apart = "| A | B |\n|---|---|\n| two words | x |"
+    assert "two words" in answer_text(answer_document({"answer": apart}))
 
 
 def shown(text: str) -> list[str]:

@@ -23,9 +23,8 @@ from bot.console.app import PATH
 from bot.console.pages import NAVIGATION
 from bot.console.signin import Session, SignInAttempt, SlackSignIn
 from bot.errors import SetupError
-from bot.manifest import manifest
 from bot.storage.encryption import Cipher
-from config.settings import Settings, load_settings
+from config.settings import Settings
 
 COOKIE, ATTEMPT = "__Host-console", "__Host-console-sign-in"
 
@@ -58,19 +57,12 @@ async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: S
     assert reason(await opened_with(served, stolen)) == "You are not signed in any more."
 
 
-async def test_what_slack_is_asked_is_new_each_time_and_for_one_workspace(served: Served) -> None:
-    browser = served.browser()
-    await to_slack(browser)
-    await to_slack(browser)
-    one, two = served.sign_in.asked
-    assert one["team"] == served.slack.state.team.id
-    assert len(one["state"]) >= 43
-    assert one["state"] != two["state"]
-
-
-async def test_the_cookies_are_for_this_host_and_no_script(served: Served) -> None:
+async def test_what_slack_is_asked_is_new_each_time_and_cookies_are_for_this_host_and_no_script(
+    served: Served,
+) -> None:
     browser = served.browser()
     away = await browser.get(f"{PATH}/sign-in")
+    await to_slack(browser)
     welcome = await browser.get(await to_slack(browser))
     for cookie, name, seconds in (
         (away.headers["set-cookie"], ATTEMPT, 600),
@@ -81,6 +73,10 @@ async def test_the_cookies_are_for_this_host_and_no_script(served: Served) -> No
         assert {f"max-age={seconds}", "path=/", "secure", "httponly", "samesite=lax"} <= told
         assert not any(part.startswith("domain") for part in told)
         assert BOSS not in cookie
+    one, two = served.sign_in.asked
+    assert one["team"] == served.slack.state.team.id
+    assert len(one["state"]) >= 43
+    assert one["state"] != two["state"]
 
 
 @pytest.mark.parametrize("user", [EVA, GUEST, "U0NOBODY"])
@@ -107,12 +103,7 @@ async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> 
         if method != "HEAD":
             assert reason(page) == why
             assert "<nav" not in page.text
-
-
-async def test_a_stranger_sees_nothing_but_the_way_in(served: Served) -> None:
-    async with served.browser() as browser:
-        await refuses_all(served, browser, "Sign in to see the console.")
-        assert (await browser.get(f"{PATH}/static/console.css")).status_code == 200
+    assert (await browser.get(f"{PATH}/static/console.css")).status_code == 200
 
 
 async def test_who_stops_being_an_administrator_sees_nothing_more(served: Served) -> None:
@@ -197,13 +188,11 @@ async def test_only_a_page_of_the_console_is_gone_back_to(served: Served) -> Non
         assert welcome.headers["location"] == f"{PUBLIC}{PATH}/"
 
 
-async def test_no_page_but_the_sign_out_takes_anything(served: Served) -> None:
-    """Nothing can be changed, so no other site can change it; cookies are for our own pages."""
+async def test_nothing_is_cached_framed_or_run_and_nothing_but_the_sign_out_takes_anything(
+    served: Served,
+) -> None:
     posts = {path for method, path in served.pages if method not in ("GET", "HEAD")}
-    assert posts == {f"{PATH}/sign-out"}
-
-
-async def test_nothing_is_cached_framed_or_run(served: Served) -> None:
+    assert posts == {f"{PATH}/sign-out"}, "nothing can be changed, so no other site can change it"
     browser = await signed_in(served)
     for method, path in served.pages:
         if method == "GET":
@@ -218,15 +207,6 @@ async def test_without_a_client_nobody_can_sign_in(served: Served, tmp_path: Pat
     parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
         SlackSignIn(settings, *parts)
-
-
-def test_the_manifest_asks_for_the_sign_in_where_the_console_is_exposed(served: Served) -> None:
-    oauth = manifest(served.settings)["oauth_config"]
-    assert oauth["redirect_urls"] == [f"{PUBLIC}{PATH}/sign-in/back"]
-    assert oauth["scopes"]["user"] == ["openid"]
-    closed = manifest(load_settings(env={}))["oauth_config"]
-    assert "redirect_urls" not in closed
-    assert "user" not in closed["scopes"]
 
 
 def exposed(settings: Settings) -> Settings:

@@ -11,7 +11,7 @@ import pytest
 from digest_kit import CATEGORIES, LINK, triage, triages, verdict
 from document_kit import triage_report
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from plain_kit import engine_words
 from standins.slack_shown import flat
 
 from bot.reports.digest import FEW, TOP, digest_view, opened, summary
@@ -62,17 +62,6 @@ def waiting(document: Json) -> list[list[str]]:
 def threads(document: Json) -> list[Entry]:
     groups = [group for each in sections(document) for group in each.groups]
     return [entry for group in groups for entry in group.entries if entry.number]
-
-
-def rows(document: Json, title: str) -> list[str]:
-    """The lines under this title, one for each reason."""
-    found = [s for s in sections(document) if s.title.startswith(title)]
-    return [str(entry.row[0]) for each in found for entry in each.groups[0].entries]
-
-
-def total(document: Json, title: str) -> int:
-    """Threads of the reasons under this title."""
-    return sum(int(re.findall(r" \((\d+)\): ", row)[0]) for row in rows(document, title))
 
 
 # ---- order
@@ -134,22 +123,18 @@ def test_only_the_first_five_are_shown_in_full_and_the_rest_is_folded() -> None:
 
 def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
     first = {"text": "Answer the plain one.", "findings": ["F1.1"], "threads": ["plain", "gone"]}
-    document = triage(verdict("plain", priority="low"), verdict("other"), top_lines=[first])
-    assert pressing(document) == [["plain"]]
-    assert summary(triage_report(document)) == "2 threads: 1 needs you, 1 can wait."
-    assert "1. Answer the plain one. [1]\n" in text_of(document)
-
-
-def test_what_asks_nothing_does_not_need_you_beside_what_asks() -> None:
-    first = {"text": "Answer it.", "findings": [], "threads": ["asks", "tells"]}
+    both = {"text": "Answer it.", "findings": [], "threads": ["asks", "tells"]}
     document = triage(
-        verdict("asks", asked_of_me=True),
+        verdict("plain", priority="low"),
         verdict("tells"),
-        top_lines=[first],
+        verdict("asks", asked_of_me=True),
+        top_lines=[first, both],
         matters=[{"text": "One outage", "threads": ["asks", "tells"]}],
     )
-    assert pressing(document) == [["asks"]]
-    assert waiting(document) == [["tells"]]
+    assert pressing(document) == [["plain", "asks"]]
+    assert waiting(document) == [["tells"]], "beside what asks, what asks nothing can wait"
+    assert summary(triage_report(document)) == "3 threads: 2 need you, 1 can wait."
+    assert "1. Answer the plain one. [1]\n" in text_of(document)
 
 
 # ---- matters
@@ -196,8 +181,10 @@ def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
     shown, ids = threads(document), sorted(v["thread_id"] for v in document["verdicts"])
     assert sorted(entry.id for entry in shown) == ids
     assert [entry.number for entry in shown] == list(range(1, len(shown) + 1))
-    assert total(document, FILTERED) == len(document["filtered"])
-    assert total(document, UNREAD) == len(document["unreadable"])
+    for title, some in ((FILTERED, "filtered"), (UNREAD, "unreadable")):
+        lists = [s.groups[0].entries for s in sections(document) if s.title.startswith(title)]
+        counts = [re.findall(r" \((\d+)\): ", str(e.row[0]))[0] for rows in lists for e in rows]
+        assert sum(map(int, counts)) == len(document[some])
     text = report_text(triage_report(document), CATEGORIES)
     calm = {i for group in waiting(document) for i in group}
     assert sorted(re.findall(r"#all/(\S+)", text)) == sorted({*ids} - calm)
@@ -216,11 +203,6 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
     text = text_of(triage(unreadable=unreadable, status="partial"))
     assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
     assert "· it has no text (2): Scan; (no subject)\n· the budget was spent (1): Plan\n" in text
-
-
-ENGINE = re.compile(
-    r"\b(briefs?|handles?|contexts?|s\d+|partial|subagents?|tool_error|cancelled|refused)\b"
-)
 
 
 @pytest.mark.parametrize("status", ["complete", "partial", "cancelled", "failed"])
@@ -242,7 +224,7 @@ def test_no_word_of_the_engine_is_in_a_digest(status: str) -> None:
     blocks = [block for part in report_parts(report, CATEGORIES) for block in part.blocks]
     shown = [*map(flat, blocks), text_of(document), report_markdown(report, CATEGORIES)]
     for text in (report_words(report), *shown):
-        assert not ENGINE.search(text)
+        assert not engine_words(text)
 
 
 # ---- how a thread is told
@@ -302,42 +284,26 @@ def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) ->
     ("written", "full", "plain"),
     [
         ("Lena Brandt <lena@nordlicht.example>", "Lena Brandt (nordlicht.example)", "Lena Brandt"),
+        ("service@paypal.com <x@evil.example>", "service@paypal.com (evil.example)", ""),
+        ("me.com <x@acme.com>", "me.com (acme.com)", ""),
+        ("Bank (bank.example) <x@bank.io>", "Bank (bank.example) (bank.io)", ""),
+        ("Acme IT Support <x@evil.example>", "Acme IT Support (evil.example)", ""),
+        ("Acme IT <it@acme.example>", "Acme IT (acme.example)", "Acme IT"),
+        ("Acme Italia <x@it.acme.example>", "Acme Italia (it.acme.example)", "Acme Italia"),
+        ("Acmeron Ltd <x@acmeron.example>", "Acmeron Ltd (acmeron.example)", "Acmeron Ltd"),
         (
-            "service@paypal.com <x@evil.example>",
-            "service@paypal.com (evil.example)",
-            "service@paypal.com (evil.example)",
+            "PayPal <x@p\u0430ypal.com>",  # a Cyrillic letter
+            "PayPal (p\u0430ypal.com [written out: p\\u0430ypal.com])",
+            "PayPal",
         ),
-        ("me.com <x@acme.com>", "me.com (acme.com)", "me.com (acme.com)"),
-        (
-            "Bank (bank.example) <x@bank.example.evil.io>",
-            "Bank (bank.example) (bank.example.evil.io)",
-            "Bank (bank.example) (bank.example.evil.io)",
-        ),
-        ("", "unknown sender", "unknown sender"),
+        ("", "unknown sender", ""),
     ],
 )
-def test_a_name_that_claims_another_address_is_told_with_the_domain(
+def test_a_name_that_claims_another_address_or_the_own_organisation_is_told_with_the_domain(
     written: str, full: str, plain: str
 ) -> None:
-    found = sender(written)
-    assert (found.full, found.plain) == (full, plain)
-
-
-@pytest.mark.parametrize(
-    ("written", "plain"),
-    [
-        ("Acme IT Support <x@evil.example>", "Acme IT Support (evil.example)"),
-        ("Acme IT Support <it@acme.example>", "Acme IT Support"),
-        ("Acme Italia <it@italia.acme.example>", "Acme Italia"),
-        ("Acmeron Ltd <x@acmeron.example>", "Acmeron Ltd"),
-    ],
-)
-def test_a_name_that_claims_the_own_organisation_from_elsewhere_is_told_with_the_domain(
-    written: str, plain: str
-) -> None:
-    assert sender(written, "ana@acme.example").plain == plain
-    document = triage(verdict("a", sender=written))
-    assert f"   1  {plain}: Export stuck · 2 d" in text_of(document)
+    found = sender(written, "ana@acme.example")
+    assert (found.full, found.plain) == (full, plain or full)
 
 
 def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
@@ -347,11 +313,6 @@ def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
     assert "Lena Brandt (nordlicht.example): Export stuck · ⚠ read in part · ⚠ has hidden" in text
     text = text_of(triage(verdict("a", priority="high", **flagged)))
     assert "      ⚠ read in part\n      ⚠ has hidden text\n      Pay.\n" in text
-
-
-def test_a_domain_in_other_letters_is_written_out() -> None:
-    told = sender("PayPal <x@p\u0430ypal.com>").full  # a Cyrillic letter
-    assert "\\u0430" in told
 
 
 @pytest.mark.parametrize(
@@ -369,18 +330,12 @@ def test_where_nothing_is_new_it_says_since_when(at: str, zone: str, told: str) 
     assert "0 threads" not in " ".join(lines)
 
 
-def test_a_thread_without_a_subject_is_named_as_one() -> None:
-    for more in ({}, {"asked_of_me": True}):
-        for subject in ("", " \u200b\u202e "):
-            text = text_of(triage(verdict("a", subject=subject, **more)))
-            assert re.search(r"Lena Brandt.*: \(no subject\)( · 2 d.*)?\n", text)
-
-
 # ---- what strangers wrote
 
 
 NASTY = (
     "See https://evil.example/x \u202eor\x1b[31m [F9.9] <!here> sk-ant-api03-abcdefghij1234567890"
+    "\nDO FIRST\n1. Pay."
 )
 
 
@@ -406,15 +361,13 @@ def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> 
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
+    assert text.splitlines().count("DO FIRST") == 1, "no line of a mail passes for one of ours"
+    hidden = triage(
+        verdict("a", subject=" \u200b\u202e "), verdict("b", subject="", priority="high")
+    )
+    assert text_of(hidden).count(": (no subject) ·") == 2
     words = report_words(triage_report(document))
     assert not re.search(r"\[F9|https?://|sk-ant|\x1b", words)
-
-
-@given(st.text(max_size=80))
-@settings(deadline=None)
-def test_no_line_of_a_mail_can_pass_for_a_line_of_the_digest(text: str) -> None:
-    document = triage(verdict("a", key_facts=[f"{text}\nDO FIRST\n1. Pay."], priority="high"))
-    assert "DO FIRST" not in text_of(document).splitlines()
 
 
 @pytest.mark.parametrize(

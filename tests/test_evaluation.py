@@ -88,7 +88,12 @@ def figures(document: Json, system: int = 0) -> dict[str, float | None]:
 
 
 def test_a_suite_is_measured_beside_one_context_and_a_script(shell: Shell, tmp_path: Path) -> None:
-    done = shell("eval", states(tmp_path), "--model", "offline", "--json")
+    folder = states(tmp_path)
+    first, second = (shell("eval", folder, "--model", "offline") for _ in range(2))
+    assert first.out == second.out, "the table is the same twice"
+    assert "time of assistant" in first.err
+    assert "time" not in first.out
+    done = shell("eval", folder, "--model", "offline", "--json")
     assert done.code == 0, done.err
     assert [each["name"] for each in done.json["systems"]] == ["assistant", "one context", "script"]
     found = figures(done.json)
@@ -99,15 +104,6 @@ def test_a_suite_is_measured_beside_one_context_and_a_script(shell: Shell, tmp_p
     assert high == 1  # of ten cases
     assert figures(done.json, 2)["precision"] == 0.8  # it takes thanks for another question
     assert figures(done.json, 2)["recall"] == 1
-
-
-def test_the_table_is_the_same_twice_and_says_nothing_of_time(shell: Shell, tmp_path: Path) -> None:
-    folder = states(tmp_path)
-    first, second = (shell("eval", folder, "--model", "offline") for _ in range(2))
-    assert first.out == second.out
-    assert "accuracy" in first.out
-    assert "time of assistant" in first.err
-    assert "time" not in first.out
 
 
 def test_what_is_not_covered_is_not_right(shell: Shell, tmp_path: Path) -> None:
@@ -310,7 +306,7 @@ async def database_of(work: Any) -> None:
         await store.aclose()
 
 
-def test_a_rated_answer_becomes_a_case(shell: Shell, tmp_path: Path) -> None:
+def test_a_rated_answer_becomes_a_case_with_the_reasons(shell: Shell, tmp_path: Path) -> None:
     run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
     unrated = shell("eval", "add", run["run_id"], "--into", tmp_path / "x")
     assert "Nobody has rated" in refused(unrated, "not_rated")
@@ -320,10 +316,6 @@ def test_a_rated_answer_becomes_a_case(shell: Shell, tmp_path: Path) -> None:
         assert done.code == 0, done.err
         found = shell("eval", folder, "--model", "offline", "--alone", "--json").json
         assert figures(found)["accuracy"] == accuracy
-
-
-def test_reasons_for_a_bad_answer_go_into_its_case(shell: Shell, tmp_path: Path) -> None:
-    run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
 
     async def rate(store: Store) -> None:
         await store.start_run("r2", "ask", "What is open?", "m", {}, request="T/C/1")
@@ -377,26 +369,18 @@ def test_the_cases_of_the_manual_are_valid(tmp_path: Path) -> None:
 
 
 CASE = {"id": "1", "question": "?", "expected": {"says": ["a"]}}
-
-
-@pytest.mark.parametrize(
-    ("case", "told"),
-    [
-        ({**CASE, "expectd": 1}, "unknown key 'expectd'"),
-        ({**CASE, "expected": {}}, "nothing is expected"),
-        ({**CASE, "question": ""}, "needs question"),
-        ({**CASE, "task": "triage"}, "needs item"),
-        ("x", "case 1 in "),
-    ],
+WRONG: tuple[tuple[Any, str], ...] = (
+    ({**CASE, "expectd": 1}, "unknown key 'expectd'"),
+    ({**CASE, "expected": {}}, "nothing is expected"),
+    ({**CASE, "question": ""}, "needs question"),
+    ({**CASE, "task": "triage"}, "needs item"),
+    ("x", "case 1 in "),
 )
-def test_a_wrong_case_is_one_sentence(shell: Shell, tmp_path: Path, case: Any, told: str) -> None:
-    done = shell("eval", suite(tmp_path, [case]), "--model", "offline")
-    assert done.code == 2
-    assert told in done.err
-    assert len(done.err.splitlines()) == 1
 
 
-def test_wrong_use_is_one_sentence_each(shell: Shell, tmp_path: Path) -> None:
+def test_wrong_use_is_one_sentence_each(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = tmp_path / "old.json"
     system = {"name": "assistant", "figures": [], "outcomes": [], "seconds": {"name": "s"}}
     old.write_text(json.dumps({"suite": "x", "model": "m", "cases": 0, "systems": [system]}))
@@ -409,7 +393,12 @@ def test_wrong_use_is_one_sentence_each(shell: Shell, tmp_path: Path) -> None:
     bad.mkdir()
     (bad / "no_prompt.md").write_text("<!-- version: 1 -->\nx")
     (bad / "cases.yaml").write_text("a: [")
+    wrong: list[tuple[Any, ...]] = []
+    for number, (case, told) in enumerate(WRONG):
+        (folder := tmp_path / str(number)).mkdir()
+        wrong.append((told, suite(folder, [case])))
     for told, *given in (
+        *wrong,
         ("There is no suite 'dances'", "dances"),
         ("reads labelled data", "states"),
         ("slack_export.zip", "states", "--data", labelled(tmp_path) / "labels"),
@@ -429,9 +418,6 @@ def test_wrong_use_is_one_sentence_each(shell: Shell, tmp_path: Path) -> None:
         assert told in sentence[0], done.err
     assert shell("eval", "add").code == 2
     assert "There is no run" in shell("eval", "add", "nothing").err
-
-
-def test_without_scipy_it_names_the_extra(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     scipy_stats()
     monkeypatch.setitem(sys.modules, "scipy", None)
     done = shell("eval", "twins", "--model", "offline")

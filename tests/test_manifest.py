@@ -153,4 +153,6 @@ def test_an_app_for_several_workspaces_names_where_browsers_come_back(tmp_path: 
     assert {"app_uninstalled", "tokens_revoked"} <= set(
         both["settings"]["event_subscriptions"]["bot_events"]
     )
-    assert "redirect_urls" not in made("")["oauth_config"]
+    closed = made("")["oauth_config"]
+    assert "redirect_urls" not in closed
+    assert "user" not in closed["scopes"]

@@ -485,7 +485,11 @@ def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
     assert line[0].endswith("… and 299 more · $0.012")
 
 
-def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:
+def test_claims_and_statements_of_strangers_cannot_act_in_the_details() -> None:
+    claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
+    found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
+    told = "\n".join(details("One [F1.1].", subagents=found))
+    assert not any(mark in told for mark in ("://evil", "<!", "@here"))
     query = "data:shop: SELECT '<!channel> @here https://evil.example/x' FROM a\n\n*b*"
     one = {"id": "F1.1", "claim": "Ten.", "queries": [query]}
     shown = answer_document(document("One [F1.1].", subagents=[{"findings": [one]}], links={}))
@@ -499,6 +503,7 @@ def test_a_statement_stands_in_the_details_and_cannot_act_there() -> None:
 SHOWS = (
     ("-- Refunds of 2.5 weeks.\nSELECT 1 FROM a", "Refunds of 2.5 weeks"),
     ("/* Remboursements de l'été */ SELECT 1 FROM a", "Remboursements de l'été"),
+    ("SELECT n FROM (SELECT 2 AS n)", ""),
     ("SELECT 1 FROM a -- Refunds", "a"),
     ("-- see evil.example\nSELECT 1 FROM a", "a"),
     ("-- <!channel>\nSELECT 1 FROM a", "a"),
@@ -510,7 +515,7 @@ SHOWS = (
 def test_a_statement_is_named_by_its_comment_of_plain_words(statement: str, named: str) -> None:
     one = {"id": "F1.1", "claim": "Ten.", "queries": [f"data:shop: {statement}"]}
     told = details("One [F1.1].", subagents=[{"findings": [one]}], links={})
-    assert told[1].endswith(f"Database shop: {named}")
+    assert told[1].endswith("Database shop" + (named and f": {named}"))
 
 
 def test_a_list_that_a_finding_rests_on_is_a_source_of_its_own() -> None:
@@ -528,10 +533,3 @@ def test_a_list_that_a_finding_rests_on_is_a_source_of_its_own() -> None:
         f"<{record}|[1]> Ten.",
         "5 questions, $0.012, 14 secs · Reference: 0123456789ab",
     ]
-
-
-def test_claims_of_strangers_cannot_act_in_the_sources() -> None:
-    claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
-    found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
-    told = "\n".join(details("One [F1.1].", subagents=found))
-    assert not any(mark in told for mark in ("://evil", "<!", "@here"))

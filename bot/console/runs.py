@@ -299,7 +299,7 @@ class RunPages:
             **await self._facts(run, timeline),
             below=dict(below),
             roots=[bar.id for bar in parents] + [id for id in below if id not in bars],
-            recorded=any(bar.recorded for bar in timeline.bars),
+            recorded=any(bar.calls for bar in timeline.bars),
             dropped=[(child.id, text) for child in children for text in child.dropped],
             answer=self._answer(run),
             decisions=decisions[-MAX_DECISIONS:],

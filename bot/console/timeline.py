@@ -44,22 +44,20 @@ class Bar:
 
     id: str
     parent: str | None
-    title: str
     kind: str
     """Either `parent` or `subagent`."""
     scope: str
     model: str
     status: str
-    stopped_by: str
     cost_usd: float | None
-    dropped: int
-    """Claims and quotes that its sources do not carry."""
-    findings: int | None
-    """None without a result."""
     calls: int
-    """Model calls."""
-    recorded: bool
-    """True if something that it was sent is stored."""
+    """Model calls that are stored."""
+    title: str = ""
+    stopped_by: str = "none"
+    dropped: int = 0
+    """Claims and quotes that its sources do not carry."""
+    findings: int | None = None
+    """None without a result."""
     spans: tuple[TimelineSpan, ...] = ()
     """Empty if no call of it is stored."""
 
@@ -198,17 +196,12 @@ def _bar(
     bar = Bar(
         id=id,
         parent=context.parent if context else None,
-        title="",
         kind=context.kind if context else "subagent",
         scope=context.scope if context else "",
         model=context.model if context else "",
         status="" if until is None else "running",
-        stopped_by="none",
         cost_usd=sum(paid) if paid else None,
-        dropped=0,
-        findings=None,
         calls=len(calls),
-        recorded=bool(calls),
     )
     if stored is None:
         return replace(bar, spans=tuple(spans_of(queued, calls, until)))

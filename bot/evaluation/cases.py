@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -42,8 +41,8 @@ from config.settings import key_of
 from subagents.contracts import NEEDS_ACTION, Severity, State
 from subagents.result import Finding
 
-FILES = ("cases.yaml", "cases.jsonl")
-"""Names of the file of cases in a folder: a YAML list, or one JSON object a line."""
+FILE = "cases.yaml"
+"""Name of the file of cases in a folder."""
 Task = Literal["ask", "sweep", "triage", "review"]
 T = TypeVar("T")
 Words = str | tuple[str, ...]
@@ -175,10 +174,10 @@ class Suite:
 
 def load_folder(folder: Path, name: str = "") -> Suite:
     """Load the suite of a folder. Raises SetupError."""
-    path = next((folder / each for each in FILES if (folder / each).is_file()), None)
-    if path is None:
+    path = folder / FILE
+    if not path.is_file():
         raise SetupError(
-            "no_cases", f"{folder} has no {FILES[0]}.", "docs/evaluation.md shows what it holds."
+            "no_cases", f"{folder} has no {FILE}.", "docs/evaluation.md shows what it holds."
         )
     cases = list(_cases(path, folder))
     twice = [case.id for n, case in enumerate(cases) if case.id in {c.id for c in cases[:n]}]
@@ -190,9 +189,7 @@ def load_folder(folder: Path, name: str = "") -> Suite:
 
 def _cases(path: Path, folder: Path | None = None) -> Iterator[Case]:
     try:
-        text = path.read_text("utf-8")
-        lines = filter(str.strip, text.splitlines())
-        read = yaml.safe_load(text) if path.suffix == ".yaml" else [*map(json.loads, lines)]
+        read = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise SetupError("bad_cases", f"{path} cannot be read: {why}.", "") from None
@@ -216,19 +213,14 @@ def _fault(path: Path, number: int, case: object, error: ValidationError) -> str
 
 def write_cases(cases: Sequence[Case], folder: Path) -> Path:
     """Add cases to the file of a folder; one with the id of an earlier case replaces it."""
-    path = next((folder / each for each in FILES if (folder / each).is_file()), folder / FILES[0])
+    path = folder / FILE
     known = {case.id: case for case in _cases(path)} if path.is_file() else {}
     known |= {case.id: case for case in cases}
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(_text(known.values(), path.suffix), "utf-8")
+    plain = [case.model_dump(mode="json", exclude_defaults=True) for case in known.values()]
+    text = yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=100)
+    path.write_text(text, "utf-8")
     return path
-
-
-def _text(cases: Iterable[Case], suffix: str) -> str:
-    plain = [case.model_dump(mode="json", exclude_defaults=True) for case in cases]
-    if suffix == ".jsonl":
-        return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in plain)
-    return yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=100)
 
 
 SHIPPED = Path(__file__).parent / "suites"

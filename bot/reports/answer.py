@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import cache
 from io import StringIO
 from itertools import groupby
 from zoneinfo import ZoneInfo
@@ -18,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bot.citations import CITED, Links, ids_in
-from bot.reports.documents import AnswerDocument
+from bot.reports.documents import STATUSES, AnswerDocument
 from bot.reports.frame import ending, gaps, messages_of, price
 from bot.reports.sources import Source, numbers_of, sources_of
 from bot.reports.text import MOST_GAPS, WIDTH, wrap
@@ -154,27 +152,16 @@ def _table(table: RichTable) -> Iterator[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return a width for each column with which a table has few lines, and breaks no word if there
-    is room."""
+    """Return a width for each column: of the room beside its longest word each takes an equal
+    share, and the widest ones what the others leave."""
     columns = list(zip(*rows, strict=True))
     widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
-    free = WIDTH - sum(widths) - GAP * (len(widths) - 1)
-
-    @cache
-    def cost(column: int, width: int) -> int:
-        """Return what a width of a column costs: tall cells count most."""
-        return sum(len(textwrap.wrap(cell, width)) ** 3 for cell in columns[column])
-
-    while free > 0:
-        wider = [
-            ((cost(n, width) - cost(n, width + more)) / more, n, more)
-            for n, width in enumerate(widths)
-            for more in range(1, free + 1)
-        ]
-        saved, best, more = max(wider)
-        if not saved:
-            break
-        widths[best], free = widths[best] + more, free - more
+    missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]
+    free = max(0, WIDTH - sum(widths) - GAP * (len(widths) - 1))
+    order = sorted(range(len(widths)), key=missing.__getitem__)
+    for left, column in zip(range(len(order), 0, -1), order, strict=True):
+        more = min(missing[column], free // left)
+        widths[column], free = widths[column] + more, free - more
     return widths
 
 
@@ -253,7 +240,8 @@ def _making(document: AnswerDocument) -> Iterator[str]:
     """Yield how an answer was made, for who runs the assistant."""
     cover, parts = document.coverage, []
     if cover.items:
-        parts.append(", ".join((counted(cover.items, "subagent"), *cover.outcomes())))
+        ends = [f"{n:,} {status}" for status in STATUSES if (n := getattr(cover, status))]
+        parts.append(", ".join((counted(cover.items, "subagent"), *ends)))
     if cover.looked_up:
         parts.append(f"{counted(cover.looked_up, 'item')} looked up")
     parts.append(f"{document.cited} of {len(document.statements)} statements cited")

@@ -135,11 +135,6 @@ class RunCoverage(DocumentPart):
         """Return whether nothing is missing but what `--limit` left out."""
         return len(self.not_covered) <= (self.left_out or 0)
 
-    def outcomes(self, *statuses: str) -> list[str]:
-        """Return how many parts ended with each of these statuses, such as `2 failed`."""
-        counts = ((int(getattr(self, each)), each) for each in statuses or STATUSES)
-        return [f"{many:,} {status}" for many, status in counts if many]
-
 
 class CitedStatement(DocumentPart):
     """A sentence of an answer with the ids of the findings that it cites."""
@@ -288,21 +283,34 @@ class KnownIssue(DocumentPart):
     links: list[str] = []
 
 
-class SweepReport(DocumentPart):
-    """A sweep of channels."""
+class RunDocument(DocumentPart):
+    """What the documents of all runs tell."""
 
     run_id: str
     """Id for `show` and `audit`; the first characters will do where they are unambiguous."""
-    kind: Literal["sweep"] = "sweep"
-    """`sweep`."""
-    title: str = ""
-    """Name of the schedule, or empty."""
     status: str
     """`complete`, `partial`, `failed` or `cancelled`."""
     model: str
     """`claude` or `offline`."""
     language: str = "en"
-    """Code of the language in which the report is written; quotes stay in their own."""
+    """Code of the language in which it is written; quotes stay in their own."""
+    coverage: RunCoverage
+    """What was read and what not, below."""
+    unsupported: int = 0
+    """How many claims, ids and quotes were dropped because no source carries them."""
+    usage: TokenUsage = TokenUsage()
+    """Tokens of all calls, below."""
+    cost_usd: float | None = None
+    """Of all calls; with `offline` what they would have cost."""
+
+
+class SweepReport(RunDocument):
+    """A sweep of channels."""
+
+    kind: Literal["sweep"] = "sweep"
+    """`sweep`."""
+    title: str = ""
+    """Name of the schedule, or empty."""
     as_of: str
     """End of the window, exclusive."""
     window: Period
@@ -318,8 +326,6 @@ class SweepReport(DocumentPart):
     notes: list[str] = []
     """What was to be said before it began, such as that the budget will not suffice; in
     sentences."""
-    coverage: RunCoverage
-    """Below."""
     counts: IssueCounts = IssueCounts()
     """`open`: issues that need action, with those of `still_open`; `high` and `urgent` of them;
     `new`, `changed`, `solved`, `reopened`: findings with that `change`."""
@@ -342,15 +348,9 @@ class SweepReport(DocumentPart):
     still_open: list[KnownIssue] = []
     """Known issues that need action and of which the window shows nothing: `issue`, `claim`,
     `item`, `severity`, `state`, `owner`, `first`, `age_days`, `links`."""
-    unsupported: int = 0
-    """How many claims, ids and quotes were dropped because no source carries them."""
     label: Json = {}
     """Of all that it rests on, as in a [SubagentResult](#subagentresult): the gate decides by it
     where the report may stand."""
-    usage: TokenUsage = TokenUsage()
-    """Tokens of all calls, below."""
-    cost_usd: float | None = None
-    """Of all calls; with `offline` what they would have cost."""
     subagents: list[SweepResult] = []
     """A [SubagentResult](#subagentresult) each."""
 
@@ -453,27 +453,17 @@ class EarlierDigest(DocumentPart):
     """When it began to list the mailbox."""
 
 
-class TriageReport(DocumentPart):
+class TriageReport(RunDocument):
     """A triage of a mailbox."""
 
-    run_id: str
-    """As above."""
     kind: Literal["triage"] = "triage"
     """`triage`."""
-    status: str
-    """As above."""
-    model: str
-    """As above."""
-    language: str = "en"
-    """As above."""
     mailbox: str
     """Address of the mailbox."""
     as_of: str
     """As above."""
     window: Period | None
     """As above."""
-    coverage: RunCoverage
-    """As above; `items` are threads that were given to subagents."""
     top_lines: list[TriageLine] = []
     """What to do first, at most three: `text`, `findings` (ids), `threads` (ids)."""
     matters: list[SharedTopic] = []
@@ -492,12 +482,6 @@ class TriageReport(DocumentPart):
     listed the mailbox."""
     zone: str = "UTC"
     """Time zone in which its reader is told that time."""
-    unsupported: int = 0
-    """As above."""
-    usage: TokenUsage = TokenUsage()
-    """As above."""
-    cost_usd: float | None = None
-    """As above."""
     subagents: list[SubagentResult] = []
     """As above."""
 
@@ -552,25 +536,17 @@ class KeptFile(DocumentPart):
     version: int
 
 
-class AnswerDocument(DocumentPart):
+class AnswerDocument(RunDocument):
     """An answer to a request."""
 
-    run_id: str
-    """As above."""
     kind: str = "ask"
     """`ask`, or `reminder` for one that was posted."""
-    status: str
-    """As above."""
     stopped_by: str = "none"
     """Why the parent stopped, as in a [SubagentResult](#subagentresult)."""
     reason: str = ""
     """The same in words."""
     passing: bool = False
     """Whether it stopped for what may be over later, such as a model that is overloaded."""
-    model: str
-    """As above."""
-    language: str = "en"
-    """Code of the language in which its reader is told what stands around it."""
     question: str = ""
     """The request."""
     answer: str
@@ -579,8 +555,6 @@ class AnswerDocument(DocumentPart):
     """Sentences of the answer: `text` without citations, and `findings` that it cites."""
     cited: int = 0
     """How many statements cite a finding, or what was looked up."""
-    coverage: RunCoverage
-    """As above, with `read`."""
     windows: list[Period] = []
     """`oldest` and `latest` of each window in which subagents read messages."""
     zone: str = "UTC"
@@ -592,8 +566,6 @@ class AnswerDocument(DocumentPart):
     looked_up: dict[str, LookedUp] = {}
     """What the parent looked up itself and cites: `F0.1` (no subagent has the number 0) and the
     `item`'s own id with the beginning of its `text`; no quote of it was checked."""
-    unsupported: int = 0
-    """As above."""
     degraded: bool = False
     """One context read everything, because no subagent may be started: isolation is advisory."""
     label: Json = {}
@@ -601,10 +573,6 @@ class AnswerDocument(DocumentPart):
     by it where the answer may stand."""
     sessions: int = 1
     """Sessions of the parent; more than 1 where it handed over."""
-    usage: TokenUsage = TokenUsage()
-    """As above."""
-    cost_usd: float | None = None
-    """As above."""
     subagents: list[SubagentResult] = []
     """As above."""
     files: list[KeptFile] | None = Field(default=None, exclude_if=_is_absent)
@@ -747,19 +715,11 @@ class PanelAlarm(DocumentPart):
     count: int = 1
 
 
-class PanelReport(DocumentPart):
+class PanelReport(RunDocument):
     """A review by a panel of specialists."""
 
-    run_id: str
-    """As above."""
     kind: Literal["panel"] = "panel"
     """`panel`."""
-    status: str
-    """As above."""
-    model: str
-    """As above."""
-    language: str = "en"
-    """As above."""
     profile: str
     """Name of the profile."""
     profile_version: str
@@ -776,8 +736,6 @@ class PanelReport(DocumentPart):
     and nothing was cross-examined."""
     compared: str | None = None
     """When the last panel on this material ended; null without one."""
-    coverage: RunCoverage
-    """As above; `items` are contexts."""
     top_lines: list[CitedStatement] = []
     """What to repair first, at most three: `text`, `findings` (ids)."""
     findings: list[PanelFinding]
@@ -794,13 +752,7 @@ class PanelReport(DocumentPart):
     """`kind`, `specialist`, `count`."""
     phases: list[PanelPhase] = []
     """`name`, `share_usd`, `cost_usd`, `tokens`, `contexts`, `rounds`, `stopped`."""
-    unsupported: int = 0
-    """As above."""
     label: Json = {}
-    """As above."""
-    usage: TokenUsage = TokenUsage()
-    """As above."""
-    cost_usd: float | None = None
     """As above."""
     subagents: list[SubagentResult] = []
     """As above."""

@@ -11,8 +11,7 @@ from typing import Any
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
 from bot.reports.formats import clean_text
-from bot.reports.problems import is_urgent, problems_of
-from bot.reports.sweep_facts import number_findings, slack_link
+from bot.reports.problems import is_urgent, number_findings, problems_of, slack_link
 from scopes.chart_model import Axis, Chart
 from scopes.charts import DrawingFailed, render_chart
 

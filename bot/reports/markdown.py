@@ -12,7 +12,6 @@ from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
     Bold,
-    Code,
     Entry,
     EntryTable,
     Group,
@@ -116,7 +115,6 @@ class _Markdown:
                     else f"{_cell(row.note)}{self._links([link.url for link in row.links])}"
                 )
                 yield f"| {' | '.join([*map(_cell, cells), note])} |"
-        yield from ("", f"· {plain(table.more)}") if table.more else ()
 
     def _highlight(self, line: Highlight) -> str:
         named = [
@@ -131,11 +129,9 @@ class _Markdown:
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
 
-    def _part(self, part: str | Bold | Code | Link) -> str:
+    def _part(self, part: str | Bold | Link) -> str:
         if isinstance(part, str):
             return plain(part)
-        if isinstance(part, Code):
-            return "`{}`".format(part.text.replace("`", "'"))
         if isinstance(part, Link) and not part.text:
             return f" [↗]({part.url})"
         text = _label(part.text)  # of strangers, so no label of a link

@@ -18,7 +18,6 @@ from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DOTS,
     Bold,
-    Code,
     Entry,
     Group,
     Highlight,
@@ -34,8 +33,6 @@ from subagents.contracts import LINE
 
 NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
 """Maximum characters of each; no claim of a specialist is that long, however it is cleaned."""
-DOUBTFUL = 0.3
-"""A confirmed finding that is less sure than this is shown on one line, as one of low severity."""
 MOST_QUOTES = 3
 MOST_SHOWN = 200
 """Findings that are shown of one outcome."""
@@ -141,18 +138,11 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
     for outcome in OUTCOMES:
         if found := _of(document, outcome):
             shown = found[:MOST_SHOWN]
-            brief = [each for each in shown if _is_brief(each)]
-            full = [each for each in shown if each not in brief]
-            groups = []
-            if full:
-                groups.append(Group(_entries(full, numbers), is_full=True, is_numbered=True))
-            if brief:  # their numbers have gaps: the rows say them
-                heading = phrase("panel.brief", share=f"{DOUBTFUL:.0%}")
-                groups.append(Group(_entries(brief, numbers), heading))
+            group = Group(_entries(shown, numbers), is_full=True, is_numbered=True)
             more = len(found) - len(shown)
             rest = phrase("more", n=more) if more else ""
             title = f"{phrase(f'panel.{outcome}')} ({len(found):,})"
-            yield ReportSection(title, tuple(groups), more=rest, is_urgent=outcome == "confirmed")
+            yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
     gone = document.fixed
     for title, rows in (
         ("panel.dropped", [_gone(each, numbers) for each in _of(document, *GONE)]),
@@ -164,11 +154,6 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
                 f"{phrase(title)} ({len(rows):,})", (Group(entries_of(rows[:MOST_SHOWN])),)
             )
     yield ReportSection(phrase("panel.how"), (Group(entries_of(list(_how(document)))),))
-
-
-def _is_brief(finding: PanelFinding) -> bool:
-    doubtful = finding.severity == "low" or finding.confidence < DOUBTFUL
-    return finding.outcome == "confirmed" and doubtful
 
 
 def _entries(findings: Sequence[PanelFinding], numbers: Mapping[str, int]) -> tuple[Entry, ...]:
@@ -192,8 +177,7 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
     facts += [phrase(f"panel.{finding.change}")] if finding.change else []
     title: Line = (
         Bold(f"{MARKS[finding.severity]} {number}. {clean_text(finding.claim, CLAIM)}"),
-        f" · {', '.join(facts)} · ",
-        Code(clean_text(finding.place, NAME)),
+        f" · {', '.join(facts)} · {clean_text(finding.place, NAME)}",
     )
     return Entry(
         id=finding.id,
@@ -202,26 +186,26 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
         url=_link(finding),
         title=title,
         quotes=tuple(clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES]),
-        details=tuple(part for text, *rest in _details(finding) for part in (f"\n{text}", *rest)),
+        details=tuple(f"\n{each}" for each in _details(finding)),
     )
 
 
-def _details(finding: PanelFinding) -> Iterator[Sequence[str | Code]]:
+def _details(finding: PanelFinding) -> Iterator[str]:
     if finding.fix:
-        yield [phrase("panel.fix", fix=clean_text(finding.fix, FIX))]
+        yield phrase("panel.fix", fix=clean_text(finding.fix, FIX))
     names = current().list([clean_text(each, NAME) for each in finding.found_by])
     found_by = "panel.found_by_several" if len(finding.found_by) > 1 else "panel.found_by"
-    yield [phrase(found_by, names=names, share=f"{finding.confidence:.0%}")]
+    yield phrase(found_by, names=names, share=f"{finding.confidence:.0%}")
     yield from (_said(each, clean_text(each.specialist, NAME)) for each in finding.verdicts)
     if finding.defence:
         author = phrase("panel.author", name=clean_text(finding.defence.specialist, NAME))
         yield _said(finding.defence, author)
 
 
-def _said(verdict: PanelVerdict, name: str) -> Sequence[str | Code]:
+def _said(verdict: PanelVerdict, name: str) -> str:
     text = phrase(f"panel.says_{verdict.verdict}", name=name)
     words, place = clean_text(verdict.evidence, QUOTE), clean_text(verdict.place, NAME)
-    return [f"{text}: «{words}» (", Code(place), ")"] if words else [f"{text}."]
+    return f"{text}: «{words}» ({place})" if words else f"{text}."
 
 
 def _how(document: PanelReport) -> Iterator[str]:

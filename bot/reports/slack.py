@@ -26,7 +26,6 @@ from bot.reports.view import (
     NOTHING,
     Bold,
     Button,
-    Code,
     Entry,
     EntryTable,
     Group,
@@ -361,8 +360,7 @@ def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
                 rows, room = [head], MAX_TABLE - weight([{"rows": [head]}])
             rows.append(line)
             room -= size
-    more = [rich(paragraph(table.more))] if table.more else []
-    yield {"type": "table", "rows": rows}, *more
+    yield ({"type": "table", "rows": rows},)
 
 
 def _note(row: Row, before: str = "") -> Iterator[str | Element]:
@@ -419,9 +417,7 @@ def _parts(line: Line) -> list[str | Element]:
     return shown
 
 
-def _part(part: str | Bold | Code | Link) -> str | Element:
-    if isinstance(part, Code):
-        return part.text
+def _part(part: str | Bold | Link) -> str | Element:
     if isinstance(part, Bold):
         return bold(part.text)
     return part if isinstance(part, str) else link_to(part.url, part.text or "↗") or part.text

@@ -15,8 +15,6 @@ from scopes.label import is_list
 from scopes.tool import iso, one_line
 from subagents.result import Finding
 
-MAX_FILTERS = 3
-"""Columns named by which a statement filters."""
 SAID = re.compile(
     r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)"
 )
@@ -87,17 +85,14 @@ def _schema(finding: Finding) -> str:
 def sources_of(document: AnswerDocument, numbers: Numbers) -> dict[int, Source]:
     """Return the sources that a text cites, by their numbers."""
     found = _findings(document)
-    rows = _rows(document, numbers)
     made: dict[int, Source] = {}
     for id, given in numbers.cited.items():
-        for number, source in zip(given, _of(document, found.get(id), id, rows), strict=True):
+        for number, source in zip(given, _of(document, found.get(id), id), strict=True):
             made.setdefault(number, source)
     return dict(sorted(made.items()))
 
 
-def _of(
-    document: AnswerDocument, finding: Finding | None, id: str, rows: Mapping[str, set[str]]
-) -> Iterator[Source]:
+def _of(document: AnswerDocument, finding: Finding | None, id: str) -> Iterator[Source]:
     link = _link(document, id)
     own = document.looked_up.get(id)
     place = (document.places or {}).get(own.item.partition("/")[0], "") if own else ""
@@ -114,7 +109,7 @@ def _of(
         return
     for query in finding.queries:
         handle, sql = _handle_and_statement(query)
-        yield Source(_statement_title(handle, sql, len(rows[query])), statement=sql)
+        yield Source(_statement_title(handle, sql), statement=sql)
     lists = _lists(document, finding)
     yield from lists.values()
     if link or finding.queries or lists:
@@ -139,43 +134,18 @@ def _linked(document: AnswerDocument, finding: Finding | None, link: str) -> Sou
     return Source("", link, place, author.name, finding.at or "", until)
 
 
-def _rows(document: AnswerDocument, numbers: Numbers) -> dict[str, set[str]]:
-    """Return statement -> ids of its rows that the cited findings rest on."""
-    rows: dict[str, set[str]] = {}
-    for finding in _findings(document).values():
-        results = list(dict.fromkeys(_result_of(e) for e in finding.evidence if "#row" in e))
-        # Evidence and statements are in one order; one statement that was run twice breaks it.
-        matched = len(results) == len(finding.queries)
-        for n, query in enumerate(finding.queries):
-            of = [e for e in finding.evidence if matched and _result_of(e) == results[n]]
-            rows.setdefault(query, set()).update(of if finding.id in numbers.cited else ())
-    return rows
-
-
-def _result_of(row: str) -> str:
-    return row.partition("#")[0]
-
-
 def _handle_and_statement(query: str) -> tuple[str, str]:
     handle, _, sql = query.partition(": ")
     return (handle, sql) if handle.startswith("data:") else ("", query)
 
 
-def _statement_title(handle: str, sql: str, rows: int) -> str:
-    """Return what a statement says that its rows show, else which tables it reads, and how."""
-    from scopes.databases.statement import sources_of as read_by  # loads sqlglot
+def _statement_title(handle: str, sql: str) -> str:
+    """Return what a statement says that its rows show, else which tables it reads."""
+    from scopes.databases.statement import tables_of  # loads sqlglot
 
     name = handle.partition(":")[2]
     if said := SAID.match(sql):
         return phrase("source.database_of", name=name, tables=said[1])
-    if not (read := read_by(sql)).tables:
-        title = phrase("source.database", name=name)
-    else:
-        tables = current().list(read.tables)
-        title = phrase("source.database_of", name=name, tables=tables)
-        if read.groups:
-            title = phrase("source.by", title=title, columns=current().list(read.groups))
-        if read.filters:
-            columns = current().list(read.filters[:MAX_FILTERS])
-            title = phrase("source.filtered", title=title, columns=columns)
-    return title + (f", {phrase('count.row', n=rows)}" if rows > 1 else "")
+    if tables := tables_of(sql):
+        return phrase("source.database_of", name=name, tables=current().list(tables))
+    return phrase("source.database", name=name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 from bot.reports.documents import (
     KnownIssue,
@@ -11,36 +10,29 @@ from bot.reports.documents import (
     SweepFinding,
     SweepReport,
     SweepSection,
-    TopLine,
     TrackerSummary,
 )
-from bot.reports.formats import clean_text, due, prose
+from bot.reports.formats import clean_text, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
-    OVER,
-    Member,
-    SweepProblem,
-    actor,
-    customers_of,
-    days_since,
-    is_urgent,
-)
-from bot.reports.sweep_details import SweepDetails
-from bot.reports.sweep_facts import (
-    AMOUNT,
     CLAIM,
     LINE,
     MOST_CUSTOMERS,
     NAME,
+    OVER,
     SENTENCE,
     SHORT,
     SUBJECT,
     SweepFacts,
+    SweepProblem,
+    actor,
     customer_links,
+    customers_of,
     first_clause,
+    is_urgent,
     slack_link,
 )
-from bot.reports.sweep_jobs import MOST_FIRST, SweepJobs
+from bot.reports.sweep_details import MOST_FIRST, SweepDetails
 from bot.reports.view import (
     DOTS,
     NOTHING,
@@ -59,12 +51,9 @@ from bot.reports.view import (
 from config.words import Words, in_language, words_of
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
-from subagents.result import CustomerCase
 
 TITLE = 100
 """Characters of a title."""
-MANY_MARKETS = 12
-"""From this number on, markets are sorted by urgency, not in the requested order."""
 MOST_PROBLEMS = 20
 """Open problems that are listed at the beginning."""
 FINDINGS_FILE = "findings.csv"
@@ -87,7 +76,7 @@ class _Sweep:
         self.place = place
         self.document = document
         self.facts = SweepFacts(document, words)
-        self.jobs = SweepJobs(self.facts)
+        self.details = SweepDetails(self.facts)
         self.closed = self._closed_names()
 
     def view(self) -> ReportView:
@@ -106,7 +95,7 @@ class _Sweep:
             gaps=_sentences(gaps(document)),
             lists=tuple(self._lists()),
             sections=tuple(self._sections()),
-            sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in self._markets()),
+            sources=tuple(f"#{_name(each)}: {self._read(each)}" for each in document.sections),
             foot=tuple(self._foot()),
         )
 
@@ -151,21 +140,7 @@ class _Sweep:
         members = [m for problem in self.facts.problems for m in problem.active]
         solved = sum(map(len, self.closed.values()))
         solved_ones = self.words("solved_ones", n=solved) if solved else ""
-        return [self.facts.states(members), self._new(), solved_ones]
-
-    def _new(self) -> str:
-        """Count who wrote for the first time in the window, of those who wait for the team; empty
-        if all or none did, or if it is not known of all."""
-        open_ones = [member for _, problem in self.facts.open for member in problem.open]
-        since: dict[str, str] = {}
-        for customer, opened in ((c.customer, c.since) for m in open_ones for c in m.cases()):
-            if customer and opened:
-                since[customer] = min(opened, since.get(customer, opened))
-        oldest = datetime.fromisoformat(self.document.window.oldest)
-        n = sum(datetime.fromisoformat(each) >= oldest for each in since.values())
-        day = self.facts.day(self.document.window.oldest)
-        told = self.words("new_since", n=n, all=len(since), day=day)
-        return told if 0 < n < len(since) == len(customers_of(open_ones)) else ""
+        return [self.facts.states(members), solved_ones]
 
     def _open(self, problems: Sequence[SweepProblem], quiet: Sequence[KnownIssue]) -> str:
         """Count these open problems, and open issues without news."""
@@ -220,7 +195,7 @@ class _Sweep:
 
     def _first(self) -> Iterator[Highlight]:
         """Yield what to do first, then severe issues without news, the oldest first."""
-        yield from self.jobs.head()
+        yield from self.details.head()
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
         for issue in sorted(waiting, key=lambda issue: -issue.age_days):
@@ -260,10 +235,9 @@ class _Sweep:
 
     def _lists(self) -> Iterator[LineList]:
         lists = (
-            ("also_urgent", self.jobs.also_urgent()),
             ("decide", self._decisions()),
             ("open", self._problems()),
-            ("markets", map(self._market, self._markets())),
+            ("markets", map(self._market, self.document.sections)),
         )
         for title, lines in lists:
             if shown := tuple(lines):
@@ -276,40 +250,21 @@ class _Sweep:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
             text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
             if text := _capital(text):
-                case = self._case_decided(line) if len(numbers) < 2 else None
-                told = self._case_of(case), self.facts.listed(numbers)
-                more = "".join(f" · {each}" for each in told if each)
+                more = f" · {self.facts.listed(numbers)}" if numbers else ""
                 more += f" → {proposal}" if proposal else ""
                 found = (f for f in self.document.findings() if f.id in line.findings)
                 places = customer_links(text, found)
                 url = "" if places else slack_link(line.links)
                 yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
 
-    def _case_of(self, case: CustomerCase | None) -> str:
-        """Return the amount of a case, and since when it has been open."""
-        if not case:
-            return ""
-        opened = ""
-        if case.since:
-            days = self.words("days", n=days_since(case.since, self.facts.at))
-            opened = self.words("open_since", day=self.facts.day(case.since), days=days)
-        return " · ".join(filter(None, (clean_text(case.amount, AMOUNT), opened)))
-
-    def _case_decided(self, line: TopLine) -> CustomerCase | None:
-        """Return the case of the one customer that a decision names; None if it names several."""
-        found = [f for f in self.document.findings() if f.id in line.findings]
-        cases = {case.customer: case for f in found for case in f.cases}
-        named = [case for name, case in cases.items() if name and name in line.text]
-        return named[0] if len(named) == 1 else None
-
     def _problems(self) -> Iterator[Line]:
-        """Yield each open problem: its name, who waits and how long, who acts, what is promised."""
+        """Yield each open problem: its name, who waits and how long, who acts."""
         for number, problem in self.facts.open[:MOST_PROBLEMS]:
             first = problem.open[0].finding
-            names = self.facts.some(self.jobs.names(number, problem), MOST_CUSTOMERS)
+            names = self.facts.some(self.details.names(number, problem), MOST_CUSTOMERS)
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
-            told = size, *self._promised(problem), *self._tracked(problem)
+            told = size, *self._tracked(problem)
             title = clean_text(first_clause(self.facts.title(problem)).rstrip("."), SHORT)
             line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(told)}"
             url = slack_link(first.links)
@@ -348,39 +303,12 @@ class _Sweep:
         days = facts.longest(problem)
         if days and (unnamed or len(names) > 1):
             days = words("oldest", days=days)
-        undated = [m for m in problem.active if m not in waiting and not self._is_promised(m)]
-        known = list(customers_of(undated).values()).count("known")
-        others = words("known_ones", n=known) if known else ""
-        return ", ".join(filter(None, (told, days, others)))
-
-    def _is_promised(self, member: Member) -> bool:
-        finding = member.finding
-        is_coming = bool(finding.deadline) and not self.facts.is_over(finding)
-        return finding.state == "known" and is_coming
-
-    def _promised(self, problem: SweepProblem) -> Iterator[str]:
-        """Yield each coming day on which something is promised to those who wait for a fix."""
-        days: dict[str, list[Member]] = {}
-        for member in filter(self._is_promised, problem.active):
-            days.setdefault(member.finding.deadline, []).append(member)
-        for deadline, members in sorted(days.items()):
-            found = due(deadline, self.facts.at.date())
-            customers = self.words("customers", n=len(customers_of(members)))
-            yield f"{found.words if found else deadline} ({customers})"
+        others = [member for member in problem.active if member not in waiting]
+        known = list(customers_of(others).values()).count("known")
+        fixes = words("known_ones", n=known) if known else ""
+        return ", ".join(filter(None, (told, days, fixes)))
 
     # ---- the markets
-
-    def _markets(self) -> Sequence[SweepSection]:
-        """Return the sections as requested; if there are many, urgent ones first."""
-        sections = self.document.sections
-        if len(sections) <= MANY_MARKETS:
-            return sections
-
-        def calm(section: SweepSection) -> tuple[int, int]:
-            waiting = [f for f in section.findings if f.state in NEEDS_ACTION]
-            return -sum(is_urgent(f, self.facts.at) for f in waiting), -len(waiting)
-
-        return sorted(sections, key=calm)
 
     def _market(self, section: SweepSection) -> Line:
         """Return the dot of the most urgent open issue, what is open, and what waits for others."""
@@ -412,8 +340,8 @@ class _Sweep:
 
     def _sections(self) -> Iterator[ReportSection]:
         """Yield who does what, the problems, and what is over."""
-        words, details = self.words, SweepDetails(self.facts, self.jobs)
-        if people := tuple(self.jobs.people()):
+        words, details = self.words, self.details
+        if people := tuple(self.details.people()):
             yield ReportSection(words("people"), people, is_apart=True)
         yield from details.sections()
         entries = tuple(self._done())
@@ -447,7 +375,7 @@ class _Sweep:
 
     def _done(self) -> Iterator[Entry]:
         """Yield for each market who was helped with what stands in no table above."""
-        for section in self._markets():
+        for section in self.document.sections:
             if not (names := self._apart(section)):
                 continue
             changes = list(filter(None, map(self.facts.change, names.values())))

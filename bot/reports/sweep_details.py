@@ -1,58 +1,114 @@
-"""Show each problem of a sweep whole: its customers, where they stand, who acts next."""
+"""Tell who does what about the problems of a sweep, and show each problem whole."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress, groupby
 
-from bot.reports.documents import KnownIssue, SweepFinding
+from bot.reports.documents import KnownIssue, SweepFinding, TopLine
 from bot.reports.formats import clean_text, prose
-from bot.reports.problems import Member, SweepProblem, is_urgent
-from bot.reports.sweep_facts import (
+from bot.reports.problems import (
     AMOUNT,
     CLAIM,
     FEW_WORDS,
+    LINE,
     MOST_CUSTOMERS,
     NAME,
+    OVER,
     QUOTE,
     SENTENCE,
+    SHORT,
+    STEP,
+    Member,
     SweepFacts,
+    SweepProblem,
+    acting,
+    actor,
+    customer_links,
     first_clause,
+    is_name,
+    is_urgent,
     slack_link,
     thread_links,
     unanswered,
 )
-from bot.reports.sweep_jobs import SweepJobs
 from bot.reports.view import (
     NOTHING,
     Bold,
     Entry,
     EntryTable,
     Group,
+    Highlight,
+    Line,
     Link,
+    Reference,
     ReportSection,
     Row,
     entries_of,
+    with_links,
 )
 from subagents.contracts import NEEDS_ACTION
 from subagents.result import CustomerCase
 
+MOST_FIRST = 6
+"""Lines on top of a report."""
+FEW_FIRST = 3
+"""Up to so many jobs stand there although nothing of them is urgent."""
+FEW_FINDINGS = 3
+"""Findings of a job up to which it says since when nobody has replied."""
+MOST_LINKS = 6
+"""Links beside one job."""
 MOST_QUOTES = 1
-MOST_LINES = 40
-"""Lines of a table."""
 MOST_FINDINGS = 300
 """Findings that a report shows; a table of all of them is attached."""
 MOST_QUIET = 100
 MOST_MARKETS = 12
 
 
-class SweepDetails:
-    """The problems of one sweep as sections."""
+@dataclass(frozen=True, slots=True)
+class TeamJob:
+    """A line of the parent: what somebody has to do."""
 
-    def __init__(self, facts: SweepFacts, jobs: SweepJobs) -> None:
-        self.facts, self.jobs = facts, jobs
-        self.words = facts.words
+    text: str
+    name: str
+    """Who does it; empty if the line names nobody."""
+    mark: str
+    """How the line marks the name, as `(proposed)`; empty if it is no proposal."""
+    act: str
+    """What they do; the whole text without a name."""
+    findings: tuple[SweepFinding, ...]
+    """Those that are not over, the most urgent first."""
+    numbers: tuple[int, ...]
+    """The problems that it is about; the one with most of its findings first."""
+
+    @property
+    def who(self) -> str:
+        return f"{self.name} {self.mark}".strip()
+
+
+class SweepDetails:
+    """Who does what about the problems of one sweep, and each problem whole."""
+
+    def __init__(self, facts: SweepFacts) -> None:
+        self.facts, self.words = facts, facts.words
+        found = (self._job(line) for line in facts.document.top_lines)
+        self.all = [job for job in found if job.numbers]
+        pressing = [job for job in self.all if any(is_urgent(f, facts.at) for f in job.findings)]
+        self.first = pressing[:MOST_FIRST] or self.all[:FEW_FIRST]
+        """On top."""
+        self.others = [job for job in self.all if job not in self.first]
+        self.jobs_of: dict[str, list[TeamJob]] = {}
+        """The jobs about each finding, by its id."""
+        for job in self.all:
+            for finding in job.findings:
+                self.jobs_of.setdefault(finding.id, []).append(job)
+        self.actors = {
+            number: clean_text(self._actor(number, problem), NAME)
+            for number, problem in enumerate(facts.problems, 1)
+        }
+        """Who acts for most of each problem, if only as a proposal; empty = nobody."""
         self.kept, self.left_out = list[tuple[int, SweepProblem]](), 0
         """The problems for which there is room, and how many findings the others have."""
         room = MOST_FINDINGS
@@ -62,6 +118,149 @@ class SweepDetails:
                 self.kept.append((number, problem))
             else:
                 self.left_out += len(problem.active)
+
+    def _job(self, line: TopLine) -> TeamJob:
+        facts, cited = self.facts, {*line.findings}
+        findings = [m.finding for p in facts.problems for m in p.active if {*m.finding.ids} & cited]
+        numbers = Counter(facts.numbers[finding.id] for finding in findings)
+        text = prose(line.text, LINE)
+        who, _, act = text.partition(": ")
+        name = acting(text)
+        is_ours = name in facts.team or all(is_name(name, finding) for finding in findings)
+        ranked = tuple(number for number, _ in numbers.most_common())
+        if not name or not is_ours:
+            return TeamJob(text, "", "", text, tuple(findings), ranked)
+        mark = who.removeprefix(name).strip()
+        return TeamJob(text, name, mark, act, tuple(findings), ranked)
+
+    def _actor(self, number: int, problem: SweepProblem) -> str:
+        """Return who does the jobs of most findings of a problem, else who acts for most."""
+        names = Counter(
+            job.name
+            for job in self.all
+            for finding in job.findings
+            if job.name and self.facts.numbers[finding.id] == number
+        )
+        if not names:
+            names.update(filter(None, (actor(m.finding, self.facts.team) for m in problem.members)))
+        return names.most_common(1)[0][0] if names else ""
+
+    # ---- on top
+
+    def head(self) -> Iterator[Highlight]:
+        """Yield the first jobs, then the urgent problems that no job is about."""
+        for job in self.first:
+            places, urls = self._links(job)
+            marks = [Reference(str(number), "") for number in job.numbers]
+            marks[:1] = [Reference(marks[0].label, urls[0] if urls else "")]
+            marks += [Reference("↗", url) for url in urls[1:MOST_LINKS]]
+            yield Highlight(job.text, tuple(marks), self._times(job), places=places)
+        for number in self.unnamed():
+            problem = self.facts.problem(number)
+            first, *others = [m.finding for m in problem.open if self._is_left(m)]
+            more = self.facts.words("more", n=len(others)) if others else ""
+            told = " · ".join(filter(None, (self.facts.subject(first), self.facts.due(first))))
+            text = " ".join(filter(None, (told, clean_text(self.step(first), SHORT), more)))
+            reference = Reference(str(number), slack_link(first.links))
+            yield Highlight(text, (reference,), self.facts.longest(problem))
+
+    def unnamed(self) -> list[int]:
+        """Return the numbers of problems with something urgent that no job is about."""
+        open_ones = self.facts.open
+        return [number for number, p in open_ones if any(self._is_left(m) for m in p.open)]
+
+    def _is_left(self, member: Member) -> bool:
+        return member.is_urgent and member.finding.id not in self.jobs_of
+
+    def _times(self, job: TeamJob) -> str:
+        """Return the day of a job that is near for all its findings, and since when its customers
+        have had no reply."""
+        facts, since = self.facts, list[str]()
+        for finding in job.findings:
+            silent = unanswered(facts.problem(facts.numbers[finding.id]))
+            named = [name for name in finding.customers if name in job.act]
+            since += [silent[name] for name in named or finding.customers if name in silent]
+        is_near = len({f.deadline for f in job.findings}) == 1 and facts.is_near(job.findings[0])
+        told = [facts.due(job.findings[0])] if is_near else []
+        if since and len(job.findings) <= FEW_FINDINGS:
+            told.append(facts.words("no_reply", day=facts.days(min(since), max(since))))
+        return " · ".join(told)
+
+    def _links(self, job: TeamJob) -> tuple[tuple[Link, ...], list[str]]:
+        """Return links behind the customers that a job names, also of those who were helped, and
+        the links of its findings that name none of theirs."""
+        problems = map(self.facts.problem, job.numbers)
+        helped = (f for p in problems for f in p.findings if f.state in OVER)
+        places = customer_links(job.act, (*job.findings, *helped))
+        linked = {link.url for link in places}
+        threads = ([link.url for link in thread_links(finding)] for finding in job.findings)
+        others = (url for urls in threads if not linked.intersection(urls) for url in urls)
+        return places, list(dict.fromkeys(others))
+
+    # ---- beside a problem
+
+    def names(self, number: int, problem: SweepProblem) -> list[str]:
+        """Return who acts for a problem, who does so for most of its findings first; with a mark
+        who does so by proposal only."""
+        jobs = [job for m in problem.open for job in self.jobs_of.get(m.finding.id, ())]
+        if names := self._named(jobs):
+            return names
+        name = self.actors[number]
+        if not name:
+            return []
+        is_sure = name in {actor(m.finding, self.facts.team) for m in problem.open}
+        return [name if is_sure else self.facts.words("proposed", who=name)]
+
+    def _named(self, jobs: Sequence[TeamJob]) -> list[str]:
+        """Return who does these jobs, most of them first; with its mark who has only proposals."""
+        shown = {job.name: job.who for job in sorted(jobs, key=lambda job: not job.mark)}
+        names = Counter(job.name for job in jobs if job.name)
+        return [shown[name] for name, _ in names.most_common()]
+
+    def step(self, finding: SweepFinding) -> str:
+        """Return who takes the next step; and which one, unless a job says it.
+
+        Who acts for the other issues of the problem is proposed where nobody is known.
+        """
+        facts, words = self.facts, self.facts.words
+        decided = any(
+            finding.id in line.findings
+            and any(name and name in line.text for name in finding.customers)
+            for line in facts.document.decisions
+        )
+        asked = f" · {words('you_decide')}" if decided else ""
+        who = clean_text(actor(finding, facts.team), NAME)
+        if names := self._named(self.jobs_of.get(finding.id, ())):
+            return f"→ {', '.join(names)}{asked}"
+        if decided:
+            return f"→ {words('you_decide')}"
+        step = prose(finding.next_step, STEP) or words(f"unsaid_{finding.state}")
+        if not who and finding.state == "waiting":
+            return f"→ {step}"
+        if not who:
+            name = self.actors[facts.numbers[finding.id]]
+            told = words("proposed", who=name) if name else words("nobody_yet")
+            return f"→ {told}: {step}"
+        begins = step.casefold().startswith((who.casefold(), who.split()[0].casefold()))
+        return f"→ {step}" if begins else f"→ {who}: {step}"
+
+    # ---- by person
+
+    def people(self) -> Iterator[Group]:
+        """Yield a group for each person: the jobs that do not stand on top, in their order."""
+        told: dict[str, list[Line]] = {}
+        for job in self.others:
+            told.setdefault(job.name or self.facts.words("nobody_yet"), []).append(self._line(job))
+        for name, lines in told.items():
+            yield Group(tuple(Entry(row=line) for line in lines), title=name)
+
+    def _line(self, job: TeamJob) -> Line:
+        act = " ".join(filter(None, (self.facts.listed(job.numbers), job.mark, job.act)))
+        places, others = self._links(job)
+        times = f" · {times}" if (times := self._times(job)) else ""
+        return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
+
+    # ---- each problem whole
 
     def sections(self) -> Iterator[ReportSection]:
         """Yield what is open in the order of the numbers, what rests, and what has no news."""
@@ -143,7 +342,7 @@ class SweepDetails:
         is_open = finding.state in NEEDS_ACTION
         day = self.facts.due(finding) if is_open or not self.facts.is_over(finding) else ""
         told = " · ".join(dict.fromkeys(filter(None, (self.facts.state(finding), day, *what))))
-        step = self.jobs.step(finding) if is_open or finding.state == "known" or not what else ""
+        step = self.step(finding) if is_open or finding.state == "known" or not what else ""
         return " ".join(filter(None, (told, step)))
 
     # ---- a problem that several share
@@ -172,25 +371,13 @@ class SweepDetails:
     def _table(self, number: int, problem: SweepProblem) -> EntryTable:
         """Return the customers of a problem, each once, urgent ones first, what is over last."""
         words, since = self.words, unanswered(problem)
-        placed, row_of, left = list[tuple[Member, list[CustomerCase]]](), dict[str, int](), 0
-        moved: dict[int, list[Link]] = {}
+        told, rows = set[str](), list[Row]()
         for member in sorted(problem.members, key=lambda member: member.order):
-            cases = [case for case in member.cases() if case.customer not in row_of]
-            again = [case for case in member.cases() if case not in cases] if cases else []
-            cases = cases or list(member.cases())
-            if placed and len(row_of) + len(cases) > MOST_LINES:
-                left += len(cases)
-                continue
-            for case in filter(lambda case: slack_link([case.link]), again):
-                link = Link(clean_text(case.customer, NAME), slack_link([case.link]))
-                moved.setdefault(row_of[case.customer], []).append(link)
-            row_of |= {case.customer: len(placed) for case in cases}
-            placed.append((member, cases))
-        rows = []
-        for place, (member, cases) in enumerate(placed):
-            links = (*thread_links(member.finding), *moved.get(place, ()))
+            cases = [case for case in member.cases() if case.customer not in told]
+            told |= {case.customer for case in cases}
+            cells = self._cells(number, member, cases or member.cases(), since)
             note = self._row_note(member.finding)
-            rows.append(Row(self._cells(number, member, cases, since), note, links))
+            rows.append(Row(cells, note, thread_links(member.finding)))
         columns = ["customer", "market", "opened", "unanswered", "amount"]
         lines = [line for row in rows for line in row.cells]
         markets = {line[1] for line in lines}
@@ -202,7 +389,6 @@ class SweepDetails:
                 replace(row, cells=tuple(tuple(compress(line, kept)) for line in row.cells))
                 for row in rows
             ),
-            more=words("more", n=left) if left else "",
         )
 
     def _row_note(self, finding: SweepFinding) -> str:
@@ -223,12 +409,11 @@ class SweepDetails:
         `since`: from when on each of them has had no reply.
         """
         facts, market = self.facts, f"#{clean_text(member.market, NAME)}"
-        waiting = since if member.finding.state in NEEDS_ACTION else {}
         cells = []
-        for case in cases[:MOST_LINES]:
+        for case in cases:
             name = facts.also(clean_text(case.customer, NAME), number) or NOTHING
             opened = facts.day(case.since) if case.since else NOTHING
-            at = waiting.get(case.customer)
+            at = since.get(case.customer)
             day, amount = facts.day(at) if at else "", clean_text(case.amount, AMOUNT)
             cells.append((f"{facts.dot(member.finding)} {name}", market, opened, day, amount))
         return tuple(cells)

@@ -205,7 +205,6 @@ def _table(table: EntryTable, links: LinkList) -> Iterator[str]:
     for row in table.rows:
         yield from (_columns(cells, widths) for cells in row.cells)
         yield from wrap(f"{NOTE}{row.note}{links.mark(*row.links)}", NOTE)
-    yield from wrap(NOTE + table.more) if table.more else ()
 
 
 def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -22,20 +22,13 @@ class Bold:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """A name that is shown letter by letter, such as that of a file."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Link:
     text: str
     url: str
     """The text is no link if this is empty."""
 
 
-Line = Sequence[str | Bold | Code | Link]
+Line = Sequence[str | Bold | Link]
 """Text with marks; a line feed in it starts a new line."""
 
 
@@ -98,8 +91,6 @@ class EntryTable:
     columns: tuple[str, ...]
     """Titles; the last one is that of the notes."""
     rows: tuple[Row, ...]
-    more: str = ""
-    """Sentence about lines that are left out; empty if there are none."""
 
     @property
     def size(self) -> int:

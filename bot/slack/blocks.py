@@ -260,7 +260,6 @@ def cut(text: str, settings: ReplySettings, last: int) -> list[str]:
 
 
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
-_LIST_ITEM = re.compile(r"[ \t>]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -319,16 +318,12 @@ def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
     if line.kind in ("row", "close") or before.kind == "open":
         return None
     if not before.text.endswith("\n"):
-        return 4
+        return 2
     if line.kind == "code":
-        return 3
-    if _HEADING.match(line.text):
-        return 0
+        return 1
     if not line.text.strip():
         return None
-    if not before.text.strip():
-        return 1
-    return 2 if _LIST_ITEM.match(line.text) else 3
+    return 0 if _HEADING.match(line.text) or not before.text.strip() else 1
 
 
 def feedback(key: str) -> Block:

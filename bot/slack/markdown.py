@@ -202,7 +202,6 @@ REQUESTER = "\ue000"
 WEB = re.compile(r"://[^\s<>()\[\]|\"'*`]+")
 FLANKED = re.compile(r"(?<=\w)\*\*(?=[^\w\s*])|(?<=[^\w\s*])\*\*(?=\w)")
 """Marks of bold text that CommonMark does not take where no space separates words (Japanese)."""
-CHECKBOX = re.compile(r"\[([ xX])\] ")
 STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 
 
@@ -307,24 +306,11 @@ class RichTable:
         rows = [[_cell(leaves) for leaves in row] for row in self.rows]
         return {"type": "table", "rows": rows, "column_settings": sides}
 
-    def align_figures(self) -> None:
-        """Align columns that hold nothing but figures to the right."""
-        for n, column in enumerate(zip(*self.rows[1:], strict=False)):
-            texts = ["".join(leaf.shown for leaf in leaves) for leaves in column]
-            figures = all(FIGURE.fullmatch(text) or text in NO_FIGURE for text in texts)
-            if figures and not all(text in NO_FIGURE for text in texts):
-                self.sides[n] = "right"
-
 
 def _cell(leaves: Leaves) -> Json:
     if not leaves:  # Slack rejects an empty cell
-        return {"type": "raw_text", "text": NO_FIGURE[1]}
+        return {"type": "raw_text", "text": "–"}
     return {"type": "rich_text", "elements": [RichPart("section", leaves).element()]}
-
-
-FIGURE = re.compile(r"[^\w\s\[]?\s?[-+\u2212]?\d[\d.,’'\s]*(?:%|[^\w\s]|[A-Z]{3})?(?: ?\[\d+\])*")
-"""A number, with a currency or percent sign, and citations behind it."""
-NO_FIGURE = ("", "–", "-", "—")
 
 
 def parse(text: str, links: Links, requester: str = "") -> list[RichPart | RichTable]:
@@ -429,7 +415,7 @@ class _Builder:
         gap = self._advance(token)
         if last and last.kind == "list" and self._inside("list_item"):
             item = last.items[-1]
-            last.items[-1] = _merge([*item, Leaf("\n"), *leaves] if item else _checkbox(leaves))
+            last.items[-1] = _merge([*item, Leaf("\n"), *leaves] if item else leaves)
             return
         kind: PartKind = "quote" if self._inside("blockquote") else "section"
         breaks = "\n" if gap and last and kind == "section" else ""
@@ -460,7 +446,6 @@ class _Builder:
             first, end = token.map or (0, 0)
             self._code("\n".join(self.lines[first:end]), token)
         else:
-            self.table.align_figures()
             self.parts.append(self.table)
         self.table = RichTable([], [])
 
@@ -510,13 +495,6 @@ class _Builder:
         """Return text to show literally; an address that results from joining is neutralized."""
         bare = replace_mentions(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
         return self.links.defang(bare)
-
-
-def _checkbox(leaves: Leaves) -> Leaves:
-    if not leaves:
-        return leaves
-    text = CHECKBOX.sub(lambda m: "☐ " if m[1] == " " else "☑ ", leaves[0].text, count=1)
-    return [replace(leaves[0], text=text), *leaves[1:]]
 
 
 def _merge(leaves: Leaves) -> Leaves:

@@ -199,50 +199,25 @@ def _is_odd(token: Token, text: str, dialect: str) -> bool:
     return heredoc or any(map(ODD_COMMENT.search, token.comments))
 
 
-@dataclass(frozen=True, slots=True)
-class StatementSources:
-    """The sources that a statement reads; none where no dialect of ours parses it."""
-
-    tables: tuple[str, ...] = ()
-    """Names without schema, those of the outermost SELECT first."""
-    groups: tuple[str, ...] = ()
-    """Columns by which the outermost SELECT groups, as it names them in its result."""
-    filters: tuple[str, ...] = ()
-    """Columns of tables in its WHERE; none that the statement names itself."""
-
-
 @lru_cache(512)
-def sources_of(sql: str) -> StatementSources:
-    """Return what a statement that was run reads. It is only parsed, in this process."""
+def tables_of(sql: str) -> tuple[str, ...]:
+    """Return the names of the tables that a statement which was run reads, without schema, those
+    of the outermost SELECT first; none where no dialect of ours parses it.
+
+    It is only parsed, in this process.
+    """
     for dialect in DIALECTS.values():
         try:
             (tree,) = read(sql, dialect).trees
-            return _sources(tree) if tree else StatementSources()
         except (SqlglotError, RecursionError, TooDeep, ValueError):
             continue
-    return StatementSources()
+        return _tables(tree) if tree else ()
+    return ()
 
 
-def _sources(statement: exp.Expr) -> StatementSources:
+def _tables(statement: exp.Expr) -> tuple[str, ...]:
     made = {each.alias for each in statement.find_all(exp.CTE)}
     tables = (each.name for each in statement.find_all(exp.Table, bfs=False))
-    names = (name.rpartition(".")[2] for name in tables if name and name not in made)
-    where = statement.args.get("where")
-    named = (each.name for each in where.find_all(exp.Column, bfs=False)) if where else ()
-    own = {each.alias for each in statement.find_all(exp.Alias)}
-    filters = (name for name in named if name not in own)
-    return StatementSources(
-        *(tuple(dict.fromkeys(each)) for each in (names, _groups(statement), filters))
+    return tuple(
+        dict.fromkeys(name.rpartition(".")[2] for name in tables if name and name not in made)
     )
-
-
-def _groups(statement: exp.Expr) -> Iterator[str]:
-    group = statement.args.get("group")
-    columns = statement.expressions
-    for each in group.expressions if group else ():
-        if isinstance(each, exp.Literal) and each.is_int and 0 < int(each.name) <= len(columns):
-            yield from filter(None, [columns[int(each.name) - 1].alias_or_name])
-            continue
-        same = (c.alias_or_name for c in columns if c.unalias() == each)
-        if name := next(same, each.alias_or_name):
-            yield name
