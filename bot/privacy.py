@@ -198,14 +198,14 @@ class Forget:
         user = target.id if target.kind == "user" else None
         channel = target.id if target.kind == "channel" else ""
         answered = gone | await self._asked_in(channel)
-        spaces, kept = {target.space, *map(space_of_run, gone)}, set(map(space_of_run, busy))
+        kept = set(map(space_of_run, busy))
 
         def is_note(row: sa.Row[Any]) -> bool:
             read = not target.labels.isdisjoint(Label.of(row.label).sources)
             return row.run in gone or row.space == target.space or read
 
         def is_file(row: sa.Row[Any]) -> bool:
-            return row.space not in kept and (row.space in spaces or is_note(row))
+            return row.space not in kept and is_note(row)
 
         def is_action(row: sa.Row[Any]) -> bool:
             return row.state != APPROVED and (row.run in gone or row.requester == user)

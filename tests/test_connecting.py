@@ -6,10 +6,8 @@ import asyncio
 import html
 import json
 import logging
-import os
 import re
-import subprocess
-import sys
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +23,7 @@ import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, configure
 from engine_kit import MUX, until
+from fork_server import Fork, forked
 from google_data_kit import key_file
 from pg_kit import Kept, with_store
 from policy_kit import Asking, asking, user
@@ -36,7 +35,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from timing import WAIT_S
+from timing import WAIT_S, Patience
 
 from bot.errors import SetupError
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
@@ -570,7 +569,7 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
     await browser.aclose()
 
 
-# ---- `assistant connect google`, what opens a mailbox afterwards, and what the doctor says of it
+# ---- `assistant connect google`
 
 
 CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
@@ -587,54 +586,14 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         yield made
 
 
-class Command:
-    """A command that runs in a process of its own, and what it says."""
-
-    def __init__(self, *args: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bot", "connect", "google", "--port", "0", *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        )
-
-    def line(self, beginning: str) -> str:
-        """The next line on stderr that begins so."""
-        assert self.process.stderr
-        for line in self.process.stderr:
-            if line.startswith(beginning):
-                return line.strip()
-        raise AssertionError(f"nothing began with {beginning!r}")
-
-    def ended(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, out, err
-
-
-@contextmanager
-def connecting(*args: str) -> Iterator[Command]:
-    command = Command(*args)
-    try:
-        yield command
-    finally:
-        command.process.kill()
-        command.process.communicate()
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any) -> None:
-        return None
-
-
-def back_from(page: str) -> str:
-    """The address that Google sends a browser back to from its page."""
-    try:
-        urllib.request.build_opener(_Stay).open(page, timeout=WAIT_S)
-    except HTTPError as answer:
-        return str(answer.headers["location"])
-    raise AssertionError("Google sent nobody back")
+def page_of(command: Fork) -> str:
+    """The address that the command asks its user to open."""
+    patience = Patience()
+    while not (found := re.search(r"^http\S+$", command.said(), re.MULTILINE)):
+        assert command.poll() is None, command.said()
+        assert not patience.over, command.said()
+        time.sleep(0.05)
+    return found[0]
 
 
 def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
@@ -650,8 +609,8 @@ def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
 
 @pytest.mark.system
 def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, shell: Shell) -> None:
-    with connecting("--json") as command:
-        page = command.line("http")
+    with forked("connect", "google", "--port", "0", "--json") as command:
+        page = page_of(command)
         asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
         assert asked["scope"] == MODIFY
         assert asked["redirect_uri"].startswith("http://127.0.0.1:")
@@ -660,14 +619,16 @@ def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, she
             urllib.request.urlopen(wrong, timeout=WAIT_S)
         with urllib.request.urlopen(page, timeout=WAIT_S) as answer:
             assert b"You may close this page" in answer.read()
-        code, out, err = command.ended()
-    assert (code, json.loads(out)) == (0, {"account": "operator", "address": MAILBOX})
+        assert command.wait() == 0
+        said = command.said()
+    shown = json.loads(said[said.index("{") :])
+    assert shown == {"account": "operator", "address": MAILBOX}
     tokens = tokens_of(load_settings(), "operator")
     assert tokens
     assert tokens.address == MAILBOX
     assert tokens.refresh_token.get_secret_value() == google.accounts.grants[0].refresh_token
     for token in (tokens.access_token, tokens.refresh_token):
-        assert token.get_secret_value() not in out + err
+        assert token.get_secret_value() not in said
 
     done = shell("connect", "google", "--disconnect")
     assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
@@ -692,8 +653,10 @@ async def consented(google: StandIn, store: Credentials, account: str) -> None:
     oauth = oauth_of(settings_at(google))
     assert oauth
     page = oauth.address_to_open("http://127.0.0.1/back", "s", "v" * 43)
-    back = await asyncio.to_thread(back_from, page)
-    (code,) = parse_qs(urlsplit(back).query)["code"]
+    browser = Browser()
+    back = await browser.get(page, allow_redirects=False)
+    await browser.aclose()
+    (code,) = parse_qs(urlsplit(back.headers["location"]).query)["code"]
     tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
     ended = datetime.now(UTC) - timedelta(hours=1)
     await store.put(account, tokens.model_copy(update={"expires_at": ended}))
