@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 from bot.reports.documents import (
     KnownIssue,
@@ -12,7 +13,7 @@ from bot.reports.documents import (
     SweepSection,
     TrackerSummary,
 )
-from bot.reports.formats import clean_text, prose
+from bot.reports.formats import clean_text, due, prose
 from bot.reports.frame import gaps, stopped_line
 from bot.reports.problems import (
     CLAIM,
@@ -23,6 +24,7 @@ from bot.reports.problems import (
     SENTENCE,
     SHORT,
     SUBJECT,
+    Member,
     SweepFacts,
     SweepProblem,
     actor,
@@ -140,7 +142,21 @@ class _Sweep:
         members = [m for problem in self.facts.problems for m in problem.active]
         solved = sum(map(len, self.closed.values()))
         solved_ones = self.words("solved_ones", n=solved) if solved else ""
-        return [self.facts.states(members), solved_ones]
+        return [self.facts.states(members), self._new(), solved_ones]
+
+    def _new(self) -> str:
+        """Count who wrote for the first time in the window, of those who wait for the team; empty
+        if all or none did, or if it is not known of all."""
+        open_ones = [member for _, problem in self.facts.open for member in problem.open]
+        since: dict[str, str] = {}
+        for customer, opened in ((c.customer, c.since) for m in open_ones for c in m.cases()):
+            if customer and opened:
+                since[customer] = min(opened, since.get(customer, opened))
+        oldest = datetime.fromisoformat(self.document.window.oldest)
+        n = sum(datetime.fromisoformat(each) >= oldest for each in since.values())
+        day = self.facts.day(self.document.window.oldest)
+        told = self.words("new_since", n=n, all=len(since), day=day)
+        return told if 0 < n < len(since) == len(customers_of(open_ones)) else ""
 
     def _open(self, problems: Sequence[SweepProblem], quiet: Sequence[KnownIssue]) -> str:
         """Count these open problems, and open issues without news."""
@@ -258,13 +274,13 @@ class _Sweep:
                 yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
 
     def _problems(self) -> Iterator[Line]:
-        """Yield each open problem: its name, who waits and how long, who acts."""
+        """Yield each open problem: its name, who waits and how long, who acts, what is promised."""
         for number, problem in self.facts.open[:MOST_PROBLEMS]:
             first = problem.open[0].finding
             names = self.facts.some(self.details.names(number, problem), MOST_CUSTOMERS)
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
-            told = size, *self._tracked(problem)
+            told = size, *self._promised(problem), *self._tracked(problem)
             title = clean_text(first_clause(self.facts.title(problem)).rstrip("."), SHORT)
             line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(told)}"
             url = slack_link(first.links)
@@ -303,10 +319,25 @@ class _Sweep:
         days = facts.longest(problem)
         if days and (unnamed or len(names) > 1):
             days = words("oldest", days=days)
-        others = [member for member in problem.active if member not in waiting]
-        known = list(customers_of(others).values()).count("known")
-        fixes = words("known_ones", n=known) if known else ""
-        return ", ".join(filter(None, (told, days, fixes)))
+        undated = [m for m in problem.active if m not in waiting and not self._is_promised(m)]
+        known = list(customers_of(undated).values()).count("known")
+        others = words("known_ones", n=known) if known else ""
+        return ", ".join(filter(None, (told, days, others)))
+
+    def _is_promised(self, member: Member) -> bool:
+        finding = member.finding
+        is_coming = bool(finding.deadline) and not self.facts.is_over(finding)
+        return finding.state == "known" and is_coming
+
+    def _promised(self, problem: SweepProblem) -> Iterator[str]:
+        """Yield each coming day on which something is promised to those who wait for a fix."""
+        days: dict[str, list[Member]] = {}
+        for member in filter(self._is_promised, problem.active):
+            days.setdefault(member.finding.deadline, []).append(member)
+        for deadline, members in sorted(days.items()):
+            found = due(deadline, self.facts.at.date())
+            customers = self.words("customers", n=len(customers_of(members)))
+            yield f"{found.words if found else deadline} ({customers})"
 
     # ---- the markets
 
