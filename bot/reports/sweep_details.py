@@ -247,10 +247,13 @@ class SweepDetails:
     # ---- by person
 
     def people(self) -> Iterator[Group]:
-        """Yield a group for each person: the jobs that do not stand on top, in their order."""
+        """Yield a group for each person: the jobs that do not stand on top, in their order, and
+        whom they may have to remind."""
         told: dict[str, list[Line]] = {}
         for job in self.others:
             told.setdefault(job.name or self.facts.words("nobody_yet"), []).append(self._line(job))
+        for name, line in self._reminders():
+            told.setdefault(name, []).append(line)
         for name, lines in told.items():
             yield Group(tuple(Entry(row=line) for line in lines), title=name)
 
@@ -259,6 +262,24 @@ class SweepDetails:
         places, others = self._links(job)
         times = f" · {times}" if (times := self._times(job)) else ""
         return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
+
+    def _reminders(self) -> Iterator[tuple[str, Line]]:
+        """Yield whom each person asked last and has no reply from, the longest first."""
+        facts = self.facts
+        asked = [
+            (case, number, member.finding)
+            for number, problem in enumerate(facts.problems, 1)
+            for member in problem.active
+            for case in member.cases()
+            if member.finding.state == "waiting" and case.answered and case.answered_by
+        ]
+        for case, number, finding in sorted(asked, key=lambda each: str(each[0].answered)):
+            day = facts.day(str(case.answered))
+            whom = facts.words("remind", name=clean_text(case.customer, NAME), day=day)
+            claim = first_clause(facts.claim(finding), SENTENCE)
+            url = slack_link([case.link])
+            told = f"[{number}] {whom}", *((Link("", url),) if url else ()), f": {claim}"
+            yield clean_text(case.answered_by, NAME), told
 
     # ---- each problem whole
 
