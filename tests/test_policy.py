@@ -24,7 +24,7 @@ from bot.policy.policy import (
     Silent,
     decide,
 )
-from bot.slack.people import ChannelFacts, Person, person_of
+from bot.slack.people import ChannelFacts, People, Person, person_of
 from config.settings import load_settings, settings_file
 from scopes.slack_items import Kind
 
@@ -296,6 +296,21 @@ def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> 
     found = person_of(user("U0ANA")["user"] | facts, TEAM)
     assert found
     assert found.kind == kind
+
+
+async def test_the_names_that_slack_tells_are_remembered() -> None:
+    names = dict[str, str]()
+
+    async def remember(id: str, name: str) -> None:
+        names[id] = name
+
+    async with asking({"users.info": user("U0ANA"), "conversations.info": channel("C0OWN")}) as at:
+        people = People(at.people.client, remember=remember)
+        person, place = await people.person("U0ANA", TEAM), await people.channel("C0OWN")
+        await people.aclose()
+    assert person
+    assert place
+    assert names == {"U0ANA": person.name, "C0OWN": f"#{place.name}"}
 
 
 @pytest.mark.parametrize(
