@@ -288,7 +288,7 @@ def _edit(ctx: ToolContext, place: FolderPlace, path: str, old: str, new: str) -
     folders = ctx.client(Folders)
     found = folders.read(ctx, place, path)
     done = folders.log.loaded().done.get(ctx.key)
-    if done and done[1] == found.digest:  # in an earlier life
+    if done and done.after == found.digest:  # in an earlier life
         return
     folders.write(ctx, place, path, edited(found, path, old, new))
 

@@ -8,7 +8,7 @@ words of their own, needs no such person.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -80,38 +80,58 @@ class ScheduleDesk(Protocol):
         """Make the change, once however often; a sentence."""
 
 
-def _schedule(owner: str, name: str, given: Mapping[str, Any]) -> tuple[str, Schedule]:
-    """Return the name and the schedule that a model's arguments describe. Raises ToolError."""
-    name = name.strip().casefold()
-    asked = {**given, "owner": owner, "channels": given.get("channels") or ()}
-    asked |= {key: given.get(key) or None for key in ("tracker", "language")}
-    if given["kind"] in ("ask", "reminder"):  # they are answered in the language of their words
-        asked["language"] = None
-    try:
-        NAME.validate_python(name)
-    except ValidationError:
-        raise ToolError(SENTENCES["name"]) from None
-    try:
-        return name, Schedule.model_validate(asked)
-    except ValidationError as error:
-        raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
+@dataclass(frozen=True, slots=True)
+class ScheduleArguments:
+    """The arguments of a schedule as the model gives them."""
+
+    name: str
+    kind: Kind
+    cron: str = ""
+    at: str = ""
+    to: str = HERE
+    request: str = ""
+    text: str = ""
+    channels: list[str] | None = None
+    zone: str = ""
+    tracker: str = ""
+    quiet: bool = False
+    budget_usd: float = 1.0
+    language: str = ""
+
+    def schedule(self, owner: str) -> tuple[str, Schedule]:
+        """Return the name and the schedule that they describe. Raises ToolError."""
+        name = self.name.strip().casefold()
+        asked = {**asdict(self), "owner": owner, "channels": self.channels or ()}
+        asked |= {"tracker": self.tracker or None, "language": self.language or None}
+        if self.kind in ("ask", "reminder"):  # they are answered in the language of their words
+            asked["language"] = None
+        try:
+            NAME.validate_python(name)
+        except ValidationError:
+            raise ToolError(SENTENCES["name"]) from None
+        try:
+            return name, Schedule.model_validate({k: v for k, v in asked.items() if k != "name"})
+        except ValidationError as error:
+            raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
 
 
-async def _created(ctx: ToolContext, name: str, **given: Any) -> Prepared:
+async def _created(ctx: ToolContext, **given: Any) -> Prepared:
     desk, by = _desk(ctx)
-    to = given["to"].strip()
+    asked = ScheduleArguments(**given)
+    to = asked.to.strip()
     if to.casefold() in (HERE, ""):
         to = OWN if ctx.intent.home.startswith("D") else ctx.intent.home
     elif to.casefold() in (OWN, "me", by.casefold()):
         to = OWN
-    given |= {
-        "to": await desk.place(by, to),
-        "zone": given["zone"].strip() or await desk.zone(by),
-        "channels": [each.strip().lstrip("#") for each in given["channels"] or ()] or None,
-    }
-    plain, spec = _schedule(by, name, given)
-    values = {"name": name, **given, "cron": spec.cron}
-    return Prepared(values, await desk.weighed(plain, spec, ctx.label, ctx.intent.home))
+    asked = replace(
+        asked,
+        to=await desk.place(by, to),
+        zone=asked.zone.strip() or await desk.zone(by),
+        channels=[name.strip().lstrip("#") for name in asked.channels or ()] or None,
+    )
+    name, spec = asked.schedule(by)
+    values = asdict(replace(asked, cron=spec.cron))
+    return Prepared(values, await desk.weighed(name, spec, ctx.label, ctx.intent.home))
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_created)
@@ -140,10 +160,22 @@ async def schedule_create(
     sweep or triage, that of the request, as a code (es). `tracker`: of a sweep, the bug list among
     NAMED SOURCES. `quiet`: of a sweep or triage, nothing is sent where nothing is new."""
     desk, by = _desk(ctx)
-    given: dict[str, Any] = {"kind": kind, "cron": cron, "at": at, "to": to, "request": request}
-    given |= {"text": text, "channels": channels, "zone": zone, "tracker": tracker, "quiet": quiet}
-    given |= {"budget_usd": budget_usd, "language": language}
-    return ToolResult(note=await desk.create(*_schedule(by, name, given), ctx.label))
+    asked = ScheduleArguments(
+        name,
+        kind,
+        cron,
+        at,
+        to,
+        request,
+        text,
+        channels,
+        zone,
+        tracker,
+        quiet,
+        budget_usd,
+        language,
+    )
+    return ToolResult(note=await desk.create(*asked.schedule(by), ctx.label))
 
 
 async def _reminder(
@@ -152,8 +184,8 @@ async def _reminder(
     """Return the reminder that these arguments describe, to the requester. Raises ToolError."""
     desk, by = _desk(ctx)
     zone = zone.strip() or await desk.zone(by)
-    given = {"kind": "reminder", "cron": cron, "at": at, "to": OWN, "text": text, "zone": zone}
-    return _schedule(by, name, given)
+    asked = ScheduleArguments(name, "reminder", cron, at, to=OWN, text=text, zone=zone)
+    return asked.schedule(by)
 
 
 async def _reminded(ctx: ToolContext, **given: Any) -> Prepared:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pygit2
 import pytest
-from engine_kit import until
 from files_kit import (
     ANA,
     BOOK,
@@ -30,15 +32,17 @@ from files_kit import (
 )
 from pygit2 import Repository
 from pygit2.enums import FileMode
+from timing import Patience
 
 import scopes.folders.git as git_module
 from scopes.folders.folders import MB
+from scopes.folders.git import Branches
+from scopes.folders.git import Repository as ProjectRepository
 from scopes.folders.git_push import bare
 from scopes.tool import SourceFailed, ToolContext, ToolError, ToolResult
 from subagents.gate import Card
 
 SPAWN = multiprocessing.get_context("spawn")
-MAIN_LOCK = "refs/heads/main.lock"
 
 
 @pytest.fixture
@@ -238,22 +242,51 @@ async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repositor
     assert text_at(repo, "a.md") == "One\n"
 
 
-@pytest.mark.parametrize("left", [f"refs/heads/{BRANCH}", f"refs/heads/{BRANCH}-1", "packed-refs"])
+@pytest.mark.parametrize("draft", ["", "-1"])
 async def test_what_a_killed_process_left_locked_keeps_nobody_from_writing(
-    desk: Desk, repo: Repository, left: str, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, repo: Repository, draft: str
 ) -> None:
-    monkeypatch.setattr(git_module, "STALE_S", 0.1)
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    await wrote(desk, "s1", "b.md", "Two\n")
-    git(desk.root, "pack-refs", "--all")
-    lock = desk.root / f".git/{left}.lock"
-    lock.parent.mkdir(exist_ok=True)  # what is packed has no folder
-    lock.touch()
+    (desk.root / f".git/refs/heads/{BRANCH}{draft}.lock").touch()
     before = seen(desk)
-    await wrote(desk, "s1", "b.md", "Three\n", "Add b")
+    await wrote(desk, "s1", "b.md", "Two\n", "Add b")
     assert subjects(repo) == ["Add b", "Add a", "Begin"]
     assert branches(repo) == {"main", BRANCH}
     assert seen(desk) == before
+
+
+def killed_at_drop(repository: ProjectRepository, branches: Branches, late: bool) -> None:
+    """Commit in a process that is killed while libgit2 deletes the draft, or just after it."""
+
+    def die(repo: Repository, ref: str) -> None:
+        if late:
+            repo.references.delete(ref)
+        left = ref if late else "packed-refs"
+        Path(repo.path, f"{left}.lock").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    git_module.drop = die
+    repository.commit(branches, "Add a", "r1/s1/commit", ANA)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_commit_that_was_killed_under_a_lock_of_git_ends(
+    desk: Desk, repo: Repository, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_module, "STALE_S", 0.1)
+    await wrote(desk, "s1", "a.md", "One\n")
+    git(desk.root, "pack-refs", "--all")
+    given = (desk.projects[BOOK].repository, Branches.of("r1", "s1"), late)
+    process = SPAWN.Process(target=killed_at_drop, args=given)
+    process.start()
+    process.join()
+    desk.begin()
+    assert locks(repo)
+    again = desk.context("s1", key="r1/s1/commit")
+    await desk.use("git_commit", by=again, message="Add a", folder=BOOK)
+    assert subjects(repo) == ["Add a", "Begin"]
+    assert branches(repo) == {"main", BRANCH}
+    assert not locks(repo)
 
 
 async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path: Path) -> None:
@@ -351,38 +384,93 @@ async def test_a_remote_that_moved_is_merged_with_and_never_forced(
     assert git(desk.root, "status", "--porcelain") == ""
 
 
-async def test_a_push_that_was_killed_is_made_once_and_locks_of_others_stay(
-    desk: Desk, remote: Repository, monkeypatch: pytest.MonkeyPatch
+def locks(*repos: Repository) -> list[Path]:
+    """Files with which git locks others."""
+    return [each for repo in repos for each in Path(repo.path).rglob("*.lock")]
+
+
+@pytest.fixture
+def killed(desk: Desk, remote: Repository, tmp_path: Path) -> Callable[[Card], Path]:
+    """Kills a process while it holds git's lock of the remote's branch; returns that lock."""
+
+    def kill(card: Card) -> Path:
+        remote.config["core.logAllRefUpdates"] = True
+        log = Path(remote.path, "logs/refs/heads/main")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(log)  # libgit2 writes it while it holds the lock, and waits for a reader
+        pushes = desk.projects[BOOK].remote
+        assert pushes
+        given = ([card.action.args["commits"]],)
+        process = SPAWN.Process(target=pushes.push, args=given)
+        process.start()
+        lock, patience = Path(remote.path, "refs/heads/main.lock"), Patience()
+        while not lock.exists():
+            assert process.is_alive()
+            assert not patience.over
+            time.sleep(0.01)
+        process.kill()
+        process.join()
+        log.unlink()
+        desk.begin()
+        return lock
+
+    return kill
+
+
+SHARED = ("refs/remotes/origin/main.lock", "FETCH_HEAD.lock", "shallow.lock")
+"""Files in the repository of a project that git locks while it pushes."""
+
+
+@pytest.mark.parametrize("also", ["", *SHARED])
+async def test_a_push_that_was_killed_under_a_lock_of_git_is_made_once(
+    desk: Desk,
+    repo: Repository,
+    remote: Repository,
+    killed: Callable[[Card], Path],
+    also: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(git_module, "STALE_S", 0.1)
+    await wrote(desk, "s1", "a.md", "One\n", "Add a")
+    card = await proposed(desk)
+    lock = killed(card)
+    if also:  # as if it had been killed there
+        (desk.root / ".git" / also).touch()
+    assert lock in locks(remote)
+    done = await approved(desk, card)
+    assert done.note.startswith("1 commit pushed")
+    again = await approved(desk, card)
+    assert again.note.startswith("0 commits pushed")
+    assert subjects(remote, "main") == ["Add a", "Begin"]
+    assert not locks(repo, remote)
+    assert not [each for each in repo.references if each.startswith("refs/assistant/")]
+    assert git(desk.root.parent / "bare.git", "fsck", "--no-dangling") == ""
+
+
+async def test_a_lock_of_others_is_left_alone(
+    desk: Desk, remote: Repository, killed: Callable[[Card], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     card = await proposed(desk)
-    remote.config["core.logAllRefUpdates"] = True
-    log, lock = (Path(remote.path, each) for each in ("logs/refs/heads/main", MAIN_LOCK))
-    log.parent.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(log)  # libgit2 writes it while it holds the lock, and waits for a reader
-    pushes = desk.projects[BOOK].remote
-    assert pushes
-    process = SPAWN.Process(target=pushes.push, args=([card.action.args["commits"]],))
-    process.start()
-    await until(lock.exists)
-    process.kill()
-    process.join()
-    log.unlink()
-    desk.begin()
+    lock = killed(card)
+    held = threading.Event()
 
-    def touch(_: float) -> None:
-        os.utime(lock, (0, 0))  # another takes it
+    def take(_: float) -> None:
+        if not held.is_set():
+            lock.unlink()
+            lock.write_text("of another\n")
+            held.set()
 
-    with monkeypatch.context() as taken:
-        taken.setattr(git_module, "sleep", touch)
+    monkeypatch.setattr(git_module, "sleep", take)
+    for _ in range(2):  # after a push that was killed, and after one that ended
         with pytest.raises(ToolError, match=r"The remote refused it: failed to lock .*main\.lock"):
             await approved(desk, card)
-    (desk.root / ".git/FETCH_HEAD.lock").touch()  # as if it had been killed there
-    monkeypatch.setattr(git_module, "STALE_S", 0.1)
-    for done in ("1 commit pushed", "0 commits pushed"):
-        assert (await approved(desk, card)).note.startswith(done)
-    assert subjects(remote, "main") == ["Add a", "Begin"]
-    assert git(desk.root.parent / "bare.git", "fsck", "--no-dangling") == ""
+        assert held.is_set()
+        assert locks(remote) == [lock]
+    assert subjects(remote, "main") == ["Begin"]
+    for each in locks(remote):
+        each.unlink()
+    assert (await approved(desk, card)).note.startswith("1 commit pushed")
 
 
 async def test_a_conflict_with_the_remote_is_told(desk: Desk, remote: Repository) -> None:

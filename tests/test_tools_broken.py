@@ -30,6 +30,7 @@ from bot.storage.deletions import ForgetTarget
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
 from config.settings import Settings
 from scopes.folders.folder import digest_of
+from scopes.folders.folders import Wrote
 from scopes.tool import SourceFailed
 
 FOREVER = "SELECT count(*) FROM range(100000000000) a"
@@ -157,7 +158,7 @@ async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path
     await desk.use("read_file", path="README.md", folder=BOOK)
     before, after = digest_of(old), digest_of(b"anew")
     change = ("r1/s1/write", "s1", BOOK, "README.md", before, after, 4)
-    desk.folders.log.wrote(*change)  # and here it died
+    desk.folders.log.wrote(Wrote(*change))  # and here it died
     desk.begin()
     await desk.use("write_file", by=ctx, path="README.md", text="anew", folder=BOOK)
     assert text_at(pygit2.Repository(str(desk.root)), "README.md", f"{BRANCH}-1") == "anew"

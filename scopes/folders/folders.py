@@ -158,13 +158,14 @@ class Folders:
             if here == after and (done or found):
                 self.log.saw(ctx.context, place.handle, path, after)
                 return
-            begun = done is not None and here == done[0]  # the process died before it was put
+            begun = done is not None and here == done.before  # the process died before it was put
             known = begun or here == log.seen.get((ctx.context, place.handle, path))
             if found and not known:
                 raise ToolError(f"{path} is there, and not as you read it. Read it first.")
             if place.project is None:
                 self.log.join(ctx.label)
-            self.log.wrote(ctx.key, ctx.context, place.handle, path, here, after, len(data))
+            names = (ctx.key, ctx.context, place.handle, path, here, after, len(data))
+            self.log.wrote(Wrote(*names))
             try:
                 put()
             except (OSError, pygit2.GitError):
@@ -209,6 +210,21 @@ class Folders:
         return Label(True, sources=frozenset({RUN_FOLDER})).join(self.log.loaded().label)
 
 
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """One change of a file."""
+
+    key: str
+    """Of the call that made it."""
+    context: str
+    handle: str
+    path: str
+    before: str | None
+    """Digest of what was there; None = nothing."""
+    after: str
+    size: int
+
+
 @dataclass
 class FolderLog:
     """The log of one run; several processes may write it at once."""
@@ -218,9 +234,8 @@ class FolderLog:
     """(context, handle, path) -> digest of what it was shown, or wrote, last."""
     first: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """(context, handle, path) -> digest of what it was shown or wrote first."""
-    done: dict[str, tuple[str | None, str]] = field(default_factory=dict)
-    """Key of a call -> digests of what was there before it wrote, None = nothing, and after; in an
-    earlier life, too."""
+    done: dict[str, Wrote] = field(default_factory=dict)
+    """Key of a call -> what it wrote, in an earlier life, too."""
     size: int = 0
     """Bytes that were written."""
     label: Label = TRUSTED
@@ -239,9 +254,10 @@ class FolderLog:
         if self.loaded().seen.get((context, handle, path)) != digest:
             self._append({"seen": [context, handle, path, digest]})
 
-    def wrote(self, *change: str | int | None) -> None:
-        """Note a change that is about to be made; it is on disk when this returns."""
-        self._append({"wrote": change}, sync=True)
+    def wrote(self, made: Wrote) -> None:
+        """A change that is about to be made; it is on disk when this returns."""
+        told = [getattr(made, name) for name in Wrote.__slots__]
+        self._append({"wrote": told}, sync=True)
 
     def join(self, label: Label) -> None:
         """Let the request's own folder be for no more people than what a writer has read."""
@@ -287,11 +303,12 @@ class FolderLog:
         match told:
             case {"seen": [context, handle, path, digest]}:
                 self._note((context, handle, path), digest)
-            case {"wrote": [key, context, handle, path, before, after, size]}:
-                self._note((context, handle, path), after)
-                if self.done.get(key) != (before, after):  # else a replay after a crash
-                    self.size += size
-                self.done[key] = before, after
+            case {"wrote": fields}:
+                made = Wrote(*fields)
+                self._note((made.context, made.handle, made.path), made.after)
+                if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
+                    self.size += made.size
+                self.done[made.key] = made
             case {"label": stored}:
                 self.label = self.label.join(Label.of(stored))
             case {"branch": [context, handle]}:

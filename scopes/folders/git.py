@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from time import sleep, time
+from time import monotonic, sleep, time
 from typing import Any, Final, TypeGuard
 
 import pygit2
@@ -24,6 +24,7 @@ from pygit2.enums import ConfigLevel, FileMode, MergeFlag, RepositoryOpenFlag, S
 
 from scopes.folders.folder import (
     KB,
+    LOOK_EVERY_S,
     FileFound,
     Folder,
     FolderEntry,
@@ -84,9 +85,14 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 15_000
 HEADS = "refs/heads/"
-STALE_S = 10.0
-"""A lock file of git that nobody touches for so long was left by a process that was killed: git
-holds one for milliseconds."""
+PACKED = "packed-refs"
+"""The file that references are packed into."""
+LOCK = ".lock"
+"""Suffix of the file with which git locks another one."""
+STALE_S = 3.0
+"""A lock file that a killed process may have left is stale if nobody touches it for so long. Git
+holds one for milliseconds, and waits for one at most a second (git-config, core.packedRefsTimeout).
+"""
 MAX_SUBJECT = 200
 """Characters of the paths that stand in the subject of a draft."""
 
@@ -161,6 +167,22 @@ class Repository:
             ) from error
         return repo
 
+    @contextmanager
+    def note_locks(self, locks: Iterable[Path]) -> Iterator[None]:
+        """Note which lock files of git, shared with others, a kill inside the context may leave.
+
+        The holder of `lock` notes them in that file. A note that is there already is of a process
+        that was killed: what it left is deleted first.
+        """
+        _delete_stale(Path(os.fsdecode(each)) for each in self.lock.read_bytes().split(b"\0"))
+        with self.lock.open("wb", buffering=0) as note:
+            note.write(b"\0".join(map(os.fsencode, locks)))
+            os.fsync(note.fileno())
+            try:
+                yield
+            finally:
+                note.truncate(0)
+
     def ref(self, repo: pygit2.Repository) -> str:
         """Return the branch that is checked out: work begins at it, and is pushed to it."""
         head = repo.lookup_reference("HEAD").raw_target
@@ -193,8 +215,8 @@ class Repository:
             draft = draft_of(repo, branches)
             base = parent_of(draft)
             if draft and (base is None or base.id != found.id):  # else it is of later changes
-                delete_stale(lock_of(repo, "packed-refs"))  # its owner may have packed the draft
-                drop(repo, f"{HEADS}{branches.draft}")
+                with self.note_locks([lock_of(repo, PACKED)]):  # its owner may have packed it
+                    drop(repo, f"{HEADS}{branches.draft}")
             paths = changed(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
 
@@ -230,18 +252,7 @@ def _land(
 
 def lock_of(repo: pygit2.Repository, name: str) -> Path:
     """Return the file with which git locks a reference, or another file of a repository."""
-    return Path(repo.path, f"{name}.lock")
-
-
-def delete_stale(*locks: Path) -> None:
-    """Delete those of these lock files that are there and that nobody touches for STALE_S."""
-    for lock in locks:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            touched = lock.lstat().st_mtime
-            sleep(max(0.0, min(STALE_S, touched + STALE_S - time())))
-            if lock.lstat().st_mtime == touched:
-                log.warning("%s is deleted: a killed process left it", lock)
-                lock.unlink()
+    return Path(repo.path, f"{name}{LOCK}")
 
 
 def drop(repo: pygit2.Repository, ref: str) -> None:
@@ -256,6 +267,29 @@ def _unlock(repo: pygit2.Repository, ref: str) -> None:
     holds the lock of the repository is the only one that changes the branch.
     """
     lock_of(repo, ref).unlink(missing_ok=True)
+
+
+def _delete_stale(locks: Iterable[Path]) -> None:
+    """Delete those of these lock files that are there and that nobody touches for STALE_S.
+
+    A lock that another process takes or gives back meanwhile is left alone.
+    """
+    stale = {lock: mark for lock in locks if lock.suffix == LOCK and (mark := _mark_of(lock))}
+    until = monotonic() + STALE_S
+    while stale and monotonic() < until:
+        sleep(LOOK_EVERY_S)
+        stale = {lock: mark for lock, mark in stale.items() if _mark_of(lock) == mark}
+    for lock in stale:
+        log.warning("%s is deleted: a killed process left it", lock)
+        lock.unlink(missing_ok=True)
+
+
+def _mark_of(lock: Path) -> tuple[int, int] | None:
+    """Return what stays the same until somebody touches a lock file; None if there is none."""
+    with suppress(FileNotFoundError):
+        seen = lock.lstat()
+        return seen.st_ino, seen.st_mtime_ns
+    return None
 
 
 def _commit(

@@ -11,16 +11,16 @@ from textwrap import indent
 from urllib.parse import unquote, urlsplit
 
 import pygit2
-from pygit2.enums import CredentialType, DiffOption
+from pygit2.enums import CredentialType, DiffOption, RepositoryOpenFlag
 
 from scopes.folders.folder import lock_file
 from scopes.folders.git import (
     HEADS,
+    PACKED,
     Conflict,
     Repository,
     call_of,
     commit_at,
-    delete_stale,
     drop,
     lock_of,
     merged_trees,
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 TRIES = 3
 SENT = "refs/assistant/push/head"
 """The reference that is sent; it exists only during a push."""
-SHARED = ("FETCH_HEAD", "shallow", "packed-refs")
+SHARED = ("FETCH_HEAD", "shallow", PACKED)
 """Files that a push locks in the repository, besides references."""
 ROOM = 6_000
 """Characters of all commits of a push: with what stands around them they fit into one message, and
@@ -84,25 +84,23 @@ class Remote:
             repo = self.repository.open()
             mine = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
-            delete_stale(*self._locks(repo, branch))
-            drop(repo, SENT)
-            for _ in range(TRIES):
-                there = self._fetched(repo, branch)
-                head, count = there, 0
-                for commit in mine:
-                    if not _is_in(repo, commit, there):
-                        head, count = _on_top(repo, commit, head), count + 1
-                if head.id == there.id or self._sent(repo, head, branch):
-                    return f"{counted(count, 'commit')} pushed to {branch} of {address}."
+            with self.repository.note_locks(self._locks(repo, branch)):
+                drop(repo, SENT)
+                for _ in range(TRIES):
+                    there = self._fetched(repo, branch)
+                    head, count = there, 0
+                    for commit in mine:
+                        if not _is_in(repo, commit, there):
+                            head, count = _on_top(repo, commit, head), count + 1
+                    if head.id == there.id or self._sent(repo, head, branch):
+                        return f"{counted(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
-    def _locks(self, repo: pygit2.Repository, branch: str) -> Iterator[Path]:
-        """Yield the lock files of a push, in the remote, too, where libgit2 itself writes it."""
-        for name in (*SHARED, self._track(branch)):
-            yield lock_of(repo, name)
-        place = unquote(self.address(repo).removeprefix("file://"))
-        for top in ("", ".git"):
-            yield Path(place, top, f"{HEADS}{branch}.lock")
+    def _locks(self, repo: pygit2.Repository, branch: str) -> list[Path]:
+        """Return the lock files of a push, but for those of references that are ours alone."""
+        here = [lock_of(repo, each) for each in (*SHARED, self._track(branch))]
+        there = opened_remote(self.address(repo))
+        return [*here, *([lock_of(there, f"{HEADS}{branch}")] if there else [])]
 
     def _track(self, branch: str) -> str:
         return f"refs/remotes/{self.name}/{branch}"
@@ -168,6 +166,16 @@ def bare(address: str) -> str:
     if not parts.scheme or not parts.netloc:
         return address
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def opened_remote(address: str) -> pygit2.Repository | None:
+    """Return the repository of a remote that is a path: libgit2 itself, no server, writes there."""
+    parts = urlsplit(address)
+    path = unquote(parts.path) if parts.scheme == "file" else address
+    try:
+        return pygit2.Repository(path, RepositoryOpenFlag.NO_SEARCH)
+    except (pygit2.GitError, OSError):
+        return None
 
 
 def https_host(url: str) -> str:
