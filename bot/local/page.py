@@ -36,9 +36,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _OWN_SITES = ("none", "same-origin")
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
-_MARKUP = re.compile(
-    r"&lt;((?:@[UW]\w+|#[CG]\w+|https?://[^\s<>|]+)(?:\|[^<>\n|]*?)?)&gt;", re.ASCII
-)
 _AT_BOT = re.compile(r"(?<![\w@])@assistant\b", re.IGNORECASE)
 
 
@@ -83,8 +80,6 @@ class _Page:
         people = slack.people
         self._acts: Mapping[str, Callable[[Act], Json | None]] = {
             "say": self._say,
-            "edit": self._edit,
-            "delete": self._delete,
             "click": self._click,
             "submit": lambda act: people.submit(act.user, act.view, act.typed),
             "close": lambda act: people.close_modal(act.user, act.view),
@@ -166,16 +161,6 @@ class _Page:
         ts = self._slack.people.say(act.user, act.channel, _as_sent(act.text), thread_ts=thread)
         return {"ts": ts}
 
-    def _edit(self, act: Act) -> None:
-        self._own(act)
-        if not act.text.strip():
-            raise Impossible("There is nothing to say.")
-        self._slack.people.edit(act.user, act.channel, act.ts, _as_sent(act.text))
-
-    def _delete(self, act: Act) -> None:
-        self._own(act)
-        self._slack.people.delete(act.user, act.channel, act.ts)
-
     def _click(self, act: Act) -> None:
         """A button of a message, or, without a channel, of the assistant's home."""
         if act.channel:
@@ -200,12 +185,6 @@ class _Page:
         if channel is None or not self._state.may_see(user, channel):
             raise Impossible("This person sees no such channel.")
         return channel
-
-    def _own(self, act: Act) -> None:
-        self._channel(act.user, act.channel)
-        message = self._state.timelines[act.channel].get(micros(self._ts(act.ts)))
-        if message is None or message.user != act.user:
-            raise Impossible("This person has written no such message.")
 
     @staticmethod
     def _ts(text: str) -> str:
@@ -255,9 +234,9 @@ def _refused(why: str, status: int = 400) -> Response:
 
 
 def _as_sent(text: str) -> str:
-    """What a person typed as Slack's clients send it; links that an edit shows stay links."""
+    """What a person typed as Slack's clients send it."""
     escaped = text.strip().replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _AT_BOT.sub(f"<@{BOT_USER}>", _MARKUP.sub(r"<\1>", escaped))
+    return _AT_BOT.sub(f"<@{BOT_USER}>", escaped)
 
 
 def _user_json(user: User) -> Json:
@@ -325,7 +304,6 @@ class _Seen:
             "text": message.text,
             "blocks": list(message.blocks),
             "streaming": message.streaming == _STREAMING,
-            "edited": bool(message.edited) and message.user != BOT_USER,
             "subtype": message.subtype,
             "files": [file.name or file.title or file.id for file in message.files],
             "reactions": [[reaction.name, reaction.count] for reaction in message.reactions],

@@ -9,14 +9,16 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from bot.local.slack import server
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, arguments, token_of
 from bot.local.slack.state import Call, Effect, Identity, SlackError
 from bot.local.workspace import Workspace, micros
-from standins import slack_search
+from standins import slack_files, slack_search
 from standins.slack_checks import check, expire
 from standins.slack_delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
+from standins.slack_events import named_message, of_write
 from standins.slack_faults import (
     Fault,
     StreamsRefused,
@@ -27,7 +29,7 @@ from standins.slack_faults import (
     refusal,
     refused_stream,
 )
-from standins.slack_files import login_page, refused_upload
+from standins.slack_files import refused_upload
 from standins.slack_limits import RateLimits
 from standins.slack_people import People
 from standins.slack_scopes import scopes_of
@@ -36,7 +38,7 @@ from standins.slack_socket import Requests, Sockets
 
 __all__ = ["API_PATH", "APP_TOKEN", "BOT_TOKEN", "METHODS", "SIGNING_SECRET", "LocalSlack"]
 
-METHODS = {**server.METHODS, **slack_search.METHODS}
+METHODS = {**server.METHODS, **slack_files.METHODS, **slack_search.METHODS}
 SIGNING_SECRET = "local-secret"
 UPLOAD = "upload"
 """What counts and faults call the sending of a file's bytes, which is no method."""
@@ -121,6 +123,7 @@ class LocalSlack(server.LocalSlack):
         `company` is the Enterprise Grid organization that installed the app.
         """
         super().__init__(workspace, invite_bot=invite_bot, now=now)
+        self.app.router.routes.append(Route(slack_files.FILES_PATH, self._download))
         self.tokens |= tokens or {}
         self.calls: Counter[str] = Counter()
         self.faults: list[Fault] = []
@@ -192,12 +195,18 @@ class LocalSlack(server.LocalSlack):
             self.requests.close()
 
     def carry_out(self, call: Call) -> dict[str, Any]:
-        """Carry a call out if Slack would."""
+        """Carry a call out if Slack would, and let the app hear of what it wrote."""
         expire(self.state, self._stream_ttl_s)
         if self.page_limit and call.method in ("conversations.history", "conversations.replies"):
             limit = min(int(call.text("limit") or self.page_limit), self.page_limit)
             call = replace(call, args={**call.args, "limit": limit})
-        body = super().carry_out(check(call))
+        call = check(call)
+        before, known = named_message(call), len(self.effects)
+        body = super().carry_out(call)
+        if self.events.is_heard:
+            for effect in self.effects[known:]:
+                for event in of_write(self.state, effect, before):
+                    self.events.event(event)
         if call.method == COMPLETE and self.unshared:
             self.unshared -= 1
             hidden = self.effects.pop()
@@ -234,12 +243,14 @@ class LocalSlack(server.LocalSlack):
         return super().identity(request, {"token": token})
 
     async def _download(self, request: Request) -> Response:
-        identity, place = self.reader(request), request.path_params["place"]
-        return login_page(self.state, identity, place) or await super()._download(request)
-
-    def reader(self, request: Request) -> Identity | None:
-        identity = super().reader(request)
-        return identity if identity and "files:read" in scopes_of(identity) else None
+        """A file's content; the token has to be in the header, as with Slack."""
+        place, name = request.path_params["place"], request.path_params["name"]
+        try:
+            reader: Identity | None = self.identity(request, {})
+        except SlackError:
+            reader = None
+        allowed = reader if reader and "files:read" in scopes_of(reader) else None
+        return slack_files.download(self.state, allowed, place, name)
 
     async def _limited(self, method: str, request: Request) -> Response | None:
         """Refuse a call that comes too early, or in a form that its method does not read."""

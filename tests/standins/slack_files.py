@@ -1,21 +1,61 @@
-"""What Slack refuses of files: who may not read them, and uploads that are not as announced."""
+"""Files of the local Slack: what reads them, who may not, uploads that are not as announced."""
 
 import html
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 from starlette.responses import Response
 
-from bot.local.slack.files import find
+from bot.local.slack.json import file_json
+from bot.local.slack.records import Json
 from bot.local.slack.state import Call, Identity, SlackError, SlackState
+from bot.local.workspace import Channel, File, Message
+
+FILES_PATH = "/files-pri/{place}/{name:path}"
+_GONE = ("tombstone", "hidden_by_limit")
 
 
-def login_page(state: SlackState, identity: Identity | None, place: str) -> Response | None:
-    """The page to log in on, with status 200, for who has no right to a file."""
+def _info(call: Call) -> Json:
+    found = find(call.state, call.required("file"))
+    if found is None or not call.state.may_see(call.identity.user, found[1]):
+        raise SlackError("file_not_found")
+    file, channel, message = found
+    if file.mode in _GONE:
+        raise SlackError("file_deleted")
+    body = file_json(call.state, channel.id, message, file)
+    place = {"im": "ims", "public_channel": "channels"}.get(channel.kind, "groups")
+    body |= {"channels": [], "groups": [], "ims": [], place: [channel.id]}
+    return {"file": body, "comments": [], "response_metadata": {"next_cursor": ""}}
+
+
+def find(state: SlackState, id: str) -> tuple[File, Channel, Message] | None:
+    """A file and the message that it was shared in."""
+    for channel in list(state.channels.values()):
+        for message in list(state.timelines[channel.id].all()):
+            for file in message.files:
+                if file.id == id:
+                    return file, channel, message
+    return None
+
+
+def download(state: SlackState, identity: Identity | None, place: str, name: str) -> Response:
+    """The content of a file; the page to log in on, with status 200, for who has no right to it.
+
+    `place` is "<team>-<file>"; `name` may begin with "download/".
+    """
     found = find(state, place.partition("-")[2])
-    if identity and not (found and not state.may_see(identity.user, found[1])):
-        return None
-    name = html.escape(state.team.name)
-    page = f"<!DOCTYPE html><html><head><title>Sign in to {name} | Slack</title></head></html>"
-    return Response(page, 200, media_type="text/html")
+    if not identity or (found and not state.may_see(identity.user, found[1])):
+        team = html.escape(state.team.name)
+        page = f"<!DOCTYPE html><html><head><title>Sign in to {team} | Slack</title></head></html>"
+        return Response(page, 200, media_type="text/html")
+    if found is None or found[0].mode in _GONE:
+        return Response("<h1>404</h1>", 404, media_type="text/html")
+    file = found[0]
+    headers = {}
+    if name.startswith("download/"):
+        headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(file.name)}"
+    kind = file.mimetype or "application/octet-stream"
+    return Response(file.content, 200, headers, kind)
 
 
 def refused_upload(state: SlackState, id: str, content: bytes) -> Response | None:
@@ -37,3 +77,6 @@ def completed(call: Call) -> None:
         raise SlackError("file_not_found" if asked else "invalid_arguments")
     if not call.text("channel_id"):
         raise SlackError("channel_not_found")  # a private file is of no use to the product
+
+
+METHODS: Mapping[str, Callable[[Call], Json]] = {"files.info": _info}

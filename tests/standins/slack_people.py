@@ -11,7 +11,8 @@ from bot.local.slack.json import message_json
 from bot.local.slack.records import Whisper
 from bot.local.slack.state import APP_ID, SlackState
 from bot.local.slack.views import new_trigger
-from bot.local.workspace import File, Message, Reaction
+from bot.local.workspace import File, Message, Reaction, micros, timestamp
+from standins import slack_events
 from standins.slack_delivery import Deliveries
 
 Json = dict[str, Any]
@@ -59,6 +60,25 @@ class People(people.People):
             told = self.write(channel, thread_ts, message)
         self.tell(channel, *told)
         return str(told[0]["ts"])
+
+    def edit(self, user: str, channel: str, ts: str, text: str) -> None:
+        """Change one's own message."""
+        with self.state.lock:
+            place = self.place(user, channel)
+            before = self.message(channel, ts)
+            at = timestamp(self.state.new_ts(channel))
+            after = replace(before, text=text, edited=at, edited_by=user)
+            self.state.timelines[channel].replace(after)
+            told = list(slack_events.changed(self.state, place, after, before))
+        self.tell(channel, *told)
+
+    def delete(self, user: str, channel: str, ts: str) -> None:
+        with self.state.lock:
+            place = self.place(user, channel)
+            before = self.message(channel, ts)
+            self.state.timelines[channel].remove(micros(ts))
+            told = list(slack_events.deleted(self.state, place, before))
+        self.tell(channel, *told)
 
     def react(self, user: str, channel: str, ts: str, name: str) -> None:
         with self.state.lock:

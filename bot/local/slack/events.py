@@ -5,20 +5,13 @@
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from bot.local.slack.json import message_json
 from bot.local.slack.records import View
-from bot.local.slack.state import (
-    APP_ID,
-    BOT_USER,
-    Call,
-    Effect,
-    SlackState,
-)
+from bot.local.slack.state import APP_ID, BOT_USER, SlackState
 from bot.local.slack.views import home, new_trigger, view_json
-from bot.local.workspace import Channel, Message, micros, timestamp
+from bot.local.workspace import Channel, Message, timestamp
 
 Json = dict[str, Any]
 
@@ -31,8 +24,6 @@ _CHANNEL_TYPES = {
     "im": "im",
 }
 _USER = re.compile(r"<@([A-Z0-9]+)>")
-_WRITTEN = ("chat.postMessage", "chat.startStream", "files.completeUploadExternal")
-_CHANGED = ("chat.update", "chat.stopStream")
 
 
 def channel_type(channel: Channel) -> str:
@@ -50,10 +41,10 @@ def is_told(state: SlackState, channel: str) -> bool:
 
 def written(state: SlackState, channel: Channel, message: Message) -> Iterator[Json]:
     """The events of a new message: `message`, and `app_mention` where it mentions the bot."""
-    event = _nested(state, channel, message)
+    event = nested(state, channel, message)
     event |= {"channel": channel.id, "event_ts": message.ts}
     yield event | {"channel_type": channel_type(channel)}
-    if _mentions(message) and not channel.is_im:
+    if mentions(message) and not channel.is_im:
         yield mention(event)
 
 
@@ -61,68 +52,6 @@ def mention(event: Json) -> Json:
     """The app_mention beside a message event; it names neither subtype nor kind of channel."""
     left_out = ("subtype", "channel_type")
     return {k: v for k, v in event.items() if k not in left_out} | {"type": "app_mention"}
-
-
-def changed(
-    state: SlackState, channel: Channel, message: Message, before: Message
-) -> Iterator[Json]:
-    """The events of an edit; a mention that is new in it is an `app_mention`, too."""
-    nested = _nested(state, channel, message)
-    yield {
-        "type": "message",
-        "subtype": "message_changed",
-        "message": nested,
-        "previous_message": _nested(state, channel, before),
-        "hidden": True,
-        **_when(state, channel),
-    }
-    if _mentions(message) and not _mentions(before) and not channel.is_im:
-        yield mention(nested | {"channel": channel.id, "event_ts": now_ts(state)})
-
-
-def deleted(state: SlackState, channel: Channel, before: Message) -> Iterator[Json]:
-    """A root with replies is not deleted but changed, into a tombstone."""
-    left = state.timelines[channel.id].get(micros(before.ts))
-    if left:
-        yield from changed(state, channel, left, before)
-        return
-    previous = before if not before.is_reply else replace(before, subtype="")
-    yield {
-        "type": "message",
-        "subtype": "message_deleted",
-        "previous_message": _nested(state, channel, previous),
-        "deleted_ts": before.ts,
-        "hidden": True,
-        **_when(state, channel),
-    }
-
-
-def named_message(call: Call) -> Message | None:
-    """The message that a call names by its `ts`, as it is before the call."""
-    timeline = call.state.timelines.get(call.text("channel"))
-    try:
-        return timeline.get(micros(call.text("ts"))) if timeline else None
-    except ValueError:
-        return None
-
-
-def of_write(state: SlackState, effect: Effect, before: Message | None) -> Iterator[Json]:
-    """The events of a write of a message through the Web API; the app hears of its own, too.
-
-    `before` is the message that the call named, as it was.
-    """
-    channel = state.channels.get(effect.channel)
-    if channel is None or not effect.ts or not is_told(state, channel.id):
-        return
-    message = state.timelines[channel.id].get(micros(effect.ts))
-    if effect.method == "chat.delete" and before:
-        yield from deleted(state, channel, before)
-    elif message is None:
-        return
-    elif effect.method in _WRITTEN:
-        yield from written(state, channel, message)
-    elif effect.method in _CHANGED and before:
-        yield from changed(state, channel, message, before)
 
 
 def typed(text: str) -> Json:
@@ -137,11 +66,12 @@ def typed(text: str) -> Json:
     return {"type": "rich_text", "block_id": "b1", "elements": [section]}
 
 
-def _mentions(message: Message) -> bool:
+def mentions(message: Message) -> bool:
+    """Return whether the message mentions the bot."""
     return MENTION in message.text or f"<@{BOT_USER}|" in message.text
 
 
-def _nested(state: SlackState, channel: Channel, message: Message) -> Json:
+def nested(state: SlackState, channel: Channel, message: Message) -> Json:
     """A message inside of an event."""
     body = message_json(state, channel.id, message)
     if message.bot_id or not message.user or message.subtype == "tombstone":
@@ -157,7 +87,8 @@ def _nested(state: SlackState, channel: Channel, message: Message) -> Json:
     return body
 
 
-def _when(state: SlackState, channel: Channel) -> Json:
+def when(state: SlackState, channel: Channel) -> Json:
+    """Return what an event says of its place and time."""
     at = now_ts(state)
     return {
         "channel": channel.id,

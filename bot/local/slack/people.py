@@ -33,25 +33,6 @@ class People:
         self.tell(channel, *told)
         return str(told[0]["ts"])
 
-    def edit(self, user: str, channel: str, ts: str, text: str) -> None:
-        """Change one's own message."""
-        with self.state.lock:
-            place = self.place(user, channel)
-            before = self.message(channel, ts)
-            at = timestamp(self.state.new_ts(channel))
-            after = replace(before, text=text, edited=at, edited_by=user)
-            self.state.timelines[channel].replace(after)
-            told = list(events.changed(self.state, place, after, before))
-        self.tell(channel, *told)
-
-    def delete(self, user: str, channel: str, ts: str) -> None:
-        with self.state.lock:
-            place = self.place(user, channel)
-            before = self.message(channel, ts)
-            self.state.timelines[channel].remove(micros(ts))
-            told = list(events.deleted(self.state, place, before))
-        self.tell(channel, *told)
-
     def dm(self, user: str) -> str:
         """The channel of the direct message, or agent pane, of this person with the bot."""
         with self.state.lock:

@@ -18,7 +18,6 @@ from bot.local.slack import directory as slack_directory
 from bot.local.slack import files as slack_files
 from bot.local.slack import streams as slack_streams
 from bot.local.slack import views as slack_views
-from bot.local.slack.events import named_message, of_write
 from bot.local.slack.people import People
 from bot.local.slack.socket import LINK_PATH, Deliveries, Sockets
 from bot.local.slack.state import (
@@ -73,7 +72,6 @@ class LocalSlack:
         self.app = Starlette(
             routes=[
                 Route(API_PATH + "{method}", self._serve, methods=["GET", "POST"]),
-                Route(slack_files.FILES_PATH, self._download),
                 Route(slack_files.UPLOAD_PATH, self._upload, methods=["POST"]),
                 WebSocketRoute(LINK_PATH, self._link),
             ]
@@ -96,15 +94,7 @@ class LocalSlack:
         return json_response(body)
 
     def carry_out(self, call: Call) -> dict[str, Any]:
-        """Carry a call out, and let the app hear of what it wrote."""
-        effects = self.state.effects
-        before, written = named_message(call), len(effects)
-        body = self.methods[call.method](call)
-        if self.events.is_heard:
-            for effect in effects[written:]:
-                for event in of_write(self.state, effect, before):
-                    self.events.event(event)
-        return body
+        return self.methods[call.method](call)
 
     def _open(self, request: Request, args: dict[str, Any]) -> Response:
         """apps.connections.open."""
@@ -127,19 +117,6 @@ class LocalSlack:
         if user.deleted:
             raise SlackError("account_inactive")
         return Identity(user.id)
-
-    async def _download(self, request: Request) -> Response:
-        """A file's content."""
-        identity = self.reader(request)
-        place, name = request.path_params["place"], request.path_params["name"]
-        return slack_files.download(self.state, identity, place, name)
-
-    def reader(self, request: Request) -> Identity | None:
-        """Who may read files; the token has to be in the header, as with Slack."""
-        try:
-            return self.identity(request, {})
-        except SlackError:
-            return None
 
     async def _upload(self, request: Request) -> Response:
         """The bytes of a file, at the address that was given for it."""

@@ -136,11 +136,6 @@ class Deliveries:
         self._sockets = sockets
         self._numbers = itertools.count(1)
 
-    @property
-    def is_heard(self) -> bool:
-        """False as long as no app has ever listened: then nothing need be told."""
-        return self._sockets.is_reachable
-
     def event(self, event: Json) -> None:
         """Deliver an event."""
         id = self.new_id()
