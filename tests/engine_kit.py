@@ -36,7 +36,6 @@ from genai_prices import calc_price
 from pg_kit import with_store
 from standins.model import Mind, ModelServer
 from standins.model_faults import Fault, Faults
-from standins.model_limits import RateLimits
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -534,7 +533,6 @@ async def engine(
     *,
     slack: LocalSlack | None = None,
     faults: Faults | None = None,
-    limits: RateLimits | None = None,
     latency_s: float = 0.0,
     lax: Lax | None = None,
     run_id: str = "r1",
@@ -544,7 +542,7 @@ async def engine(
     """A run whose model is `mind` (or a `lax` server) and whose Slack is a small workspace."""
     settings = settings or settings_for()
     slack = slack or LocalSlack(workspace())
-    server = ModelServer(mind, faults=faults, limits=limits, latency_s=latency_s, record=True)
+    server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
     async with AsyncExitStack() as stack:
         if lax:
             lax.strict = server.app

@@ -111,8 +111,7 @@ def drafts(at: Office) -> list[Any]:
     """The drafts as mails."""
     state = at.local.gmail
     return [
-        message_from_bytes(state.messages[d.message].raw, policy=default)
-        for d in state.drafts.values()
+        message_from_bytes(state.messages[id].raw, policy=default) for id in state.drafts.values()
     ]
 
 

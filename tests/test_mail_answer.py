@@ -65,7 +65,7 @@ async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_
         await until(lambda: google.gmail.drafts)
         await until(lambda: not bot.bench.dispatch.at_work)
     (made,) = google.gmail.drafts.values()
-    told = message_from_bytes(google.gmail.messages[made.message].raw)
+    told = message_from_bytes(google.gmail.messages[made].raw)
     assert (told["To"], told["Subject"]) == ("kim@client.example", "Re: Order 1001")
     assert "our margin is 40 percent." in told.get_payload()
 

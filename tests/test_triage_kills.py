@@ -359,15 +359,14 @@ async def pressed(at: Office, thread: str, action: str, verdict: Json, run: Stor
 
 
 def done_to(at: Office, verdict: Json) -> tuple[int, int]:
-    """Drafts in a thread, and how often its mail got the label of its category."""
+    """Drafts in a thread, and whether its mail has the label of its category."""
     gmail = at.google.gmail
     with gmail.lock:
         label, (mail, *rest) = (
             gmail.label(verdict["category"]),
             gmail.of_thread(verdict["thread_id"]),
         )
-        added = [c for c in gmail.history if c.kind == "labelsAdded" and label in c.changed]
-        return sum("DRAFT" in m.labels for m in rest), sum(c.message == mail.id for c in added)
+        return sum("DRAFT" in m.labels for m in rest), int(label in mail.labels)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx2
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from google.auth import jwt
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -40,8 +37,8 @@ AWS_KINDS = {
     503: "ServiceUnavailableException",
 }
 _SIGNED = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=(\w+)/(\d+)/([\w-]+)/bedrock/aws4_request, "
-    r"SignedHeaders=([\w;-]+), Signature=([0-9a-f]{64})"
+    r"AWS4-HMAC-SHA256 Credential=(\w+)/\d+/([\w-]+)/bedrock/aws4_request, "
+    r"SignedHeaders=[\w;-]+, Signature=[0-9a-f]{64}"
 )
 
 
@@ -96,7 +93,7 @@ class Bedrock(Cloud):
     """`InvokeModel` and `InvokeModelWithResponseStream` of bedrock-runtime."""
 
     async def answer(self, request: Request, raw: bytes) -> Response:
-        check_signature(request, raw)
+        check_key(request)
         path = unquote(request.url.path.removeprefix(request.scope.get("root_path", "")))
         self.paths.append(path)
         found = re.fullmatch(r"/model/(?:\w+\.)?anthropic\.([\w.:-]+)/(invoke[\w-]*)", path)
@@ -166,29 +163,12 @@ class Vertex(Cloud):
         return JSONResponse({"error": {"code": status, "message": message}}, status)
 
 
-def check_signature(request: Request, raw: bytes) -> None:
-    """Refuse a request that carries neither the API key nor a right signature of version 4."""
+def check_key(request: Request) -> None:
+    """Refuse a request that neither carries the API key nor is signed in the name of ours."""
     given = request.headers.get("authorization", "")
-    if given == f"Bearer {BEARER}":
-        return
     found = _SIGNED.fullmatch(given)
-    if found is None or found[1] != ACCESS_KEY or found[3] != REGION:
+    if given != f"Bearer {BEARER}" and not (found and found.groups() == (ACCESS_KEY, REGION)):
         raise Unwanted(403, "The security token included in the request is invalid.")
-    names = found[4].split(";")
-    headers = {name: request.headers[name] for name in names}
-    # a Mux takes the beginning of the address away, which was signed, too
-    url = f"http://{request.headers['host']}{quoted_path(request)}"
-    copy = AWSRequest(request.method, url, headers, raw)
-    copy.context["timestamp"] = request.headers["x-amz-date"]
-    signer = SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "bedrock", REGION)
-    wanted = signer.signature(signer.string_to_sign(copy, signer.canonical_request(copy)), copy)
-    if wanted != found[5]:
-        raise Unwanted(403, "The request signature we calculated does not match.")
-
-
-def quoted_path(request: Request) -> str:
-    root, raw = request.scope.get("root_path", ""), request.scope["raw_path"].decode()
-    return str(raw if raw.startswith(f"{root}/") else root + raw)
 
 
 def frame(headers: dict[str, str], payload: bytes) -> bytes:

@@ -231,7 +231,7 @@ def remove_message(state: GmailState, id: str) -> None:
     """Delete a message for good."""
     with state.lock:
         held = state.messages[id]
-        state._changed("messagesDeleted", held)
+        state.changed(held)
         del state.messages[id]
         state.threads[held.thread].remove(id)
         if not state.threads[held.thread]:

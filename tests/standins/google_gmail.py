@@ -43,8 +43,7 @@ class GmailState(gmail_state.GmailState):
     @property
     def sent(self) -> list[str]:
         """Ids of the messages that the API sent, in order."""
-        came = (each for each in self.history if each.kind == "messagesAdded")
-        return [each.message for each in came if "SENT" in each.labels]
+        return [each.message for each in self.history if "SENT" in each.labels]
 
     def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
         """A message that comes now; without a `thread` it joins the one that it refers to."""

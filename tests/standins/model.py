@@ -26,7 +26,6 @@ from standins.model_faults import (
     SILENT_KINDS,
     WIRE_KINDS,
     Fault,
-    FaultRecord,
     Faults,
     damage_body,
     damage_stream,
@@ -34,7 +33,6 @@ from standins.model_faults import (
     refuse,
     reshape,
 )
-from standins.model_limits import RateGate, RateLimits
 
 _FIRST = "-"
 _KEY = b"offline stand-in"
@@ -109,15 +107,22 @@ __all__ = ["Answer", "Mind", "ModelServer"]
 
 log = logging.getLogger(__name__)
 
+RESET = "2026-01-01T00:00:00Z"
 MAX_BODY_BYTES = 32 * 1024 * 1024
+LIMITS = {
+    f"anthropic-ratelimit-{kind}-{field}": value
+    for kind in ("requests", "input-tokens", "output-tokens", "tokens")
+    for field, value in (("limit", "1000000"), ("remaining", "1000000"), ("reset", RESET))
+}
+"""The headers of an account with wide limits; test_rate_limits.py has narrow ones."""
 VERSIONS = ("2023-01-01", "2023-06-01", "2026-10-21")
 
 
 class ModelServer(server.ModelServer):
     """A Messages API that refuses what the real one refuses, and fails where a test says so.
 
-    Counts what it saw: `requests`, `in_flight_max`, `fault_log`, and the decoded bodies in
-    `recorded` when `record` is set. Serve one instance in one event loop.
+    Counts what it saw: `requests`, `in_flight_max`, and the decoded bodies in `recorded` when
+    `record` is set. Serve one instance in one event loop.
     """
 
     def __init__(
@@ -126,14 +131,12 @@ class ModelServer(server.ModelServer):
         *,
         latency_s: float = 0.0,
         faults: Faults | None = None,
-        limits: RateLimits | None = None,
         record: bool = False,
         api_key: str | None = None,
     ) -> None:
         """`latency_s` passes before each answer; `api_key` None takes any key."""
         self.requests = 0
         self.in_flight_max = 0
-        self.fault_log: list[FaultRecord] = []
         self.recorded: list[Json] = []
         self.answered: list[Json] = []
         """The messages that left whole."""
@@ -143,7 +146,6 @@ class ModelServer(server.ModelServer):
         self._faults = faults or Faults(())
         self._record = record
         self._api_key = api_key
-        self._gate = RateGate(limits)
         self.app.add_exception_handler(HTTPException, _no_such_endpoint)
 
     async def _messages(self, request: Request) -> Response:
@@ -188,29 +190,23 @@ class ModelServer(server.ModelServer):
         prompt = _measured(body, rules)
         trail = Trail(body, effort_of(body, rules))
         usage = self._cache.measure(prompt)
-        model, max_tokens = body["model"], body["max_tokens"]
-        self._gate.admit(model, usage.fresh + usage.written, max_tokens)
         fault = self._faults.next(index, body)
-        if fault:
-            self.fault_log.append(FaultRecord(index, fault.kind))
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
         if fault and fault.kind in SILENT_KINDS:
             return await _silence(request, fault)
         if fault:
             refuse(fault)
-        answer = self._mind(body) if max_tokens else Answer([], "max_tokens")
+        answer = self._mind(body) if body["max_tokens"] else Answer([], "max_tokens")
         answer = reshape(fault, answer) if fault else answer
         message = message_of(body, limited(answer, body), usage)
         trail.seal(message["content"])
         self._cache.keep(prompt)
-        self._gate.settle(model, max_tokens - message["usage"]["output_tokens"])
-        headers = self._gate.headers(model)
         if not (fault and fault.kind in WIRE_KINDS):
             self.answered.append(message)
         if body.get("stream"):
-            return _streamed(message, headers, fault, request_id)
-        return _whole(message, headers, fault)
+            return _streamed(message, fault, request_id)
+        return _whole(message, fault)
 
 
 async def _body(request: Request) -> bytes:
@@ -281,23 +277,21 @@ async def _silence(request: Request, fault: Fault) -> Response:
     return Cut()
 
 
-def _streamed(
-    message: Json, headers: dict[str, str], fault: Fault | None, request_id: str
-) -> Response:
+def _streamed(message: Json, fault: Fault | None, request_id: str) -> Response:
     events = [sse(kind, data) for kind, data in stream_events(message)]
     if fault:
         events = damage_stream(fault, events, request_id)
-    return Events(events, headers, cut=fault is not None and fault.kind == "drop_stream")
+    return Events(events, cut=fault is not None and fault.kind == "drop_stream")
 
 
-def _whole(message: Json, headers: dict[str, str], fault: Fault | None) -> Response:
+def _whole(message: Json, fault: Fault | None) -> Response:
     if fault is None:
-        return _json(message, 200, headers)
+        return _json(message, 200, LIMITS)
     body = _dumps(message)
     sent = damage_body(fault, body)
     if fault.kind == "drop_stream":
-        return Cut(sent, len(body), headers)
-    return Response(sent, 200, headers, "application/json")
+        return Cut(sent, len(body))
+    return Response(sent, 200, LIMITS, "application/json")
 
 
 def _json(body: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -321,8 +315,8 @@ class Events(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: list[bytes], headers: dict[str, str], cut: bool = False) -> None:
-        super().__init__(None, 200, headers)
+    def __init__(self, events: list[bytes], cut: bool = False) -> None:
+        super().__init__(None, 200, LIMITS)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache"
         self._events = events
@@ -342,10 +336,8 @@ class Events(Response):
 class Cut(Response):
     """Close the connection: before any byte, or within a body of `length` bytes."""
 
-    def __init__(
-        self, body: bytes = b"", length: int = 0, headers: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(body, 200, headers, "application/json")
+    def __init__(self, body: bytes = b"", length: int = 0) -> None:
+        super().__init__(body, 200, LIMITS, "application/json")
         self.headers["content-length"] = str(length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

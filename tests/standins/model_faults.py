@@ -40,15 +40,6 @@ class Fault:
             raise ValueError(f"unknown fault {self.kind!r}; one of {', '.join(KINDS)}")
 
 
-@dataclass(frozen=True)
-class FaultRecord:
-    """A fault that was delivered."""
-
-    index: int
-    """The request's number, from 0, in order of arrival (as in `ModelServer.recorded`)."""
-    kind: str
-
-
 Choice = Fault | str | None
 Chooser = Callable[[int, Json], Choice]
 

@@ -10,7 +10,7 @@ from typing import Any
 from bot.local.google.api import Answering, Call, GoogleRefused
 from bot.local.google.gmail_mime import attachment_id, base64url, every, split_headers
 from bot.local.google.gmail_search import Query, parsed
-from bot.local.google.gmail_state import SYSTEM_LABELS, Change, GmailState, Held
+from bot.local.google.gmail_state import SYSTEM_LABELS, Arrival, GmailState, Held
 from bot.local.google.mbox import addresses
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def label_json(state: GmailState, id: str) -> Json:
     return {"id": id, "name": state.labels[id], "type": kind}
 
 
-def arrival_json(change: Change) -> Json:
+def arrival_json(change: Arrival) -> Json:
     """The record in the history of a message that came."""
     ids = {"id": change.message, "threadId": change.thread}
     message = ids | ({"labelIds": list(change.labels)} if change.labels else {})
@@ -189,16 +189,16 @@ def _create_draft(call: GmailCall) -> Json:
     message = call.body["message"]
     raw = urlsafe_b64decode(message["raw"])
     held = call.state.add(raw, {"DRAFT"}, thread=message.get("threadId"))
-    return {"id": call.state.put_draft(held.id).id, "message": labelled_json(held)}
+    return {"id": call.state.put_draft(held.id), "message": labelled_json(held)}
 
 
 def _list_drafts(call: GmailCall) -> Json:
     shown = {held.id: held for held in found(call)}
-    drafts = {d.message: d for d in call.state.drafts.values() if d.message in shown}
+    drafts = {message: id for id, message in call.state.drafts.items() if message in shown}
     items = [(shown[id].ms, id) for id in drafts]
 
     def row(id: str) -> Json:
-        return {"id": drafts[id].id, "message": reference_json(shown[id])}
+        return {"id": drafts[id], "message": reference_json(shown[id])}
 
     return _listed(call, "drafts", items, row)
 
@@ -207,7 +207,7 @@ def _list_history(call: GmailCall) -> Json:
     """The messages that were added after `startHistoryId`, oldest first."""
     state = call.state
     after = int(call.text("pageToken") or call.text("startHistoryId"))
-    arrived = [c for c in state.history if c.id > after and c.kind == "messagesAdded"]
+    arrived = [each for each in state.history if each.id > after]
     page = arrived[: min(int(call.text("maxResults") or 100), 500)]
     body: Json = {"historyId": str(state.history_id)}
     if page:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -75,24 +75,13 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One record of the mailbox's history."""
+class Arrival:
+    """A message that came, as the mailbox's history has it."""
 
     id: int
-    kind: str
-    """messagesAdded, labelsAdded or labelsRemoved."""
     message: str
     thread: str
     labels: tuple[str, ...]
-    """The message's labels after it."""
-    changed: tuple[str, ...] = ()
-    """The labels that were added or removed."""
-
-
-@dataclass(slots=True)
-class Draft:
-    id: str
-    message: str
 
 
 class GmailState:
@@ -111,8 +100,9 @@ class GmailState:
         """Thread id -> ids of its messages, oldest first."""
         self.labels: dict[str, str] = {name: name for name in SYSTEM_LABELS}
         """Id -> name."""
-        self.drafts: dict[str, Draft] = {}
-        self.history: list[Change] = []
+        self.drafts: dict[str, str] = {}
+        """Id of the draft -> id of its message."""
+        self.history: list[Arrival] = []
         self.history_id = FIRST_HISTORY
         self._label_numbers = count(1)
         self._draft_numbers = count(1)
@@ -121,8 +111,7 @@ class GmailState:
 
     def _load(self, stored: StoredMessage) -> None:
         held = self._hold(stored, {self.label(name) for name in stored.labels})
-        self.history_id += 1
-        held.history = self.history_id
+        self.changed(held)
         if "DRAFT" in held.labels:
             self.put_draft(held.id)
 
@@ -150,26 +139,25 @@ class GmailState:
             when = datetime.fromtimestamp(round(seconds, 3), UTC)
             ids = {label if label in self.labels else self.label(label) for label in labels}
             held = self._hold(StoredMessage(id, thread or id, when, raw, frozenset()), ids)
-            self._changed("messagesAdded", held)
+            self.changed(held)
+            labelled = tuple(sorted(held.labels))
+            self.history.append(Arrival(held.history, held.id, held.thread, labelled))
             return held
 
     def relabel(self, ids: Iterable[str], add: Iterable[str], remove: Iterable[str]) -> None:
-        """Change labels (ids) of messages; what changes nothing leaves no trace in the history."""
-        new, gone = set(add), set(remove)
+        """Change labels (ids) of messages."""
         with self.lock:
             for held in (self.messages[id] for id in ids):
-                added, removed = sorted(new - held.labels), sorted(gone & held.labels)
-                held.labels = (held.labels | new) - gone
-                if added:
-                    self._changed("labelsAdded", held, added)
-                if removed:
-                    self._changed("labelsRemoved", held, removed)
+                labels = (held.labels | set(add)) - set(remove)
+                if labels != held.labels:
+                    held.labels = labels
+                    self.changed(held)
 
-    def put_draft(self, message: str) -> Draft:
-        """Make a message a draft."""
+    def put_draft(self, message: str) -> str:
+        """Make a message a draft; the id of that."""
         id = f"r-{4_000_000_000_000_000_000 + next(self._draft_numbers)}"
-        self.drafts[id] = Draft(id, message)
-        return self.drafts[id]
+        self.drafts[id] = message
+        return id
 
     def of_thread(self, id: str) -> list[Held]:
         """The messages of a thread, oldest first."""
@@ -178,10 +166,7 @@ class GmailState:
     def thread_history(self, id: str) -> int:
         return max(held.history for held in self.of_thread(id))
 
-    def _changed(self, kind: str, held: Held, changed: Sequence[str] = ()) -> None:
+    def changed(self, held: Held) -> None:
+        """Count a change of a message."""
         self.history_id += 1
         held.history = self.history_id
-        labels = tuple(sorted(held.labels))
-        self.history.append(
-            Change(self.history_id, kind, held.id, held.thread, labels, tuple(changed))
-        )
