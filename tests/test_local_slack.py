@@ -359,7 +359,7 @@ async def test_answers_have_the_shape_of_slacks_own(world: World) -> None:
         ("chat.delete", {}, typed(str, "channel ts")),
     ):
         assert_shape(await world.call(method, **at, **args), {"ok": bool, **shape}, method)
-    found = await world.ana.search_messages(query="card")
+    found = await world.ana.search_messages(query="card", count=20)
     assert_shape(found.data, {"ok": bool, "query": str, "messages": FOUND}, "search")
     refused = await world.refusal("chat.postMessage", **HERE, blocks=[{"type": "no"}])
     said = {"errors": [str], "response_metadata": {"messages": [str]}}

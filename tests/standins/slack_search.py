@@ -10,9 +10,7 @@ from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackError
 from bot.local.workspace import Channel, Message, micros
 from standins.slack_scopes import require
 
-_TERM = re.compile(
-    r'(?P<not>-?)(?:(?P<key>in|from|before|after|on):)?(?:"(?P<phrase>[^"]*)"|(?P<word>\S+))'
-)
+_DAY = re.compile(r"(before|after):(\d{4}-\d\d-\d\d)")
 
 
 def _bot_info(call: Call) -> Json:
@@ -22,63 +20,40 @@ def _bot_info(call: Call) -> Json:
     return {"bot": bot | {"user_id": BOT_USER}}
 
 
-Terms = Sequence[tuple[bool, str, str]]
-"""What a search asks for: (wanted, key or "", value)."""
-
-
-def _terms(query: str) -> Terms:
-    """Read a search: words, "phrases", in:, from:, before:, after:, on:, - before any of them."""
-    found = _TERM.finditer(query)
-    return [(not m["not"], m["key"] or "", m["phrase"] or m["word"] or "") for m in found]
-
-
-def _holds(call: Call, key: str, value: str, channel: Channel, message: Message) -> bool:
-    if key == "in":
-        return value.strip("<#>").split("|")[0] in (channel.name, channel.id)
-    if key == "from":
-        user = call.state.users.get(message.user)
-        name = value.strip("<@>").split("|")[0]
-        me = call.identity.user if name == "me" else name
-        return me in (message.user, user.name if user else "")
-    if key:
-        return _in_days(key, value, micros(message.ts))
-    return value.casefold() in message.text.casefold()
-
-
 def _search(call: Call) -> Json:
-    """Matches in the channels that the user can see, newest first (Slack's score is not known)."""
+    """Matches in the channels that the user can see, newest first: words, before: and after:."""
     if call.identity.bot_id:
         raise SlackError("not_allowed_token_type")
     require(call, "search:read")
     query = call.required("query")
-    found = _matches(call, _terms(query))
-    if call.text("sort_dir") == "asc":
-        found.reverse()
-    return {"query": query, "messages": _result(call, found)}
+    days = {key: date.fromisoformat(day) for key, day in _DAY.findall(query)}
+    words = _DAY.sub("", query).casefold().split()
+    found = [
+        (channel, message)
+        for channel, message in _messages(call, words)
+        if call.state.may_see(call.identity.user, channel)
+        and days.get("after", date.min) < _day(message) < days.get("before", date.max)
+    ]
+    size = int(call.text("count"))
+    paging = {"count": size, "total": len(found), "page": 1, "pages": -(-len(found) // size)}
+    matches = [_match_json(call, *each) for each in found[:size]]
+    told = {"total": len(found), "paging": paging, "matches": matches}
+    return {"query": query, "messages": told}
 
 
-def _matches(call: Call, terms: Terms) -> list[tuple[Channel, Message]]:
-    """The messages that a search finds in what the caller sees, newest first."""
+def _messages(call: Call, words: Sequence[str]) -> list[tuple[Channel, Message]]:
+    """The messages that hold all words, newest first."""
     found = [
         (channel, message)
         for channel in call.state.channels.values()
-        if call.state.may_see(call.identity.user, channel)
         for message in call.state.timelines[channel.id].all()
-        if message.subtype != "tombstone"
-        and all(_holds(call, key, v, channel, message) == wanted for wanted, key, v in terms)
+        if message.subtype != "tombstone" and all(word in message.text.casefold() for word in words)
     ]
     return sorted(found, key=lambda hit: micros(hit[1].ts), reverse=True)
 
 
-def _result(call: Call, found: list[tuple[Channel, Message]]) -> Json:
-    size, page = min(_positive(call, "count", 20), 100), _positive(call, "page", 1)
-    pages = -(-len(found) // size)
-    shown = found[(page - 1) * size : page * size]
-    return {
-        "total": len(found),
-        "paging": {"count": size, "total": len(found), "page": page, "pages": pages},
-        "matches": [_match_json(call, channel, message) for channel, message in shown],
-    }
+def _day(message: Message) -> date:
+    return datetime.fromtimestamp(micros(message.ts) / 1_000_000, UTC).date()
 
 
 def _match_json(call: Call, channel: Channel, message: Message) -> Json:
@@ -101,23 +76,6 @@ def _match_json(call: Call, channel: Channel, message: Message) -> Json:
     }
 
 
-def _in_days(key: str, value: str, at: int) -> bool:
-    """Whether a time lies before, after or on a day (UTC); never if it is not a day."""
-    try:
-        day = date.fromisoformat(value)
-    except ValueError:
-        return False
-    then = datetime.fromtimestamp(at / 1_000_000, UTC).date()
-    return then < day if key == "before" else then > day if key == "after" else then == day
-
-
-def _positive(call: Call, name: str, default: int) -> int:
-    try:
-        return max(1, int(call.text(name) or default))
-    except ValueError:
-        raise SlackError("invalid_arguments") from None
-
-
 def _search_context(call: Call) -> Json:
     """Matches in public channels, by the token that came with a person's message."""
     if not call.identity.bot_id:
@@ -130,13 +88,9 @@ def _search_context(call: Call) -> Json:
     after, before = call.time("after", 0), call.time("before", 10**18)
     found = [
         (place, message)
-        for place in call.state.channels.values()
-        if place.kind == "public_channel"
-        for message in call.state.timelines[place.id].all()
-        if message.subtype != "tombstone" and after <= micros(message.ts) <= before
-        if all(word in message.text.casefold() for word in words)
+        for place, message in _messages(call, words)
+        if place.kind == "public_channel" and after <= micros(message.ts) <= before
     ]
-    found.sort(key=lambda hit: micros(hit[1].ts), reverse=True)
     size = min(int(call.text("limit") or 20), 20)
     return {
         "results": {"messages": [_context_json(call, *hit) for hit in found[:size]]},
