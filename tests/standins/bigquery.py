@@ -5,7 +5,6 @@ The SQL is DuckDB's, in BigQuery's quotes: functions that BigQuery alone has are
 
 import asyncio
 import base64
-import binascii
 import re
 import threading
 import time
@@ -48,23 +47,23 @@ class Answer:
     rows: list[tuple[Any, ...]] = field(default_factory=list)
 
 
-def cells(fields: Sequence[Json], row: Sequence[Any], whole_times: bool) -> Json:
-    """A row as it is sent; `whole_times`: timestamps as microseconds."""
-    return {"f": [{"v": _cell(f, v, whole_times)} for f, v in zip(fields, row, strict=True)]}
+def cells(fields: Sequence[Json], row: Sequence[Any]) -> Json:
+    """A row as it is sent, with timestamps as microseconds."""
+    return {"f": [{"v": _cell(f, v)} for f, v in zip(fields, row, strict=True)]}
 
 
-def _cell(field_: Json, value: Any, whole: bool) -> Any:
+def _cell(field_: Json, value: Any) -> Any:
     if field_["mode"] == "REPEATED":  # BigQuery has no empty list that is NULL
         one = {**field_, "mode": "NULLABLE"}
-        return [{"v": _cell(one, each, whole)} for each in value or ()]
+        return [{"v": _cell(one, each)} for each in value or ()]
     if value is None:
         return None
     if field_["type"] == "RECORD":
-        return cells(field_["fields"], list(value.values()), whole)
-    return _text(value, whole)
+        return cells(field_["fields"], list(value.values()))
+    return _text(value)
 
 
-def _text(value: Any, whole: bool) -> str:
+def _text(value: Any) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -73,8 +72,7 @@ def _text(value: Any, whole: bool) -> str:
         case bytes():
             return base64.b64encode(value).decode()
         case datetime() if value.tzinfo:
-            micros = (value - EPOCH) // timedelta(microseconds=1)
-            return str(micros) if whole else repr(micros / 1e6)
+            return str((value - EPOCH) // timedelta(microseconds=1))
         case date():
             return value.isoformat()
     return str(value)
@@ -221,7 +219,7 @@ def _project(call: Call[BigQueryState]) -> str:
 def _list_tables(call: Call[BigQueryState]) -> Json:
     project, dataset = _project(call), call.path["datasetId"]
     found = sorted(call.state.tables.tables(dataset).items())
-    start, size = _position(call.text("pageToken")), _count(call, "maxResults", 50)
+    start, size = _position(call.text("pageToken")), int(call.text("maxResults"))
     rows = [
         {
             "kind": "bigquery#table", "id": f"{project}:{dataset}.{name}", "type": kind,
@@ -299,15 +297,15 @@ def _results(call: Call[BigQueryState]) -> Json:
         return body
     if job.refused:
         raise job.refused
-    start = _position(call.text("pageToken")) or _count(call, "startIndex", 0)
-    size = _count(call, "maxResults", 10_000)
+    if not call.flag("formatOptions.useInt64Timestamp"):
+        raise GoogleRefused("invalid", "This stand-in tells times in microseconds alone")
+    start, size = _position(call.text("pageToken")), int(call.text("maxResults"))
     rows, fields = job.answer.rows, job.answer.fields
-    whole = call.flag("formatOptions.useInt64Timestamp")
     body |= {
         "schema": {"fields": fields}, "totalRows": str(len(rows)), "cacheHit": False,
         "totalBytesProcessed": str(job.bytes),
     }  # fmt: skip
-    shown = [cells(fields, row, whole) for row in rows[start : start + size]]
+    shown = [cells(fields, row) for row in rows[start : start + size]]
     body |= {"rows": shown} if shown else {}
     return body | ({"pageToken": _token(start + size)} if start + size < len(rows) else {})
 
@@ -328,19 +326,7 @@ def _token(position: int) -> str:
 
 
 def _position(token: str) -> int:
-    if not token:
-        return 0
-    try:
-        return int(base64.urlsafe_b64decode(token).decode().removeprefix("row:"))
-    except (binascii.Error, ValueError):
-        raise GoogleRefused("invalid", "Invalid page token") from None
-
-
-def _count(call: Call[BigQueryState], name: str, otherwise: int) -> int:
-    text = call.text(name)
-    if text and not text.isdigit():
-        raise GoogleRefused("invalid", f"Invalid value for {name}: {text}")
-    return int(text) if text else otherwise
+    return int(base64.urlsafe_b64decode(token).decode().removeprefix("row:")) if token else 0
 
 
 RESULTS = "bigquery.jobs.getQueryResults"

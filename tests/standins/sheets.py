@@ -1,6 +1,6 @@
 """Google Sheets of the local Google: spreadsheets with tabs, values, and marks of developers.
 
-Formulas are kept and not computed: people would see `#FORMULA` there.
+Formulas are kept and not computed. Of values only whole rows are told.
 """
 
 import re
@@ -12,12 +12,7 @@ from typing import NamedTuple
 from bot.local.google.api import Answering, Call, GoogleRefused, Json
 from standins.google_faults import invalid, one_of
 
-UNCOMPUTED = "#FORMULA"
-
-_SIDE = r"\$?([A-Za-z]*)\$?([0-9]*)"
-_CELLS = re.compile(rf"{_SIDE}(?::{_SIDE})?")
-_RANGE = re.compile(r"(?:(?:'((?:[^']|'')+)'|([^'!]+))!)?(.*)", re.DOTALL)
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ROWS = re.compile(r"'((?:[^']|'')+)'!(\d+):(\d+)")
 
 
 class Formula(NamedTuple):
@@ -34,11 +29,6 @@ class Tab:
     rows: list[list[Value]] = field(default_factory=list)
     row_count: int = 1000
     column_count: int = 26
-
-    def at(self, row: int, column: int) -> Value:
-        """A cell by its place from 0; None where it is empty."""
-        cells = self.rows[row] if row < len(self.rows) else []
-        return cells[column] if column < len(cells) else None
 
     def filled(self) -> int:
         """Rows up to the last one that holds anything."""
@@ -75,81 +65,30 @@ def book_of(title: str, **tabs: Sequence[Sequence[Value]]) -> Book:
     return Book(title, made)
 
 
-class Area(NamedTuple):
-    """Places from 0, the ends not included."""
-
-    tab: Tab
-    top: int
-    left: int
-    bottom: int
-    right: int
-
-    def named(self) -> str:
-        title = self.tab.title
-        name = title if _PLAIN.fullmatch(title) else "'" + title.replace("'", "''") + "'"
-        first = f"{_letters(self.left + 1)}{self.top + 1}"
-        last = f"{_letters(self.right)}{self.bottom}"
-        return f"{name}!{first}" + (f":{last}" if last != first else "")
-
-
-def area_of(book: Book, text: str) -> Area:
-    """The cells that a range names, as far as there is a grid."""
-    whole = next((tab for tab in book.tabs if text in (tab.title, f"'{tab.title}'")), None)
-    if whole:
-        return Area(whole, 0, 0, whole.row_count, whole.column_count)
-    named = _RANGE.fullmatch(text)
-    title = (named[1] or "").replace("''", "'") or named[2] if named else None
-    tab = next((t for t in book.tabs if t.title == title), None) if title else book.tabs[0]
-    cells = _CELLS.fullmatch(named[3]) if named else None
-    if tab is None or not cells or not any(cells.groups()):
+def values_of(book: Book, text: str) -> Json:
+    """A ValueRange of whole rows of a tab: empty rows and cells at the end are left out."""
+    named = _ROWS.fullmatch(text)
+    title = named[1].replace("''", "'") if named else ""
+    tab = next((tab for tab in book.tabs if tab.title == title), None)
+    if named is None or tab is None:
         raise GoogleRefused("invalidArgument", f"Unable to parse range: {text}")
-    left, top, right, bottom = cells.groups()
-    if right is None:
-        right, bottom = left, top
-    area = Area(
-        tab, int(top or 1) - 1, max(0, _number(left) - 1), int(bottom or tab.row_count),
-        _number(right) or tab.column_count,
-    )  # fmt: skip
-    if area.bottom > tab.row_count or area.right > tab.column_count:
+    top, bottom = int(named[2]) - 1, int(named[3])
+    if bottom > tab.row_count:
         most = f"Max rows: {tab.row_count}, max columns: {tab.column_count}"
-        raise GoogleRefused(
-            "invalidArgument", f"Range ({area.named()}) exceeds grid limits. {most}"
-        )
-    return area
-
-
-def _number(letters: str) -> int:
-    at = 0
-    for letter in letters.upper():
-        at = at * 26 + ord(letter) - 64
-    return at
-
-
-def _letters(number: int) -> str:
-    number, rest = divmod(number - 1, 26)
-    return (_letters(number) if number else "") + chr(65 + rest)
-
-
-def values_of(area: Area) -> Json:
-    """A ValueRange: empty rows and cells at the end are left out."""
-    grid = [
-        [_shown(area.tab.at(row, column)) for column in range(area.left, area.right)]
-        for row in range(area.top, min(area.bottom, len(area.tab.rows)))
-    ]
+        raise GoogleRefused("invalidArgument", f"Range ({text}) exceeds grid limits. {most}")
+    grid = [[_shown(value) for value in row] for row in tab.rows[top:bottom]]
     for cells in grid:
         while cells and cells[-1] == "":
             cells.pop()
     while grid and not grid[-1]:
         grid.pop()
-    body: Json = {"range": area.named(), "majorDimension": "ROWS"}
+    body: Json = {"range": text, "majorDimension": "ROWS"}
     return body | ({"values": grid} if grid else {})
 
 
 def _shown(value: Value) -> str:
     if value is None:
         return ""
-    if isinstance(value, Formula):
-        return UNCOMPUTED
     return str(value).upper() if isinstance(value, bool) else str(value)
 
 
@@ -187,7 +126,7 @@ def _batch_get(call: Call[SheetsState]) -> Json:
     """Values as people see them, by row: what is asked for in another way is refused."""
     one_of(call, "valueRenderOption", ("formatted_value",))
     one_of(call, "majorDimension", ("rows",))
-    found = [values_of(area_of(_book(call), text)) for text in call.many("ranges")]
+    found = [values_of(_book(call), text) for text in call.many("ranges")]
     return {"spreadsheetId": call.path["spreadsheetId"], "valueRanges": found}
 
 
