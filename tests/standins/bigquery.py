@@ -83,10 +83,8 @@ class Job:
     """A job; its result is there from the start, and told from `ready` on."""
 
     id: str
-    configuration: Json
-    at: float
-    """Seconds since 1970."""
     ready: float
+    """Seconds since 1970."""
     read: Read
     bytes: int
     answer: Answer
@@ -143,8 +141,7 @@ def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
     dataset = str((query.get("defaultDataset") or {}).get("datasetId") or "main")
     if dataset != "main":
         tables.tables(dataset)
-    now = state.now()
-    job = Job(id, configuration, now, now + state.job_s, Read(), 0, Answer([]))
+    job = Job(id, state.now() + state.job_s, Read(), 0, Answer([]))
     word = WORD.match(sql)
     job.kind = word[1].upper() if word else ""
     if job.kind in CHANGES:  # a dry run tells so, and the account may only read
@@ -157,9 +154,8 @@ def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
         allow(state, *each)
     sizes = (tables.bytes(*each, job.read.columns) for each in job.read.tables)
     job.bytes = state.scale * sum(sizes)
-    weighed = tables.answer(f"SELECT * FROM ({sql.strip().rstrip(';')}\n) LIMIT 0", dataset)
+    tables.answer(f"SELECT * FROM ({sql.strip().rstrip(';')}\n) LIMIT 0", dataset)
     if configuration.get("dryRun"):
-        job.answer = Answer(weighed.fields)
         return job
     limit, least = query.get("maximumBytesBilled"), LEAST_BYTES * len(job.read.tables)
     if limit and max(job.bytes, least) > int(limit):
@@ -174,38 +170,19 @@ def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
 
 
 def job_json(state: BigQueryState, job: Job) -> Json:
-    """A job as the API shows it."""
+    """A job as the API shows it, as far as the product looks at it."""
     project, place = state.tables.project, state.tables.location
-    done = not job.id or state.now() >= job.ready
     named = [_reference(project, each) for each in job.read.tables]
     query: Json = {"statementType": job.kind, "totalBytesProcessed": str(job.bytes)}
-    query |= {"cacheHit": False, "referencedTables": named}
+    query |= {"referencedTables": named}
     if job.read.views:
         query["referencedLogicalViews"] = [_reference(project, each) for each in job.read.views]
-    if not job.id:
-        query["schema"] = {"fields": job.answer.fields}
-    status: Json = {"state": "DONE" if done else "RUNNING"}
-    if done and job.refused:
-        status |= {"errorResult": _error(job.refused), "errors": [_error(job.refused)]}
     reference = {"projectId": project, "location": place} | ({"jobId": job.id} if job.id else {})
-    times = {"creationTime": _millis(job.at), "startTime": _millis(job.at)}
-    return {
-        "kind": "bigquery#job", "id": f"{project}:{place}.{job.id}", "jobReference": reference,
-        "configuration": {**job.configuration, "jobType": "QUERY"}, "status": status,
-        "statistics": {**times, "totalBytesProcessed": str(job.bytes), "query": query},
-    }  # fmt: skip
+    return {"kind": "bigquery#job", "jobReference": reference, "statistics": {"query": query}}
 
 
 def _reference(project: str, table: tuple[str, str]) -> Json:
     return {"projectId": project, "datasetId": table[0], "tableId": table[1]}
-
-
-def _error(refused: GoogleRefused) -> Json:
-    return {"reason": refused.reason, "message": refused.message, "location": "query"}
-
-
-def _millis(at: float) -> str:
-    return str(int(datetime.fromtimestamp(at, UTC).timestamp() * 1000))
 
 
 def _project(call: Call[BigQueryState]) -> str:
