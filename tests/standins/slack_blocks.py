@@ -87,21 +87,17 @@ _ELEMENT_KINDS = {
 }
 _ELEMENT = _kinds(_ELEMENT_KINDS)
 
-_STYLES = "bold italic strike code underline highlight client_highlight unlink".split()
+_STYLES = "bold italic strike code".split()
 _STYLE = _object({f"{name}?": _BOOL for name in _STYLES}, exact=True)
 _LEAF_FIELDS: Mapping[str, Mapping[str, CoreSchema]] = {
     "text": {"text": _chars()},
     "link": {
         "url": _chars(3000, pattern=r"^[a-zA-Z][a-zA-Z0-9+.-]*:\S"),
         "text?": _chars(least=0),
-        "unsafe?": _ANY,
     },
     "user": {"user_id": _chars(pattern=r"^[UW][A-Z0-9]+$")},
     "channel": {"channel_id": _chars(pattern=r"^[CDG][A-Z0-9]+$")},
-    "usergroup": {"usergroup_id": _chars(pattern=r"^S[A-Z0-9]+$")},
-    "emoji": {"name": _chars(), "unicode?": _ANY, "skin_tone?": _ANY, "display_url?": _ANY},
-    "broadcast": {"range": _one_of("here", "channel", "everyone")},
-    "color": {"value": _chars()},
+    "emoji": {"name": _chars(), "unicode?": _ANY},
     "date": {"timestamp?": _number(10**11), "format": _chars(), "url?": _ANY, "fallback?": _ANY},
 }
 _LEAVES = {
@@ -112,12 +108,8 @@ _LEAF = _kinds(_LEAVES)
 _LINKED = _kinds({kind: _LEAVES[kind] for kind in ("text", "link")})
 _PART_FIELDS: Mapping[str, Mapping[str, CoreSchema]] = {
     "rich_text_section": {"elements": _list(_LEAF, least=0)},
-    "rich_text_quote": {"elements": _list(_LEAF, least=0), "border?": _number(1)},
-    "rich_text_preformatted": {
-        "elements": _list(_LINKED, least=0),
-        "border?": _number(1),
-        "language?": _ANY,
-    },
+    "rich_text_quote": {"elements": _list(_LEAF, least=0)},
+    "rich_text_preformatted": {"elements": _list(_LINKED, least=0)},
 }
 _PARTS = {
     kind: _object({"type": _ANY, **fields}, exact=True) for kind, fields in _PART_FIELDS.items()
@@ -129,7 +121,6 @@ _PARTS["rich_text_list"] = _object(
         "elements": _list(_kinds({"rich_text_section": _PARTS["rich_text_section"]})),
         "indent?": _number(8),
         "offset?": _number(10**9),
-        "border?": _number(1),
     },
     exact=True,
 )
@@ -144,9 +135,7 @@ _CARD = {
     "task_id": _chars(255), "title": _TITLE, "status": _STATUS, "details?": _RICH, "output?": _RICH,
 }  # fmt: skip
 _COLUMN = _object({"align?": _one_of("left", "center", "right"), "is_wrapped?": _BOOL}, exact=True)
-_CELL = _kinds(
-    {"raw_text": _object({"text": _chars(10**9)}), "raw_number": _ANY, "rich_text": _RICH_TEXT}
-)
+_CELL = _kinds({"raw_text": _object({"text": _chars(10**9)}), "rich_text": _RICH_TEXT})
 _FEEDBACK = _kinds({"feedback_buttons": _ELEMENT_KINDS["feedback_buttons"]})
 _BLOCKS: Mapping[str, Mapping[str, CoreSchema]] = {
     "section": {
