@@ -50,7 +50,7 @@ def main() -> None:
         lines = economy.economy()
         print(f"economy\n\n{columns(economy.HEAD, lines)}\n\n{economy.notes(lines)}\n", flush=True)
     if "engine" in wanted:
-        rows = asyncio.run(engine.engine())
+        rows = engine.engine()
         print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
     tables: tuple[tuple[str, Callable[[], list[Row]], str], ...] = (
         ("fanout", fanout.fanout, fanout.NOTES),
