@@ -220,17 +220,24 @@ def test_in_any_series_the_counts_add_up_and_no_issue_is_told_twice(weeks: list[
 # ---- which is which
 
 
-def trace(threads: str) -> Trace:
-    return Trace.of(ES, sweep_finding(found(threads)))
+def trace(threads: str, said: str = "", channel: str = ES) -> Trace:
+    return Trace.of(channel, sweep_finding(found(threads, said=said, channel=channel)))
 
 
-def issue(id: str, where: Trace, state: Any = "unsolved", day: int = 0) -> Issue:
+def issue(id: str, threads: str, state: Any = "unsolved", day: int = 0, **more: str) -> Issue:
     """A known issue; `day`: of its opening."""
+    where = trace(threads, more.get("said", ""), more.get("channel", ES))
+    opened = START + timedelta(days=day)
+    return known_as(id, where, state, opened, owner=more.get("owner", ""))
+
+
+def known_as(id: str, where: Trace, state: Any, opened: datetime, owner: str = "") -> Issue:
     return Issue(
         id=id,
         state=state,
         severity="medium",
-        first=START + timedelta(days=day),
+        owner=owner,
+        first=opened,
         last=week(1),
         channel=where.channel,
         threads=sorted(where.threads),
@@ -248,7 +255,7 @@ def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() ->
         return Trace.of(ES, sweep_finding(made))
 
     def known(*threads: str) -> Issue:
-        return issue("i-1", row(*threads))
+        return known_as("i-1", row(*threads), "unsolved", START)
 
     assert ids([row(f"{ES}/b")], [known(f"{ES}/a")]) == [None]
     assert ids([row()], [known()]) == ["i-1"]
@@ -267,7 +274,7 @@ def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() ->
     ],
 )
 def test_what_became_of_an_issue(before: str | None, now: str, said: str | None) -> None:
-    was = issue("i-1", trace("a"), before) if before else None
+    was = issue("i-1", "a", before) if before else None
     assert change_of(now, "medium", "", was) == said
 
 
@@ -280,7 +287,7 @@ STATES = st.sampled_from(get_args(State))
 def books(draw: st.DrawFn) -> list[Issue]:
     made = draw(st.lists(st.tuples(THREADS, STATES, st.integers(0, 9)), max_size=7))
     return [
-        issue(f"i-{k}", trace(" ".join(sorted(names))), state, day)
+        issue(f"i-{k}", " ".join(sorted(names)), state, day)
         for k, (names, state, day) in enumerate(made)
     ]
 

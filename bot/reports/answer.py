@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bot.citations import CITED, Links, ids_in
-from bot.reports.documents import STATUSES, AnswerDocument
+from bot.reports.documents import AnswerDocument
 from bot.reports.frame import ending, gaps, messages_of, price
 from bot.reports.sources import Source, numbers_of, sources_of
 from bot.reports.text import MOST_GAPS, WIDTH, wrap
@@ -240,8 +240,7 @@ def _making(document: AnswerDocument) -> Iterator[str]:
     """Yield how an answer was made, for who runs the assistant."""
     cover, parts = document.coverage, []
     if cover.items:
-        ends = [f"{n:,} {status}" for status in STATUSES if (n := getattr(cover, status))]
-        parts.append(", ".join((counted(cover.items, "subagent"), *ends)))
+        parts.append(", ".join((counted(cover.items, "subagent"), *cover.outcomes())))
     if cover.looked_up:
         parts.append(f"{counted(cover.looked_up, 'item')} looked up")
     parts.append(f"{document.cited} of {len(document.statements)} statements cited")

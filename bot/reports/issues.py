@@ -58,6 +58,7 @@ class IssueNote:
     absorbed: tuple[str, ...] = ()
 
 
+"""Fields of a finding that earlier reports fill in."""
 Part = TypeVar("Part", SweepSection, SweepResult)
 
 

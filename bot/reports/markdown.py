@@ -12,6 +12,7 @@ from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
     Bold,
+    Code,
     Entry,
     EntryTable,
     Group,
@@ -129,9 +130,11 @@ class _Markdown:
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
 
-    def _part(self, part: str | Bold | Link) -> str:
+    def _part(self, part: str | Bold | Code | Link) -> str:
         if isinstance(part, str):
             return plain(part)
+        if isinstance(part, Code):
+            return "`{}`".format(part.text.replace("`", "'"))
         if isinstance(part, Link) and not part.text:
             return f" [↗]({part.url})"
         text = _label(part.text)  # of strangers, so no label of a link

@@ -18,6 +18,7 @@ from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DOTS,
     Bold,
+    Code,
     Entry,
     Group,
     Highlight,
@@ -177,7 +178,8 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
     facts += [phrase(f"panel.{finding.change}")] if finding.change else []
     title: Line = (
         Bold(f"{MARKS[finding.severity]} {number}. {clean_text(finding.claim, CLAIM)}"),
-        f" · {', '.join(facts)} · {clean_text(finding.place, NAME)}",
+        f" · {', '.join(facts)} · ",
+        Code(clean_text(finding.place, NAME)),
     )
     return Entry(
         id=finding.id,
@@ -186,26 +188,26 @@ def _entry(finding: PanelFinding, number: int) -> Entry:
         url=_link(finding),
         title=title,
         quotes=tuple(clean_text(each, QUOTE) for each in finding.quotes[:MOST_QUOTES]),
-        details=tuple(f"\n{each}" for each in _details(finding)),
+        details=tuple(part for text, *rest in _details(finding) for part in (f"\n{text}", *rest)),
     )
 
 
-def _details(finding: PanelFinding) -> Iterator[str]:
+def _details(finding: PanelFinding) -> Iterator[Sequence[str | Code]]:
     if finding.fix:
-        yield phrase("panel.fix", fix=clean_text(finding.fix, FIX))
+        yield [phrase("panel.fix", fix=clean_text(finding.fix, FIX))]
     names = current().list([clean_text(each, NAME) for each in finding.found_by])
     found_by = "panel.found_by_several" if len(finding.found_by) > 1 else "panel.found_by"
-    yield phrase(found_by, names=names, share=f"{finding.confidence:.0%}")
+    yield [phrase(found_by, names=names, share=f"{finding.confidence:.0%}")]
     yield from (_said(each, clean_text(each.specialist, NAME)) for each in finding.verdicts)
     if finding.defence:
         author = phrase("panel.author", name=clean_text(finding.defence.specialist, NAME))
         yield _said(finding.defence, author)
 
 
-def _said(verdict: PanelVerdict, name: str) -> str:
+def _said(verdict: PanelVerdict, name: str) -> Sequence[str | Code]:
     text = phrase(f"panel.says_{verdict.verdict}", name=name)
     words, place = clean_text(verdict.evidence, QUOTE), clean_text(verdict.place, NAME)
-    return f"{text}: «{words}» ({place})" if words else f"{text}."
+    return [f"{text}: «{words}» (", Code(place), ")"] if words else [f"{text}."]
 
 
 def _how(document: PanelReport) -> Iterator[str]:

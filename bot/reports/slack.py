@@ -26,6 +26,7 @@ from bot.reports.view import (
     NOTHING,
     Bold,
     Button,
+    Code,
     Entry,
     EntryTable,
     Group,
@@ -417,7 +418,9 @@ def _parts(line: Line) -> list[str | Element]:
     return shown
 
 
-def _part(part: str | Bold | Link) -> str | Element:
+def _part(part: str | Bold | Code | Link) -> str | Element:
+    if isinstance(part, Code):
+        return part.text
     if isinstance(part, Bold):
         return bold(part.text)
     return part if isinstance(part, str) else link_to(part.url, part.text or "↗") or part.text

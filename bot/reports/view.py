@@ -22,13 +22,20 @@ class Bold:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """A name that is shown letter by letter, such as that of a file."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     text: str
     url: str
     """The text is no link if this is empty."""
 
 
-Line = Sequence[str | Bold | Link]
+Line = Sequence[str | Bold | Code | Link]
 """Text with marks; a line feed in it starts a new line."""
 
 
