@@ -163,7 +163,7 @@ BOT_PERMISSIONS = (
     Permission(
         "users:read",
         "people's names, time zones, whether they are guests; learns when one is deactivated",
-        ("users.info", "users.list", "bots.info"),
+        ("users.info", "users.list"),
         ("user_change",),
     ),
     Permission(

@@ -30,6 +30,7 @@ from engine_kit import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import request_in, ruled, serving
+from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
 from timing import computed_within
 
@@ -99,7 +100,7 @@ def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
         contract="answer",
         text=text,
     )
-    reading = SourceLog()
+    reading = SourceLog(sent=len(items))
     reading.add([Item(id, "", None, TRUSTED) for id in items], {})
     return CitationIndex(earlier, {"s1": reader}, reading)
 
@@ -251,7 +252,7 @@ def flat(text: str) -> str:
 
 def test_a_long_or_secret_beginning_is_cut_and_blackened() -> None:
     secret = "xoxb-1234567890-" + "a1B2c3D4" * 4
-    reading = SourceLog()
+    reading = SourceLog(sent=1)
     reading.add([Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED)], {})
     text = cited_items(CitationIndex({}, {}, reading), ["F0.1"])["F0.1"].text
     assert secret not in text
@@ -311,6 +312,16 @@ async def test_what_is_cited_before_it_is_read_is_dropped(tmp_path: Path) -> Non
     got = await looked_up(tmp_path, f"Now I do [{THREAD}].", first)
     streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
     assert streamed.replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
+
+
+async def test_words_cite_nothing_that_was_shown_behind_them(tmp_path: Path) -> None:
+    look = use("read_thread", thread=THREAD)
+    first = Answer([words(f"I look at [{THREAD}] first."), look])
+    faults = Faults(lambda index, body: Fault("http_500") if turn(body) > 1 else None)
+    got = await looked_up(tmp_path, "The end.", first, READS, faults=faults)
+    assert got.document["answer"] == "I look at first."
+    assert (got.document["cited"], got.document["looked_up"]) == (0, {})
+    assert got.document["coverage"]["looked_up"] == 2
 
 
 async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_path: Path) -> None:

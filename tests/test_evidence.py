@@ -133,11 +133,29 @@ def test_a_quote_never_moves_a_thread_out_of_another_finding() -> None:
     assert dropped == []  # it was read, only elsewhere
 
 
-def test_what_was_shown_last_is_read_and_its_beginning_changes_nothing() -> None:
+FRIDAY, MONDAY = "The launch is on Friday, the 13th of May", "The launch is on Monday"
+
+
+def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() -> None:
     reading = SourceLog()
-    for text in ("The launch is on Friday", "It is on Monday, at nine", "It is on Monday"):
+    for text in (FRIDAY, FRIDAY[:20], MONDAY, FRIDAY[:20], f"{MONDAY}, at nine", MONDAY):
         reading.add([item(1, text), item(2)], {})
-    assert [i.text for i in reading.items.values()] == ["It is on Monday, at nine", "text"]
+    assert list(reading.items) == ["C1/1", "C1/2"]
+    assert reading.items["C1/1"].text == f"{MONDAY}, at nine", "its beginning changes nothing"
+    quotes = ["Friday, the 13th of May", "on Monday, at nine"]
+    found = draft(quotes=[*quotes, "The launch is on Tuesday"])
+    assert check([found], reading.whole())[0][0].quotes == quotes
+    reading.add([item(1, FRIDAY)], {})
+    assert reading.items["C1/1"].text == FRIDAY
+    assert check([found], reading.whole())[0][0].quotes == quotes
+
+
+def test_no_quote_reaches_from_one_text_of_an_item_into_the_next() -> None:
+    reading = SourceLog()
+    for text in ("approved by Ana, pay 500 EUR", "The refund is not"):
+        reading.add([item(1, text)], {})
+    found = draft(quotes=["The refund is not approved by Ana", "is not\x1eapproved", "pay 500 EUR"])
+    assert check([found], reading.whole())[0][0].quotes == ["pay 500 EUR"]
 
 
 ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n in range(1, 6)}

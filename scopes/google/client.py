@@ -19,7 +19,7 @@ from yarl import URL
 
 from config.sections import GoogleSettings as Limits
 from scopes.google.auth import GoogleAccess
-from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, Refused, fault_of
+from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, HttpRefused, fault_of
 from scopes.tool import readable
 
 UNITS: Mapping[str, int] = {
@@ -193,7 +193,7 @@ class GoogleClient:
     async def _ask(
         self, session: aiohttp.ClientSession, request: Any, token: str
     ) -> dict[str, Any]:
-        """Send it once. Raises Refused, what aiohttp raises, and ValueError for no JSON object.
+        """Send it once. Raises HttpRefused, what aiohttp raises, and ValueError for no JSON object.
 
         An API has no redirects, and the token is for Google alone.
         """
@@ -208,7 +208,7 @@ class GoogleClient:
         ) as response:
             content = await response.read()
         if response.status >= 300:
-            raise Refused(response.status, response.headers, content)
+            raise HttpRefused(response.status, response.headers, content)
         answer = Response({**response.headers, "status": str(response.status)})
         body = request.postproc(answer, content)
         if not isinstance(body, dict):

@@ -72,7 +72,7 @@ class GoogleUnsure(GoogleBusy):
     """A call that must not be repeated got no answer: it may have been done."""
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """An answer with an error's status."""
 
     def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
@@ -82,7 +82,7 @@ class Refused(Exception):
 
 
 FAILURES = (
-    *(Refused, GoogleError, aiohttp.ClientError, OSError),
+    *(HttpRefused, GoogleError, aiohttp.ClientError, OSError),
     *(ValueError, AttributeError, RecursionError),
 )
 """How an attempt fails: what Google answers, no token, a lost connection, and an answer that is no
@@ -110,7 +110,7 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
         return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):
         return GoogleFault(error)
-    if isinstance(error, Refused):
+    if isinstance(error, HttpRefused):
         return _refusal(error, method)
     lost = isinstance(error, (aiohttp.ClientError, OSError))
     key = "google.unreached" if lost else "google.garbled"
@@ -118,7 +118,7 @@ def fault_of(error: Exception, method: str) -> GoogleFault:
     return GoogleFault(busy, True, undone=isinstance(error, aiohttp.ClientConnectorError))
 
 
-def _refusal(error: Refused, method: str) -> GoogleFault:
+def _refusal(error: HttpRefused, method: str) -> GoogleFault:
     code, inner = error.status, _error_in(error.content)
     reasons = list(dict.fromkeys(reasons_in(inner)))
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
@@ -144,7 +144,9 @@ def _api(method: str) -> str:
     return APIS.get(method.partition(".")[0], "Google")
 
 
-def _limited(error: Refused, inner: dict[str, Any], reasons: list[str], said: str) -> GoogleFault:
+def _limited(
+    error: HttpRefused, inner: dict[str, Any], reasons: list[str], said: str
+) -> GoogleFault:
     code, reason = error.status, reasons[0] if reasons else ""
     values = {"api": _api(said), "said": said}
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
@@ -153,7 +155,7 @@ def _limited(error: Refused, inner: dict[str, Any], reasons: list[str], said: st
     return GoogleFault(busy, retry=True, limited=True, wait=_wait(error, inner))
 
 
-def _scope_missing(error: Refused, method: str, reason: str) -> GoogleError:
+def _scope_missing(error: HttpRefused, method: str, reason: str) -> GoogleError:
     if not method.startswith("gmail."):
         values = {"api": _api(method), "method": method}
         return GoogleError(Text("google.no_scope", values), 403, reason)
@@ -190,7 +192,7 @@ def _key(reason: str) -> str:
     return reason.replace("_", "").lower()
 
 
-def _wait(error: Refused, inner: dict[str, Any]) -> float | None:
+def _wait(error: HttpRefused, inner: dict[str, Any]) -> float | None:
     """Seconds, from the header or from Gmail's own `Retry after 2026-11-22T10:00:00.000Z`."""
     try:
         return max(0.0, float(error.headers["retry-after"]))
