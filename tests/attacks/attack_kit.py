@@ -16,8 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from cases import DIARY, DROP, EVA, LEDGER, Case
 from engine_kit import until
-from gullible import Gullible
-from hostile import EVIL
+from gullible import EVIL, Gullible
 from serve_kit import Served, mentioned, serving
 from stage import PUBLIC, Secret, files_of, secrets_of, workspace_of, world_of
 from standins.slack import LocalSlack

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import duckdb
-from benign_office import ANA, LUIS, TEAM, at, office
+from benign_kit import ANA, LUIS, TEAM, at, office
 from engine_kit import is_child, opening, results, turn, use, words
 from gullible import submission
 from serve_kit import Served, serving

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benign_office import TEAM
+from benign_kit import TEAM
 from engine_kit import Json, channel_id, is_child, say, turn, use
 from engine_kit import workspace as public_workspace
-from gullible import CANARY, fresh, obeyed, order, read_text, submission
-from hostile import MALLORY, Aim
+from gullible import CANARY, MALLORY, Aim, fresh, obeyed, order, read_text, submission
 from mail_kit import ME
 from mail_stage import Mailbox
 from office_kit import book, deck, saved, word

@@ -11,7 +11,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from benign_office import ANA, LUIS, TEAM, at, link
+from benign_kit import ANA, LUIS, TEAM, at, link
 from engine_kit import until, use
 from reader_stage import (
     BOSS,

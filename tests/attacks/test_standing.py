@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from attack_kit import run_case, set_in
-from benign_cases import post, read
-from benign_kit import Ask, Office, at_work
-from benign_office import ANA, BOARD, GENERAL, LUIS, TEAM
+from benign_kit import ANA, BOARD, GENERAL, LUIS, TEAM, Ask, Office, at_work, post, read
 from card_kit import GUEST, card, payload, people, stored
 from cases import CASES, EXTERN, Case
 from engine_kit import come, opening, use
