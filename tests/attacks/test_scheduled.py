@@ -16,20 +16,12 @@ from typing import Any
 
 import pytest
 from engine_kit import channel_id, use
-from mail_stage import Attack, Json, Part, Stage
+from mail_stage import PRIVATE, STRANGE, WORDS, Attack, Json, Part, Stage
+from mail_stage import staged as with_mailbox
 from reader_stage import Script, fetch, part, pick, staged
 from schedule_kit import NEVER, Scheduled
 from serve_kit import ASKER
-from test_one_click import (
-    KEEP,
-    PRIVATE,
-    STRANGE,
-    WORDS,
-    after_a_stranger,
-    keeping,
-    reading,
-    stage,
-)
+from test_one_click import KEEP, after_a_stranger, keeping, reading
 from twice import What, holds, patched, stopped_by_one, tried_twice
 
 import bot.schedules.run
@@ -220,7 +212,7 @@ EVERY: Mapping[str, Attack | Unwatched] = {**PLANTED, **UNWATCHED}
 
 @pytest.mark.timeout(600)
 async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
-    async with stage(tmp_path) as at:
+    async with with_mailbox(tmp_path) as at:
         assert await tried_twice(at, EVERY, got_through) == stopped_by_one(EVERY)
 
 
