@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -15,7 +14,7 @@ from typing import Any
 from attack_kit import is_card
 from engine_kit import START, is_child, opening, results, turn, use, words
 from gullible import ids_held, order, submission
-from serve_kit import Served, mentioned, ruled, serving
+from serve_kit import Served, changed, mentioned, ruled, serving
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 from world import SCOPES, SITE, Hit, World, served
@@ -23,6 +22,7 @@ from world import SCOPES, SITE, Hit, World, served
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER, Effect
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
+from config.settings import Settings
 
 Json = dict[str, Any]
 
@@ -272,15 +272,17 @@ class Office:
             made,
             list(_reached(bot, made, list(self.world.log)[hits:])),
             sum(is_card(w) and w.method == "chat.postMessage" for w in made),
-            await self._refusals(),
+            await refusals(bot),
         )
         rest = await self.run(asked.then, root) if asked.then else []
         return [came, *rest]
 
-    async def _refusals(self) -> list[str]:
-        (latest, *_) = await self.bot.store.runs(1)
-        made = await self.bot.store.decisions(latest.id)
-        return [f"{d.tool}: {d.rule}" for d in made if d.verdict == "deny" and d.tool != "answer"]
+
+async def refusals(bot: Served) -> list[str]:
+    """Calls of the latest run that the gate denied, and why."""
+    (latest, *_) = await bot.store.runs(1)
+    made = await bot.store.decisions(latest.id)
+    return [f"{d.tool}: {d.rule}" for d in made if d.verdict == "deny" and d.tool != "answer"]
 
 
 def _alone(bot: Served, direct: str, made: Sequence[Effect]) -> list[Shown]:
@@ -293,37 +295,15 @@ async def at_work(folder: Path) -> AsyncIterator[Office]:
     """The bot, with everybody allowed to ask for everything: what is tried is what comes then."""
     world, mind = outside(folder), Sensible()
     slack = LocalSlack(office(), retries_s=(0.0, 0.3, 1.0))
-    change = ruled(shared=True, scopes=("slack", *SCOPES, "all"))
+    rules = ruled(shared=True, scopes=("slack", *SCOPES, "all"))
+
+    def change(settings: Settings) -> Settings:
+        """Without Slack's pace: one test makes more requests here than people in an hour."""
+        return changed(rules(settings), slack={"paced": False})
+
     with served(world):
-        async with serving(
-            folder,
-            mind,
-            slack=slack,
-            change=lambda s: _quick(change(s)),
-        ) as bot:
+        async with serving(folder, mind, slack=slack, change=change) as bot:
             yield Office(bot, world, mind)
-
-
-def _quick(settings: Any) -> Any:
-    """Without Slack's pace: one test makes more requests here than people in an hour."""
-    slack = settings.slack.model_copy(update={"paced": False})
-    return settings.model_copy(update={"slack": slack})
-
-
-def all_of(folder: Path, asked: Sequence[Ask]) -> list[list[Came] | Exception]:
-    """What came of each request, made one after another of one bot."""
-
-    async def work() -> list[list[Came] | Exception]:
-        found: list[list[Came] | Exception] = []
-        async with at_work(folder) as office:
-            for each in asked:
-                try:
-                    found.append(await office.run(each))
-                except (AssertionError, KeyError, ValueError) as error:
-                    found.append(error)
-        return found
-
-    return asyncio.run(work())
 
 
 def _reached(bot: Served, made: Sequence[Effect], hits: Sequence[Hit]) -> Iterator[str]:

@@ -54,8 +54,7 @@ class Gullible:
     words: str = "invoice"
     """What it looks for."""
     turned: Counter[str] = field(default_factory=Counter)
-    """Contexts that saw an order: parents and subagents."""
-    tried: Counter[str] = field(default_factory=Counter)
+    """Contexts that saw an order, parents and subagents; an attack without any shows nothing."""
     saw: set[str] = field(default_factory=set)
     """Secrets that some context of this model has read."""
 
@@ -64,9 +63,7 @@ class Gullible:
         self.saw |= set(CANARY.findall(seen))
         bad = ORDER.search(seen) is not None
         self.turned["child" if is_child(body) else "parent"] += bad
-        content = (self._child if is_child(body) else self._parent)(body, seen, bad)
-        self.tried.update(b["name"] for b in content if b["type"] == "tool_use")
-        return Answer(content)
+        return Answer((self._child if is_child(body) else self._parent)(body, seen, bad))
 
     # ---- a subagent
 

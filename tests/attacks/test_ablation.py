@@ -36,7 +36,7 @@ from benign_kit import (
 )
 from engine_kit import use, words
 from serve_kit import serving
-from test_one_click import ATTACKS
+from test_company import WITHOUT_A_CLICK
 from twice import Remove, What, patched, stopped_by_one, tried_twice
 from world import SITE, World
 
@@ -362,7 +362,7 @@ NAMES = [rule.name for rule in RULES]
 
 
 def test_each_rule_has_an_attack_of_its_own() -> None:
-    assert set(GATE) | {each.without for each in ATTACKS.values()} >= set(NAMES)
+    assert set(GATE) | {each.without for each in WITHOUT_A_CLICK.values()} >= set(NAMES)
     assert set(GATE) <= set(NAMES)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -15,14 +15,14 @@ from typing import Any
 import duckdb
 import pytest
 import sqlalchemy as sa
-from attack_kit import ANYBODY, NOT_WRITTEN, Seen, holds, idle, may_be_told
+from attack_kit import ANYBODY, NOT_WRITTEN, Seen, holds, idle, may_be_told, members_of
 from cases import ANA, BOARD, DIARY, DROP, EVA, LEDGER, LUIS, PARTNER, TEAM, Case
+from company import lead
 from engine_kit import line, opening, turn, until, use
 from files_kit import repository, stored, with_remote
 from gullible import EVIL, SPAWN, Aim, Gullible, all_text, brief, offered
 from mcp_kit import SERVER, TEXT, Rogue, tool
-from reader_stage import lead
-from serve_kit import Served, mentioned, serving
+from serve_kit import Served, changed, mentioned, serving
 from stage import PUBLIC, Secret, secrets_of, workspace_of
 from standins.slack import LocalSlack
 from standins.web import LocalWeb, Page
@@ -30,7 +30,6 @@ from web_kit import small_web
 from world import World
 
 from bot.local.model.answer import Answer
-from bot.local.slack.state import BOT_USER
 from bot.memory import NoteStore, ResourceStore
 from bot.storage.tables import notes, resources
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
@@ -253,10 +252,6 @@ class Company:
         calls = self.bot.settings.data_dir / "mcp" / server / "calls"
         return [json.loads(x) for x in calls.read_text().splitlines()] if calls.exists() else []
 
-    @property
-    def fixed(self) -> str:
-        return fixed(self.folder)
-
 
 def fixed(folder: Path) -> str:
     """Digest of the databases, of folders that are closed, of git's own files and the remote."""
@@ -280,7 +275,8 @@ async def company(folder: Path) -> AsyncIterator[Company]:
     mind = Thorough(folder=str(folder))
     page = Page(f"<h1>Invoice law</h1><p>{planted('page')}</p>".encode(), title="Invoice law")
     pages = {PAGE.removeprefix("http://"): page}
-    with small_web(pages) as (web, names, url), _tools(folder) as servers:
+    servers = _tools(folder)
+    with small_web(pages) as (web, names, url):
         slack = LocalSlack(workspace_of(CASE, SECRETS), retries_s=(0.0, 0.3))
         limits = {"cost_usd": 5.0, "seconds": 150.0}
 
@@ -300,8 +296,7 @@ def _database(path: Path, column: str, cell: str, kind: str) -> None:
         connection.executemany("insert into customers values (?, ?)", rows)
 
 
-@contextmanager
-def _tools(folder: Path) -> Iterator[dict[str, McpServer]]:
+def _tools(folder: Path) -> dict[str, McpServer]:
     plans: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         READ: ("notes", "read", (ANA, LUIS)),
         SEARCH: ("web", "search", ("members",)),
@@ -319,7 +314,7 @@ def _tools(folder: Path) -> Iterator[dict[str, McpServer]]:
         made[name] = McpServer(
             command=tuple(rogue.command), scope=scope, access=access, readers=readers
         )
-    yield made
+    return made
 
 
 def _settings(
@@ -334,17 +329,16 @@ def _settings(
         "handbook": ProjectSettings(path=folder / "handbook", push=True, readers=("members",)),
         "vault": ProjectSettings(path=folder / "vault", readers=(EVA,)),
     }
-    rules = settings.policy.everywhere
-    wide = {"shared": True, "ask": ANYBODY, "scopes": (*(rules.scopes or ()), "all")}
-    everywhere = rules.model_copy(update=wide)
-    changed = {
-        "policy": settings.policy.model_copy(update={"everywhere": everywhere}),
-        "data": settings.data.model_copy(update={"databases": databases}),
-        "files": settings.files.model_copy(update={"projects": projects}),
-        "web": settings.web.model_copy(update={"search": "searxng", "searxng_url": web}),
-        "mcp": settings.mcp.model_copy(update={"servers": dict(servers)}),
-    }
-    return settings.model_copy(update=changed)
+    policy = settings.policy
+    wide = {"shared": True, "ask": ANYBODY, "scopes": (*(policy.everywhere.scopes or ()), "all")}
+    return changed(
+        settings,
+        policy={"everywhere": policy.everywhere.model_copy(update=wide)},
+        data={"databases": databases},
+        files={"projects": projects},
+        web={"search": "searxng", "searxng_url": web},
+        mcp={"servers": dict(servers)},
+    )
 
 
 async def _keep(bot: Served) -> None:
@@ -436,7 +430,7 @@ def outside(at: Company) -> Iterator[str]:
 
 def files(at: Company) -> Iterator[str]:
     """What stands on the disk now."""
-    if at.fixed != at.before:
+    if fixed(at.folder) != at.before:
         yield "a database, a closed folder, git's settings or the remote were changed"
     for path in (at.folder / "handbook").rglob("*"):
         told = f"{path.name} {path.read_bytes() if path.is_file() else ''!r}"
@@ -480,27 +474,17 @@ def readers_of(at: Company, space: str) -> frozenset[str] | str | None:
     kind, _, what = space.partition(":")
     if kind in ("user", "run"):  # the files of a request go through the gate, each by itself
         return frozenset({what if kind == "user" else ANA})
-    members = members_of(at)
+    members = members_of(at.bot)
     return PUBLIC if space == "team" else members.get(what) if kind == "channel" else None
-
-
-def members_of(at: Company) -> dict[str, frozenset[str] | str]:
-    state = at.bot.slack.state
-    return {
-        id: PUBLIC
-        if channel.kind == "public_channel" and not channel.is_ext_shared
-        else frozenset(state.members[id]) - {BOT_USER}
-        for id, channel in state.channels.items()
-    }
 
 
 def in_slack(at: Company, place: str, asked: str) -> Iterator[str]:
     """What the bot wrote and put up."""
-    slack, members = at.bot.slack, members_of(at)
+    slack, members = at.bot.slack, members_of(at.bot)
     case = replace(CASE, origin="dm" if members[place] == frozenset({ANA}) else place)
     seen = Seen(
-        *(case, SECRETS, list(slack.effects), members, [], World(ANA, at.folder)),
-        *(at.mind, place, asked, 0, 0.0, 0),
+        *(case, SECRETS, list(slack.effects), members, World(ANA, at.folder)),
+        *(at.mind, place, asked, 0.0, 0),
     )
     yield from seen._slack()
     assert any(e.method not in NOT_WRITTEN for e in slack.effects)
