@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from slack_sdk.oauth.installation_store import Installation
+from standins.connections import read_ahead
 from standins.model import ModelServer
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_teams import SeveralSlacks, token_of
@@ -30,7 +31,7 @@ from benchmarks.kill_mind import (
 )
 from benchmarks.kill_points import STREAMED, Point, points
 from benchmarks.kill_stage import DELIVERED, LATENCY_S, SETTINGS, Lives, Stage, environment
-from benchmarks.kill_watch import CALLER, body_of, replayed
+from benchmarks.kill_watch import CALLER
 from bot.local.server import LocalServer
 from bot.local.slack.server import OPEN
 from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Identity
@@ -155,9 +156,9 @@ def _of_team(models: Sequence[ASGIApp]) -> ASGIApp:
     """Pass a model call on to the watch of its workspace."""
 
     async def passing(scope: Scope, receive: Receive, send: Send) -> None:
-        body = await body_of(receive)
+        body, replay = await read_ahead(receive)
         opening = str(json.loads(body)["messages"][0])
-        await models[is_twin(opening)](scope, replayed(body), send)
+        await models[is_twin(opening)](scope, replay, send)
 
     return passing
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
-from standins.connections import drop_connection
+from standins.connections import drop_connection, read_ahead
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benchmarks.kill_mind import AGAIN, call_of
@@ -91,9 +91,8 @@ class Watch:
             if scope["type"] == "websocket":
                 await app(scope, self._acking(receive), self._delivering(send))
                 return
-            body = await body_of(receive)
-            name = _slack_name(scope, body)
-            await self._passing(app, scope, body, send, name)
+            body, replay = await read_ahead(receive)
+            await self._passing(app, scope, replay, send, _slack_name(scope, body))
 
         return watched
 
@@ -101,13 +100,13 @@ class Watch:
         """The model stand-in, watched."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
-            body = await body_of(receive)
+            body, replay = await read_ahead(receive)
             asked = json.loads(body)
             who, turn = call_of(asked)
             name = f"{who}.{turn}" if " " in who else f"{who} {turn}"
             call = Call(name, body, asked["model"], self.life, time.time())
             self.calls.append(call)
-            await self._passing(app, scope, body, send, name, call)
+            await self._passing(app, scope, replay, send, name, call)
 
         return watched
 
@@ -115,7 +114,7 @@ class Watch:
         self,
         app: ASGIApp,
         scope: Scope,
-        body: bytes,
+        receive: Receive,
         send: Send,
         name: str,
         call: Call | None = None,
@@ -126,7 +125,7 @@ class Watch:
             return
         if call and (hold := self.holds.get(name)):
             await asyncio.to_thread(hold.wait, HOLD_S)
-        await app(scope, replayed(body), _Answering(self, scope, send, name, call))
+        await app(scope, receive, _Answering(self, scope, send, name, call))
 
     def _delivering(self, send: Send) -> Send:
         async def sending(message: Message) -> None:
@@ -200,28 +199,6 @@ class _Answering:
         self.is_cut = self.watch.note(self.name, phase)
         if self.is_cut:
             await drop_connection(self.scope)
-
-
-async def body_of(receive: Receive) -> bytes:
-    parts, more = [], True
-    while more:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-def replayed(body: bytes) -> Receive:
-    sent = False
-
-    async def receive() -> Message:
-        nonlocal sent
-        if sent:
-            return {"type": "http.disconnect"}
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
 
 
 def _slack_name(scope: Scope, body: bytes) -> str:

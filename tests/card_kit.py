@@ -9,7 +9,7 @@ from typing import Any
 
 from engine_kit import Json, channel_id, come, led_by, say, until, use, workspace
 from serve_kit import ASKER as ASKER
-from serve_kit import Served
+from serve_kit import Served, with_sections
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 
@@ -62,14 +62,7 @@ def posting(*texts: str) -> Mind:
 
 def approving(*approvers: str, admins: Sequence[str] = ()) -> Callable[[Settings], Settings]:
     """Settings with these approvers and admins."""
-
-    def change(settings: Settings) -> Settings:
-        policy = settings.policy.model_copy(
-            update={"approvers": approvers, "admins": tuple(admins)}
-        )
-        return settings.model_copy(update={"policy": policy})
-
-    return change
+    return with_sections(policy={"approvers": approvers, "admins": tuple(admins)})
 
 
 def buttons(message: Shown) -> dict[str, str]:

@@ -10,7 +10,8 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,9 @@ import httpcore2
 import hypothesis
 import pytest
 import typer.main
-from leftovers import _failure_keeps_to_itself
 
 if TYPE_CHECKING:
     from bot_kit import Shell
-
-__all__ = ["_failure_keeps_to_itself"]
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = re.compile(
@@ -98,30 +96,24 @@ def _seconds_allowed(item: pytest.Item) -> int:
 @pytest.fixture(scope="session", autouse=True)
 def _sealed() -> Iterator[None]:
     """Blocks look-ups and connections beyond loopback, and hides the host's keys and endpoints."""
-    look_up, connect, connect_ex = (
-        socket.getaddrinfo,
-        socket.socket.connect,
-        socket.socket.connect_ex,
-    )
+    look_up = socket.getaddrinfo
 
     def guarded_look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_unless_loopback(host)
         return look_up(host, *args, **kwargs)
 
-    def guarded_connect(self: socket.socket, address: Any) -> None:
-        if isinstance(address, tuple):
-            _refuse_unless_loopback(address[0])
-        connect(self, address)
+    def guarded(connect: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(self: socket.socket, address: Any) -> Any:
+            if isinstance(address, tuple):
+                _refuse_unless_loopback(address[0])
+            return connect(self, address)
 
-    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
-        if isinstance(address, tuple):
-            _refuse_unless_loopback(address[0])
-        return connect_ex(self, address)
+        return checked
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", guarded_look_up)
-        patch.setattr(socket.socket, "connect", guarded_connect)
-        patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+        patch.setattr(socket.socket, "connect", guarded(socket.socket.connect))
+        patch.setattr(socket.socket, "connect_ex", guarded(socket.socket.connect_ex))
         for name in filter(OUTSIDE.fullmatch, tuple(os.environ)):
             patch.delenv(name)
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
@@ -173,6 +165,19 @@ def _no_copied_database_left(_own_configuration: None) -> Iterator[None]:
 
     with COPIED:
         yield
+
+
+@pytest.fixture(autouse=True)
+def _failure_keeps_to_itself() -> Iterator[None]:
+    """What a failed test left open is warned of with it, not with the test that comes next.
+
+    Until that begins, pytest keeps the traceback, and with it all that its frames hold.
+    """
+    yield
+    if hasattr(sys, "last_value"):
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

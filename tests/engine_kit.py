@@ -34,10 +34,10 @@ import platformdirs
 from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 from pg_kit import with_store
+from standins.connections import read_ahead
 from standins.model import Mind, ModelServer
 from standins.model_faults import Fault, Faults
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from timing import WAIT_S, Patience, patient
@@ -452,16 +452,11 @@ class Lax:
     strict: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw = await HttpRequest(scope, receive).body()
+        raw, replay = await read_ahead(receive)
         body = json.loads(raw)
         self.recorded.append(body)
         content = self.content(body)
         if content is None:
-            again = iter([{"type": "http.request", "body": raw, "more_body": False}])
-
-            async def replay() -> Any:
-                return next(again, None) or await receive()
-
             await self.strict(scope, replay, send)
             return
         called = isinstance(content, list) and any(b.get("type") == "tool_use" for b in content)

@@ -307,20 +307,3 @@ async def serving(
                 assert not (told := frame_words(slack.state, script)), told
         finally:
             await model.aclose()
-
-
-__all__ = [
-    *(
-        "ASKER",
-        "Room",
-        "Served",
-        "changed",
-        "echo",
-        "free_port",
-        "heard_at",
-        "mentioned",
-        "request_in",
-        "ruled",
-    ),
-    *("serve_settings", "serving", "with_sections"),
-]

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import Json, led_by, say, workspace
-from serve_kit import Served, changed, mentioned, request_in, serving
+from engine_kit import Json, led_by, workspace
+from serve_kit import Served, changed, echo, mentioned, serving
+from standins.connections import read_ahead
 from standins.slack import API_PATH, LocalSlack
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.types import Message as ASGIMessage
 from timing import patient
 
-from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 
@@ -38,10 +37,6 @@ a deaf socket may stay unnoticed, which is one second here: that fits.
 PEOPLE = ("U0ANA", "U0LUIS", "U0EVA")
 PLACES = ("C00000001", "C00000002", "C00000003")
 ENDINGS: tuple[Any, ...] = ("refresh_requested", "warning", "link_disabled", "abort", "silent")
-
-
-def echo(body: Json) -> Answer:
-    return say(f"You asked: {request_in(body)[:200]}")
 
 
 def tireless(settings: Settings) -> Settings:
@@ -178,23 +173,21 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
     return day
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-async def test_two_hours_of_dropping_sockets_lose_and_double_nothing(
-    seed: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("hours", "lives", "seed", "asked"),
+    [
+        (2, 2, 1, 10),
+        pytest.param(2, 2, 2, 10, marks=pytest.mark.slow),
+        pytest.param(24, 3, 24, 150, marks=pytest.mark.slow),
+    ],
+)
+async def test_hours_of_dropping_sockets_lose_and_double_nothing(
+    hours: int, lives: int, seed: int, asked: int, tmp_path: Path
 ) -> None:
-    day = await endure(tmp_path, 2, 2, seed)
-    assert len(day.asked) >= 10
-    assert sum(day.drops.values()) >= 8
-
-
-@pytest.mark.slow
-async def test_twenty_four_hours_of_dropping_sockets_lose_and_double_nothing(
-    tmp_path: Path,
-) -> None:
-    day = await endure(tmp_path, 24, 3, 24)
-    assert len(day.asked) >= 150
-    assert sum(day.drops.values()) >= 24 * 4
-    assert set(day.drops) == {*ENDINGS, "refused"}
+    day = await endure(tmp_path, hours, lives, seed)
+    assert len(day.asked) >= asked
+    assert sum(day.drops.values()) >= hours * 4
+    assert hours < 24 or set(day.drops) == {*ENDINGS, "refused"}
     print(f"{len(day.asked)} asked, {dict(day.said)}; {dict(day.drops)}")
 
 
@@ -240,15 +233,7 @@ class Outdoors:
         if method not in WRITES:
             await self._app(scope, receive, send)
             return
-        body, more = b"", True
-        while more:
-            part = await receive()
-            body, more = body + part.get("body", b""), part.get("more_body", False)
-        parts = iter([{"type": "http.request", "body": body}])
-
-        async def again() -> ASGIMessage:
-            return next(parts, None) or await receive()
-
+        body, again = await read_ahead(receive)
         self._weather.strike(method, body)
         await self._app(scope, again, send)  # nothing else runs until it takes the fault
 
@@ -272,17 +257,18 @@ async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
     return weather
 
 
-@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
-async def test_writes_that_fail_at_random_leave_one_answer_each(seed: int, tmp_path: Path) -> None:
-    weather = await storm(tmp_path, 10, seed, 0.25)
-    assert weather.happened.total() >= 5
-
-
-@pytest.mark.slow
-async def test_many_writes_that_fail_at_random_leave_one_answer_each(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("requests", "seed", "odds", "failed"),
+    [
+        (10, 3, 0.25, 5),
+        pytest.param(10, 4, 0.25, 5, marks=pytest.mark.slow),
+        pytest.param(70, 5, 0.3, 100, marks=pytest.mark.slow),
+    ],
+)
+async def test_writes_that_fail_at_random_leave_one_answer_each(
+    requests: int, seed: int, odds: float, failed: int, tmp_path: Path
 ) -> None:
-    weather = await storm(tmp_path, 70, 5, 0.3)
-    assert {name.partition(" ")[2] for name in weather.happened} == set(KINDS)
-    assert weather.happened.total() >= 100
+    weather = await storm(tmp_path, requests, seed, odds)
+    assert weather.happened.total() >= failed
+    assert failed < 100 or {name.partition(" ")[2] for name in weather.happened} == set(KINDS)
     print(dict(weather.happened))

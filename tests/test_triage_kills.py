@@ -18,9 +18,9 @@ import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, until
 from fleet_kit import Fleet, fleet
 from mail_kit import ME, judging, letters, mbox
-from pg_kit import Kept, kept
+from pg_kit import kept
 from serve_kit import ASKER
-from standins.connections import drop_connection
+from standins.connections import drop_connection, read_ahead
 from standins.google import TOKEN, LocalGoogle
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from standins.slack_shown import Shown
@@ -80,15 +80,7 @@ class Dam:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body, more = b"", True
-        while more:
-            part = await receive()
-            body, more = body + part.get("body", b""), bool(part.get("more_body"))
-        again = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def replay() -> Message:
-            return next(again, None) or await receive()
-
+        body, replay = await read_ahead(receive)
         if not self.wanted(scope["method"], scope["path"], body):
             await self.app(scope, replay, send)
         elif self.passed < self.passes:
@@ -189,7 +181,7 @@ class Office:
 
 
 @asynccontextmanager
-async def office(folder: Path, place: Kept, count: int) -> AsyncIterator[Office]:
+async def office(folder: Path, kind: str, count: int) -> AsyncIterator[Office]:
     """No process yet. The requester has connected a mailbox of so many threads."""
     google = LocalGoogle(load_mbox(mbox(folder / "m.mbox", *letters(count)), ME))
     sections: Json = {
@@ -199,6 +191,7 @@ async def office(folder: Path, place: Kept, count: int) -> AsyncIterator[Office]
     }
     with ExitStack() as stack:
         serving = stack.enter_context
+        place = serving(kept(kind, folder))
         bots = serving(fleet(folder, judging, url=place.url, **sections))
         dams = Dam(google.app), Dam(bots.model.app), Dam(bots.slack.app)
         mail, model, slack = (serving(MUX.serving(dam)) for dam in dams)
@@ -285,12 +278,7 @@ def told_once(at: Office, thread: str) -> None:
 async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
     tmp_path: Path, kind: str, moment: Callable[[Office], Any], count: int
 ) -> None:
-    with kept(kind, tmp_path) as place:
-        await _killed(tmp_path, place, moment, count)
-
-
-async def _killed(folder: Path, place: Kept, moment: Callable[[Office], Any], count: int) -> None:
-    async with office(folder, place, count) as at:
+    async with office(tmp_path, kind, count) as at:
         await at.bots.started()
         await moment(at)
         (thread,) = [m.ts for m in at.bots.slack.visible(at.channel) if m.user == ASKER]
@@ -381,12 +369,7 @@ def done_to(at: Office, verdict: Json) -> tuple[int, int]:
 async def test_a_click_that_a_kill_cuts_short_is_done_once_by_the_next(
     tmp_path: Path, kind: str, effective: bool
 ) -> None:
-    with kept(kind, tmp_path) as place:
-        await _cut_short(tmp_path, place, effective)
-
-
-async def _cut_short(tmp_path: Path, place: Kept, effective: bool) -> None:
-    async with office(tmp_path, place, 2) as at:
+    async with office(tmp_path, kind, 2) as at:
         await at.bots.started()
         thread = at.ask()
         run = await at.done(thread)

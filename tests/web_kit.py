@@ -42,9 +42,11 @@ class Names:
 
 
 @contextmanager
-def small_web(pages: Mapping[str, Page]) -> Iterator[tuple[LocalWeb, Names, str]]:
+def small_web(
+    pages: Mapping[str, Page], kind: type[LocalWeb] = LocalWeb
+) -> Iterator[tuple[LocalWeb, Names, str]]:
     """A web of these pages, a resolver that leads there, and its own address."""
-    web = LocalWeb(dict(pages))
+    web = kind(dict(pages))
     with LocalServer(web.app, "web") as server:
         yield web, Names(urlsplit(server.url).port or 0), server.url
 

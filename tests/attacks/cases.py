@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gullible import order
-from hostile import EVIL, MALLORY
+from gullible import EVIL, MALLORY, order
 
 DROP, TEAM, BOARD = "C0000DROP", "C0000TEAM", "C000BOARD"
 DIARY, LEDGER, PARTNER = "C000DIARY", "C00LEDGER", "C0PARTNER"

@@ -6,14 +6,13 @@ Each gets through when, and only when, the defence that it is about is taken awa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
 import pytest
-from benign_office import ANA, LUIS, TEAM, at, link
-from engine_kit import until, use
-from reader_stage import (
+from benign_kit import ANA, LUIS, TEAM, at, link
+from company import (
     BOSS,
     BOTS,
     EVIL,
@@ -22,7 +21,6 @@ from reader_stage import (
     NOTES,
     SHARED,
     UNFURLS,
-    Json,
     Script,
     Stage,
     fetch,
@@ -32,7 +30,8 @@ from reader_stage import (
     search,
     staged,
 )
-from twice import What, patched, stopped_by_one, tried_twice
+from engine_kit import Json, until, use
+from twice import Attempt, patched, stopped_by_one, tried_twice
 
 import bot.policy.directory
 import bot.requests.context
@@ -57,14 +56,6 @@ MINE = Script(
     {"notes": ((use("search_notes", query=""),),)},
     says="{view}",
 )
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What is tried, which tells whether it got through, and what stops it."""
-
-    tried: Callable[[Stage], Awaitable[bool]]
-    without: What
 
 
 async def keep_notes(stage: Stage) -> None:
@@ -171,29 +162,29 @@ NOT_ASKED = patched((scopes.slack_items, "is_outside", lambda message, kinds: Fa
 QUERY = use("execute_query", sql="select name from customers", database="data:crm")
 HOSTILE_FIRST = Script(((part("web", "web", LIST),), ()), {"web": (fetch(LIST),)})
 
-ATTACKS: Mapping[str, Attack] = {
-    "a grant of one's notes by an administrator": Attack(
+ATTACKS: Mapping[str, Attempt] = {
+    "a grant of one's notes by an administrator": Attempt(
         notes_told(f"notes:{ANA}", ANA),
         patched((bot.policy.directory, "is_personal", lambda source: False)),
     ),
-    "a grant of the notes of one person for those of another": Attack(
+    "a grant of the notes of one person for those of another": Attempt(
         notes_told(f"notes:{ANA}", LUIS),
         patched(
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: f"notes:{ANA}"),
         ),
     ),
-    "a grant of an earlier version that names nobody": Attack(
+    "a grant of an earlier version that names nobody": Attempt(
         notes_told("notes:own", LUIS),
         patched(
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: "notes:own"),
         ),
     ),
-    "an offer of a grant that names a web host": Attack(
+    "an offer of a grant that names a web host": Attempt(
         web_host_offered, patched((SlackDirectory, "_readers_of", lambda self, source, told: told))
     ),
-    "a choice among the links of an outsider's page": Attack(
+    "a choice among the links of an outsider's page": Attempt(
         leaves(
             f"Compare #news with {LIST}",
             (part("read", "slack", NOTES),),
@@ -203,7 +194,7 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         FREE,
     ),
-    "a choice among hits that were listed after the channel was read": Attack(
+    "a choice among hits that were listed after the channel was read": Attempt(
         leaves(
             "What is new in #news?",
             *then_web(NOTES),
@@ -212,7 +203,7 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched((Agent, "_is_early", lambda self, label: True)),
     ),
-    "words of a public channel after an outsider's page": Attack(
+    "words of a public channel after an outsider's page": Attempt(
         leaves(
             f"Compare {LIST} with #news",
             (part("page", "web", LIST),),
@@ -223,11 +214,11 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched(outside_label(scopes.web)),
     ),
-    "words in a subagent's brief": Attack(
+    "words in a subagent's brief": Attempt(
         spelled(SHARED, "shared"),
         patched((Gate, "inherited_label", lambda self, label: TRUSTED)),
     ),
-    "words that the parent itself has read": Attack(
+    "words that the parent itself has read": Attempt(
         leaves(
             f"What does {link(SHARED)} say?",
             (use("read_thread", thread=at(SHARED)),),
@@ -236,7 +227,7 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched((Label, "join", lambda self, other: self)),
     ),
-    "words of a database that is open to members": Attack(
+    "words of a database that is open to members": Attempt(
         leaves(
             "How many customers do we have?",
             (part("data", "data", "data:crm"),),
@@ -246,11 +237,11 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched(outside_label(bot.tooling.data)),
     ),
-    "words of another company in a shared channel": Attack(spelled(SHARED, "shared"), NOT_ASKED),
-    "words of a bot": Attack(spelled(BOTS, "bots"), NOT_ASKED),
-    "words of a guest": Attack(spelled(GUESTS, "guests"), NOT_ASKED),
-    "words that are attached to a message": Attack(spelled(UNFURLS, "unfurls"), NOT_ASKED),
-    "words of the thread that it is asked in": Attack(
+    "words of another company in a shared channel": Attempt(spelled(SHARED, "shared"), NOT_ASKED),
+    "words of a bot": Attempt(spelled(BOTS, "bots"), NOT_ASKED),
+    "words of a guest": Attempt(spelled(GUESTS, "guests"), NOT_ASKED),
+    "words that are attached to a message": Attempt(spelled(UNFURLS, "unfurls"), NOT_ASKED),
+    "words of the thread that it is asked in": Attempt(
         leaves(
             "Is this right?",
             (part("web", "web", "web:search"),),
@@ -260,7 +251,7 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched((bot.requests.context.ContextReader, "_is_outside", nobody_outside)),
     ),
-    "words of a channel after an earlier answer on an outsider's page": Attack(
+    "words of a channel after an earlier answer on an outsider's page": Attempt(
         leaves(
             "And what is new in #news?",
             *then_web(NOTES),
@@ -270,7 +261,7 @@ ATTACKS: Mapping[str, Attack] = {
         ),
         patched(outside_label(scopes.web)),
     ),
-    "an eleventh address of the request": Attack(
+    "an eleventh address of the request": Attempt(
         eleven, patched((subagents.rules, "MAX_GUARDED", 99))
     ),
 }
@@ -279,7 +270,7 @@ ATTACKS: Mapping[str, Attack] = {
 @pytest.mark.timeout(600)
 async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
     async with staged(tmp_path, admins=(BOSS,)) as stage:
-        found = await tried_twice(stage, ATTACKS, lambda stage, attack: attack.tried(stage))
+        found = await tried_twice(stage, ATTACKS)
         assert found == stopped_by_one(ATTACKS)
 
 
@@ -380,7 +371,7 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         stage.bot.slack.people.click(LUIS, TEAM, card.ts, "action_approve_all")
         stage.bot.slack.people.click(ANA, TEAM, card.ts, "action_approve_all")
         more = [search(name) for name in (*LOOKED_UP, "Customer 99 of Quokka")]
-        stage.mind.children = {**CUSTOMERS.children, "web": (more,)}
+        stage.mind.script = replace(CUSTOMERS, children={**CUSTOMERS.children, "web": (more,)})
         await until(lambda: "Customer 99" in str([c.blocks for c in stage.cards()]), 60)
         assert sorted(stage.searched) == sorted(LOOKED_UP)
         assert len(stage.cards()) == 1

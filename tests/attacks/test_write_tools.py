@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,8 @@ from card_kit import (
     asked,
     card,
     cards,
-    payload,
     people,
+    posted,
     reaches,
     said_in,
 )
@@ -40,7 +38,8 @@ from engine_kit import (
     use,
 )
 from fleet_kit import fleet
-from serve_kit import ASKER, Served, request_in, serving
+from forget_kit import link_to
+from serve_kit import ASKER, Served, serving
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
@@ -48,7 +47,6 @@ from bot.local.model.server import Mind
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
 from config.words import phrase
-from subagents.rules import MAX_FREE
 
 ELSEWHERE = channel_id(3)
 DONE = "Deploy done"
@@ -68,15 +66,6 @@ def to(channel: str, text: str = DONE, **more: Any) -> Json:
     return use("post_message", channel=channel, text=text, **more)
 
 
-def bare(texts: list[str]) -> list[str]:
-    """Texts without the line that says for whom they were written."""
-    return [re.sub(r"\nFor <@\w+>\Z", "", text) for text in texts]
-
-
-def posted(bot: Served, channel: str = THERE) -> list[str]:
-    return bare(said_in(bot.slack, channel))
-
-
 def direct(bot: Served, user: str) -> list[str]:
     """What the bot has sent to this person alone."""
     return posted(bot, bot.slack.people.dm(user))
@@ -88,48 +77,6 @@ async def told(bot: Served, text: str = POST, **more: Any) -> str:
 
 
 # ---- posting
-
-
-async def test_words_in_quotes_are_posted_where_the_request_says(tmp_path: Path) -> None:
-    texts = (
-        POST,
-        f"Please post “{DONE}” in <#{THERE}|support-2>",
-        f'Announce "{DONE}" in #support-2',
-    )
-    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
-        for text in texts:
-            assert "Posted" in await told(bot, text)
-        assert posted(bot) == [DONE] * 3
-        assert cards(bot) == []
-
-
-async def test_words_in_quotes_are_sent_to_the_person_of_the_request(tmp_path: Path) -> None:
-    mind = writing(use("send_direct_message", user=LUIS, text=DONE))
-    async with serving(tmp_path, mind, space=people()) as bot:
-        assert "Sent" in await told(bot, f'tell <@{LUIS}> "{DONE}"')
-        assert direct(bot, LUIS) == [DONE]
-        assert direct(bot, EVA) == []
-
-
-async def test_a_text_made_of_what_was_read_is_posted_in_the_place_named(tmp_path: Path) -> None:
-    mind = led_by(
-        brief_answer(1), Answer([to(THERE, "One thing is open.")]), say("Posted it. [F1.1]")
-    )
-    async with serving(tmp_path, mind, space=people()) as bot:
-        await told(bot, "Post a summary of #support-1 in #support-2")
-        assert posted(bot) == ["One thing is open."]
-        assert cards(bot) == []
-
-
-async def test_a_reply_goes_into_the_linked_thread(tmp_path: Path) -> None:
-    thread = thread_id(2, 0)
-    link = f"https://acme.slack.com/archives/{THERE}/p{thread.partition('/')[2].replace('.', '')}"
-    mind = writing(to(THERE, thread=thread), to(THERE, "Another", thread=thread_id(2, 1)))
-    async with serving(tmp_path, mind, space=people()) as bot:
-        await asked(bot, f"Reply to {link} that the deploy is done")
-        assert len(cards(bot)) == 1, "the other thread was not named"
-        (shown,) = [m for m in bot.slack.visible(THERE) if m.user == BOT_USER]
-        assert (shown.thread_ts, bare([shown.text])) == (thread.partition("/")[2], [DONE])
 
 
 async def test_a_long_text_stays_in_one_thread(tmp_path: Path) -> None:
@@ -159,51 +106,80 @@ async def test_a_place_that_is_not_named_waits_below_the_answer(tmp_path: Path) 
         assert (posted(bot), posted(bot, ELSEWHERE)) == ([DONE], [])
 
 
-async def test_a_denied_post_is_never_made(tmp_path: Path) -> None:
-    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
-        shown = await asked(bot, "What is open in #support-2?")
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
-        await reaches(bot, "denied")
-        await until(lambda: not cards(bot))
-        bot.slack.put("interactive", payload(shown, channel=bot.channel))  # a card of before
-        await until(bot.whispers)
-        assert "Denied by" in again(bot, shown).text
-        assert posted(bot) == []
+# ---- what a link names
 
 
-async def test_more_than_some_messages_need_a_word_for_each(tmp_path: Path) -> None:
-    texts = [f"News number {n}" for n in range(MAX_FREE + 1)]
-    async with serving(tmp_path, writing(*(to(THERE, t) for t in texts)), space=people()) as bot:
-        shown = await asked(bot, "Post the news in #support-2")
-        assert sorted(posted(bot)) == texts[:MAX_FREE]
+@pytest.mark.parametrize(
+    ("ask", "does", "method"),
+    [
+        (
+            "Reply to {} that the deploy is done",
+            [to(THERE, thread=thread_id(2, n)) for n in range(2)],
+            "chat.postMessage",
+        ),
+        (
+            "React to {} with eyes",
+            [use("add_reaction", message=thread_id(2, n), name=":eyes:") for n in range(2)],
+            "reactions.add",
+        ),
+    ],
+)
+async def test_a_link_names_one_message_and_the_other_waits_for_a_click(
+    tmp_path: Path, ask: str, does: list[Json], method: str
+) -> None:
+    def done() -> list[str]:
+        """The messages of #support-2 that it was done to."""
+        made = [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
+        return [f"{THERE}/{e.args.get('thread_ts') or e.args.get('timestamp')}" for e in made]
+
+    async with serving(tmp_path, writing(*does), space=people()) as bot:
+        shown = await asked(bot, ask.format(link_to(thread_id(2, 0))))
+        assert done() == [thread_id(2, 0)]
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
-        assert sorted(posted(bot)) == texts
+        assert done() == [thread_id(2, 0), thread_id(2, 1)]
 
 
 # ---- what Slack will not have
 
-
-async def test_why_not_is_said_in_a_sentence(tmp_path: Path) -> None:
-    refusals = {
+REFUSED: Mapping[str, Mapping[str, str]] = {
+    "chat.postMessage": {
         "not_in_channel": "somebody has to invite me",
         "is_archived": "the channel is archived",
         "channel_not_found": "no such channel",
         "restricted_action": "restricted_action",
-    }
-    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
-        for code, said in refusals.items():
-            bot.slack.faults.append(Fault("chat.postMessage", f"error:{code}"))
-            assert said in await told(bot)
-        assert posted(bot) == []
+    },
+    "reactions.add": {
+        "already_reacted": "Added.",
+        "invalid_name": "It was not written: there is no such emoji.",
+        "message_not_found": "It was not written: there is no such message.",
+        "not_in_channel": "It was not written: I am not in that channel",
+        "too_many_reactions": "It was not written: Slack says too_many_reactions.",
+        "missing_scope": "It was not written: Slack says missing_scope.",
+    },
+}
+"""Method -> error -> what is said of it."""
 
 
-async def test_a_channel_that_was_archived_takes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
-        there = bot.slack.state.channels[THERE]
-        bot.slack.state.channels[THERE] = replace(there, is_archived=True)
-        assert "No channel" in await told(bot)
-        assert posted(bot) == []
+@pytest.mark.parametrize(
+    ("method", "ask", "does"),
+    [
+        ("chat.postMessage", POST, to(THERE)),
+        (
+            "reactions.add",
+            f"React with :eyes: to {link_to(thread_id(2, 0))}",
+            use("add_reaction", message=thread_id(2, 0), name="eyes"),
+        ),
+    ],
+)
+async def test_why_not_is_said_in_a_sentence(
+    tmp_path: Path, method: str, ask: str, does: Json
+) -> None:
+    async with serving(tmp_path, writing(does), space=people()) as bot:
+        for code, said in REFUSED[method].items():
+            bot.slack.faults.append(Fault(method, f"error:{code}"))
+            assert said in await told(bot, ask)
+        assert not [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
 
 
 async def test_a_post_whose_answer_is_lost_is_made_once(tmp_path: Path) -> None:
@@ -213,28 +189,19 @@ async def test_a_post_whose_answer_is_lost_is_made_once(tmp_path: Path) -> None:
         assert posted(bot) == [DONE]
 
 
-async def test_a_reaction_that_slack_refuses_is_told_and_one_that_is_there_is_fine(
-    tmp_path: Path,
+def archive(bot: Served) -> None:
+    there = bot.slack.state.channels[THERE]
+    bot.slack.state.channels[THERE] = replace(there, is_archived=True)
+
+
+def leave(bot: Served) -> None:
+    bot.slack.people.leave(ASKER, THERE)
+
+
+@pytest.mark.parametrize(("close", "said"), [(archive, "is archived"), (leave, "No channel")])
+async def test_a_channel_that_was_just_closed_takes_nothing(
+    tmp_path: Path, close: Callable[[Served], None], said: str
 ) -> None:
-    refusals = {
-        "already_reacted": "Added.",
-        "invalid_name": "It was not written: there is no such emoji.",
-        "message_not_found": "It was not written: there is no such message.",
-        "not_in_channel": "It was not written: I am not in that channel",
-        "too_many_reactions": "It was not written: Slack says too_many_reactions.",
-        "missing_scope": "It was not written: Slack says missing_scope.",
-    }
-    mark = use("add_reaction", message=thread_id(2, 0), name="eyes")
-    at = thread_id(2, 0).partition("/")[2].replace(".", "")
-    link = f"https://acme.slack.com/archives/{channel_id(2)}/p{at}"
-    async with serving(tmp_path, writing(mark), space=people()) as bot:
-        for code, said in refusals.items():
-            bot.slack.faults.append(Fault("reactions.add", f"error:{code}"))
-            assert said in await told(bot, f"React with :eyes: to {link}")
-        assert bot.slack.calls["reactions.add"] == len(refusals)
-
-
-async def test_who_has_just_left_a_private_channel_writes_nothing_into_it(tmp_path: Path) -> None:
     """What they are in is believed for some seconds, to read by and never to write by."""
     base = people()
     private = replace(base.channels[1], is_private=True, members=(ASKER, LUIS, BOT_USER))
@@ -242,27 +209,16 @@ async def test_who_has_just_left_a_private_channel_writes_nothing_into_it(tmp_pa
 
     def mind(body: Json) -> Answer:
         if not turn(body):  # the request was taken in: what they are in is known
-            bot.slack.people.leave(ASKER, THERE)
+            close(bot)
             return Answer([to(THERE)])
         return say(" / ".join(str(r["content"]) for r in results(body)))
 
     async with serving(tmp_path, mind, space=space) as bot:
-        assert "No channel" in await told(bot)
+        assert said in await told(bot)
         assert posted(bot) == []
 
 
-# ---- several at once, and lives that end
-
-
-async def test_requests_at_once_post_once_each(tmp_path: Path) -> None:
-    def mind(body: Json) -> Answer:
-        number = request_in(body).split()[-1]
-        return Answer([to(THERE, f"Text {number}")]) if turn(body) == 0 else say("Posted.")
-
-    async with serving(tmp_path, mind, space=people()) as bot:
-        threads = [bot.ask(f"Post in #support-2 that we are {n}") for n in range(6)]
-        await asyncio.gather(*(bot.answer(t) for t in threads))
-        assert sorted(posted(bot)) == [f"Text {n}" for n in range(6)]
+# ---- lives that end
 
 
 @pytest.mark.system
@@ -280,10 +236,10 @@ async def test_a_killed_process_has_posted_once(tmp_path: Path, kind: str) -> No
         bots.slack.faults.clear()
         await bots.started()
         await until(lambda: any("Posted" in m for m in said_in(bots.slack, bots.channel)), 40)
-        assert bare(said_in(bots.slack, THERE)) == [DONE]
+        assert said_in(bots.slack, THERE) == [DONE]
 
 
-# ---- one person, one mark
+# ---- one person
 
 
 async def test_private_text_is_sent_to_nobody_who_may_not_read_it(tmp_path: Path) -> None:
@@ -299,28 +255,6 @@ async def test_private_text_is_sent_to_nobody_who_may_not_read_it(tmp_path: Path
         await told(bot, f"Send <@{LUIS}> and <@{EVA}> a summary of #support-1")
         assert direct(bot, LUIS) == ["It is late."]
         assert direct(bot, EVA) == []
-
-
-async def test_who_asked_may_always_be_sent_something(tmp_path: Path) -> None:
-    calls = [use("send_direct_message", user=u, text=f"To {u}") for u in ("me", LUIS)]
-    async with serving(tmp_path, writing(*calls), space=people()) as bot:
-        await told(bot, "DM me what is open in #support-2")
-        assert direct(bot, ASKER) == ["To me"]
-        assert direct(bot, LUIS) == []
-
-
-async def test_a_mark_is_put_on_the_linked_message_only(tmp_path: Path) -> None:
-    here, there = thread_id(2, 0), thread_id(2, 1)
-    link = f"https://acme.slack.com/archives/{THERE}/p{here.partition('/')[2].replace('.', '')}"
-    calls = [use("add_reaction", message=m, name=":eyes:") for m in (here, there)]
-    async with serving(tmp_path, writing(*calls), space=people()) as bot:
-        bot.ask(f"React to {link} with eyes")
-        shown = await card(bot)
-        marks = [e for e in bot.slack.effects if e.method == "reactions.add"]
-        assert [(e.channel, e.args["timestamp"]) for e in marks] == [tuple(here.split("/"))]
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
-        await reaches(bot, "done")
-        assert sum(e.method == "reactions.add" for e in bot.slack.effects) == 2
 
 
 # ---- five private channels, asked about where not everyone is in them

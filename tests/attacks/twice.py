@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +19,15 @@ What = str | tuple[str, ...] | Remove
 Outcomes = Mapping[str, tuple[bool, bool]]
 """By name: whether the attack got through with all that stops it, and without what does."""
 S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attack, told by a function of the stage."""
+
+    tried: Callable[[Any], Awaitable[bool]]
+    """Makes it, and returns whether it got through."""
+    without: What
 
 
 def patched(*places: tuple[object, str, object]) -> Remove:
@@ -42,8 +52,12 @@ def without(stage: Any, what: What) -> Iterator[None]:
         yield
 
 
+async def try_it(stage: Any, attempt: Attempt) -> bool:
+    return await attempt.tried(stage)
+
+
 async def tried_twice(
-    stage: S, attacks: Mapping[str, Any], tried: Callable[[S, Any], Awaitable[bool]]
+    stage: S, attacks: Mapping[str, Any], tried: Callable[[S, Any], Awaitable[bool]] = try_it
 ) -> Outcomes:
     found = {}
     for name, attack in attacks.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,6 +103,10 @@ class World:
         ):
             return (await reply.json())["found"]
 
+    async def do(self, path: str, note: str, **sent: Any) -> ToolResult:
+        await self.ask(path, **sent)
+        return ToolResult(note=note)
+
     def own(self, source: str) -> Label:
         """The label of what only the owner may read."""
         return Label(True, frozenset({self.owner}), frozenset({source}), outside=True)
@@ -148,6 +152,10 @@ def _prompt(name: str) -> str:
     return "Tools of the tests." if own else prompt(name)
 
 
+def _items(prefix: str, texts: Iterable[str], label: Label) -> ToolResult:
+    return ToolResult(tuple(Item(f"{prefix}{n}", t, None, label) for n, t in enumerate(texts)))
+
+
 def tools_of(world: World) -> dict[str, tuple[Tool, ...]]:
     return {
         "email": _email(world),
@@ -163,26 +171,22 @@ def _email(world: World) -> tuple[Tool, ...]:
     async def search_mail(ctx: ToolContext, query: str) -> ToolResult:
         """Find mails in the requester's mailbox."""
         found = await world.ask("mail/search", query=query)
-        label = world.own("mail")
         texts = [" | ".join(f"{k}: {v}" for k, v in mail.items()) for mail in found]
-        return ToolResult(tuple(Item(f"mail/m{n}", t, None, label) for n, t in enumerate(texts)))
+        return _items("mail/m", texts, world.own("mail"))
 
     @tool(Access.WRITE)
     async def draft_reply(ctx: ToolContext, message: str, body: Said) -> ToolResult:
         """Draft a reply to the people of a mail."""
-        await world.ask("mail/draft", message=message, body=body)
-        return ToolResult(note="drafted")
+        return await world.do("mail/draft", "drafted", message=message, body=body)
 
     @tool(Access.EGRESS, Effect.SEND)
     async def send_mail(ctx: ToolContext, to: list[str], subject: Said, body: Said) -> ToolResult:
         """Send a mail."""
-        await world.ask("mail/send", to=to, subject=subject, body=body)
-        return ToolResult(note="sent")
+        return await world.do("mail/send", "sent", to=to, subject=subject, body=body)
 
     async def drafted(ctx: ToolContext, **given: Any) -> ToolResult:
         """Hands on whatever it is given, as thin clients do: what reaches it is the gate's work."""
-        await world.ask("mail/draft", **given)
-        return ToolResult(note="drafted")
+        return await world.do("mail/draft", "drafted", **given)
 
     return search_mail, replace(draft_reply, run=drafted), send_mail
 
@@ -212,25 +216,17 @@ def _data(world: World) -> tuple[Tool, ...]:
         """Ask the database (table customers: name, note) by one SELECT."""
         with closing(sqlite3.connect(world.database)) as connection, connection:
             rows = connection.execute(statement).fetchall()
-        label = world.own("customers")
-        return ToolResult(
-            tuple(Item(f"q/row{n}", json.dumps(row), None, label) for n, row in enumerate(rows))
-        )
+        return _items("q/row", map(json.dumps, rows), world.own("customers"))
 
     @tool()
     async def read_cells(ctx: ToolContext) -> ToolResult:
         """Read the sheet."""
-        cells = await world.ask("sheet/cells")
-        label = world.own("sheet")
-        return ToolResult(
-            tuple(Item(f"sheet/A{n}", text, None, label) for n, text in enumerate(cells))
-        )
+        return _items("sheet/A", await world.ask("sheet/cells"), world.own("sheet"))
 
     @tool(Access.EGRESS, Effect.CHANGE)
     async def append_row(ctx: ToolContext, row: Said) -> ToolResult:
         """Add a row to the sheet."""
-        await world.ask("sheet/append", row=row)
-        return ToolResult(note="added")
+        return await world.do("sheet/append", "added", row=row)
 
     return run_sql, read_cells, append_row
 
@@ -241,17 +237,15 @@ def _notes(world: World) -> tuple[Tool, ...]:
         """Read the requester's notes."""
         texts = await world.ask("notes/list", user=ctx.requester)
         label = replace(world.own(""), sources=frozenset())  # what has no name is private, too
-        return ToolResult(tuple(Item(f"note/{n}", t, None, label) for n, t in enumerate(texts)))
+        return _items("note/", texts, label)
 
     @tool(Access.WRITE)
     async def save_note(ctx: ToolContext, text: Said) -> ToolResult:
         """Keep a note for the requester."""
-        await world.ask("notes/save", user=ctx.requester, text=text)
-        return ToolResult(note="kept")
+        return await world.do("notes/save", "kept", user=ctx.requester, text=text)
 
     async def kept(ctx: ToolContext, **given: Any) -> ToolResult:
-        await world.ask("notes/save", **{"user": ctx.requester, **given})
-        return ToolResult(note="kept")
+        return await world.do("notes/save", "kept", **{"user": ctx.requester, **given})
 
     return read_notes, replace(save_note, run=kept)
 
@@ -260,17 +254,11 @@ def _mcp(world: World) -> tuple[Tool, ...]:
     @tool()
     async def mcp_ask(ctx: ToolContext, query: str) -> ToolResult:
         """Replaced by what the server says of it."""
-        texts = await world.ask("mcp/ask", query=query)
-        label = world.own("mcp")
-        return ToolResult(tuple(Item(f"mcp/{n}", t, None, label) for n, t in enumerate(texts)))
+        return _items("mcp/", await world.ask("mcp/ask", query=query), world.own("mcp"))
 
     @tool(Access.EGRESS, Effect.SEND)
     async def mcp_push(ctx: ToolContext, text: Said, to: str = "") -> ToolResult:
         """Hand something to the tool server."""
-        await world.ask("mcp/push", text=text, to=to)
-        return ToolResult(note="pushed")
+        return await world.do("mcp/push", "pushed", text=text, to=to)
 
     return replace(mcp_ask, description=world.described), mcp_push
-
-
-__all__ = ["SCOPES", "SITE", "Hit", "World", "served", "tools_of"]

@@ -1,11 +1,27 @@
-"""Connections of a local server that break as those of a network do."""
+"""Connections of a local server that break as those of a network do, or are listened in on."""
+
+from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from starlette.types import Scope
+from starlette.types import Message, Receive, Scope
 
 from bot.local.server import CONNECTIONS
+
+
+async def read_ahead(receive: Receive) -> tuple[bytes, Receive]:
+    """Return the body of a request, and what hands it on to an app."""
+    body, more = b"", True
+    while more:
+        part = await receive()
+        body, more = body + part.get("body", b""), bool(part.get("more_body"))
+    again = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def replay() -> Message:
+        return next(again, None) or await receive()
+
+    return body, replay
 
 
 async def drop_connection(scope: Scope) -> None:
