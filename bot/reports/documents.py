@@ -289,7 +289,7 @@ class KnownIssue(DocumentPart):
 
 
 class RunDocument(DocumentPart):
-    """What the documents of all runs tell."""
+    """The fields of the documents of all runs."""
 
     run_id: str
     """Id for `show` and `audit`; the first characters will do where they are unambiguous."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bot.citations import neutralize_links
 from bot.reports.documents import Report
-from bot.reports.panel import view_of
-from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
+    FINDINGS_FILE,
     Bold,
     Code,
     Entry,
@@ -20,6 +19,7 @@ from bot.reports.view import (
     Line,
     Link,
     ReportView,
+    view_of,
     with_links,
 )
 

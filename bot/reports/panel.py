@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from bot.reports.digest import digest_view
 from bot.reports.documents import (
     PanelFinding,
     PanelReport,
     PanelVerdict,
-    Report,
-    TriageReport,
 )
 from bot.reports.formats import clean_text
 from bot.reports.frame import cost_line, gaps
-from bot.reports.sweep import FINDINGS_FILE, sweep_view
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -40,21 +36,6 @@ MOST_SHOWN = 200
 MARKS = {"critical": "◉", **DOTS}
 GONE = ("dropped", "merged", "withheld")
 OUTCOMES = ("confirmed", "disputed", "unjudged")
-
-
-def view_of(
-    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
-) -> ReportView:
-    """Return the view of a report.
-
-    `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
-    where readers find all findings of a sweep if there are too many to show.
-    """
-    if isinstance(document, TriageReport):
-        return digest_view(document, categories)
-    if isinstance(document, PanelReport):
-        return panel_view(document)
-    return sweep_view(document, place)
 
 
 def panel_view(document: PanelReport) -> ReportView:

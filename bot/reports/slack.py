@@ -18,11 +18,10 @@ from bot.reports.documents import (
     TriageReport,
 )
 from bot.reports.formats import clean_text
-from bot.reports.panel import view_of
 from bot.reports.sources import numbers_of
-from bot.reports.sweep import FINDINGS_FILE
 from bot.reports.view import (
     DITTO,
+    FINDINGS_FILE,
     NOTHING,
     Bold,
     Button,
@@ -36,6 +35,7 @@ from bot.reports.view import (
     ReportSection,
     ReportView,
     Row,
+    view_of,
     with_links,
 )
 from bot.slack.blocks import (

@@ -37,6 +37,7 @@ from bot.reports.problems import (
 from bot.reports.sweep_details import MOST_FIRST, SweepDetails
 from bot.reports.view import (
     DOTS,
+    FINDINGS_FILE,
     NOTHING,
     Bold,
     Entry,
@@ -58,7 +59,6 @@ TITLE = 100
 """Characters of a title."""
 MOST_PROBLEMS = 20
 """Open problems that are listed at the beginning."""
-FINDINGS_FILE = "findings.csv"
 
 
 def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:

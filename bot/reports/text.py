@@ -7,10 +7,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bot.reports.digest import FACT, digest_view
 from bot.reports.documents import PanelReport, Report, TriageReport
 from bot.reports.formats import clean_text
-from bot.reports.panel import view_of
 from bot.reports.view import (
     Entry,
     EntryTable,
@@ -20,6 +18,7 @@ from bot.reports.view import (
     Link,
     ReportSection,
     ReportView,
+    view_of,
     with_links,
 )
 from bot.storage.tables import StoredRun, StoredSubagent
@@ -86,7 +85,9 @@ def thread_text(document: TriageReport, number: int, categories: Iterable[str] =
 
     With the same `categories` its number is that of `report_text`.
     """
-    view = digest_view(document, categories)
+    from bot.reports.digest import FACT
+
+    view = view_of(document, categories)
     entries = (each for s in view.sections for group in s.groups for each in group.entries)
     found = next((entry for entry in entries if entry.number == number), None)
     if found is None:

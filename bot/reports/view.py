@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bot.reports.documents import PanelReport, Report, TriageReport
 from config.words import Words
 
 DOTS = {"high": "●", "medium": "◐", "low": "○"}
@@ -209,3 +210,28 @@ def end_of(name: str, text: str) -> int:
 
 def entries_of(sentences: Sequence[str]) -> tuple[Entry, ...]:
     return tuple(Entry(row=(each,)) for each in sentences)
+
+
+FINDINGS_FILE = "findings.csv"
+"""The file with all findings of a sweep."""
+
+
+def view_of(
+    document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
+) -> ReportView:
+    """Return the view of a report.
+
+    `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
+    where readers find all findings of a sweep if there are too many to show.
+    """
+    if isinstance(document, TriageReport):
+        from bot.reports.digest import digest_view
+
+        return digest_view(document, categories)
+    if isinstance(document, PanelReport):
+        from bot.reports.panel import panel_view
+
+        return panel_view(document)
+    from bot.reports.sweep import sweep_view
+
+    return sweep_view(document, place)

@@ -30,6 +30,7 @@ from bot.reports.files import FEWEST, findings_csv, open_issues_chart
 from bot.reports.issues import IssueStore, has_changes
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import answer_message, lead_message, report_parts
+from bot.reports.view import FINDINGS_FILE
 from bot.requests.delivery import (
     MOST,
     Asker,
@@ -370,7 +371,7 @@ class ReportDelivery:
         if not isinstance(document, SweepReport):
             return []
         table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
-        files = [MailAttachment("findings.csv", "text/csv", table)]
+        files = [MailAttachment(FINDINGS_FILE, "text/csv", table)]
         schedule = occurrence.schedule
         earlier = await self.schedules.delivered(schedule, MOST_REPORTS)
         points = {o.at: o.figures[OPEN] for o in earlier if o.figures and OPEN in o.figures}

@@ -12,7 +12,6 @@ from pydantic import Field
 
 import scopes
 from bot.citations import SPACED
-from bot.reports.digest import summary
 from bot.reports.documents import (
     NOBODY,
     CitedStatement,
@@ -27,15 +26,7 @@ from bot.reports.documents import (
 from bot.reports.formats import clean_text
 from bot.reports.frame import gap_text
 from bot.tasks.base import ReportTask, Request, Workplace, whole_or_partial
-from bot.tasks.material import (
-    MaterialRefused,
-    ReviewMaterial,
-    check_size,
-    material_of_attachment,
-    read_through_gate,
-)
 from bot.tasks.sources import match_channels, seen_channels
-from config.panels import load_profile
 from config.settings import SettingsError
 from config.words import ENGLISH, Text, phrase
 from scopes.slack_client import SlackRefused
@@ -62,6 +53,7 @@ from subagents.trajectory import Origin
 
 if TYPE_CHECKING:  # a report is imported when it is asked for
     from bot.mailbox.sync import Sync
+    from bot.tasks.material import ReviewMaterial
     from bot.tasks.triage import Triage
 
 log = logging.getLogger(__name__)
@@ -153,6 +145,8 @@ class Reports:
 
     async def read_material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
         """Read what is to be reviewed with the tool of its kind. Raises MaterialRefused."""
+        from bot.tasks.material import MaterialRefused, material_of_attachment, read_through_gate
+
         if found := material_of_attachment(source, self.request.files, self.request.label):
             return found
         is_page = source.startswith(("http://", "https://"))
@@ -303,7 +297,9 @@ async def review(
     answer. `source`: id of a thread, name of an attached file, or address. `profile`: code (code,
     changes of code), strategy (notes, plans, offers, contracts), incident (threads and reports of
     incidents), or another that the request names. `language`: of your answer, as a code (es)."""
+    from bot.tasks.material import MaterialRefused, ReviewMaterial, check_size
     from bot.tasks.panel import Panel
+    from config.panels import load_profile
 
     reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
@@ -405,6 +401,8 @@ def report_words(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     if isinstance(report, TriageReport):
+        from bot.reports.digest import summary
+
         yield summary(report)
     first: Sequence[TopLine | TriageLine | CitedStatement] = report.top_lines
     for number, line in enumerate(first, 1):

@@ -327,7 +327,7 @@ class Stage:
     def drafts(self) -> str:
         """All drafts, with their headers."""
         state = self.google.gmail
-        return b"\n".join(state.messages[d.message].raw for d in state.drafts.values()).decode()
+        return b"\n".join(state.messages[id].raw for id in state.drafts.values()).decode()
 
     @property
     def sent(self) -> str:
