@@ -267,7 +267,7 @@ async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url
-    at = (datetime.now(UTC) + timedelta(seconds=75)).replace(second=0)
+    at = (datetime.now(UTC) + timedelta(seconds=105)).replace(second=0)  # once two have started
     schedules: dict[str, Any] = {
         "often": {**REMINDER, "cron": "*/3 * * * * *", "text": "Often"},
         "asked": {**QUESTION, "cron": "*/10 * * * * *"},

@@ -88,8 +88,8 @@ class TeamJob:
         return f"{self.name} {self.mark}".strip()
 
 
+class SweepDetails:
     """The jobs of one sweep by person, and each of its problems whole."""
-    """Who does what about the problems of one sweep, and each problem whole."""
 
     def __init__(self, facts: SweepFacts) -> None:
         self.facts, self.words = facts, facts.words
