@@ -197,6 +197,7 @@ def assemble(
         MessagePart(
             prose.for_stream(plain_text(body)),
             (*markdown.blocks(body, links, prose.requester), *(foot if n == last else ())),
+            prose.for_stream(body),
         )
         for n, body in enumerate(bodies)
     )

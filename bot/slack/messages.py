@@ -61,6 +61,8 @@ class MessagePart:
     text: str
     """Text for notifications, search and clients that show no blocks."""
     blocks: tuple[dict[str, Any], ...] = ()
+    streamed: str = ""
+    """The markdown that a stream should end with before it is replaced by this."""
 
 
 EVENT_TYPE = "assistant_reply"

@@ -339,14 +339,21 @@ class StreamingReply:
             self._heading = title
         return done
 
-    async def _leave(self) -> None:
-        """Stop using the stream, if there is one; an edit finds out whether it is still open."""
+    async def _leave(self, whole: str = "") -> None:
+        """Stop using the stream, if there is one; an edit finds out whether it is still open.
+
+        It ends with the text `whole` if it shows the beginning of that.
+        """
         if not (self._streaming and self._ts):
             return
-        self._streaming, self._last = False, None
-        for _ in range(2):  # nobody else can end it
+        sent, self._streaming, self._last = self._sent, False, None
+        goes_on = sent is not None and whole.startswith(sent)
+        goes_on = goes_on and _fits(self._rows.values(), self._heading, whole)
+        rest = whole[len(sent or "") :] if goes_on else ""
+        code = ""
+        for text in (rest, "") if whole else ("",):  # as it is, if Slack refuses the rest
             try:
-                await self.writer.stop_stream(self._mark(1), self.asked.channel, self._ts)
+                await self.writer.stop_stream(self._mark(1), self.asked.channel, self._ts, text)
                 return
             except WriteFailed as error:
                 log.info("the stream of %s was not stopped: %s", self.asked.key, error)
@@ -456,7 +463,7 @@ class StreamingReply:
         for _ in range(TRIES):
             try:
                 if ts == self._ts:
-                    await self._leave()
+                    await self._leave(part.streamed)
                     if self._ts is None:
                         return False
                 await self._replace(number, ts, part, of)

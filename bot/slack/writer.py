@@ -210,12 +210,13 @@ class MessageWriter:
         args = {"channel": channel, "ts": ts, "chunks": list(chunks)}
         return await self._writes.call_now("chat.appendStream", args, live=True) is not None
 
-    async def stop_stream(self, mark: Mark, channel: str, ts: str) -> None:
-        """End a stream.
+    async def stop_stream(self, mark: Mark, channel: str, ts: str, rest: str = "") -> None:
+        """End a stream with the rest of its text, all or nothing.
 
         Raises StreamEnded if it had ended, perhaps by an earlier try of ours.
         """
         args: Form = {"channel": channel, "ts": ts, **mark.metadata()}
+        args |= {"chunks": [{"type": "markdown_text", "text": rest}]} if rest else {}
         await self._writes.call("chat.stopStream", args, repeatable=True)
 
     async def set_status(
