@@ -308,7 +308,7 @@ class _Sweep:
         words, facts = self.words, self.facts
         waiting = problem.open
         unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
-        names = customers_of(m for m in waiting if m not in unnamed)
+        names = customers_of([m for m in waiting if m not in unnamed])
         told = ", ".join(facts.also(clean_text(name, NAME), number) for name in names)
         if unnamed or len(names) > MOST_CUSTOMERS:
             n = len(names) + sum(m.finding.people for m in unnamed)
