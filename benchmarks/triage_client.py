@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from cryptography.fernet import Fernet
 
-from bot.cli.reports import triage_mailbox
+from bot.cli.triage import triage_mailbox
 from bot.context import open_app
 from bot.local.google.server import TOKEN
 from bot.options import Options

@@ -205,7 +205,7 @@ def triage(
     json: AsJson = False,
 ) -> int:
     """Triage a mailbox: one subagent a thread, one digest."""
-    from bot.cli.reports import run_triage
+    from bot.cli.triage import run_triage
 
     given = Options(model, None, sample, as_of, since, mail=True, mbox=mbox, me=me)
     return run_triage(given, limit, resume, json)

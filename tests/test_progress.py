@@ -16,7 +16,7 @@ from bot_kit import Shell, small_export
 from rich.console import Console
 from timing import WAIT_S
 
-from bot.cli.output import plan_table
+from bot.cli.command import plan_table
 from bot.slack.plan import MAX_TITLE, Plan, clean_line, lines, short_heading, tasks
 from subagents.events import (
     AnswerDelta,
@@ -74,7 +74,7 @@ def on_a_terminal(work: str) -> tuple[str, str]:
 WORK = """
 import sys
 sys.path.insert(0, {root!r})
-from bot.cli.output import show_progress
+from bot.cli.command import show_progress
 from subagents.events import SubagentFinished, SubagentQueued, SubagentStarted
 with show_progress(sys.stderr) as emit:
     emit(SubagentQueued("s1", "Read #support-es", "slack", "fast"))

@@ -1,44 +1,35 @@
-"""Implement `assistant ask`, and what commands that read have in common."""
+"""Implement `assistant ask`."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tzlocal import get_localzone_name
 
-from bot.cli.output import result_text, show_progress
-from bot.context import App, open_app
+from bot.cli.command import run_reading
+from bot.cli.output import result_text
+from bot.context import App
 from bot.errors import SetupError
 from bot.local.samples import SAMPLE_OWNER
 from bot.local_mode import no_workspace
 from bot.memory import add_files
 from bot.options import EPOCH, Options
-from bot.reports.documents import Answer, AnswerDocument, Document
+from bot.reports.documents import Answer
 from bot.slack.people import person_of
 from bot.tasks.ask import Ask
 from bot.tasks.base import Request, Requester
 from bot.tasks.reports import GMAIL
-from bot.terminal import DONE, INCOMPLETE, dump, say, tell
-from config.settings import Settings, load_settings
+from bot.terminal import tell
 from scopes.intent import Intent, names_any
 from scopes.slack_client import Absent
 from scopes.tool import Clients
 
 if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
-    from bot.cli.reports import OpenMailbox
-
-
-D = TypeVar("D", bound=Document)
-Work = Callable[[App], Awaitable[D]]
-TextOf = Callable[[D], str]
+    from bot.cli.triage import OpenMailbox
 
 
 def run_ask(given: Options, question: str, as_json: bool) -> int:
@@ -93,7 +84,7 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
     options = app.options
     async with AsyncExitStack() as stack:
         if options.mbox:
-            from bot.cli.reports import open_mailbox
+            from bot.cli.triage import open_mailbox
 
             opened = open_mailbox(app.settings, options, app.store.database)
             box = await stack.enter_async_context(opened)
@@ -103,7 +94,7 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
             return
 
         def open_sample() -> object:
-            from bot.cli.reports import load_mailbox, serve_mailbox
+            from bot.cli.triage import load_mailbox, serve_mailbox
 
             return serve_mailbox(stack, app.settings, options, load_mailbox(options)).gmail
 
@@ -130,64 +121,3 @@ async def _requester(app: App) -> Requester:
 
 def _week(app: App) -> timedelta:
     return timedelta(days=app.settings.sweep.since_days)
-
-
-def run_reading(given: Options, work: Work[D], text: TextOf[D], as_json: bool) -> int:
-    """Run one reading command from its checked options to its exit code."""
-    document, fault = read(load_settings(), given, work)
-    dump(document.to_json()) if as_json else say(text(document))
-    return report_outcome(document, fault)
-
-
-def read(settings: Settings, options: Options, work: Work[D]) -> tuple[D, str]:
-    """Return the document, and why it was not stored; empty = it was stored."""
-    logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
-
-    async def go() -> tuple[D, str]:
-        with show_progress(sys.stderr) as emit:
-            async with open_app(settings, options, emit) as app:
-                _stop_by_ctrl_c(app)
-                for problem in app.problems:
-                    tell(f"warning: {problem}")
-                return await work(app), app.store_fault
-
-    try:
-        return asyncio.run(go())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-
-
-def report_outcome(document: Document, fault: str) -> int:
-    """Report what is wrong with a shown document; return its exit code."""
-    if fault:
-        tell(f"warning: the run was not stored: {fault}")
-    if why := _model_fault(document):
-        hint = (
-            "Check ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and `models`, or run `assistant doctor`."
-        )
-        tell(f"error: The model answered nothing: {why}. {hint}")
-    return DONE if document.status == "complete" and not fault else INCOMPLETE
-
-
-def _stop_by_ctrl_c(app: App) -> None:
-    """Make the first Ctrl-C end the run with partial results, and the second one the process.
-
-    An exception wherever the loop happens to be could lose a task, and then wait for it.
-    """
-    loop, work = asyncio.get_running_loop(), asyncio.current_task()
-    assert work
-
-    def stop() -> None:
-        loop.add_signal_handler(signal.SIGINT, work.cancel)
-        tell("stopping with what there is; Ctrl-C again to end at once")
-        app.stop.set()
-
-    loop.add_signal_handler(signal.SIGINT, stop)
-
-
-def _model_fault(document: Document) -> str:
-    """Return the one reason why no model call succeeded, or nothing."""
-    own = [document] if isinstance(document, AnswerDocument) else []
-    parts = [*own, *document.subagents]
-    faults = {p.reason for p in parts if p.stopped_by in ("model_error", "rate_limit")}
-    return faults.pop() if document.status == "failed" and len(faults) == 1 else ""

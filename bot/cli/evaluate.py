@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from bot.cli.ask import answer_question, with_mailbox
 from bot.cli.output import CommandContext, on_database
-from bot.cli.reports import (
-    OpenMailbox,
-    ReviewArgs,
-    SweepOptions,
-    load_mailbox,
-    open_mailbox,
-    review,
-    sweep,
-    triage_mailbox,
-)
+from bot.cli.reports import ReviewArgs, SweepOptions, review, sweep
+from bot.cli.triage import OpenMailbox, load_mailbox, open_mailbox, triage_mailbox
 from bot.context import App, open_app
 from bot.errors import SetupError
 from bot.evaluation.cases import (
