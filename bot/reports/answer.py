@@ -152,8 +152,8 @@ def _table(table: RichTable) -> Iterator[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return a width for each column: of the room beside its longest word each takes an equal
-    share, and the widest ones what the others leave."""
+    """Return a width for each column: its longest word, and an equal share of the room that is
+    left, as far as it needs it."""
     columns = list(zip(*rows, strict=True))
     widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
     missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]

