@@ -30,7 +30,7 @@ from bot.local.workspace import (
 
 
 def _shallow(value: Any, levels: int = 50) -> Any:
-    """The value; ValueError when it is nested so deep that it could not be sent as JSON."""
+    """Return the value. Raises ValueError if its nesting is too deep to be sent as JSON."""
     if levels == 0:
         raise ValueError("nested too deeply")
     parts = value.values() if isinstance(value, dict) else value
@@ -225,7 +225,7 @@ class _Reader:
         )
 
     def _root(self) -> str:
-        """The folder inside the zip that holds channels.json: none, or one at the top."""
+        """Return the folder inside the zip that holds channels.json: none, or one at the top."""
         folders = [
             name.removesuffix("channels.json")
             for name in self.members
@@ -239,7 +239,7 @@ class _Reader:
         return min(folders, key=len)
 
     def _days(self) -> dict[str, list[str]]:
-        """The names of the day files by folder, sorted."""
+        """Return the sorted names of the day files of each folder."""
         days: dict[str, list[str]] = {}
         for name in sorted(self.members):
             folder, _, day = name.removeprefix(self.root).rpartition("/")
@@ -261,7 +261,7 @@ class _Reader:
                 yield user.value()
 
     def _conversations(self) -> Iterator[tuple[str, Channel]]:
-        """Each conversation with the name of its folder."""
+        """Yield each conversation with the name of its folder."""
         for file, flags in _CONVERSATIONS:
             for entry in self._listed(file):
                 try:
@@ -330,7 +330,7 @@ class _Reader:
             self.profiles[message.user] = message.user_profile.user(message.user)
 
     def _entries(self, file: str) -> list[Any]:
-        """The JSON list in a file of the export; _DamagedError says why there is none."""
+        """Return the JSON list in a file of the export. Raises _DamagedError with the reason."""
         info = self.members[self.root + file]
         if info.file_size > MAX_MEMBER_BYTES:
             raise _DamagedError("larger than 200 MB")
@@ -375,7 +375,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _applied(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
-    """Messages by time after all edits and deletions, and the timestamps that were deleted."""
+    """Apply edits and deletions; return the messages by time, and the deleted timestamps."""
     messages: dict[int, Message] = {}
     deleted: set[str] = set()
     for entry in sorted(found, key=lambda entry: micros(entry.ts)):
@@ -391,7 +391,7 @@ def _applied(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[st
 
 
 def _threaded(messages: Mapping[int, Message]) -> dict[int, Message]:
-    """Messages whose thread_ts is an earlier top-level message (or one that is missing)."""
+    """Return messages whose thread_ts is an earlier top-level message (or a missing one)."""
     result: dict[int, Message] = {}
     for at in sorted(messages):
         message = messages[at]
@@ -411,5 +411,5 @@ def _reason(error: ValidationError) -> str:
 
 
 def _shown(text: str) -> str:
-    """A name from the export without characters that could steer a terminal."""
+    """Return a name from the export without characters that could control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

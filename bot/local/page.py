@@ -40,7 +40,7 @@ _AT_BOT = re.compile(r"(?<![\w@])@assistant\b", re.IGNORECASE)
 
 
 def page_routes(slack: LocalSlack, prompts: Sequence[str] = ()) -> list[Route]:
-    """The routes of the page, for `slack.app`; `prompts` are suggested in direct messages."""
+    """Return the routes of the page for `slack.app`; direct messages suggest `prompts`."""
     page = _Page(slack, prompts)
     return [
         Route("/", _guarded(page.html)),
@@ -98,7 +98,7 @@ class _Page:
         return Response(self._html, 200, headers, "text/html")
 
     async def workspace(self, request: Request) -> Response:
-        """Who there is and, of the person asked for, which conversations they see."""
+        """Return all people and, for the requesting person, the conversations that they see."""
         with self._state.lock:
             everybody = [_user_json(user) for user in self._state.users.values()]
             user = request.query_params.get("user", "")
@@ -120,7 +120,7 @@ class _Page:
         )
 
     async def live(self, request: Request) -> Response:
-        """Server-sent events: what is visible, again each time it has changed."""
+        """Send what is visible as server-sent events, again after each change."""
         asked = request.query_params
         try:
             self._user(asked.get("user", ""))
@@ -162,7 +162,7 @@ class _Page:
         return {"ts": ts}
 
     def _click(self, act: Act) -> None:
-        """A button of a message, or, without a channel, of the assistant's home."""
+        """Press a button of a message or, without a channel, of the assistant's home."""
         if act.channel:
             self._channel(act.user, act.channel)
             ts = self._ts(act.ts)
@@ -194,7 +194,7 @@ class _Page:
 
 
 def _content_policy(html: str) -> str:
-    """Nothing runs or is styled but what stands in the file; nothing is loaded from elsewhere."""
+    """Allow only the script and style in the file, and load nothing from elsewhere."""
 
     def hashed(tag: str) -> str:
         found = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
@@ -210,7 +210,7 @@ def _content_policy(html: str) -> str:
 
 
 def _guarded(handler: Handler) -> Handler:
-    """The handler for what the page itself asks; others are refused."""
+    """Wrap the handler so that it refuses requests that do not come from the page itself."""
 
     async def guarded(request: Request) -> Response:
         return _foreign(request) or await handler(request)
@@ -219,7 +219,7 @@ def _guarded(handler: Handler) -> Handler:
 
 
 def _foreign(request: Request) -> Response | None:
-    """Refuses what another site's page asks through the person's browser."""
+    """Refuse a request that another site's page sends through the person's browser."""
     host = request.headers.get("host", "").rpartition(":")
     if (host[0] or host[2]) not in _HOSTS:
         return _refused("Open this page at 127.0.0.1.", 403)
@@ -234,7 +234,7 @@ def _refused(why: str, status: int = 400) -> Response:
 
 
 def _as_sent(text: str) -> str:
-    """What a person typed as Slack's clients send it."""
+    """Return what a person typed in the form that Slack's clients send."""
     escaped = text.strip().replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _AT_BOT.sub(f"<@{BOT_USER}>", escaped)
 
@@ -256,7 +256,7 @@ def _channel_json(channel: Channel) -> Json:
 
 
 async def changes_of(slack: LocalSlack, user: str, channel: str, thread: str) -> AsyncIterator[str]:
-    """Server-sent events, one each time that something has changed; ends when nobody listens.
+    """Yield a server-sent event after each change, until nobody listens.
 
     `channel` "" = the assistant's home; `thread` is the timestamp of a root, "" = none is open.
     """
@@ -320,7 +320,7 @@ class _Seen:
         ]
 
     def _working(self, channel: str, thread: str, shown: list[Message]) -> bool:
-        """Whether the assistant is at work in the thread; then it can be stopped."""
+        """Return whether the assistant is working in the thread, so that it can be stopped."""
         session = self._state.sessions.get((channel, thread))
         processing = session is not None and session.status == "processing"
         return processing or any(each.streaming == _STREAMING for each in shown)

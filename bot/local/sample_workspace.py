@@ -18,18 +18,18 @@ _CHANNELS = ("csm-spain", "csm-france", "csm-italy", "csm-switzerland", "csm-ger
 
 
 def load_sample() -> Workspace:
-    """The sample as a local workspace; the same values, ids and times at every call."""
+    """Return the sample as a local workspace, with the same values, ids and times at every call."""
     channels = [read_data(name) for name in _CHANNELS]
     told = {**read_data("people"), "channels": channels, "lists": [read_data("tracker")]}
     return TypeAdapter(Workspace).validate_python(told)
 
 
 def load_sample_mailbox() -> Mailbox:
-    """The sample as a local mailbox; the same values, ids and times at every call."""
+    """Return the sample as a local mailbox, with the same values, ids and times at every call."""
     return load_mbox(DATA / "mailbox.mbox", f"{OWNER}.vasconcelos@almadora.example")
 
 
 def read_data(name: str) -> Any:
-    """What stands in one data file of the sample, not yet checked."""
+    """Return the content of one data file of the sample, not yet validated."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load((DATA / f"{name}.yaml").read_text(encoding="utf-8"), loader)

@@ -21,7 +21,7 @@ CONNECTIONS = "local.connections"
 
 
 def listen(port: int = 0) -> socket.socket:
-    """A listening socket on 127.0.0.1; port 0 takes a free one."""
+    """Return a listening socket on 127.0.0.1; port 0 takes a free one."""
     # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,9 +40,9 @@ class LocalServer:
     """
 
     def __init__(self, app: ASGIApp, name: str, port: int = 0) -> None:
-        """`app` is any ASGI 3 callable; `name` names the thread; port 0 takes a free one.
+        """Listen on a port of 127.0.0.1; port 0 takes a free one.
 
-        Raises OSError if the port is taken.
+        `app` is any ASGI 3 callable; `name` names the thread. Raises OSError if the port is taken.
         """
         self.name = name
         self._app = app
@@ -161,7 +161,7 @@ class _Server(uvicorn.Server):
         await _abort(self._websockets())  # uvicorn would shut them down a second time
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Where all that are idle close at once there is no tenth of a second to wait for."""
+        """Skip uvicorn's tenth of a second if all connections are idle and close at once."""
         await close_listeners(self.servers)
         for connection in self.connections():
             connection.shutdown()
@@ -173,11 +173,11 @@ class _Server(uvicorn.Server):
         return [c for c in self.connections() if isinstance(c, WebSocketsSansIOProtocol)]
 
     def stop(self) -> None:
-        """May be called from another thread."""
+        """Stop the server. May be called from another thread."""
         self.should_exit = True
         if self._loop and self._stopping:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     def connections(self) -> list[Any]:
-        """uvicorn's open connections; it has no public type for them."""
+        """Return uvicorn's open connections, for which it has no public type."""
         return list(self.server_state.connections)

@@ -12,13 +12,13 @@ ColumnType = Literal["text", "select", "user", "date", "number", "checkbox", "li
 
 
 def micros(ts: str) -> int:
-    """A Slack timestamp ("1740498077.000100", also "1740498077") in microseconds; ValueError."""
+    """Convert a Slack timestamp ("1740498077.000100", "1740498077") to microseconds. Raises ValueError."""
     seconds, _, fraction = ts.partition(".")
     return int(seconds) * 1_000_000 + int((fraction + "000000")[:6])
 
 
 def timestamp(at: int) -> str:
-    """Microseconds as a Slack timestamp, the inverse of `micros`."""
+    """Return microseconds as a Slack timestamp, the inverse of `micros`."""
     return f"{at // 1_000_000}.{at % 1_000_000:06d}"
 
 
@@ -137,7 +137,7 @@ class Channel:
 
     @property
     def kind(self) -> str:
-        """The word that conversations.list uses in `types`."""
+        """Return the word that conversations.list uses in `types`."""
         if self.is_im:
             return "im"
         if self.is_mpim:
@@ -214,15 +214,15 @@ class Timeline:
         return self._messages[at]
 
     def newest(self) -> int:
-        """When the last message was written, in microseconds; 0 when there is none."""
+        """Return the time of the last message in microseconds; 0 if there is none."""
         return self._newest
 
     def top(self, oldest: int, latest: int) -> list[int]:
-        """Times of the top-level messages and broadcasts in [oldest, latest], oldest first."""
+        """Return times of top-level messages and broadcasts in [oldest, latest], oldest first."""
         return self._top[bisect_left(self._top, oldest) : bisect_right(self._top, latest)]
 
     def replies(self, root: int) -> list[int]:
-        """Times of the replies to a root, oldest first."""
+        """Return the times of the replies to a root, oldest first."""
         return self._replies.get(root, [])
 
     def all(self) -> Iterable[Message]:

@@ -47,7 +47,7 @@ class GoogleRefused(Exception):
         code: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`reason` is one of REASONS; `message` and `code` replace what it says."""
+        """Build a refusal. `reason` is one of REASONS; `message` and `code` override its own."""
         said = REASONS[reason]
         super().__init__(message or said.message)
         self.reason = reason
@@ -58,7 +58,7 @@ class GoogleRefused(Exception):
 
     @property
     def json(self) -> Json:
-        """The body of the answer."""
+        """Return the body of the answer."""
         domain = "global" if self.code == 429 else self._said.domain
         one = {"message": self.message, "domain": domain, "reason": self.reason}
         status = "RESOURCE_EXHAUSTED" if self.code == 429 else self._said.status
@@ -84,21 +84,21 @@ class Call(Generic[State]):
     body: Json
 
     def text(self, name: str) -> str:
-        """A query parameter; empty when it was not sent."""
+        """Return a query parameter; empty if it was not sent."""
         return next(iter(self.query.get(name, ())), "")
 
     def many(self, name: str) -> tuple[str, ...]:
-        """A query parameter that may be repeated."""
+        """Return all values of a query parameter that may be repeated."""
         return tuple(self.query.get(name, ()))
 
     def flag(self, name: str) -> bool:
         return self.text(name).lower() == "true"
 
     def page(self, items: Sequence[tuple[int, str]]) -> tuple[list[str], str]:
-        """The ids of the page asked for, and the token of the next one (empty at the end).
+        """Return the ids of the requested page, and the next token (empty at the end).
 
-        `items` are sort keys with ids, the greatest first; what comes in between two pages moves
-        none of them.
+        `items` are sort keys with ids, the greatest first. Items that arrive between two pages do not
+        move the others.
         """
         if token := self.text("pageToken"):
             key, _, id = base64.urlsafe_b64decode(token).decode().partition(":")

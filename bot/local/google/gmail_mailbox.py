@@ -17,19 +17,19 @@ Json = dict[str, Any]
 
 
 def reference_json(held: Held) -> Json:
-    """A message by its ids only."""
+    """Return a message by its ids only."""
     return {"id": held.id, "threadId": held.thread}
 
 
 def labelled_json(held: Held) -> Json:
-    """A message by its ids and labels."""
+    """Return a message by its ids and labels."""
     return reference_json(held) | _labels(held)
 
 
 def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
-    """A message, "full" or its "metadata".
+    """Return a message as `form` asks: "full", or its "metadata".
 
-    `headers` are those that `metadata` shows, none = all.
+    `headers` are those that `metadata` shows; none = all.
     """
     body = labelled_json(held) | {
         "snippet": held.snippet,
@@ -46,7 +46,7 @@ def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
 
 
 def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = ()) -> Json:
-    """A thread with its messages, oldest first."""
+    """Return a thread with its messages, oldest first."""
     return {
         "id": id,
         "historyId": str(state.thread_history(id)),
@@ -55,13 +55,13 @@ def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = 
 
 
 def label_json(state: GmailState, id: str) -> Json:
-    """A label as the list of labels shows it."""
+    """Return a label as the list of labels shows it."""
     kind = "system" if id in SYSTEM_LABELS else "user"
     return {"id": id, "name": state.labels[id], "type": kind}
 
 
 def arrival_json(change: Arrival) -> Json:
-    """The record in the history of a message that came."""
+    """Return the history record of a message that arrived."""
     ids = {"id": change.message, "threadId": change.thread}
     message = ids | ({"labelIds": list(change.labels)} if change.labels else {})
     return {"id": str(change.id), "messages": [ids], "messagesAdded": [{"message": message}]}
@@ -75,7 +75,7 @@ GmailCall = Call[GmailState]
 
 
 def message_of(call: GmailCall, name: str = "id") -> Held:
-    """The message that the path names."""
+    """Return the message that the path names."""
     held = call.state.messages.get(call.path[name])
     if held is None:
         raise GoogleRefused("notFound")
@@ -83,14 +83,14 @@ def message_of(call: GmailCall, name: str = "id") -> Held:
 
 
 def thread_of(call: GmailCall) -> str:
-    """The id of the thread that the path names."""
+    """Return the id of the thread that the path names."""
     if call.path["id"] not in call.state.threads:
         raise GoogleRefused("notFound")
     return call.path["id"]
 
 
 def found(call: GmailCall) -> list[Held]:
-    """The messages that a list asks for by `q` and `labelIds`, in no order."""
+    """Return the messages that match `q` and `labelIds` of a list request, unordered."""
     state, labels = call.state, set(call.many("labelIds"))
     query = parsed(call.text("q"))
     hides = not (call.flag("includeSpamTrash") or labels & {"SPAM", "TRASH"} or query.anywhere)
@@ -106,7 +106,7 @@ def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides:
 def _listed(
     call: GmailCall, kind: str, items: list[tuple[int, str]], row: Callable[[str], Json]
 ) -> Json:
-    """A page of what a list found, newest first; `row` shows the one with an id."""
+    """Return a page of a list's results, newest first; `row` shows the one with an id."""
     items.sort(reverse=True)
     ids, token = call.page(items)
     body: Json = {"resultSizeEstimate": len(items)}
@@ -121,7 +121,7 @@ def _list_messages(call: GmailCall) -> Json:
 
 
 def _list_threads(call: GmailCall) -> Json:
-    """Threads of which a message is found; the newest message that is tells where they stand."""
+    """List threads with a matching message, sorted by their newest matching message."""
     newest: dict[str, int] = {}
     for held in found(call):
         newest[held.thread] = max(held.ms, newest.get(held.thread, 0))
@@ -204,7 +204,7 @@ def _list_drafts(call: GmailCall) -> Json:
 
 
 def _list_history(call: GmailCall) -> Json:
-    """The messages that were added after `startHistoryId`, oldest first."""
+    """List the messages that were added after `startHistoryId`, oldest first."""
     state = call.state
     after = int(call.text("pageToken") or call.text("startHistoryId"))
     arrived = [each for each in state.history if each.id > after]

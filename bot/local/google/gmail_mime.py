@@ -33,9 +33,9 @@ _NOT_CHARSETS = frozenset(
 
 
 def split_headers(raw: bytes) -> tuple[Headers, bytes]:
-    """The headers of a message or a part, not yet decoded, and what they head.
+    """Return the headers of a message or a part, not yet decoded, and its body.
 
-    A line that is no header ends them, and belongs to the body.
+    A line that is no header ends them and belongs to the body.
     """
     fields: list[tuple[bytes, list[bytes]]] = []
     at = 0
@@ -66,19 +66,19 @@ def _unfolded(lines: list[bytes]) -> str:
 
 
 def first(headers: Headers, name: str) -> str:
-    """The first header of this (lower-case) name; empty where there is none."""
+    """Return the first header with this (lower-case) name; empty if there is none."""
     return next((value for key, value in headers if key.lower() == name), "")
 
 
 def every(headers: Headers, *names: str) -> list[str]:
-    """The values of all headers of these (lower-case) names."""
+    """Return the values of all headers with these (lower-case) names."""
     return [value for key, value in headers if key.lower() in names]
 
 
 def text_of(content: bytes, charset: str = "") -> str:
-    """Bytes as text: UTF-8 if they are, else the charset that is named, else Western European.
+    """Decode bytes as UTF-8 if they are valid, else as the named charset, else as Western European.
 
-    ISO-2022 and HZ spell other letters in the bytes of ASCII, so there the name comes first.
+    ISO-2022 and HZ encode other letters in ASCII bytes, so there the named charset comes first.
     """
     shifted = b"\x1b" in content or b"~{" in content
     for name in (charset if shifted else "", "utf-8", charset, "windows-1252"):
@@ -90,7 +90,7 @@ def text_of(content: bytes, charset: str = "") -> str:
 
 
 def in_charset(content: bytes, charset: str) -> bytes:
-    """Text in UTF-8, as Gmail gives it; what does not fit the charset named stays as it is."""
+    """Convert text to UTF-8, as Gmail does; leave what does not fit the named charset as it is."""
     try:
         return content.decode(_codec(charset)).encode()
     except (UnicodeError, LookupError):
@@ -98,7 +98,7 @@ def in_charset(content: bytes, charset: str) -> bytes:
 
 
 def _codec(label: str) -> str:
-    """The codec of a charset's label; LookupError where there is none."""
+    """Return the codec for a charset label. Raises LookupError if there is none."""
     try:
         name = codecs.lookup(label).name
     except ValueError:  # a NUL in the label
@@ -128,7 +128,7 @@ def _word(chunk: bytes, charset: str | None) -> str:
 
 
 def _declared(headers: Headers) -> Message:
-    """What a Content-Type and a Content-Disposition say of a part."""
+    """Return the Content-Type and the Content-Disposition of a part."""
     message = Message()
     for name in ("content-type", "content-disposition"):
         if value := first(headers, name):
@@ -150,12 +150,12 @@ _ID = re.compile(r"<([^<>\s]{3,900})>")
 
 
 def message_id(headers: Headers) -> str:
-    """The Message-ID without its brackets; empty where there is none."""
+    """Return the Message-ID without its brackets; empty if there is none."""
     return next(iter(_ids(first(headers, "message-id"))), "")
 
 
 def references(headers: Headers) -> list[str]:
-    """The ids of the messages that this one follows."""
+    """Return the ids of the messages that this one follows."""
     return [id for value in every(headers, "references", "in-reply-to") for id in _ids(value)]
 
 
@@ -164,11 +164,11 @@ def _ids(value: str) -> list[str]:
 
 
 def threads_of(mails: Sequence[Headers]) -> list[str]:
-    """For each message a name of its conversation, the same for all of one conversation.
+    """Return the name of each message's conversation; messages of one conversation share it.
 
-    A message joins those that it refers to, also over ones that are not there. What carries an
-    `X-GM-THRID` is in the thread of that name only. Gmail also looks at subjects and people; those
-    guesses are left out, because a wrong one hides a mail under another.
+    A message joins those that it refers to, even through messages that are missing. A message with
+    an `X-GM-THRID` is in the thread of that name only. Gmail also compares subjects and people;
+    those guesses are left out, because a wrong one hides a mail under another.
     """
     homes: dict[str, str] = {}
     names = []
@@ -219,13 +219,13 @@ class Part:
     """Whether its content has to be fetched by `attachments.get`."""
 
     def walk(self) -> Iterator["Part"]:
-        """It and all within it, in order."""
+        """Yield this part and all parts within it, in order."""
         yield self
         for part in self.parts:
             yield from part.walk()
 
     def json(self, message: str) -> Json:
-        """As `format=full` shows it."""
+        """Return the part as `format=full` shows it."""
         headers = [{"name": name, "value": shown(name, value)} for name, value in self.headers]
         body: Json = {"size": len(self.content)}
         if self.attached:
@@ -243,7 +243,7 @@ class Part:
 
 
 def shown(name: str, value: str) -> str:
-    """A header's value as Gmail shows it: encoded words decoded, but for how parts are built."""
+    """Return a header's value as Gmail shows it: encoded words decoded, except in `Content-*`."""
     return value if name.lower().startswith("content-") else decoded(value)
 
 
@@ -252,12 +252,12 @@ def base64url(content: bytes) -> str:
 
 
 def attachment_id(message: str, part: str) -> str:
-    """The id of a part's content, which is only good for this message."""
+    """Return the id of a part's content, which is valid for this message only."""
     return f"ANGjdJ{base64url(f'{message}/{part}'.encode()).rstrip('=')}"
 
 
 def parts_of(raw: bytes) -> Part:
-    """The tree of a message."""
+    """Return the tree of parts of a message."""
     return _Reader().part(raw, "", "text/plain", 0)
 
 
@@ -300,7 +300,7 @@ class _Reader:
 
 
 def between(body: bytes, boundary: str) -> list[bytes]:
-    """The parts of a multipart body; none when its boundary is nowhere."""
+    """Return the parts of a multipart body; none if its boundary does not occur."""
     if not boundary:
         return []
     mark = re.escape(boundary.encode("utf-8", "surrogateescape"))
@@ -316,7 +316,7 @@ def between(body: bytes, boundary: str) -> list[bytes]:
 
 
 def transferred(body: bytes, encoding: str) -> bytes:
-    """The content behind a transfer encoding; what is broken in it is passed over."""
+    """Undo a transfer encoding, and skip what is broken in it."""
     match encoding.strip().lower():
         case "base64":
             sent = _BASE64.sub(b"", body)
@@ -328,7 +328,7 @@ def transferred(body: bytes, encoding: str) -> bytes:
 
 
 def texts(root: Part) -> Iterator[str]:
-    """What a person can read in a message: its texts, those of HTML without the tags."""
+    """Yield what a person can read in a message: its texts, those of HTML without the tags."""
     for part in root.walk():
         if part.kind.startswith("text/") and not part.filename and not part.parts:
             text = text_of(part.content)
@@ -336,7 +336,7 @@ def texts(root: Part) -> Iterator[str]:
 
 
 def _seen(html: str) -> Iterator[str]:
-    """The texts between tags, in one pass over whatever it is."""
+    """Yield the texts between tags, in one pass over any input."""
     within = ""
     for token in _TOKEN.finditer(html):
         name = (token[2] or "").lower()
@@ -349,6 +349,6 @@ def _seen(html: str) -> Iterator[str]:
 
 
 def snippet(root: Part) -> str:
-    """The beginning of a message on one line, escaped as in HTML."""
+    """Return the beginning of a message on one line, escaped as in HTML."""
     text = next((t for t in (" ".join(text.split()) for text in texts(root)) if t), "")
     return escape(text[:SNIPPET]).replace("&#x27;", "&#39;")

@@ -125,14 +125,14 @@ def _term(key: str, value: str) -> Match:
 
 
 def normalised(text: str) -> str:
-    """The words of a text, in lower case and without accents, each between spaces."""
+    """Return the words of a text in lower case, without accents, each between spaces."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     words = _WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
     return f" {' '.join(words)} "
 
 
 def _bag(held: Held, key: str) -> str:
-    """The words of the headers that an operator looks at; without one, those of the texts too."""
+    """Return the words of the headers that an operator searches; without one, also of the texts."""
     if key not in held.bags:
         values = [decoded(value) for value in every(held.headers, *_HEADERS[key])]
         if not key:
@@ -150,7 +150,7 @@ def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
 
 
 def _labelled(value: str, key: str, held: Held, state: GmailState) -> bool:
-    """`in:`, `is:` and `label:` all ask for labels; a space in a name is written as a hyphen."""
+    """Match `in:`, `is:` and `label:`, which all name labels, with hyphens for spaces."""
     name = value.casefold()
     if name in ("anywhere", "read"):
         return name == "anywhere" or "UNREAD" not in held.labels
@@ -170,7 +170,7 @@ def _has(value: str, key: str, held: Held, state: GmailState) -> bool:
 
 
 def _time(value: str) -> float | None:
-    """Seconds since 1970, as such or as a date at midnight PST."""
+    """Return seconds since 1970, from a number or from a date at midnight PST."""
     try:
         if value.isdecimal():
             return datetime.fromtimestamp(int(value), UTC).timestamp()

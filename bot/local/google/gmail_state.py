@@ -52,12 +52,12 @@ class Held:
 
     @cached_property
     def root(self) -> Part:
-        """Its tree of parts."""
+        """Return the tree of parts."""
         return parts_of(self.raw)
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """What a person can read in its body."""
+        """Return what a person can read in the body."""
         return tuple(texts(self.root))
 
     @property
@@ -70,7 +70,7 @@ class Held:
 
     @property
     def ms(self) -> int:
-        """When it came, in milliseconds since 1970."""
+        """Return the time of arrival in milliseconds since 1970."""
         return int(self.at.timestamp() * 1000)
 
 
@@ -91,7 +91,7 @@ class GmailState:
     """
 
     def __init__(self, mailbox: Mailbox, *, now: Callable[[], float] = time.time) -> None:
-        """`now` is in seconds since 1970."""
+        """Load a mailbox; `now` is in seconds since 1970."""
         self.address = mailbox.address
         self.now = now
         self.lock = threading.RLock()
@@ -123,7 +123,7 @@ class GmailState:
         return held
 
     def label(self, name: str) -> str:
-        """The id of a label; one of the user's is made if there is none."""
+        """Return the id of a label; create a user label if there is none."""
         for id, known in self.labels.items():
             if known.casefold() == name.casefold():
                 return id
@@ -132,7 +132,7 @@ class GmailState:
         return id
 
     def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
-        """A message that comes now, with these labels (ids or names), into a thread or its own."""
+        """Add a message that arrives now, to `thread` or a new one; labels are ids or names."""
         with self.lock:
             seconds = self.now()
             id = new_id(raw + str((self.history_id, seconds)).encode())
@@ -160,7 +160,7 @@ class GmailState:
         return id
 
     def of_thread(self, id: str) -> list[Held]:
-        """The messages of a thread, oldest first."""
+        """Return the messages of a thread, oldest first."""
         return [self.messages[each] for each in self.threads[id]]
 
     def thread_history(self, id: str) -> int:

@@ -92,9 +92,9 @@ class Entry:
 
 
 def load_mbox(path: Path, me: str | None = None) -> Mailbox:
-    """The mailbox in an mbox file; `me` is its address, else the likeliest one.
+    """Load a mailbox from an mbox file; `me` is its address, None = the likeliest one.
 
-    MboxError when the file cannot be read, is empty or is no mbox.
+    Raises MboxError if the file cannot be read, is empty or is not an mbox.
     """
     try:
         with path.open("rb") as file:
@@ -114,16 +114,17 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
 
 
 def _is_mail(entry: Entry) -> bool:
-    """Whether a separator stands above it that no ordinary text would begin with."""
+    """Return whether the line above it is a separator that ordinary text would not contain."""
     dated = bool(_DATED.search(entry.envelope.encode()))
     return dated or bool(entry.envelope and split_headers(entry.raw)[0])
 
 
 def read_mbox(file: BinaryIO) -> Iterator[Entry]:
-    """The messages of a file, one after another, whatever they look like.
+    """Yield the messages of a file in order, whatever they look like.
 
-    A line `From ` begins one where a blank line is above it and it names a sender or a date as
-    mail systems write them; in a body it is text (RFC 4155 and the variants of qmail's mbox(5)).
+    A line `From ` begins a message if it follows a blank line and names a sender or a date in the
+    way that mail systems write them; elsewhere it is text (RFC 4155 and the variants in qmail's
+    mbox(5)).
     """
     envelope, lines, blank = b"", list[bytes](), True
     for line, following in pairwise(chain(file, (b"",))):
@@ -149,14 +150,14 @@ def _separates(line: bytes, following: bytes, blank: bool) -> bool:
 
 
 def _entry(envelope: bytes, lines: list[bytes]) -> Entry:
-    """One message; the blank line before the next one is the file's, not the message's."""
+    """Return one message without the blank line that separates it from the next one."""
     if lines and not lines[-1].strip(b"\r\n"):
         lines = lines[:-1]
     return Entry(b"".join(lines), envelope=envelope.decode("ascii", "replace").strip())
 
 
 def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
-    """A mailbox of messages: threads, dates, labels and ids as Gmail would give them."""
+    """Build a mailbox from messages, with threads, dates, labels and ids as Gmail assigns them."""
     entries = [replace(entry, raw=_BARE.sub(b"\r\n", entry.raw)) for entry in entries]
     halves = [split_headers(entry.raw) for entry in entries]
     heads = [headers for headers, _ in halves]
@@ -181,10 +182,10 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
 
 
 def address_of(heads: Sequence[Headers]) -> str:
-    """Whose mailbox it likely is.
+    """Return the likeliest owner of the mailbox.
 
-    Whoever sent what is labelled as sent; else whom at least a tenth was delivered to; else whom
-    most was addressed to.
+    That is the most frequent sender of messages labelled as sent; else the address to which at
+    least a tenth was delivered; else the most frequent recipient.
     """
     sent = [h for h in heads if "SENT" in takeout_labels(first(h, "x-gmail-labels"))]
     return (
@@ -203,9 +204,9 @@ def _most(heads: Iterable[Headers], least: int, name: str) -> str:
 
 
 def addresses(values: Iterable[str]) -> list[str]:
-    """The addresses in these headers, in lower case; not those that stand in a name.
+    """Return the addresses in these headers, in lower case, without those inside names.
 
-    The standard library's parser fails at brackets within brackets (RecursionError).
+    The standard library's parser fails on nested brackets (RecursionError).
     """
     parts = (part for value in values for part in _NAME.sub(" ", value[:MAX_HEADER]).split(","))
     found = (_BETWEEN.split(part.rpartition("<")[2]) for part in parts)
@@ -213,7 +214,7 @@ def addresses(values: Iterable[str]) -> list[str]:
 
 
 def _sent(raw: bytes, body: bytes) -> bytes:
-    """The message without the headers that Takeout wrote into it."""
+    """Return the message without the headers that Takeout added."""
     cut = len(raw) - len(body)
     return _TAKEOUT_HEADERS.sub(b"", raw[:cut]) + body
 
@@ -241,7 +242,7 @@ def _ids(entries: Sequence[Entry]) -> list[str]:
 
 
 def new_id(content: bytes) -> str:
-    """16 hex digits that stand for these bytes; as a number it fits 63 bits."""
+    """Return 16 hex digits derived from these bytes; as a number they fit into 63 bits."""
     return f"{int(sha256(content).hexdigest()[:16], 16) >> 1:016x}"
 
 
@@ -255,7 +256,7 @@ def _threads(heads: Sequence[Headers], ids: Sequence[str], times: Sequence[datet
 
 
 def _times(entries: Sequence[Entry], heads: Sequence[Headers]) -> tuple[list[datetime], list[int]]:
-    """When each message came, and which ones do not tell: they stand at their neighbour's time."""
+    """Return each message's time of arrival, and the undated ones, which get a neighbour's time."""
     known = [
         _date(first(h, "date")) or _dated(e.envelope) for e, h in zip(entries, heads, strict=True)
     ]
@@ -274,7 +275,7 @@ def _date(value: str) -> datetime | None:
 
 
 def _dated(envelope: str) -> datetime | None:
-    """The time in a `From ` line: asctime's, with an offset before or after the year."""
+    """Return the time in a `From ` line: asctime's, with an offset before or after the year."""
     found = _DATED.search(envelope.encode())
     if not found:
         return None
@@ -335,9 +336,9 @@ _KNOWN_LABELS = _label_table()
 
 
 def takeout_labels(header: str) -> frozenset[str]:
-    """The labels of an `X-Gmail-Labels`: ids of Gmail's own, names of the user's.
+    """Return the labels in an `X-Gmail-Labels`: ids of Gmail's own, names of the user's.
 
-    Names with a comma are quoted, and the whole is in encoded words where it is not ASCII.
+    Names with a comma are quoted, and a header with non-ASCII names is in encoded words.
     """
     text = " ".join(decoded(header[:MAX_HEADER]).split())
     row = next(csv.reader([text], skipinitialspace=True), [])

@@ -37,7 +37,7 @@ class Exchange:
 
     @property
     def cursor(self) -> str:
-        """The cursor of the next page; empty on the last one."""
+        """Return the cursor of the next page; empty on the last one."""
         found = None if self.is_error else _CURSOR.search(self.text)
         return found[1] if found else ""
 
@@ -66,12 +66,12 @@ class Conversation:
 
     @property
     def told(self) -> list[str]:
-        """The opening without what stands in delimiters."""
+        """Return the opening without the text between delimiters."""
         return [_FENCED.sub("", text) for text in self.opening]
 
     @property
     def here(self) -> Mapping[str, str]:
-        """Ids of where it was asked: a channel, and the thread in it; id -> title."""
+        """Return the ids of the channel and thread of the request; id -> title."""
         return dict(_TITLED.findall(self.section("ASKED IN")))
 
 

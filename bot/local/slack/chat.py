@@ -27,7 +27,7 @@ def _post(call: Call) -> Json:
 
 
 def _update(call: Call) -> Json:
-    """Blocks and metadata that are not sent stay as they were; [] removes them."""
+    """Change a message. Blocks and metadata that are not sent stay; [] removes them."""
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
@@ -46,7 +46,7 @@ def _delete(call: Call) -> Json:
 
 
 def _whisper(call: Call) -> Json:
-    """Seen by one person of the channel and kept nowhere: `whispers` has it."""
+    """Show a message to one person of the channel; only `whispers` keeps it."""
     channel = writable(call)
     if (user := call.required("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
@@ -78,7 +78,7 @@ def _add_reaction(call: Call) -> Json:
 
 
 def _written(call: Call, message: Message) -> Message:
-    """The message with the text, the blocks and the metadata that the call sends."""
+    """Return the message with the text, blocks and metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
     blocks = numbered(call.objects("blocks"))
     return replace(

@@ -18,7 +18,7 @@ def _list(call: Call) -> Json:
 
 
 def _of_user(call: Call) -> Json:
-    """The conversations that the caller, or `user`, is in; of others only those also seen."""
+    """List the conversations of the caller, or those of `user` that the caller sees, too."""
     user = call.text("user") or call.identity.user
     if user not in call.state.users:
         raise SlackError("user_not_found")
@@ -43,7 +43,7 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 
 
 def _open(call: Call) -> Json:
-    """The direct message with `users`, made if there is none."""
+    """Return the direct message with `users`; create it if there is none."""
     users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
     if not call.state.users.keys() >= set(users):
         raise SlackError("user_not_found")
@@ -69,7 +69,7 @@ def _history(call: Call) -> Json:
 
 
 def _replies(call: Call) -> Json:
-    """The thread of a root; any other timestamp gives that message alone, as Slack does."""
+    """Return the thread of a root; any other timestamp gives that message alone, as in Slack."""
     channel = _readable(call)
     message = message_of(call, channel, "ts", "thread_not_found")
     if message.subtype in _UNTHREADED:
@@ -82,7 +82,7 @@ def _replies(call: Call) -> Json:
 
 
 def _readable(call: Call) -> Channel:
-    """The channel, if its messages may be read: a bot has to be in it, a user has to see it."""
+    """Return the channel if its messages may be read: a bot must be in it, a user must see it."""
     channel = visible(call)
     if call.identity.bot_id and not call.is_member(channel):
         raise SlackError("not_in_channel")
@@ -90,13 +90,13 @@ def _readable(call: Call) -> Channel:
 
 
 def _range(call: Call) -> tuple[int, int]:
-    """The times asked for, in microseconds, both inclusive."""
+    """Return the requested times in microseconds, both inclusive."""
     oldest, latest = call.time("oldest", 0), call.time("latest", FOREVER)
     return (oldest, latest) if call.flag("inclusive") else (oldest + 1, latest - 1)
 
 
 def _messages(call: Call, channel: Channel, times: Sequence[int], cursor: str) -> Json:
-    """A page; like Slack's, the last one has no response_metadata."""
+    """Return a page of messages; like Slack's, the last one has no response_metadata."""
     timeline = call.state.timelines[channel.id]
     shown = call.flag("include_all_metadata")
     found = [

@@ -35,12 +35,12 @@ def now_ts(state: SlackState) -> str:
 
 
 def is_told(state: SlackState, channel: str) -> bool:
-    """Whether the app hears of what happens there: its bot has to be a member."""
+    """Return whether the app receives events of the channel: its bot must be a member."""
     return BOT_USER in state.members.get(channel, ())
 
 
 def written(state: SlackState, channel: Channel, message: Message) -> Iterator[Json]:
-    """The events of a new message: `message`, and `app_mention` where it mentions the bot."""
+    """Yield the events of a new message: `message`, and `app_mention` if it mentions the bot."""
     event = nested(state, channel, message)
     event |= {"channel": channel.id, "event_ts": message.ts}
     yield event | {"channel_type": channel_type(channel)}
@@ -49,13 +49,13 @@ def written(state: SlackState, channel: Channel, message: Message) -> Iterator[J
 
 
 def mention(event: Json) -> Json:
-    """The app_mention beside a message event; it names neither subtype nor kind of channel."""
+    """Return the app_mention beside a message event; it has no subtype and no channel type."""
     left_out = ("subtype", "channel_type")
     return {k: v for k, v in event.items() if k not in left_out} | {"type": "app_mention"}
 
 
 def typed(text: str) -> Json:
-    """The block that Slack makes of what a person types."""
+    """Return the block that Slack makes of what a person types."""
     elements: list[Json] = []
     for number, part in enumerate(_USER.split(text)):
         if number % 2:
@@ -72,7 +72,7 @@ def mentions(message: Message) -> bool:
 
 
 def nested(state: SlackState, channel: Channel, message: Message) -> Json:
-    """A message inside of an event."""
+    """Return a message as it appears inside an event."""
     body = message_json(state, channel.id, message)
     if message.bot_id or not message.user or message.subtype == "tombstone":
         return body
@@ -104,7 +104,7 @@ _FEEDBACK = ("positive_button", "negative_button")
 
 
 def click(state: SlackState, user: str, channel: str, message: Message, action: Json) -> Json:
-    """The press of a button of a message."""
+    """Return the payload of a click on a message's button."""
     container: Json = {
         "type": "message",
         "message_ts": message.ts,
@@ -121,7 +121,7 @@ def click(state: SlackState, user: str, channel: str, message: Message, action: 
 
 
 def click_home(state: SlackState, user: str, action_id: str, value: str | None) -> Json:
-    """The press of a button of an App Home; KeyError when there is none."""
+    """Return the payload of a click in an App Home. Raises KeyError without such a button."""
     view = home(state, user)
     if view is None:
         raise KeyError(f"{user} has no App Home.")
@@ -141,10 +141,10 @@ def close(state: SlackState, user: str, view_id: str) -> View:
 
 
 def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
-    """The form of a modal that a person has open is sent in, and closed by that.
+    """Send in the form of a modal that a person has open, and close it.
 
-    `typed`: block id -> text, or the value of the option that is chosen; what is left out stays as
-    the form had it. KeyError when this person has no such modal, or a field no such option.
+    `typed`: block id -> text, or the value of the chosen option; other fields keep what the form had.
+    Raises KeyError if this person has no such modal, or a field has no such option.
     """
     view = close(state, user, view_id)
     values: dict[str, Json] = {}
@@ -161,7 +161,7 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
 
 
 def _filled(element: Mapping[str, Any], typed: str | None) -> Json:
-    """What a field holds when its form is sent in."""
+    """Return the content of a field when its form is sent in."""
     if "options" not in element:
         return {"value": element.get("initial_value") if typed is None else typed}
     if typed is None:
@@ -171,10 +171,10 @@ def _filled(element: Mapping[str, Any], typed: str | None) -> Json:
 
 
 def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
-    """What pressing an element sends; KeyError when the blocks have no such element.
+    """Return what a click on an element sends. Raises KeyError if the blocks have no such element.
 
-    Of several with this action_id it is the one that holds the value; a value that none holds is
-    sent by the first, as a forger would.
+    If several elements have this action_id, the one that holds the value is clicked; if none holds
+    it, the first one sends it, as a forger would.
     """
     found = [(b, e) for b, e in _elements(blocks) if e.get("action_id") == action_id]
     if not found:
@@ -195,7 +195,7 @@ def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | 
 
 
 def _choices(element: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What can be pressed of an element: two buttons for feedback, options, or the element."""
+    """Return what can be clicked: two buttons for feedback, options, or the element itself."""
     options = element.get("options")
     if options:
         return list(options)

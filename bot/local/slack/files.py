@@ -29,7 +29,7 @@ def _address(call: Call) -> Json:
 
 
 def take(state: SlackState, id: str, content: bytes) -> Response:
-    """The bytes of a file; the address alone says whose it is."""
+    """Take the bytes of a file; the address alone identifies the file."""
     state.uploads[id].content = content
     return Response(f"OK - {len(content)}", 200, media_type="text/plain")
 

@@ -28,7 +28,7 @@ def numbered(blocks: Sequence[Mapping[str, Any]], letter: str = "b") -> tuple[Js
 
 
 def rich_text(text: str) -> Json:
-    """Plain text as a block."""
+    """Return plain text as a block."""
     section = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
     return {"type": "rich_text", "elements": [section]}
 
@@ -99,7 +99,7 @@ def channel_json(call: Call, channel: Channel) -> Json:
 def message_json(
     state: SlackState, channel: str, message: Message, *, with_metadata: bool = False
 ) -> Json:
-    """A message; the root of a thread carries what Slack counts over all its replies."""
+    """Return a message; the root of a thread carries Slack's counts over all its replies."""
     body: Json = {"type": "message", "ts": message.ts, "text": message.text, "team": state.team.id}
     for name in ("user", "subtype", "bot_id", "username"):
         if value := getattr(message, name):
@@ -156,7 +156,7 @@ def _bot_profile(state: SlackState) -> Json:
 
 
 def file_json(state: SlackState, channel: str, message: Message, file: File) -> Json:
-    """A file as messages and files.info show it, with where it can be had."""
+    """Return a file as messages and files.info show it, with its download address."""
     if file.mode in ("tombstone", "hidden_by_limit"):
         return {"id": file.id, "mode": file.mode}
     place = f"{state.base_url}files-pri/{state.team.id}-{file.id}/"
@@ -180,7 +180,7 @@ def file_json(state: SlackState, channel: str, message: Message, file: File) -> 
 
 
 def list_json(each: SlackList, state: SlackState) -> Json:
-    """A Slack List as the file object that Slack shows it as, with its columns."""
+    """Return a Slack List as the file object of Slack, with its columns."""
     return {
         "id": each.id,
         "created": each.created,
@@ -223,7 +223,7 @@ def list_item_json(each: SlackList, item: ListItem) -> Json:
 
 
 def _cell_json(column: ListColumn, value: Any) -> Json:
-    """A cell: `value` in the old form, and the value again under the name of its type."""
+    """Return a cell: `value` in the old form, and the value under the name of its type."""
     cell: Json = {"key": column.key, "column_id": column.id}
     if column.type == "text":
         rich = [rich_text(value)]

@@ -34,7 +34,7 @@ class People:
         return str(told[0]["ts"])
 
     def dm(self, user: str) -> str:
-        """The channel of the direct message, or agent pane, of this person with the bot."""
+        """Return the channel of this person's direct message, or agent pane, with the bot."""
         with self.state.lock:
             return self.state.direct(user, BOT_USER).id
 

@@ -97,7 +97,7 @@ class LocalSlack:
         return self.methods[call.method](call)
 
     def _open(self, request: Request, args: dict[str, Any]) -> Response:
-        """apps.connections.open."""
+        """Answer apps.connections.open."""
         token = token_of(request, args)
         self.state.base_url = str(request.base_url)
         url = self.sockets.open(token, self.state.base_url.rstrip("/").replace("http", "ws", 1))
@@ -107,7 +107,7 @@ class LocalSlack:
         await self.sockets.serve(websocket)
 
     def identity(self, request: Request, args: dict[str, Any]) -> Identity:
-        """Whom the token in the header, or in the arguments, stands for."""
+        """Return the identity behind the token in the header or in the arguments."""
         token = token_of(request, args)
         if token in self.tokens:
             return self.tokens[token]
@@ -119,7 +119,7 @@ class LocalSlack:
         return Identity(user.id)
 
     async def _upload(self, request: Request) -> Response:
-        """The bytes of a file, at the address that was given for it."""
+        """Receive the bytes of a file at the upload address."""
         content = await request.body()
         with self.state.lock:
             return slack_files.take(self.state, request.path_params["file"], content)
@@ -132,7 +132,7 @@ def token_of(request: Request, args: dict[str, Any]) -> str:
 
 
 async def arguments(request: Request) -> dict[str, Any]:
-    """The arguments in the query, and in a body that is a form or a JSON object."""
+    """Return the arguments in the query and in a body that is a form or a JSON object."""
     args: dict[str, Any] = dict(request.query_params)
     body = await request.body()
     is_json = request.headers.get("content-type", "").startswith("application/json")

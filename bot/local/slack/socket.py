@@ -55,11 +55,11 @@ class Sockets:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether there is, or was, an app at the other end."""
+        """Return whether an app is, or was, at the other end."""
         return self._loop is not None
 
     def open(self, token: str, base: str) -> str:
-        """apps.connections.open: the address of a new socket below `base` (ws://host:port)."""
+        """Return the address of a new socket below `base` (ws://host:port)."""
         if not token.startswith("xapp-"):
             raise SlackError("not_allowed_token_type" if token else "not_authed")
         if token != self._app_token:
@@ -70,7 +70,7 @@ class Sockets:
         return f"{base}{LINK_PATH}?ticket={ticket}&app_id={APP_ID}"
 
     async def serve(self, websocket: WebSocket) -> None:
-        """One websocket from handshake to end."""
+        """Serve one websocket from the handshake to its end."""
         ticket = websocket.query_params.get("ticket", "")
         if ticket not in self._tickets:
             await websocket.close()
@@ -109,11 +109,11 @@ class Sockets:
 
     @property
     def listening(self) -> list[Socket]:
-        """The sockets that Slack sends events to."""
+        """Return the sockets that Slack sends events to."""
         return self.sockets
 
     def acked(self, text: str) -> None:
-        """What the app sends: acks, of which nobody here takes note."""
+        """Read the acks of the app, and ignore them."""
 
     def admit(self, socket: Socket) -> None:
         self.sockets.append(socket)
@@ -185,7 +185,7 @@ def _hello(count: int) -> str:
 
 
 def enveloped(kind: str, id: str, body: str, attempt: int = 0) -> str:
-    """The envelope as JSON, around the payload that is JSON already."""
+    """Return the envelope as JSON around a payload that is JSON already."""
     head: Json = {
         "envelope_id": id,
         "type": kind,

@@ -72,7 +72,7 @@ class SlackState:
         invite_bot: bool = True,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`invite_bot` makes the bot a member of every public channel; `now` is in seconds."""
+        """Load a workspace; `invite_bot`: into every public channel. `now` is in seconds."""
         self.team = workspace.team
         self.users: dict[str, User] = {
             SLACKBOT: User(SLACKBOT, "slackbot", "Slackbot", "Slackbot"),
@@ -104,14 +104,14 @@ class SlackState:
         self.now = now
 
     def new_ts(self, channel: str) -> int:
-        """A time in microseconds for a new message: now, but after every other in the channel."""
+        """Return the time of a new message in microseconds, later than all in the channel."""
         return max(int(self.now() * 1_000_000), self.timelines[channel].newest() + 1)
 
     def may_see(self, user: str, channel: Channel) -> bool:
         return channel.kind == "public_channel" or user in self.members[channel.id]
 
     def direct(self, *users: str) -> Channel:
-        """The direct message of these people (a group's from three on), made if need be."""
+        """Return the direct message (of a group, from three on); create it if needed."""
         wanted = set(users)
         for channel in self.channels.values():
             if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == wanted:
@@ -140,7 +140,7 @@ class Call:
     args: Mapping[str, Any]
 
     def text(self, name: str) -> str:
-        """An argument as text; empty when it was not sent."""
+        """Return an argument as text; empty if it was not sent."""
         value = self.args.get(name)
         return "" if value is None else str(value)
 
@@ -155,11 +155,11 @@ class Call:
         return self.text(name) not in _FALSE
 
     def time(self, name: str, default: int) -> int:
-        """A timestamp argument in microseconds."""
+        """Return a timestamp argument in microseconds."""
         return micros(self.text(name)) if self.text(name) else default
 
     def objects(self, name: str) -> tuple[dict[str, Any], ...]:
-        """A list of JSON objects, sent as such or as a string."""
+        """Return a list of JSON objects, sent as such or as a string."""
         value = self.args.get(name) or []
         return tuple(json.loads(value) if isinstance(value, str) else value)
 
@@ -169,7 +169,7 @@ class Call:
         return dict(json.loads(value)) if isinstance(value, str) else value
 
     def kinds(self) -> set[str]:
-        """The kinds of conversation asked for in `types`."""
+        """Return the kinds of conversation in `types`."""
         return set((self.text("types") or "public_channel").replace(" ", "").split(","))
 
     def is_member(self, channel: Channel) -> bool:
@@ -178,7 +178,7 @@ class Call:
     def page(
         self, keys: Sequence[Key], kind: str, default: int, most: int
     ) -> tuple[Sequence[Key], str]:
-        """The keys of the page asked for, and the cursor of the next one (empty at the end)."""
+        """Return the keys of the requested page, and the next cursor (empty at the end)."""
         cursor = base64.b64decode(self.text("cursor")).decode()
         start = [f"{kind}:{key}" for key in keys].index(cursor) if self.text("cursor") else 0
         end = start + (min(int(self.text("limit") or default), most) or default)
@@ -200,7 +200,7 @@ class Call:
 
 
 def visible(call: Call, argument: str = "channel") -> Channel:
-    """The channel named, if it may be seen; a person's id names the direct message with them."""
+    """Return the named channel if it may be seen; a person's id names their direct message."""
     id = call.required(argument)
     if id in call.state.users and id != call.identity.user:
         return call.state.direct(call.identity.user, id)
@@ -211,7 +211,7 @@ def visible(call: Call, argument: str = "channel") -> Channel:
 
 
 def writable(call: Call, argument: str = "channel") -> Channel:
-    """The channel named, if the caller may write there."""
+    """Return the named channel if the caller may write there."""
     channel = visible(call, argument)
     if not call.is_member(channel):
         raise SlackError("not_in_channel")
@@ -223,7 +223,7 @@ def writable(call: Call, argument: str = "channel") -> Channel:
 def message_of(
     call: Call, channel: Channel, argument: str, error: str = "message_not_found"
 ) -> Message:
-    """The message at a timestamp; `error` is what Slack says if there is none."""
+    """Return the message at a timestamp; `error` is Slack's error if there is none."""
     try:
         message = call.state.timelines[channel.id].get(micros(call.required(argument)))
     except ValueError:
@@ -234,7 +234,7 @@ def message_of(
 
 
 def own_message(call: Call, channel: Channel, error: str) -> Message:
-    """The message at `ts`, which has to be the caller's; `error` is what Slack says if not."""
+    """Return the caller's own message at `ts`; `error` is Slack's error if it is not theirs."""
     message = message_of(call, channel, "ts")
     if message.user != call.identity.user or message.subtype == "tombstone":
         raise SlackError(error)
@@ -242,20 +242,20 @@ def own_message(call: Call, channel: Channel, error: str) -> Message:
 
 
 def new_message(call: Call, channel: Channel) -> Message:
-    """A message of the caller at this moment, still empty."""
+    """Return a new empty message of the caller at this moment."""
     at = call.state.new_ts(channel.id)
     return Message(timestamp(at), user=call.identity.user, bot_id=call.identity.bot_id)
 
 
 def root_of(call: Call, channel: Channel) -> Message:
-    """The root of the thread that `thread_ts` names, also by one of its replies."""
+    """Return the root of the thread that `thread_ts` names, by its root or a reply."""
     message = message_of(call, channel, "thread_ts", "thread_not_found")
     timeline = call.state.timelines[channel.id]
     return timeline[micros(message.thread_ts)] if message.is_reply else message
 
 
 def placed(call: Call, channel: Channel, message: Message) -> Message:
-    """The new message in the thread that `thread_ts` names, if it names one."""
+    """Return the new message in the thread that `thread_ts` names, if it names one."""
     if not call.text("thread_ts"):
         return message
     subtype = "thread_broadcast" if call.flag("reply_broadcast") else ""

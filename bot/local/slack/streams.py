@@ -56,7 +56,7 @@ def _append(call: Call) -> Json:
 
 
 def _stop(call: Call) -> Json:
-    """The blocks go below what was streamed."""
+    """End a stream; the blocks go below the streamed text."""
     channel, message, stream = _open_stream(call)
     blocks, metadata = call.objects("blocks"), call.metadata()
     _write(call, stream)
@@ -99,7 +99,7 @@ def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> 
 
 
 def _settle_plan(stream: Stream) -> None:
-    """A plan that ends under a running task says so, whatever its title was."""
+    """Change the title of a plan that ends while a task is running."""
     if any(row.status == "in_progress" for row in stream.rows.values()):
         stream.title = "Something went wrong"
 
@@ -143,7 +143,7 @@ def _add(stream: Stream, chunk: Json) -> None:
 
 
 def _shown(message: Message, stream: Stream) -> Message:
-    """The message as it reads now."""
+    """Return the message as it reads now."""
     prose = [rich_text(stream.text)] if stream.text else []
     return replace(
         message,
@@ -154,7 +154,7 @@ def _shown(message: Message, stream: Stream) -> Message:
 
 
 def _fallback(stream: Stream) -> str:
-    """What the message's `text` reads: mrkdwn, and behind it the titles of plan and tasks."""
+    """Return the message's `text`: mrkdwn, then the titles of the plan and its tasks."""
     text = stream.text
     for pattern, into in _AS_MRKDWN:
         text = pattern.sub(into, text)
@@ -184,7 +184,7 @@ def _card(row: Row) -> Json:
 
 
 def _set_status(call: Call) -> Json:
-    """Makes the session if there is none; `processing` shows the Stop button until it is left."""
+    """Set a session's status, and create the session if needed. `processing` shows Stop."""
     channel = writable(call, "channel_id")
     status, title = call.required("status"), call.text("title")
     initiator = call.text("initiator_user_id")
@@ -197,7 +197,7 @@ def _set_status(call: Call) -> Json:
 
 
 def set_session(state: SlackState, channel: str, thread_ts: str, status: str) -> Session:
-    """The session of a thread, made if there is none, in a new status."""
+    """Return the session of a thread in a new status; create it if there is none."""
     session = state.sessions.setdefault((channel, thread_ts), Session(channel, thread_ts))
     session.status = status
     return session
@@ -212,7 +212,7 @@ def _thread_title(call: Call) -> Json:
 
 
 def _prompts(call: Call) -> Json:
-    """Without a thread the prompts are those of the pane before anything is said in it."""
+    """Set the prompts of a thread, or without one, those of the pane while it is empty."""
     channel = writable(call, "channel_id")
     prompts = call.objects("prompts")
     thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""

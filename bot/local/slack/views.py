@@ -28,26 +28,26 @@ def _open(call: Call) -> Json:
 
 
 def home(state: SlackState, user: str) -> View | None:
-    """The App Home that a person sees."""
+    """Return the App Home that a person sees."""
     views = (view for view in state.views.values() if view.body["type"] == "home")
     return next((view for view in views if view.user == user), None)
 
 
 def modal(state: SlackState, user: str) -> View | None:
-    """The modal that a person has open: the one opened last."""
+    """Return the modal that a person opened last."""
     views = [view for view in state.views.values() if view.body["type"] == "modal"]
     return next((view for view in reversed(views) if view.user == user), None)
 
 
 def new_trigger(state: SlackState, user: str) -> str:
-    """A trigger id for an interaction of this person at this moment; views.open takes it once."""
+    """Return a trigger id for an interaction of this person; views.open accepts it once."""
     trigger = f"{len(state.triggers)}.{int(state.now() * 1000)}.local"
     state.triggers[trigger] = (user, state.now())
     return trigger
 
 
 def view_json(state: SlackState, view: View) -> Json:
-    """A view as Slack returns it and sends it with interactions."""
+    """Return a view as Slack returns it and sends it with interactions."""
     return {
         "id": view.id,
         "team_id": state.team.id,
