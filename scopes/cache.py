@@ -1,4 +1,4 @@
-"""Facts that are asked for once, however many wait for them, and kept for a while."""
+"""Cache facts: each is requested once, however many wait for it, and kept for a while."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[str, ...]
 
 
 class Cache:
-    """Facts by key, for one event loop; a failure is not kept. What was used last stays longest."""
+    """Facts by key, for one event loop; failures are not kept. The least recently used go first."""
 
     def __init__(
         self, kept_s: float = math.inf, clock: Clock = time.monotonic, most: float = math.inf

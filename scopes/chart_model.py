@@ -1,4 +1,4 @@
-"""A chart as it is handed to the program that draws it (`scopes.chart_program`), as JSON."""
+"""A chart, which is sent as JSON to the program that draws it (`scopes.chart_program`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The places of a chart's points along it."""
+    """The positions of a chart's points."""
 
     name: str
     type: Literal["number", "time", "name"]

@@ -1,7 +1,7 @@
-"""Draws charts: a program of its own, for what drawing takes of memory.
+"""Draw charts in a program of its own, because drawing takes much memory.
 
-It answers the requests of a `scopes.programs.WorkerProcess`: a `Chart` as JSON. An answer is a PNG,
-or empty where nothing can be drawn.
+It answers the requests of a `scopes.programs.WorkerProcess`: a `Chart` as JSON. The answer is a
+PNG, or empty if nothing can be drawn.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _scatter(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
 
 
 def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = False) -> None:
-    """A group of bars for each name; lying down, the first one is on top."""
+    """Draw a group of bars for each name; if horizontal, the first one is on top."""
     wide, count = GROUP / len(series), len(x.values)
     draw = axes.barh if lying else axes.bar
     for number, (name, values) in enumerate(series.items()):
@@ -161,7 +161,7 @@ def _places(axes: Axes, x: Axis) -> list[float]:
 
 
 def _quieten(axes: Axes, scale: Scale, series: dict[str, list[float]]) -> None:
-    """Nothing but a grid of faint lines, and numbers that people count in."""
+    """Reduce the frame to a faint grid and to readable numbers."""
     scale.set_major_locator(MaxNLocator(nbins=5, integer=_whole(series)))
     scale.set_major_formatter(FuncFormatter(lambda value, _: _told(value)))
     scale.grid(True)

@@ -143,7 +143,7 @@ def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:
 
 
 def number_of(cell: str) -> float | None:
-    """`1234.5`, `-3e6` or `12%` as a number; None for anything else and what no chart shows."""
+    """Parse `1234.5`, `-3e6` or `12%`; None for anything else and what no chart shows."""
     try:
         value = float(cell.removeprefix("'").removesuffix("%"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Text made plain before it is shown or stored: decoded, without what nobody sees and secrets."""
+"""Clean text before it is shown or stored: decode it, and remove invisible parts and secrets."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unified(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
 
 
 class _Table(dict[int, str]):
-    """A translation table that is filled when a character first occurs."""
+    """A translation table that is filled on the first occurrence of each character."""
 
     def __missing__(self, code: int) -> str:
         made = self[code] = _shown(chr(code))

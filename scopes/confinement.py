@@ -1,7 +1,7 @@
-"""Confinement of a program of ours that reads what strangers wrote (`scopes.programs`).
+"""Confine programs of ours that read the files and mails of strangers (`scopes.programs`).
 
-A fault of a C library that such bytes exploit then starts no program, opens no socket, and reaches
-no other process. On Linux alone, by seccomp(2) and landlock(7), as far as the kernel lets us.
+If such bytes exploit a fault of a C library, they can start no program, open no socket, and reach
+no other process. On Linux only, by seccomp(2) and landlock(7), as far as the kernel supports them.
 """
 
 from __future__ import annotations

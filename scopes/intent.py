@@ -1,4 +1,4 @@
-"""The request in its requester's own words: the one text of a run that is trusted.
+"""The request in its requester's own words, the only trusted text of a run.
 
 It may name channels (`#name`, a mark, an id, a link to a message), and places to write to: writing
 there needs no approval card. Only a plain order does: `<verb> <what> to <place>` or `<verb>
@@ -198,7 +198,7 @@ LEAST_LITERAL = 2
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The request as the gate reads it; nothing that a model wrote or read is in it."""
+    """The request for the gate, without anything that a model wrote or read."""
 
     text: str = ""
     """The requester's own message, without anything that was quoted around it by code."""

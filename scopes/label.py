@@ -1,4 +1,4 @@
-"""Labels: what a context may have read, and who may see what comes out of it."""
+"""Labels: the sources that a context has read, and the people who may see its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKSPACE: Final[Literal["workspace"]] = "workspace"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Integrity and confidentiality of a text; a join only ever grows more careful.
+    """Integrity and confidentiality of a text; a join is never less strict than its parts.
 
     The lattice is that of FIDES (arXiv 2505.23643): one label per context, joined with every item.
     """

@@ -1,4 +1,4 @@
-"""Mail as values: a message reduced to what a person reads, a thread, and a mailbox's changes."""
+"""Mail as values: the readable text of a message, a thread, and a mailbox's changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_PARTS, MAX_DEPTH = 200, 10
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attachment as it is listed; `read_attachment` opens it."""
+    """An attachment in a list; `read_attachment` opens it."""
 
     name: str
     type: str
@@ -46,7 +46,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class MailText:
-    """A mail as a person sees it; every text is without control and format characters."""
+    """A mail as a person sees it; no text contains control or format characters."""
 
     subject: str
     sender: str
@@ -74,7 +74,7 @@ class MailText:
 
 @dataclass(frozen=True, slots=True)
 class MailMessage:
-    """One message of a mailbox; what could not be read of it says why."""
+    """One message of a mailbox; parts that could not be read have a reason."""
 
     id: str
     thread: str
@@ -113,7 +113,7 @@ class MailThread:
 
 @dataclass(frozen=True, slots=True)
 class ThreadRef:
-    """A thread as a search lists it."""
+    """A thread in the results of a search."""
 
     id: str
     snippet: str
@@ -130,7 +130,7 @@ class MailLabel:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The messages that came to a mailbox since a history id."""
+    """The messages that have arrived in a mailbox since a history id."""
 
     history: str
     """The id to ask from the next time."""
@@ -167,7 +167,7 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
 
 
 def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
-    """Facts about a message that code adds: who else got it, what is attached, what is odd."""
+    """Return facts that code adds to a message: other recipients, attachments, oddities."""
     text = message.text
     files = [f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:LISTED]]
     if len(text.attachments) > 1:

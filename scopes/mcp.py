@@ -1,6 +1,6 @@
-"""Tools of servers outside, made ours: named, labelled, put under the rules of the gate.
+"""Adapt tools of outside servers: give them names and labels, and put them under the gate's rules.
 
-What a server says of a tool's arguments is made small, plain and safe to check by.
+A server's schema of arguments is reduced to a small, plain one that is safe to check by.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ServerTools:
 
 
 def tool_name(server: str, tool: str, others: Collection[str] = ()) -> str:
-    """`<server>_<tool>`; where that is no name, or could be that of another tool, with a digest.
+    """Return `<server>_<tool>`, with a digest if that is no valid name or ambiguous.
 
     It depends on nothing that a server may change. `others` are the names of the other servers.
     """
@@ -213,7 +213,7 @@ _BRACKETS = str.maketrans("<>", "()")
 
 
 class Unfit(Exception):
-    """A tool that cannot be offered; the text says why, in words of ours alone."""
+    """A tool that cannot be offered; the text says why, without words of the server."""
 
 
 def plain(text: object, limit: int) -> str:
@@ -238,7 +238,7 @@ def taken_over(schema: Any) -> dict[str, Any]:
 
 
 class _Reader:
-    """Goes through one schema once; what it refers to lies in it."""
+    """Reads one schema once; all its references point into itself."""
 
     def __init__(self, root: Any) -> None:
         self._root = Registry().resolver_with_root(Resource.opaque(root))
@@ -334,7 +334,7 @@ def _is_length(value: Any) -> bool:
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool from outside: checked by its own schema, and given on as they are."""
+    """The arguments of an outside tool: checked by its schema, and passed on unchanged."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,6 +1,6 @@
-"""Members of conversations, as Slack says it now: kept for seconds, read again where asked to.
+"""Members of conversations from Slack: cached for seconds, read again on request.
 
-None stands for "could not be checked": who decides by it treats that as the worst.
+None means "could not be checked": decisions treat it as the worst case.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MembersOf:
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """Reason why Slack did not tell a fact when it was last asked."""
+    """The reason why Slack did not return a fact at the last request."""
 
     is_answer: bool
     """Whether it answered: there is no such thing."""
@@ -64,7 +64,7 @@ class FailedCall:
 
 
 class Kept(Cache):
-    """Facts of Slack's: one that Slack does not tell is None to all who wait for it, and logged."""
+    """Facts from Slack; one that Slack does not return is None for all who wait, and logged."""
 
     def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
         super().__init__(kept_s, clock, most)
@@ -105,7 +105,7 @@ async def whole(client: SlackClient, method: str, key: str, **arguments: Any) ->
 
 
 class Members:
-    """Asks Slack with one token. One for the process."""
+    """Reads members with one token. One for the process."""
 
     def __init__(self, client: SlackClient, clock: Clock = time.monotonic) -> None:
         self.client = client

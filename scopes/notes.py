@@ -1,4 +1,4 @@
-"""Notes, which a requester has the assistant keep, and past answers: found again by their words.
+"""Notes that the assistant keeps for requesters, and past answers; both are found by their words.
 
 A note lies in one space: the requester's own, a conversation's, or the team's. The label of the
 context that wrote it stays with it, whoever reads it later.
@@ -33,7 +33,7 @@ _ID: Final = re.compile(r"(?:note/)?([1-9][0-9]{0,17})")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was kept."""
+    """A stored note."""
 
     id: int
     space: str
@@ -47,7 +47,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class NewNote:
-    """A note to be kept."""
+    """A note to store."""
 
     space: str
     key: str

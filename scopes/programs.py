@@ -1,7 +1,7 @@
-"""Programs of our own beside the bot: what they work on can take nothing down but them.
+"""Programs of our own beside the bot: hostile input can crash only them.
 
-Each is a module whose `main` is given numbers, limits itself (`limit`), and then answers requests
-(`serve`) which a `WorkerProcess` sends.
+Each is a module whose `main` takes numbers, limits itself (`limit`), and then answers the requests
+(`serve`) of a `WorkerProcess`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ BEGUN: Final = bytes(4)
 
 
 class WorkerDied(Exception):
-    """The worker ended while it worked on a request."""
+    """The worker ended during a request."""
 
 
 class WorkerTimedOut(WorkerDied):
@@ -108,7 +108,7 @@ class WorkerTimedOut(WorkerDied):
 class WorkerProcess:
     """A program that answers one request after another; see `serve`.
 
-    It is started with the first one, and again after it died. It may be used from several loops.
+    It starts with the first request, and again after it died. Several loops may use it.
     """
 
     def __init__(

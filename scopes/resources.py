@@ -1,4 +1,4 @@
-"""Files that a run or a team keeps: named, in versions, each with the label of who wrote it."""
+"""Files that a run or a team keeps, by name and version, each with the label of its author."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Resource:
 
     @property
     def id(self) -> str:
-        """As its items are cited: `file/sales.csv@2`."""
+        """Return the id by which its items are cited: `file/sales.csv@2`."""
         return f"file/{self.name}@{self.version}"
 
     @property
@@ -87,7 +87,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A version of a file to be kept."""
+    """A version of a file to store."""
 
     space: str
     key: str

@@ -1,4 +1,4 @@
-"""Python that reaches nothing: Monty, an interpreter of its own in processes of its own.
+"""Python without access to anything: Monty, an interpreter of its own in separate processes.
 
 The synchronous pool runs in threads: the asynchronous one of pydantic-monty 1.4 may abort the
 interpreter when it ends.
@@ -32,7 +32,7 @@ MAX_RUNS = 100
 
 
 class ProgramFailed(Exception):
-    """Its text is the error of the program, with its line."""
+    """The program failed; the text is its error with the line."""
 
 
 class Sandbox:

@@ -1,8 +1,8 @@
-"""The parent's tools for schedules: reports, answers and reminders that come by themselves.
+"""The parent's tools for schedules of reports, answers and reminders.
 
-No subagent has them. What changes a schedule is looked into first, then put before a person with
-what would run, and looked into once more when it is done. A reminder to the requester alone, in
-words of their own, needs no such person.
+No subagent has them. A change of a schedule is checked, then shown to a person for approval with
+what would run, and checked again before it is made. A reminder to the requester alone, in their own
+words, needs no approval.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools for sheets of Google Sheets that the settings name: read, and append to by a card."""
+"""Tools that read the configured Google Sheets, and append to them after approval."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def _head(book: Spreadsheet, tab: Tab) -> tuple[int, list[str]]:
 
 
 def _pairs(row: Sequence[Cell], first: int, columns: Sequence[str]) -> Iterator[str]:
-    """Each value with its column. ToolError for more values than columns."""
+    """Return each value with its column. Raises ToolError for more values than columns."""
     if columns and len(row) > len(columns):
         raise ToolError(f"A row has {len(row)} values, and the tab {len(columns)} columns.")
     for place, value in enumerate(row):

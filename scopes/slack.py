@@ -1,6 +1,6 @@
 """The `slack` scope: read channels, threads, lists and people; write messages and reactions.
 
-The gate has decided when one of the tools runs that write.
+When a tool that writes runs, the gate has already allowed it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EMOJI = re.compile(r"[a-z0-9_+'-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message that is written for somebody."""
+    """A message to be posted."""
 
     text: str
     request: str

@@ -1,4 +1,4 @@
-"""The thin client of Slack's Web API: reads that are repeated and paged, errors that are ours."""
+"""A thin client of Slack's Web API: retries and pages reads, and raises our own errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LARGEST_PAGE = 999
 
 
 class Absent(LookupError):
-    """Slack says that it is not there, or not for this token."""
+    """Slack says that it does not exist, or that this token may not see it."""
 
 
 def scopes_in(needed: str) -> list[str]:
@@ -100,7 +100,7 @@ def why_refused(method: str, code: str, needed: str = "") -> tuple[str, str]:
 
 
 class SlackRefused(SourceFailed):
-    """Slack refused a call, or its answer made no sense; `code` is Slack's word for why."""
+    """Slack refused a call, or its answer made no sense; `code` is Slack's error code."""
 
     def __init__(self, method: str, code: str, needed: str) -> None:
         self.method, self.code, self.needed = method, code, needed
@@ -109,7 +109,7 @@ class SlackRefused(SourceFailed):
 
 
 class Turns(Protocol):
-    """Keeps count of calls, so that few are refused for coming too often."""
+    """Counts calls, so that few exceed Slack's rate limits."""
 
     async def take(self, method: str, *, patient: bool = False) -> None:
         """Wait until the method may be called; what is patient lets others go first."""
@@ -119,7 +119,7 @@ class Turns(Protocol):
 
 
 class _Waiting(AsyncRateLimitErrorRetryHandler):
-    """Repeats what was rate-limited in its turn: all at once would be refused again."""
+    """Retries rate-limited calls one by one: all at once would be refused again."""
 
     def __init__(self, max_retry_count: int, turns: Turns) -> None:
         super().__init__(max_retry_count=max_retry_count)

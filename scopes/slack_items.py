@@ -1,4 +1,4 @@
-"""Slack's messages and list rows as items: names for ids, markup as people see it."""
+"""Convert Slack's messages and list rows to items: names for ids, markup as people see it."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ SLACKBOT = "USLACKBOT"
 
 @dataclass(frozen=True, slots=True)
 class SlackMessage:
-    """A message of Slack as the API describes it; what it lacks is empty.
+    """A Slack message from the API; missing fields are empty.
 
-    A field is read when it is asked for, because most messages of a channel are passed over.
+    Fields are read on access, because most messages of a channel are skipped.
     """
 
     raw: Json
@@ -129,7 +129,7 @@ class SlackMessage:
 
 @dataclass(frozen=True, slots=True)
 class SlackPerson:
-    """A user of Slack as the API describes them."""
+    """A Slack user from the API."""
 
     raw: Json
 
@@ -266,7 +266,7 @@ MARK = re.compile(r"<([@#!]?)([^<>|]+)(?:\|([^<>]*))?>")
 
 
 def plain(text: str, people: Mapping[str, str]) -> str:
-    """Slack's markup as people see it: names for ids, addresses bare, entities resolved."""
+    """Return Slack's markup as people see it: names for ids, bare addresses, no entities."""
 
     def put(match: re.Match[str]) -> str:
         sign, target, label = match.groups()
@@ -283,7 +283,7 @@ def plain(text: str, people: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a Slack List: their names, and the labels of what can be chosen."""
+    """The columns of a Slack List: their names, and the labels of their options."""
 
     names: Mapping[str, str]
     labels: Mapping[str, str]

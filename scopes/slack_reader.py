@@ -1,4 +1,4 @@
-"""Slack as the tools read it: paged to the end, put into threads, each source fetched once."""
+"""Read Slack for the tools: all pages, grouped into threads, each source fetched once."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class SlackReader:
         return SlackPerson(dict((await self.web.call("users.info", user=user))["user"]))
 
     async def label(self, channel: str) -> Label:
-        """Everything said in Slack is untrusted; a private channel is for its members only."""
+        """Return a label: Slack is untrusted; a private channel is for its members only."""
 
         async def fetch(web: SlackClient) -> Label:
             readers: Readers = WORKSPACE

@@ -1,4 +1,4 @@
-"""Whose notes and files they are: a requester's own, those of a conversation, those of the team."""
+"""Spaces of notes and files: a requester's own, those of a conversation, those of the team."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class SourceFailed(Exception):
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text before the API has counted them: ceil(UTF-8 bytes / 3), on the safe side."""
+    """Estimate the tokens of a text, rather too high: ceil(UTF-8 bytes / 3)."""
     return -(-len(text.encode(errors="replace")) // 3)
 
 
@@ -186,7 +186,7 @@ def iso(at: datetime) -> str:
 
 
 async def nobody(thing: str) -> bool:
-    """Nothing may be read: the gate has not said otherwise."""
+    """Allow no reading; the default until the gate allows some."""
     return False
 
 
@@ -224,7 +224,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """Items, how much of the source they are, and what was left out."""
+    """Items, their share of the source, and what was left out."""
 
     items: tuple[Item, ...] = ()
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -297,7 +297,7 @@ def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
-    """A function that a model may call, with what the gate must know of it."""
+    """A function that a model may call, with the facts that the gate needs."""
 
     name: str
     description: str
@@ -457,7 +457,7 @@ def names_in(clients: Mapping[type, object]) -> set[str]:
 class Clients(Mapping[type, object]):
     """Clients by their kind. Iteration yields the open ones; a look-up opens one.
 
-    The others are known by name, so that nothing of theirs is imported before it is needed.
+    Clients that are not open are known by name, so that their modules are imported on first use.
     """
 
     def __init__(self, opened: Mapping[type, object], unopened: Mapping[str, Opener]) -> None:

@@ -231,7 +231,7 @@ class PanelBrief:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the findings to judge."""
+        """Return the ids of the findings to judge."""
         return tuple(each.finding for each in self.passages)
 
     def check(self) -> None:
@@ -309,7 +309,7 @@ class Brief:
         return digest_of(json.dumps(parts, default=str))
 
     def text(self, delimiter: str) -> str:
-        """The instructions as the subagent reads them; empty sections are left out."""
+        """Return the instructions of the subagent, without empty sections."""
         draft = self.draft
         language = self.language or (
             "as OUTPUT says, else that of TASK" if draft.output else "that of the source"

@@ -23,7 +23,7 @@ def wrap(delimiter: str, lines: Iterable[str]) -> str:
 
 
 def render(result: ToolResult, delimiter: str, max_tokens: int) -> tuple[str, int]:
-    """A tool result as the model sees it, one line an item, and how many items that shows.
+    """Return a tool result for the model, one line an item, and the number of items shown.
 
     What does not fit is cut, with a note on how much was left out.
     """

@@ -110,7 +110,7 @@ class Fanout:
 
     @property
     def own(self) -> list[SubagentResult]:
-        """The results of the subagents that this context started."""
+        """Return the results of the subagents that this context started."""
         return [result for id, result in self.results.items() if id not in self.before]
 
     def for_context(self, context: str) -> Fanout:

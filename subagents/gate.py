@@ -112,7 +112,7 @@ class Card:
 
     @property
     def reason(self) -> str:
-        """Shown to the model."""
+        """Return the reason that the model is shown."""
         if self.action.is_question:
             return (
                 "Asked: the requester sees it below your answer, with a button for each option, "

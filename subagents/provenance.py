@@ -114,8 +114,8 @@ class ProvenanceIndex:
         return {context}.union(*(self.sessions(each) for each in named.intersection(prior)))
 
     def children(self, context: str) -> set[str]:
-        """Ids of the subagents whose views this context may hold: its own, and those of a report
-        that it asked for."""
+        """Return the ids of the subagents whose views this context may hold: its own, and those
+        of a report that it requested."""
         sessions = self.sessions(context)
         mine = [c for c in self.contexts.values() if c.parent in sessions]
         spawners = sessions | {c.id for c in mine if c.kind == "parent"}

@@ -106,7 +106,7 @@ class StoredAction:
 
     @property
     def rule(self) -> str:
-        """The rule that requires approval."""
+        """Return the rule that requires approval."""
         return self.action.rule
 
     @property
@@ -115,12 +115,12 @@ class StoredAction:
 
     @property
     def said(self) -> str:
-        """The sentence on what was done, or why not, or the option that was chosen."""
+        """Return the sentence on what was done, or why not, or the chosen option."""
         return str((self.outcome or {}).get("said") or "")
 
     @property
     def stands_for(self) -> list[str]:
-        """Ids of the actions that it decides on: its own, or those of a batch."""
+        """Return the ids of the actions that it decides on: its own, or those of a batch."""
         return list(self.batch.ids) if self.tool == BATCH else [self.id]
 
     @property

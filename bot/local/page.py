@@ -1,7 +1,7 @@
 """A web page on the local Slack: a person picks who they are, asks, and watches the answer arrive.
 
-It is served by the local Slack's own server, on loopback, and sees and does only what a person in
-Slack could.
+The local Slack's own server serves it on loopback. It sees and does only what a person in Slack
+could.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def page_routes(slack: LocalSlack, prompts: Sequence[str] = ()) -> list[Route]:
 
 
 class Act(BaseModel):
-    """Something that a person does; which fields count depends on what it is."""
+    """An action of a person; the fields that count depend on the action."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -69,7 +69,7 @@ class Act(BaseModel):
 
 
 class Impossible(Exception):
-    """A request that the page does not make; the sentence goes back to its sender."""
+    """A request that the page never makes; the sender gets the text as the reason."""
 
 
 class _Page:

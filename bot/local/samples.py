@@ -1,4 +1,4 @@
-"""The samples in short: when they are read, whose mailbox it is, where the sales data is."""
+"""Facts about the samples: their date, the mailbox's owner, the folder of the sales data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that a local Slack workspace is made of, and the order of a channel's messages."""
+"""The values of a local Slack workspace, and the order of a channel's messages."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ ColumnType = Literal["text", "select", "user", "date", "number", "checkbox", "li
 
 
 def micros(ts: str) -> int:
-    """Convert a Slack timestamp ("1740498077.000100", "1740498077") to microseconds. Raises ValueError."""
+    """Convert a timestamp ("1740498077.000100", "1740498077") to microseconds; or ValueError."""
     seconds, _, fraction = ts.partition(".")
     return int(seconds) * 1_000_000 + int((fraction + "000000")[:6])
 
@@ -176,7 +176,7 @@ class SlackList:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """What a workspace holds when the local Slack starts; what happens later is the server's."""
+    """The content of a workspace when the local Slack starts; the server keeps later changes."""
 
     team: Team = Team()
     users: tuple[User, ...] = ()
@@ -192,8 +192,8 @@ class Timeline:
 
     It finds a page of history or a thread without looking at the other messages.
 
-    Replies whose root is not there get a tombstone as their root, as Slack keeps one when the
-    root of a thread is deleted.
+    Replies without a root get a tombstone as their root, because Slack keeps one when the root of a
+    thread is deleted.
     """
 
     def __init__(self, messages: Iterable[Message]) -> None:

@@ -54,7 +54,7 @@ class DigestClick:
 
     @property
     def button_value(self) -> str:
-        """The value of the button, or of the selected option."""
+        """Return the value of the button, or of the selected option."""
         thread = names(self.run, self.thread)
         return f"{thread}/{self.field}={self.value}" if self.field else thread
 

@@ -184,7 +184,7 @@ class SweepFinding(Finding):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Its own id, and those of the findings that it stands for."""
+        """Return its own id, and those of the findings that it stands for."""
         return (self.id, *(self.joined or ()))
 
 
@@ -446,7 +446,7 @@ class UnreadableThread(DocumentPart):
 
     @property
     def gap(self) -> Gap:
-        """The entry in `not_covered`."""
+        """Return the entry in `not_covered`."""
         return Gap(source=self.subject or phrase("digest.no_subject"), reason=self.reason)
 
 

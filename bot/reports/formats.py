@@ -60,7 +60,7 @@ class Sender:
 
     @property
     def plain(self) -> str:
-        """The name alone, unless it is not trustworthy without the domain."""
+        """Return the name alone, or with the domain if only that makes it trustworthy."""
         return self.full if self.claims else self.name
 
 
@@ -75,7 +75,7 @@ class Due:
 
     @property
     def sentence(self) -> str:
-        """The words with a capital first letter."""
+        """Return the words with a capital first letter."""
         return self.words[0].upper() + self.words[1:]
 
 

@@ -80,7 +80,7 @@ class Member:
 
     @property
     def since(self) -> str:
-        """When it was opened (ISO 8601)."""
+        """Return the time at which it was opened (ISO 8601)."""
         return self.finding.since or LAST
 
     @property

@@ -253,7 +253,7 @@ class Leaf:
 
     @property
     def shown(self) -> str:
-        """Its text, with a link as the words that it shows."""
+        """Return its text, with the words of a link in its place."""
         return self.text or self.url or self.user
 
 

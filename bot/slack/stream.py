@@ -84,7 +84,7 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The answer so far, as it can be shown."""
+        """Return the answer so far, in a form that can be shown."""
         return self.shown(self._text) if self._text else ""
 
     def rows(self, shown: Collection[str] = (), *, over: bool = False) -> list[PlanTask]:

@@ -67,7 +67,7 @@ class Workplace(Protocol):
 
     @property
     def mail(self) -> MailState | None:
-        """The state of the mailboxes that people connect; None where nobody can connect one."""
+        """Return the state of connected mailboxes; None if nobody can connect one."""
 
     @property
     def database(self) -> Database: ...
@@ -303,7 +303,7 @@ class ReportTask(ABC, Generic[R]):
 
     @property
     def label(self) -> Label:
-        """The label of the report."""
+        """Return the label of the report."""
         return self.request.label.join(join_labels(self.fanout.own))
 
     def status(self, whole: bool, some: bool, coverage: RunCoverage) -> str:

@@ -223,7 +223,7 @@ class Replay:
 
     @property
     def ordered(self) -> list[Departure]:
-        """The departures, in the order in which the run made the requests."""
+        """Return the departures, in the order of the run's requests."""
         calls = {(c, n): self.record.order[c, seq] for (c, seq), n in self.record.numbers.items()}
         last = len(calls)
         return sorted(self.departures, key=lambda d: calls.get((d.context, d.number), last))

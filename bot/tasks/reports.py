@@ -103,7 +103,7 @@ class Reports:
         """Sources that could not be read at all, and why."""
 
     def tools(self) -> dict[str, Tool]:
-        """The tools that this request's parent is offered."""
+        """Return the tools that this request's parent is offered."""
         sweep, triage, panel = TOOLS
         mailbox = GMAIL in names_in(self.run.clients) or self.app.mail is not None
         may = {

@@ -199,9 +199,9 @@ def _thread_of(conversation: SlackConversation) -> ShareThread:
 
 
 async def seen_channels(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:
-    """The channels of the workspace without those that are private and not the requester's.
+    """Return the workspace's channels without private ones that the requester is not in.
 
-    They are asked about whatever is named: how long it takes tells nothing of what is hidden.
+    All private ones are checked, whatever is named, so that the time reveals no hidden one.
     """
     channels = await reader.channels()
     private = [c.id for c in channels if c.is_private]

@@ -1,4 +1,4 @@
-"""A dataset of BigQuery: what a query would cost is asked first, and it is held to that."""
+"""A dataset of BigQuery: each query is priced first, and may not cost more than that."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class DuckPool:
 
     @asynccontextmanager
     async def worker(self, source: Source) -> AsyncIterator[WorkerProcess]:
-        """A process for this database, for the requests of one query."""
+        """Return a process for this database, for the requests of one query."""
         async with self._turns:
             worker = self._taken(source)
             try:
@@ -124,7 +124,7 @@ class Duck:
         return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), total)
 
     async def aclose(self) -> None:
-        """The processes are the pool's."""
+        """Close nothing: the processes belong to the pool."""
 
     async def _asked(self, does: str, *given: Any) -> tuple[list[Any], Any]:
         """Return the lines of a reply and what ends it. Raises ToolError, SourceFailed."""

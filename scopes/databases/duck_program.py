@@ -210,7 +210,7 @@ class Program:
     def _name(
         self, connection: duckdb.DuckDBPyConnection, home: Namespace, schema: str, table: str
     ) -> str:
-        """As a query names it: without a prefix where it needs none, quoted where it must be."""
+        """Return its name in a query: with a prefix and in quotes only if needed."""
         parts = [table] if schema == home.schema else [schema, table]
         if len(parts) > 1 and schema.casefold() == home.catalog.casefold():
             parts = [home.catalog, *parts]  # else DuckDB cannot tell the schema from the file

@@ -121,7 +121,7 @@ class Postgres:
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Connection]:
-        """A connection in a transaction that only reads. Raises ToolError, SourceFailed."""
+        """Open a connection in a read-only transaction. Raises ToolError, SourceFailed."""
         async with self._turns:
             connection = None
             try:

@@ -73,7 +73,7 @@ class SourceDatabase(Protocol):
 
     @property
     def dialect(self) -> str:
-        """As a model calls it: `DuckDB`, `PostgreSQL`, `BigQuery`."""
+        """Return the name that models know: `DuckDB`, `PostgreSQL`, `BigQuery`."""
 
     async def tables(self) -> Sequence[TableInfo]:
         """Return all that may be queried, by name."""

@@ -1,4 +1,4 @@
-"""The text of documents: a program of its own, so that a hostile one takes nothing down with it.
+"""Extract the text of documents in a program of its own, so that none can crash the bot.
 
 What a document is, its content tells, and never its name.
 """

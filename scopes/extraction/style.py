@@ -299,7 +299,7 @@ class Style:
 
     @property
     def inherited(self) -> Style:
-        """That of what is in it and declares nothing; it is worked out once."""
+        """Return the style of children that declare nothing; it is computed once."""
         if self._inherited is None:
             self._inherited = styled(self, ())
             self._inherited._inherited = self._inherited

@@ -255,7 +255,7 @@ class FolderLog:
             self._append({"seen": [context, handle, path, digest]})
 
     def wrote(self, made: Wrote) -> None:
-        """A change that is about to be made; it is on disk when this returns."""
+        """Record a change that is about to be made; it is on disk when this returns."""
         told = [getattr(made, name) for name in Wrote.__slots__]
         self._append({"wrote": told}, sync=True)
 

@@ -152,7 +152,7 @@ class Repository:
     lock: Path
 
     def open(self) -> pygit2.Repository:
-        """Freshly opened: one is not for several threads."""
+        """Open the repository again: an open one is not for several threads."""
         if why := ownership_problem(self.folder.root):
             log.warning("the repository of %s is not opened: %s", self.folder.root, why)
             raise ToolError(f"Git does not open this folder: {why}. Tell its owner.")
@@ -316,12 +316,12 @@ class BranchFolder:
 
     @cached_property
     def _tree(self) -> pygit2.Tree:
-        """As it stood when this folder was first looked at."""
+        """Return the tree at the time when this folder was first read."""
         return tree_of(self._repo, draft_of(self._repo, self.branches) or self.base)
 
     @cached_property
     def base(self) -> pygit2.Commit | None:
-        """The commit that its next draft is of; None = there is none yet. Raises ToolError."""
+        """Return the commit on which its next draft is based; None = none yet. Raises ToolError."""
         run = tip_of(self._repo, f"{HEADS}{self.branches.run}")
         return run or tip_of(self._repo, self.repository.ref(self._repo))
 

@@ -106,7 +106,7 @@ class GoogleClient:
         self._services: dict[str, Any] = {}
 
     def gmail(self) -> Any:
-        """Gmail's `users()`: what it makes is handed to `call`, which adds the token."""
+        """Return Gmail's `users()`; pass its requests to `call`, which adds the token."""
         return self.service("gmail", "v1").users()
 
     def service(self, name: str, version: str, path: str = "") -> Any:

@@ -176,7 +176,7 @@ def _error_in(content: bytes) -> dict[str, Any]:
 
 
 def reasons_in(inner: dict[str, Any]) -> Iterator[str]:
-    """Google's words for why, the most telling first; only what looks like a word of an API."""
+    """Yield Google's reasons, the most specific first; only words in the form of an API."""
     for key in ("errors", "details"):
         entries = inner.get(key)
         for entry in entries if isinstance(entries, list) else ():
@@ -193,7 +193,7 @@ def _key(reason: str) -> str:
 
 
 def _wait(error: HttpRefused, inner: dict[str, Any]) -> float | None:
-    """Seconds, from the header or from Gmail's own `Retry after 2026-11-22T10:00:00.000Z`."""
+    """Return seconds, from the header or Gmail's `Retry after 2026-11-22T10:00:00.000Z`."""
     try:
         return max(0.0, float(error.headers["retry-after"]))
     except (KeyError, ValueError):

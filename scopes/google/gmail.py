@@ -63,7 +63,7 @@ class HistoryTooOld(Exception):
 
 
 class Gmail:
-    """The mailbox that a `Google` is let into. One for each run: it reads no thread twice."""
+    """The mailbox of a `Google` client. One for each run: it reads no thread twice."""
 
     def __init__(self, google: GoogleClient, owner: str, cursor: str = "") -> None:
         """`owner` is whose it is: a Slack user id, or the mailbox's address at the command line.

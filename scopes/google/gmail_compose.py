@@ -1,4 +1,4 @@
-"""Mails that the assistant makes: who gets them, and a mark by which each is known again."""
+"""Compose mails: their recipients, and a mark by which each one is recognized."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ID = re.compile(r"<[^<>\s]{1,250}>")
 
 
 class NoRecipient(ValueError):
-    """There is no address that a mail could go to."""
+    """The mail has no recipient's address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A mail that was made and not yet handed over."""
+    """A mail that was composed but not yet sent or stored."""
 
     mark: str
     """The same for the same key."""
@@ -57,7 +57,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class MailAttachment:
-    """A file that goes with a mail."""
+    """A file that is attached to a mail."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""Gmail's resources in the bot's process: what to fetch of a thread, and what was read of it.
+"""Gmail's resources in the bot's process: the parts of a thread to fetch, and what they contain.
 
 Messages are read by `scopes.google.mail_text`, in a process of its own. What a message only
 repeats from earlier ones of its thread is left out; nothing is lost: a line goes only where all of
@@ -71,7 +71,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _Heard:
-    """The words of the messages so far, and where each run of them stands last."""
+    """The words of the messages so far, and the last position of each run of them."""
 
     words: list[str] = field(default_factory=list)
     places: dict[int, int] = field(default_factory=dict)

@@ -1,8 +1,7 @@
-"""A mail, as Gmail cuts it into parts, reduced to what a person reads in it; what is odd about it
-is said in flags.
+"""Reduce a mail, in Gmail's parts, to what a person reads in it, with flags for what is odd.
 
-It is read by a program of its own, the `main` of this module, so that a hostile mail takes nothing
-down with it: see `scopes.google.gmail`.
+A program of its own, the `main` of this module, reads it, so that a hostile mail cannot crash the
+bot: see `scopes.google.gmail`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _STATEFUL = re.compile(r"iso2022|hz|utf-16|utf-32", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class MailPart:
-    """A part of a message: cut into its own parts, its transfer encoding undone."""
+    """A part of a message, split into its own parts, with the transfer encoding undone."""
 
     headers: Message
     kind: str
@@ -117,7 +116,7 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> MailPart:
 
 
 def _is_utf8(data: bytes, named: str) -> bool:
-    """Not of charsets that spell other letters in the bytes of ASCII, where such letters are."""
+    """Return False also for text whose charset encodes other letters in ASCII bytes."""
     try:
         codec = codecs.lookup(named).name if named else ""
     except (LookupError, ValueError):

@@ -26,7 +26,7 @@ FIELDS: Final = (
 
 
 def letters(number: int) -> str:
-    """1 = `A`, 27 = `AA`, 0 = empty."""
+    """Return the letters of a column: 1 = `A`, 27 = `AA`, 0 = empty."""
     text = ""
     while number > 0:
         number, rest = divmod(number - 1, 26)

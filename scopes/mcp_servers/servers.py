@@ -1,4 +1,4 @@
-"""Connections to servers of tools (Model Context Protocol): made when first needed, and kept.
+"""Connections to tool servers (Model Context Protocol), opened on first use and kept.
 
 A client of the SDK must be left by the task that entered it, so each connection has a task of its
 own, which connects, lists, looks after it, and connects again when it was lost.
@@ -129,7 +129,7 @@ def why(error: BaseException) -> str:
 
 
 class Unreachable(Exception):
-    """A server is not there, in words of ours; `sent` = it may have got the call, and acted."""
+    """A server cannot be reached; `sent` = it may have received the call and acted."""
 
     def __init__(self, why: str, *, sent: bool = False) -> None:
         self.sent = sent
@@ -137,7 +137,7 @@ class Unreachable(Exception):
 
 
 class Connection:
-    """One server. `trouble` says why it is not there; empty = it is, or nobody asked yet."""
+    """One server. `trouble` says why it cannot be reached; empty = it can, or was not tried."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class Connection:
         return Unreachable(self._ended_by or "ended while it was at work", sent=True)
 
     def ended(self, why: str = "") -> None:
-        """The way to it has ended."""
+        """Handle the end of its transport."""
         self._lost, self._client = True, None
         self._ended_by = self._ended_by or why
         self._stir.set()

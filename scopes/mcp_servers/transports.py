@@ -1,6 +1,6 @@
-"""Ways to a server of tools: a process of its own, or an address; bounded in what they take.
+"""Transports to a tool server, a process or an address, with limits on what they accept.
 
-The SDK's own way to a process takes lines of any length, and tells of an end only who asks.
+The SDK's own transport to a process accepts lines of any length, and does not report its end.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class NoToken(OSError):
 
 @asynccontextmanager
 async def filter_stream(streams: TransportStreams) -> AsyncIterator[TransportStreams]:
-    """The same without what nobody asked for, and without answers of too many values. The SDK
-    starts a task for each question of a server, and these heap up where it does not take the
-    answers; here the next waits for the last."""
+    """Drop unsolicited messages and answers with too many values. The SDK starts a task for each
+    question of a server, and these pile up if the server does not read the answers; here each
+    one waits for the one before."""
     came, leaving = streams
     arriving, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     async with arriving, arrived, anyio.create_task_group() as group:
@@ -115,8 +115,8 @@ def _is_large(value: Any) -> bool:
 async def process(
     command: Sequence[str], folder: Path, ended: Ended
 ) -> AsyncIterator[TransportStreams]:
-    """A server that is started here and speaks in lines of JSON; it has its own process group, an
-    environment without anything of ours, and this folder as its home. `ended` is called when it
+    """Start a server that communicates in lines of JSON. It has its own process group, an
+    environment without our variables, and this folder as its home. `ended` is called when it
     ends. Raises OSError."""
     path = get_default_environment().get("PATH", os.defpath)
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ async def _end(server: Process) -> None:
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
-    """Takes no packed answers, none beyond a size, and listens to no more than was asked for."""
+    """Refuses compressed and oversized answers, and reads no more than was requested."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET" and "last-event-id" not in request.headers:
@@ -233,8 +233,8 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def address(url: str, token_file: Path | None, _: Ended) -> AsyncIterator[TransportStreams]:
-    """A server behind an address; the token, read anew each time, is sent to it alone: redirects
-    are followed only where they stay on its host. Raises NoToken."""
+    """Connect to a server at an address. The token is read for each connection and sent to this
+    host only: redirects to other hosts are not followed. Raises NoToken."""
     headers = {}
     if token_file:
         try:

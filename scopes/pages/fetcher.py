@@ -50,11 +50,11 @@ LookUp = Callable[[str, int], Awaitable[Sequence[Place]]]
 
 
 class NotFetched(Exception):
-    """Its text is a sentence that says why."""
+    """The page was not fetched; the text is a sentence that says why."""
 
 
 class Blocked(OSError):
-    """A name that leads to where nobody outside could go."""
+    """The name leads to an address that is not public."""
 
 
 THREADS: Final = ThreadPoolExecutor(MAX_CONNECTIONS, "names")
@@ -70,7 +70,7 @@ async def look_up(host: str, port: int) -> Sequence[Place]:
 
 @dataclass(frozen=True, slots=True)
 class FetchReach:
-    """The addresses that a connection may lead to."""
+    """The addresses to which a connection may lead."""
 
     look_up: LookUp = look_up
     opened: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def is_outside(address: str) -> bool:
 
 
 class Guarded(AbstractResolver):
-    """Looks names up for the connection, and hands on only what may be reached."""
+    """Resolves names for a connection, and passes on only addresses that it may reach."""
 
     def __init__(self, reach: FetchReach) -> None:
         self._reach = reach

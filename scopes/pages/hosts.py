@@ -1,5 +1,5 @@
-"""Names of hosts: public ones may be asked (where they lead is for the connection to check), and
-this machine is asked without a proxy."""
+"""Names of hosts: public ones are allowed (the connection checks their addresses), and this
+machine is reached without a proxy."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MAX_HOSTS = 100
 
 
 class Robots:
-    """The rules of the hosts that were asked lately."""
+    """The rules of recently read hosts."""
 
     def __init__(self, fetcher: Fetcher, clock: Clock = time.monotonic) -> None:
         self._fetcher, self._kept = fetcher, Cache(KEPT_S, clock, MAX_HOSTS)
@@ -73,7 +73,7 @@ class Page:
 
 
 class Pages:
-    """Reads public pages; one for a process. Nothing else is kept, so nobody's privacy is."""
+    """Reads public pages; one for a process. It caches public text only, so nothing is private."""
 
     def __init__(
         self,

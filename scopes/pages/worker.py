@@ -1,4 +1,4 @@
-"""The text of pages: a program of its own, so that a hostile page takes nothing down with it."""
+"""Extract the text of pages in a program of its own, so that none can crash the bot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of a method of Google's APIs, and refusals in the shape that all of them share."""
+"""Calls of Google's APIs, and refusals in the form that all of these APIs share."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class Reason(NamedTuple):
-    """What Google says for one `reason`."""
+    """The status and the message of one `reason`."""
 
     code: int
     status: str
@@ -76,7 +76,7 @@ _MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[State]):
-    """One call: whose state, and with which arguments."""
+    """One call of a method: its state and its arguments."""
 
     state: State
     path: Mapping[str, str]
@@ -97,8 +97,8 @@ class Call(Generic[State]):
     def page(self, items: Sequence[tuple[int, str]]) -> tuple[list[str], str]:
         """Return the ids of the requested page, and the next token (empty at the end).
 
-        `items` are sort keys with ids, the greatest first. Items that arrive between two pages do not
-        move the others.
+        `items` are sort keys with ids, the greatest first. Items that arrive between two pages do
+        not move the others.
         """
         if token := self.text("pageToken"):
             key, _, id = base64.urlsafe_b64decode(token).decode().partition(":")
@@ -114,7 +114,7 @@ Answering = Callable[[Call[Any]], Json | None]
 
 
 class Declared(NamedTuple):
-    """Where a method is served, as the discovery document of its API says."""
+    """The address of a method, from the discovery document of its API."""
 
     http: str
     path: str

@@ -1,6 +1,6 @@
-"""The methods of the local Gmail, and what it holds as JSON of the API.
+"""The methods of the local Gmail, and its messages, threads and labels as JSON of the API.
 
-A body is taken as it comes: what Gmail refuses in one, tests/standins/google_gmail.py refuses.
+Bodies are not checked here; tests/standins/google_gmail.py refuses those that Gmail refuses.
 """
 
 from base64 import urlsafe_b64decode

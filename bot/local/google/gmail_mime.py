@@ -205,7 +205,7 @@ _UNSEEN = ("head", "script", "style", "title")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a message: what it is and, where it is no container, what it holds."""
+    """One part of a message: its type and, unless it is a container, its content."""
 
     id: str
     """Where it stands: "" is the message, "0" its first part, "1.0" the first of its second."""

@@ -1,6 +1,6 @@
-"""Gmail's search language (support.google.com/mail/answer/7190), and what a message matches.
+"""Match messages with Gmail's search language (support.google.com/mail/answer/7190).
 
-Operators that are not in `_TERMS` are words like any other.
+Operators that are not in `_TERMS` count as ordinary words.
 """
 
 import re
@@ -58,7 +58,7 @@ class Query(NamedTuple):
 
 
 def parsed(text: str) -> Query:
-    """Return a query; nothing is a wrong one but what is nested beyond all sense."""
+    """Parse a query. Every text is a valid one unless its groups are nested too deeply."""
     tokens = [(m.lastgroup or "", m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)]
     return Query(_Parser(tokens).group(all, ""), bool(_ANYWHERE.search(text)))
 

@@ -1,4 +1,4 @@
-"""The state of a running local Gmail: one mailbox that can change, and what changed in it."""
+"""The state of a running local Gmail: one mailbox and its changes."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ FIRST_HISTORY = 1_000_000
 
 
 class Held:
-    """A message in the mailbox, and what changes about it."""
+    """A message in the mailbox, with its changing labels."""
 
     def __init__(self, stored: StoredMessage, labels: set[str]) -> None:
         self.id, self.thread, self.raw = stored.id, stored.thread, stored.raw
@@ -76,7 +76,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that came, as the mailbox's history has it."""
+    """The arrival of a message, as the mailbox's history records it."""
 
     id: int
     message: str
@@ -85,9 +85,9 @@ class Arrival:
 
 
 class GmailState:
-    """One mailbox, served from a thread of its own: hold `lock` through what reads it.
+    """One mailbox, served from a thread of its own: hold `lock` while you read it.
 
-    `add` and `relabel` do what happens to a mailbox meanwhile.
+    `add` and `relabel` change it meanwhile.
     """
 
     def __init__(self, mailbox: Mailbox, *, now: Callable[[], float] = time.time) -> None:

@@ -1,4 +1,4 @@
-"""A mailbox from an mbox file: Google Takeout's, or any other. No message of it is lost."""
+"""Read a mailbox from an mbox file, Google Takeout's or any other. No message is lost."""
 
 import csv
 import re
@@ -49,7 +49,7 @@ NOBODY = "me@localhost"
 
 
 class MboxError(Exception):
-    """A file that no mailbox can be made of; its text is one sentence that says why."""
+    """The file cannot be read as a mailbox; the text is one sentence that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Mailbox:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message as it stands in a file."""
+    """One message as the file contains it."""
 
     raw: bytes
     """Its lines may end in CRLF or LF."""

@@ -28,7 +28,7 @@ _VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Sent(NamedTuple):
-    """A request as it came."""
+    """A request as it was received."""
 
     http: str
     path: str
@@ -39,7 +39,7 @@ class Sent(NamedTuple):
 
 
 class LocalGoogle:
-    """One mailbox of Gmail, for who has its token; `app` is the ASGI app."""
+    """One Gmail mailbox for clients with its token; `app` is the ASGI app."""
 
     def __init__(self, mailbox: Mailbox = NOBODY) -> None:
         self.methods: dict[str, Answering] = {}

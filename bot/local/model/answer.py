@@ -1,4 +1,4 @@
-"""From a mind's answer to the API's message and its events."""
+"""Convert a model's answer into a message of the Messages API and its events."""
 
 import json
 import secrets
@@ -12,7 +12,7 @@ DELTA_CHARS = 80
 
 @dataclass(frozen=True)
 class Answer:
-    """What a mind says: text, tool_use and thinking blocks; the server fills in the ids."""
+    """The answer of a model: text, tool_use and thinking blocks; the server fills in the ids."""
 
     content: list[Json]
     stop_reason: str | None = None

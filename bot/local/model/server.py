@@ -1,4 +1,4 @@
-"""A Messages API on loopback for the offline model: what it answers is decided by a mind."""
+"""A Messages API on loopback, whose answers come from a function such as the offline model."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Mind = Callable[[Json], Answer]
 
 
 class ModelServer:
-    """A Messages API whose `app` is served by whoever runs it, one instance in one event loop."""
+    """A Messages API; serve its `app` in one event loop."""
 
     def __init__(self, mind: Mind) -> None:
         self._mind = mind

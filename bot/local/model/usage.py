@@ -1,4 +1,4 @@
-"""What a prompt costs: its tokens, and how many of them a simulated prompt cache saves.
+"""The cost of a prompt: its tokens, and how many of them a simulated prompt cache saves.
 
 Source: platform.claude.com, "Prompt caching": a breakpoint finds entries up to 20 blocks before it,
 a prefix under the model's minimum is not cached, a hit renews the lifetime, and an entry can be
@@ -40,7 +40,7 @@ def as_blocks(content: Any) -> list[Json]:
 
 @dataclass(frozen=True)
 class InputUsage:
-    """Where the input tokens of one request went; the three add up to the whole prompt."""
+    """The input tokens of one request by kind; the three add up to the whole prompt."""
 
     fresh: int
     """Neither read from the cache nor written to it."""
@@ -50,7 +50,7 @@ class InputUsage:
 
 @dataclass
 class Prompt:
-    """What one request sends, in the order in which the API renders it, measured."""
+    """The parts of one request with their sizes, in the order in which the API renders them."""
 
     model: str
     keys: list[bytes] = field(default_factory=list)
@@ -98,7 +98,7 @@ def read_prompt(body: Json) -> Prompt:
 
 
 class PromptCache:
-    """Prefixes that end at a cache breakpoint, per model, until their lifetime is over."""
+    """The prefixes that end at a cache breakpoint, by model, until they expire."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, bytes], float] = {}

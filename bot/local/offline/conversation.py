@@ -28,7 +28,7 @@ _ITEM = re.compile(
 
 @dataclass(frozen=True)
 class Exchange:
-    """A tool call of this context and what came back."""
+    """A tool call of this context and its result."""
 
     name: str
     input: Mapping[str, Any]

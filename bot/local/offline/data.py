@@ -1,6 +1,6 @@
 """The offline model over a database: it lists tables and counts the rows of one.
 
-It runs a SELECT that stands in the question and draws what it gave; it composes no other query.
+It runs a SELECT that the question contains and draws the result; it writes no query of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Slack tells the app of: events (docs.slack.dev/reference/events) and interactions
+"""The payloads that Slack sends to the app: events (docs.slack.dev/reference/events), interactions
 (docs.slack.dev/interactivity/handling-user-interaction).
 """
 
@@ -143,8 +143,8 @@ def close(state: SlackState, user: str, view_id: str) -> View:
 def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
     """Send in the form of a modal that a person has open, and close it.
 
-    `typed`: block id -> text, or the value of the chosen option; other fields keep what the form had.
-    Raises KeyError if this person has no such modal, or a field has no such option.
+    `typed`: block id -> text, or the value of the chosen option; other fields keep their
+    values. Raises KeyError if this person has no such modal, or a field has no such option.
     """
     view = close(state, user, view_id)
     values: dict[str, Json] = {}

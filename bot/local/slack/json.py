@@ -1,4 +1,4 @@
-"""Workspace values as the JSON that Slack's Web API returns; left out is what nobody here reads."""
+"""Convert workspace values to the JSON of Slack's Web API, without unused fields."""
 
 import itertools
 import json

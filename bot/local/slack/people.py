@@ -1,4 +1,4 @@
-"""What people do in the local workspace, and what the app hears of it."""
+"""The actions of people in the local workspace, and the events that the app gets of them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,10 +15,10 @@ Json = dict[str, Any]
 
 
 class People:
-    """The hands of everybody in the workspace; KeyError for what is not there.
+    """Acts for all people in the workspace. Raises KeyError for what does not exist.
 
-    All methods may be called from any thread. They return when the deed is done; the events of it
-    are on their way then.
+    All methods may be called from any thread. They return when the action is done and its events
+    are queued.
     """
 
     def __init__(self, state: SlackState, deliveries: Deliveries) -> None:

@@ -1,4 +1,4 @@
-"""What the local Slack remembers beside messages: streams, agent sessions, views, whispers."""
+"""The records of the local Slack beside messages: streams, agent sessions, views, whispers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(slots=True)
 class Stream:
-    """A message that is written bit by bit, or was."""
+    """A message that is or was streamed."""
 
     channel: str
     ts: str
@@ -57,7 +57,7 @@ class Session:
 
 @dataclass(slots=True)
 class Pane:
-    """What assistant.threads.* has set for a thread; `thread_ts` "" holds the pane's prompts."""
+    """The title and prompts of a thread; `thread_ts` "" has the pane's prompts."""
 
     title: str = ""
     prompts: tuple[Mapping[str, str], ...] = ()

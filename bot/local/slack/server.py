@@ -51,7 +51,7 @@ class LocalSlack:
     """One workspace: its Web API, and its events. `app` is the ASGI app, with `API_PATH` in it.
 
     `methods` are those of the Web API. Writes change this object only. `tokens` are those that are
-    taken. `people` act, and the app hears of it through `sockets`.
+    accepted. `people` act, and the app gets the events through `sockets`.
     """
 
     methods = METHODS

@@ -1,6 +1,7 @@
 """Socket Mode: websockets that the app opens, and the events that come in through them.
 
-Nothing here waits for acks or tries again: over loopback to a bot in the same process none is lost.
+Nothing here waits for acks or sends again: over loopback to a bot in the same process no event is
+lost.
 """
 
 import asyncio
@@ -129,7 +130,7 @@ class Sockets:
 
 
 class Deliveries:
-    """What Slack sends to the app: events and interactions, each in an envelope."""
+    """Sends events and interactions to the app, each in an envelope."""
 
     def __init__(self, state: SlackState, sockets: Sockets) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""The state of a running local Slack; one call to it, its rights, and where it writes."""
+"""The state of a running local Slack; a call with its arguments, rights and target."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ Key = TypeVar("Key", int, str)
 
 
 class SlackError(Exception):
-    """A refusal: `ok` is false, `code` is Slack's error and `extra` goes beside it."""
+    """A refusal: `ok` is false, `code` is Slack's error, `extra` are further fields."""
 
     def __init__(self, code: str, **extra: Any) -> None:
         super().__init__(code)
@@ -42,7 +42,7 @@ class SlackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a token stands for."""
+    """The owner of a token."""
 
     user: str
     bot_id: str = ""
@@ -63,7 +63,7 @@ class Effect:
 
 
 class SlackState:
-    """A workspace that can change: what was loaded, what was written since, and by whom."""
+    """A workspace that can change: its loaded content, and all later writes with their authors."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Web API methods of an agent: messages written bit by bit, the state of its sessions, its pane.
+"""Web API methods of an agent: streamed messages, the state of its sessions, its pane.
 
 docs.slack.dev/reference/methods/chat.startStream; docs.slack.dev/ai/agent-sessions;
 docs.slack.dev/reference/methods/assistant.threads.setTitle. What no page says was measured by
