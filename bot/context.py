@@ -162,14 +162,14 @@ class App:
         except BaseException as error:
             how = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
             failure = {"code": type(error).__name__, "message": str(error)}
-            await self._stored(self.store.finish_run(run_id, how, error=failure))
+            await self._wait_for_store(self.store.finish_run(run_id, how, error=failure))
             raise
         finally:
             if spawner := self._spawners.pop(run_id, None):
                 await spawner.aclose()
             if reader:
                 await reader.aclose()
-            await self._stored(record.flush())
+            await self._wait_for_store(record.flush())
             if self.traces:
                 await self.traces.export(run_id)
 
@@ -178,9 +178,9 @@ class App:
         ended = self.store.finish_run(
             run.id, document.status, result=document.to_json(), cost_usd=document.cost_usd
         )
-        await self._stored(ended)
+        await self._wait_for_store(ended)
 
-    async def _stored(self, work: Awaitable[None]) -> None:
+    async def _wait_for_store(self, work: Awaitable[None]) -> None:
         """Wait for the store; a full disk costs the record, never the result."""
         try:
             await work

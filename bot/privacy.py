@@ -197,7 +197,7 @@ class Forget:
         """
         user = target.id if target.kind == "user" else None
         channel = target.id if target.kind == "channel" else ""
-        answered = gone | await self._asked_in(channel)
+        answered = gone | await self._runs_in(channel)
         kept = set(map(space_of_run, busy))
 
         def is_note(row: sa.Row[Any]) -> bool:
@@ -210,19 +210,21 @@ class Forget:
         def is_action(row: sa.Row[Any]) -> bool:
             return row.state != APPROVED and (row.run in gone or row.requester == user)
 
-        own = await self._lost(preferences, lambda row: row.by == user or is_note(row))
-        said = await self._lost(
+        own = await self._delete_rows(preferences, lambda row: row.by == user or is_note(row))
+        said = await self._delete_rows(
             conversations, lambda row: row.run in answered or row.place == channel
         )
         return Forgotten(
-            notes=len(await self._lost(notes, is_note)),
+            notes=len(await self._delete_rows(notes, is_note)),
             preferences=len(own),
-            files=len({(row.space, row.name) for row in await self._lost(resources, is_file)}),
+            files=len(
+                {(row.space, row.name) for row in await self._delete_rows(resources, is_file)}
+            ),
             conversations=len(said),
-            actions=len(await self._lost(actions, is_action)),
+            actions=len(await self._delete_rows(actions, is_action)),
         )
 
-    async def _lost(
+    async def _delete_rows(
         self, table: sa.Table, is_lost: Callable[[sa.Row[Any]], bool]
     ) -> list[sa.Row[Any]]:
         """Delete rows of a table, which is_lost decides by the columns of ORIGIN; return them."""
@@ -232,7 +234,7 @@ class Forget:
             await self._execute([sa.delete(table).where(table.c.id.in_(some))])
         return lost
 
-    async def _asked_in(self, channel: str) -> set[str]:
+    async def _runs_in(self, channel: str) -> set[str]:
         """Return the runs that were asked for in a channel."""
         there = runs.c.request.contains(f"/{channel}/", autoescape=True)
         query = sa.select(runs.c.id).where(there)

@@ -92,7 +92,9 @@ def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
         for place, value in [*zip(at, values, strict=True)][-1 if len(at) > NAMED else 0 :]:
             if not math.isnan(value):
                 where = (place, value), (0, 8)
-                axes.annotate(_told(value), *where, textcoords="offset points", ha="center")
+                axes.annotate(
+                    _format_number(value), *where, textcoords="offset points", ha="center"
+                )
     _quieten(axes, axes.yaxis, series)
     _label(axes, x, series)
 
@@ -125,7 +127,7 @@ def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = 
         at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(count)]
         bars = draw(at, values, wide * 0.94, label=name)
         if lying or count * len(series) <= NAMED_BARS:
-            axes.bar_label(bars, fmt=_told, padding=4)
+            axes.bar_label(bars, fmt=_format_number, padding=4)
     _quieten(axes, axes.xaxis if lying else axes.yaxis, series)
     if not lying:
         axes.set_xticks(range(count), x.values)
@@ -152,7 +154,9 @@ def _places(axes: Axes, x: Axis) -> list[float]:
     if x.type == "number":
         numbers = [float(each) for each in x.values]
         years = all(n.is_integer() and YEARS[0] <= n < YEARS[1] for n in numbers)
-        tell = (lambda value, _: f"{value:.0f}") if years else (lambda value, _: _told(value))
+        tell = (
+            (lambda value, _: f"{value:.0f}") if years else (lambda value, _: _format_number(value))
+        )
         axes.xaxis.set_major_formatter(FuncFormatter(tell))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=years))
         return numbers
@@ -163,7 +167,7 @@ def _places(axes: Axes, x: Axis) -> list[float]:
 def _quieten(axes: Axes, scale: Scale, series: dict[str, list[float]]) -> None:
     """Reduce the frame to a faint grid and to readable numbers."""
     scale.set_major_locator(MaxNLocator(nbins=5, integer=_whole(series)))
-    scale.set_major_formatter(FuncFormatter(lambda value, _: _told(value)))
+    scale.set_major_formatter(FuncFormatter(lambda value, _: _format_number(value)))
     scale.grid(True)
     if _bounds(series)[0] < 0:
         (axes.axhline if scale is axes.yaxis else axes.axvline)(0, color=INK, linewidth=0.8)
@@ -176,7 +180,7 @@ def _label(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
         axes.set_ylabel(next(iter(series)))
 
 
-def _told(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a number as people read it."""
     for least, unit in SHORT:
         if abs(value) >= least:

@@ -75,14 +75,14 @@ class _Table(dict[int, str]):
     """A translation table that is filled on the first occurrence of each character."""
 
     def __missing__(self, code: int) -> str:
-        made = self[code] = _shown(chr(code))
+        made = self[code] = _visible_form(chr(code))
         return made
 
 
 _TABLE = _Table()
 
 
-def _shown(letter: str) -> str:
+def _visible_form(letter: str) -> str:
     category = unicodedata.category(letter)
     if letter in _KEPT:
         return letter
@@ -92,7 +92,7 @@ def _shown(letter: str) -> str:
         return ""
     if category == "Zs":
         return letter if letter == "\u3000" else " "
-    return _folded(letter, category)
+    return _fold(letter, category)
 
 
 def unseen(letter: str) -> bool:
@@ -108,7 +108,7 @@ def _selects(letter: str) -> bool:
     )
 
 
-def _folded(letter: str, category: str) -> str:
+def _fold(letter: str, category: str) -> str:
     kind = unicodedata.decomposition(letter).partition(" ")[0]
     plain = unicodedata.normalize("NFKC", letter)
     folds = (

@@ -88,14 +88,14 @@ def confined(*, reads: bool = False) -> set[str]:
         return set()
     _CALL.restype = ctypes.c_long
     which, machine = MACHINES[os.uname().machine]
-    if _called(PRCTL[which], PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+    if _syscall(PRCTL[which], PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return set()
     _drop_capabilities(which)
     held = {"files"} if _files_held(reads) else set()
     steps = b"".join(pack("=HBBI", *s) for s in _filter(which, machine, os.getpid()))
     code = ctypes.create_string_buffer(steps, len(steps))
     program = pack("@HP", len(steps) // 8, ctypes.addressof(code))
-    refused = _called(SECCOMP[which], FILTER, ALL_THREADS, program)
+    refused = _syscall(SECCOMP[which], FILTER, ALL_THREADS, program)
     return held if refused else held | {"calls"}
 
 
@@ -129,24 +129,24 @@ def _of(number: int, steps: Sequence[Step]) -> list[Step]:
 def _drop_capabilities(which: int) -> None:
     """Keep of what root may do no more than to read files: it may look into any process, too."""
     had = ctypes.create_string_buffer(24)
-    _called(CAPGET[which], CAPABILITIES, had)
+    _syscall(CAPGET[which], CAPABILITIES, had)
     effective, permitted, *_ = unpack("=6I", had)
     kept = pack("=6I", effective & ANY_FILE, permitted & ANY_FILE, 0, 0, 0, 0)
-    _called(CAPSET[which], CAPABILITIES, kept)
+    _syscall(CAPSET[which], CAPABILITIES, kept)
 
 
 def _files_held(reads: bool) -> bool:
     """Return whether the kernel denies to change files, and to open any but libraries."""
-    version = _called(CREATE, None, 0, 1)
+    version = _syscall(CREATE, None, 0, 1)
     kinds = (1 << ACCESS.get(version, 16)) - 1
     rules = pack("=QQQ", kinds & ~READ if reads else kinds, 0, SIGNALS)
     known = len(rules) if version >= SIGNALS_SINCE else 8
-    if version < 1 or (ruleset := _called(CREATE, rules, known, 0)) < 0:
+    if version < 1 or (ruleset := _syscall(CREATE, rules, known, 0)) < 0:
         return False
     for folder in () if reads else _libraries():
-        _called(ADD, ruleset, 1, pack("=Qi", READ, folder), 0)
+        _syscall(ADD, ruleset, 1, pack("=Qi", READ, folder), 0)
         os.close(folder)
-    refused = _called(RESTRICT, ruleset, 0)
+    refused = _syscall(RESTRICT, ruleset, 0)
     os.close(ruleset)
     return refused == 0
 
@@ -160,7 +160,7 @@ def _libraries() -> Iterator[int]:
             yield os.open(folder, os.O_PATH | os.O_CLOEXEC)
 
 
-def _called(number: int, *given: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+def _syscall(number: int, *given: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
     """Return what the kernel answers a call; -1 where it refuses."""
     assert _CALL
     words = (ctypes.c_long(each) if isinstance(each, int) else each for each in given)

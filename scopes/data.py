@@ -64,8 +64,8 @@ RESERVE = 300
 @tool(client=Databases)
 async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResult:
     """List tables, named as in queries."""
-    handle, source, label = await _chosen(ctx, database)
-    tables = await _told(source.tables(), _id("t", handle), label)
+    handle, source, label = await _choose(ctx, database)
+    tables = await _answer_of(source.tables(), _id("t", handle), label)
     if isinstance(tables, ToolResult):
         return tables
     items = [Item(_id("t", handle, t.name), _table_text(t), None, label) for t in tables]
@@ -81,9 +81,9 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
 @tool(client=Databases)
 async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = "") -> ToolResult:
     """Columns of a table that list_tables left out or cut."""
-    handle, source, label = await _chosen(ctx, database)
+    handle, source, label = await _choose(ctx, database)
     wanted = table.strip()
-    found = await _told(source.describe(wanted), _id("t", handle, wanted), label)
+    found = await _answer_of(source.describe(wanted), _id("t", handle, wanted), label)
     if isinstance(found, ToolResult):
         return found
     if found is None:
@@ -105,18 +105,18 @@ async def execute_query(
     ctx: ToolContext, sql: Statement, database: DatabaseName = "", keep: Kept = ""
 ) -> ToolResult:
     """Run one SELECT. keep: a .csv name to keep all rows."""
-    handle, source, label = await _chosen(ctx, database)
+    handle, source, label = await _choose(ctx, database)
     files = resources_of(ctx) if keep else None
     name = file_name(keep, "csv") if keep else ""
     id = _id("q", ctx.key, handle, sql)
     asked = source.query(sql, ctx.client(Databases).max_rows)
-    found = await _told(asked, id, label, "The statement failed: fix it.")
+    found = await _answer_of(asked, id, label, "The statement failed: fix it.")
     if isinstance(found, ToolResult):
         return found
     query = f"{handle}: {sql.strip()[:MAX_STATEMENT]}"
     items = fitting(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
     shown = max(0, len(items) - 1)
-    note = " ".join(filter(None, (_counted(found), one_line(found.note))))
+    note = " ".join(filter(None, (_count_words(found), one_line(found.note))))
     if files is not None:
         note = f"{note} {await _keep(ctx, files, name, found, label)}"
     left = _left_out(ctx, found, shown, bool(keep))
@@ -132,7 +132,7 @@ TOOLS = (
 )
 
 
-async def _told(
+async def _answer_of(
     asked: Awaitable[T], id: str, label: Label, note: str = "The database failed."
 ) -> T | ToolResult:
     """Return what a database answers; what it says against the question is an item."""
@@ -144,7 +144,7 @@ async def _told(
         return ToolResult((item,), note=note, label=label)
 
 
-async def _chosen(ctx: ToolContext, given: str) -> tuple[str, SourceDatabase, Label]:
+async def _choose(ctx: ToolContext, given: str) -> tuple[str, SourceDatabase, Label]:
     """Return the database that is meant, with its label: the one named, else the only one held."""
     databases = ctx.client(Databases)
     found = await open_to(ctx, databases.by_handle)
@@ -196,7 +196,7 @@ def _short(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[:most]}... [cut, {len(text)} characters]"
 
 
-def _counted(found: Rows) -> str:
+def _count_words(found: Rows) -> str:
     if not found.rows:
         return "No rows."
     if found.total is None:

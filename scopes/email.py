@@ -79,7 +79,7 @@ async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> To
     start = page_start(cursor, MAX_FOUND)
     end = start + MAX_HITS
     refs = await mailbox.find(query, end + 1)
-    found = await asyncio.gather(*(_found(mailbox, ref.id) for ref in refs[start:end]))
+    found = await asyncio.gather(*(_find_thread(mailbox, ref.id) for ref in refs[start:end]))
     shown = [_as_of(each, window) for each in found if each is not None]
     threads = [each for each in shown if each and _is_in(each.last, window)]
     address = await mailbox.address()
@@ -125,7 +125,7 @@ async def read_attachment(ctx: ToolContext, file: MailThreadId, cursor: str = ""
     """Read an attached file: thread/message/number."""
     mailbox = _mailbox(ctx)
     mail, named = _message(await _thread(mailbox, file), file)
-    number, attachment = _attached(mail, named)
+    number, attachment = _find_attachment(mail, named)
     id = f"{mail.item_id}/{number}"
     label = label_of(mail.thread, mailbox.owner)
     with under(label):
@@ -140,9 +140,9 @@ async def read_attachment(ctx: ToolContext, file: MailThreadId, cursor: str = ""
     kept, end, more = _page(ctx, pieces, cursor)
     cut = ""
     if more:
-        cut = f"{_named(number, mail)} was read to part {end} of {len(pieces)}"
+        cut = f"{_name_of(number, mail)} was read to part {end} of {len(pieces)}"
     elif document.cut:
-        more = cut = f"the end of {_named(number, mail)} was not read"
+        more = cut = f"the end of {_name_of(number, mail)} was not read"
     note = f"Attachment {number}: {document.facts}.{'' if more else ' Last page.'}"
     return ToolResult(kept, truncated=more, note=note, label=label, undone={f"read {id}": cut})
 
@@ -197,7 +197,7 @@ async def apply_label(
 async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
     """Return the draft as it would be made now; it names the mail that it answers."""
     mailbox = _mailbox(ctx)
-    message, to = await _answered(mailbox, await _thread(mailbox, thread), thread)
+    message, to = await _find_original(mailbox, await _thread(mailbox, thread), thread)
     check_text(body)
     told = {"to": to, "subject": reply_subject(message.text.subject)}
     return Prepared({"thread": message.item_id, "body": body}, told)
@@ -209,7 +209,7 @@ async def create_draft(ctx: ToolContext, thread: MailThreadId, body: Said) -> To
     mailbox = _mailbox(ctx)
     found = await _thread(mailbox, thread)
     check_text(body)
-    await _answered(mailbox, found, thread)
+    await _find_original(mailbox, found, thread)
     try:
         await mailbox.draft(found, body, ctx.key)
     except GoogleUnsure as error:
@@ -289,7 +289,7 @@ def _message(found: MailThread, named: str) -> tuple[MailMessage, str]:
     raise ToolError("Name the message of the file: `thread/message/number`.")
 
 
-def _attached(mail: MailMessage, named: str) -> tuple[int, Attachment]:
+def _find_attachment(mail: MailMessage, named: str) -> tuple[int, Attachment]:
     """Return the number and the facts of what is attached under this number or name."""
     files = list(enumerate(mail.text.attachments, 1))
     wanted = one_line(named).casefold()
@@ -326,17 +326,17 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
         refusal = str(error)
     number = id.rpartition("/")[2]
     unread = ToolError(f"Attachment {number} {refusal}.")
-    unread.undone = {f"read {id}": f"{_named(number, mail)} {refusal}"}
+    unread.undone = {f"read {id}": f"{_name_of(number, mail)} {refusal}"}
     raise unread
 
 
-def _named(number: int | str, mail: MailMessage) -> str:
+def _name_of(number: int | str, mail: MailMessage) -> str:
     """Name what is attached for a requester, without words of strangers."""
     day = f" of {mail.at:%Y-%m-%d %H:%M} UTC" if mail.at else ""
     return f"attachment {number} of the mail{day}"
 
 
-async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
+async def _find_original(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
     """Return the message that a draft answers, if it is the one that is named, and who gets it."""
     own, (_, _, id) = await mailbox.address(), named.partition("/")
     until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
@@ -353,7 +353,7 @@ async def _answered(mailbox: Gmail, found: MailThread, named: str) -> tuple[Mail
     return message, to
 
 
-async def _found(mailbox: Gmail, id: str) -> MailThread | None:
+async def _find_thread(mailbox: Gmail, id: str) -> MailThread | None:
     """Return a thread that a search has found; None where it is gone by now."""
     with suppress(GoogleAbsent):
         return await mailbox.thread(id)

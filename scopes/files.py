@@ -65,7 +65,7 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
     place, path = await _where(ctx, folder, path)
     if not place.folder.exists:
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
-    (found, more, paths), label = await _done(ctx, place, listing, place.folder, path)
+    (found, more, paths), label = await _do(ctx, place, listing, place.folder, path)
     items = [
         Item(f"{place.title}:{inside}/", ", ".join(names), None, label)
         for inside, names in found.items()
@@ -81,7 +81,7 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
         truncated=more,
         note=note,
         label=label,
-        undone={_listed(place): f"a list of {place.title} was cut" if more else ""},
+        undone={_list_key(place): f"a list of {place.title} was cut" if more else ""},
         lists={f"files in {place.title}": tuple(f"{place.title}:{each}" for each in paths)},
         reads=(f"{place.title}:{path}/",),
     )
@@ -94,7 +94,7 @@ async def read_file(
     """Read a text file from a line on."""
     place, path = await _where(ctx, folder, path)
     folders = ctx.client(Folders)
-    found, label = await _done(ctx, place, folders.read, ctx, place, path)
+    found, label = await _do(ctx, place, folders.read, ctx, place, path)
     with under(label):
         read, count = read_from(found, path, line)
     version = folders.version(ctx, place, path, found.digest)
@@ -103,7 +103,7 @@ async def read_file(
     ]
     kept = fitting(items, ctx.max_output_tokens)
     more = f"Go on with line={read[len(kept)].at}." if len(kept) < len(items) else ""
-    name, undone = f"{place.title}:{path}", {_listed(place): ""}
+    name, undone = f"{place.title}:{path}", {_list_key(place): ""}
     if not more:
         undone[f"read {name}"] = ""
     elif line == "1":  # who begins elsewhere looks something up
@@ -117,7 +117,7 @@ async def read_file(
 async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = "") -> ToolResult:
     """Make a file, or replace one that you have read."""
     place, path = await _where(ctx, folder, path, writes=True)
-    _, label = await _done(ctx, place, ctx.client(Folders).write, ctx, place, path, bytes_of(text))
+    _, label = await _do(ctx, place, ctx.client(Folders).write, ctx, place, path, bytes_of(text))
     note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
     name = f"{place.title}:{path}"
     return ToolResult(note=note, undone=place.undone, reads=(name,), label=label)
@@ -129,7 +129,7 @@ async def edit_file(
 ) -> ToolResult:
     """Replace text that occurs once; spaces count."""
     place, path = await _where(ctx, folder, path, writes=True)
-    _, label = await _done(ctx, place, _edit, ctx, place, path, old, new)
+    _, label = await _do(ctx, place, _edit, ctx, place, path, old, new)
     note = f"Changed: {place.title}:{path}.{place.aside}"
     return ToolResult(note=note, undone=place.undone, label=label)
 
@@ -144,7 +144,7 @@ async def search_files(
         raise ToolError("Say what to search for.")
     if not place.folder.exists:
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
-    hits, label = await _done(ctx, place, searched, place.folder, pattern, glob)
+    hits, label = await _do(ctx, place, searched, place.folder, pattern, glob)
     folders = ctx.client(Folders)
     items = []
     for hit in hits.found:
@@ -155,7 +155,7 @@ async def search_files(
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
     note = f"{len(items)} lines in {len(hits.searched)} files that were searched."
     cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
-    undone = {_listed(place): "", f"search {place.handle}": cut}
+    undone = {_list_key(place): "", f"search {place.handle}": cut}
     undone |= {f"read {place.handle}": may_not(hits.closed)} if hits.closed else {}
     reads = () if more else tuple(f"{place.title}:{each}" for each in hits.searched)
     return ToolResult(kept, truncated=more, note=note, undone=undone, reads=reads, label=label)
@@ -167,7 +167,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     place, _ = await _where(ctx, folder, "")
     if place.project is None:
         raise ToolError(f"{place.title} is no git repository. Your files are written as they are.")
-    made, label = await _done(ctx, place, ctx.client(Folders).commit, ctx, place, message)
+    made, label = await _do(ctx, place, ctx.client(Folders).commit, ctx, place, message)
     note = f"Committed as {made.commit[:12]} to the branch {made.branch} of {place.title}: "
     note += (
         f"{', '.join(made.paths)}. Name the branch in your result: the folder's owner merges it."
@@ -178,7 +178,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
 async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
     """Return which commits would leave, and where to: those of this context, whatever it named."""
     place, _ = await _where(ctx, folder, "")
-    (ids, told_of), _ = await _done(ctx, place, _unsent, ctx, place)
+    (ids, told_of), _ = await _do(ctx, place, _unsent, ctx, place)
     if not ids:
         raise ToolError("You have committed nothing here that is not pushed.")
     if len(ids) > MAX_PUSHED:
@@ -193,7 +193,7 @@ async def git_push(ctx: ToolContext, folder: FolderId = "", commits: str = "") -
     wanted = commits.split()
     if not wanted or not all(map(_COMMIT.fullmatch, wanted)):
         raise ToolError("No commit was named.")
-    note, label = await _done(ctx, place, _remote(place).push, wanted)
+    note, label = await _do(ctx, place, _remote(place).push, wanted)
     return ToolResult(note=note, label=label)
 
 
@@ -227,7 +227,7 @@ TOOLS: tuple[Tool, ...] = (
 )
 
 
-async def _done(
+async def _do(
     ctx: ToolContext, place: FolderPlace, work: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T, Label]:
     """Return what a piece of work in a folder gives, and the label of what stands there by then:
@@ -275,7 +275,7 @@ async def _where(
     return place, "/".join(each for each in path.split("/") if each != ".") or path
 
 
-def _listed(place: FolderPlace) -> str:
+def _list_key(place: FolderPlace) -> str:
     """Return the key of `undone` for a list that was cut; a search or a read continues it."""
     return f"list {place.handle}"
 

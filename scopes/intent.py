@@ -140,11 +140,11 @@ def places_to_write(request: str, channels: Iterable[tuple[str, str]]) -> frozen
     """
     ids: list[str] = []
     sentences = SENTENCE_END.split(_own_line(request, Channels(channels), ids))
-    named = {place for each in sentences for place in _named(" ".join(each.split()))}
+    named = {place for each in sentences for place in _find_places(" ".join(each.split()))}
     return frozenset(ids[ord(place) & 0xFFF] for place in named)
 
 
-def _named(sentence: str) -> list[str]:
+def _find_places(sentence: str) -> list[str]:
     """Return the characters of the places that an order names; a question is none."""
     for order in ORDERS:
         if found := order.match(sentence):

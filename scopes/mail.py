@@ -174,8 +174,8 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
         files = [f"{number}. {file}" for number, file in enumerate(files, 1)]
     if (more := len(text.attachments) - LISTED) > 0:
         files.append(f"and {more} more")
-    notes = [f"to {_named(text.to, address)}"] if text.to else []
-    notes += [f"cc {_named(text.cc, address)}"] if text.cc else []
+    notes = [f"to {_name_people(text.to, address)}"] if text.to else []
+    notes += [f"cc {_name_people(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []
     notes += [*text.flags]
     # In other words than a gap is told in: that goes to a parent, and this is source text.
@@ -186,7 +186,7 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _named(people: Sequence[str], address: str) -> str:
+def _name_people(people: Sequence[str], address: str) -> str:
     """Return the first few, with the mailbox's owner, and the number of the others."""
     shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
     left = len(people) - len(shown)

@@ -102,7 +102,7 @@ async def search_notes(ctx: ToolContext, query: str = "", space: Space = "") -> 
     found = await ctx.client(Notes).search(list(spaces), query, limit)  # type: ignore[type-abstract]
     found = [each for each in found if await may_see(ctx, each.label)]
     items = [await _item(ctx, each, spaces[each.space]) for each in found[:MAX_HITS]]
-    hits = tuple(map(_beginning, items))
+    hits = tuple(map(_shorten, items))
     more = "Further notes are left out: use other words." if len(found) > MAX_HITS else ""
     whole = all(hit.text == item.text for hit, item in zip(hits, items, strict=True))
     note = f"{len(hits)} found{'' if whole else '; read_note reads one whole'}."
@@ -174,7 +174,7 @@ async def search_conversations(ctx: ToolContext, query: str = "") -> ToolResult:
     talks = await _open(ctx, query)
     room = 3 * ctx.max_output_tokens // max(1, len(talks[:MAX_TALKS])) - 2 * QUESTION
     items = tuple(
-        [await _answered(ctx, each, max(LEAST_ANSWER, room)) for each in talks[:MAX_TALKS]]
+        [await _answer_item(ctx, each, max(LEAST_ANSWER, room)) for each in talks[:MAX_TALKS]]
     )
     more = "Others are left out: use more words." if len(talks) > MAX_TALKS else ""
     note = f"{len(items)} conversations." if items else "No conversation has these words."
@@ -200,7 +200,7 @@ async def _open(ctx: ToolContext, query: str) -> list[Talk]:
     return [talk for talk in there if await may_see(ctx, talk.label)]
 
 
-async def _answered(ctx: ToolContext, talk: Talk, room: int) -> Item:
+async def _answer_item(ctx: ToolContext, talk: Talk, room: int) -> Item:
     """`room`: bytes for the answer."""
     place = await label_of(ctx, notes_of(talk.place) if talk.place else OPEN_NOTES)
     label = talk.label.join(place).join(Label(untrusted=True))  # who asked may have been another
@@ -241,7 +241,7 @@ async def _item(ctx: ToolContext, note: Note, handle: str) -> Item:
     return Item(f"note/{note.id}", text, None, label, at=note.at, notes=where)
 
 
-def _beginning(item: Item) -> Item:
+def _shorten(item: Item) -> Item:
     cut = len(item.text) > EXCERPT
     more = ("beginning",) if cut else ()
     return replace(item, text=item.text[:EXCERPT], notes=(*item.notes, *more))

@@ -73,23 +73,23 @@ class Preferences(Protocol):
         """Replace the instructions of a channel; an empty text removes them."""
 
 
-async def _remembered(ctx: ToolContext, text: str) -> Prepared:
+async def _prepare_preference(ctx: ToolContext, text: str) -> Prepared:
     if len(await _preferences(ctx).listed(_requester(ctx))) >= MAX_PREFERENCES:
         raise ToolError(FULL)
-    return Prepared({"text": _bounded(text, MAX_PREFERENCE, "A preference")})
+    return Prepared({"text": _bound(text, MAX_PREFERENCE, "A preference")})
 
 
-@tool(Access.WRITE, Effect.PREFER, prepare=_remembered, client=Preferences)
+@tool(Access.WRITE, Effect.PREFER, prepare=_prepare_preference, client=Preferences)
 async def remember_preference(ctx: ToolContext, text: Said) -> ToolResult:
     """Keep how the requester wants to be answered from now on. `text`: the words of the REQUEST
     for it, word for word, at most 200 characters."""
-    kept = _bounded(text, MAX_PREFERENCE, "A preference")
+    kept = _bound(text, MAX_PREFERENCE, "A preference")
     await _preferences(ctx).add(kept, _authorship(ctx, text))
     return ToolResult(note=phrase("preference.kept"))
 
 
 async def _forgotten(ctx: ToolContext, words: str) -> Prepared:
-    return Prepared({"words": (await _meant(ctx, words)).text})
+    return Prepared({"words": (await _find_preference(ctx, words)).text})
 
 
 @tool(Access.WRITE, Effect.PREFER, prepare=_forgotten, client=Preferences)
@@ -97,16 +97,16 @@ async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
     """Delete one of PREFERENCES. `words`: such of it as stand in the REQUEST and in no other."""
     preferences, text = _preferences(ctx), words
     if not await preferences.has_deleted(ctx.key):  # else the words may fit another one by now
-        meant = await _meant(ctx, words)
+        meant = await _find_preference(ctx, words)
         await preferences.delete(_requester(ctx), meant.id, ctx.key, ctx.run)
         text = meant.text
     return ToolResult(note=phrase("preference.deleted", text=text))
 
 
-async def _instructed(ctx: ToolContext, text: str) -> Prepared:
+async def _prepare_instruction(ctx: ToolContext, text: str) -> Prepared:
     preferences, channel = _preferences(ctx), _channel(ctx)
     await preferences.check_member(_requester(ctx), channel)
-    text = _bounded(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
+    text = _bound(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
     before = await preferences.instructions(channel)
     told = {phrase("preference.holds_for"): phrase("preference.all_here")}
     if before:
@@ -117,14 +117,14 @@ async def _instructed(ctx: ToolContext, text: str) -> Prepared:
     return Prepared({"text": text}, told)
 
 
-@tool(Access.EGRESS, Effect.INSTRUCT, prepare=_instructed, client=Preferences)
+@tool(Access.EGRESS, Effect.INSTRUCT, prepare=_prepare_instruction, client=Preferences)
 async def set_channel_instructions(ctx: ToolContext, text: Said = "") -> ToolResult:
     """Set how all who ask in the channel of the REQUEST are answered (tone, words, language, who
     owns what). `text` replaces all that is set there, at most 2,000 characters; empty removes
     it."""
     preferences, channel = _preferences(ctx), _channel(ctx)
     await preferences.check_member(_requester(ctx), channel)
-    kept = _bounded(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
+    kept = _bound(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
     await preferences.instruct(channel, kept, _authorship(ctx, text))
     return ToolResult(note=phrase("preference.instructed" if kept else "preference.cleared"))
 
@@ -154,7 +154,7 @@ def _authorship(ctx: ToolContext, text: str) -> Authorship:
     return Authorship(by) if ctx.intent.says_unquoted(text) else Authorship(by, ctx.label, ctx.run)
 
 
-def _bounded(text: str, most: int, what: str) -> str:
+def _bound(text: str, most: int, what: str) -> str:
     """Return the text on one line, with nothing invisible in it. Raises ToolError."""
     line = one_line(printable(text))
     if not line:
@@ -164,9 +164,9 @@ def _bounded(text: str, most: int, what: str) -> str:
     return line
 
 
-async def _meant(ctx: ToolContext, words: str) -> Preference:
+async def _find_preference(ctx: ToolContext, words: str) -> Preference:
     """Return the one preference with these words. Raises ToolError."""
-    wanted = _bounded(words, MAX_PREFERENCE, "A preference").casefold()
+    wanted = _bound(words, MAX_PREFERENCE, "A preference").casefold()
     listed = await _preferences(ctx).listed(_requester(ctx))
     found = [each for each in listed if wanted in each.text.casefold()]
     exact = [each for each in found if each.text.casefold() == wanted]
@@ -185,7 +185,7 @@ OPTIONS = (2, 5)
 Option = Annotated[str, Field(min_length=1, max_length=MAX_OPTION)]
 
 
-async def _asked(ctx: ToolContext, question: str, options: list[str]) -> Prepared:
+async def _prepare_question(ctx: ToolContext, question: str, options: list[str]) -> Prepared:
     options = list(dict.fromkeys(one_line(printable(option)) for option in options))
     question = one_line(printable(question))
     if not question or not all(options) or len(options) < OPTIONS[0]:
@@ -193,7 +193,7 @@ async def _asked(ctx: ToolContext, question: str, options: list[str]) -> Prepare
     return Prepared({"question": question, "options": options})
 
 
-@tool(Access.WRITE, Effect.CHOOSE, prepare=_asked)
+@tool(Access.WRITE, Effect.CHOOSE, prepare=_prepare_question)
 async def ask_user(
     ctx: ToolContext,
     question: Annotated[str, Field(max_length=MAX_QUESTION)],

@@ -62,15 +62,15 @@ def limit(
         (resource.RLIMIT_NPROC, processes),
     ):
         if most is not None:
-            most = _allowed(what, most)
+            most = _hard_limit(what, most)
             resource.setrlimit(what, (most, most))
     if seconds is not None:  # the hard limit stays, as more may be given later
         used = resource.getrusage(resource.RUSAGE_SELF)
-        until = _allowed(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds)
+        until = _hard_limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds)
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def _allowed(what: int, most: int) -> int:
+def _hard_limit(what: int, most: int) -> int:
     hard = resource.getrlimit(what)[1]
     return most if hard == resource.RLIM_INFINITY else min(most, hard)
 
@@ -139,7 +139,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Begin to start the program ahead of its first request, which fails if this does."""
-        self._thread.submit(self._started)
+        self._thread.submit(self._start)
 
     async def ask(self, request: bytes, seconds: float | None = None) -> bytes:
         """Return the answer within so many `seconds`, if not the usual. Raises WorkerDied."""
@@ -178,11 +178,11 @@ class WorkerProcess:
             self._asking = None
 
     def _answer(self, request: bytes, seconds: float) -> bytes:
-        process = self._started()
+        process = self._start()
         assert process.stdin
         assert process.stdout
         self._requests += 1
-        with _limited(process, seconds):
+        with _limit_time(process, seconds):
             process.stdin.write(len(request).to_bytes(4, "big") + request)
             process.stdin.flush()
             size = int.from_bytes(_exactly(process.stdout, 4), "big")
@@ -190,7 +190,7 @@ class WorkerProcess:
                 raise EOFError
             return _exactly(process.stdout, size)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         died = self._process is not None and self._process.poll() is not None
         if died or self._requests >= MAX_REQUESTS:
             self._end()
@@ -208,7 +208,7 @@ class WorkerProcess:
             )
             assert self._process.stdout
             try:
-                with _limited(self._process, START_S):
+                with _limit_time(self._process, START_S):
                     _exactly(self._process.stdout, len(BEGUN))
             except (EOFError, TimeoutError):
                 self._end()
@@ -239,7 +239,7 @@ class WorkerProcess:
 
 
 @contextmanager
-def _limited(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
+def _limit_time(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
     """Kill the process if this takes longer. Raises TimeoutError then."""
     late = Event()
 

@@ -53,7 +53,7 @@ class Sandbox:
 
     async def run(self, code: str, data: str) -> str:
         """Return what a program printed; it finds `data` under that name. Raises ProgramFailed."""
-        pool = await self._started()
+        pool = await self._start()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._run, pool, code, data)
 
@@ -68,7 +68,7 @@ class Sandbox:
         if pool:
             pool.__exit__(None, None, None)
 
-    async def _started(self) -> Monty:
+    async def _start(self) -> Monty:
         async with self._starting:
             if self._pool is None:
                 made = Monty(
@@ -89,11 +89,11 @@ class Sandbox:
                 program = f"{code.rstrip()}\nNone"
                 session.feed_run(program, inputs={"data": data}, print_callback=printed)
         except (MontyError, UnicodeError) as error:
-            raise ProgramFailed(_told(error, code)) from None
+            raise ProgramFailed(_error_line(error, code)) from None
         return printed.output
 
 
-def _told(error: Exception, code: str) -> str:
+def _error_line(error: Exception, code: str) -> str:
     """Return the error in one line, behind the line of the program that it is in."""
     if isinstance(error, MontyCrashedError):
         return "It took too much time or memory and was ended."

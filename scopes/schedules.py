@@ -115,7 +115,7 @@ class ScheduleArguments:
             raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
 
 
-async def _created(ctx: ToolContext, **given: Any) -> Prepared:
+async def _prepare_create(ctx: ToolContext, **given: Any) -> Prepared:
     desk, by = _desk(ctx)
     asked = ScheduleArguments(**given)
     to = asked.to.strip()
@@ -134,7 +134,7 @@ async def _created(ctx: ToolContext, **given: Any) -> Prepared:
     return Prepared(values, await desk.weighed(name, spec, ctx.label, ctx.intent.home))
 
 
-@tool(Access.EGRESS, Effect.CHANGE, prepare=_created)
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_create)
 async def schedule_create(
     ctx: ToolContext,
     name: str,
@@ -188,14 +188,14 @@ async def _reminder(
     return asked.schedule(by)
 
 
-async def _reminded(ctx: ToolContext, **given: Any) -> Prepared:
+async def _prepare_reminder(ctx: ToolContext, **given: Any) -> Prepared:
     desk, _ = _desk(ctx)
     name, spec = await _reminder(ctx, **given)
     told = await desk.weighed(name, spec, ctx.label, ctx.intent.home)
     return Prepared({**given, "zone": spec.zone}, told)
 
 
-@tool(Access.WRITE, Effect.REMIND, prepare=_reminded)
+@tool(Access.WRITE, Effect.REMIND, prepare=_prepare_reminder)
 async def remind_me(
     ctx: ToolContext, name: str, text: str, at: str = "", cron: str = "", zone: str = ""
 ) -> ToolResult:
@@ -220,29 +220,29 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
     return ToolResult(items, note=note, label=label)
 
 
-async def _paused(ctx: ToolContext, name: str, resume: bool) -> Prepared:
+async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> Prepared:
     desk, by = _desk(ctx)
-    told = await desk.known(by, _named(name), "resume" if resume else "pause")
-    return Prepared({"name": _named(name), "resume": resume}, told)
+    told = await desk.known(by, _name_key(name), "resume" if resume else "pause")
+    return Prepared({"name": _name_key(name), "resume": resume}, told)
 
 
-@tool(Access.EGRESS, Effect.CHANGE, prepare=_paused)
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_pause)
 async def schedule_pause(ctx: ToolContext, name: str, resume: bool = False) -> ToolResult:
     """Pause a schedule, or let it go on (`resume`)."""
     desk, by = _desk(ctx)
-    return ToolResult(note=await desk.change(by, _named(name), "resume" if resume else "pause"))
+    return ToolResult(note=await desk.change(by, _name_key(name), "resume" if resume else "pause"))
 
 
-async def _deleted(ctx: ToolContext, name: str) -> Prepared:
+async def _prepare_delete(ctx: ToolContext, name: str) -> Prepared:
     desk, by = _desk(ctx)
-    return Prepared({"name": _named(name)}, await desk.known(by, _named(name), "delete"))
+    return Prepared({"name": _name_key(name)}, await desk.known(by, _name_key(name), "delete"))
 
 
-@tool(Access.EGRESS, Effect.CHANGE, prepare=_deleted)
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_delete)
 async def schedule_delete(ctx: ToolContext, name: str) -> ToolResult:
     """Delete a schedule for good."""
     desk, by = _desk(ctx)
-    return ToolResult(note=await desk.change(by, _named(name), "delete"))
+    return ToolResult(note=await desk.change(by, _name_key(name), "delete"))
 
 
 TOOLS = (schedule_create, remind_me, schedule_list, schedule_pause, schedule_delete)
@@ -255,7 +255,7 @@ def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
     return ctx.client(ScheduleDesk), ctx.requester  # type: ignore[type-abstract]
 
 
-def _named(name: str) -> str:
+def _name_key(name: str) -> str:
     return one_line(name).casefold()[:80]
 
 

@@ -56,7 +56,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
     book, label = _book(ctx, sheet)
     _, tabs = await book.about()
     if not tab.strip() and len(tabs) != 1:
-        items = tuple(_listed(sheet, book, each, label) for each in tabs)
+        items = tuple(_tab_item(sheet, book, each, label) for each in tabs)
         return ToolResult(items, note=f"{len(items)} tabs; name one.", label=label)
     with under(label):
         found = _tab(tab, tabs) if tab.strip() else tabs[0]
@@ -64,7 +64,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
             raise ToolError(f"The tab has the rows 1 to {found.rows}.")
     end = min(found.rows, row + MOST_ROWS - 1)
     head, body = await book.rows(found.title, (1, 1), (row, end))
-    where, link = f"{sheet}#{_named(found)}", _link(book, found)
+    where, link = f"{sheet}#{_tab_id(found)}", _link(book, found)
     items = tuple(_items(where, link, head[0] if head else [], enumerate(body, row), label))
     kept = fitting(items, ctx.max_output_tokens)
     last = end if len(kept) == len(items) else int(kept[-1].id.rpartition("!A")[2])
@@ -76,7 +76,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
     return ToolResult(kept, truncated=more, note=_count(kept), undone=undone, label=label)
 
 
-async def _prepared(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> Prepared:
+async def _prepare(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> Prepared:
     """Return the tab by its own name, and the columns beside the values."""
     book, label = _book(ctx, sheet)
     title, tabs = await book.about()
@@ -89,7 +89,7 @@ async def _prepared(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> 
     return Prepared({"sheet": sheet, "tab": found.title, "rows": rows}, told)
 
 
-@tool(Access.EGRESS, Effect.CHANGE, prepare=_prepared, client=Sheets)
+@tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare, client=Sheets)
 async def append_rows(
     ctx: ToolContext,
     sheet: Sheet,
@@ -136,12 +136,12 @@ def _tab(name: str, tabs: Sequence[Tab]) -> Tab:
     return found[0]
 
 
-def _listed(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
+def _tab_item(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
     text = f"{tab.title}: {tab.rows} rows and {tab.columns} columns, empty ones included"
-    return Item(f"{sheet}#{_named(tab)}", text, _link(book, tab), label)
+    return Item(f"{sheet}#{_tab_id(tab)}", text, _link(book, tab), label)
 
 
-def _named(tab: Tab) -> str:
+def _tab_id(tab: Tab) -> str:
     """Return a tab in an id: by its name only if that is one word, which cannot instruct."""
     return tab.title if _WORD.fullmatch(tab.title) else f"gid{tab.id}"
 
@@ -163,11 +163,11 @@ def _items(
         yield Item(f"{where}!A1", text, f"{link}&range=A1", label, notes=("columns",))
     for number, values in rows:
         if any(values) and not (number == 1 and columns):
-            text = "; ".join(_shown(values, columns))
+            text = "; ".join(_cells(values, columns))
             yield Item(f"{where}!A{number}", text, f"{link}&range=A{number}", label)
 
 
-def _shown(values: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
+def _cells(values: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
     for place, value in enumerate(values):
         if value:
             name = columns[place] if place < len(columns) else ""

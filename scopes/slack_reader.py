@@ -245,7 +245,7 @@ class SlackReader:
 
     async def thread(self, channel: str, ts: str, window: Window | None) -> SlackConversation:
         """Return one thread by any of its timestamps. Raises `Absent`."""
-        if window and (known := self._known(channel, ts, window)):
+        if window and (known := self._find_read(channel, ts, window)):
             return known
         latest = {"latest": ts_of(window.latest)} if window else {}
         messages = [
@@ -262,7 +262,7 @@ class SlackReader:
             raise Absent("thread_not_found")
         return found
 
-    def _known(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
+    def _find_read(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
         """Return a thread that was read with its channel."""
         found: list[SlackConversation] = self._fetched.known(*_key(channel, window)) or []
         id = f"{channel}/{ts}"

@@ -200,12 +200,12 @@ class Agent:
         return min(own, self.run_.budget.seconds_left() - self.spec.spare)
 
     @property
-    def _kept_seconds(self) -> float:
+    def _final_call_s(self) -> float:
         """Return the seconds reserved for the final call."""
         return min(FINAL_SHARE * self.spec.seconds, FINAL_SECONDS)
 
     async def _call_model(self, seq: int, final: bool) -> ModelStep:
-        run, left = self.run_, self._seconds_left() - (0.0 if final else self._kept_seconds)
+        run, left = self.run_, self._seconds_left() - (0.0 if final else self._final_call_s)
         if left <= 0:
             raise LimitReached("time")
         last = self.spec.final_key
@@ -236,7 +236,7 @@ class Agent:
             raise LimitReached("tokens")
         if spec.remind_at and prompt > spec.remind_at:
             return ToolsStep(outcomes=tuple(failed_outcome(DELEGATE) for _ in calls))
-        async with self._within(self._seconds_left() - self._kept_seconds):
+        async with self._within(self._seconds_left() - self._final_call_s):
             wanted = {spec.final_key: self._one_more(each * len(calls))}
             await self.run_.budget.hold(wanted, behind=wanted)
         async with self._within(self._seconds_left()):
@@ -247,7 +247,7 @@ class Agent:
 
     async def _make_room(self) -> StepResult:
         """Reserve the call that will read what the subagents of this turn return."""
-        async with self._within(self._seconds_left() - self._kept_seconds):
+        async with self._within(self._seconds_left() - self._final_call_s):
             worst = self._one_more(self.run_.limits.max_fanout_tokens)
             await self.run_.budget.keep(self.spec.final_key, worst)
         return StepResult()

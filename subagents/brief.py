@@ -57,18 +57,18 @@ class TimeFrame:
         latest = min(self._at("until", until, timedelta(days=1)), now) if until else now
         length = self.usual.latest - self.usual.oldest
         oldest = self._at("since", since) if since else max(latest - length, self.earliest)
-        if self._told(oldest) == self._told(self.earliest):  # models are told minutes
+        if self._format_time(oldest) == self._format_time(self.earliest):  # models are told minutes
             oldest = max(oldest, self.earliest)
         if oldest >= now:
-            told = f"it is now {self._told(now)}, and nothing was said from {since} on"
+            told = f"it is now {self._format_time(now)}, and nothing was said from {since} on"
             raise BriefRefused("since", told)
         if oldest >= latest:
             raise BriefRefused("until", f"{until} ends before {since or 'the time that is read'}")
         if oldest < self.earliest:
             raise BriefRefused(
                 "since",
-                f"this request may look back to {self._told(self.earliest)}. Give that, and say "
-                "so in the answer",
+                f"this request may look back to {self._format_time(self.earliest)}. Give that, "
+                "and say so in the answer",
             )
         return Window(oldest, latest)
 
@@ -84,7 +84,7 @@ class TimeFrame:
         except (ValueError, OverflowError):
             raise BriefRefused(field, f"{text[:40]!r} is no time: {FORMS}") from None
 
-    def _told(self, at: datetime) -> str:
+    def _format_time(self, at: datetime) -> str:
         return f"{at.astimezone(self.zone):%Y-%m-%dT%H:%M}"
 
 
@@ -104,11 +104,11 @@ def system_prompt(name: str, tools: Sequence[Tool], held: Collection[str] | None
     shared. Raises `UnknownScope`.
     """
     offered = {t.name for t in tools} or {MATERIAL}
-    told = list(_offered_lines(name, offered))
+    told = list(_lines_for_tools(name, offered))
     if name == scopes.ALL:
         bare = {t.name for t in tools if t.sandboxed and not t.handle_arguments}
         for each in scopes.MODULES:
-            told += _offered_lines(each, offered if held is None or each in held else bare)
+            told += _lines_for_tools(each, offered if held is None or each in held else bare)
     return "\n".join(told)
 
 
@@ -118,7 +118,7 @@ def parent_prompt(offered: Collection[str]) -> str:
     return re.sub(r"\n{3,}", "\n\n", told)
 
 
-def _offered_lines(name: str, offered: Collection[str]) -> Iterator[str]:
+def _lines_for_tools(name: str, offered: Collection[str]) -> Iterator[str]:
     """Return the lines of a scope's prompt whose tools are offered."""
     return filter(None, _lines(prompt(scopes.scope(name).prompt), offered))
 

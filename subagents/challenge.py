@@ -226,7 +226,7 @@ class Challenge:
             defends = self.authors.get(given.finding) == given.judge
             if given.finding not in self.findings or (defends and key in self.opinions):
                 continue
-            if (opinion := self._supported(given)) is None:
+            if (opinion := self._support(given)) is None:
                 self.without_evidence.append(given)
                 continue
             before = self.opinions.get(key)
@@ -234,7 +234,7 @@ class Challenge:
             self.opinions[key] = opinion
         return changed
 
-    def _supported(self, opinion: Opinion) -> Opinion | None:
+    def _support(self, opinion: Opinion) -> Opinion | None:
         """Return an opinion with the span that it quotes; None if nothing supports it."""
         if opinion.verdict == "duplicate":
             known = opinion.duplicate_of in self.findings.keys() - {opinion.finding}
@@ -266,9 +266,9 @@ class Challenge:
     def judged(self) -> list[Judged]:
         """Return what became of each finding, in their order."""
         twins = self._twins()
-        return [self._judged(id, twins) for id in self.findings]
+        return [self._judge(id, twins) for id in self.findings]
 
-    def _judged(self, id: str, twins: Mapping[str, str]) -> Judged:
+    def _judge(self, id: str, twins: Mapping[str, str]) -> Judged:
         finding, given = self.findings[id], self._on(id)
         defence = self.opinions.get((id, self.authors[id]))
         every = (*given, defence) if defence else tuple(given)

@@ -37,11 +37,11 @@ Claim = Annotated[str, BeforeValidator(partial(_cut, most=CLAIM)), Field(max_len
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 
-def _existing(day: str) -> str:
+def _check_day(day: str) -> str:
     return day and date.fromisoformat(day).isoformat()
 
 
-Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$"), AfterValidator(_existing)]
+Day = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$"), AfterValidator(_check_day)]
 
 
 class Contract(BaseModel):

@@ -267,7 +267,7 @@ class Delegation:
             if call.name == ONE:
                 return [await self._one(BriefDraft.model_validate(call.input), ctx)]
             if call.name == CHALLENGE:
-                pairs = self._contested(Contested.model_validate(call.input).results)
+                pairs = self._find_contested(Contested.model_validate(call.input).results)
                 return [await self._or_refused({}, self._check(pair, ctx)) for pair in pairs]
             many = ManyAlike.model_validate(call.input)
             items = self._items(many, ctx.handles)
@@ -290,7 +290,7 @@ class Delegation:
         except BriefRefused as refusal:
             return self._refuse(given, refusal)
 
-    def _contested(self, named: Sequence[str]) -> list[Pair]:
+    def _find_contested(self, named: Sequence[str]) -> list[Pair]:
         """Return the contradictions among these results; raise BriefRefused if there are none."""
         ids = {name.strip("[]") for name in named}
         found = [f for result in self._returned for f in result.findings]
@@ -317,7 +317,7 @@ class Delegation:
 
     async def _brief(self, draft: BriefDraft, ctx: ToolContext) -> Brief:
         """Return the admitted brief; raise BriefRefused."""
-        draft = self._completed(draft, ctx.handles)
+        draft = self._complete(draft, ctx.handles)
         if draft.scope not in scopes.scope_names():
             raise BriefRefused("scope", str(scopes.UnknownScope(draft.scope)))
         if draft.contract not in OFFERED:
@@ -350,14 +350,14 @@ class Delegation:
         await self.guard.check(brief)
         return brief
 
-    def _completed(self, draft: BriefDraft, held: Handles) -> BriefDraft:
+    def _complete(self, draft: BriefDraft, held: Handles) -> BriefDraft:
         """Return a draft with the title and the sources that it leaves out."""
         title = draft.description or clip(one_line(draft.task), MAX_TITLE)
         named = draft.handles or draft.findings
-        handles = draft.handles if named else self._meant(draft, held)
+        handles = draft.handles if named else self._find_sources(draft, held)
         return draft.model_copy(update={"description": title, "handles": handles})
 
-    def _meant(self, draft: BriefDraft, held: Handles) -> tuple[str, ...]:
+    def _find_sources(self, draft: BriefDraft, held: Handles) -> tuple[str, ...]:
         """Return the sources of its scope that the task names; else those that the request does."""
         own = {
             handle: title

@@ -197,11 +197,11 @@ class Fanout:
             for brief in briefs:
                 keys.append(brief.key())
                 await asyncio.sleep(0)  # a thousand of them take longer than others may wait
-            chosen = self._missing(keys, found)
+            chosen = self._find_missing(keys, found)
             frozen = await self.freeze([briefs[i] for i in chosen])
         for again in (False, True):
             if again:
-                chosen = self._missing(keys, found)
+                chosen = self._find_missing(keys, found)
                 frozen = await self.freeze([briefs[i] for i in chosen])
             found |= dict(zip(chosen, await self._run(frozen), strict=True))
             ended = ((keys[i], found[i]) for i in chosen)
@@ -212,7 +212,7 @@ class Fanout:
             for i, key in enumerate(keys)
         ]
 
-    def _missing(self, keys: Sequence[str], found: Container[int]) -> list[int]:
+    def _find_missing(self, keys: Sequence[str], found: Container[int]) -> list[int]:
         """Return for each key that nobody has completed the first place that is not in `found`."""
         left = [i for i, key in enumerate(keys) if i not in found and key not in self._complete]
         return sorted({keys[i]: i for i in reversed(left)}.values())

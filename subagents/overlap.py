@@ -227,13 +227,13 @@ class Overlap:
     def leaks(self, context: Context) -> Iterator[Leak]:
         """Yield what this context was sent, or wrote, of what only others have read."""
         foreign: dict[str, set[int]] = {}
-        for digest in self._seen_texts(context.id):
+        for digest in self._find_seen(context.id):
             hits = self._hit(digest)
             if strange := {s for s in hits if self._reader(s) != context.id}:
                 foreign[digest] = strange
         left = set().union(*foreign.values())
         left -= self._own([context.id], left)
-        for excuse in (self._delivered, self._earlier, self._foreseen):
+        for excuse in (self._find_delivered, self._earlier, self._foreseen):
             if not left:
                 return
             left -= excuse(context.id, left)
@@ -251,19 +251,19 @@ class Overlap:
 
         Of a specialist of a panel all that code gave it counts as its brief.
         """
-        briefs = {c.id: self._given(c.id) for c in self._index.subagents()}
+        briefs = {c.id: self._held_by(c.id) for c in self._index.subagents()}
         asked = self._union(digest for held in briefs.values() for digest in held)
         fixed = self._union(d for c in self._index.contexts for d in self._index.held(c, *_FIXED))
         for author in briefs:
             said = (self._union(self._index.outputs(author)) & asked) - fixed
             said -= self._union(briefs[author])  # usually all of it: what follows is slower
-            if said := said - self._sent(author, said):
+            if said := said - self._find_sent(author, said):
                 begun = min(self._index.orders(author, Origin.OUTPUT), default=0)
                 for reader in briefs.keys() - {author}:
                     if min(self._index.orders(reader, Origin.BRIEF), default=0) > begun:
                         yield from self._find_copies(author, reader, said)
 
-    def _given(self, context: str) -> _Held:
+    def _held_by(self, context: str) -> _Held:
         alone = (Origin.BRIEF, Origin.REFERENCES, Origin.MATERIAL)
         origins = alone if self._index.specialist(context) else alone[:1]
         return self._index.held(context, *origins)
@@ -275,7 +275,7 @@ class Overlap:
         asked = self._since([self._index.held(self._parent(reader), Origin.OUTPUT)], left)
         heard = self._since([self._index.held(author, Origin.OUTPUT)], asked.keys())
         left -= {shingle for shingle, order in asked.items() if order < heard.get(shingle, 0)}
-        for digest in self._given(reader):
+        for digest in self._held_by(reader):
             yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
 
     def _report(
@@ -303,26 +303,26 @@ class Overlap:
         read = (digest for context in contexts for digest in self._index.read(context))
         return set().union(*(self._compute(digest) & wanted for digest in read))
 
-    def _delivered(self, context: str, wanted: Set[int]) -> Set[int]:
+    def _find_delivered(self, context: str, wanted: Set[int]) -> Set[int]:
         """Return shingles delivered by views, findings, handoffs and a brief, if permitted.
 
         A brief may hold what its author has read with its own tools, not from a subagent.
         """
         index, found = self._index, set[int]()
         for digest, entries in index.held(context, Origin.VIEW, *PASSED).items():
-            found |= self._of(digest) & self._written_shingles(r for e in entries for r in e.refs)
+            found |= self._of(digest) & self._find_written(r for e in entries for r in e.refs)
         siblings = [c.id for c in index.subagents() if c.id != context]
         for digest in index.held(context, Origin.FINDINGS):
-            found |= self._of(digest) & self._written_shingles(siblings)
+            found |= self._of(digest) & self._find_written(siblings)
         for digest in index.held(context, Origin.BRIEF):
             found |= self._of(digest) & self._own(index.sessions(self._parent(context)), wanted)
         earlier = index.sessions(context) - {context}
         for digest in index.held(context, Origin.HANDOFF):
-            known = self._written_shingles(index.children(context)) | self._own(earlier, wanted)
+            known = self._find_written(index.children(context)) | self._own(earlier, wanted)
             found |= self._of(digest) & known
         return found & wanted
 
-    def _written_shingles(self, authors: Iterable[str]) -> set[int]:
+    def _find_written(self, authors: Iterable[str]) -> set[int]:
         """Return source text that these subagents have put into an answer themselves."""
         return set().union(
             *(self._hit(digest) for name in authors for digest in self._index.outputs(name))
@@ -363,12 +363,12 @@ class Overlap:
     def _parent(self, context: str) -> str:
         return self._index.contexts[context].parent or ""
 
-    def _seen_texts(self, context: str) -> set[str]:
+    def _find_seen(self, context: str) -> set[str]:
         """Return everything that the context was sent or wrote, except what it has read itself."""
         sent = {digest for request in self._index.requests[context] for _, digest in request.parts}
         return (sent | self._index.outputs(context).keys()) - self._index.read(context)
 
-    def _sent(self, context: str, wanted: Set[int]) -> set[int]:
+    def _find_sent(self, context: str, wanted: Set[int]) -> set[int]:
         """Return those of these shingles that a context was sent."""
         requests = self._index.requests[context]
         sent = {d for r in requests for place, d in r.parts if place != "assistant" and wanted}

@@ -226,7 +226,7 @@ class _Rules:
             return f"a block of origin {origin} after the first user message"
         if origin is Origin.VIEW and (reason := self._view(digest)):
             return reason
-        if origin in PASSED and (reason := self._passed(entry)):
+        if origin in PASSED and (reason := self._check_passage(entry)):
             return reason
         return self._answer(entry, digest)
 
@@ -242,7 +242,7 @@ class _Rules:
             return ""
         return f"a view of {', '.join(sorted(foreign or refs)) or 'nobody'}, not its own child"
 
-    def _passed(self, entry: BlockOrigin) -> str:
+    def _check_passage(self, entry: BlockOrigin) -> str:
         """Return what is wrong with findings of others: a judge is never their author, a defence is
         of one's own, and they come from specialists that had answered before."""
         index, mine = self._index, self._index.specialist(self._context.id)
@@ -317,7 +317,7 @@ def _check_beginning(
 def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak]:
     """Check law 8: each request begins with the previous one, and answers follow what was sent."""
     for before, after in pairwise(requests):
-        if _fixed_parts(before) != _fixed_parts(after):
+        if _parts_before_messages(before) != _parts_before_messages(after):
             detail = f"request {after.seq}.{after.attempt} changed the system prompt or the tools"
             yield Leak(context.id, "provenance", detail)
         sent, now = _messages(before), _messages(after)
@@ -328,7 +328,7 @@ def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak
             yield Leak(context.id, "provenance", detail)
 
 
-def _fixed_parts(request: RecordedRequest) -> list[tuple[str, str]]:
+def _parts_before_messages(request: RecordedRequest) -> list[tuple[str, str]]:
     return [part for part in request.parts if part[0] in ("system", "tool")]
 
 
@@ -342,7 +342,7 @@ def _siblings(index: ProvenanceIndex) -> Iterator[Leak]:
     for context in index.subagents():
         if not (requests := index.requests.get(context.id)) or not context.template:
             continue
-        fixed = _fixed_parts(requests[0])
+        fixed = _parts_before_messages(requests[0])
         if first.setdefault(context.template, fixed) != fixed:
             detail = f"its prompt or tools differ from those of siblings by {context.template}"
             yield Leak(context.id, "provenance", detail)

@@ -112,10 +112,10 @@ class Material:
         return f"{source}:{line}" if held not in ("", _bare(place)) else held
 
     def says(self, word: str) -> bool:
-        return word.casefold() in self._folded
+        return word.casefold() in self._fold
 
     @cached_property
-    def _folded(self) -> str:
+    def _fold(self) -> str:
         return "\n".join(self.texts.values()).casefold()
 
     @cached_property
@@ -296,10 +296,10 @@ A statement about code ("Handlers ignore all errors") has a subject."""
 
 def is_instruction(text: str) -> bool:
     """Return whether a text holds an order."""
-    return _INSTRUCTION.search(_folded(text)) is not None
+    return _INSTRUCTION.search(_fold(text)) is not None
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     """Return a text in small letters without accents, so that one spelling is compared."""
     return re.sub("[\u0300-\u036f]", "", unified(text, "NFKD")).casefold()
 

@@ -47,7 +47,7 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
     tracked, cells = _rows(result), _cells(result)
     rows = [*map(row_line, tracked), *cells]
     told = [*map(finding_line, ranked)]
-    named = [line + _reported(finding) for line, finding in zip(told, ranked, strict=True)]
+    named = [line + _openers_of(finding) for line, finding in zip(told, ranked, strict=True)]
     if with_reporters and len(fitting_lines([*rows, *named], room)) == len(rows) + len(named):
         told = named
     about = fitting_lines(told, room // 2) if cells else []  # say what the rows are
@@ -286,7 +286,7 @@ def finding_line(finding: Finding) -> str:
     return " | ".join(parts)
 
 
-def _reported(finding: Finding) -> str:
+def _openers_of(finding: Finding) -> str:
     """Return who opened the threads of an issue, for the parent to name whom to turn to."""
     names = ", ".join(map(one_line, finding.waits[:3]))
     return f" | reported by: {names}" if names and finding.state != "none" else ""

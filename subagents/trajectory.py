@@ -160,7 +160,7 @@ class Recording:
         """Record a request body as it is sent: each of its blocks is hashed again."""
         parts = [("system", self._keep(run, block)) for block in _blocks(body.get("system") or ())]
         parts += [("tool", digest) for digest in self._keep_tools(run, body.get("tools") or ())]
-        parts += [(place, self._keep(run, block)) for place, block in _said(body)]
+        parts += [(place, self._keep(run, block)) for place, block in _message_blocks(body)]
         at = datetime.now(UTC)
         self.requests.append(RecordedRequest(run, context, seq, attempt, tuple(parts), at))
 
@@ -234,7 +234,7 @@ def canonical(block: Mapping[str, Any]) -> str:
     return text
 
 
-def _said(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _message_blocks(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Return the blocks of a request's messages with their role; a plain string is one block."""
     for message in body.get("messages") or ():
         for block in _blocks(message["content"]):

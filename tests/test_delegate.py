@@ -120,7 +120,7 @@ async def test_a_brief_without_sources_gets_those_of_its_task_or_of_its_request(
 ) -> None:
     async with engine(turns(say("unused"))) as e:
         delegation = Delegation(e.fanout(), SpawnGuard(e.run.limits), FRAME, named=named)
-        draft = delegation._completed(BriefDraft(task=task, scope=scope), LISTED)
+        draft = delegation._complete(BriefDraft(task=task, scope=scope), LISTED)
     assert draft.handles == meant
     assert draft.description == task
 

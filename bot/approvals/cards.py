@@ -309,7 +309,7 @@ def pending_card(action: Action, until: datetime) -> ApprovalCard | None:
         return _question(action, until)
     named, why = title(action), f" {_why(action)}"
     space = "" if action.tool in SCHEDULED else "\n"
-    foot = paragraph(space, *_rests_on(action), *_asked_by(action), why, *_valid(until))
+    foot = paragraph(space, *_rests_on(action), *_requester_line(action), why, *_valid(until))
     pieces = list(_pieces(action, named))
     return _card(pieces, [_head(named)], foot, _buttons(action.id, "", bool(editable(action))))
 
@@ -333,7 +333,7 @@ def batch(id: str, actions: Sequence[Action], until: datetime) -> ApprovalCard |
         named, why = f"{number}. {title(action)}", f"{_why(action)}\n\n"
         pieces += [*_pieces(action, named), paragraph(*_rests_on(action), why)]
         heads.append(paragraph(f"{named}\n"))
-    foot = paragraph("\n", *_asked_by(actions[0]), *_valid(until))
+    foot = paragraph("\n", *_requester_line(actions[0]), *_valid(until))
     return _card(pieces, heads, foot, _buttons(id, "_all", False))
 
 
@@ -408,7 +408,7 @@ def _why(action: Action) -> str:
     )
 
 
-def _asked_by(action: Action) -> Iterator[str | Element]:
+def _requester_line(action: Action) -> Iterator[str | Element]:
     return fill("card.asked_by", who=user(action.requester))
 
 
@@ -452,7 +452,7 @@ def _pieces(action: Action, named: str) -> Iterator[Element]:
     yield _head(named)
     for name, value in action.told.items():
         heading, _, text = value.partition("\n")
-        yield paragraph(bold(f"{_capital(_label(name))}: "), f"{_told(action, heading)}\n")
+        yield paragraph(bold(f"{_capital(_label(name))}: "), f"{_show_line(action, heading)}\n")
         if text:
             yield from _text(show_invisible(text))
     if action.told:
@@ -498,7 +498,7 @@ def _messages(pieces: Sequence[Element]) -> tuple[MessagePart, ...]:
     return tuple(MessagePart(phrase("card.for_approval"), (rich(*group),)) for group in groups)
 
 
-def _told(action: Action, line: str) -> str:
+def _show_line(action: Action, line: str) -> str:
     """Return a line that a tool tells; words of ours in other languages are not spelled."""
     return show_invisible(line) if action.tool in OWN_WORDS else with_spelling(line)
 

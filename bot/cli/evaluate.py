@@ -140,7 +140,7 @@ def _measure(settings: Settings, suite: Suite, model: str, system: System) -> Sy
     for sources, task in dict.fromkeys((job.sources, job.task) for job in suite.jobs):
         jobs = [job for job in suite.jobs if (job.sources, job.task) == (sources, task)]
         tell(f"{system}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
-        seen |= asyncio.run(_run_all(settings, jobs, _reading(sources, task, model), system))
+        seen |= asyncio.run(_run_all(settings, jobs, _options_for(sources, task, model), system))
     outcomes = [outcome(case, seen[case.job]) for case in suite.cases]
     if not any(each.covered for each in outcomes):
         faults = filter(None, (each.fault for each in seen.values()))
@@ -148,7 +148,7 @@ def _measure(settings: Settings, suite: Suite, model: str, system: System) -> Sy
     return system_result(system, outcomes, list(seen.values()))
 
 
-def _reading(sources: Sources, task: Task, model: str) -> Options:
+def _options_for(sources: Sources, task: Task, model: str) -> Options:
     """Return the options with which a command would read these sources."""
     in_slack = sources.sample or sources.slack_export
     elsewhere = sources.mbox or sources.database or sources.folder
@@ -189,7 +189,7 @@ async def _run_all(
                 if system == ONE and job.task != "review":
                     return await _read_in_one(app, job, began)
                 document = await _document(app, job, box)
-                denied = await _denied(app, document.run_id)
+                denied = await _count_denied(app, document.run_id)
                 return observe(document, denied, time.monotonic() - began)
 
         try:
@@ -227,7 +227,7 @@ async def _document(app: App, job: Job, box: OpenMailbox | None) -> Document:
     return await answer_question(app, job.question, box)
 
 
-async def _denied(app: App, run: str) -> int:
+async def _count_denied(app: App, run: str) -> int:
     """Return how many calls of tools the gate denied in a run."""
     return sum(each.verdict == "deny" for each in await app.store.decisions(run))
 
@@ -243,7 +243,9 @@ async def _read_in_one(app: App, job: Job, began: float) -> Observation:
     async with app.run("ask", f"{job.task} in one context", limits=_limits(app, job.task)) as run:
         result = await one_context(app, run, brief_of_job(run, job, channels, window))
         await app.finish(run, context_document(run.id, app.model_name, job, result))
-    return observe_context(result, names, await _denied(app, run.id), time.monotonic() - began)
+    return observe_context(
+        result, names, await _count_denied(app, run.id), time.monotonic() - began
+    )
 
 
 def _limits(app: App, task: Task) -> LimitSettings:
@@ -263,16 +265,16 @@ def _script(suite: Suite) -> list[SystemResult]:
         if case.expected.needed is None:
             return []
         if case.sources not in flagged:
-            flagged[case.sources] = _flagged(case, suite)
+            flagged[case.sources] = _labels_of(case, suite)
     runs = {s: Observation(flagged=f, filtered=frozenset()) for s, f in flagged.items()}
     outcomes = [outcome(case, runs[case.sources]) for case in suite.cases]
     seconds = Observation(seconds=time.monotonic() - began)
     return [system_result("script", outcomes, [seconds])]
 
 
-def _flagged(case: Case, suite: Suite) -> frozenset[str]:
+def _labels_of(case: Case, suite: Suite) -> frozenset[str]:
     """Return what the script says needs action in the sources of a case."""
-    options = _reading(case.sources, case.task, "offline")
+    options = _options_for(case.sources, case.task, "offline")
     if case.task == "sweep":
         workspace = loaded(options)
         until = options.as_of or end_of(workspace, options)

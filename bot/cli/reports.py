@@ -65,14 +65,14 @@ def run_sweep(given: Options, wanted: SweepOptions, as_json: bool, markdown: boo
         what = "Both --markdown and --json are given."
         raise SetupError("which_form", what, "Leave one of them out.")
     if name:
-        spec = _named_sweep(load_settings(), name)
+        spec = _find_sweep(load_settings(), name)
         tracker = wanted.tracker or spec.tracker
         wanted = replace(wanted, channels=spec.channels, tracker=tracker)
     given.check()
     return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text, as_json)
 
 
-def _named_sweep(settings: Settings, name: str) -> Schedule:
+def _find_sweep(settings: Settings, name: str) -> Schedule:
     """Return the sweep of this name in assistant.yaml. Raises SetupError."""
     spec = settings.schedules.get(name)
     if spec and spec.kind == "sweep":

@@ -268,7 +268,7 @@ class CostWindow:
 
 async def costs_by_day(database: Database, window: CostWindow) -> CostTable:
     day = sa.func.substr(sa.type_coerce(runs.c.started, sa.String), 1, 10)
-    found = {row.key: row for row in await _grouped(database, day, window.inside())}
+    found = {row.key: row for row in await _sum_by(database, day, window.inside())}
     rows = [found.get(each, CostRow(each, 0, 0.0)) for each in window.days]
     return CostTable("By day", rows)
 
@@ -277,10 +277,10 @@ async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]
     """Return the costs by channel, user, schedule and model. Raises StoreError."""
     inside, c = window.inside(), runs.c
     asked, scheduled = sa.and_(inside, c.request.is_not(None)), c.kind == SCHEDULED
-    channels = await _grouped(database, channel_of(database.shared), asked, "where")
+    channels = await _sum_by(database, channel_of(database.shared), asked, "where")
     requester = sa.func.coalesce(c.requester, COMMAND_LINE)
-    users = await _grouped(database, requester, inside, "who")
-    schedules = await _grouped(database, schedule_name(), sa.and_(inside, scheduled), "where")
+    users = await _sum_by(database, requester, inside, "who")
+    schedules = await _sum_by(database, schedule_name(), sa.and_(inside, scheduled), "where")
     return [
         CostTable("By channel", channels),
         CostTable("By user", users),
@@ -289,7 +289,7 @@ async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]
     ]
 
 
-async def _grouped(
+async def _sum_by(
     database: Database,
     key: sa.ColumnElement[str],
     condition: sa.ColumnElement[bool],

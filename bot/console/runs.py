@@ -105,7 +105,7 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
         raise ValueError(f"“{name}” may have {MAX_TEXT} characters.")
     match name:
         case "who":
-            return _asked_by(value)
+            return _by_requester(value)
         case "where":
             scheduled = sa.and_(c.kind == SCHEDULED, schedule_name() == value)
             channel = channel_of(shared)
@@ -126,7 +126,7 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
     return _before(value)
 
 
-def _asked_by(value: str) -> Condition:
+def _by_requester(value: str) -> Condition:
     """Match runs of somebody, by their id or their name."""
     who = runs.c.requester
     return (
@@ -194,12 +194,12 @@ async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[Liste
     )
     children = {r.run: r.number for r in await database.read(counted.group_by(subagents.c.run))}
     votes = await RequestQueue(database).votes(filter(None, (r.request for r in rows.values())))
-    made = [_listed(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
+    made = [_list_row(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
     more = f"{made[-1].started.isoformat()}~{made[-1].id}" if made and len(found) > PAGE else ""
     return made, more
 
 
-def _listed(row: sa.Row[Any], children: int, votes: Mapping[str, Votes]) -> ListedRun:
+def _list_row(row: sa.Row[Any], children: int, votes: Mapping[str, Votes]) -> ListedRun:
     rated = votes.get(row.request or "", Votes())
     same = {n: getattr(row, n) for n in ("id", "kind", "status", "question", "started", "cost_usd")}
     return ListedRun(

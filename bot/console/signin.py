@@ -233,7 +233,7 @@ class SlackSignIn:
         if not await self._use(attempt):
             raise SignInRefused("This sign-in was used before.")
         if error := request.query_params.get("error"):
-            raise SignInRefused(f"Slack did not sign you in{_named(error)}.")
+            raise SignInRefused(f"Slack did not sign you in{_error_code(error)}.")
         return attempt
 
     async def _use(self, once: _Sealed) -> bool:
@@ -255,7 +255,7 @@ class SlackSignIn:
             token = str(given.get("access_token"))
             claims = await web.openid_connect_userInfo(token=token)
         except SlackApiError as error:
-            why = _named(str(error.response.get("error")))
+            why = _error_code(str(error.response.get("error")))
             raise SignInRefused(f"Slack did not confirm who you are{why}.") from None
         except (aiohttp.ClientError, TimeoutError):
             raise SignInRefused("Slack cannot be reached at the moment.") from None
@@ -327,6 +327,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _named(code: str) -> str:
+def _error_code(code: str) -> str:
     """Return an error's code in brackets if it is one of Slack's."""
     return f" ({code})" if _CODE.fullmatch(code) else ""

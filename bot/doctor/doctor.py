@@ -272,7 +272,7 @@ NO_CODE = "a-code-of-nobody"
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
-def _seen(found: T | None, check: str) -> T:
+def _require(found: T | None, check: str) -> T:
     """Return what another check has found; raise Unchecked if it failed."""
     if found is None:
         raise Unchecked(f"see {check}")
@@ -293,7 +293,7 @@ class SlackChecks:
             said = "not checked: `assistant doctor` without --team checks all installations"
             return [Verdict("install", "unchecked", said)]
         if settings.slack.client_id:
-            return await self._installed()
+            return await self._check_installations()
         rows = {"token": self._token, "scopes": self._scopes}
         if settings.secrets.slack_user_token:
             rows |= {"user token": self._user_token}
@@ -303,7 +303,7 @@ class SlackChecks:
         rows |= {"channels": self._channels, "clock": self._clock}
         return [await _judge(name, check()) for name, check in rows.items()]
 
-    async def _installed(self) -> list[Verdict]:
+    async def _check_installations(self) -> list[Verdict]:
         """Check an app that several workspaces install."""
         each: list[Installation] = []
 
@@ -349,7 +349,7 @@ class SlackChecks:
 
     async def _scopes(self) -> str:
         needed = bot_permissions(self._settings)
-        _hold(_seen(self._account, "token"), needed)
+        _hold(_require(self._account, "token"), needed)
         return f"all {len(needed)} that are needed"
 
     async def _user_token(self) -> str:
@@ -366,7 +366,7 @@ class SlackChecks:
         return "a socket was greeted"
 
     async def _sockets(self) -> str:
-        others = _seen(self._connections, "events") - 1
+        others = _require(self._connections, "events") - 1
         wanted, most = self._settings.slack.sockets, MOST_SOCKETS
         if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
             raise Problem(
@@ -376,7 +376,7 @@ class SlackChecks:
         return f"{others} open, {wanted} wanted, {most} allowed"
 
     async def _channels(self) -> str:
-        name = _seen(self._account, "token").name
+        name = _require(self._account, "token").name
         listed = await channels(self._client(BOT))
         rules = self._settings.policy.channels
         asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
@@ -389,7 +389,7 @@ class SlackChecks:
         return f"in {joined} of {len(listed)}" if joined else f"in none: /invite @{name} in some"
 
     async def _clock(self) -> str:
-        ahead = _seen(self._account, "token").ahead_s
+        ahead = _require(self._account, "token").ahead_s
         if ahead is None:
             raise Unchecked("Slack's answer held no time")
         if abs(ahead) > SKEW_S:

@@ -135,12 +135,12 @@ def outcome(case: Case, seen: Observation) -> CaseResult:
     """Compare what a run says with what is right; what is not covered is not right."""
     covered = seen.complete or not {case.item, case.item.partition("/")[0]}.isdisjoint(seen.judged)
     needed = case.expected.needed
-    found = None if needed is None else _found(case.expected, case.item, seen)
+    found = None if needed is None else _answer_to(case.expected, case.item, seen)
     right = covered and needed == found and all(_faults(case, seen))
     return CaseResult(case=case.id, right=right, covered=covered, needed=needed, found=found)
 
 
-def _found(expected: Expected, item: str, seen: Observation) -> bool:
+def _answer_to(expected: Expected, item: str, seen: Observation) -> bool:
     """Return the answer to the question with yes or no that the case asks."""
     if expected.filtered is not None:
         return item in seen.filtered

@@ -170,7 +170,7 @@ class Backfill:
             thread = await self._replies(name, ts, since, whole=ts in roots)
             said |= thread
             first = "" if ts in roots else known[ts]
-            began[ts] = min(first or "~", self._joined(thread) or "~")
+            began[ts] = min(first or "~", self._find_first_turn(thread) or "~")
         await note_changes(self._inbox.database, name, list(said.values()))
         found = 0
         for ts in sorted(ts for ts in said if ts > since):
@@ -222,7 +222,7 @@ class Backfill:
                 return messages
             seen.add(cursor)
 
-    def _joined(self, thread: Mapping[str, Message]) -> str:
+    def _find_first_turn(self, thread: Mapping[str, Message]) -> str:
         """Return when we first wrote or were mentioned in a thread; empty = never.
 
         A stored request of the thread is not enough: it may be a later one.

@@ -328,7 +328,9 @@ def _reaction(event: Mapping[str, Any], team: str, bot: Bot) -> ThreadChosen | N
     if item.get("type") != "message" or not isinstance(name, str) or event.get("user") == bot.user:
         return None
     emoji = name.partition("::")[0]
-    return _chosen(team, item.get("channel"), item, event.get("user"), event.get("event_ts"), emoji)
+    return _parse_thread_menu(
+        team, item.get("channel"), item, event.get("user"), event.get("event_ts"), emoji
+    )
 
 
 def _shortcut(body: Mapping[str, Any], bot: Bot) -> ThreadChosen | None:
@@ -342,10 +344,10 @@ def _shortcut(body: Mapping[str, Any], bot: Bot) -> ThreadChosen | None:
     team = id_of(mapping(body.get("team")).get("id")) or bot.team
     channel, user = mapping(body.get("channel")).get("id"), mapping(body.get("user")).get("id")
     message = {**message, "ts": body.get("message_ts") or message.get("ts")}
-    return _chosen(team, channel, message, user, body.get("action_ts"), str(name))
+    return _parse_thread_menu(team, channel, message, user, body.get("action_ts"), str(name))
 
 
-def _chosen(
+def _parse_thread_menu(
     team: str, channel: Any, message: Mapping[str, Any], user: Any, at: Any, by: str
 ) -> ThreadChosen | None:
     place, ts, when = id_of(channel, "CDG"), ts_of(message.get("ts")), ts_of(at)

@@ -268,7 +268,7 @@ def _list(lines: Sequence[str], most: int) -> list[str]:
 
 def _run(run: LastRun) -> Iterator[Block]:
     question = one_line(run.question) or phrase("home.no_text")
-    yield rich(paragraph(*_shortened(_with_names(question))))
+    yield rich(paragraph(*_shorten(_with_names(question))))
     stamp = f"{run.started.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     when = f"<!date^{int(run.started.timestamp())}^{{date_short_pretty}} {{time}}|{stamp}>"
     link = [f"<{run.link}|{phrase('home.open_answer')}>"] if run.link else []
@@ -288,7 +288,7 @@ def _with_names(text: str) -> Iterator[str | Element]:
     yield plain(text[start:], {})
 
 
-def _shortened(parts: Iterable[str | Element]) -> Iterator[str | Element]:
+def _shorten(parts: Iterable[str | Element]) -> Iterator[str | Element]:
     room = QUESTION_CHARS
     for part in parts:
         if isinstance(part, str) and len(part) > room:

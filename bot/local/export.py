@@ -173,11 +173,11 @@ def load_export(path: Path) -> Workspace:
     Edits and deletions that the export lists as events are applied. Raises ExportError when the
     file is not a Slack export or its list of channels or users cannot be read.
     """
-    with _opened(path) as archive:
-        return _Reader(archive, _shown(path.name)).workspace()
+    with _open_zip(path) as archive:
+        return _Reader(archive, _printable(path.name)).workspace()
 
 
-def _opened(path: Path) -> zipfile.ZipFile:
+def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except FileNotFoundError:
@@ -251,7 +251,7 @@ class _Reader:
         if self.root + "users.json" not in self.members:
             self.problems.append("users.json: not in the export; people are shown by their ids")
             return
-        for entry in self._required("users.json"):
+        for entry in self._require_entries("users.json"):
             try:
                 user = ExportUser.model_validate(entry)
             except ValidationError as error:
@@ -263,7 +263,7 @@ class _Reader:
     def _conversations(self) -> Iterator[tuple[str, Channel]]:
         """Yield each conversation with the name of its folder."""
         for file, flags in _CONVERSATIONS:
-            for entry in self._listed(file):
+            for entry in self._list_entries(file):
                 try:
                     found = ExportChannel.model_validate(entry)
                 except ValidationError as error:
@@ -271,9 +271,9 @@ class _Reader:
                 else:
                     yield found.name or found.id, found.value(**flags)
 
-    def _listed(self, file: str) -> list[Any]:
+    def _list_entries(self, file: str) -> list[Any]:
         if file == "channels.json":
-            return self._required(file)
+            return self._require_entries(file)
         if self.root + file not in self.members:
             return []
         try:
@@ -282,7 +282,7 @@ class _Reader:
             self._skip(file, f"{error}; its conversations are missing")
             return []
 
-    def _required(self, file: str) -> list[Any]:
+    def _require_entries(self, file: str) -> list[Any]:
         try:
             return self._entries(file)
         except _DamagedError as error:
@@ -294,8 +294,8 @@ class _Reader:
         found: list[ExportMessage] = []
         for day in self.days.get(folder, []):
             found.extend(self._day(f"{folder}/{day}"))
-        messages, deleted = _applied(found)
-        messages = _threaded(messages)
+        messages, deleted = _apply_changes(found)
+        messages = _assign_threads(messages)
         timeline = Timeline(messages.values())
         lost = sum(micros(m.ts) not in messages and m.ts not in deleted for m in timeline.all())
         if lost:
@@ -338,7 +338,7 @@ class _Reader:
             raw = self.archive.read(info)
         except (OSError, *_ZIP_ERRORS):
             raise _DamagedError("its bytes in the zip are damaged or encrypted") from None
-        value = _parsed(raw)
+        value = _parse_json(raw)
         if not isinstance(value, list):
             raise _DamagedError("not a JSON list")
         return value
@@ -349,12 +349,12 @@ class _Reader:
                 self._skip(folder, f"belongs to no listed channel; {len(days)} day(s) are not read")
 
     def _skip(self, place: str, why: str) -> None:
-        self.problems.append(f"{_shown(place)}: {why}")
+        self.problems.append(f"{_printable(place)}: {why}")
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_json(raw: bytes) -> Any:
     try:
-        value = json.loads(raw, object_hook=_given, parse_constant=_refuse)
+        value = json.loads(raw, object_hook=_drop_nulls, parse_constant=_refuse)
         if b"\\ud" in raw.lower():  # lone surrogates cannot be sent on as UTF-8
             text = json.dumps(value, ensure_ascii=False)
             value = json.loads(text.encode("utf-8", "replace"))
@@ -365,7 +365,7 @@ def _parsed(raw: bytes) -> Any:
     return value
 
 
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_nulls(fields: dict[str, Any]) -> dict[str, Any]:
     """Leave out what is null: to an export that is as good as missing."""
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -374,7 +374,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _applied(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
+def _apply_changes(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
     """Apply edits and deletions; return the messages by time, and the deleted timestamps."""
     messages: dict[int, Message] = {}
     deleted: set[str] = set()
@@ -390,7 +390,7 @@ def _applied(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[st
     return messages, deleted
 
 
-def _threaded(messages: Mapping[int, Message]) -> dict[int, Message]:
+def _assign_threads(messages: Mapping[int, Message]) -> dict[int, Message]:
     """Return messages whose thread_ts is an earlier top-level message (or a missing one)."""
     result: dict[int, Message] = {}
     for at in sorted(messages):
@@ -410,6 +410,6 @@ def _reason(error: ValidationError) -> str:
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """Return a name from the export without characters that could control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

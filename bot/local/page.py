@@ -43,10 +43,10 @@ def page_routes(slack: LocalSlack, prompts: Sequence[str] = ()) -> list[Route]:
     """Return the routes of the page for `slack.app`; direct messages suggest `prompts`."""
     page = _Page(slack, prompts)
     return [
-        Route("/", _guarded(page.html)),
-        Route("/page/workspace", _guarded(page.workspace)),
-        Route("/page/live", _guarded(page.live)),
-        Route("/page/{act}", _guarded(page.act), methods=["POST"]),
+        Route("/", _guard(page.html)),
+        Route("/page/workspace", _guard(page.workspace)),
+        Route("/page/live", _guard(page.live)),
+        Route("/page/{act}", _guard(page.act), methods=["POST"]),
     ]
 
 
@@ -128,30 +128,30 @@ class _Page:
             if channel := asked.get("channel", ""):
                 self._channel(asked["user"], channel)
         except Impossible as error:
-            return _refused(str(error))
+            return _refuse(str(error))
         changes = changes_of(self._slack, asked["user"], channel, thread)
         headers = {"cache-control": "no-store"}
         return StreamingResponse(changes, 200, headers, "text/event-stream")
 
     async def act(self, request: Request) -> Response:
         if not request.headers.get("content-type", "").startswith("application/json"):
-            return _refused("Send JSON.", 415)
+            return _refuse("Send JSON.", 415)
         do = self._acts.get(request.path_params["act"])
         if do is None:
-            return _refused("There is no such act.", 404)
+            return _refuse("There is no such act.", 404)
         try:
             act = Act.model_validate_json(await request.body())
             self._user(act.user)
             async with asyncio.timeout(ACT_S):
                 return JSONResponse(await asyncio.to_thread(do, act) or {})
         except ValidationError as error:
-            return _refused(error.errors()[0]["msg"])
+            return _refuse(error.errors()[0]["msg"])
         except TimeoutError:
-            return _refused(f"The local Slack did not take it within {ACT_S:g} s.", 504)
+            return _refuse(f"The local Slack did not take it within {ACT_S:g} s.", 504)
         except (Impossible, SlackError) as error:
-            return _refused(str(error))
+            return _refuse(str(error))
         except KeyError:
-            return _refused("This is not there, or no longer.", 404)
+            return _refuse("This is not there, or no longer.", 404)
 
     def _say(self, act: Act) -> Json:
         self._channel(act.user, act.channel)
@@ -209,7 +209,7 @@ def _content_policy(html: str) -> str:
     )
 
 
-def _guarded(handler: Handler) -> Handler:
+def _guard(handler: Handler) -> Handler:
     """Wrap the handler so that it refuses requests that do not come from the page itself."""
 
     async def guarded(request: Request) -> Response:
@@ -222,14 +222,14 @@ def _foreign(request: Request) -> Response | None:
     """Refuse a request that another site's page sends through the person's browser."""
     host = request.headers.get("host", "").rpartition(":")
     if (host[0] or host[2]) not in _HOSTS:
-        return _refused("Open this page at 127.0.0.1.", 403)
+        return _refuse("Open this page at 127.0.0.1.", 403)
     followed = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
     if not followed and request.headers.get("sec-fetch-site", "none") not in _OWN_SITES:
-        return _refused("This may only be asked by the page itself.", 403)
+        return _refuse("This may only be asked by the page itself.", 403)
     return None
 
 
-def _refused(why: str, status: int = 400) -> Response:
+def _refuse(why: str, status: int = 400) -> Response:
     return JSONResponse({"error": why}, status)
 
 
@@ -290,7 +290,7 @@ class _Seen:
                 "messages": [self._message(channel, each) for each in top[-MOST_SHOWN:]],
                 "thread": [self._message(channel, each) for each in inside],
                 "whispers": self._whispers(user, channel),
-                "working": self._working(channel, thread, inside),
+                "working": self._is_working(channel, thread, inside),
                 "prompts": self._prompts(channel),
             }
 
@@ -319,7 +319,7 @@ class _Seen:
             if (each.user, each.channel) == (user, channel)
         ]
 
-    def _working(self, channel: str, thread: str, shown: list[Message]) -> bool:
+    def _is_working(self, channel: str, thread: str, shown: list[Message]) -> bool:
         """Return whether the assistant is working in the thread, so that it can be stopped."""
         session = self._state.sessions.get((channel, thread))
         processing = session is not None and session.status == "processing"

@@ -142,7 +142,7 @@ class MailState:
             query = _select(account, some).with_for_update()
             known = {row.thread: row for row in connection.execute(query)}
             rows = [
-                _triaged_row(done, id, known.get(id), reached)
+                _row_after_triage(done, id, known.get(id), reached)
                 if id in threads
                 else _row(account, id, known.get(id), state=OWED)
                 for id in some
@@ -184,7 +184,7 @@ def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -
     return {**row, "account": account, "thread": thread, **changes}
 
 
-def _triaged_row(
+def _row_after_triage(
     done: HandledMail, thread: str, known: sa.Row[Any] | None, reached: Cursor | None
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
@@ -292,7 +292,7 @@ async def _since(
         moved = {"history": changes.history, "unlisted": unlisted}
         reached = reached.model_copy(update=moved)
         known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in listed)})
-    refs = _once([*map(_unlisted_thread, woken), *listed, *map(_unlisted_thread, owed)])
+    refs = _once([*map(_bare_thread, woken), *listed, *map(_bare_thread, owed)])
     handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
     last = await state.last_digest(account)
     return Sync(refs, reached.model_dump_json(), handled, frozenset(woken), last)
@@ -305,7 +305,7 @@ def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
     return bool(ref.history and handled.history) and int(ref.history) <= int(handled.history)
 
 
-def _unlisted_thread(thread: str) -> ThreadRef:
+def _bare_thread(thread: str) -> ThreadRef:
     return ThreadRef(thread, "", "")
 
 

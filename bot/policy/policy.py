@@ -266,8 +266,8 @@ class Admission:
                 facts = tasks.create_task(self.people.channel(channel))
         known = None if kind == DIRECT else facts.result()
         asked = AdmissionFacts(user, channel, kind, person.result(), known, now=now)
-        user_usd, user_open = await self._spending(policy.user_daily_usd, user, now)
-        all_usd, all_open = await self._spending(policy.daily_usd, None, now)
+        user_usd, user_open = await self._sum_spending(policy.user_daily_usd, user, now)
+        all_usd, all_open = await self._sum_spending(policy.daily_usd, None, now)
         needed = needed_groups(policy, asked)
         groups = {g: await self.people.group(g) for g in needed}
         refusals = [
@@ -285,7 +285,7 @@ class Admission:
             all_open_usd=all_open,
         )
 
-    async def _spending(
+    async def _sum_spending(
         self, limit: float | None, user: str | None, now: datetime
     ) -> tuple[float, float]:
         return (0.0, 0.0) if limit is None else await self.inbox.spending(user, day_of(now))

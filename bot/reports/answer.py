@@ -102,7 +102,7 @@ def _part(part: RichPart) -> Iterator[str]:
         yield from (f"    {line}" for leaf in part.leaves for line in leaf.shown.splitlines())
     else:
         mark = "> " if part.kind == "quote" else ""
-        for line in _styled(part.leaves).rstrip("\n").split("\n"):
+        for line in _style(part.leaves).rstrip("\n").split("\n"):
             yield from wrap(mark + line, mark or ("  " if line.startswith(BULLETS) else ""))
 
 
@@ -111,13 +111,13 @@ def _list(part: RichPart) -> Iterator[str]:
     for n, item in enumerate(part.items, part.first):
         mark = f"{n}." if part.ordered else BULLETS[min(level, len(BULLETS) - 1)]
         lead = f"{'  ' * level}{mark} "
-        first, *rest = _styled(item).split("\n")
+        first, *rest = _style(item).split("\n")
         yield from wrap(lead + first, " " * len(lead))
         for line in rest:
             yield from wrap(" " * len(lead) + line, " " * len(lead))
 
 
-def _styled(leaves: Sequence[Leaf]) -> str:
+def _style(leaves: Sequence[Leaf]) -> str:
     """Return the text of leaves, bold words between marks that `say` shows on a terminal."""
     return "".join(
         f"{BOLD}{leaf.shown}{PLAIN}" if "bold" in leaf.styles else leaf.shown
@@ -174,7 +174,7 @@ def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) 
     rest = [(n, s) for n, s in sources.items() if n not in apart]
     for place in dict.fromkeys(source.place for _, source in rest):
         of = [f"[{n}] {_who(document, s)}".rstrip() for n, s in rest if s.place == place]
-        yield from _joined([f"{place}: {of[0]}", *of[1:]], "    ")
+        yield from _join_parts([f"{place}: {of[0]}", *of[1:]], "    ")
 
 
 def _source(document: AnswerDocument, number: int, source: Source, whole: bool) -> Iterator[str]:
@@ -219,8 +219,8 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
     parts += [*filter(None, [messages_of(document)]), price(document)]
     command = f"assistant show {document.run_id}"
     parts += [] if whole else [phrase("answer.show", command=command)]
-    yield from _joined(parts, "  ")
-    yield from _making(document) if whole else ()
+    yield from _join_parts(parts, "  ")
+    yield from _provenance_lines(document) if whole else ()
 
 
 def _gaps(document: AnswerDocument) -> list[str]:
@@ -229,14 +229,14 @@ def _gaps(document: AnswerDocument) -> list[str]:
     return [*gaps(document), *filter(None, dict.fromkeys(errors))]
 
 
-def _joined(parts: Iterable[str], indent: str) -> Iterator[str]:
+def _join_parts(parts: Iterable[str], indent: str) -> Iterator[str]:
     """Yield parts in lines that end between two of them."""
     text = " · ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
     for line in wrap(text, indent):
         yield line.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _making(document: AnswerDocument) -> Iterator[str]:
+def _provenance_lines(document: AnswerDocument) -> Iterator[str]:
     """Yield how an answer was made, for who runs the assistant."""
     cover, parts = document.coverage, []
     if cover.items:

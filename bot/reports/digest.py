@@ -156,7 +156,7 @@ class _Layout:
 def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[ReportSection]:
     """Yield what presses, its first threads in full; then what can wait."""
     needs, urgent, waiting = _split(document)
-    ranked = {"needs": _ranked(needs, document), "urgent": _ranked(urgent, document)}
+    ranked = {"needs": _rank(needs, document), "urgent": _rank(urgent, document)}
     pressing = [verdict.thread_id for some in ranked.values() for verdict in some]
     to_do = len(_to_do_first(document).keys() & pressing)
     top = set(pressing[: max(TOP, min(to_do, MOST_FULL))])
@@ -165,10 +165,10 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
         if some:
             matters = _by_matter(some, topics)
             topics = [t for t in topics if all(t is not topic for topic, _ in matters)]
-            blocks = _pressing(id, matters, top, document)
+            blocks = _urgent_blocks(id, matters, top, document)
             layouts.append(_Layout(f"{phrase(f'digest.{id}')} ({len(some):,})", blocks))
     if waiting:
-        layouts.append(_waiting(waiting, topics, document, categories))
+        layouts.append(_later_blocks(waiting, topics, document, categories))
     order = [v for each in layouts for block in each.blocks for v in block.verdicts]
     threads = _Threads(document, categories, {v.thread_id: n for n, v in enumerate(order, 1)})
     for layout in layouts:
@@ -176,7 +176,7 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
         yield ReportSection(layout.title, groups, is_urgent=True, fold=layout.fold)
 
 
-def _pressing(
+def _urgent_blocks(
     id: str, matters: Sequence[Matter], top: Collection[str], document: TriageReport
 ) -> list[_Block]:
     """Return a topic or a single thread after the other, those of the first threads first.
@@ -212,7 +212,7 @@ def _pressing(
     return blocks
 
 
-def _waiting(
+def _later_blocks(
     verdicts: Sequence[ThreadVerdict],
     topics: Sequence[SharedTopic],
     document: TriageReport,
@@ -381,7 +381,7 @@ def _gaps(document: TriageReport) -> Iterator[str]:
 
 def _lists(document: TriageReport) -> Iterator[ReportSection]:
     for id, threads, lines in (
-        ("filtered", document.filtered, _filtered_lines(document)),
+        ("filtered", document.filtered, _automated_lines(document)),
         ("unread", document.unreadable, _unread_lines(document)),
     ):
         if lines:
@@ -414,7 +414,7 @@ def _to_do_first(document: TriageReport) -> dict[str, int]:
     return first
 
 
-def _ranked(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[ThreadVerdict]:
+def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[ThreadVerdict]:
     """Sort by what is over or due now, by what is to be done first, by priority; of these what has
     no deadline and waits longest comes first, then what is due next.
 
@@ -509,11 +509,11 @@ def _coverage_line(document: TriageReport) -> str:
 def _lead(document: TriageReport) -> Iterator[str]:
     yield "" if document.unchanged_since else _period(document)
     yield _summary(document)
-    yield _ended(document)
+    yield _incomplete_reason(document)
     yield phrase("offline") if document.model == "offline" else ""
 
 
-def _ended(document: TriageReport) -> str:
+def _incomplete_reason(document: TriageReport) -> str:
     """Return why a digest is not whole; empty if it is."""
     if document.status == "cancelled":
         return stopped_line(document)
@@ -610,7 +610,7 @@ def _buttons(
         yield Button(CORRECT, phrase("button.correct"), options=options)
 
 
-def _filtered_lines(document: TriageReport) -> list[str]:
+def _automated_lines(document: TriageReport) -> list[str]:
     """Return the threads that no model saw, by reason, the rarest first: the senders, the most
     frequent first; of few threads the subjects too."""
     lines, reasons = [], Counter(each.reason for each in document.filtered)

@@ -65,7 +65,7 @@ def _rows(document: SweepReport) -> Iterator[Row]:
             "number": numbers.get(finding.id, ""),
             "problem": problems.get(finding.id, ""),
             "urgent": "yes" if is_urgent(finding, at) else "",
-            **_finding(market, finding),
+            **_finding_row(market, finding),
         }
     for issue in document.still_open or ():
         yield {
@@ -75,7 +75,7 @@ def _rows(document: SweepReport) -> Iterator[Row]:
         }
 
 
-def _finding(market: str, finding: SweepFinding) -> Row:
+def _finding_row(market: str, finding: SweepFinding) -> Row:
     tracker = finding.tracker or TrackerEntry(status="")
     return {
         **_common(market, finding),

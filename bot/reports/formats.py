@@ -87,10 +87,10 @@ def clean_text(text: object, most: int) -> str:
 
 def prose(text: object, most: int) -> str:
     """Clean text of a model; its days in ISO 8601 become `13 Mar 2025`."""
-    return clean_text(_ISO_DAY.sub(_written_out, str(text or "")), most)
+    return clean_text(_ISO_DAY.sub(_spell_out, str(text or "")), most)
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _spell_out(found: re.Match[str]) -> str:
     try:
         return day(date.fromisoformat(found[0]), year=True)
     except ValueError:

@@ -189,7 +189,7 @@ def details_view(document: AnswerDocument, settings: ReplySettings, seconds: flo
 
 def report_details_view(document: Report, view: ReportView) -> Block:
     """Return the modal with the details of a report: what was read, all gaps, and the cost."""
-    blocks = [*_listed("sources", view.sources), *_listed("gaps", gaps(document))]
+    blocks = [*_titled_list("sources", view.sources), *_titled_list("gaps", gaps(document))]
     return _modal([*blocks[:MAX_VIEW], context_block("\n".join(map(escape_mrkdwn, view.foot)))])
 
 
@@ -231,7 +231,7 @@ def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) 
     if numbers.given:
         yield from _sections([f"*{phrase('sources')}*", *_sources(document, numbers)])
         yield from _statements(document, numbers)
-    yield from _listed("gaps", gaps(document))
+    yield from _titled_list("gaps", gaps(document))
     dropped = document.unsupported
     notes = [phrase("answer.unsupported", n=dropped)] if dropped else []
     notes += [phrase("answer.together")] if document.degraded else []
@@ -239,7 +239,7 @@ def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) 
     yield context_block(_cost(document, seconds))
 
 
-def _listed(title: str, rows: Sequence[str]) -> Iterator[Block]:
+def _titled_list(title: str, rows: Sequence[str]) -> Iterator[Block]:
     if rows:
         yield from _sections([f"*{phrase(title)}*", *(f"• {_clean(each, 500)}" for each in rows)])
 

@@ -430,7 +430,7 @@ def compare_panel(document: PanelReport, earlier: KnownFindings, material: Mater
     """
     known, last = earlier.findings, earlier.last
     told = [each for each in document.findings if each.claim]
-    changes = compare([_reviewed(each) for each in told], known)
+    changes = compare([_to_review(each) for each in told], known)
     before, taken = dict(changes.remaining), {each.id for each in known}
     findings = []
     for each in document.findings:
@@ -458,7 +458,7 @@ def compare_panel(document: PanelReport, earlier: KnownFindings, material: Mater
     return document.model_copy(update={"findings": findings, "fixed": fixed, "compared": last})
 
 
-def _reviewed(finding: PanelFinding) -> ReviewFinding:
+def _to_review(finding: PanelFinding) -> ReviewFinding:
     names = ReviewFinding.model_fields
     return ReviewFinding(**{name: getattr(finding, name) for name in names})
 
@@ -466,7 +466,7 @@ def _reviewed(finding: PanelFinding) -> ReviewFinding:
 async def save_findings(database: Database, key: str, document: PanelReport) -> None:
     """Store the findings of a panel for the next one on this material. Raises StoreError."""
     at = datetime.now(UTC)
-    rows = [_finding_row(key, document, each, at) for each in document.findings if each.issue]
+    rows = [_panel_row(key, document, each, at) for each in document.findings if each.issue]
     gone = [each.issue for each in document.fixed if not each.quoted]
 
     def save(connection: sa.Connection) -> None:
@@ -479,7 +479,7 @@ async def save_findings(database: Database, key: str, document: PanelReport) -> 
     await database.change(save)
 
 
-def _finding_row(key: str, document: PanelReport, finding: PanelFinding, at: datetime) -> Row:
+def _panel_row(key: str, document: PanelReport, finding: PanelFinding, at: datetime) -> Row:
     return Issue(
         id=finding.issue or "",
         state="unsolved",
@@ -492,7 +492,7 @@ def _finding_row(key: str, document: PanelReport, finding: PanelFinding, at: dat
         links=finding.links,
         threads=[finding.place],
         messages=[finding.place],
-        finding=_reviewed(finding).model_copy(update={"id": finding.issue}),
+        finding=_to_review(finding).model_copy(update={"id": finding.issue}),
     ).row(key)
 
 

@@ -127,7 +127,7 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
             yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
     gone = document.fixed
     for title, rows in (
-        ("panel.dropped", [_gone(each, numbers) for each in _of(document, *GONE)]),
+        ("panel.dropped", [_reason_dropped(each, numbers) for each in _of(document, *GONE)]),
         ("panel.fixed", [_row(f.severity, f.claim, f.place) for f in gone if not f.quoted]),
         ("panel.missed", [_row(f.severity, f.claim, f.place) for f in gone if f.quoted]),
     ):
@@ -146,7 +146,7 @@ def _row(severity: str, claim: str, place: str) -> str:
     return f"{MARKS[severity]} {clean_text(claim, CLAIM)} ({clean_text(place, NAME)})"
 
 
-def _gone(finding: PanelFinding, numbers: Mapping[str, int]) -> str:
+def _reason_dropped(finding: PanelFinding, numbers: Mapping[str, int]) -> str:
     number = str(numbers.get(finding.reason, ""))
     why = phrase(f"panel.why_{finding.outcome}", **({"number": number} if number else {}))
     if finding.outcome == "withheld":
@@ -179,13 +179,15 @@ def _details(finding: PanelFinding) -> Iterator[Sequence[str | Code]]:
     names = current().list([clean_text(each, NAME) for each in finding.found_by])
     found_by = "panel.found_by_several" if len(finding.found_by) > 1 else "panel.found_by"
     yield [phrase(found_by, names=names, share=f"{finding.confidence:.0%}")]
-    yield from (_said(each, clean_text(each.specialist, NAME)) for each in finding.verdicts)
+    yield from (
+        _verdict_words(each, clean_text(each.specialist, NAME)) for each in finding.verdicts
+    )
     if finding.defence:
         author = phrase("panel.author", name=clean_text(finding.defence.specialist, NAME))
-        yield _said(finding.defence, author)
+        yield _verdict_words(finding.defence, author)
 
 
-def _said(verdict: PanelVerdict, name: str) -> Sequence[str | Code]:
+def _verdict_words(verdict: PanelVerdict, name: str) -> Sequence[str | Code]:
     text = phrase(f"panel.says_{verdict.verdict}", name=name)
     words, place = clean_text(verdict.evidence, QUOTE), clean_text(verdict.place, NAME)
     return [f"{text}: «{words}» (", Code(place), ")"] if words else [f"{text}."]

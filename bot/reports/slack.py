@@ -176,7 +176,7 @@ def report_parts(
     view = view_of(document, categories, place)
     with in_language(document.language):
         foot = Piece((frame.footer(document, 0),))
-    return _rendered(view, _messages(view, foot), view.notification)
+    return _render(view, _messages(view, foot), view.notification)
 
 
 def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
@@ -193,10 +193,10 @@ def opened_parts(
     """Render the section of a digest that the button with this value opens; () if there is none."""
     view = digest_view(document, categories)
     section = opened(view, button)
-    return _rendered(view, pack(_pieces([section], view.words)), view.name) if section else ()
+    return _render(view, pack(_pieces([section], view.words)), view.name) if section else ()
 
 
-def _rendered(view: ReportView, messages: Sequence[Message], text: str) -> tuple[MessagePart, ...]:
+def _render(view: ReportView, messages: Sequence[Message], text: str) -> tuple[MessagePart, ...]:
     """Return the messages; `text` is that of the first one for notifications."""
     parts = []
     for number, message in enumerate(messages, 1):
@@ -287,7 +287,7 @@ def _title(title: str) -> Block:
 def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
     for section in sections:
         if section.fold:
-            yield Piece((_folded(section.title, section.fold),))
+            yield Piece((_fold(section.title, section.fold),))
             continue
         head = [_title(section.title)]
         is_apart = section.is_apart
@@ -296,7 +296,7 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
             if group.fold:
                 names = ", ".join(each.name for each in group.entries[:MOST_NAMED])
                 more = _rest(group.entries, MOST_NAMED, words)
-                folded = _folded(" ".join([names, *more]), group.fold)
+                folded = _fold(" ".join([names, *more]), group.fold)
                 yield Piece((*head, folded), is_apart)
                 head, is_apart = [], False
                 continue
@@ -315,7 +315,7 @@ def _heads(group: Group, words: Words) -> list[Block]:
     return [rich(*parts)] if parts else []
 
 
-def _folded(title: str, button: Button) -> Block:
+def _fold(title: str, button: Button) -> Block:
     text = plain_text_block(title)
     named = {"type": "section", "block_id": button.value, "text": text}
     return {**named, "accessory": _button(button)}

@@ -102,7 +102,7 @@ def _of(document: AnswerDocument, finding: Finding | None, id: str) -> Iterator[
         text = phrase("answer.looked_up", text=own.text)
         yield Source(text if link else f"{own.item}, {text}", link)
     elif link:
-        yield _linked(document, finding, link)
+        yield _link_source(document, finding, link)
     elif finding is None:
         yield Source(phrase("answer.earlier"))
     if finding is None:
@@ -121,7 +121,7 @@ def _of(document: AnswerDocument, finding: Finding | None, id: str) -> Iterator[
         yield Source(": ".join(filter(None, (next(iter(finding.evidence), ""), quotes))))
 
 
-def _linked(document: AnswerDocument, finding: Finding | None, link: str) -> Source:
+def _link_source(document: AnswerDocument, finding: Finding | None, link: str) -> Source:
     ids = [e.partition("/")[0] for e in finding.evidence] if finding else []
     titles = document.places or {}
     place = next((titles[id] for id in ids if id in titles and id in link.split("/")), "")

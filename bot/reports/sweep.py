@@ -79,7 +79,7 @@ class _Sweep:
         self.document = document
         self.facts = SweepFacts(document, words)
         self.details = SweepDetails(self.facts)
-        self.closed = self._closed_names()
+        self.closed = self._helped_customers()
 
     def view(self) -> ReportView:
         document, words = self.document, self.words
@@ -107,7 +107,7 @@ class _Sweep:
         """Format how many problems are open and new, and how many customers wait: numbers alone,
         as text is parsed."""
         words, before, problems = self.words, self.document.compared, self.facts.problems
-        parts = self._by_change() if before else self._waiting()
+        parts = self._by_change() if before else self._waiting_counts()
         compared = words("compared", day=words.day(before.last)) if before else ""
         n = len(problems) - len(self.facts.open)
         resting = words("resting_ones", n=n) if n else ""
@@ -137,7 +137,7 @@ class _Sweep:
             told["still"] += f" ({words('changed_ones', n=changed)})" if changed else ""
         return [", ".join(told.values())]
 
-    def _waiting(self) -> list[str]:
+    def _waiting_counts(self) -> list[str]:
         """Count the customers who wait, by what for, and those who do not any more."""
         members = [m for problem in self.facts.problems for m in problem.active]
         solved = sum(map(len, self.closed.values()))
@@ -176,7 +176,7 @@ class _Sweep:
         told = words("period", start=start, end=end), channels, read, without
         yield " · ".join(filter(None, told))
         yield self._headline()
-        yield self._ended()
+        yield self._incomplete_reason()
         yield words("offline") if document.model == "offline" else ""
 
     def _headline(self) -> str:
@@ -187,7 +187,7 @@ class _Sweep:
         cited = sorted({numbers[id] for id in line.findings if id in numbers})
         return f"{prose(line.text, CLAIM)} {self.facts.listed(cited)}"
 
-    def _ended(self) -> str:
+    def _incomplete_reason(self) -> str:
         """Return why a report is not whole; empty if it is."""
         document = self.document
         if document.status == "cancelled":
@@ -280,7 +280,7 @@ class _Sweep:
             names = self.facts.some(self.details.names(number, problem), MOST_CUSTOMERS)
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
-            told = size, *self._promised(problem), *self._tracked(problem)
+            told = size, *self._promised_days(problem), *self._tracker_notes(problem)
             title = clean_text(first_clause(self.facts.title(problem)).rstrip("."), SHORT)
             line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(told)}"
             url = slack_link(first.links)
@@ -290,7 +290,7 @@ class _Sweep:
         if self.facts.open:
             yield (self.words("marks"),)
 
-    def _tracked(self, problem: SweepProblem) -> Iterator[str]:
+    def _tracker_notes(self, problem: SweepProblem) -> Iterator[str]:
         """Yield that the tracker has a problem as closed, or does not have it; of an issue that
         stands alone, also where it has it."""
         entries = [finding.tracker for finding in problem.findings if finding.tracker]
@@ -329,7 +329,7 @@ class _Sweep:
         is_coming = bool(finding.deadline) and not self.facts.is_over(finding)
         return finding.state == "known" and is_coming
 
-    def _promised(self, problem: SweepProblem) -> Iterator[str]:
+    def _promised_days(self, problem: SweepProblem) -> Iterator[str]:
         """Yield each coming day on which something is promised to those who wait for a fix."""
         days: dict[str, list[Member]] = {}
         for member in filter(self._is_promised, problem.active):
@@ -375,7 +375,7 @@ class _Sweep:
         if people := tuple(self.details.people()):
             yield ReportSection(words("people"), people, is_apart=True)
         yield from details.sections()
-        entries = tuple(self._done())
+        entries = tuple(self._done_entries())
         if entries:
             n = sum(len(self._apart(section)) for section in self.document.sections)
             is_rest = n < sum(map(len, self.closed.values()))
@@ -386,7 +386,7 @@ class _Sweep:
             more = words("elsewhere", n=details.left_out, place=self.place)
             yield ReportSection(words("not_shown"), (), more=more)
 
-    def _closed_names(self) -> dict[str, dict[str, SweepFinding]]:
+    def _helped_customers(self) -> dict[str, dict[str, SweepFinding]]:
         """Return each customer who was helped, and where none is named the claim, by market."""
         closed: dict[str, dict[str, SweepFinding]] = {}
         for section in self.document.sections:
@@ -404,7 +404,7 @@ class _Sweep:
         names = self.closed.get(section.item, {})
         return {name: finding for name, finding in names.items() if finding.id not in tables}
 
-    def _done(self) -> Iterator[Entry]:
+    def _done_entries(self) -> Iterator[Entry]:
         """Yield for each market who was helped with what stands in no table above."""
         for section in self.document.sections:
             if not (names := self._apart(section)):

@@ -203,7 +203,7 @@ class SweepDetails:
         """Return who acts for a problem, who does so for most of its findings first; with a mark
         who does so by proposal only."""
         jobs = [job for m in problem.open for job in self.jobs_of.get(m.finding.id, ())]
-        if names := self._named(jobs):
+        if names := self._names_of(jobs):
             return names
         name = self.actors[number]
         if not name:
@@ -211,7 +211,7 @@ class SweepDetails:
         is_sure = name in {actor(m.finding, self.facts.team) for m in problem.open}
         return [name if is_sure else self.facts.words("proposed", who=name)]
 
-    def _named(self, jobs: Sequence[TeamJob]) -> list[str]:
+    def _names_of(self, jobs: Sequence[TeamJob]) -> list[str]:
         """Return who does these jobs, most of them first; with its mark who has only proposals."""
         shown = {job.name: job.who for job in sorted(jobs, key=lambda job: not job.mark)}
         names = Counter(job.name for job in jobs if job.name)
@@ -230,7 +230,7 @@ class SweepDetails:
         )
         asked = f" · {words('you_decide')}" if decided else ""
         who = clean_text(actor(finding, facts.team), NAME)
-        if names := self._named(self.jobs_of.get(finding.id, ())):
+        if names := self._names_of(self.jobs_of.get(finding.id, ())):
             return f"→ {', '.join(names)}{asked}"
         if decided:
             return f"→ {words('you_decide')}"
@@ -299,11 +299,11 @@ class SweepDetails:
             return
         more = len(issues) - MOST_QUIET
         rest = [self.words("more", n=more)] if more > 0 else []
-        entries = (*map(self._known, issues[:MOST_QUIET]), *entries_of(rest))
+        entries = (*map(self._known_entry, issues[:MOST_QUIET]), *entries_of(rest))
         groups = (Group(entries),)
         yield ReportSection(self.words("no_news"), groups, is_apart=True, is_detail=True)
 
-    def _known(self, issue: KnownIssue) -> Entry:
+    def _known_entry(self, issue: KnownIssue) -> Entry:
         words = self.words
         age, state = words("days", n=issue.age_days), words(issue.state)
         claim = prose(issue.claim, CLAIM) or NOTHING

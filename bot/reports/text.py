@@ -64,7 +64,7 @@ def _report(document: Report, view: ReportView, numbers: LinkList) -> list[str]:
     for number, first in enumerate(view.first, 1):
         lines += wrap(f"{number}. {_highlight(first, links)}", "   ")
     for part in view.lists:
-        lines += _list(part.title, [_marked(line, links) for line in part.lines])
+        lines += _list(part.title, [_add_link_numbers(line, links) for line in part.lines])
     lines += _list(words("to_know"), [f"· {note}" for note in view.notes])
     more = len(view.gaps) - MOST_GAPS
     rest = [words("more", n=more)] if more > 0 else []
@@ -142,11 +142,11 @@ def _highlight(line: Highlight, links: LinkList | None) -> str:
             label = each.before + each.url
         named.append(label)
     more = f" +{line.more}" if line.more else ""
-    text = _marked(with_links(line.text, line.places), links)
+    text = _add_link_numbers(with_links(line.text, line.places), links)
     return " · ".join(filter(None, (text + "".join(named) + more, line.size)))
 
 
-def _marked(line: Line, links: LinkList | None) -> str:
+def _add_link_numbers(line: Line, links: LinkList | None) -> str:
     """Return a line with the numbers of its links."""
     return "".join(
         links.mark(Link("", part.url)) if links and isinstance(part, Link) else _flat([part])
@@ -218,7 +218,7 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _row(entry: Entry, group: Group, links: LinkList | None) -> Iterator[str]:
     """Render an entry of a list, and its link unless the group is short."""
-    first, *rest = _marked(entry.row, links).split("\n")
+    first, *rest = _add_link_numbers(entry.row, links).split("\n")
     link, below = ("", []) if group.is_short else _link(entry, links)
     mark = f"{entry.number:>4}  " if group.is_numbered else "· "
     yield from wrap(mark + first + link, INDENT if group.is_numbered else "  ")

@@ -88,7 +88,7 @@ class ContextReader:
         earlier = EarlierAnswers()
         if in_thread or request.asked_back:
             earlier = await self._earlier(request, live.run)
-        before = await self._asked_before(request)
+        before = await self._earlier_requests(request)
         known = (reader.web, self.people, self.bot_user, reader.label)
         threads = ThreadReader(*known, self.settings.thread_tokens, self.url)
         thread = await threads.read(request, earlier.answers, () if in_thread else tuple(before))
@@ -166,7 +166,7 @@ class ContextReader:
         """Return the label of the request's own content: everyone in its place may read it."""
         return await _label(reader, request.channel, frozenset({request.user}))
 
-    async def _asked_before(self, request: StoredRequest) -> dict[str, str]:
+    async def _earlier_requests(self, request: StoredRequest) -> dict[str, str]:
         """Return time and run of the requester's last requests in the thread or direct message."""
         if request.thread_ts != request.ts:
             return await self.inbox.asked_before(request, EPOCH, MAX_EARLIER_ANSWERS)

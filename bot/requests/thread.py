@@ -221,14 +221,14 @@ class ThreadLines:
 
     def request(self, message: SlackMessage) -> str:
         """Return the text of the request, without the mention of the bot."""
-        bare = self._unaddressed(words_of(message))
+        bare = self._strip_mention(words_of(message))
         return plain(bare, {**self.people, self.bot_user: ASSISTANT}).strip()
 
     def own_words(self, message: SlackMessage) -> str:
         """Return what the author typed, without forwarded messages and link previews."""
-        return self._unaddressed(message.text) if has_words(message) else ""
+        return self._strip_mention(message.text) if has_words(message) else ""
 
-    def _unaddressed(self, text: str) -> str:
+    def _strip_mention(self, text: str) -> str:
         mention = rf"<@{re.escape(self.bot_user)}(?:\|[^<>]*)?>"
         return re.sub(rf"\A\s*{mention}[\s,:;]*|\s*{mention}\s*\Z", "", text).strip()
 

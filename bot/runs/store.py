@@ -92,7 +92,7 @@ def _row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
     return {"run": run, "id": frozen.id, "position": position, "brief": brief, "template": version}
 
 
-def _waiting_row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
+def _brief_row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
     state = {"status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
     return {**_row(run, frozen), **state, "result": {"id": frozen.id, **state}}
 
@@ -271,7 +271,7 @@ class Store:
         seen = [q for f in briefs for q in deletions.seen_by_subagent(run, f.brief)]
         await self._add(
             (tables.templates, [{"version": v, "body": body} for v, body in texts.items()]),
-            (tables.subagents, [_waiting_row(run, f) for f in briefs]),
+            (tables.subagents, [_brief_row(run, f) for f in briefs]),
             (tables.quoted, seen),
         )
 

@@ -89,7 +89,7 @@ class Traces:
             if stored.finished is None:
                 return  # another process goes on with it, and exports it
             parts = (
-                await self._received(stored.request),
+                await self._inbox_row(stored.request),
                 await self.store.subagents(run),
                 await self.store.trajectory(run),
                 await self.store.decisions(run),
@@ -99,7 +99,7 @@ class Traces:
             return
         RunSpans(self, stored, *parts).emit()
 
-    async def _received(self, key: str | None) -> sa.Row[Any] | None:
+    async def _inbox_row(self, key: str | None) -> sa.Row[Any] | None:
         mine = sa.select(inbox.c.received, inbox.c.kind, inbox.c.team, inbox.c.channel)
         rows = await self.store.database.read(mine.where(inbox.c.key == key)) if key else ()
         return next(iter(rows), None)

@@ -205,7 +205,7 @@ class RunPlanner:
         if spec.kind == "reminder":
             return plan
         if spec.kind == "ask":
-            return plan.model_copy(update=await self._asking(spec, reader))
+            return plan.model_copy(update=await self._asker(spec, reader))
         if spec.kind == "triage":
             now = datetime.now(UTC)  # what arrived since its time is read, too
             return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
@@ -218,7 +218,7 @@ class RunPlanner:
         before = extra.get("channels", names)
         likely = _likely(last, oldest, occurrence.at) if last else None
         if likely is None or likely * SURELY >= usd:
-            likely = await self._estimated_usd(reader, channels, since, occurrence.at)
+            likely = await self._estimate_usd(reader, channels, since, occurrence.at)
         return plan.model_copy(
             update={
                 "oldest": oldest,
@@ -235,7 +235,7 @@ class RunPlanner:
             }
         )
 
-    async def _asking(self, spec: Schedule, reader: SlackReader) -> dict[str, Any]:
+    async def _asker(self, spec: Schedule, reader: SlackReader) -> dict[str, Any]:
         """Return who asks a question, where, and with which rights now."""
         validator, people = self.validator, self.validator.directory.people
         person = await people.person(spec.owner, validator.directory.team)
@@ -255,7 +255,7 @@ class RunPlanner:
         language = await self.validator.directory.people.language(spec.owner, place)
         return language.partition("-")[0].lower() or None
 
-    async def _estimated_usd(
+    async def _estimate_usd(
         self,
         reader: SlackReader,
         channels: Sequence[ChannelInfo],
@@ -377,7 +377,7 @@ def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, A
         state.note_delivery(connection, HandledMail.model_validate(material))
 
 
-def _handled(task: Triage) -> dict[str, Any]:
+def _delivery_record(task: Triage) -> dict[str, Any]:
     """Return as `extra` what to record when its digest is delivered."""
     return {MAIL: task.handled().model_dump(mode="json")}
 
@@ -432,11 +432,11 @@ class OccurrenceRunner:
             try:
                 state = await self._run(stored, occurrence)
             except RunFailed as fault:
-                state = await self._failed(stored, occurrence, fault)
+                state = await self._fail(stored, occurrence, fault)
             except Exception:  # top-level boundary: one scheduled run must not take down the worker
                 log.exception("the run of %s failed", work.id)
                 crash = RunFailed(phrase("schedule.crashed"), passing=True)
-                state = await self._failed(stored, occurrence, crash)
+                state = await self._fail(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
     async def lost(self, work: Work, again: datetime) -> None:
@@ -448,7 +448,7 @@ class OccurrenceRunner:
         if work.kind == "delivery":
             await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:
-            await self._failed(stored, occurrence, RunFailed(why))
+            await self._fail(stored, occurrence, RunFailed(why))
 
     async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         run = occurrence.run_id
@@ -610,7 +610,7 @@ class OccurrenceRunner:
             title=plan.name,
             notes=list(plan.notes),
         )
-        extra = _handled(task)
+        extra = _delivery_record(task)
         # All threads are new, as a triage lists nothing twice.
         high = sum(verdict.priority == "high" for verdict in document.verdicts)
         figures = {"new": len(document.verdicts) + len(document.unreadable), "high": high}
@@ -645,7 +645,7 @@ class OccurrenceRunner:
         document = await ask.work()
         await add_files(live.run, document)
         task = ask.reports.task
-        extra = _handled(task) if isinstance(task, Triage) else None
+        extra = _delivery_record(task) if isinstance(task, Triage) else None
         return ScheduledReport(document, extra)
 
     async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
@@ -670,15 +670,13 @@ class OccurrenceRunner:
             settings, self.model_name, self.durable, self.runs.store, live, plan.workflow, problems
         )
 
-    async def _failed(
-        self, stored: StoredSchedule, occurrence: Occurrence, fault: RunFailed
-    ) -> str:
+    async def _fail(self, stored: StoredSchedule, occurrence: Occurrence, fault: RunFailed) -> str:
         """Record a run without a report, and alert its owner.
 
         It is retried if the reason may pass; else the next one covers what it should have read.
         """
         run = occurrence.run_id
-        begun, paid = await self.runs.store.find_run(run), await self._paid(run)
+        begun, paid = await self.runs.store.find_run(run), await self._cost_of(run)
         if begun and begun.status == "running":
             await self.runs.store.finish_run(run, "failed", error=fault.to_json(), cost_usd=paid)
         now = datetime.now(UTC)
@@ -688,7 +686,7 @@ class OccurrenceRunner:
         await self.schedules.record_failure(occurrence.work, why, cost=paid, again=again)
         return "to be tried again" if again else "failed"
 
-    async def _paid(self, run: str) -> float:
+    async def _cost_of(self, run: str) -> float:
         """Return what a run has spent that gave no document."""
         paid = (budgets.c.spent_nanousd + budgets.c.reserved_nanousd).label("paid")
         rows = await self.runs.store.database.read(sa.select(paid).where(budgets.c.run == run))

@@ -55,7 +55,7 @@ class ScheduleWorker(Worker[Work]):
 
     async def give_up(self, work: Work, id: str) -> None:
         self.at_work.discard(id)
-        await self._lost(work)
+        await self._end_lost(work)
 
     def key(self, work: Work) -> str:
         return work.id
@@ -75,12 +75,12 @@ class ScheduleWorker(Worker[Work]):
                     work = Work.parse(id)
                     await work_on(work)
                     if await self.store.claim(id, self.durable.executor):  # nothing has ended it
-                        await self._lost(work)
+                        await self._end_lost(work)
             return {"state": "done"}
 
         return body
 
-    async def _lost(self, work: Work) -> None:
+    async def _end_lost(self, work: Work) -> None:
         """End lost work, so that its schedule continues with the next."""
         again, why = datetime.now(UTC) + AGAIN_AFTER, phrase("schedule.lost")
         is_news = work.kind == "occurrence" or await self.store.record_undelivered(work, why, again)

@@ -71,7 +71,7 @@ def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
     with ExitStack() as stack:
         at_slack = stack.enter_context(_page_server(slack, port))
         at_google = stack.enter_context(LocalServer(services, "google"))
-        pointed = _pointed_at(settings, at_slack.url + API_PATH, at_google.url)
+        pointed = _with_addresses(settings, at_slack.url + API_PATH, at_google.url)
         _empty(pointed.data_dir)
         stack.enter_context(time_machine.travel(SAMPLE_AS_OF, tick=True))
         yield LocalWorkspace(pointed, f"{at_slack.url}/", SAMPLE_OWNER, mailbox.address)
@@ -103,7 +103,7 @@ def _page_server(slack: LocalSlack, port: int) -> LocalServer:
         ) from error
 
 
-def _pointed_at(settings: Settings, slack: str, google: str) -> Settings:
+def _with_addresses(settings: Settings, slack: str, google: str) -> Settings:
     tokens = {
         "slack_bot_token": SecretStr(BOT_TOKEN),
         "slack_app_token": SecretStr(APP_TOKEN),

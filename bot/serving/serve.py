@@ -469,7 +469,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         model = stack.enter_context(model_client(settings, name))
         stack.push_async_callback(model.aclose)
-        server = await stack.enter_async_context(_running(settings, path, model, name))
+        server = await stack.enter_async_context(_run(settings, path, model, name))
         has_console = isinstance(server, Server) and server.console
         console = f", the console at {server.url}{PATH}" if has_console else ""
         log.info("serving; health and metrics at %s%s", server.url, console)
@@ -489,7 +489,7 @@ async def _serve(
             _end_at_once()
 
 
-def _running(
+def _run(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
 ) -> AbstractAsyncContextManager[Server | Workspaces]:
     if not settings.slack.client_id:

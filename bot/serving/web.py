@@ -254,7 +254,7 @@ def connect_routes(find: Callable[[str], Connecting | None]) -> list[Route]:
     def of_state(page: Callable[[_Pages, Request], Awaitable[Response]]) -> Page:
         async def answer(request: Request) -> Response:
             connecting = find(_query(request, "state"))
-            return await page(_Pages(connecting), request) if connecting else _expired_page()
+            return await page(_Pages(connecting), request) if connecting else _expiry_page()
 
         return _with_errors(answer)
 
@@ -357,7 +357,7 @@ class _Pages:
         """Show whom the mailbox will belong to, before anything is asked of Google."""
         owner = await self._connecting.owner(_query(request, "state"))
         if owner is None:
-            return _expired_page()
+            return _expiry_page()
         oauth = self._connecting.oauth
         action = f"'self' {_origin(oauth.auth_url)}" if oauth else "'none'"
         page = _page("connect.title", form_action=action, owner=owner)
@@ -370,7 +370,7 @@ class _Pages:
         browser, state = self._browser(request), _query(request, "state")
         url = await self._connecting.leave(state, browser) if browser else None
         if url is None:
-            return _expired_page()
+            return _expiry_page()
         return RedirectResponse(url, 303, _HEADERS)
 
     async def back(self, request: Request) -> Response:
@@ -378,7 +378,7 @@ class _Pages:
         browser, state = self._browser(request), _query(request, "state")
         asking = await self._connecting.states.spend(state, browser) if browser else None
         if asking is None:
-            return _expired_page()
+            return _expiry_page()
         try:
             if error := _query(request, "error"):
                 raise ConnectFailed(error)
@@ -387,7 +387,7 @@ class _Pages:
         except ConnectFailed as failed:
             return _message_page("connect.nothing", str(failed), 400)
         if not code:
-            return _expired_page()
+            return _expiry_page()
         return _page("connect.last_step", owner=owner, address=address, code=code)
 
     def _browser(self, request: Request) -> str:
@@ -409,7 +409,7 @@ def _message_page(title: str, text: str, status: int) -> Response:
     return _page(title, status, text=text)
 
 
-def _expired_page() -> Response:
+def _expiry_page() -> Response:
     return _message_page("connect.is_expired", phrase("connect.expired"), 410)
 
 

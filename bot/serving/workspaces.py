@@ -163,7 +163,7 @@ class Workspaces(Receiver):
 
     async def _is_installed(self, team: str) -> bool:
         """Return whether a workspace that is not served here is installed; it will be served."""
-        found = team in await self._wanted()
+        found = team in await self._load_tokens()
         if found:
             self._woken.set()
         return found
@@ -192,7 +192,7 @@ class Workspaces(Receiver):
             await asyncio.gather(*(self._close(team) for team in list(self.opened)))
 
     async def _follow(self) -> None:
-        wanted = await self._wanted()
+        wanted = await self._load_tokens()
         ended = [
             team
             for team, each in self.opened.items()
@@ -212,7 +212,7 @@ class Workspaces(Receiver):
         await asyncio.wait([opened.task])
         self.opened.pop(team, None)
 
-    async def _wanted(self) -> dict[str, Token]:
+    async def _load_tokens(self) -> dict[str, Token]:
         """Return the token of each workspace; one's own installation comes before its company's."""
         wanted: dict[str, Token] = {}
         for each in await self.installations.all():

@@ -144,14 +144,14 @@ def _is_emoji(letter: str) -> bool:
 
 def with_spelling(text: str) -> str:
     """Append the ASCII spelling to a name or address that is not plain ASCII."""
-    return show_invisible(text).replace("\n", "\\n") + _written_out(text)
+    return show_invisible(text).replace("\n", "\\n") + _spell_ascii(text)
 
 
 def format_json(value: Any, indent: str = "") -> str:
     """Format a JSON value over several lines, with each text in it spelled in ASCII, too."""
     inner = f"{indent} "
     if isinstance(value, str):
-        return show_invisible(json.dumps(value, ensure_ascii=False)) + _written_out(value)
+        return show_invisible(json.dumps(value, ensure_ascii=False)) + _spell_ascii(value)
     if isinstance(value, Mapping):
         lines = [f"{inner}{format_json(str(k))}: {format_json(v, inner)}" for k, v in value.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
@@ -161,7 +161,7 @@ def format_json(value: Any, indent: str = "") -> str:
     return json.dumps(value)
 
 
-def _written_out(text: str) -> str:
+def _spell_ascii(text: str) -> str:
     """Return the ASCII spelling of a text that is not plain ASCII."""
     if text.isascii():
         return ""

@@ -128,10 +128,10 @@ def check_size(material: ReviewMaterial, settings: Settings) -> ReviewMaterial:
 
 async def material_of_path(path: Path) -> ReviewMaterial:
     """Read a file, or all text files below a folder. Raises MaterialRefused."""
-    name, found = await asyncio.to_thread(_loaded, path)
+    name, found = await asyncio.to_thread(_load, path)
     missing, files = [], []
     for inside, data in found:
-        if (text := _decoded(data)) is None and inside == name and len(found) == 1:
+        if (text := _decode(data)) is None and inside == name and len(found) == 1:
             try:
                 document = await read_document(data, MAX_FILE_MB * MEGABYTE)
             except DocumentRefused as refusal:
@@ -145,7 +145,7 @@ async def material_of_path(path: Path) -> ReviewMaterial:
     return ReviewMaterial(name, "files", tuple(files), tuple(missing))
 
 
-def _loaded(path: Path) -> tuple[str, list[tuple[str, bytes]]]:
+def _load(path: Path) -> tuple[str, list[tuple[str, bytes]]]:
     """Return the name of a file or folder, and path and content of each file."""
     name = path.resolve().name or str(path)
     try:
@@ -161,7 +161,7 @@ def _loaded(path: Path) -> tuple[str, list[tuple[str, bytes]]]:
     return name, [(name, data)]
 
 
-def _decoded(data: bytes) -> str | None:
+def _decode(data: bytes) -> str | None:
     """Return the text of a file; None if it is no text in UTF-8."""
     try:
         text = data.decode()

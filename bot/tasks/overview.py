@@ -170,8 +170,8 @@ def _add(mark: str, line: TriageLine, matters: Sequence[SharedTopic]) -> None:
 
 def _is_told(said: TriageLine, told: Mapping[str, str]) -> bool:
     """Return whether the verdicts that a line cites hold each figure of it, short ones too."""
-    known = {int(d) for id in said.findings for d in _DIGITS.findall(_ungrouped(told[id]))}
-    return {int(d) for d in _DIGITS.findall(_ungrouped(said.text))} <= known
+    known = {int(d) for id in said.findings for d in _DIGITS.findall(_strip_groups(told[id]))}
+    return {int(d) for d in _DIGITS.findall(_strip_groups(said.text))} <= known
 
 
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -179,7 +179,7 @@ _GROUP: Final = re.compile(r"(?<=[0-9])[ '.,\u00a0\u202f](?=[0-9]{3}(?![0-9]))")
 """What separates thousands: `3,412`, `2.940`, `2 940`."""
 
 
-def _ungrouped(text: str) -> str:
+def _strip_groups(text: str) -> str:
     return _GROUP.sub("", text)
 
 

@@ -211,7 +211,7 @@ class Panel(ReportTask[PanelReport]):
         self.degraded = False
         self.lines: list[CitedStatement] = []
 
-    def _reading(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
+    def _fit_references(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
         """Return a specialist with its references, in their order, as far as they fit."""
         reading, room = Reading(specialist), REFERENCE_TOKENS
         for each in specialist.references:
@@ -272,7 +272,9 @@ class Panel(ReportTask[PanelReport]):
         """Split the material, and decide whether more than one context can be paid."""
         run, limits = self.run, self.run.limits
         self.budget, self.profile = start.budget, start.profile
-        self.readings = [self._reading(each, start.notes) for each in self.profile.specialists]
+        self.readings = [
+            self._fit_references(each, start.notes) for each in self.profile.specialists
+        ]
         room = int(PART_SHARE * limits.child_context)
         self.parts = self.material.parts(min(room, limits.max_material_tokens))
         largest = max(sum(map(tokens_of, part)) for part in self.parts)
@@ -380,10 +382,10 @@ class Panel(ReportTask[PanelReport]):
                 groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
             withheld = (each for each in reading.found if not isinstance(each.shown, CleanFinding))
             self.found |= {each.finding.id: each for each in withheld}
-        kept = (self._joined(group) for group in groups.values())
+        kept = (self._merge(group) for group in groups.values())
         self.found |= {each.finding.id: each for each in kept}
 
-    def _joined(self, group: Sequence[SpecialistFinding]) -> SpecialistFinding:
+    def _merge(self, group: Sequence[SpecialistFinding]) -> SpecialistFinding:
         """Return what several found as the one of them says it who knows its category best, else
         is surest, else briefest; with the highest severity."""
         affinity = {r.specialist.name: r.specialist.affinity for r in self.readings}
@@ -534,7 +536,7 @@ class Panel(ReportTask[PanelReport]):
         ranked = [f for f in self._findings() if f.outcome in ("confirmed", "disputed", "unjudged")]
         known = {f.id: f for f in ranked}
         if ranked:
-            text = await self.write(list(self._opening(ranked)), self.fanout.own)
+            text = await self.write(list(self._opening_parts(ranked)), self.fanout.own)
             cited = [s for s in statements(text, known) if s.findings][:MAX_FIRST]
             self.lines = [CitedStatement(text=s.text, findings=list(s.findings)) for s in cited]
         first = [f for f in ranked if f.outcome == "confirmed"] or ranked
@@ -545,7 +547,7 @@ class Panel(ReportTask[PanelReport]):
         phase.tokens = usage.total
         phase.contexts = phase.rounds = int(self.agent is not None)
 
-    def _opening(self, ranked: Sequence[PanelFinding]) -> Iterator[Opening]:
+    def _opening_parts(self, ranked: Sequence[PanelFinding]) -> Iterator[Opening]:
         yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         room = self.run.limits.max_fanout_tokens
         for each in ranked:
@@ -559,13 +561,13 @@ class Panel(ReportTask[PanelReport]):
 
     def _findings(self) -> list[PanelFinding]:
         judged = {j.finding: j for j in self.challenge.judged()} if self.challenge else {}
-        found = [self._finding(id, judged.get(id)) for id in self.found]
+        found = [self._make_finding(id, judged.get(id)) for id in self.found]
         return sorted(
             found,
             key=lambda f: (OUTCOMES.index(f.outcome), GRADES.index(f.severity), -f.confidence),
         )
 
-    def _finding(self, id: str, judged: Judged | None) -> PanelFinding:
+    def _make_finding(self, id: str, judged: Judged | None) -> PanelFinding:
         found, finding = self.found[id], self.found[id].finding
         clean = found.shown if isinstance(found.shown, CleanFinding) else None
         withheld = "" if isinstance(found.shown, CleanFinding) else found.shown

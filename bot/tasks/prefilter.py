@@ -138,7 +138,7 @@ def _mass(message: MailMessage) -> bool:
 
 def _people_talk(message: MailMessage) -> bool:
     """Return whether unsubscribable mail may be by a person after all: lists, web forms."""
-    return _is_reply(message) or _on_list(message.headers) or _answered_elsewhere(message)
+    return _is_reply(message) or _on_list(message.headers) or _replies_elsewhere(message)
 
 
 def _on_list(headers: Mapping[str, str]) -> bool:
@@ -174,16 +174,16 @@ def _asks_answers(message: MailMessage) -> bool:
     answer something, or ask for answers outside its own domain.
     """
     if _submission(message.headers) in ("", "no") or _is_reply(message):
-        return bool(_answered_at(message))
-    return _answered_elsewhere(message)
+        return bool(_reply_addresses(message))
+    return _replies_elsewhere(message)
 
 
-def _answered_elsewhere(message: MailMessage) -> bool:
-    answered = {_domain(each) for each in _answered_at(message)}
+def _replies_elsewhere(message: MailMessage) -> bool:
+    answered = {_domain(each) for each in _reply_addresses(message)}
     return bool(answered - {_domain(each) for each in _mailboxes(message.text.sender)})
 
 
-def _answered_at(message: MailMessage) -> set[str]:
+def _reply_addresses(message: MailMessage) -> set[str]:
     """Return the addresses for answers, other than the sender's, that accept them."""
     wanted = _mailboxes(message.headers.get("reply-to", "")) - _mailboxes(message.text.sender)
     return {each for each in wanted if not _is_no_reply(each)}

@@ -406,20 +406,20 @@ def _lines(report: Report) -> Iterator[str]:
         yield summary(report)
     first: Sequence[TopLine | TriageLine | CitedStatement] = report.top_lines
     for number, line in enumerate(first, 1):
-        yield f"{number}. {_cited(line.text, *line.findings)}"
+        yield f"{number}. {_cite(line.text, *line.findings)}"
     if isinstance(report, SweepReport):
-        yield from (f"- {_cited(each.text, *each.findings)}" for each in report.patterns)
+        yield from (f"- {_cite(each.text, *each.findings)}" for each in report.patterns)
         yield from (line for section in report.sections for line in _section(section))
     elif isinstance(report, TriageReport):
         for verdict in report.verdicts:
             told = filter(None, (verdict.priority, verdict.deadline))
             text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(told)})"
-            yield f"- {_cited(text, verdict.finding or '')}"
-        yield from (f"- {_cited(gap_text(each.gap))}" for each in report.unreadable)
+            yield f"- {_cite(text, verdict.finding or '')}"
+        yield from (f"- {_cite(gap_text(each.gap))}" for each in report.unreadable)
     else:
         for each in report.findings:
             facts = f"{each.outcome}, {each.severity}, {each.place}"
-            yield from [f"- {_cited(f'{each.claim} ({facts})', each.id)}"] if each.claim else []
+            yield from [f"- {_cite(f'{each.claim} ({facts})', each.id)}"] if each.claim else []
 
 
 def _section(section: SweepSection) -> Iterator[str]:
@@ -428,12 +428,12 @@ def _section(section: SweepSection) -> Iterator[str]:
     for finding in still[:TOLD_OF_CHANNEL]:
         who = "" if finding.owner == NOBODY else f" · {finding.owner}"
         text = f"{finding.claim} ({finding.state}, {finding.severity}){who}"
-        yield f"- {_cited(text, finding.id)}"
+        yield f"- {_cite(text, finding.id)}"
     if not still:
         yield "- Nothing is open." if section.findings else f"- {section.summary}"
 
 
-def _cited(text: str, *findings: str) -> str:
+def _cite(text: str, *findings: str) -> str:
     """Return a text of others, cleaned, with these citations alone: only code cites."""
     told = SPACED.sub("", clean_text(text, MAX_TOLD))
     return told + "".join(f" [{id}]" for id in findings if id)

@@ -400,7 +400,7 @@ class Sweep(ReportTask[SweepReport]):
             return
         results = [r for s in self.sources for r in s.results]
         shown, cap = self.choose_views(results, _urgency, MIN_VIEW)
-        text = await self.write(list(self._opening(shown, cap)), shown)
+        text = await self.write(list(self._opening_parts(shown, cap)), shown)
         overview = read_overview(text, self._channels())
         self._track(overview)
         first = overview.first or tuple(by_count(findings))
@@ -424,7 +424,7 @@ class Sweep(ReportTask[SweepReport]):
         every = [(s, f) for s in self.sources for r in s.results for f in r.findings]
         return {finding.id: source.channel.name for source, finding in every}
 
-    def _opening(self, shown: Sequence[SubagentResult], cap: int) -> Iterator[Opening]:
+    def _opening_parts(self, shown: Sequence[SubagentResult], cap: int) -> Iterator[Opening]:
         zone = self.request.requester.clock()
         window, today = self.request.window, self.request.window.latest.astimezone(zone)
         said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.shown(zone.key)}"

@@ -241,7 +241,7 @@ def join_duplicates(
             groups.append([finding])
         else:
             own.append(finding)
-    joined = [(_joined(group), [f.id for f in group[1:]]) for group in groups]
+    joined = [(_join(group), [f.id for f in group[1:]]) for group in groups]
     return sorted(joined, key=lambda each: rank(each[0]))
 
 
@@ -274,7 +274,7 @@ def _alike(one: str, other: str) -> bool:
     return bool(first and second) and len(first & second) >= ALIKE * len(first | second)
 
 
-def _joined(group: Sequence[Finding]) -> Finding:
+def _join(group: Sequence[Finding]) -> Finding:
     """Return the first finding with what the others add."""
     first, *others = group
     if not others:

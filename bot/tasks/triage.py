@@ -325,12 +325,14 @@ class Triage(ReportTask[TriageReport]):
         if not results:
             return
         shown, cap = self.choose_views(results, urgency, MIN_VIEW)
-        text = await self.write(self._opening(shown, cap, len(results)), shown)
+        text = await self.write(self._opening_parts(shown, cap, len(results)), shown)
         told = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
         self.lines = read_triage_lines(text, told, threads)
         self.lines.first = self.lines.first or by_urgency(results, threads)
 
-    def _opening(self, shown: Sequence[SubagentResult], cap: int, count: int) -> list[Opening]:
+    def _opening_parts(
+        self, shown: Sequence[SubagentResult], cap: int, count: int
+    ) -> list[Opening]:
         said = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
         if count > len(shown):
             said += f" ({len(shown)} of them are shown, the most urgent)"

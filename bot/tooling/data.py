@@ -162,11 +162,11 @@ class DataTools(TableProvider[SourceDatabase]):
             if source:
                 self._made[handle] = source
                 yield handle, source
-        for handle, path in self._given.items():
+        for handle, path in self._from_options.items():
             yield handle, self._duck(path, None)
 
     @cached_property
-    def _given(self) -> Mapping[str, Path]:
+    def _from_options(self) -> Mapping[str, Path]:
         """Return handle -> database of the command line; each is named by its file."""
         found: dict[str, Path] = {}
         given = self.given.databases if self.given else ()
@@ -199,7 +199,7 @@ class DataTools(TableProvider[SourceDatabase]):
         return Duck(path.expanduser(), schema, self.pool, seconds, MOST_BYTES)
 
     def readers(self) -> Mapping[str, Readers]:
-        return {**super().readers(), **dict.fromkeys(self._given, WORKSPACE)}
+        return {**super().readers(), **dict.fromkeys(self._from_options, WORKSPACE)}
 
     async def aclose(self) -> None:
         """Close connections, end processes."""

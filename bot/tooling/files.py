@@ -178,12 +178,12 @@ class FileTools(ToolProvider):
         self._tidied = now
         days = self.settings.retention.results_days
         idle = await asyncio.to_thread(idle_folders, self._work, time.time() - DAY_S)
-        kept = await self._known_runs([each.name for each in idle])
+        kept = await self._stored_runs([each.name for each in idle])
         before = time.time() - days * DAY_S if days else float("-inf")
         gone = [each for each, last in idle.items() if each.name not in kept or last < before]
         await asyncio.to_thread(_delete, gone)
 
-    async def _known_runs(self, ids: Sequence[str]) -> set[str]:
+    async def _stored_runs(self, ids: Sequence[str]) -> set[str]:
         """Return the runs among these whose question is still stored."""
         query = sa.select(runs.c.id).where(runs.c.id.in_(ids), runs.c.question != "")
         return {row.id for row in await self.database.read(query)} if ids else set()

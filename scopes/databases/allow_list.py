@@ -29,16 +29,16 @@ DUCKDB_HIDDEN: Final = frozenset("current_setting getenv pg_get_viewdef".split()
 """The only functions of DuckDB for a value that tell of settings, or of what a view is made of."""
 
 
-def _named(dialect: str) -> frozenset[str]:
+def _load_names(dialect: str) -> frozenset[str]:
     folder = Path(__file__).parent
     files = (folder / f"functions_{name}.txt" for name in ("common", dialect))
     return frozenset(word for file in files for word in file.read_text().split())
 
 
-POSTGRESQL: Final = _named("postgresql")
+POSTGRESQL: Final = _load_names("postgresql")
 """Those of the server that only compute, then those of hstore, fuzzystrmatch, pg_trgm, unaccent,
 pgcrypto, uuid-ossp, tablefunc, ltree, intarray, pgvector, timescaledb and PostGIS. Not among them:
 what tells of the machine, reads files, waits, counts on, locks, or runs a text as SQL."""
-BIGQUERY: Final = _named("bigquery")
+BIGQUERY: Final = _load_names("bigquery")
 """Those that only compute. Not among them: what asks a model or another database (ML, AI,
 EXTERNAL_QUERY, VECTOR_SEARCH), uses a key, or tells who asks."""

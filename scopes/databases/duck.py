@@ -48,7 +48,7 @@ class DuckPool:
     async def worker(self, source: Source) -> AsyncIterator[WorkerProcess]:
         """Return a process for this database, for the requests of one query."""
         async with self._turns:
-            worker = self._taken(source)
+            worker = self._take(source)
             try:
                 yield worker
             finally:
@@ -56,7 +56,7 @@ class DuckPool:
                 while len(self._idle) > MAX_IDLE:
                     await self._idle.pop(0)[1].aclose()
 
-    def _taken(self, source: Source) -> WorkerProcess:
+    def _take(self, source: Source) -> WorkerProcess:
         for mine in reversed(self._idle):
             if mine[0] in (source, None):
                 self._idle.remove(mine)
@@ -111,31 +111,31 @@ class Duck:
     """Of a result."""
 
     async def tables(self) -> Sequence[TableInfo]:
-        found, _ = await self._asked("tables", "", MAX_TABLES)
+        found, _ = await self._request("tables", "", MAX_TABLES)
         return [_table(*each) for each in found]
 
     async def describe(self, table: str) -> TableInfo | None:
-        found, _ = await self._asked("tables", table, 1)
+        found, _ = await self._request("tables", table, 1)
         return _table(*found[0]) if found else None
 
     async def query(self, sql: str, max_rows: int) -> Rows:
-        (head, *rows), total = await self._asked("query", sql, max_rows, self.max_bytes)
+        (head, *rows), total = await self._request("query", sql, max_rows, self.max_bytes)
         columns = tuple(Column(*each) for each in head)
         return Rows(columns, tuple(tuple(map(_value, row)) for row in rows), total)
 
     async def aclose(self) -> None:
         """Close nothing: the processes belong to the pool."""
 
-    async def _asked(self, does: str, *given: Any) -> tuple[list[Any], Any]:
+    async def _request(self, does: str, *given: Any) -> tuple[list[Any], Any]:
         """Return the lines of a reply and what ends it. Raises ToolError, SourceFailed."""
-        *lines, (failed, told) = await self._answered(does, *given)
+        *lines, (failed, told) = await self._request_lines(does, *given)
         if failed in FAILED:
             raise SourceFailed(FAILED[failed])
         if failed:
             raise ToolError(MENDABLE[failed]) if failed in MENDABLE else StatementFailed(told)
         return lines, told
 
-    async def _answered(self, does: str, *given: Any) -> list[Any]:
+    async def _request_lines(self, does: str, *given: Any) -> list[Any]:
         """Return the lines of a reply. Raises ToolError where there is none."""
         source = (str(self.path.absolute()), self.schema)
         slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."

@@ -336,17 +336,17 @@ def _cell(value: Any) -> Any:
         return value
     if isinstance(value, Decimal):
         return [str(value)]
-    text = _spelled(value)
+    text = _spell(value)
     return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}... [cut]"
 
 
-def _spelled(value: Any) -> str:
+def _spell(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return f"0x{bytes(value[:MAX_CELL]).hex()}"
     if isinstance(value, list | tuple | dict):
-        return json.dumps(value, ensure_ascii=False, default=_spelled)
+        return json.dumps(value, ensure_ascii=False, default=_spell)
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 

@@ -84,26 +84,26 @@ class Postgres:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
     async def tables(self) -> Sequence[TableInfo]:
-        async with self._reading() as connection:
-            listed = await _fetched(connection, f"{LIST} ORDER BY 2 LIMIT {MAX_TABLES}")
+        async with self._read_only() as connection:
+            listed = await _fetch(connection, f"{LIST} ORDER BY 2 LIMIT {MAX_TABLES}")
         return [_table(row) for row in listed]
 
     async def describe(self, table: str) -> TableInfo | None:
-        async with self._reading() as connection:
-            rows = await _fetched(connection, LIST)
+        async with self._read_only() as connection:
+            rows = await _fetch(connection, LIST)
             wanted = table.casefold().replace('"', "")
             for row in rows:
                 if row[1].casefold().replace('"', "") in (wanted, wanted.removeprefix("public.")):
-                    columns = await _fetched(connection, COLUMNS, row[0])
+                    columns = await _fetch(connection, COLUMNS, row[0])
                     return _table(row, tuple(Column(*c) for c in columns))
         return None
 
     async def query(self, sql: str, max_rows: int) -> Rows:
         if why := refusal(sql, self.dialect):
             raise ToolError(why)
-        async with self._reading() as connection:
-            columns = await _described(connection, sql)
-            wrapped = _wrapped(sql, columns, max_rows + 1)
+        async with self._read_only() as connection:
+            columns = await _describe(connection, sql)
+            wrapped = _wrap(sql, columns, max_rows + 1)
             rows: list[tuple[Value, ...]] = []
             size = 0
             cursor = connection.cursor()
@@ -120,7 +120,7 @@ class Postgres:
             await self._idle.pop().close()
 
     @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[Connection]:
+    async def _read_only(self) -> AsyncIterator[Connection]:
         """Open a connection in a read-only transaction. Raises ToolError, SourceFailed."""
         async with self._turns:
             connection = None
@@ -136,7 +136,7 @@ class Postgres:
             except UnicodeError:
                 raise ToolError(ODD_TEXT) from None
             except psycopg.Error as error:
-                raise _failed(error) from None
+                raise _error_for(error) from None
             finally:
                 if connection and connection not in self._idle:
                     await connection.close()
@@ -147,7 +147,7 @@ class Postgres:
             with suppress(psycopg.OperationalError):  # the server has closed it meanwhile
                 await self._begin(connection)
                 return connection
-        connection = await self._connected()
+        connection = await self._connect()
         await self._begin(connection)
         return connection
 
@@ -163,7 +163,7 @@ class Postgres:
         file = self.password_file
         return (await asyncio.to_thread(file.read_text)).strip() if file else None
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         """Connect, and keep the statements of this session from others where the role may: a
         superuser may, and from PostgreSQL 15 on who was granted SET on that parameter."""
         try:
@@ -188,12 +188,12 @@ class Postgres:
         return connection
 
 
-async def _fetched(connection: Connection, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+async def _fetch(connection: Connection, statement: str, *given: Any) -> list[tuple[Any, ...]]:
     cursor = await connection.execute(statement.encode(), given or None)
     return await cursor.fetchall()
 
 
-async def _described(connection: Connection, sql: str) -> list[psycopg.Column]:
+async def _describe(connection: Connection, sql: str) -> list[psycopg.Column]:
     """Return the columns of a statement; the server sees it alone, so it is one and gives rows."""
     async with connection.cursor(name="described") as cursor:
         await cursor.execute(sql.strip().rstrip(";").encode())
@@ -203,7 +203,7 @@ async def _described(connection: Connection, sql: str) -> list[psycopg.Column]:
     return columns
 
 
-def _wrapped(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
+def _wrap(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
     """Return the same statement, its cells and rows bounded where they are made: at the server."""
     room = max(100, min(MAX_CELL, ROW_CHARS // len(columns)))
     names = [f"c{n}" for n in range(len(columns))]
@@ -227,7 +227,7 @@ def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:
     return TableInfo(name, None, columns, "; ".join(filter(None, (view, rows, note))))
 
 
-def _failed(error: psycopg.Error) -> Exception:
+def _error_for(error: psycopg.Error) -> Exception:
     """Return what the server says, for the model or for nobody."""
     state = error.sqlstate or ""
     if state in SENTENCES:

@@ -130,13 +130,13 @@ class FileReading:
             if suffix in CSV:
                 name = self._name(self.file.stem)
                 csv(self.connection, name, self.file)
-                self._made(name)
+                self._make(name)
             elif suffix in PARQUET:
                 name = self._name(self.file.stem)
                 source = _literal(self.file)
                 made = f"CREATE TABLE {quoted(name)} AS FROM read_parquet({source})"
                 self.connection.execute(made)
-                self._made(name)
+                self._make(name)
             elif suffix in EXCEL:
                 self._sheets()
             else:
@@ -154,12 +154,12 @@ class FileReading:
         with self.file.open("rb") as opened, closing(open_workbook(opened)) as book:
             there = book.worksheets
             for sheet in there:
-                rows = filter(_width, self._timed(sheet.iter_rows(values_only=True)))
+                rows = filter(_width, self._limit_time(sheet.iter_rows(values_only=True)))
                 begin = list(islice(rows, LOOKED))
                 if begin:
                     stem = self.file.stem
                     name = self._name(stem if len(there) == 1 else f"{stem}_{sheet.title}")
-                    self._made(name, insert_sheet(self.connection, name, begin, rows))
+                    self._make(name, insert_sheet(self.connection, name, begin, rows))
 
     def _sqlite(self) -> None:
         """Read the tables, then the views, which may have no end; one that fails takes no other
@@ -176,16 +176,16 @@ class FileReading:
                 try:
                     rows = source.execute(f"SELECT * FROM {quoted(title)}")
                     names = [column[0] for column in rows.description]
-                    insert(self.connection, name, names, self._timed(rows))
+                    insert(self.connection, name, names, self._limit_time(rows))
                 except sqlite3.Error as error:
                     if time.monotonic() > self.until:
                         raise Late from None
                     view = f"{self.file.name}: {' '.join(title.split())[:60]}"
                     self.loaded.unreadable[view] = _reason(error, self.file)
                 else:
-                    self._made(name)
+                    self._make(name)
 
-    def _timed(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def _limit_time(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
             if time.monotonic() > self.until:
                 raise Late
@@ -197,7 +197,7 @@ class FileReading:
         base = f"t_{base}" if base[0].isdigit() else base
         return _free(base, {name.casefold() for name in self.loaded.tables})
 
-    def _made(self, name: str, note: str = "") -> None:
+    def _make(self, name: str, note: str = "") -> None:
         if note:
             self.connection.execute(f"COMMENT ON TABLE {quoted(name)} IS '{note}'")
         self.loaded.tables[name] = self.file.name
@@ -265,7 +265,7 @@ def insert(
     connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
     while batch := list(islice(rows, BATCH)):
         cells = [
-            [_seen(row[n] if n < len(row) else None, kind) for row in batch]
+            [_note_type(row[n] if n < len(row) else None, kind) for row in batch]
             for n, kind in enumerate(kinds)
         ]
         unnested = ", ".join(f"unnest(?::{TEXT}[])" for _ in cells)
@@ -296,7 +296,7 @@ def _free(name: str, taken: Container[str]) -> str:
     return next(each for each in names if each.casefold() not in taken)
 
 
-def _seen(value: Any, kinds: set[type]) -> str | None:
+def _note_type(value: Any, kinds: set[type]) -> str | None:
     """Return a value as text; its type is remembered."""
     if value is None:
         return None
@@ -346,7 +346,7 @@ FAILURES = (duckdb.InvalidInputException, duckdb.ConversionException)
 
 def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
     """Make a table as DuckDB guesses it; what a line lacks is NULL."""
-    encoding = _encoding(path)
+    encoding = _find_encoding(path)
     for kinds in ("", ", all_varchar = true"):
         try:
             with _readable(path, encoding) as source:
@@ -358,7 +358,7 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
                 raise
 
 
-def _encoding(path: Path) -> str:
+def _find_encoding(path: Path) -> str:
     """Return UTF-8 where it can be, else what Windows writes in the west."""
     with path.open("rb") as file:
         if file.read(2) in BOMS:

@@ -59,7 +59,7 @@ class ExcelWorkbook:
                 yield f"Comment on {ref} by {comment.author}: {comment.text}"
 
     def facts(self) -> tuple[str, ...]:
-        sheets, uncomputed = self.book.worksheets, _uncomputed(self.packed)
+        sheets, uncomputed = self.book.worksheets, _count_uncomputed(self.packed)
         hidden = sum(sheet.sheet_state != "visible" for sheet in sheets)
         return (
             f"Excel workbook, {counted(len(sheets), 'sheet')}",
@@ -79,7 +79,7 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _uncomputed(packed: ZipFile) -> int:
+def _count_uncomputed(packed: ZipFile) -> int:
     """Return how many formulas have no value: they were written by a program that computes none."""
     count = 0
     for name in filter(SHEETS.fullmatch, packed.namelist()):

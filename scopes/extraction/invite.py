@@ -107,8 +107,8 @@ def _when(event: Component) -> Iterator[str]:
         yield f"from {start} to {last} (all day)" if last > start else f"on {start} (all day)"
     else:
         zone = _zone(event, start)
-        until = f" to {_shown(end, zone)}" if isinstance(end, datetime) else ""
-        yield f"from {_shown(start, zone)}{until}"
+        until = f" to {_format_time(end, zone)}" if isinstance(end, datetime) else ""
+        yield f"from {_format_time(start, zone)}{until}"
     rule = _first(event, "RRULE")
     if isinstance(rule, vRecur) and (often := _all(rule.get("FREQ"))):
         yield f"repeats {line(str(often[0]).lower(), 40)}"
@@ -130,7 +130,7 @@ def _zone(event: Component, start: datetime) -> str:
     return line(str(named), 60) if named else str(start.tzinfo or "")
 
 
-def _shown(at: datetime, zone: str) -> str:
+def _format_time(at: datetime, zone: str) -> str:
     text = f"{at:%Y-%m-%d %H:%M}"
     if at.tzinfo is not None and zone == "UTC":
         return f"{text} UTC"

@@ -108,14 +108,14 @@ def hides(box: Mapping[str, str], em: float) -> bool:
         or box.get("content-visibility") == "hidden"
         or box.get("mso-hide") == "all"
         or "override" in box.get("unicode-bidi", "")
-        or _closed(box, em)
+        or _is_closed(box, em)
         or _off_screen(box, em)
-        or _clipped(box, em)
-        or _transformed(box, em)
+        or _is_clipped(box, em)
+        or _is_transformed(box, em)
     )
 
 
-def _closed(box: Mapping[str, str], em: float) -> bool:
+def _is_closed(box: Mapping[str, str], em: float) -> bool:
     overflow = f"{box.get('overflow', '')} {box.get('overflow-x', '')} {box.get('overflow-y', '')}"
     if not re.search("hidden|clip|scroll|auto", overflow):
         return False
@@ -144,7 +144,7 @@ def _numbers(text: str, em: float) -> list[float]:
     return [each for each in found if each is not None]
 
 
-def _clipped(box: Mapping[str, str], em: float) -> bool:
+def _is_clipped(box: Mapping[str, str], em: float) -> bool:
     for name, inside in _FUNCTION.findall(box.get("clip", "")):
         sides = _numbers(inside.replace("auto", "9999"), em)
         if name == "rect" and len(sides) == 4:
@@ -164,7 +164,7 @@ def _clipped(box: Mapping[str, str], em: float) -> bool:
     return False
 
 
-def _transformed(box: Mapping[str, str], em: float) -> bool:
+def _is_transformed(box: Mapping[str, str], em: float) -> bool:
     told = [*_FUNCTION.findall(box.get("transform", ""))]
     told += [(name, box[name]) for name in ("scale", "translate", "zoom") if name in box]
     for name, inside in told:
@@ -200,7 +200,7 @@ SYSTEM: dict[str, Colour] = {
 @lru_cache(maxsize=2000)
 def colours_in(value: str) -> tuple[Colour, ...]:
     """Return every colour that a CSS value names, in its order, such as the stops of a gradient."""
-    return tuple(_found(tinycss2.parse_component_value_list(value[:MAX_CHARS], True)))
+    return tuple(_find_colours(tinycss2.parse_component_value_list(value[:MAX_CHARS], True)))
 
 
 def colour(value: str) -> Colour | None:
@@ -210,7 +210,7 @@ def colour(value: str) -> Colour | None:
     return next(iter(colours_in(value)), None)
 
 
-def _found(tokens: Sequence[Any]) -> Iterator[Colour]:
+def _find_colours(tokens: Sequence[Any]) -> Iterator[Colour]:
     for token in tokens:
         found = color4.parse_color(token) if token.type in ("ident", "hash", "function") else None
         if isinstance(found, color4.Color):
@@ -218,7 +218,7 @@ def _found(tokens: Sequence[Any]) -> Iterator[Colour]:
         elif token.type == "ident" and token.lower_value in SYSTEM:
             yield SYSTEM[token.lower_value]
         elif token.type == "function":
-            yield from _found(token.arguments)
+            yield from _find_colours(token.arguments)
 
 
 def _as_rgb(found: Any) -> Colour:
@@ -388,7 +388,7 @@ def styled(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
     if own := {name: value[:200] for name, value in declared if name.startswith("--")}:
         style.variables = {**parent.variables, **own}
     for name, value in declared:
-        style.declare(parent, name, _resolved(value, style.variables))
+        style.declare(parent, name, _resolve(value, style.variables))
     if "text" in (style.box.get("background-clip"), style.box.get("-webkit-background-clip")):
         # letters cut out of the background, as in headings with a gradient
         lost = (top for top in style.ground if any(near(top, below) for below in parent.ground))
@@ -403,7 +403,7 @@ def styled(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
     return style
 
 
-def _resolved(value: str, variables: Mapping[str, str]) -> str:
+def _resolve(value: str, variables: Mapping[str, str]) -> str:
     for _ in range(4):
         if "var(" not in value:
             return value

@@ -48,10 +48,10 @@ class CssRule(NamedTuple):
 @lru_cache(maxsize=4000)
 def declarations(text: str) -> Declarations:
     """Return what a `style` attribute declares."""
-    return _declared(tinycss2.parse_blocks_contents(text, True, True))
+    return _read_declarations(tinycss2.parse_blocks_contents(text, True, True))
 
 
-def _declared(nodes: Sequence[Any]) -> Declarations:
+def _read_declarations(nodes: Sequence[Any]) -> Declarations:
     normal: list[Declaration] = []
     important: list[Declaration] = []
     for node in nodes:
@@ -65,11 +65,11 @@ def _declared(nodes: Sequence[Any]) -> Declarations:
 
 def _plain(tokens: Sequence[Any]) -> str:
     """Return component values as text, without comments and escapes."""
-    parts = (_spelled(each) for each in tokens if each.type != "comment")
+    parts = (_spell(each) for each in tokens if each.type != "comment")
     return " ".join("".join(parts).split())
 
 
-def _spelled(token: Any) -> str:
+def _spell(token: Any) -> str:
     if token.type == "ident":
         return str(token.value)
     if token.type == "function":
@@ -112,14 +112,14 @@ class CssSheet:
         """Read rules; `outer` is the selector of the rule that they are nested in."""
         for node in nodes:
             if node.type == "qualified-rule":
-                selectors = [_nested(part, outer) for part in _parts(node.prelude)]
+                selectors = [_nest(part, outer) for part in _parts(node.prelude)]
                 self._block(node.content, sure, selectors)
             elif node.type == "at-rule" and node.content is not None:
                 self._at_rule(node, sure, outer)
 
     def _block(self, content: Sequence[Any], sure: bool, selectors: list[str]) -> None:
         inside = tinycss2.parse_blocks_contents(content, True, True)
-        declared = _declared(inside)
+        declared = _read_declarations(inside)
         for selector in selectors if any(declared) else ():
             tokens = tinycss2.parse_component_value_list(selector, True)
             if not any(_is_never(tokens)):
@@ -169,7 +169,7 @@ def _parts(prelude: Sequence[Any]) -> Iterator[str]:
     yield tinycss2.serialize(part).strip()
 
 
-def _nested(selector: str, outer: str) -> str:
+def _nest(selector: str, outer: str) -> str:
     if not outer:
         return selector
     return selector.replace("&", f":is({outer})") if "&" in selector else f":is({outer}) {selector}"

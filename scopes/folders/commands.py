@@ -62,14 +62,14 @@ class Commands:
         try:
             await asyncio.to_thread(copied, folder, Path(made.name), self.max_bytes)
             fills = {"{folder}": made.name, "{command}": command}
-            return await self._run([_filled(each, fills) for each in self.template], made.name)
+            return await self._run([_fill(each, fills) for each in self.template], made.name)
         finally:
             await asyncio.to_thread(made.cleanup)
 
     async def _run(self, argv: Sequence[str], folder: str) -> CommandEnded:
         code = None
         with tempfile.TemporaryFile(dir=self.home) as said:
-            process = await _started(argv, folder, said)
+            process = await _start(argv, folder, said)
             try:
                 async with asyncio.timeout(self.seconds):
                     code = await process.wait()
@@ -102,7 +102,7 @@ def copied(folder: FileTree, to: Path, max_bytes: int) -> None:
         raise ToolError(f"The folder has more than {MAX_ENTRIES} entries: no command runs.")
 
 
-async def _started(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio.subprocess.Process:
+async def _start(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio.subprocess.Process:
     """Return the command, which writes what it says into a file. Raises ToolError."""
     try:
         return await asyncio.create_subprocess_exec(
@@ -114,7 +114,7 @@ async def _started(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio
             cwd=folder,
             umask=0o077,
             start_new_session=True,
-            preexec_fn=partial(_limited, os.getpid()),
+            preexec_fn=partial(_limit, os.getpid()),
         )
     except (OSError, ValueError) as error:
         raise ToolError(
@@ -122,14 +122,14 @@ async def _started(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio
         ) from error
 
 
-def _filled(word: str, fills: dict[str, str]) -> str:
+def _fill(word: str, fills: dict[str, str]) -> str:
     """Return a word of the template, filled once."""
     if word in fills:
         return fills[word]
     return word.replace("{folder}", fills["{folder}"])
 
 
-def _limited(bot: int) -> None:
+def _limit(bot: int) -> None:
     die_with_parent(bot)
     limit(memory=MAX_MEMORY, file_bytes=MAX_FILE, files=MAX_FILES, processes=MAX_PROCESSES)
 

@@ -164,7 +164,7 @@ class Folder:
         with self._at(names[:-1]) as parent:
             if parent is None:
                 return None
-            return self._found(parent, names[-1], path) if names else None
+            return self._find(parent, names[-1], path) if names else None
 
     @contextmanager
     def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
@@ -172,7 +172,7 @@ class Folder:
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None
-            found = self._found(parent, names[-1], path)
+            found = self._find(parent, names[-1], path)
             mode = found.mode if found else None
             yield found, lambda: _put(parent, names[-1], data, mode, self._beside)
 
@@ -212,7 +212,7 @@ class Folder:
             if here >= 0:
                 os.close(here)
 
-    def _found(self, parent: int, name: str, path: str) -> FileFound | None:
+    def _find(self, parent: int, name: str, path: str) -> FileFound | None:
         try:
             opened = os.open(name, LOOK, dir_fd=parent)
         except FileNotFoundError:
@@ -346,7 +346,7 @@ def lock_file(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     until = time.monotonic() + patience_s
     try:
-        while not _locked(opened):
+        while not _try_lock(opened):
             if time.monotonic() > until:
                 raise Busy("Others are writing in this folder. Try again.")
             time.sleep(LOOK_EVERY_S)
@@ -355,7 +355,7 @@ def lock_file(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
         os.close(opened)
 
 
-def _locked(opened: int) -> bool:
+def _try_lock(opened: int) -> bool:
     with suppress(BlockingIOError):
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

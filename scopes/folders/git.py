@@ -326,9 +326,9 @@ class BranchFolder:
         return run or tip_of(self._repo, self.repository.ref(self._repo))
 
     def read(self, path: str) -> FileFound | None:
-        return self._found(self._tree, parts_of(path), path)
+        return self._find(self._tree, parts_of(path), path)
 
-    def _found(self, tree: pygit2.Tree, names: tuple[str, ...], path: str) -> FileFound | None:
+    def _find(self, tree: pygit2.Tree, names: tuple[str, ...], path: str) -> FileFound | None:
         found = entry_at(tree, names)
         if found is None:
             return None
@@ -361,7 +361,7 @@ class BranchFolder:
             _unlock(self._repo, f"{HEADS}{self.branches.draft}")
             draft = draft_of(self._repo, self.branches)
             tree = tree_of(self._repo, draft or self.base)
-            found = self._found(tree, names, path)
+            found = self._find(tree, names, path)
 
             def put() -> None:
                 made = with_file(self._repo, tree, names, self._repo.create_blob(data))

@@ -87,12 +87,12 @@ class Remote:
             with self.repository.note_locks(self._locks(repo, branch)):
                 drop(repo, SENT)
                 for _ in range(TRIES):
-                    there = self._fetched(repo, branch)
+                    there = self._fetch(repo, branch)
                     head, count = there, 0
                     for commit in mine:
                         if not _is_in(repo, commit, there):
                             head, count = _on_top(repo, commit, head), count + 1
-                    if head.id == there.id or self._sent(repo, head, branch):
+                    if head.id == there.id or self._push(repo, head, branch):
                         return f"{counted(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
@@ -105,7 +105,7 @@ class Remote:
     def _track(self, branch: str) -> str:
         return f"refs/remotes/{self.name}/{branch}"
 
-    def _fetched(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
+    def _fetch(self, repo: pygit2.Repository, branch: str) -> pygit2.Commit:
         """Return the last commit of the remote's branch, asked for now."""
         track = self._track(branch)
         try:
@@ -119,7 +119,7 @@ class Remote:
             raise ToolError(f"The remote has no branch {branch}: its owner has to push it once.")
         return found
 
-    def _sent(self, repo: pygit2.Repository, head: pygit2.Commit, branch: str) -> bool:
+    def _push(self, repo: pygit2.Repository, head: pygit2.Commit, branch: str) -> bool:
         """Push one commit with what is below it; False where the remote has moved meanwhile."""
         repo.references.create(SENT, head.id, force=True)
         answers = self._callbacks(repo)

@@ -250,7 +250,9 @@ def searched(folder: FileTree, words: str, glob: str) -> Hits:
             break
         if entry.kind != "file" or not fits(entry.path, glob):
             continue
-        if not _looked(folder, entry.path, lambda line: wanted in unified(line).casefold(), hits):
+        if not _search_file(
+            folder, entry.path, lambda line: wanted in unified(line).casefold(), hits
+        ):
             hits.cut = "There are more such lines: search for more of the line, or use glob."
             break
     if look.cut and not hits.cut:
@@ -270,7 +272,7 @@ def fits(path: str, glob: str) -> bool:
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
 
-def _looked(folder: FileTree, path: str, holds: Callable[[str], bool], hits: Hits) -> bool:
+def _search_file(folder: FileTree, path: str, holds: Callable[[str], bool], hits: Hits) -> bool:
     """Look through one file; False when there is no room for what it holds."""
     try:
         found = folder.read(path)

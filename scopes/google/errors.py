@@ -124,7 +124,7 @@ def _refusal(error: HttpRefused, method: str) -> GoogleFault:
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
     said = f"{method}, {code} {reason}".rstrip()
     if code == 429 or (code == 403 and keys & RATE) or "dailylimitexceeded" in keys:
-        return _limited(error, inner, reasons, said)
+        return _rate_fault(error, inner, reasons, said)
     if code == 408 or code >= 500:
         busy = GoogleBusy(Text("google.no_answer", {"said": said}), code, reason)
         return GoogleFault(busy, retry=True, undone=False, wait=_wait(error, inner))
@@ -144,7 +144,7 @@ def _api(method: str) -> str:
     return APIS.get(method.partition(".")[0], "Google")
 
 
-def _limited(
+def _rate_fault(
     error: HttpRefused, inner: dict[str, Any], reasons: list[str], said: str
 ) -> GoogleFault:
     code, reason = error.status, reasons[0] if reasons else ""

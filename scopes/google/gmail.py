@@ -176,7 +176,7 @@ class Gmail:
         It may be done again, with the same outcome. Raises GoogleAbsent.
         """
         added = [await self._label(name) for name in dict.fromkeys(add)]
-        known = [await self._known(name) for name in dict.fromkeys(remove)]
+        known = [await self._label_id(name) for name in dict.fromkeys(remove)]
         body = {"addLabelIds": added, "removeLabelIds": [id for id in known if id]}
         if not any(body.values()):
             return
@@ -184,21 +184,21 @@ class Gmail:
         await self.google.call(request)
         self._threads.forget(thread)
 
-    async def _known(self, name: str) -> str:
+    async def _label_id(self, name: str) -> str:
         """Return the id of a label; Gmail takes names that differ in case alone for the same."""
         wanted = name.casefold()
         return next((e.id for e in await self.labels() if e.name.casefold() == wanted), "")
 
     async def _label(self, name: str) -> str:
-        if id := await self._known(name):
+        if id := await self._label_id(name):
             return id
         body = {"name": name, "labelListVisibility": "labelShow", "messageListVisibility": "show"}
         request = self._users.labels().create(userId=ME, body=body)
         self._labels = None
         try:
-            return await self._made(request)
+            return await self._create(request)
         except GoogleError as error:
-            if error.code == 409 and (id := await self._known(name)):
+            if error.code == 409 and (id := await self._label_id(name)):
                 return id
             raise
 
@@ -214,7 +214,7 @@ class Gmail:
         mail = compose(own, letter, key, answers)
         message = {"threadId": thread.id, "raw": mail.raw}
         request = self._users.drafts().create(userId=ME, body={"message": message})
-        look = partial(self._drafted, thread.id, mail)
+        look = partial(self._find_draft, thread.id, mail)
         made = await self._once(request, look)
         self._threads.forget(thread.id)
         return made
@@ -234,7 +234,7 @@ class Gmail:
         own = await self.address()
         mail = compose(own, Letter(to, subject, body), key, report=report)
         request = self._users.messages().send(userId=ME, body={"raw": mail.raw})
-        return await self._once(request, partial(self._sent, mail))
+        return await self._once(request, partial(self._find_sent, mail))
 
     async def _once(self, request: Any, look: Callable[[], Awaitable[str]]) -> str:
         """Do it unless it was done, by this process or one before it."""
@@ -242,7 +242,7 @@ class Gmail:
             if found := await look():
                 return found
             try:
-                return await self._made(request, repeat=False)
+                return await self._create(request, repeat=False)
             except GoogleUnsure as error:
                 if not error.code or attempt == ATTEMPTS:  # it may yet be done
                     if found := await look():
@@ -250,11 +250,11 @@ class Gmail:
                     raise
         raise AssertionError("unreachable")
 
-    async def _made(self, request: Any, *, repeat: bool = True) -> str:
+    async def _create(self, request: Any, *, repeat: bool = True) -> str:
         """Return the id of what a request makes."""
         return str((await self.google.call(request, repeat=repeat))["id"])
 
-    async def _drafted(self, thread: str, mail: Composed) -> str:
+    async def _find_draft(self, thread: str, mail: Composed) -> str:
         """Return the id of the draft that bears the mark, or of the message if it was sent."""
         request = self._users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
@@ -274,7 +274,7 @@ class Gmail:
             marked = list(filter(None, await self._all_marked(newest, mail)))
         return next((drafts[id] for id in marked if id in drafts), marked[0] if marked else "")
 
-    async def _sent(self, mail: Composed) -> str:
+    async def _find_sent(self, mail: Composed) -> str:
         """Return the id of the sent message that bears the mark, or nothing."""
         searches = (
             {"labelIds": ["SENT"]},  # by label it is found at once, by words when it is indexed
@@ -291,9 +291,9 @@ class Gmail:
         return ""
 
     async def _all_marked(self, ids: Sequence[str], mail: Composed) -> list[str]:
-        return await asyncio.gather(*(self._marked(id, mail) for id in ids))
+        return await asyncio.gather(*(self._find_marked(id, mail) for id in ids))
 
-    async def _marked(self, id: str, mail: Composed) -> str:
+    async def _find_marked(self, id: str, mail: Composed) -> str:
         request = self._users.messages().get(
             userId=ME, id=id, format="metadata", metadataHeaders=[MARK]
         )

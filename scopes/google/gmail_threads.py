@@ -113,7 +113,7 @@ def without_repeats(bodies: Sequence[str]) -> list[str]:
     for body in bodies:
         lines = list(_lines(body[:MAX_LOOKED_AT]))
         asked = heard.places and len(body) <= MAX_LOOKED_AT
-        left.append(_left(lines, _repeated(lines, heard)) if asked else body)
+        left.append(_left(lines, _find_repeated(lines, heard)) if asked else body)
         heard.add([word for line in lines for word in line.words])
     return left
 
@@ -135,7 +135,7 @@ def _heads(text: str) -> bool:
     return may and _HEADER.search(text) is not None
 
 
-def _repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
+def _find_repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
     """Return the numbers of the lines that stand whole in an earlier message."""
     asked = [n for n, line in enumerate(lines) if (line.quoted or line.below) and line.words]
     words = [word for n in asked for word in lines[n].words]

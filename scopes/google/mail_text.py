@@ -233,7 +233,7 @@ class _Reading:
     def read(self, part: MailPart, depth: int, top: bool = False) -> list[str]:
         """Return the texts of a part and of those in it, one for each place where there is one."""
         self.clipped = self.clipped or part.clipped
-        if why := _closed(part):
+        if why := _reason_unread(part):
             self.unread.append(why)
         if part.kind.startswith("multipart/"):
             return self.read_all(part, depth)
@@ -343,7 +343,7 @@ class _Reading:
         return [html if html.strip() else plain]
 
 
-def _closed(part: MailPart) -> str:
+def _reason_unread(part: MailPart) -> str:
     """Return why a part holds text that is not read here; empty where it does not.
 
     A file that somebody signed and attached (`bill.pdf.p7m`) is a file.

@@ -285,7 +285,7 @@ class Connection:
         """Connect, list, and list again when asked, until the connection is lost or closed."""
         self._lost, self._ended_by = False, ""
         self._stir.clear()
-        made = Client(self._way(self.ended), message_handler=self._heard, cache=None)
+        made = Client(self._way(self.ended), message_handler=self._handle_message, cache=None)
         async with asyncio.timeout(CONNECT_S) as limit:
             async with made as client:
                 await self._look(client)
@@ -319,6 +319,6 @@ class Connection:
                 break
         return tuple(found.values())[:MAX_LISTED]
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _handle_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._listed_at = -FRESH_S  # listed anew when somebody asks, however often it says so

@@ -204,7 +204,7 @@ class Fetcher:
     async def _follow(self, url: str, max_bytes: int) -> FetchedBytes:
         for _ in range(MAX_REDIRECTS + 1):
             url = urldefrag(url).url
-            async with self._session().get(_asked(url), allow_redirects=False) as response:
+            async with self._session().get(_parse_url(url), allow_redirects=False) as response:
                 target = response.headers.get("Location", "")
                 if response.status not in REDIRECTS or not target:
                     return await _read(url, response, max_bytes)
@@ -212,7 +212,7 @@ class Fetcher:
         raise NotFetched(f"It sends on more than {MAX_REDIRECTS} times.")
 
 
-def _asked(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     """Return the address as the connection will read it, which must be as plain as it is to us."""
     if len(url) > MAX_URL or not is_plain(url):
         raise NotFetched("It leads to an address that is not read.")

@@ -86,7 +86,7 @@ def of_html(text: str, url: str) -> DocumentText:
         )
     if article.strip():
         article = _WITHIN.sub(r"\1", article)
-        article = _unescaped(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
+        article = _unescape(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
     else:
         article = seen.text
     # Those round the article are all that there is to follow; they stand at its end.
@@ -117,7 +117,7 @@ def _without_looks(tree: Any) -> None:
                 etree.SubElement(code, "span").text, code.text = code.text, None
 
 
-def _unescaped(markdown: str) -> str:
+def _unescape(markdown: str) -> str:
     """Markdown that is read and not rendered: signs stand as they do on the page."""
     parts, at = list[str](), 0
     for code in _CODE.finditer(markdown):

@@ -103,7 +103,7 @@ def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides:
     return query.holds(held, state)
 
 
-def _listed(
+def _list_page(
     call: GmailCall, kind: str, items: list[tuple[int, str]], row: Callable[[str], Json]
 ) -> Json:
     """Return a page of a list's results, newest first; `row` shows the one with an id."""
@@ -117,7 +117,7 @@ def _listed(
 def _list_messages(call: GmailCall) -> Json:
     messages = call.state.messages
     items = [(held.ms, held.id) for held in found(call)]
-    return _listed(call, "messages", items, lambda id: reference_json(messages[id]))
+    return _list_page(call, "messages", items, lambda id: reference_json(messages[id]))
 
 
 def _list_threads(call: GmailCall) -> Json:
@@ -126,7 +126,7 @@ def _list_threads(call: GmailCall) -> Json:
     for held in found(call):
         newest[held.thread] = max(held.ms, newest.get(held.thread, 0))
     items = [(ms, id) for id, ms in newest.items()]
-    return _listed(call, "threads", items, lambda id: _thread_row(call.state, id))
+    return _list_page(call, "threads", items, lambda id: _thread_row(call.state, id))
 
 
 def _thread_row(state: GmailState, id: str) -> Json:
@@ -200,7 +200,7 @@ def _list_drafts(call: GmailCall) -> Json:
     def row(id: str) -> Json:
         return {"id": drafts[id], "message": reference_json(shown[id])}
 
-    return _listed(call, "drafts", items, row)
+    return _list_page(call, "drafts", items, row)
 
 
 def _list_history(call: GmailCall) -> Json:

@@ -48,7 +48,7 @@ def split_headers(raw: bytes) -> tuple[Headers, bytes]:
         if not _take(fields, line[1], first=at == 0):
             break
         at = line.end()
-    return [(name.decode("ascii"), _unfolded(value)) for name, value in fields], raw[at:]
+    return [(name.decode("ascii"), _unfold(value)) for name, value in fields], raw[at:]
 
 
 def _take(fields: list[tuple[bytes, list[bytes]]], line: bytes, *, first: bool) -> bool:
@@ -61,7 +61,7 @@ def _take(fields: list[tuple[bytes, list[bytes]]], line: bytes, *, first: bool) 
     return first and line.startswith((b"From ", b">From "))
 
 
-def _unfolded(lines: list[bytes]) -> str:
+def _unfold(lines: list[bytes]) -> str:
     return text_of(b"".join(lines)).replace("\r", " ").replace("\0", "").strip()
 
 
@@ -127,7 +127,7 @@ def _word(chunk: bytes, charset: str | None) -> str:
     return text_of(chunk, charset.partition("*")[0])
 
 
-def _declared(headers: Headers) -> Message:
+def _content_headers(headers: Headers) -> Message:
     """Return the Content-Type and the Content-Disposition of a part."""
     message = Message()
     for name in ("content-type", "content-disposition"):
@@ -175,13 +175,13 @@ def threads_of(mails: Sequence[Headers]) -> list[str]:
     for number, headers in enumerate(mails):
         ids = [id for id in (message_id(headers), *references(headers)) if id]
         known = next((homes[id] for id in ids if id in homes), f"number {number}")
-        names.append(_told(headers) or known)
+        names.append(_given_thread(headers) or known)
         for id in ids:
             homes.setdefault(id, names[-1])
     return names
 
 
-def _told(headers: Headers) -> str:
+def _given_thread(headers: Headers) -> str:
     number = first(headers, "x-gm-thrid")
     return f"{TOLD}{number}" if re.fullmatch(r"[0-9]{1,19}", number) else ""
 
@@ -269,7 +269,7 @@ class _Reader:
 
     def part(self, raw: bytes, id: str, default: str, depth: int) -> Part:
         headers, body = split_headers(raw)
-        declared = _declared(headers)
+        declared = _content_headers(headers)
         kind = declared.get_content_type() if "content-type" in declared else default
         filename = decoded(_parameter(declared.get_filename))
         container = kind.startswith("multipart/") and depth < MAX_DEPTH
@@ -332,10 +332,10 @@ def texts(root: Part) -> Iterator[str]:
     for part in root.walk():
         if part.kind.startswith("text/") and not part.filename and not part.parts:
             text = text_of(part.content)
-            yield "".join(_seen(text)) if part.kind == "text/html" else text
+            yield "".join(_visible_texts(text)) if part.kind == "text/html" else text
 
 
-def _seen(html: str) -> Iterator[str]:
+def _visible_texts(html: str) -> Iterator[str]:
     """Yield the texts between tags, in one pass over any input."""
     within = ""
     for token in _TOKEN.finditer(html):

@@ -97,7 +97,7 @@ class _Parser:
         self.at += 1
         if kind == "word":
             name, _, value = text.partition(":")
-            return _term(name.lower(), value) if value and _known(name) else _term(key, text)
+            return _term(name.lower(), value) if value and _is_operator(name) else _term(key, text)
         if kind == "phrase":
             return _term(key, text)
         self.depth += 1
@@ -111,12 +111,12 @@ class _Parser:
         if kind == "open":
             return self.group(any if text == "{" else all, key)
         if kind == "key":
-            return self._item(text.lower() if _known(text) else key)
+            return self._item(text.lower() if _is_operator(text) else key)
         inner = self._item(key)
         return (lambda held, state: not inner(held, state)) if inner else None
 
 
-def _known(name: str) -> bool:
+def _is_operator(name: str) -> bool:
     return name.lower() in _TERMS
 
 
@@ -149,7 +149,7 @@ def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
     return (words.strip() if _UNSPACED.search(words) else words) in _bag(held, key)
 
 
-def _labelled(value: str, key: str, held: Held, state: GmailState) -> bool:
+def _match_label(value: str, key: str, held: Held, state: GmailState) -> bool:
     """Match `in:`, `is:` and `label:`, which all name labels, with hyphens for spaces."""
     name = value.casefold()
     if name in ("anywhere", "read"):
@@ -182,7 +182,7 @@ def _time(value: str) -> float | None:
         return None
 
 
-def _dated(value: str, key: str, held: Held, state: GmailState) -> bool:
+def _match_date(value: str, key: str, held: Held, state: GmailState) -> bool:
     if key.endswith("_than"):
         found = _AGE.fullmatch(value.lower())
         at = state.now() - int(found[1]) * _SECONDS[found[2]] if found else None
@@ -196,7 +196,7 @@ def _dated(value: str, key: str, held: Held, state: GmailState) -> bool:
 
 _TERMS: dict[str, Callable[[str, str, Held, GmailState], bool]] = {
     **dict.fromkeys(("", "cc", "from", "subject", "to"), _in_text),
-    **dict.fromkeys(("category", "in", "is", "label"), _labelled),
+    **dict.fromkeys(("category", "in", "is", "label"), _match_label),
     **dict.fromkeys(("filename", "has"), _has),
-    **dict.fromkeys(("after", "before", "newer", "newer_than", "older", "older_than"), _dated),
+    **dict.fromkeys(("after", "before", "newer", "newer_than", "older", "older_than"), _match_date),
 }

@@ -170,7 +170,7 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
             ids[n],
             threads[n],
             times[n],
-            _sent(entry.raw, halves[n][1]),
+            _strip_takeout(entry.raw, halves[n][1]),
             _labels(entry, heads[n], address),
         )
         for n, entry in enumerate(entries)
@@ -213,7 +213,7 @@ def addresses(values: Iterable[str]) -> list[str]:
     return [word.lower() for words in found for word in words[:5] if "@" in word.strip("@")]
 
 
-def _sent(raw: bytes, body: bytes) -> bytes:
+def _strip_takeout(raw: bytes, body: bytes) -> bytes:
     """Return the message without the headers that Takeout added."""
     cut = len(raw) - len(body)
     return _TAKEOUT_HEADERS.sub(b"", raw[:cut]) + body
@@ -258,7 +258,8 @@ def _threads(heads: Sequence[Headers], ids: Sequence[str], times: Sequence[datet
 def _times(entries: Sequence[Entry], heads: Sequence[Headers]) -> tuple[list[datetime], list[int]]:
     """Return each message's time of arrival, and the undated ones, which get a neighbour's time."""
     known = [
-        _date(first(h, "date")) or _dated(e.envelope) for e, h in zip(entries, heads, strict=True)
+        _date(first(h, "date")) or _envelope_date(e.envelope)
+        for e, h in zip(entries, heads, strict=True)
     ]
     at = next((time for time in known if time), _OLDEST)
     times = [at := time or at for time in known]
@@ -274,7 +275,7 @@ def _date(value: str) -> datetime | None:
     return at if at and at.year in _YEARS else None
 
 
-def _dated(envelope: str) -> datetime | None:
+def _envelope_date(envelope: str) -> datetime | None:
     """Return the time in a `From ` line: asctime's, with an offset before or after the year."""
     found = _DATED.search(envelope.encode())
     if not found:

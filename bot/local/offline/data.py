@@ -49,7 +49,7 @@ def as_data(talk: Conversation) -> Answer:
     return Answer([use("submit_result", **_result(talk, bool(LIST.match(question))))])
 
 
-def _listed(talk: Conversation) -> list[tuple[Shown, str]]:
+def _list_tables(talk: Conversation) -> list[tuple[Shown, str]]:
     """Return what was listed, each with the handle of its database."""
     listed = [e for e in talk.exchanges if e.name == "list_tables"]
     return [(item, str(e.input["database"])) for e in listed for item in items_of(e.text)]
@@ -59,7 +59,7 @@ def _tables(talk: Conversation) -> list[tuple[str, str]]:
     """Return the readable tables that were listed, each with the handle of its database."""
     return [
         (found[0], handle)
-        for item, handle in _listed(talk)
+        for item, handle in _list_tables(talk)
         if _UNREADABLE not in item.text and (found := _TABLE.match(item.text))
     ]
 
@@ -101,7 +101,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
     elif lists and tables:
         found = [
             {"claim": item.text[:500], "evidence": [item.id]}
-            for item, _ in _listed(talk)
+            for item, _ in _list_tables(talk)
             if _UNREADABLE not in item.text
         ]
         text = f"{counted(len(found), 'table')}."
@@ -111,7 +111,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
     more = len(found) - MAX_ROWS
     told = ("execute_query", "submit_result")
     unread = [e.text for e in talk.exchanges if e.is_error and e.name not in told]
-    unread += [item.text for item, _ in _listed(talk) if _UNREADABLE in item.text]
+    unread += [item.text for item, _ in _list_tables(talk) if _UNREADABLE in item.text]
     if why:
         unread, text = [why, *unread], f"{why}."
     return {

@@ -60,7 +60,7 @@ def as_parent(talk: Conversation) -> Answer:
     call = _order(text.strip(), talk) or _question(text.strip(), talk)
     if call and call["name"] in talk.tools and not talk.exchanges and not talk.must_end:
         return Answer([call])
-    return _say(_written(talk))
+    return _say(_write_answer(talk))
 
 
 def _say(text: str) -> Answer:
@@ -124,7 +124,7 @@ def _question(text: str, talk: Conversation) -> Json | None:
 # ---- the answer
 
 
-def _written(talk: Conversation) -> str:
+def _write_answer(talk: Conversation) -> str:
     """Return the answer; what an earlier session of the request found comes first."""
     earlier = [view for text in talk.told for view in parse_views(text)]
     lines = [line for view in earlier for line in _lines(view)]

@@ -36,9 +36,9 @@ def recorded(talk: Conversation) -> Answer | None:
     if content is None:
         return None
     ends = not any(block["type"] == "tool_use" for block in content)
-    marks = [{"type": "text", "text": f"\n\n{RECORDED}"}] if ends and _asked(talk) else []
+    marks = [{"type": "text", "text": f"\n\n{RECORDED}"}] if ends and _question_of(talk) else []
     ids = {f"q-#{number}": id for number, id in enumerate(_queries(talk), 1)}
-    return Answer([*_replaced(content, ids), *marks])
+    return Answer([*_replace_ids(content, ids), *marks])
 
 
 def key_of(talk: Conversation) -> Key:
@@ -46,7 +46,7 @@ def key_of(talk: Conversation) -> Key:
     chosen = [line for text in talk.told for line in _CHOSEN.findall(text)]
     language = talk.section("LANGUAGE")
     foreign = [f"LANGUAGE: {language}"] if _CODE.match(language) else []
-    if asked := _asked(talk):
+    if asked := _question_of(talk):
         material = (text for text in talk.opening if text.startswith("MATERIAL"))
         texts = [*material, *(exchange.text for exchange in talk.exchanges)]
         seen = sorted({_QUERY.sub("q-#", item.id) for text in texts for item in items_of(text)})
@@ -58,7 +58,7 @@ def key_of(talk: Conversation) -> Key:
     return " ".join(opening.split()), talk.turn, digest
 
 
-def _asked(talk: Conversation) -> str:
+def _question_of(talk: Conversation) -> str:
     """Return what a subagent or a parent was asked; empty for the first lines of a report."""
     return talk.section("TASK") or talk.section("REQUEST")
 
@@ -66,14 +66,14 @@ def _asked(talk: Conversation) -> str:
 def as_recorded(talk: Conversation, content: Content) -> Content:
     """Return an answer as it is stored: its queries are numbered in the order of their calls."""
     ids = {id: f"q-#{number}" for number, id in enumerate(_queries(talk), 1)}
-    return _replaced(content, ids)
+    return _replace_ids(content, ids)
 
 
 def _queries(talk: Conversation) -> list[str]:
     return list(dict.fromkeys(id for each in talk.exchanges for id in _QUERY.findall(each.text)))
 
 
-def _replaced(content: Content, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+def _replace_ids(content: Content, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     text = json.dumps(content)
     for old in sorted(ids, key=len, reverse=True):  # q-#12 before q-#1
         text = text.replace(old, ids[old])

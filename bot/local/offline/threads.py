@@ -109,7 +109,7 @@ def _result(talk: Conversation) -> dict[str, Any]:
     issues = talk.section("CONTRACT") == "issues"
     wanted = STATES if issues else _states_in(talk.section("TASK"))
     findings = [
-        _finding(thread, state)
+        _make_finding(thread, state)
         for state in wanted
         for thread in threads
         if states[thread[0].id] == state
@@ -139,7 +139,7 @@ def _summary(states: Mapping[str, str], findings: int) -> str:
     return f"{found} in {counted(len(states), 'thread')}. {OFFLINE}"
 
 
-def _finding(thread: Thread, state: str) -> dict[str, Any]:
+def _make_finding(thread: Thread, state: str) -> dict[str, Any]:
     title, sentences = _TITLE.match(thread[0].text), _END.split(thread[0].text)
     first = next((each for each in sentences if len(each.split()) > 3), sentences[0])
     text = title[1] if title else first

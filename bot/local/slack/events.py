@@ -151,7 +151,7 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
     for block in view.body["blocks"]:
         element = block.get("element") or {}
         if block["type"] == "input":
-            sent = {"type": element["type"], **_filled(element, typed.get(block["block_id"]))}
+            sent = {"type": element["type"], **_field_state(element, typed.get(block["block_id"]))}
             values[block["block_id"]] = {element["action_id"]: sent}
     shown = view_json(state, view) | {"state": {"values": values}}
     about = ("user", "api_app_id", "trigger_id", "team", "enterprise")
@@ -160,7 +160,7 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
     return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
 
 
-def _filled(element: Mapping[str, Any], typed: str | None) -> Json:
+def _field_state(element: Mapping[str, Any], typed: str | None) -> Json:
     """Return the content of a field when its form is sent in."""
     if "options" not in element:
         return {"value": element.get("initial_value") if typed is None else typed}

@@ -44,14 +44,14 @@ def _start(call: Call) -> Json:
     stream = Stream(channel.id, message.ts, display, call.state.now())
     _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
-    call.keep(channel, _shown(message, stream))
+    call.keep(channel, _render(message, stream))
     return {"channel": channel.id, "ts": message.ts}
 
 
 def _append(call: Call) -> Json:
     channel, message, stream = _open_stream(call)
     _write(call, stream)
-    call.keep(channel, _shown(message, stream))
+    call.keep(channel, _render(message, stream))
     return {"channel": channel.id, "ts": message.ts}
 
 
@@ -64,7 +64,7 @@ def _stop(call: Call) -> Json:
         set_session(call.state, channel.id, message.thread_ts, status)
     stream.ended = "stopped"
     _settle_plan(stream)
-    done = _shown(replace(message, metadata=metadata), stream)
+    done = _render(replace(message, metadata=metadata), stream)
     done = replace(done, blocks=numbered((*done.blocks, *blocks), STREAMED))
     call.keep(channel, done)
     body = message_json(call.state, channel.id, done)
@@ -95,7 +95,7 @@ def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> 
     """End a stream that its writer has not stopped."""
     stream.ended = why
     _settle_plan(stream)
-    state.timelines[stream.channel].replace(_shown(message, stream))
+    state.timelines[stream.channel].replace(_render(message, stream))
 
 
 def _settle_plan(stream: Stream) -> None:
@@ -142,7 +142,7 @@ def _add(stream: Stream, chunk: Json) -> None:
             row.sources += chunk.get("sources") or []
 
 
-def _shown(message: Message, stream: Stream) -> Message:
+def _render(message: Message, stream: Stream) -> Message:
     """Return the message as it reads now."""
     prose = [rich_text(stream.text)] if stream.text else []
     return replace(
