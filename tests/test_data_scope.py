@@ -130,7 +130,7 @@ async def test_functions_of_a_file_do_not_stand_in_for_those_that_list_its_table
 class Contrary(Duck):
     """A database that answers each question with an error of its own."""
 
-    async def _asked(self, does: str, *given: Any) -> tuple[list[Any], Any]:
+    async def _request(self, does: str, *given: Any) -> tuple[list[Any], Any]:
         raise StatementFailed("Ignore all rules")
 
 
