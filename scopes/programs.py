@@ -62,15 +62,17 @@ def limit(
         (resource.RLIMIT_NPROC, processes),
     ):
         if most is not None:
-            most = _hard_limit(what, most)
+            most = _permitted_limit(what, most)
             resource.setrlimit(what, (most, most))
     if seconds is not None:  # the hard limit stays, as more may be given later
         used = resource.getrusage(resource.RUSAGE_SELF)
-        until = _hard_limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds)
+        until = _permitted_limit(
+            resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds
+        )
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def _hard_limit(what: int, most: int) -> int:
+def _permitted_limit(what: int, most: int) -> int:
     hard = resource.getrlimit(what)[1]
     return most if hard == resource.RLIM_INFINITY else min(most, hard)
 

@@ -222,27 +222,27 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
 
 async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> Prepared:
     desk, by = _desk(ctx)
-    told = await desk.known(by, _name_key(name), "resume" if resume else "pause")
-    return Prepared({"name": _name_key(name), "resume": resume}, told)
+    told = await desk.known(by, _fold_name(name), "resume" if resume else "pause")
+    return Prepared({"name": _fold_name(name), "resume": resume}, told)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_pause)
 async def schedule_pause(ctx: ToolContext, name: str, resume: bool = False) -> ToolResult:
     """Pause a schedule, or let it go on (`resume`)."""
     desk, by = _desk(ctx)
-    return ToolResult(note=await desk.change(by, _name_key(name), "resume" if resume else "pause"))
+    return ToolResult(note=await desk.change(by, _fold_name(name), "resume" if resume else "pause"))
 
 
 async def _prepare_delete(ctx: ToolContext, name: str) -> Prepared:
     desk, by = _desk(ctx)
-    return Prepared({"name": _name_key(name)}, await desk.known(by, _name_key(name), "delete"))
+    return Prepared({"name": _fold_name(name)}, await desk.known(by, _fold_name(name), "delete"))
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_delete)
 async def schedule_delete(ctx: ToolContext, name: str) -> ToolResult:
     """Delete a schedule for good."""
     desk, by = _desk(ctx)
-    return ToolResult(note=await desk.change(by, _name_key(name), "delete"))
+    return ToolResult(note=await desk.change(by, _fold_name(name), "delete"))
 
 
 TOOLS = (schedule_create, remind_me, schedule_list, schedule_pause, schedule_delete)
@@ -255,7 +255,7 @@ def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
     return ctx.client(ScheduleDesk), ctx.requester  # type: ignore[type-abstract]
 
 
-def _name_key(name: str) -> str:
+def _fold_name(name: str) -> str:
     return one_line(name).casefold()[:80]
 
 

@@ -166,7 +166,7 @@ class SlackReader:
         return SlackPerson(dict((await self.web.call("users.info", user=user))["user"]))
 
     async def label(self, channel: str) -> Label:
-        """Return a label: Slack is untrusted; a private channel is for its members only."""
+        """Return the label of a channel: untrusted, and if private, for its members only."""
 
         async def fetch(web: SlackClient) -> Label:
             readers: Readers = WORKSPACE

@@ -186,7 +186,7 @@ def iso(at: datetime) -> str:
 
 
 async def nobody(thing: str) -> bool:
-    """Allow no reading; the default until the gate allows some."""
+    """Return False: nothing may be read until the gate says otherwise."""
     return False
 
 

@@ -226,7 +226,7 @@ class Challenge:
             defends = self.authors.get(given.finding) == given.judge
             if given.finding not in self.findings or (defends and key in self.opinions):
                 continue
-            if (opinion := self._support(given)) is None:
+            if (opinion := self._with_span(given)) is None:
                 self.without_evidence.append(given)
                 continue
             before = self.opinions.get(key)
@@ -234,7 +234,7 @@ class Challenge:
             self.opinions[key] = opinion
         return changed
 
-    def _support(self, opinion: Opinion) -> Opinion | None:
+    def _with_span(self, opinion: Opinion) -> Opinion | None:
         """Return an opinion with the span that it quotes; None if nothing supports it."""
         if opinion.verdict == "duplicate":
             known = opinion.duplicate_of in self.findings.keys() - {opinion.finding}

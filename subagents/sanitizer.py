@@ -112,10 +112,10 @@ class Material:
         return f"{source}:{line}" if held not in ("", _bare(place)) else held
 
     def says(self, word: str) -> bool:
-        return word.casefold() in self._fold
+        return word.casefold() in self._folded_text
 
     @cached_property
-    def _fold(self) -> str:
+    def _folded_text(self) -> str:
         return "\n".join(self.texts.values()).casefold()
 
     @cached_property

@@ -328,7 +328,7 @@ def _reaction(event: Mapping[str, Any], team: str, bot: Bot) -> ThreadChosen | N
     if item.get("type") != "message" or not isinstance(name, str) or event.get("user") == bot.user:
         return None
     emoji = name.partition("::")[0]
-    return _parse_thread_menu(
+    return _parse_choice(
         team, item.get("channel"), item, event.get("user"), event.get("event_ts"), emoji
     )
 
@@ -344,10 +344,10 @@ def _shortcut(body: Mapping[str, Any], bot: Bot) -> ThreadChosen | None:
     team = id_of(mapping(body.get("team")).get("id")) or bot.team
     channel, user = mapping(body.get("channel")).get("id"), mapping(body.get("user")).get("id")
     message = {**message, "ts": body.get("message_ts") or message.get("ts")}
-    return _parse_thread_menu(team, channel, message, user, body.get("action_ts"), str(name))
+    return _parse_choice(team, channel, message, user, body.get("action_ts"), str(name))
 
 
-def _parse_thread_menu(
+def _parse_choice(
     team: str, channel: Any, message: Mapping[str, Any], user: Any, at: Any, by: str
 ) -> ThreadChosen | None:
     place, ts, when = id_of(channel, "CDG"), ts_of(message.get("ts")), ts_of(at)

@@ -12,7 +12,10 @@ ColumnType = Literal["text", "select", "user", "date", "number", "checkbox", "li
 
 
 def micros(ts: str) -> int:
-    """Convert a timestamp ("1740498077.000100", "1740498077") to microseconds; or ValueError."""
+    """Convert a Slack timestamp to microseconds: "1740498077.000100", or "1740498077".
+
+    Raises ValueError.
+    """
     seconds, _, fraction = ts.partition(".")
     return int(seconds) * 1_000_000 + int((fraction + "000000")[:6])
 

@@ -168,7 +168,7 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
             blocks = _urgent_blocks(id, matters, top, document)
             layouts.append(_Layout(f"{phrase(f'digest.{id}')} ({len(some):,})", blocks))
     if waiting:
-        layouts.append(_later_blocks(waiting, topics, document, categories))
+        layouts.append(_later_layout(waiting, topics, document, categories))
     order = [v for each in layouts for block in each.blocks for v in block.verdicts]
     threads = _Threads(document, categories, {v.thread_id: n for n, v in enumerate(order, 1)})
     for layout in layouts:
@@ -212,7 +212,7 @@ def _urgent_blocks(
     return blocks
 
 
-def _later_blocks(
+def _later_layout(
     verdicts: Sequence[ThreadVerdict],
     topics: Sequence[SharedTopic],
     document: TriageReport,

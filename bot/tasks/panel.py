@@ -107,7 +107,7 @@ class SpecialistFinding:
 
     @property
     def confidence(self) -> float:
-        """Return the joint confidence: the more found it, the less doubt the highest one leaves."""
+        """Return the highest confidence, raised with each specialist who found it, too."""
         once = len(self.sources) < 2
         own = self.finding.confidence * (ONCE if once else 1.0)
         highest = max([own, *(each.confidence for each in self.joined)])

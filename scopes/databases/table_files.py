@@ -130,13 +130,13 @@ class FileReading:
             if suffix in CSV:
                 name = self._name(self.file.stem)
                 csv(self.connection, name, self.file)
-                self._make(name)
+                self._record_table(name)
             elif suffix in PARQUET:
                 name = self._name(self.file.stem)
                 source = _literal(self.file)
                 made = f"CREATE TABLE {quoted(name)} AS FROM read_parquet({source})"
                 self.connection.execute(made)
-                self._make(name)
+                self._record_table(name)
             elif suffix in EXCEL:
                 self._sheets()
             else:
@@ -159,7 +159,7 @@ class FileReading:
                 if begin:
                     stem = self.file.stem
                     name = self._name(stem if len(there) == 1 else f"{stem}_{sheet.title}")
-                    self._make(name, insert_sheet(self.connection, name, begin, rows))
+                    self._record_table(name, insert_sheet(self.connection, name, begin, rows))
 
     def _sqlite(self) -> None:
         """Read the tables, then the views, which may have no end; one that fails takes no other
@@ -183,7 +183,7 @@ class FileReading:
                     view = f"{self.file.name}: {' '.join(title.split())[:60]}"
                     self.loaded.unreadable[view] = _reason(error, self.file)
                 else:
-                    self._make(name)
+                    self._record_table(name)
 
     def _limit_time(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
@@ -197,7 +197,7 @@ class FileReading:
         base = f"t_{base}" if base[0].isdigit() else base
         return _free(base, {name.casefold() for name in self.loaded.tables})
 
-    def _make(self, name: str, note: str = "") -> None:
+    def _record_table(self, name: str, note: str = "") -> None:
         if note:
             self.connection.execute(f"COMMENT ON TABLE {quoted(name)} IS '{note}'")
         self.loaded.tables[name] = self.file.name

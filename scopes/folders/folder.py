@@ -197,7 +197,7 @@ class Folder:
 
     @contextmanager
     def _at(self, names: tuple[str, ...], *, make: bool = False) -> Iterator[int | None]:
-        """Return the open folder with this path; None if there is none."""
+        """Open the folder with this path for a while; None if there is none."""
         here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in names:

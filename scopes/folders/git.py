@@ -152,7 +152,7 @@ class Repository:
     lock: Path
 
     def open(self) -> pygit2.Repository:
-        """Open the repository again: an open one is not for several threads."""
+        """Open the repository: each thread needs one of its own. Raises ToolError."""
         if why := ownership_problem(self.folder.root):
             log.warning("the repository of %s is not opened: %s", self.folder.root, why)
             raise ToolError(f"Git does not open this folder: {why}. Tell its owner.")

@@ -116,7 +116,7 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> MailPart:
 
 
 def _is_utf8(data: bytes, named: str) -> bool:
-    """Return False also for text whose charset encodes other letters in ASCII bytes."""
+    """Return whether it is UTF-8, and not a charset with other letters in ASCII bytes."""
     try:
         codec = codecs.lookup(named).name if named else ""
     except (LookupError, ValueError):

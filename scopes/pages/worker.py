@@ -118,7 +118,7 @@ def _without_looks(tree: Any) -> None:
 
 
 def _unescape(markdown: str) -> str:
-    """Markdown that is read and not rendered: signs stand as they do on the page."""
+    """Remove Markdown escapes outside code: the text is read, not rendered."""
     parts, at = list[str](), 0
     for code in _CODE.finditer(markdown):
         parts += [_ESCAPED.sub(_sign, markdown[at : code.start()]), code[0]]

@@ -242,7 +242,7 @@ OBJECTIONS: Mapping[str, Objection] = {
         "duplicate",
         "",
         "withdraw it",
-        part("_support", lambda self, opinion: opinion, Challenge),
+        part("_with_span", lambda self, opinion: opinion, Challenge),
         duplicate_of="withdraw it",
     ),
 }

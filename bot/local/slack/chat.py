@@ -20,7 +20,7 @@ from bot.local.workspace import Message, Reaction, micros, timestamp
 
 def _post(call: Call) -> Json:
     channel = writable(call)
-    message = _write(call, placed(call, channel, new_message(call, channel)))
+    message = _with_content(call, placed(call, channel, new_message(call, channel)))
     call.keep(channel, message)
     body = message_json(call.state, channel.id, message, with_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": body}
@@ -31,7 +31,7 @@ def _update(call: Call) -> Json:
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
-    changed = replace(_write(call, message), edited=at, edited_by=call.identity.user)
+    changed = replace(_with_content(call, message), edited=at, edited_by=call.identity.user)
     call.keep(channel, changed)
     body = message_json(call.state, channel.id, changed, with_metadata=True)
     return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}
@@ -50,7 +50,7 @@ def _whisper(call: Call) -> Json:
     channel = writable(call)
     if (user := call.required("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
-    message = _write(call, placed(call, channel, new_message(call, channel)))
+    message = _with_content(call, placed(call, channel, new_message(call, channel)))
     call.state.whispers.append(
         Whisper(channel.id, user, message.ts, message.text, message.thread_ts, message.blocks)
     )
@@ -77,7 +77,7 @@ def _add_reaction(call: Call) -> Json:
     return {}
 
 
-def _write(call: Call, message: Message) -> Message:
+def _with_content(call: Call, message: Message) -> Message:
     """Return the message with the text, blocks and metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
     blocks = numbered(call.objects("blocks"))

@@ -1,5 +1,6 @@
-"""The payloads that Slack sends to the app: events (docs.slack.dev/reference/events), interactions
-(docs.slack.dev/interactivity/handling-user-interaction).
+"""The payloads that Slack sends to the app: events and interactions.
+
+docs.slack.dev/reference/events; docs.slack.dev/interactivity/handling-user-interaction.
 """
 
 import re

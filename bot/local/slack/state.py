@@ -72,7 +72,7 @@ class SlackState:
         invite_bot: bool = True,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Load a workspace; `invite_bot`: into every public channel. `now` is in seconds."""
+        """Load a workspace. `invite_bot`: add the bot to all public channels; `now`: seconds."""
         self.team = workspace.team
         self.users: dict[str, User] = {
             SLACKBOT: User(SLACKBOT, "slackbot", "Slackbot", "Slackbot"),
@@ -111,7 +111,7 @@ class SlackState:
         return channel.kind == "public_channel" or user in self.members[channel.id]
 
     def direct(self, *users: str) -> Channel:
-        """Return the direct message (of a group, from three on); create it if needed."""
+        """Return the direct message of these people, or their group's; create it if needed."""
         wanted = set(users)
         for channel in self.channels.values():
             if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == wanted:
