@@ -22,7 +22,6 @@ from subagents.conversation import Spec
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
 from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
-from subagents.rate_limiter import limits_in
 
 if TYPE_CHECKING:
     from subagents.run import Run
@@ -82,10 +81,11 @@ def fault_of(error: Exception) -> ModelFault:
     if isinstance(error, NO_CREDENTIALS):
         reason = f"the credentials cannot be used: {error}"[:300]
         return ModelFault(reason, "model_error", retry=True, paid=False)
-    if isinstance(error, (*UNFINISHED, Unusable)):
-        name = "connection lost" if not isinstance(error, Unusable) else str(error)
-        detail = "" if isinstance(error, Unusable) else f" ({type(error).__name__})"
-        return ModelFault(f"{name}{detail}", "model_error", retry=True, paid=True)
+    if isinstance(error, Unusable):
+        return ModelFault(str(error), "model_error", retry=True, paid=True)
+    if isinstance(error, UNFINISHED):
+        reason = f"connection lost ({type(error).__name__})"
+        return ModelFault(reason, "model_error", retry=True, paid=True)
     return ModelFault(
         f"{type(error).__name__}: {error}"[:300], "model_error", retry=False, paid=False
     )
@@ -133,13 +133,14 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A usable reply; plain JSON inside, so that a checkpoint can store it."""
+    """A reply; plain JSON inside, so that a checkpoint can store it."""
 
     content: list[Block]
     stop_reason: str
+    """Empty where a compatible server leaves it out: then the reply is not usable."""
     usage: Usage
-    cost_usd: float | None
-    attempts: int
+    cost_usd: float | None = None
+    attempts: int = 1
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -215,16 +216,13 @@ class ModelClient:
                 await run.budget.settle(key, Amount())  # in case that it was not made
                 raise
             if isinstance(outcome, ModelReply):
-                return replace(outcome, attempts=attempt)
-            fault = outcome
+                return outcome
+            fault, wait = outcome, self._wait(outcome, attempt)
             if fault.kind == "rate_limit":
-                pause = 1.0 if fault.retry_after is None else fault.retry_after
-                pause = min(pause, self.models.retry_after_cap_s)
+                pause = 1.0 if fault.retry_after is None else wait
                 run.rate_limiter.record_refusal(model, pause)
-            if not fault.retry or attempt == self.models.max_attempts:
-                break
-            wait = self._wait(fault, attempt)
-            if wait >= run.budget.seconds_left():
+            last = attempt == self.models.max_attempts or wait >= run.budget.seconds_left()
+            if last or not fault.retry:
                 break
             if call.spec.on_restart:
                 call.spec.on_restart()
@@ -249,15 +247,15 @@ class ModelClient:
         run.sink.request(*call.place, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
-            message, headers = await self._send(body, call.spec.on_text)
-            usage = _usage(message, call)
+            reply, headers = await self._send(body, call.spec.on_text)
+            usage = _usage(reply, call)
             run.rate_limiter.record_reply(model, headers, usage)
             spent = actual(model, usage, self._prices)
             cost = cost_nanousd(model, usage, self._prices)
-            usd = None if cost is None else cost / NANO
-            if not message.stop_reason:
+            if not reply.stop_reason:
                 raise Unusable("the reply broke off")
-            reply = ModelReply(message.content, message.stop_reason, usage, usd, attempt)
+            usd = None if cost is None else cost / NANO
+            reply = replace(reply, usage=usage, cost_usd=usd, attempts=attempt)
             recorded = reply.to_json()
             return reply
         except FAULTS as error:
@@ -271,8 +269,8 @@ class ModelClient:
 
     async def _send(
         self, body: dict[str, Any], on_text: Callable[[str], None] | None
-    ) -> tuple[Message, Mapping[str, str]]:
-        """Send the request; return the message, and the headers.
+    ) -> tuple[ModelReply, Mapping[str, str]]:
+        """Send the request; return the reply, without its cost, and the headers.
 
         For Anthropic's API, JSON is written here, and it is parsed here for all: the SDK's copy of
         the body and its models double the CPU time. The other clients need the body to send it.
@@ -287,14 +285,14 @@ class ModelClient:
             message = json.loads(raw.content)
             # readable() walks the whole message; only an escape can spell half of a pair
             clean = message if SURROGATE.search(raw.content) is None else readable(message)
-            return _message_of(clean), limits_in(raw.headers)
+            return _reply_of(clean), raw.headers
         try:
             async with self._client.messages.stream(**body) as stream:
                 async for event in stream:
                     if event.type == "text":
                         on_text(readable(event.text))
                 final = (await stream.get_final_message()).to_dict(mode="json")
-                return _message_of(readable(final)), limits_in(stream.response.headers)
+                return _reply_of(readable(final)), stream.response.headers
         except ODD_STREAM as error:  # raised by the SDK if a server's events make no sense
             raise Unusable(f"the stream made no sense ({type(error).__name__})") from error
 
@@ -303,27 +301,18 @@ SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ODD_STREAM = (AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A reply as it came; a compatible server may leave out why it ended, and what it used."""
-
-    content: list[Block]
-    stop_reason: str
-    usage: Usage
-
-
-def _message_of(sent: Any) -> Message:
+def _reply_of(sent: Any) -> ModelReply:
     """Return the reply if it has the shape of a message; a compatible server may send anything."""
     try:
         stop_reason, usage = str(sent.get("stop_reason") or ""), Usage.of(sent.get("usage") or {})
-        message = Message(list(sent["content"]), stop_reason, usage)
-        calls = [block["id"] for block in message.content if block["type"] == "tool_use"]
-        sound = all(map(_is_block, message.content)) and len(calls) == len(set(calls))
+        reply = ModelReply(list(sent["content"]), stop_reason, usage)
+        calls = [block["id"] for block in reply.content if block["type"] == "tool_use"]
+        sound = all(map(_is_block, reply.content)) and len(calls) == len(set(calls))
     except (AttributeError, KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise Unusable("the reply was not a message")
-    return message
+    return reply
 
 
 def _is_block(block: Block) -> bool:
@@ -335,11 +324,11 @@ def _is_block(block: Block) -> bool:
     return block["type"] not in ("tool_use", "text")
 
 
-def _usage(message: Message, call: ModelCall) -> Usage:
+def _usage(reply: ModelReply, call: ModelCall) -> Usage:
     """Return the usage; estimate what a compatible server does not report, so that caps hold."""
-    usage = message.usage
+    usage = reply.usage
     if usage.prompt <= 0:
         usage = replace(usage, input=call.prompt_tokens, cache_read=0, cache_write=0)
-    if usage.output <= 0 and message.content:
-        usage = replace(usage, output=estimate_tokens(str(message.content)))
+    if usage.output <= 0 and reply.content:
+        usage = replace(usage, output=estimate_tokens(str(reply.content)))
     return usage
