@@ -194,10 +194,10 @@ class Agent:
         return self.run_.model.role(self.spec.role).max_tokens
 
     def _seconds_left(self) -> float:
-        own = self.spec.seconds - (time.monotonic() - self._began)
+        left = self.run_.budget.seconds_left() - self.spec.spare
         if self.spec.contract is None:  # a parent's time is that of its run
-            own += self.run_.budget.added_seconds
-        return min(own, self.run_.budget.seconds_left() - self.spec.spare)
+            return left
+        return min(left, self.spec.seconds - (time.monotonic() - self._began))
 
     @property
     def _final_call_s(self) -> float:

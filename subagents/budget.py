@@ -270,8 +270,6 @@ class Budget:
     def __init__(self, caps: Caps, clock: Callable[[], float], spent: Amount | None = None) -> None:
         """`spent` is what an earlier process of this run has paid."""
         self.caps = caps
-        self.added_seconds = 0.0
-        """By which its time was made longer since."""
         self._clock = clock
         self._end = clock() + caps.seconds
         self._books = BudgetQueue(caps, spent or Amount())
@@ -294,9 +292,7 @@ class Budget:
         """Raise the caps to these for work that takes more than an answer; may be called again."""
         nanousd = max(nanousd, self.caps.nanousd)
         self.caps = self._books.caps = replace(self.caps, nanousd=nanousd)
-        end = max(self._end, self._clock() + seconds)
-        self.added_seconds += end - self._end
-        self._end = end
+        self._end = max(self._end, self._clock() + seconds)
 
     async def reserve(
         self,
