@@ -186,15 +186,18 @@ class Judged(BaseModel):
 
 
 class Agreement(BaseModel):
-    """The agreement of judges over the findings that at least two of them judged."""
+    """The degree to which the judges agree."""
 
     model_config = ConfigDict(frozen=True)
 
-    findings: int
-    unanimous: int
-    verdicts: dict[Verdict, int]
-    alpha: float | None
-    """Krippendorff's alpha of nominal verdicts; None if there is only one verdict to compare."""
+    findings: int = 0
+    """Findings with at least two verdicts."""
+    unanimous: int = 0
+    """How many of these have one verdict only."""
+    verdicts: dict[Verdict, int] = {}
+    """How often each was given."""
+    alpha: float | None = None
+    """Krippendorff's alpha of the verdicts; None where they do not differ."""
 
 
 Alarm = tuple[str, str]

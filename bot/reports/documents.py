@@ -13,6 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from bot.citations import statements
 from config.words import phrase
+from subagents.challenge import Agreement
 from subagents.contracts import Grade, Severity, State, Verdict
 from subagents.result import Finding, SubagentResult
 
@@ -698,19 +699,6 @@ class PanelPhase(DocumentPart):
     """What ended it before it was settled; empty if nothing did."""
 
 
-class PanelAgreement(DocumentPart):
-    """The degree to which the judges agree."""
-
-    findings: int = 0
-    """Findings with at least two verdicts."""
-    unanimous: int = 0
-    """How many of these have one verdict only."""
-    verdicts: dict[str, int] = {}
-    """How often each was given."""
-    alpha: float | None = None
-    """Krippendorff's alpha of the verdicts; null where they do not differ."""
-
-
 class PanelAlarm(DocumentPart):
     """Something that a specialist did and should not."""
 
@@ -751,7 +739,7 @@ class PanelReport(RunDocument):
     missed."""
     specialists: list[PanelSpecialist] = []
     """`name`, `rounds`, `stable`, `findings`, `silent`, `references`."""
-    agreement: PanelAgreement = PanelAgreement()
+    agreement: Agreement = Agreement()
     """`findings`, `unanimous`, `verdicts`, `alpha`."""
     alarms: list[PanelAlarm] = []
     """`kind`, `specialist`, `count`."""

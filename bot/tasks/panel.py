@@ -14,7 +14,6 @@ from bot.citations import statements
 from bot.reports.documents import (
     CitedStatement,
     Gap,
-    PanelAgreement,
     PanelAlarm,
     PanelFinding,
     PanelMaterial,
@@ -46,7 +45,17 @@ from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
 from subagents.budget import NANO, Amount
-from subagents.challenge import GRADES, Alarm, Challenge, Judged, Opinion, compare, is_stable, route
+from subagents.challenge import (
+    GRADES,
+    Agreement,
+    Alarm,
+    Challenge,
+    Judged,
+    Opinion,
+    compare,
+    is_stable,
+    route,
+)
 from subagents.contracts import DEFAULT_MODEL, ReviewContract, ReviewFinding, VerdictsContract
 from subagents.errors import BudgetExceeded
 from subagents.evidence import normal
@@ -602,7 +611,6 @@ class Panel(ReportTask[PanelReport]):
         coverage = self._coverage(results)
         some = any(reading.read for reading in self.readings)
         left = self.degraded or any(phase.stopped for phase in self.phases)
-        agreement = self.challenge.agreement() if self.challenge else None
         return PanelReport(
             **self.shared_fields(),
             status=self.status(some and not left, some, coverage),
@@ -614,7 +622,7 @@ class Panel(ReportTask[PanelReport]):
             top_lines=self.lines,
             findings=self._findings(),
             specialists=[self._specialist(reading) for reading in self.readings],
-            agreement=PanelAgreement(**agreement.model_dump()) if agreement else PanelAgreement(),
+            agreement=self.challenge.agreement() if self.challenge else Agreement(),
             alarms=[
                 PanelAlarm(kind=kind, specialist=name, count=n)
                 for (kind, name), n in self.alarms.items()
