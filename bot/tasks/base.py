@@ -48,6 +48,7 @@ from subagents.trajectory import Origin
 
 if TYPE_CHECKING:
     from bot.mailbox.sync import MailState
+    from bot.tasks.ask import Ask
 
 
 class Workplace(Protocol):
@@ -200,19 +201,10 @@ OF_THIS_PROCESS = frozenset({"app", "run", "request", "asked_by", "gmail", "list
 """Fields of a task that are not recorded with the others."""
 
 
-class Task(Protocol):
-    """A task that is all that its run does."""
-
-    kind: ClassVar[str]
-    app: Workplace
-    run: Run
-    request: Request
-
-
-async def record_task(task: Task) -> None:
+async def record_task(task: Ask | ReportTask[Any]) -> None:
     """Store what a task was given, as a step of its run."""
     run = task.run
-    own = {each.name for each in fields(task)} - OF_THIS_PROCESS  # type: ignore[arg-type]
+    own = {each.name for each in fields(task)} - OF_THIS_PROCESS
 
     async def given() -> TaskRecord:
         return TaskRecord(

@@ -199,9 +199,8 @@ class Reports:
 
         A pattern means private ones only where nobody but the requester reads the answer.
         """
-        reader, run = self.run.clients[SlackReader], self.run
-        assert isinstance(reader, SlackReader)
-        seen = list((await seen_channels(run, reader)).values())
+        run = self.run
+        seen = list((await seen_channels(run, run.client(SlackReader))).values())
         said = f"{self.request.said} {self.request.text}".casefold()
         alone = self.request.intent.home[:1] in ("", "D")
         chosen: dict[str, ChannelInfo] = {}
@@ -354,9 +353,7 @@ async def inbox_triage(
     from bot.tasks.triage import INBOX, Reader, Triage, all_threads, mailbox_label
     from scopes.google.gmail import Gmail
 
-    gmail = run.clients[Gmail]
-    assert isinstance(gmail, Gmail)
-
+    gmail = run.client(Gmail)
     address = await run.once(f"{run.id}/mailbox", str, gmail.address)
     state, window = app.mail, request.window
     today = (asked_for.request if asked_for else request).window.latest.date()

@@ -191,9 +191,7 @@ class SweepPlanner:
 
     @property
     def _reader(self) -> SlackReader:
-        reader = self._run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
-        return reader.patient()
+        return self._run.client(SlackReader).patient()
 
     async def _plan_in_turn(self, source: SweepSource) -> ChannelPlan:
         try:

@@ -332,8 +332,7 @@ class TrackerReading:
 
     async def _look(self) -> tuple[list[Item], str]:
         """Return its rows, or why they could not be read."""
-        reader = self.run.clients[SlackReader]
-        assert isinstance(reader, SlackReader)
+        reader = self.run.client(SlackReader)
         try:
             if await self.run.gate.may_read(self.run.requester, self.id):
                 return await reader.list_rows(self.id), ""
