@@ -58,10 +58,10 @@ MAX_NAMED = 20
 """Names that one sentence lists; the rest is counted."""
 
 
-def first_of(names: Sequence[str], most: int = MAX_NAMED, between: str = ", ") -> str:
+def first_of(names: Sequence[str], between: str = ", ") -> str:
     """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(names[:most]) + more
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return between.join(names[:MAX_NAMED]) + more
 
 
 def shorten(text: str, max_tokens: int) -> str:

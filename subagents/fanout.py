@@ -266,7 +266,7 @@ def finished_event(result: SubagentResult) -> SubagentFinished:
         result.stopped_by,
         len(result.findings),
         result.cost_usd,
-        Label.of(result.label) if result.label else TRUSTED,
+        Label.of(result.label),
     )
 
 

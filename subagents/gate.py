@@ -196,12 +196,9 @@ class Gate:
     """Calls that models asked for, allowed or not: of a turn, of a context, of the run (`""`)."""
     _proposed: dict[str, Action] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._names = frozenset(rule.name for rule in self.rules)
-
     def holds(self, rule: str) -> bool:
         """Return whether this rule is in force."""
-        return rule in self._names
+        return any(each.name == rule for each in self.rules)
 
     async def decide(self, context: str, ctx: ToolContext, tool: Tool, args: Any) -> Verdict:
         """Decide whether this call may run, and with which arguments."""

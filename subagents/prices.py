@@ -23,7 +23,7 @@ SELLERS = {
 
 Vertex asks 10 % more outside of its global endpoint (platform.claude.com, Pricing).
 """
-FIELDS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
+FIELDS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def rates(model: str, prices: str = "anthropic") -> tuple[Rates, ...]:
     values = [getattr(found, name) for name in FIELDS]
     starts = {t.start for v in values if isinstance(v, TieredPrices) for t in v.tiers}
     return tuple(
-        Rates(start, *[factor * _rate(v, start) for v in values[:4]])
+        Rates(start, *[factor * _rate(v, start) for v in values])
         for start in sorted(starts | {-1}, reverse=True)
     )
 

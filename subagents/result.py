@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
 from operator import not_
 from typing import Any
 
@@ -491,10 +492,7 @@ def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVe
 
 def join_labels(results: Iterable[SubagentResult]) -> Label:
     """Return the label of what results rest on; it stays untrusted whatever they say."""
-    label = TRUSTED
-    for result in results:
-        label = label.join(Label.of(result.label)) if result.label else label
-    return label
+    return reduce(Label.join, (Label.of(result.label) for result in results), TRUSTED)
 
 
 def placeholder(frozen: SpawnedBrief) -> SubagentResult:
