@@ -177,9 +177,9 @@ class BudgetQueue:
         at_work = [wish for wish in queue if not self.held.keys().isdisjoint(wish.keys)]
         if not at_work and any(each.state is State.WAITS for each in self.held.values()):
             return None  # in another process
-        for head in (*at_work, *queue)[:1]:
-            if self.has_room(head) or (self.fits(head) and not self._others_at_work(head)):
-                return head, None
+        head = (at_work or queue)[0]
+        if self.has_room(head) or (self.fits(head) and not self._others_at_work(head)):
+            return head, None
         for wish in at_work:
             self.mark(wish, State.HELD, State.WAITS)
         waiting = set[str]().union(*(wish.keys for wish in queue))

@@ -103,10 +103,6 @@ class TableContract(FindingsContract):
     text: Text = ""
 
 
-class DraftContract(FindingsContract):
-    text: Text
-
-
 class TrackedRow(Contract):
     id: Annotated[str, Field(max_length=300)]
     key: Line = ""
@@ -203,7 +199,7 @@ CONTRACTS: Final[dict[str, type[Submission]]] = {
     "tracker": TrackerContract,
     "answer": AnswerContract,
     "table": TableContract,
-    "draft": DraftContract,
+    "draft": AnswerContract,
     "review": ReviewContract,
     "verdicts": VerdictsContract,
 }

@@ -317,10 +317,10 @@ def _check_beginning(
 def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak]:
     """Check law 8: each request begins with the previous one, and answers follow what was sent."""
     for before, after in pairwise(requests):
-        if _parts_before_messages(before) != _parts_before_messages(after):
+        (fixed, sent), (fixed_now, now) = _split(before), _split(after)
+        if fixed != fixed_now:
             detail = f"request {after.seq}.{after.attempt} changed the system prompt or the tools"
             yield Leak(context.id, "provenance", detail)
-        sent, now = _messages(before), _messages(after)
         added = now[len(sent) :]
         slipped_in = added and added[0][0] == "user" and any(p == "assistant" for p, _ in added)
         if now[: len(sent)] != sent or slipped_in:
@@ -328,21 +328,23 @@ def _changes(context: Context, requests: list[RecordedRequest]) -> Iterator[Leak
             yield Leak(context.id, "provenance", detail)
 
 
-def _parts_before_messages(request: RecordedRequest) -> list[tuple[str, str]]:
-    return [part for part in request.parts if part[0] in ("system", "tool")]
+Parts = list[tuple[str, str]]
+"""Place and block hash of each part of a request."""
 
 
-def _messages(request: RecordedRequest) -> list[tuple[str, str]]:
-    return [part for part in request.parts if part[0] not in ("system", "tool")]
+def _split(request: RecordedRequest) -> tuple[Parts, Parts]:
+    """Return the prompt and the tools of a request, and its messages."""
+    fixed = [part for part in request.parts if part[0] in ("system", "tool")]
+    return fixed, [part for part in request.parts if part[0] not in ("system", "tool")]
 
 
 def _siblings(index: ProvenanceIndex) -> Iterator[Leak]:
     """Check laws 1 and 8: subagents of one template have byte-identical prompts and tools."""
-    first: dict[str, list[tuple[str, str]]] = {}
+    first: dict[str, Parts] = {}
     for context in index.subagents():
         if not (requests := index.requests.get(context.id)) or not context.template:
             continue
-        fixed = _parts_before_messages(requests[0])
+        fixed, _ = _split(requests[0])
         if first.setdefault(context.template, fixed) != fixed:
             detail = f"its prompt or tools differ from those of siblings by {context.template}"
             yield Leak(context.id, "provenance", detail)

@@ -136,9 +136,7 @@ def explicit_marks(body: Mapping[str, Any]) -> dict[str, Any]:
     if mark is None:
         return sent
     *before, last = sent["messages"]
-    content = last["content"]
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    content = [*content[:-1], {**content[-1], "cache_control": mark}]
+    *blocks, end = last["content"]
+    content = [*blocks, {**end, "cache_control": mark}]
     sent["messages"] = [*before, {**last, "content": content}]
     return sent

@@ -223,9 +223,6 @@ def canonical(block: Mapping[str, Any]) -> str:
     """Return a block as JSON with sorted keys, without `cache_control`, always valid UTF-8."""
     if "cache_control" in block:
         block = {key: value for key, value in block.items() if key != "cache_control"}
-    content = block.get("content")
-    if isinstance(content, list) and any("cache_control" in each for each in content):
-        block = {**block, "content": [json.loads(canonical(each)) for each in content]}
     text = _encode(block)
     try:
         text.encode()
