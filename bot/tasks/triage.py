@@ -178,19 +178,13 @@ def verdict_of(
 
 def unreadable(thread: ThreadRead, result: SubagentResult | None) -> UnreadableThread:
     """Return why a thread has no verdict, in words for its reader."""
-    stop = result.stopped_by if result else "time"
-    reason = thread.fault or (f"lost.{stop}" if stop in ENDS else NOT_JUDGED)
-    reason = phrase(reason) if current().has(reason) else reason
+    why = thread.fault or f"lost.{result.stopped_by if result else 'time'}"
+    reason = phrase(why) if current().has(why) else thread.fault or phrase(NOT_JUDGED)
     return UnreadableThread(thread_id=thread.id, subject=thread.subject, reason=reason)
 
 
 GONE, CRASHED, NOT_JUDGED = "lost.gone", "lost.crashed", "lost.not_judged"
 """Keys of why a thread has no verdict."""
-ENDS = (
-    *("steps", "tokens", "cost", "time", "rate_limit", "model_error", "tool_error"),
-    *("invalid_output", "injection", "user"),
-)
-"""How the subagent of a thread stopped, as far as its reader is told in words of its own."""
 AT_ONCE = 16
 """Threads that are fetched together, and whose subagents then start together."""
 MIN_VIEW = 150
