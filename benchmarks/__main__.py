@@ -1,7 +1,7 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
-Tables: engine, economy, fanout, gate, serve, sweep200, triage, sql_gold, notes, tools, delegation,
-challenge, panel, console. `assistant eval` measures what answers are worth.
+Tables: engine, economy, fanout, gate, serve, sweep200, triage, notes, tools, delegation, challenge,
+panel, console. `assistant eval` measures what answers are worth.
 
 A report, not a test: a bar that is missed does not change the exit code.
 """
@@ -23,7 +23,6 @@ from benchmarks import (
     notes,
     panel,
     serve,
-    sql_gold,
     sweep200,
     tools,
     triage,
@@ -49,36 +48,26 @@ def main() -> None:
     if "economy" in wanted:
         lines = economy.economy()
         print(f"economy\n\n{columns(economy.HEAD, lines)}\n\n{economy.notes(lines)}\n", flush=True)
-    if "engine" in wanted:
-        rows = engine.engine()
-        print(f"engine\n\n{rows_text(rows)}\n\n{engine.NOTES}\n\n{verdicts(rows)}", flush=True)
-    tables: tuple[tuple[str, Callable[[], list[Row]], str], ...] = (
-        ("fanout", fanout.fanout, fanout.NOTES),
-        ("gate", lambda: asyncio.run(gate.gate()), gate.NOTES),
-        ("notes", lambda: asyncio.run(notes.notes(given.postgres)), notes.NOTES),
-        ("tools", lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),
-        ("delegation", delegation.delegation, delegation.NOTES),
-        ("challenge", challenge.challenge, challenge.NOTES),
-        ("panel", panel.panel, panel.NOTES),
-        ("console", lambda: asyncio.run(console.console(given.postgres)), console.NOTES),
-    )
-    for name, measured, told in tables:
+    parts = [part for part in given.parts.split(",") if part]
+    channels = sweep200.FULL if given.full else sweep200.QUICK
+    tables: dict[str, tuple[Callable[[], list[Row]], str]] = {
+        "engine": (engine.engine, engine.NOTES),
+        "fanout": (fanout.fanout, fanout.NOTES),
+        "gate": (lambda: asyncio.run(gate.gate()), gate.NOTES),
+        "notes": (lambda: asyncio.run(notes.notes(given.postgres)), notes.NOTES),
+        "tools": (lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),
+        "delegation": (delegation.delegation, delegation.NOTES),
+        "challenge": (challenge.challenge, challenge.NOTES),
+        "panel": (panel.panel, panel.NOTES),
+        "console": (lambda: asyncio.run(console.console(given.postgres)), console.NOTES),
+        "serve": (lambda: serve.serve(parts, given.postgres, given.full), serve.NOTES),
+        "sweep200": (lambda: sweep200.sweep200(channels), sweep200.NOTES),
+        "triage": (lambda: triage.triage(given.tokens), triage.NOTES),
+    }
+    for name, (measured, told) in tables.items():
         if name in wanted:
             rows = measured()
             print(f"{name}\n\n{rows_text(rows)}\n\n{told}\n\n{verdicts(rows)}\n", flush=True)
-    if "serve" in wanted:
-        parts = [part for part in given.parts.split(",") if part]
-        rows = serve.serve(parts, given.postgres, given.full)
-        print(f"serve\n\n{rows_text(rows)}\n\n{serve.NOTES}\n\n{verdicts(rows)}")
-    if "sweep200" in wanted:
-        rows = sweep200.sweep200(sweep200.FULL if given.full else sweep200.QUICK)
-        print(f"sweep200\n\n{rows_text(rows)}\n\n{sweep200.NOTES}\n\n{verdicts(rows)}\n")
-    if "triage" in wanted:
-        rows = triage.triage(given.tokens)
-        print(f"triage\n\n{rows_text(rows)}\n\n{triage.NOTES}\n\n{verdicts(rows)}\n", flush=True)
-    if "sql_gold" in wanted:
-        rows, wrong = sql_gold.sql_gold()
-        print(f"sql_gold\n\n{rows_text(rows)}\n\n{sql_gold.NOTES}\n\n{verdicts(rows)}\n{wrong}")
 
 
 if __name__ == "__main__":
