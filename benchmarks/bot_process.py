@@ -18,6 +18,7 @@ from typing import Any
 from standins.model import ModelServer
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, LocalSlack
 
+from benchmarks.processes import cpu_s, memory_mb
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
@@ -30,7 +31,6 @@ LOOK_EVERY_S = 0.002
 SOCKETS = 2
 """Of each replica (slack.sockets)."""
 START_S = 60.0
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def plain(request: dict[str, Any]) -> Answer:
@@ -86,22 +86,15 @@ class BotProcess:
 
     def cpu_s(self) -> float:
         """User and system time of all threads so far, of all replicas."""
-        return sum(map(_cpu_s, (self.process, *self.peers)))
+        return sum(cpu_s(each.pid) for each in (self.process, *self.peers))
 
-    def rss_kb(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0])
+    def rss_mb(self) -> float:
+        return memory_mb("VmRSS", self.process.pid)
 
     def errors(self) -> list[str]:
         """Lines of its log that tell of an error."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return [line for line in lines if '"level": "error"' in line.lower() or "Traceback" in line]
-
-
-def _cpu_s(process: subprocess.Popen[bytes]) -> float:
-    stat = Path(f"/proc/{process.pid}/stat").read_text()
-    user, system = stat.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / TICKS
 
 
 def _is_over(message: Message) -> bool:

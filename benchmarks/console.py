@@ -54,7 +54,6 @@ PAGES = {
     "rated as bad": "/runs?rating=bad",
     "a word that one question has": "/runs?text=needle",
     "a word that no question has": "/runs?text=nowhere",
-    "in the middle of all": "/runs?before={middle}",
     "a run of 50 subagents": f"/runs/{WIDE}",
     "what grows of it": f"/runs/{WIDE}/live",
     "a trajectory": f"/runs/{WIDE}/contexts/s7",
@@ -90,13 +89,12 @@ async def _measured(kind: str, store: Store) -> list[Row]:
     if store.database.shared:
         await store.database.change(lambda c: c.execute(sa.text("ANALYZE")))
     month, year = newest - timedelta(days=29), newest - timedelta(days=365)
-    middle = (newest - EVERY * (NUMBER // 2)).isoformat().replace("+", "%2B")
     days = {"today": newest.date(), "month": month.date(), "year": year.date()}
     app = Starlette(routes=console_routes(store, load_settings(), LoopbackAccess()))
     rows = []
     async with serve_app(app, "127.0.0.1", 0) as here, aiohttp.ClientSession() as client:
         for name, path in PAGES.items():
-            address = f"{here}{PATH}{path.format(middle=f'{middle}~x', **days)}"
+            address = f"{here}{PATH}{path.format(**days)}"
             took, size = await _timed(client, address)
             rows.append(Row(f"{kind}: {name}", took, " ms", BAR_MS, f"{size / 1000:,.0f} KB"))
     return rows

@@ -18,20 +18,25 @@ from typing import Any
 import psycopg
 from slack_sdk.web.async_client import AsyncWebClient
 
-from benchmarks.ours import Ours
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
 from bot.metrics import Metrics
+from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable
 from bot.runs.run import Runs, Subagents, WorkflowSpawner
 from bot.runs.store import Store
 from scopes.slack_client import SlackClient
 from scopes.slack_reader import ChannelInfo, SlackReader
+from subagents.brief import SpawnedBrief
+from subagents.budget import Budget, Caps
 from subagents.directory import Operator
-from subagents.fanout import Fanout
+from subagents.fanout import Fanout, TaskSpawner
+from subagents.gate import Gate
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
+from subagents.result import SubagentResult
+from subagents.run import Checkpoint, Run
 
 NUMBER = 50
 LATENCY_S = 1.0
@@ -88,8 +93,54 @@ class DurableSide:
         return Spent(time.perf_counter() - wall, time.process_time() - cpu)
 
 
+@dataclass
+class ResultLog(Checkpoint):
+    """Stores the results of subagents, and no steps."""
+
+    store: Store
+    run: str
+
+    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
+        await self.store.save_subagent(self.run, frozen, result)
+
+
+@dataclass
+class PlainSide:
+    """The same fan-outs as tasks, with their trajectory and results in the store."""
+
+    model: ModelClient
+    store: Store
+    reader: SlackReader
+
+    async def sample(self) -> Spent:
+        run_id = uuid.uuid4().hex[:12]
+        await self.store.start_run(run_id, "sweep", "bench", "claude", {})
+        sink, limits = RunLog(self.store, run_id), settings_for(NUMBER).limits
+        run = Run(
+            id=run_id,
+            requester=None,
+            model=self.model,
+            rate_limiter=RateLimiter(limits.max_concurrency),
+            budget=Budget(Caps.of(limits), asyncio.get_running_loop().time),
+            gate=Gate(sink.log_decision),
+            sink=sink,
+            limits=limits,
+            clients={SlackReader: self.reader},
+        )
+        run.checkpoint = ResultLog(self.store, run_id)
+        fanout, wanted = Fanout(run, TaskSpawner(run)), briefs(NUMBER)
+        wall, cpu = time.perf_counter(), time.process_time()
+        results = await fanout.run_all(wanted)
+        await sink.flush()
+        spent = Spent(time.perf_counter() - wall, time.process_time() - cpu)
+        assert all(r.status == "complete" and len(r.findings) == 1 for r in results), results[0]
+        return spent
+
+
 @asynccontextmanager
-async def both(url: str, folder: Path, database: str | None) -> AsyncIterator[tuple[Any, Any]]:
+async def both(
+    url: str, folder: Path, database: str | None
+) -> AsyncIterator[tuple[DurableSide, PlainSide]]:
     """The durable side and the plain one, on the same store."""
     settings, store = settings_for(NUMBER), await Store.open(folder, database)
     model = ModelClient(settings.models, "bench", url)
@@ -102,7 +153,7 @@ async def both(url: str, folder: Path, database: str | None) -> AsyncIterator[tu
     durable.bodies |= {"bench": side.parent, "subagent": subagents.work}
     await durable.open()
     try:
-        yield side, Ours(model, store)
+        yield side, PlainSide(model, store, reader)
     finally:
         await durable.aclose()
         await model.aclose()
@@ -118,8 +169,7 @@ async def measure(url: str, database: str | None) -> list[tuple[Spent, Spent]]:
                 gc.collect()
                 mine = await durable.sample()
                 gc.collect()
-                other = await plain.sample(NUMBER)
-                pairs.append((mine, Spent(other.wall_s, other.cpu_s)))
+                pairs.append((mine, await plain.sample()))
     return pairs[1:]
 
 

@@ -25,6 +25,7 @@ from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from slack_sdk.web.async_client import AsyncWebClient
 
 from benchmarks.fanout_mind import channel_id
+from benchmarks.processes import memory_mb
 from benchmarks.table import Row
 from benchmarks.workload import LATENCY_S, settings_for
 from bot.__main__ import FEW_FULL_COLLECTIONS
@@ -255,20 +256,14 @@ async def measure(url: str) -> dict[int, list[tuple[Sample, Sample]]]:
     return found
 
 
-def _peak_mb() -> float:
-    """Return the peak RSS of this program; `getrusage` would count that of its parent, too."""
-    status = Path("/proc/self/status").read_text("ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 async def measure_memory(url: str, folder: Path) -> list[float]:
     """Return the peak RSS of this process in MB: before the first request, and after each size."""
     async with open_ours(url, folder) as ours:
-        peaks = [_peak_mb()]
+        peaks = [memory_mb("VmHWM")]
         for size in SIZES:
             for _ in range(REPEATS):
                 await ours.ask(size)
-            peaks.append(_peak_mb())
+            peaks.append(memory_mb("VmHWM"))
     return peaks
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from standins.slack_limits import TIERS
 
 import scopes
 from benchmarks.table import Row
@@ -19,7 +16,6 @@ from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Team, User, Workspace
 from bot.policy.directory import SlackDirectory
-from bot.slack.client import ReadTurns
 from bot.slack.people import People
 from config.settings import load_settings
 from scopes.effects import Handles
@@ -28,7 +24,6 @@ from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_client import connect, open_session
-from scopes.slack_reader import SlackReader
 from scopes.tool import ToolContext, Window
 from subagents.gate import Decision, Gate
 
@@ -36,8 +31,6 @@ DECISIONS = 2_000
 LOOKUPS = 40
 MEMBERS = ("U0ANA", "U0LUIS")
 CHANNELS = ("C0BOARD", "C0TEAM")
-MANY = (24, 28, 50)
-"""Channels that one request reads; Slack allows 50 calls a minute of most methods."""
 NOTES = """\
 Medians. The Slack stand-in runs in this process; what is looked up goes over loopback to it. A
 decision logs one line into a list. Kept: who asks and what they are in was asked within 20 s."""
@@ -76,41 +69,9 @@ async def gate() -> list[Row]:
             directory = SlackDirectory(members, People(client), _nothing, BOT_USER, "T0BENCH")
             log: list[Decision] = []
             try:
-                rows = await _rows(Gate(log.append, directory))
+                return await _rows(Gate(log.append, directory))
             finally:
                 await members.aclose()
-    return [*rows, *[await _many(count) for count in MANY]]
-
-
-async def _many(count: int) -> Row:
-    """Read public channels that the requester is in none of, one after the other."""
-    ids = [f"C0PUBLIC{n:02}" for n in range(count)]
-    people = tuple(User(id, id.lower(), id) for id in MEMBERS)
-    channels = tuple(Channel(id, id.lower(), (), (MEMBERS[1], BOT_USER)) for id in ids)
-    slack = LocalSlack(Workspace(Team("T0BENCH", "Bench", "bench"), people, channels), limits=TIERS)
-    limits = load_settings(env={}).slack
-    read = {t.name: t for t in scopes.scope("slack").tools}["read_channel_history"]
-    with LocalServer(slack.app, "slack") as server:
-        async with open_session(limits) as session:
-            url = server.url + API_PATH
-            client = connect(session, BOT_TOKEN, url, limits, ReadTurns(limits))
-            members = Members(client)
-            directory = SlackDirectory(members, People(client), _nothing, BOT_USER, "T0BENCH")
-            log: list[Decision] = []
-            made = Gate(log.append, directory)
-            reader = SlackReader(client, timedelta(days=30), members=members)
-            held = Handles(dict.fromkeys(ids, ""))
-            ctx = replace(_context(MEMBERS[0]), handles=held, clients={SlackReader: reader})
-            before, began = Counter(slack.calls), time.perf_counter()
-            try:
-                for id in ids:
-                    await made.call("s1", ctx, read, {"channel": id})
-            finally:
-                await members.aclose()
-                await reader.aclose()
-            spent = time.perf_counter() - began
-    looked = (Counter(slack.calls) - before).total() - slack.calls["conversations.history"]
-    return Row(f"{count} channels read, rate tiers on", spent, " s", 2.0, f"{looked} look-ups")
 
 
 async def _rows(made: Gate) -> list[Row]:

@@ -173,7 +173,7 @@ def memory_rows(full: bool) -> list[Row]:
             for _ in range(TOGETHER):
                 bot.ask()
             bot.wait_for_answers(bot.asked, 60)
-            points.append((bot.asked, bot.rss_kb()))
+            points.append((bot.asked, 1024 * bot.rss_mb()))
     later = points[WARM // TOGETHER :]
     slope = statistics.linear_regression(*zip(*later, strict=True)).slope
     held = [f"{kb / 1024:.0f} MB after {n:,}" for n, kb in (points[0], later[0], later[-1])]
@@ -188,16 +188,12 @@ def size_rows(postgres: str) -> list[Row]:
         with database as url, bot_process(database=url, replicas=max(1, replicas)) as bot:
             time.sleep(SETTLE_S)
             found = load(bot, SIZED_PER_S, SIZED_S)
-            held = bot.rss_kb() / 1024
+            held = bot.rss_mb()
         name = f"Postgres, {replicas} replicas" if replicas else "SQLite"
         each = found.cpu_s / found.mentions * 1000
         note = f"{found.mentions / found.seconds:.1f} answers a second, {held:.0f} MB a process"
         rows += [*load_rows(name, found), Row(f"{name}: CPU an answer", each, " ms", None, note)]
     return rows
-
-
-def fanout_rows(postgres: str) -> list[Row]:
-    return durable_fanout.rows(postgres)
 
 
 def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
@@ -209,11 +205,7 @@ def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
         "idle": idle_rows,
         "start": start_rows,
         "memory": memory_rows,
-        "fanout": lambda full: fanout_rows(postgres),
+        "fanout": lambda full: durable_fanout.rows(postgres),
         "sizes": lambda full: size_rows(postgres),
     }
-    speed = [start.machine_s()]
-    rows = [row for part in parts or PARTS for row in measured[part](full)]
-    speed.append(start.machine_s())
-    note = f"at the start; {speed[1] * 1000:.0f} ms at the end; absolute figures go with it"
-    return [*rows, Row("this machine: 2 million additions", speed[0] * 1000, " ms", None, note)]
+    return [row for part in parts or PARTS for row in measured[part](full)]

@@ -12,28 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 RUNS = 5
-ADDITIONS = 2_000_000
 ASSISTANT = [sys.executable, "-m", "bot"]
 SWEEP = [*ASSISTANT, "sweep", "--sample", "--channels", "csm-*", "--model", "claude"]
-HELP_IMPORTS = """
-import sys
-from bot.__main__ import main
-try:
-    main(["--help"])
-except SystemExit:
-    print("config.settings" in sys.modules, file=sys.stderr)
-"""
-
-
-def machine_s() -> float:
-    """The best of five times of a fixed loop: how fast this machine is just now."""
-    times = []
-    for _ in range(RUNS):
-        began, total = time.perf_counter(), 0
-        for step in range(ADDITIONS):
-            total += step
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def help_s() -> float:
@@ -54,14 +34,6 @@ def import_sdk_s() -> float:
         subprocess.run([sys.executable, "-c", "import anthropic"], check=True)
         times.append(time.perf_counter() - began)
     return statistics.median(times)
-
-
-def help_imports_settings() -> bool:
-    command = [sys.executable, "-c", HELP_IMPORTS]
-    done = subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    return done.stderr.strip() == "True"
 
 
 def first_call_s() -> float:

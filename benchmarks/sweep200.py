@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from standins.slack_limits import TIERS
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Sent
 
+from benchmarks.processes import memory_mb
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from bot.local.server import LocalServer
@@ -154,16 +154,6 @@ class Swept:
     document: dict[str, Any]
     wall_s: float
     peak_mb: float
-    cpu_s: float
-    lines: list[float]
-    """When each line of its progress came, in seconds from its start."""
-
-    @property
-    def silence_s(self) -> float:
-        """The longest time without a sign."""
-        return max(
-            b - a for a, b in zip([0.0, *self.lines], [*self.lines, self.wall_s], strict=True)
-        )
 
 
 def sweep200(channels: int = QUICK) -> list[Row]:
@@ -211,8 +201,7 @@ def _speed(total: int) -> list[Row]:
     most = sorted(calls, key=calls.__getitem__, reverse=True)[:4]
     named = ", ".join(f"{calls[m]:,} {m.removeprefix('conversations.')}" for m in most)
     of_these = ", ".join(f"{least[m]:,}" for m in most if least[m])
-    told = ", ".join(f"{count} {name}" for name, count in refused.items()) or "none"
-    whole, findings = document["coverage"]["complete"], document["counts"]["open"]
+    note = f"{sum(refused.values())} of them refused; {named}; needed {of_these}"
     return [
         Row(
             f"wall over the ideal, {total} channels",
@@ -221,13 +210,9 @@ def _speed(total: int) -> list[Row]:
             RATIO,
             f"{swept.wall_s:.1f} s, ideal {ideal:.1f} s",
         ),
-        Row("peak memory", swept.peak_mb, " MB", PEAK_MB, f"{swept.cpu_s:.1f} s of CPU"),
-        Row("first line of progress", swept.lines[0], " s", None, "of it, Python's imports"),
-        Row("longest silence", swept.silence_s, " s", None, f"{len(swept.lines)} lines"),
-        Row("channels read whole", whole, "", None, f"{subagents} subagents, {findings} findings"),
+        Row("peak memory", swept.peak_mb, " MB", PEAK_MB),
         Row("messages read", read, "", None, f"of {_written(made):,}"),
-        Row("calls of Slack", sum(calls.values()), "", None, f"{named}; needed {of_these}"),
-        Row("of these refused", sum(refused.values()), "", None, told),
+        Row("calls of Slack", sum(calls.values()), "", None, note),
     ]
 
 
@@ -240,43 +225,19 @@ def _written(made: Workspace) -> int:
 def _swept(folder: Path, slack: str, model: str) -> Swept:
     command = [sys.executable, "-m", "bot", "sweep", "--channels", "bench-*", "--json"]
     command += ["--as-of", "2026-03-16", "--since", "7d"]
-    told, lines = folder / "out.json", list[tuple[float, str]]()
+    told, log = folder / "out.json", folder / "log"
+    environment, peak_mb = _environment(folder, slack, model), 0.0
     began = time.perf_counter()
-    with told.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            env=_environment(folder, slack, model),
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        reading = threading.Thread(target=_listen, args=(process, began, lines))
-        reading.start()
-        peak_kb, ended = 0, 0
-        while not ended:
+    with told.open("wb") as out, log.open("wb") as said:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=said)
+        while process.poll() is None:
+            peak_mb = max(peak_mb, memory_mb("VmHWM", process.pid))
             time.sleep(LOOK_EVERY_S)
-            peak_kb = max(peak_kb, _peak_kb(process.pid))
-            ended, _, used = os.wait4(process.pid, os.WNOHANG)
         wall = time.perf_counter() - began
-        process.wait()  # it is over; now it knows, too
-        reading.join()
     document = json.loads(told.read_bytes() or b"{}")
     if "sections" not in document:
-        raise RuntimeError("\n".join(line for _, line in lines) or told.read_text("utf-8"))
-    cpu = used.ru_utime + used.ru_stime
-    return Swept(document, wall, peak_kb / 1024, cpu, [at for at, _ in lines])
-
-
-def _peak_kb(pid: int) -> int:
-    """So far; what the system tells at a process' end counts that of its parent, too."""
-    status = Path(f"/proc/{pid}/status").read_text("utf-8")
-    return int((status.partition("VmHWM:")[2].split() or ["0"])[0])
-
-
-def _listen(process: subprocess.Popen[str], began: float, lines: list[tuple[float, str]]) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        lines.append((time.perf_counter() - began, line))
+        raise RuntimeError(log.read_text("utf-8") or told.read_text("utf-8"))
+    return Swept(document, wall, peak_mb)
 
 
 def _environment(folder: Path, slack: str, model: str) -> dict[str, str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import scopes
 from bot.tooling.provider import OpenedTools
@@ -17,8 +15,6 @@ from scopes.label import TRUSTED
 from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
-
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -72,14 +68,3 @@ def over(mine: Sequence[float], bare: Sequence[float]) -> tuple[float, str]:
     told = f"ours {statistics.median(mine):.3g} ms (best {min(mine):.3g}), bare "
     told += f"{statistics.median(bare):.3g} (best {min(bare):.3g})"
     return statistics.median(m - b for m, b in zip(mine, bare, strict=True)), told
-
-
-def cpu_ms(pid: int) -> float:
-    """User and system time of a process so far."""
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / TICKS * 1000
-
-
-def rss_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 from standins.web import LocalWeb, Page
 
 from benchmarks.table import Row
-from benchmarks.tool_calls import Caller, cpu_ms, in_turns, over, rss_mb, took
+from benchmarks.tool_calls import Caller, over, took
 from bot.local.server import LocalServer
 from bot.tooling.provider import OpenedTools
 from scopes.documents.text import ask_reader
@@ -22,11 +21,11 @@ from scopes.pages.pages import Pages
 from scopes.tool import ToolError
 
 HOST = "docs.example.com"
-SIZES = {"10 kB": 10_000, "30 kB": 30_000, "100 kB": 100_000, "300 kB": 300_000, "1 MB": 1_000_000}
+SIZES = {"10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
 EACH, FEW = 12, 3
 """Pages of a size; fewer of those above 100 kB, and of the PDF."""
 PDF_PAGES = 20
-SHORT = ("10 kB", "30 kB", f"PDF of {PDF_PAGES} pages")
+SHORT = ("10 kB", f"PDF of {PDF_PAGES} pages")
 """Pages with a bar; of longer ones most of the time is trafilatura's."""
 TIMEOUT_S, MAX_BYTES = 30.0, 2_000_000
 
@@ -94,26 +93,17 @@ async def _read(
     name: str, caller: Caller, fetcher: Fetcher, pages: Pages, addresses: Sequence[str]
 ) -> Row:
     """Turn by turn with a fetch of the same page."""
-    mine, bare, spent = [], [], []
+    mine, bare = [], []
     for url in addresses:
         bare.append(await took(partial(fetcher.get, url, MAX_BYTES)))
         await ask_reader(pages._reader, b"warm", max_chars=9)
-        before = cpu_ms(_pid(pages))
         try:
             mine.append(await took(partial(caller.call, "web", "read_url", url=url)))
         except ToolError as error:  # where the machine is slow, a large one takes too long
             return Row(f"read_url: {name}", 0, "", None, str(error))
-        spent.append(cpu_ms(_pid(pages)) - before)
     middle, told = over(mine, bare)
-    told += f"; CPU of its article {statistics.mean(spent):.0f} ms"
     bar = 50 if name in SHORT else None
     return Row(f"read_url over the fetch: {name}", middle, " ms", bar, told)
-
-
-def _pid(pages: Pages) -> int:
-    pid = pages._reader.pid
-    assert pid, "its reader is not running"
-    return pid
 
 
 def _made() -> dict[str, list[Page]]:
@@ -141,10 +131,7 @@ async def page_rows() -> list[Row]:
             for name in made:
                 mine = [f"http://{_address(name, k)}" for k in range(len(made[name]))]
                 rows.append(await _read(name, caller, fetcher, pages, mine))
-            kept = await in_turns(20, partial(caller.call, "web", "read_url", url=first))
-            rows.append(Row("read_url: a page that is kept", statistics.median(kept[0]), " ms"))
-            await ask_reader(pages._reader, b"warm", max_chars=9)
-            return [*rows, Row("memory of the reader of pages", rss_mb(_pid(pages)), " MB")]
+            return rows
         finally:
             await pages.aclose()
             await fetcher.aclose()

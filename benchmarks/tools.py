@@ -25,7 +25,7 @@ import yaml
 
 from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
-from benchmarks.tool_calls import Caller, in_turns, over, rss_mb, took
+from benchmarks.tool_calls import Caller, in_turns, over, took
 from benchmarks.tool_pages import page_rows
 from bot.runs.store import Store
 from bot.storage.encryption import Cipher
@@ -33,17 +33,14 @@ from bot.tooling.provider import Toolkit, toolkit_of
 from config.settings import load_settings
 from scopes.databases.duck import Duck, DuckPool
 from scopes.databases.postgres import Postgres
-from scopes.databases.tables import Databases
 
 ORDERS = 100_000
-KEPT = 10_000
-TIMES, COLD, CHARTS, OPENED = 40, 7, 5, 200
+TIMES, COLD, CHARTS = 40, 7, 5
 MAKE = f"""CREATE TABLE orders AS SELECT n AS id, 'customer ' || n % 500 AS customer,
 n * 7 % 1000 / 10.0 AS price, date '2024-01-01' + (n % 700)::integer AS day
 FROM generate_series(1, {ORDERS}) AS made(n)"""
 SQL = """SELECT customer, sum(price) AS total, count(*) AS orders FROM orders
 WHERE day >= date '2024-06-01' GROUP BY customer ORDER BY total DESC, customer LIMIT 20"""
-FIRST = f"SELECT * FROM orders ORDER BY id LIMIT {KEPT}"
 CODE = "total = 0\nfor line in data.splitlines():\n    total += int(line)\nprint(total)"
 LINES = "\n".join(map(str, range(1_000)))
 TEXT = "".join(f"Line {k} of a text that somebody writes.\n" for k in range(250))
@@ -65,11 +62,10 @@ async def tools(postgres: str) -> list[Row]:
         _make(root)
         rows = []
         async with _toolkit(root) as toolkit:
-            rows.append(await _opening(toolkit))
             opened = await toolkit.open("bench", None)
             caller = Caller(opened)
             rows += await _duck(root, caller)
-            for part in (_keeping, _charts, _python, _files):
+            for part in (_charts, _python, _files):
                 rows += await part(root, caller)
         rows += await _postgres(postgres)
         return rows + await page_rows()
@@ -111,15 +107,6 @@ async def _toolkit(root: Path) -> AsyncIterator[Toolkit]:
         await store.aclose()
 
 
-async def _opening(toolkit: Toolkit) -> Row:
-    async def once() -> None:
-        await toolkit.open("bench", None)
-
-    (spent,) = await in_turns(OPENED, once)
-    note = f"p99 {sorted(spent)[-OPENED // 100]:.3g} ms; databases, web, notes, files, a project"
-    return Row("the tools of a run are opened", statistics.median(spent), " ms", 2, note)
-
-
 async def _duck(root: Path, caller: Caller) -> list[Row]:
     path = root / "shop.duckdb"
     query = partial(caller.call, "data", "execute_query", sql=SQL)
@@ -130,16 +117,9 @@ async def _duck(root: Path, caller: Caller) -> list[Row]:
             connection.execute(SQL).fetchall()
 
     warm, told = over(*await in_turns(TIMES, query, bare))
-    await asyncio.gather(*(query() for _ in range(6)))
-    client = caller.opened.clients[Databases]
-    assert isinstance(client, Databases)
-    source = client.by_handle["data:shop"]
-    assert isinstance(source, Duck)
-    held = [rss_mb(worker.pid) for _, worker in source.pool._idle if worker.pid]
     return [
         Row("DuckDB: cold", statistics.median(cold), " ms", 400, over(cold, loaded)[1]),
         Row("DuckDB: warm, over the library that opens the file", warm, " ms", 20, told),
-        Row("memory of its processes", sum(held), " MB", None, f"{len(held)}, after six at once"),
     ]
 
 
@@ -158,19 +138,6 @@ async def _library(path: Path) -> None:
     await process.wait()
 
 
-async def _keeping(root: Path, caller: Caller) -> list[Row]:
-    """The rows are read in both; in one they are kept as a file of its own name besides."""
-    numbers = iter(range(1_000))
-
-    async def kept() -> None:
-        name = f"rows-{next(numbers)}.csv"
-        await caller.call("data", "execute_query", sql=FIRST, keep=name)
-
-    asked = partial(caller.call, "data", "execute_query", sql=FIRST)
-    more, told = over(*await in_turns(5, kept, asked, warm=1))
-    return [Row(f"{KEPT:,} rows kept as CSV, over the query", more, " ms", None, told)]
-
-
 async def _charts(root: Path, caller: Caller) -> list[Row]:
     await caller.call("data", "execute_query", sql=SQL, keep="sums.csv")
     wanted = {"file": "sums.csv", "kind": "bar", "x": "customer", "y": ["total"]}
@@ -185,12 +152,8 @@ async def _python(root: Path, caller: Caller) -> list[Row]:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(CODE, {"data": LINES})
 
-    cold = await took(ours)
     warm, told = over(*await in_turns(TIMES, ours, bare))
-    return [
-        Row("run_python: the first, which starts the pool", cold, " ms"),
-        Row("run_python: warm, over exec", warm, " ms", None, told),
-    ]
+    return [Row("run_python: warm, over exec", warm, " ms", None, told)]
 
 
 async def _files(root: Path, caller: Caller) -> list[Row]:
@@ -211,12 +174,10 @@ async def _files(root: Path, caller: Caller) -> list[Row]:
         await file("git_commit", message="Write one more")
 
     written, told = over(*await in_turns(TIMES, write, plain))
-    read = await in_turns(TIMES, partial(file, "read_file", path="part1/1.md"))
     found = await in_turns(10, partial(file, "search_files", pattern="nowhere in it"))
     _, made = await in_turns(10, write, commit)
     return [
         Row("write_file, over a write and fsync", written, " ms", None, told),
-        Row("read_file", statistics.median(read[0]), " ms", None, _best(read[0])),
         Row(f"search_files in {FILES} files", statistics.median(found[0]), " ms", None, ""),
         Row("git_commit of a file", statistics.median(made), " ms", None, _best(made)),
     ]

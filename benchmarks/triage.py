@@ -6,16 +6,13 @@ model each in another. Prices are those of genai-prices.
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from benchmarks.start import machine_s
 from benchmarks.table import Row
-from benchmarks.triage_bare import bare_s
 from benchmarks.triage_client import Sample, Wanted, sampled
 from benchmarks.triage_inbox import seen_at, served
 from benchmarks.workload import settings_for
@@ -30,7 +27,7 @@ GMAIL_S, MODEL_S = 0.05, 0.2
 LISTING = 2
 """Calls that come before the first thread, one after another: the mailbox's state, its threads."""
 REPEATS = 5
-CALL_S, SCALED_S = 5.0, 0.5
+SCALED_S = 0.5
 APART_S = 3.0
 """A model call so long that all have begun before the first one ends: none finds a cache filled."""
 GOAL_USD = 0.08
@@ -38,11 +35,9 @@ NOTES = f"""\
 Ideal: {LISTING} calls of Gmail before the first thread, then the slower of two: fetching, a call of
 {GMAIL_S * 1000:.0f} ms a thread over google.workers, and with it the last verdict; or judging, a call of
 {MODEL_S * 1000:.0f} ms a thread over limits.max_concurrency, and with it the first thread. Then the parent's one
-call. The bare client makes these calls with aiohttp and nothing else: no SDK, no record, no checks,
-nothing read from a mail and nothing stored; what it takes beyond the ideal is the machine's and the
-servers'. Quota: fifty threads are a third of a minute's units and wait for none of it; for {MANY}
-threads it is lifted here. Cost is that of a fresh cache, into which all write and out of which
-none reads. A written mind thinks nothing: thinking comes on top, as output."""  # noqa: E501
+call. Quota: fifty threads are a third of a minute's units and wait for none of it; for {MANY} threads
+it is lifted here. Cost is that of a fresh cache, into which all write and out of which none reads.
+A written mind thinks nothing: thinking comes on top, as output."""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,6 @@ class Measured:
     samples: Sequence[Sample]
     gmail: Mapping[str, Any]
     model: Mapping[str, Any]
-    bare_s: Sequence[float] = ()
-    """Of the bare client, against the same servers right after."""
 
 
 def triage(tokens: int = SHORT) -> list[Row]:
@@ -62,8 +55,7 @@ def triage(tokens: int = SHORT) -> list[Row]:
         *_speed(tokens),
         *_many(),
         *_cost(),
-        *_in_turn(),
-        Row("this machine: 2 million additions", machine_s() * 1000, " ms"),
+        _in_turn(),
     ]
 
 
@@ -72,22 +64,15 @@ def measured(
     tokens: int,
     call_s: float,
     limits: Sequence[int | None] = (None,),
-    bare: int = 0,
     **changed: int,
 ) -> Measured:
-    """`limits` are those of Wanted, `changed` its other fields; `call_s` is that of the model.
-
-    `bare` is how often the bare client works.
-    """
+    """`limits` are those of Wanted, `changed` its other fields; `call_s` is that of the model."""
     with (
         served("gmail", threads, tokens, GMAIL_S) as gmail,
         served("model", threads, tokens, call_s) as model,
     ):
         samples = sampled(Wanted(gmail, model, limits, **changed))
-        seen = seen_at(gmail), seen_at(model)
-        workers = settings_for(1).google.workers
-        walls = [asyncio.run(bare_s(gmail, model, workers)) for _ in range(bare)]
-        return Measured(samples, *seen, walls)
+        return Measured(samples, seen_at(gmail), seen_at(model))
 
 
 def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
@@ -101,13 +86,11 @@ def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
 
 def _speed(tokens: int) -> list[Row]:
     # the first sample imports what is imported late
-    found = measured(THREADS, tokens, MODEL_S, [None] * (1 + REPEATS), REPEATS)
+    found = measured(THREADS, tokens, MODEL_S, [None] * (1 + REPEATS))
     triages, ideal = len(found.samples), ideal_s(THREADS)
     walls = [each.wall_s for each in found.samples[1:]]
-    wall, cpu = statistics.median(walls), statistics.median(s.cpu_s for s in found.samples[1:])
-    calls, bare = found.model["calls"] / triages, statistics.median(found.bare_s)
-    units, asked = found.gmail["units"] / triages, found.gmail["calls"]
-    named = ", ".join(f"{count / triages:g} {name}" for name, count in asked.items())
+    wall, calls = statistics.median(walls), found.model["calls"] / triages
+    units = found.gmail["units"] / triages
     quota = settings_for(1).google.units_per_minute
     size = f"{THREADS} threads of {tokens:,} tokens"
     return [
@@ -119,17 +102,8 @@ def _speed(tokens: int) -> list[Row]:
             f"{wall:.2f} s (best {min(walls):.2f}), ideal {ideal:.2f} s; the parent's call is "
             f"{MODEL_S:g} s of both",
         ),
-        Row(
-            "wall over a bare client's",
-            wall / bare,
-            "x",
-            None,
-            f"which takes {bare:.2f} s for these calls: {bare / ideal:.2f}x the ideal",
-        ),
         Row("model calls a thread", calls / THREADS, "", 1.2, "the parent's included"),
         Row("Gmail units a thread", units / THREADS, "", None, f"{units:g} of {quota:,} a minute"),
-        Row("Gmail calls a thread", sum(asked.values()) / triages / THREADS, "", None, named),
-        Row("CPU a thread", cpu / THREADS * 1000, " ms"),
     ]
 
 
@@ -138,8 +112,8 @@ def _many() -> list[Row]:
     found = measured(MANY, SHORT, MODEL_S, [THREADS, None], quota=10**9)
     few, many = found.samples
     assert (few.threads, many.threads) == (THREADS, MANY)
-    grown = (many.peak_kb - few.peak_kb) / (MANY - THREADS)
-    peaks = f"peak {few.peak_kb / 1024:.0f} MB at {THREADS}, {many.peak_kb / 1024:.0f} at {MANY}"
+    grown = 1024 * (many.peak_mb - few.peak_mb) / (MANY - THREADS)
+    peaks = f"peak {few.peak_mb:.0f} MB at {THREADS}, {many.peak_mb:.0f} at {MANY}"
     ideal, units = ideal_s(MANY), MANY * UNITS["threads.get"]
     quota = settings_for(1).google.units_per_minute
     waits = f"the default quota alone takes {(units - 1) // quota} minutes for {units:,} units"
@@ -163,22 +137,17 @@ def _cost() -> list[Row]:
     return [Row(f"cost of {size}", one.cost_usd, " $", GOAL_USD, f"{note}; {more}")]
 
 
-def _in_turn() -> list[Row]:
-    """One subagent after another, beside all at once: counted at 5 s a call, run at a tenth."""
+def _in_turn() -> Row:
+    """One subagent after another, beside all at once."""
     found = measured(THREADS, SHORT, SCALED_S, concurrency=1)
     (alone,), calls = found.samples, found.model["calls"]
     _, together = measured(THREADS, SHORT, SCALED_S, [None, None]).samples
-    after, fan = calls * CALL_S, ideal_s(THREADS, CALL_S)
-    said = f"{calls} calls; fan-out {fan:.1f} s"
     run = f"{alone.wall_s:.1f} s and {together.wall_s:.2f} s"
     expected = calls * SCALED_S / ideal_s(THREADS, SCALED_S)
-    return [
-        Row("one after another, 5 s a call", after / 60, " min", None, said),
-        Row(
-            f"one after another over fan-out, {SCALED_S:g} s a call",
-            alone.wall_s / together.wall_s,
-            "x",
-            None,
-            f"run: {run}; as counted {expected:.3g}x",
-        ),
-    ]
+    return Row(
+        f"one after another over fan-out, {SCALED_S:g} s a call",
+        alone.wall_s / together.wall_s,
+        "x",
+        None,
+        f"run: {run}; as counted {expected:.3g}x",
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import re
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from cryptography.fernet import Fernet
 
+from benchmarks.processes import memory_mb
 from bot.cli.triage import triage_mailbox
 from bot.context import open_app
 from bot.local.google.server import TOKEN
@@ -50,14 +50,10 @@ class Sample:
     """One triage."""
 
     wall_s: float
-    cpu_s: float
-    """Of all threads of this process."""
-    peak_kb: int
+    peak_mb: float
     """The most memory that the process has held so far."""
     threads: int
     """Threads with a verdict."""
-    calls: int
-    """Model calls of their subagents."""
     usage: Mapping[str, int]
     cost_usd: float
     """Parent included."""
@@ -79,22 +75,20 @@ async def triaged(wanted: Wanted, limit: int | None) -> Sample:
         settings = _settings(wanted, Path(folder))
         async with open_app(settings, Options(mail=True), ignore) as app:
             gc.collect()
-            wall, cpu = time.perf_counter(), time.process_time()
+            began = time.perf_counter()
             document = await triage_mailbox(app, limit)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            wall = time.perf_counter() - began
             assert not app.store_fault, app.store_fault
     assert document.status == "complete", document.unreadable or document.status
-    return _sample(document, wall, cpu)
+    return _sample(document, wall)
 
 
-def _sample(document: TriageReport, wall: float, cpu: float) -> Sample:
+def _sample(document: TriageReport, wall: float) -> Sample:
     subagents = document.subagents
     return Sample(
         wall_s=wall,
-        cpu_s=cpu,
-        peak_kb=_peak_kb(),
+        peak_mb=memory_mb("VmHWM"),
         threads=len(document.verdicts),
-        calls=sum(each.steps for each in subagents),
         usage=document.usage.model_dump(),
         cost_usd=document.cost_usd or 0.0,
         subagents_usd=sum(each.cost_usd or 0.0 for each in subagents),
@@ -119,11 +113,6 @@ def _settings(wanted: Wanted, folder: Path) -> Settings:
         "ASSISTANT_DATA_DIR": str(folder / "data"),
     }
     return load_settings(path, outside)
-
-
-def _peak_kb() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0])
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from config.settings import Settings, load_settings
 from scopes.effects import Handles
@@ -22,16 +21,6 @@ CHANNELS = [
     ChannelInfo(f"C0BENCH{k}", f"support-{market}", False, f"Customer questions, {market}")
     for k, market in enumerate(("spain", "france", "italy", "germany", "switzerland"))
 ]
-
-
-class FixedChannels:
-    """Stands where the Slack reader stands, for the one tool that is called: `list_channels`."""
-
-    async def kinds(self) -> dict[str, str]:
-        return {}
-
-    async def channels(self) -> Sequence[ChannelInfo]:
-        return CHANNELS
 
 
 def settings_for(concurrency: int) -> Settings:
