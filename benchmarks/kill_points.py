@@ -47,30 +47,40 @@ class Point:
 
     name: str
     kills: tuple[Kill, ...]
-    short: frozenset[str] = frozenset()
-    """Databases whose short form has it."""
     scenario: str = ""
     """Of `kill_scenarios.SCENARIOS`; empty = the request with twelve subagents."""
-    refused: frozenset[str] = frozenset()
-    """Databases whose short form has it for a Slack that refuses streams."""
 
 
-def _point(name: str, *kills: Kill, short: str = "", refused: str = "") -> Point:
-    return Point(name, kills, frozenset(short.split()), refused=frozenset(refused.split()))
+SHORT_FORM = {
+    "sqlite": (
+        "stored, ack lost",
+        "first sign, answer withheld",
+        "all subagents but one ended",
+        "final write, answer withheld",
+        "request done, workflow not",
+        "waves: all but one of the second wave ended",
+        "preferences: deleted",
+    ),
+    "postgres": ("subagents queued", "all subagents but one ended"),
+}
+"""Database -> the points of its short form."""
+SHORT_REFUSED = {
+    "sqlite": ("first sign, answer withheld", "final write, answer withheld"),
+    "postgres": ("first sign, answer withheld",),
+}
+"""The same for a Slack that refuses streams."""
 
 
 Kills = Kill | tuple[Kill, ...]
 
 
-def _points(scenario: str, kills: Mapping[str, Kills], short: str = "") -> Iterator[Point]:
-    """Return the points of a scenario by name; SQLite's short form has the one of name `short`."""
+def _points(scenario: str, kills: Mapping[str, Kills]) -> Iterator[Point]:
+    """Return the points of a scenario by name."""
     for name, each in kills.items():
         row = each if isinstance(each, tuple) else (each,)
-        is_short = frozenset({"sqlite"} if name == short else ())
-        yield Point(f"{scenario}: {name}", row, is_short, scenario)
+        yield Point(f"{scenario}: {name}" if scenario else name, row, scenario)
 
 
-BOTH = "sqlite postgres"
 FIRST, SECOND = "child *.1", "child *.2"
 STATUS = "agents.sessions.setStatus"
 REPLIED = Kill("parent 2", "answered")
@@ -105,126 +115,94 @@ def points(calls: Calls) -> tuple[Point, ...]:
     return (*_channels(calls), *_choice(calls), *chain.from_iterable(others))
 
 
-def _channels(calls: Calls) -> tuple[Point, ...]:
+def _channels(calls: Calls) -> Iterator[Point]:
     """Return the points of the request with twelve subagents."""
-    return (
-        _point("event on its way", Kill("event", "asked")),
-        _point("event received, not acked", Kill("event", "answered")),
-        _point("stored, ack lost", Kill("ack", "asked"), short="sqlite"),
-        _point("ack received", Kill("ack", "answered")),
-        _point(
-            "taken, not begun", Kill("ack", "answered", stored=f"select 1 where exists {RUNNING}")
+    kills: dict[str, Kills] = {
+        "event on its way": Kill("event", "asked"),
+        "event received, not acked": Kill("event", "answered"),
+        "stored, ack lost": Kill("ack", "asked"),
+        "ack received": Kill("ack", "answered"),
+        "taken, not begun": Kill("ack", "answered", stored=f"select 1 where exists {RUNNING}"),
+        "policy asked (users.info)": Kill("users.info", "asked"),
+        "policy answered": Kill("users.info", "answered"),
+        "first sign, before its effect": Kill(calls.first, "asked"),
+        "first sign, answer withheld": Kill(calls.first, "done"),
+        "first sign, answer sent": Kill(calls.first, "answered"),
+        "first sign stored": Kill(calls.first, "answered", stored=stored_step("reply")),
+        "Stop button shown": Kill(f"{STATUS} processing", "done"),
+        "thread asked": Kill("conversations.replies", "asked"),
+        "thread read": Kill("conversations.replies", "answered"),
+        "surroundings stored": Kill(calls.first, "answered", stored=stored_step("surroundings")),
+        "parent's 1st call sent": Kill("parent 1", "asked"),
+        "parent's 1st call answered": Kill("parent 1", "answered"),
+        "parent's tools stored": Kill("parent 1", "answered", stored=stored_step("tools")),
+        "parent's 2nd call sent": Kill("parent 2", "asked"),
+        "parent's 2nd call in mid-stream": Kill("parent 2", "mid", 9),
+        "parent's 2nd call answered": Kill("parent 2", "answered"),
+        "briefs frozen": Kill("parent 2", "answered", stored=stored_step("freeze")),
+        "subagents queued": Kill(
+            "parent 2", "answered", stored=f"select 1 from subagents where run in {RUNNING}"
         ),
-        _point("policy asked (users.info)", Kill("users.info", "asked")),
-        _point("policy answered", Kill("users.info", "answered")),
-        _point("first sign, before its effect", Kill(calls.first, "asked")),
-        _point(
-            "first sign, answer withheld", Kill(calls.first, "done"), short="sqlite", refused=BOTH
+        "subagent call 1 sent": Kill(FIRST, "asked"),
+        "subagent call 6 sent": Kill(FIRST, "asked", 6),
+        "subagent call 12 sent": Kill(FIRST, "asked", 12),
+        "subagent call 1 answered": Kill(FIRST, "answered"),
+        "subagent call 6 answered": Kill(FIRST, "answered", 6),
+        "subagent call 12 answered": Kill(FIRST, "answered", 12),
+        "subagent's tools at work": Kill("conversations.history", "asked", 4, after="child *.1"),
+        "plan update, before its effect": Kill(calls.plan, "asked"),
+        "plan update, answer withheld": Kill(calls.plan, "done", 2),
+        "a subagent's submit sent": Kill(SECOND, "asked", 3),
+        "a subagent's submit answered": Kill(SECOND, "answered", 3),
+        "9th submit, answer withheld": Kill(SECOND, "done", 9),
+        "all subagents but one ended": Kill(
+            "child 7.2", "asked", stored=ended_subagents(11), hold="child 7.2"
         ),
-        _point("first sign, answer sent", Kill(calls.first, "answered")),
-        _point("first sign stored", Kill(calls.first, "answered", stored=stored_step("reply"))),
-        _point("Stop button shown", Kill(f"{STATUS} processing", "done")),
-        _point("thread asked", Kill("conversations.replies", "asked")),
-        _point("thread read", Kill("conversations.replies", "answered")),
-        _point(
-            "surroundings stored", Kill(calls.first, "answered", stored=stored_step("surroundings"))
+        "all subagents ended": Kill(SECOND, "answered", 12, stored=ended_subagents(12)),
+        "parent's last call sent": Kill("parent 3", "asked"),
+        "parent's last call begins": Kill("parent 3", "mid"),
+        "parent's last call in mid-stream": Kill("parent 3", "mid", 15),
+        "text update, before its effect": Kill(calls.text, "asked"),
+        "text update, answer withheld": Kill(calls.text, "done"),
+        "parent's last call answered": Kill("parent 3", "answered"),
+        "answer ready, not begun": Kill("parent 3", "answered", stored=stored_step("took")),
+        "final write, before its effect": Kill(calls.last, "asked"),
+        "final write, answer withheld": Kill(calls.last, "done"),
+        "final write, answer sent": Kill(calls.last, "answered"),
+        "Stop button taken away": Kill(f"{STATUS} active", "done"),
+        "final write stored": Kill(calls.last, "answered", stored=stored_step("finish")),
+        "run ended, request not": Kill(
+            calls.last,
+            "answered",
+            stored=f"select 1 from runs where id in {RUNNING} and status <> 'running'",
         ),
-        _point("parent's 1st call sent", Kill("parent 1", "asked")),
-        _point("parent's 1st call answered", Kill("parent 1", "answered")),
-        _point("parent's tools stored", Kill("parent 1", "answered", stored=stored_step("tools"))),
-        _point("parent's 2nd call sent", Kill("parent 2", "asked")),
-        _point("parent's 2nd call in mid-stream", Kill("parent 2", "mid", 9)),
-        _point("parent's 2nd call answered", Kill("parent 2", "answered")),
-        _point("briefs frozen", Kill("parent 2", "answered", stored=stored_step("freeze"))),
-        _point(
-            "subagents queued",
-            Kill("parent 2", "answered", stored=f"select 1 from subagents where run in {RUNNING}"),
-            short="postgres",
-        ),
-        _point("subagent call 1 sent", Kill(FIRST, "asked")),
-        _point("subagent call 6 sent", Kill(FIRST, "asked", 6)),
-        _point("subagent call 12 sent", Kill(FIRST, "asked", 12)),
-        _point("subagent call 1 answered", Kill(FIRST, "answered")),
-        _point("subagent call 6 answered", Kill(FIRST, "answered", 6)),
-        _point("subagent call 12 answered", Kill(FIRST, "answered", 12)),
-        _point(
-            "subagent's tools at work", Kill("conversations.history", "asked", 4, after="child *.1")
-        ),
-        _point("plan update, before its effect", Kill(calls.plan, "asked")),
-        _point("plan update, answer withheld", Kill(calls.plan, "done", 2)),
-        _point("a subagent's submit sent", Kill(SECOND, "asked", 3)),
-        _point("a subagent's submit answered", Kill(SECOND, "answered", 3)),
-        _point("9th submit, answer withheld", Kill(SECOND, "done", 9)),
-        _point(
-            "all subagents but one ended",
-            Kill("child 7.2", "asked", stored=ended_subagents(11), hold="child 7.2"),
-            short=BOTH,
-        ),
-        _point("all subagents ended", Kill(SECOND, "answered", 12, stored=ended_subagents(12))),
-        _point("parent's last call sent", Kill("parent 3", "asked")),
-        _point("parent's last call begins", Kill("parent 3", "mid")),
-        _point("parent's last call in mid-stream", Kill("parent 3", "mid", 15)),
-        _point("text update, before its effect", Kill(calls.text, "asked")),
-        _point("text update, answer withheld", Kill(calls.text, "done")),
-        _point("parent's last call answered", Kill("parent 3", "answered")),
-        _point("answer ready, not begun", Kill("parent 3", "answered", stored=stored_step("took"))),
-        _point("final write, before its effect", Kill(calls.last, "asked")),
-        _point(
-            "final write, answer withheld",
-            Kill(calls.last, "done"),
-            short="sqlite",
-            refused="sqlite",
-        ),
-        _point("final write, answer sent", Kill(calls.last, "answered")),
-        _point("Stop button taken away", Kill(f"{STATUS} active", "done")),
-        _point("final write stored", Kill(calls.last, "answered", stored=stored_step("finish"))),
-        _point(
-            "run ended, request not",
-            Kill(
-                calls.last,
-                "answered",
-                stored=f"select 1 from runs where id in {RUNNING} and status <> 'running'",
-            ),
-        ),
-        _point(
-            "request done, workflow not",
-            Kill(
-                calls.last,
-                "answered",
-                stored="""select 1 from inbox where state = 'done' and
+        "request done, workflow not": Kill(
+            calls.last,
+            "answered",
+            stored="""select 1 from inbox where state = 'done' and
                     received = (select max(received) from inbox)""",
-            ),
-            short="sqlite",
         ),
-        _point(
-            "2 kills: chat.update, before its effect", REPLIED, Kill("chat.update final", "asked")
-        ),
-        _point("2 kills: chat.update, answer withheld", REPLIED, Kill("chat.update final", "done")),
-        _point("2 kills: chat.update, answer sent", REPLIED, Kill("chat.update final", "answered")),
-        _point(
-            "2 kills: in the fan-out twice", Kill(FIRST, "answered", 6), Kill(SECOND, "done", 5)
-        ),
-        _point(
-            "2 kills: at the start, in mid-stream",
+        "2 kills: chat.update, before its effect": (REPLIED, Kill("chat.update final", "asked")),
+        "2 kills: chat.update, answer withheld": (REPLIED, Kill("chat.update final", "done")),
+        "2 kills: chat.update, answer sent": (REPLIED, Kill("chat.update final", "answered")),
+        "2 kills: in the fan-out twice": (Kill(FIRST, "answered", 6), Kill(SECOND, "done", 5)),
+        "2 kills: at the start, in mid-stream": (
             Kill(calls.first, "done"),
             Kill("parent 3", "mid", 15),
         ),
-        _point(
-            "2 kills: at once after the restart", Kill(FIRST, "asked", 6), Kill("auth.test", "done")
-        ),
-        _point(
-            "2 kills: when it is back in touch",
+        "2 kills: at once after the restart": (Kill(FIRST, "asked", 6), Kill("auth.test", "done")),
+        "2 kills: when it is back in touch": (
             Kill(FIRST, "asked", 9),
             Kill("apps.connections.open", "done"),
         ),
-        _point(
-            "4 kills: each time in the fan-out",
+        "4 kills: each time in the fan-out": (
             Kill(FIRST, "answered", 3),
             Kill(FIRST, "asked", 3),
             Kill(SECOND, "asked", 2),
             Kill(SECOND, "answered", 2),
         ),
-    )
+    }
+    return _points("", kills)
 
 
 REQUEST = "(select max(received) from inbox)"
@@ -313,7 +291,7 @@ def _waves() -> Iterator[Point]:
         "last call sent": Kill("parent 4", "asked"),
         "2 kills: one in each wave": (Kill(FIRST, "answered", 2), Kill("reader *.2", "asked", 2)),
     }
-    return _points("waves", kills, "all but one of the second wave ended")
+    return _points("waves", kills)
 
 
 def _reminder(calls: Calls) -> Iterator[Point]:
@@ -367,7 +345,7 @@ def _preferences() -> Iterator[Point]:
         "last call sent": Kill("parent 3", "asked"),
         "2 kills: both kept, deleted": (Kill("parent 1", "answered", stored=kept(2)), deleted),
     }
-    return _points("preferences", kills, "deleted")
+    return _points("preferences", kills)
 
 
 def _instructions() -> Iterator[Point]:

@@ -28,7 +28,14 @@ from standins.slack_shown import Shown
 
 from benchmarks.kill_books import created
 from benchmarks.kill_mind import OFFICE
-from benchmarks.kill_points import EDITED, STREAMED, Point, points
+from benchmarks.kill_points import (
+    EDITED,
+    SHORT_FORM,
+    SHORT_REFUSED,
+    STREAMED,
+    Point,
+    points,
+)
 from benchmarks.kill_scenarios import SCENARIOS, Phrases, Scenario
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage, staged
 from benchmarks.kill_teams import OF_REPLICAS, SHORT, named, two_staged
@@ -320,18 +327,23 @@ def chosen(
         for point in points(EDITED if streams_refused else STREAMED)
         if re.search(only or "", point.name)
     ]
-    if not short:
-        return found
-    return [p for p in found if database in (p.refused if streams_refused else p.short)]
+    names = (SHORT_REFUSED if streams_refused else SHORT_FORM)[database]
+    return [point for point in found if not short or point.name in names]
+
+
+def server_of(database: str) -> str | None:
+    """Return the address of its server; None for SQLite. Exits where no Postgres answers."""
+    server = postgres() if database == "postgres" else None
+    if database == "postgres" and server is None:
+        sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
+    return server
 
 
 def matrix(
     databases: Sequence[str], streams: Sequence[str], short: bool, only: str | None
 ) -> Iterator[Row]:
     for database in databases:
-        server = postgres() if database == "postgres" else None
-        if database == "postgres" and server is None:
-            sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
+        server = server_of(database)
         for refused in map(STREAMS.__getitem__, streams):
             yield from run_points(database, server, chosen(short, database, only, refused), refused)
 
@@ -339,9 +351,7 @@ def matrix(
 def team_matrix(databases: Sequence[str]) -> Iterator[Row]:
     """Two workspaces: on one process, and on two replicas of which one dies, or both do."""
     for database in databases:
-        server = postgres() if database == "postgres" else None
-        if database == "postgres" and server is None:
-            sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
+        server = server_of(database)
         yield from run_team_points(database, server, named(SHORT[database]))
         for dying in (1, 2) if server else ():
             yield from run_team_points(database, server, named(OF_REPLICAS), 2, dying)
