@@ -46,8 +46,8 @@ def main() -> None:
     given = parser.parse_args()
     wanted = given.tables or ["engine", "economy"]
     if "economy" in wanted:
-        lines = economy.economy()
-        print(f"economy\n\n{columns(economy.HEAD, lines)}\n\n{economy.notes(lines)}\n", flush=True)
+        text = columns(economy.HEAD, economy.economy())
+        print(f"economy\n\n{text}\n\n{economy.NOTES}\n", flush=True)
     parts = [part for part in given.parts.split(",") if part]
     channels = sweep200.FULL if given.full else sweep200.QUICK
     tables: dict[str, tuple[Callable[[], list[Row]], str]] = {

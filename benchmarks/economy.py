@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,8 +24,17 @@ CALL_S = 5.0
 LATENCY_S = 0.2
 """Of the sweep that is run: long enough that the five start before the first is answered."""
 MIND = "bot.local.offline.model:answer"
-HEAD = ["variant", "calls", "input tokens", "from cache", "output", "largest request"]
+HEAD = ["variant", "calls", "input tokens", "largest request"]
 HEAD += ["$ read on fast", "$ read on main", "seconds"]
+NOTES = f"""\
+The sample workspace, five channels without the tracker (a subagent of its own reads that), read by
+the offline model through the Messages API stand-in; tokens as it counts them (bytes / 3), prices of
+genai-prices for models.fast and models.main, each call priced alone. Isolated: five readers on fast
+(or main), one parent call on main for the top lines, in both columns. One context: tools that read
+a channel, whose results are the messages that the readers are handed; its last call writes all that
+the five readers and the parent wrote, on the one model of the column. "Cached" marks the prompt as
+the product does. Seconds: calls that wait for one another, at {CALL_S:g} s each of any size, which
+favours the one context: its last answer is five times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +71,6 @@ class Variant:
             self.name,
             str(len(used)),
             f"{sum(u.prompt for u in used):,}",
-            f"{sum(u.cache_read for u in used):,}",
-            f"{sum(u.output for u in used):,}",
             f"{max(u.prompt for u in used):,}",
             f"{self.usd(models.fast, models.main):.4f}",
             f"{self.usd(models.main, models.main):.4f}",
@@ -81,15 +88,14 @@ def economy() -> list[list[str]]:
     parent_output = sum(c.usage.output for c in isolated.calls if c.parent)
     readings = [Reading.of(trajectory, child) for child in children]
     sequence, turn = one_after_another(readings), in_one_turn(readings)
+    slow, fast = (list(map(Call, replay(readings, t, parent_output))) for t in (sequence, turn))
+    cached = Variant("one context, channel after channel, cached", slow, len(slow))
     variants = [
         isolated,
-        Variant("  the same, one after another", isolated.calls, len(isolated.calls)),
-        isolated.uncached("  the same, without caching"),
+        cached.uncached("one context, channel after channel"),
+        cached,
+        Variant("", fast, len(fast)).uncached("one context, all channels in one turn"),
     ]
-    for name, turns in (("channel after channel", sequence), ("all channels in one turn", turn)):
-        usages = replay(readings, turns, parent_output)
-        one = Variant(f"one context, {name}, cached", list(map(Call, usages)), len(usages))
-        variants += [one.uncached(f"one context, {name}"), one]
     return [variant.cells() for variant in variants]
 
 
@@ -124,24 +130,3 @@ def _isolated(trajectory: Trajectory) -> Variant:
     longest = max(n for context, n in steps.items() if context not in parents)
     rounds = longest + sum(steps[p] for p in parents)
     return Variant("isolated, side by side (as shipped)", calls, rounds)
-
-
-def notes(lines: Iterable[Sequence[str]]) -> str:
-    models = settings_for(1).models
-    by_name = {line[0].strip(): line for line in lines}
-    wanted = by_name["isolated, side by side (as shipped)"]
-    one = by_name["one context, channel after channel, cached"]
-    return f"""\
-The sample workspace, five channels without the tracker (a subagent of its own reads that), read by
-the offline model through the Messages API stand-in; tokens as it counts them (bytes / 3), prices of
-genai-prices for {models.fast} (fast) and {models.main} (main), each call priced alone. Isolated:
-five readers on fast (or main), one parent call on main for the top lines, in both columns. One
-context: tools that read a channel, whose results are the messages that the readers are handed; its
-last call writes all that the five readers and the parent wrote, on the one model of the column.
-"Cached" marks the prompt as the product does; "from cache" is what the stand-in's cache gave back.
-The five start together, so that none finds the shared prefix in the cache.
-A parent that reads by itself is the last column of "one context"; what ships is the first line's
-left one. Seconds: calls that wait for one another, at {CALL_S:g} s each whatever their size, which
-favours the one context: its last answer is five times as long. Isolation pays its fixed prompt
-once a reader; what it buys is a largest request of {wanted[5]} tokens, not {one[5]},
-which does not grow with the number of channels, and readings that no other channel colours."""

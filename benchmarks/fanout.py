@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -165,7 +165,6 @@ class Bare:
     model: str
     tools: Mapping[str, list[Json]]
     tokens: int = 0
-    results: Json = field(default_factory=dict)
 
     async def ask(self, number: int) -> int:
         self.tokens = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from standins.model import ModelServer
@@ -37,7 +36,7 @@ class Reading:
     same messages."""
 
     brief: str
-    turns: list[Turn]
+    turn: Turn
     submission: Json
 
     @classmethod
@@ -53,24 +52,19 @@ class Reading:
             "input": {"channel": child},
         }
         read = {"type": "tool_result", "tool_use_id": call["id"], "content": material}
-        turns = [Turn([call], [read])]
         (final,) = [r for r in trajectory.replies if (r.context, r.seq) == (child, last.seq)]
         blocks = [json.loads(trajectory.blocks[digest]) for digest in final.blocks]
         (submission,) = [b["input"] for b in blocks if b.get("name") == SUBMIT]
-        return cls(messages[0]["content"][0]["text"], turns, submission)
+        return cls(messages[0]["content"][0]["text"], Turn([call], [read]), submission)
 
 
 def one_after_another(readings: Sequence[Reading]) -> list[Turn]:
-    return [turn for reading in readings for turn in reading.turns]
+    return [reading.turn for reading in readings]
 
 
 def in_one_turn(readings: Sequence[Reading]) -> list[Turn]:
-    """The first pages of all channels in the first turn, the second pages in the next one."""
-    levels = zip_longest(*(reading.turns for reading in readings))
-    return [
-        Turn([c for t in level if t for c in t.calls], [r for t in level if t for r in t.results])
-        for level in levels
-    ]
+    calls = [call for reading in readings for call in reading.turn.calls]
+    return [Turn(calls, [result for reading in readings for result in reading.turn.results])]
 
 
 def replay(readings: Sequence[Reading], turns: Sequence[Turn], more_output: int) -> list[Usage]:

@@ -7,6 +7,7 @@ closed; the first line on stdout is the URL. `/seen` tells what was asked of it.
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -90,17 +91,12 @@ def _text(thread: int, step: int, tokens: int) -> str:
 
 
 def _sentences(seed: int) -> Iterator[str]:
-    """Sentences by a linear congruence: the same for the same seed."""
-    state = seed * 2_654_435_761 + 12_345
+    """Yield sentences: the same for the same seed."""
+    chance = random.Random(seed)
     while True:
-        picked = []
-        for _ in range(6):
-            state = (state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % 2**64
-            picked.append(state >> 33)
-        a, b, c, d = (_WORDS[n % len(_WORDS)] for n in picked[:4])
-        verb = _VERBS[picked[4] % len(_VERBS)]
-        number = f" in {picked[5] % 9_000 + 1_000}" if picked[5] % 5 == 0 else ""
-        yield f"We {verb} the {a} {b} near the {c} of the {d}{number}."
+        a, b, c, d = chance.choices(_WORDS, k=4)
+        number = f" in {chance.randint(1_000, 9_999)}" if chance.random() < 0.2 else ""
+        yield f"We {chance.choice(_VERBS)} the {a} {b} near the {c} of the {d}{number}."
 
 
 # ---- the mind
@@ -112,13 +108,10 @@ def mind(body: dict[str, Any]) -> Answer:
     if any(tool["name"] == SUBMIT for tool in body.get("tools", ())):
         return Answer([{"type": "tool_use", "name": SUBMIT, "input": _verdict(opening)}])
     cited = list(dict.fromkeys(_FINDING.findall(opening)))
-    lines = [f"- Tell customer {k} today when their order arrives. [{c}]" for k, c in _few(cited)]
+    few = enumerate(cited[:3], 1)
+    lines = [f"- Tell customer {k} today when their order arrives. [{c}]" for k, c in few]
     same = [f"SAME: parcels that were due on Monday {''.join(f'[{c}]' for c in cited[3:9])}"]
     return Answer([{"type": "text", "text": "\n".join(lines + same)}])
-
-
-def _few(cited: list[str]) -> Iterator[tuple[int, str]]:
-    return enumerate(cited[:3], 1)
 
 
 def _verdict(opening: str) -> dict[str, Any]:
