@@ -22,6 +22,7 @@ from benchmarks.durable_fanout import own_database
 from benchmarks.table import Row
 from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes
+from bot.policy.policy import PolicyFile
 from bot.runs.store import PendingRecords, Store
 from bot.serving.web import serve_app
 from bot.storage import tables
@@ -90,7 +91,9 @@ async def _measured(kind: str, store: Store) -> list[Row]:
         await store.database.change(lambda c: c.execute(sa.text("ANALYZE")))
     month, year = newest - timedelta(days=29), newest - timedelta(days=365)
     days = {"today": newest.date(), "month": month.date(), "year": year.date()}
-    app = Starlette(routes=console_routes(store, load_settings(), LoopbackAccess()))
+    settings = load_settings()
+    policy = PolicyFile(None, settings.policy)
+    app = Starlette(routes=console_routes(store, settings, LoopbackAccess(), policy))
     rows = []
     async with serve_app(app, "127.0.0.1", 0) as here, aiohttp.ClientSession() as client:
         for name, path in PAGES.items():

@@ -19,8 +19,7 @@ from serve_kit import changed, serving
 from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
 from timing import Patience
 
-from bot.console.app import PATH
-from bot.console.pages import NAVIGATION
+from bot.console.app import NAVIGATION, PATH
 from bot.console.signin import Session, SignInAttempt, SlackSignIn
 from bot.errors import SetupError
 from bot.storage.encryption import Cipher

@@ -20,8 +20,7 @@ from serve_kit import free_port
 from timing import WAIT_S, Patience
 
 from bot.approvals.store import Actions
-from bot.console.app import PATH
-from bot.console.pages import MENU
+from bot.console.app import NAVIGATION, PATH
 from bot.mailbox.accounts import Credentials
 from bot.policy.directory import Grants
 from bot.schedules.store import ScheduleStore
@@ -152,7 +151,7 @@ async def test_a_browser_signs_in_and_works_every_page_by_keyboard(
         await page.keyboard.press("Enter")
         await page.get_by_role("button", name="Allow").press("Enter")
         await page.wait_for_url(f"{public}{PATH}/schedules")
-        for title, path in MENU:
+        for title, path in NAVIGATION:
             await page.get_by_role("link", name=title, exact=True).press("Enter")
             await page.wait_for_url(public + path)
             await expect(page.get_by_role("heading", level=1)).to_have_text(title)

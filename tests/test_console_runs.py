@@ -27,6 +27,7 @@ from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import CostWindow, console_routes, cost_tables, costs_by_day
 from bot.console.runs import PAGE, RunFilter, listed_runs
 from bot.console.timeline import TimedCall, spans_of
+from bot.policy.policy import PolicyFile
 from bot.privacy import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
@@ -58,7 +59,9 @@ class Served:
 @asynccontextmanager
 async def console(kept: Kept) -> AsyncIterator[Served]:
     async with kept.stores() as (store,):
-        app = Starlette(routes=console_routes(store, load_settings(), LoopbackAccess()))
+        settings = load_settings()
+        policy = PolicyFile(None, settings.policy)
+        app = Starlette(routes=console_routes(store, settings, LoopbackAccess(), policy))
         async with serve_app(app, "127.0.0.1", 0) as url:
             yield Served(store, app, url + PATH)
 

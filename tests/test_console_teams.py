@@ -24,8 +24,7 @@ from starlette.routing import Mount, Route
 from teams_kit import ACME, BETA, Two, environment, served, two_slacks
 from timing import WAIT_S
 
-from bot.console.app import PATH
-from bot.console.pages import NAVIGATION
+from bot.console.app import NAVIGATION, PATH
 from bot.console.signin import Session
 from bot.runs.store import Store
 from bot.storage.encryption import Cipher, cipher_of

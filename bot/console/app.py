@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -28,6 +28,11 @@ from config.settings import Settings
 log = logging.getLogger(__name__)
 
 PATH = "/console"
+NAVIGATION = [
+    (each, f"{PATH}/{each.lower()}")
+    for each in ("Runs", "Costs", "Schedules", "Approvals", "Connections", "Policy", "Feedback")
+]
+"""Title and path of each page in the menu."""
 _HERE = Path(__file__).parent
 _HEADERS = {
     "cache-control": "no-store",
@@ -107,13 +112,13 @@ def show(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     return HTMLResponse(text, status, _HEADERS)
 
 
-def refusal(reason: str, status: int = 403, **values: Any) -> HTMLResponse:
+def refusal(reason: str, status: int, sign_in: str = "") -> HTMLResponse:
     """Return a page that says in a sentence why nothing else is shown.
 
-    `sign_in` among the values is the address at which to sign in.
+    `sign_in` is the address at which to sign in.
     """
-    given: dict[str, Any] = {"navigation": [], "here": "", "visitor": "", "sign_in": ""}
-    return show("refused.html", status, **{**given, "reason": reason, **values})
+    base = {"navigation": [], "here": "", "visitor": ""}
+    return show("refused.html", status, **base, reason=reason, sign_in=sign_in)
 
 
 def static_files(path: str = "") -> Mount:
@@ -128,8 +133,6 @@ class Console:
     store: Store
     settings: Settings
     access: ConsoleAccess
-    navigation: list[tuple[str, str]] = field(default_factory=list)
-    """Title and path of each page in the menu."""
 
     async def names(self, *ids: str | None) -> dict[str, str]:
         """Return the names of people and channels, as far as they are stored."""
@@ -140,7 +143,7 @@ class Console:
     ) -> HTMLResponse:
         """Return a page; `values` are what its template names."""
         base: Mapping[str, Any] = {
-            "navigation": self.navigation,
+            "navigation": NAVIGATION,
             "here": request.url.path,
             "visitor": getattr(request.state, "visitor", ""),
             "names": {},

@@ -34,32 +34,26 @@ from bot.storage.requests import SCHEDULED, RequestQueue
 from bot.storage.tables import model_costs, runs
 from config.settings import TEAMS, Settings
 
-MENU = [
-    (each, f"{PATH}/{each.lower()}")
-    for each in ("Schedules", "Approvals", "Connections", "Policy", "Feedback")
-]
-"""Title and path of each page."""
 SHOWN = 50
 """Finished approvals on the page."""
 RATED = 200
 DECIDED = tuple(state for state in STATES if state not in WAITS)
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
-NAVIGATION = [("Runs", f"{PATH}/runs"), ("Costs", f"{PATH}/costs"), *MENU]
 
 
 def console_routes(
     store: Store,
     settings: Settings,
     access: ConsoleAccess,
-    policy: PolicyFile | None = None,
+    policy: PolicyFile,
 ) -> list[BaseRoute]:
-    """Return the routes below `/console`; `policy` is the one that holds, if it can change."""
+    """Return the routes below `/console`; `policy` is the one that holds."""
     sign_in = access.sign_in if isinstance(access, TeamAccess) else None
-    console = Console(store, settings, access, list(NAVIGATION))
+    console = Console(store, settings, access)
     pages = [
         *RunPages(console).routes(),
         *cost_routes(console),
-        *Records(console, policy or PolicyFile(None, settings.policy)).routes(),
+        *Records(console, policy).routes(),
         *(sign_in.routes() if sign_in else []),
     ]
     public = sign_in.public_routes() if sign_in else []
