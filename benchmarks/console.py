@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from starlette.applications import Starlette
 from yarl import URL
 
-from benchmarks.durable_fanout import own_database
+from benchmarks.postgres import own_database
 from benchmarks.table import Row
 from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import console_routes

@@ -7,8 +7,8 @@ import gc
 import statistics
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 from slack_sdk.web.async_client import AsyncWebClient
 
+from benchmarks.postgres import own_database
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import CALLS, CHANNELS, briefs, settings_for
@@ -180,19 +181,6 @@ def row(name: str, pairs: Sequence[tuple[Spent, Spent]]) -> Row:
     note = f"{mine:.2f} s and {other:.2f} s, ideal {CALLS * LATENCY_S:g} s; "
     note += f"CPU {cpu[0]:.2f} s and {cpu[1]:.2f} s"
     return Row(f"{NUMBER} subagents, durable over plain, {name}", ratio, "x", BARS[name], note)
-
-
-@contextmanager
-def own_database(admin: str) -> Iterator[str]:
-    """A database of our own on this server. Raises psycopg.OperationalError where there is none."""
-    name = f"bench_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(admin, autocommit=True, connect_timeout=3) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        try:
-            at, _, _ = admin.rpartition("/")
-            yield f"{at}/{name}"
-        finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def rows(postgres: str) -> list[Row]:

@@ -118,20 +118,16 @@ async def _measured(work: Any) -> Sample:
     return Sample(time.perf_counter() - wall, time.process_time() - cpu, tokens)
 
 
-@dataclass
-class Ours:
-    app: App
-
-    async def ask(self, number: int) -> int:
-        """Return the input tokens of one request with so many subagents."""
-        document = await answer_question(self.app, f"What is open? FANOUT: {number}")
-        complete = [each for each in document.subagents if each.status == "complete"]
-        assert (len(complete), document.cited) == (number, number), document.answer[:300]
-        return int(document.usage.total - document.usage.output)
+async def ask_ours(app: App, number: int) -> int:
+    """Return the input tokens of one request with so many subagents."""
+    document = await answer_question(app, f"What is open? FANOUT: {number}")
+    complete = [each for each in document.subagents if each.status == "complete"]
+    assert (len(complete), document.cited) == (number, number), document.answer[:300]
+    return int(document.usage.total - document.usage.output)
 
 
 @asynccontextmanager
-async def open_ours(url: str, folder: Path) -> AsyncIterator[Ours]:
+async def open_ours(url: str, folder: Path) -> AsyncIterator[App]:
     settings = settings_for(max(SIZES))
     wide = settings.limits.model_copy(
         update={"max_items": 1_000, "max_concurrency": max(SIZES), "max_fanout_tokens": 10**6}
@@ -140,18 +136,9 @@ async def open_ours(url: str, folder: Path) -> AsyncIterator[Ours]:
     store = await Store.open(folder)
     model = ModelClient(settings.models, "bench", url)
     reader = SlackReader(MemorySlack(AsyncWebClient(), 200), timedelta(days=30))
-    app = App(
-        settings,
-        Options(model="claude"),
-        model,
-        RateLimiter(max(SIZES)),
-        store,
-        reader,
-        END,
-        problems=(),
-    )
+    limiter = RateLimiter(max(SIZES))
     try:
-        yield Ours(app)
+        yield App(settings, Options(), model, limiter, store, reader, END, problems=())
     finally:
         await model.aclose()
         await store.aclose()
@@ -244,24 +231,24 @@ async def measure(url: str) -> dict[int, list[tuple[Sample, Sample]]]:
     """Return pairs of ours and bare, by the number of subagents."""
     found: dict[int, list[tuple[Sample, Sample]]] = {size: [] for size in SIZES}
     with TemporaryDirectory() as folder:
-        async with open_ours(url, Path(folder)) as ours, open_bare(url) as bare:
-            await ours.ask(SIZES[0])
+        async with open_ours(url, Path(folder)) as app, open_bare(url) as bare:
+            await ask_ours(app, SIZES[0])
             await bare.ask(SIZES[0])
             gc.collect()
             for _ in range(REPEATS):
                 for size, pairs in found.items():
-                    mine = await _measured(ours.ask(size))
+                    mine = await _measured(ask_ours(app, size))
                     pairs.append((mine, await _measured(bare.ask(size))))
     return found
 
 
 async def measure_memory(url: str, folder: Path) -> list[float]:
     """Return the peak RSS of this process in MB: before the first request, and after each size."""
-    async with open_ours(url, folder) as ours:
+    async with open_ours(url, folder) as app:
         peaks = [memory_mb("VmHWM")]
         for size in SIZES:
             for _ in range(REPEATS):
-                await ours.ask(size)
+                await ask_ours(app, size)
             peaks.append(memory_mb("VmHWM"))
     return peaks
 

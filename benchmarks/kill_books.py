@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,15 +156,3 @@ class Books:
                 await store.aclose()
 
         return asyncio.run(looked())
-
-
-@contextmanager
-def created(server: str) -> Iterator[str]:
-    """The URL of a new database on this Postgres server, which is dropped in the end."""
-    name = f"kills_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(server, autocommit=True, connect_timeout=5) as connection:
-        connection.execute(f"create database {name}")
-        try:
-            yield sa.make_url(server).set(database=name).render_as_string(hide_password=False)
-        finally:
-            connection.execute(f"drop database {name} with (force)")

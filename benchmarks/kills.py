@@ -26,7 +26,6 @@ import psycopg
 from standins.slack_faults import StreamsRefused
 from standins.slack_shown import Shown
 
-from benchmarks.kill_books import created
 from benchmarks.kill_mind import OFFICE
 from benchmarks.kill_points import (
     EDITED,
@@ -40,6 +39,7 @@ from benchmarks.kill_scenarios import SCENARIOS, Phrases, Scenario
 from benchmarks.kill_stage import CAP_USD, NotReached, Stage, staged
 from benchmarks.kill_teams import OF_REPLICAS, SHORT, named, two_staged
 from benchmarks.kill_watch import Call
+from benchmarks.postgres import own_database
 from benchmarks.table import columns
 from subagents.budget import NANO
 from subagents.prices import Usage, cost_nanousd
@@ -282,7 +282,7 @@ def _run(where: str, server: str | None, points: Iterable[Point], make: Staged) 
     left = list(points)
     while left:
         with ExitStack() as stack:
-            url = stack.enter_context(created(server)) if server else None
+            url = stack.enter_context(own_database(server)) if server else None
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kills-")))
             stages = stack.enter_context(make(folder, url))
             while left:

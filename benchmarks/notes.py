@@ -17,7 +17,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks.durable_fanout import own_database
+from benchmarks.postgres import own_database
 from benchmarks.table import Row
 from bot.memory import ConversationStore, NoteStore, words_of
 from bot.storage.database import Database

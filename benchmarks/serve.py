@@ -13,7 +13,7 @@ from standins.slack_limits import TIERS
 
 from benchmarks import durable_fanout, start
 from benchmarks.bot_process import BotProcess, bot_process
-from benchmarks.durable_fanout import own_database
+from benchmarks.postgres import own_database
 from benchmarks.table import Row
 
 STORM_PER_S, STORM_S = 50, 30

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from urllib.parse import urlsplit
 
-from standins.web import LocalWeb, Page
+from pdf_kit import pdf
+from standins.web import Page
+from web_kit import small_web
 
 from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, over, took
-from bot.local.server import LocalServer
 from bot.tooling.provider import OpenedTools
 from scopes.documents.text import ask_reader
 from scopes.effects import OPEN_WEB
-from scopes.pages.fetcher import Fetcher, FetchReach, Place
+from scopes.pages.fetcher import Fetcher
 from scopes.pages.pages import Pages
 from scopes.tool import ToolError
 
@@ -51,42 +50,15 @@ def article(chance: random.Random, size: int) -> bytes:
     return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</main></body>".encode()
 
 
-def pdf(chance: random.Random, pages: int) -> bytes:
-    """A PDF of so many pages of text."""
-    kids = " ".join(f"{4 + 2 * k} 0 R" for k in range(pages))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {pages} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    for k in range(pages):
-        lines = ["".join(chance.choices("aeinrst ", k=80)) for _ in range(40)]
-        shown = "BT /F1 10 Tf 14 TL 50 750 Td " + " ".join(f"({n}) Tj T*" for n in lines) + " ET"
-        objects.append(
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * k} 0 R "
-            "/Resources << /Font << /F1 3 0 R >> >> >>"
-        )
-        objects.append(f"<< /Length {len(shown)} >>\nstream\n{shown}\nendstream")
-    out, places = "%PDF-1.4\n", []
-    for number, each in enumerate(objects, 1):
-        places.append(len(out))
-        out += f"{number} 0 obj\n{each}\nendobj\n"
-    table = "".join(f"{at:010d} 00000 n \n" for at in places)
-    count = len(objects) + 1
-    ending = f"trailer\n<< /Size {count} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF"
-    return f"{out}xref\n0 {count}\n0000000000 65535 f \n{table}{ending}".encode()
+def document(chance: random.Random, pages: int) -> bytes:
+    """Return a PDF of so many pages of text."""
+    return pdf(*(_page(chance) for _ in range(pages)))
 
 
-@contextmanager
-def web(pages: dict[str, Page]) -> Iterator[FetchReach]:
-    """A way to these pages, which is the only one there is."""
-    with LocalServer(LocalWeb(pages).app, "web") as server:
-        port = urlsplit(server.url).port or 0
-
-        async def look_up(host: str, _: int) -> Sequence[Place]:
-            return [("127.0.0.1", port)]
-
-        yield FetchReach(look_up, ("127.0.0.1",))
+def _page(chance: random.Random) -> bytes:
+    lines = ["".join(chance.choices("aeinrst ", k=80)) for _ in range(40)]
+    shown = " ".join(f"({line}) Tj T*" for line in lines)
+    return f"BT /F1 10 Tf 14 TL 50 750 Td {shown} ET".encode()
 
 
 async def _read(
@@ -112,16 +84,16 @@ def _made() -> dict[str, list[Page]]:
         name: [Page(article(chance, size)) for _ in range(EACH if size <= 100_000 else FEW)]
         for name, size in SIZES.items()
     }
-    document = [Page(pdf(chance, PDF_PAGES), "application/pdf") for _ in range(FEW)]
-    return made | {f"PDF of {PDF_PAGES} pages": document}
+    files = [Page(document(chance, PDF_PAGES), "application/pdf") for _ in range(FEW)]
+    return made | {f"PDF of {PDF_PAGES} pages": files}
 
 
 async def page_rows() -> list[Row]:
     """`read_url` of pages of several sizes, each new, over a bare fetch of the same page."""
     made = _made()
     at = {_address(n, k): p for n, pages in made.items() for k, p in enumerate(pages)}
-    with web({**at, f"{HOST}/warm": made["10 kB"][0]}) as reach:
-        pages, fetcher = Pages(TIMEOUT_S, reach=reach), Fetcher(TIMEOUT_S, reach)
+    with small_web({**at, f"{HOST}/warm": made["10 kB"][0]}) as (_, names, _):
+        pages, fetcher = Pages(TIMEOUT_S, reach=names.reach), Fetcher(TIMEOUT_S, names.reach)
         first = f"http://{HOST}/warm"
         opened = OpenedTools({Pages: pages}, {OPEN_WEB: ""})
         caller = Caller(opened, " ".join([first, *(f"http://{address}" for address in at)]))

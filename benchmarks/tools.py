@@ -23,7 +23,7 @@ import psycopg
 import pygit2
 import yaml
 
-from benchmarks.durable_fanout import own_database
+from benchmarks.postgres import own_database
 from benchmarks.table import Row
 from benchmarks.tool_calls import Caller, in_turns, over, took
 from benchmarks.tool_pages import page_rows
