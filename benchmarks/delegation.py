@@ -8,36 +8,29 @@ import json
 import time
 import uuid
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from slack_sdk.web.async_client import AsyncWebClient
-
-from benchmarks.durable_fanout import FixedReader
+from benchmarks.durable_fanout import served
 from benchmarks.standin import standin
 from benchmarks.table import Row
 from benchmarks.workload import settings_for
 from bot.__main__ import FEW_FULL_COLLECTIONS
-from bot.metrics import Metrics
 from bot.runs.durable import Durable
-from bot.runs.run import Runs, Subagents, WorkflowSpawner
+from bot.runs.run import WorkflowSpawner
 from bot.runs.store import Store
 from scopes.effects import Handles
 from scopes.label import TRUSTED
-from scopes.slack_client import SlackClient
 from scopes.tool import ToolContext, Window
 from subagents.brief import TimeFrame
 from subagents.delegation import MANY, Delegation, SpawnGuard
-from subagents.directory import Operator
 from subagents.events import Event, SubagentStarted
 from subagents.fanout import Fanout
-from subagents.model import ModelClient
-from subagents.rate_limiter import RateLimiter
 from subagents.toolbox import ToolCall
 
-SIZES = (200, 400, 1_000)
+SIZES = (200, 1_000)
 CONCURRENCY = 64
 LATENCY_S = 1.0
 LAG_BAR_MS = 50.0
@@ -89,33 +82,22 @@ def _call(size: int) -> ToolCall:
 
 
 async def _measure(url: str, size: int, folder: Path) -> Measured:
-    settings, store = settings_for(CONCURRENCY), await Store.open(folder)
-    model = ModelClient(settings.models, "bench", url)
-    reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
-    metrics = Metrics()
-    runs = Runs(store, model, RateLimiter(CONCURRENCY), reader, "bench", metrics, Operator())
-    subagents = Subagents(runs, store, asyncio.Semaphore(CONCURRENCY), metrics)
-    durable = Durable("bench", {}, folder / "workflows.sqlite", None, CONCURRENCY, 5)
     made, ended = Measured(size), asyncio.get_running_loop().create_future()
+    async with served(url, folder, CONCURRENCY) as (durable, runs):
 
-    async def parent(run: str) -> dict[str, Any]:
-        async with runs.at_work(run) as live:
-            await _delegate(durable, store, live, made)
-        ended.set_result(None)
-        return {}
+        async def parent(run: str) -> dict[str, Any]:
+            async with runs.at_work(run) as live:
+                await _delegate(durable, runs.store, live, made)
+            ended.set_result(None)
+            return {}
 
-    durable.bodies |= {"bench": parent, "subagent": subagents.work}
-    await durable.open()
-    try:
+        durable.bodies["bench"] = parent
+        await durable.open()
         run = uuid.uuid4().hex[:12]
-        args = {"limits": settings.limits.model_dump(mode="json")}
-        await store.start_run(run, "ask", "bench", "claude", args)
+        args = {"limits": settings_for(CONCURRENCY).limits.model_dump(mode="json")}
+        await runs.store.start_run(run, "ask", "bench", "claude", args)
         await durable.begin("bench", f"bench/{run}", run)
         await asyncio.wait_for(ended, 600)
-    finally:
-        await durable.aclose()
-        await model.aclose()
-        await store.aclose()
     return made
 
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,19 +64,38 @@ class Spent:
     cpu_s: float
 
 
+@asynccontextmanager
+async def served(
+    url: str, folder: Path, number: int, database: str | None = None
+) -> AsyncIterator[tuple[Durable, Runs]]:
+    """Make what runs subagents in `serve`, so many at once; who takes it opens the workflows."""
+    store = await Store.open(folder, database)
+    model = ModelClient(settings_for(number).models, "bench", url)
+    reader, metrics = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0)), Metrics()
+    runs = Runs(store, model, RateLimiter(number), reader, "bench", metrics, Operator())
+    subagents = Subagents(runs, store, asyncio.Semaphore(number), metrics)
+    durable = Durable("bench", {}, folder / "workflows.sqlite", database, number, 5)
+    durable.bodies |= {"subagent": subagents.work}
+    try:
+        yield durable, runs
+    finally:
+        await durable.aclose()
+        await model.aclose()
+        await store.aclose()
+
+
 @dataclass
 class DurableSide:
     """Fan-outs as `serve` does them; each is a workflow with child workflows."""
 
     durable: Durable
-    store: Store
     runs: Runs
-    ended: dict[str, asyncio.Future[int]]
+    ended: dict[str, asyncio.Future[int]] = field(default_factory=dict)
 
     async def parent(self, run: str) -> dict[str, Any]:
         """The body of the parent's workflow."""
         async with self.runs.at_work(run) as live:
-            spawner = WorkflowSpawner(self.durable, self.store, live, f"bench/{run}")
+            spawner = WorkflowSpawner(self.durable, self.runs.store, live, f"bench/{run}")
             results = await Fanout(live.run, spawner).run_all(briefs(NUMBER))
         whole = sum(r.status == "complete" and len(r.findings) == 1 for r in results)
         self.ended[run].set_result(whole)
@@ -87,7 +106,7 @@ class DurableSide:
         self.ended[run] = asyncio.get_running_loop().create_future()
         args = {"limits": settings_for(NUMBER).limits.model_dump(mode="json")}
         wall, cpu = time.perf_counter(), time.process_time()
-        await self.store.start_run(run, "ask", "bench", "claude", args)
+        await self.runs.store.start_run(run, "ask", "bench", "claude", args)
         await self.durable.begin("bench", f"bench/{run}", run)
         whole = await asyncio.wait_for(self.ended[run], 120)
         assert whole == NUMBER, f"{whole} of {NUMBER} subagents answered"
@@ -109,26 +128,24 @@ class ResultLog(Checkpoint):
 class PlainSide:
     """The same fan-outs as tasks, with their trajectory and results in the store."""
 
-    model: ModelClient
-    store: Store
-    reader: SlackReader
+    runs: Runs
 
     async def sample(self) -> Spent:
-        run_id = uuid.uuid4().hex[:12]
-        await self.store.start_run(run_id, "sweep", "bench", "claude", {})
-        sink, limits = RunLog(self.store, run_id), settings_for(NUMBER).limits
+        run_id, store = uuid.uuid4().hex[:12], self.runs.store
+        await store.start_run(run_id, "sweep", "bench", "claude", {})
+        sink, limits = RunLog(store, run_id), settings_for(NUMBER).limits
         run = Run(
             id=run_id,
             requester=None,
-            model=self.model,
+            model=self.runs.model,
             rate_limiter=RateLimiter(limits.max_concurrency),
             budget=Budget(Caps.of(limits), asyncio.get_running_loop().time),
             gate=Gate(sink.log_decision),
             sink=sink,
             limits=limits,
-            clients={SlackReader: self.reader},
+            clients={SlackReader: self.runs.reader},
         )
-        run.checkpoint = ResultLog(self.store, run_id)
+        run.checkpoint = ResultLog(store, run_id)
         fanout, wanted = Fanout(run, TaskSpawner(run)), briefs(NUMBER)
         wall, cpu = time.perf_counter(), time.process_time()
         results = await fanout.run_all(wanted)
@@ -138,37 +155,17 @@ class PlainSide:
         return spent
 
 
-@asynccontextmanager
-async def both(
-    url: str, folder: Path, database: str | None
-) -> AsyncIterator[tuple[DurableSide, PlainSide]]:
-    """The durable side and the plain one, on the same store."""
-    settings, store = settings_for(NUMBER), await Store.open(folder, database)
-    model = ModelClient(settings.models, "bench", url)
-    reader = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0))
-    metrics = Metrics()
-    runs = Runs(store, model, RateLimiter(NUMBER), reader, "bench", metrics, Operator())
-    subagents = Subagents(runs, store, asyncio.Semaphore(NUMBER), metrics)
-    durable = Durable("bench", {}, folder / "workflows.sqlite", database, NUMBER, 5)
-    side = DurableSide(durable, store, runs, {})
-    durable.bodies |= {"bench": side.parent, "subagent": subagents.work}
-    await durable.open()
-    try:
-        yield side, PlainSide(model, store, reader)
-    finally:
-        await durable.aclose()
-        await model.aclose()
-        await store.aclose()
-
-
 async def measure(url: str, database: str | None) -> list[tuple[Spent, Spent]]:
     """Pairs of a durable and a plain fan-out, one right after the other; the first not counted."""
     pairs = []
     with TemporaryDirectory() as folder:
-        async with both(url, Path(folder), database) as (durable, plain):
+        async with served(url, Path(folder), NUMBER, database) as (durable, runs):
+            side, plain = DurableSide(durable, runs), PlainSide(runs)
+            durable.bodies["bench"] = side.parent
+            await durable.open()
             for _ in range(REPEATS + 1):
                 gc.collect()
-                mine = await durable.sample()
+                mine = await side.sample()
                 gc.collect()
                 pairs.append((mine, await plain.sample()))
     return pairs[1:]

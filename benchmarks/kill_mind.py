@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -121,17 +121,22 @@ def mind(body: Json) -> Answer:
 Script = Callable[[int, Json], Answer]
 
 
-def _channels(turn: int, body: Json) -> Answer:
-    """List the channels, start twelve subagents in one turn, and cite them all."""
-    if turn == 1:
-        return Answer([_use("list_channels", match="support")])
-    if turn == 2:
-        return Answer([_brief(n) for n in range(1, CHANNELS + 1)])
-    return _cited(range(1, CHANNELS + 1))
+def _reading(number: int) -> Script:
+    """Return a script: list the channels, start so many subagents in one turn, cite them all."""
+
+    def script(turn: int, body: Json) -> Answer:
+        if turn == 1:
+            return Answer([_use("list_channels", match="support")])
+        if turn == 2:
+            return Answer([_brief(n) for n in range(1, number + 1)])
+        return _cited(number)
+
+    return script
 
 
-def _cited(subagents: Iterable[int]) -> Answer:
-    lines = [f"- {found_in(n)} [F{n}.1]." for n in subagents]
+def _cited(number: int, before: int = 0) -> Answer:
+    """Cite so many subagents, one a channel, after those `before`."""
+    lines = [f"- {found_in(n)} [F{n + before}.1]." for n in range(1, number + 1)]
     return _say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))
 
 
@@ -145,26 +150,15 @@ def _choice(turn: int, body: Json) -> Answer:
     return asks if turn == 1 else _say(NEEDED)
 
 
-def _few(turn: int, body: Json) -> Answer:
-    """List the channels, start a few subagents, and cite them."""
-    few = range(1, FEW + 1)
-    if turn == 1:
-        return Answer([_use("list_channels", match="support")])
-    return Answer([_brief(n) for n in few]) if turn == 2 else _cited(few)
-
-
 def _waves(turn: int, body: Json) -> Answer:
     """Start a few subagents, hand each of their findings to one more, and cite the latter."""
-    few = range(1, FEW + 1)
-    if turn == 1:
-        return Answer([_use("list_channels", match="support")])
-    if turn == 2:
-        return Answer([_brief(n) for n in few])
+    if turn < 3:
+        return _reading(FEW)(turn, body)
     if turn == 3:
         template = {"task": f"{READ_ON}, in support: {{item}}", "scope": "slack"}
-        return Answer([_use("run_subagents", items=[f"F{n}.1" for n in few], template=template)])
-    lines = [f"- {found_in(n)} [F{n + FEW}.1]." for n in few]
-    return _say("\n".join(["These are open:", "", *lines, "", f"{MARK}."]))
+        items = [f"F{n}.1" for n in range(1, FEW + 1)]
+        return Answer([_use("run_subagents", items=items, template=template)])
+    return _cited(FEW, before=FEW)
 
 
 def _reminder(turn: int, body: Json) -> Answer:
@@ -214,15 +208,15 @@ def _named(body: Json, name: str) -> str:
 AGAIN, DUE = "again", "due"
 """Parents that answer with the requester's choice, or for a schedule."""
 SCRIPTS: dict[str, Script] = {
-    "what is open in the support channels?": _channels,
+    "what is open in the support channels?": _reading(CHANNELS),
     "send the report": _choice,
     "read on in the support channels": _waves,
     "remind me each year": _reminder,
     "ask that each year": _standing_question,
     "from now on": _preferences,
     "in this channel": _instructions,
-    AGAIN: _few,
-    DUE: _few,
+    AGAIN: _reading(FEW),
+    DUE: _reading(FEW),
 }
 """Words of a request, or whose call it is, and what the parent does."""
 
