@@ -24,7 +24,6 @@ from scopes.clean import REMOVED, redacted
 OURS = ("bot", "subagents", "scopes", "config")
 """Loggers that follow the configured level; all others are logged from warnings on."""
 
-CUT = REMOVED
 _MOST_CHARS = 8_000
 """Maximum characters of one message; a library may log a whole response."""
 _MOST_READ = 64_000
@@ -72,7 +71,7 @@ class Redactor:
 
     def cut(self, text: str) -> str:
         """Return a text without the exact values."""
-        return self._pattern.sub(CUT, text) if self._pattern else text
+        return self._pattern.sub(REMOVED, text) if self._pattern else text
 
     def clean(self, text: str) -> str:
         return redacted(_learnt.cut(self.cut(text)))

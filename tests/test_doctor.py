@@ -36,10 +36,10 @@ from bot.__main__ import main
 from bot.local.server import LocalServer
 from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Team, User, Workspace
-from bot.log import CUT
 from bot.slack.installations import Installations
 from bot.storage.database import Database
 from bot.terminal import INCOMPLETE, WRONG_USE
+from scopes.clean import REMOVED
 
 HTTP = "slack: {mode: http}\nserve: {port: 0}\n"
 SOCKETS = "serve: {port: 0}\n"
@@ -320,7 +320,7 @@ def test_no_secret_is_printed_whatever_a_service_quotes(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         done = shell("doctor")
         document = json.dumps(shell("doctor", "--json").json)
-    assert f"bad key {CUT}" in done.out
+    assert f"bad key {REMOVED}" in done.out
     for secret in ("sk-ant-quoted", "xoxb-local", "xapp-local", "local-secret"):
         assert secret not in done.out + done.err + document
 

@@ -12,9 +12,10 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from bot.log import CUT, Redactor, about, log_to, secret_values
+from bot.log import Redactor, about, log_to, secret_values
 from config.sections import ServeSettings
 from config.settings import Secrets, load_settings
+from scopes.clean import REMOVED
 
 SECRETS = Secrets(
     anthropic_api_key=SecretStr("k-Anthropic 'quoted' \\ one"),
@@ -136,7 +137,7 @@ def test_no_secret_is_written_whoever_logs_it_and_however(name: str, log_format:
                 logging.getLogger(name).error("spelt %s", " ".join(spelt(value)))
     said = lines.getvalue()
     assert said.count("failed") >= len(values)
-    assert said.count(CUT) >= 3 * len(values)
+    assert said.count(REMOVED) >= 3 * len(values)
     assert "Traceback of" in said
     assert "Stack of" in said
     for value in values:
@@ -153,11 +154,11 @@ def test_no_secret_is_cut_in_two_where_a_message_is_shortened() -> None:
 
 def test_secrets_are_known_by_their_surroundings() -> None:
     clean = Redactor().clean
-    assert clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {CUT}"
-    assert clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{CUT}@h/d failed"
-    assert clean("host=h password=hunter2 user=u") == f"host=h password={CUT} user=u"
-    assert clean("wss://w.slack.com/link/?ticket=a-b&app_id=1").count(CUT) == 1
-    assert clean("https://hooks.slack.com/actions/T0/1/abc") == f"https://hooks.slack.com/{CUT}"
+    assert clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {REMOVED}"
+    assert clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{REMOVED}@h/d failed"
+    assert clean("host=h password=hunter2 user=u") == f"host=h password={REMOVED} user=u"
+    assert clean("wss://w.slack.com/link/?ticket=a-b&app_id=1").count(REMOVED) == 1
+    assert clean("https://hooks.slack.com/actions/T0/1/abc") == f"https://hooks.slack.com/{REMOVED}"
 
 
 def test_no_text_can_begin_a_line_or_steer_a_terminal() -> None:

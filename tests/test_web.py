@@ -12,9 +12,10 @@ from starlette.responses import PlainTextResponse, Response
 from timing import WAIT_S
 
 from bot.background import in_background
+from bot.manifest import EVENTS_PATH
 from bot.metrics import Metrics
 from bot.serving.observability import Health, LoopLag
-from bot.serving.web import EVENTS_PATH, MOST_BYTES, serve_app, web_app
+from bot.serving.web import MOST_BYTES, serve_app, web_app
 
 SESSION_TIMEOUT = aiohttp.ClientTimeout(total=WAIT_S)
 

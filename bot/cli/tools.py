@@ -151,26 +151,22 @@ async def list_servers(context: CommandContext) -> int:
 @on_database
 async def confirm_tools(context: CommandContext, what: str) -> None:
     """Approve `what`, a server or `<server>.<tool>`. Raises SetupError if it does not exist."""
-    async with aclosing(McpTools(context.settings, context.database, None)) as kit:
-        await _confirm(context, kit, what)
-
-
-async def _confirm(context: CommandContext, kit: McpTools, what: str) -> None:
     name, _, tool = what.partition(".")
-    server = next((each for each in kit.servers if each.name == name), None)
-    if server is None:
-        known = ", ".join(each.name for each in kit.servers) or "none"
-        raise SetupError("no_server", f"There is no server {name!r}.", f"There are: {known}.")
-    try:
-        found = await kit.statuses(server, ASK_S)
-    except Unreachable as error:
-        hint = kit.last_words(server) or "Try again later."
-        raise SetupError("server_away", f"{name} {error}.", hint) from error
-    chosen = [each for each in found if not tool or each.offer.name == tool]
-    if not chosen:
-        known = ", ".join(plain(each.offer.name, 60) for each in found)
-        raise SetupError("no_tool", f"{name} has no tool {tool!r}.", f"It has: {known}.")
-    await kit.book.confirm(name, {each.offer.name: each.offer.digest for each in chosen})
+    async with aclosing(McpTools(context.settings, context.database, None)) as kit:
+        server = next((each for each in kit.servers if each.name == name), None)
+        if server is None:
+            known = ", ".join(each.name for each in kit.servers) or "none"
+            raise SetupError("no_server", f"There is no server {name!r}.", f"There are: {known}.")
+        try:
+            found = await kit.statuses(server, ASK_S)
+        except Unreachable as error:
+            hint = kit.last_words(server) or "Try again later."
+            raise SetupError("server_away", f"{name} {error}.", hint) from error
+        chosen = [each for each in found if not tool or each.offer.name == tool]
+        if not chosen:
+            known = ", ".join(plain(each.offer.name, 60) for each in found)
+            raise SetupError("no_tool", f"{name} has no tool {tool!r}.", f"It has: {known}.")
+        await kit.book.confirm(name, {each.offer.name: each.offer.digest for each in chosen})
     shown = [_show_tool(each, {}) for each in chosen]
     lines = [f"  {each.tool}: {each.description}" for each in shown]
     document = {"server": name, "confirmed": [asdict(each) for each in shown]}

@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Message
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed
 from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, OwnerUnknown
-from bot.manifest import REDIRECT_PATH, bot_permissions
+from bot.manifest import EVENTS_PATH, REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
 from bot.serving.observability import Health, HealthReport
 from bot.slack.installations import Installations, InstallStates
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 Events = Callable[[Request], Awaitable[Response]]
 """For example the `handle` of Bolt's AsyncSlackRequestHandler."""
 
-EVENTS_PATH = "/slack/events"
 MOST_BYTES = 1_000_000
 """Bytes of a request's body; Slack's own are far smaller."""
 BODY_S = 5.0
