@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import pkgutil
 import subprocess
 import sys
@@ -22,8 +21,7 @@ KEEP_ALIVE_S = 300
 @contextmanager
 def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
     """The URL of a stand-in that answers each call after `latency_s`."""
-    options = ["--latency", str(latency_s), "--mind", mind]
-    command = [sys.executable, "-m", "benchmarks.standin", *options]
+    command = [sys.executable, "-m", "benchmarks.standin", mind, str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -33,12 +31,9 @@ def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
 
 
 def main() -> None:
-    """Serve a mind until interrupted; the first line on stdout is the URL."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--mind", default=BENCH_MIND, help="module:name of the mind")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
-    options = parser.parse_args()
-    server = ModelServer(pkgutil.resolve_name(options.mind), latency_s=options.latency)
+    """Serve a mind (`module:name`) until interrupted; the first line on stdout is the URL."""
+    mind, latency_s = sys.argv[1:]
+    server = ModelServer(pkgutil.resolve_name(mind), latency_s=float(latency_s))
     listener = listen(0)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
