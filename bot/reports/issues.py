@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -47,18 +47,6 @@ COLUMNS = ("id", "state", "first", "last")
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class IssueNote:
-    """Values from earlier reports for the fields of a finding."""
-
-    issue: str | None = None
-    change: Change | None = None
-    first: str | None = None
-    age_days: int | None = None
-    absorbed: tuple[str, ...] = ()
-
-
-"""Fields of a finding that earlier reports fill in."""
 Part = TypeVar("Part", SweepSection, SweepResult)
 
 
@@ -214,7 +202,8 @@ def compare_issues(
     notes = _notes(document.sections, known, at)
     sections = [_with_notes(section, notes) for section in document.sections]
     children = [_with_notes(child, notes) for child in document.subagents]
-    seen = {id for note in notes.values() for id in (note.issue, *note.absorbed)}
+    found = [finding for section in sections for finding in section.findings]
+    seen = {id for finding in found for id in (finding.issue, *(finding.absorbed or ()))}
     still = _still_open(sections, [i for i in known if i.id not in seen], at)
     return document.model_copy(
         update={
@@ -222,7 +211,7 @@ def compare_issues(
             "subagents": children,
             "compared": Comparison(last=iso(last), reports=reports) if last else None,
             "still_open": still,
-            "counts": counts_of([f for s in sections for f in s.findings], still, at),
+            "counts": counts_of(found, still, at),
         }
     )
 
@@ -248,13 +237,13 @@ def counts_of(
 
 def _notes(
     sections: Sequence[SweepSection], known: Sequence[Issue], at: datetime
-) -> dict[str, IssueNote]:
-    """Return what earlier reports know of the findings, by finding id."""
+) -> dict[str, Row]:
+    """Return the fields of the findings that earlier reports fill in, by finding id."""
     found = [(s.channel, f) for s in sections for f in s.findings]
     traces = [Trace.of(channel, finding) for channel, finding in found]
     matches = match_issues(traces, known)
     taken = {issue.id for issue in known}
-    notes: dict[str, IssueNote] = {}
+    notes: dict[str, Row] = {}
     for k in sorted(range(len(found)), key=lambda k: (traces[k].order, k)):
         finding, match = found[k][1], matches[k]
         was = match[0] if match else None
@@ -264,22 +253,19 @@ def _notes(
         is_issue = bool(was or change)
         id = was.id if was else new_id(traces[k], taken) if change else None
         taken.add(id or "")
-        notes[finding.id] = IssueNote(
-            issue=id,
-            change=change,
-            first=first if is_issue else None,
-            age_days=days_since(first, at) if is_issue else None,
-            absorbed=tuple(issue.id for issue in match[1:]),
-        )
+        notes[finding.id] = {
+            "issue": id,
+            "change": change,
+            "first": first if is_issue else None,
+            "age_days": days_since(first, at) if is_issue else None,
+            "absorbed": [issue.id for issue in match[1:]],
+        }
     return notes
 
 
-def _with_notes(part: Part, notes: Mapping[str, IssueNote]) -> Part:
+def _with_notes(part: Part, notes: Mapping[str, Row]) -> Part:
     """Return the part with what is known of its findings."""
-    found = [(f, notes.get(f.id, IssueNote())) for f in part.findings]
-    findings = [
-        f.model_copy(update=asdict(note) | {"absorbed": list(note.absorbed)}) for f, note in found
-    ]
+    findings = [f.model_copy(update=notes.get(f.id, {"absorbed": []})) for f in part.findings]
     return part.model_copy(update={"findings": findings})
 
 
