@@ -581,7 +581,7 @@ def _draft(verdict: ThreadVerdict) -> str:
 def _warnings(verdict: ThreadVerdict) -> Iterator[str]:
     status = verdict.status
     if status != "complete":
-        yield phrase("digest.partly" if status == "partial" else "digest.not_to_its_end")
+        yield phrase("partial" if status == "partial" else "digest.not_to_its_end")
     not_read = (phrase("digest.not_read", what=each) for each in verdict.not_read)
     yield from (clean_text(each, WARNING) for each in not_read)
     yield from (clean_text(flag, WARNING) for flag in verdict.flags)

@@ -83,7 +83,7 @@ class _Sweep:
 
     def view(self) -> ReportView:
         document, words = self.document, self.words
-        channels = words("channels", n=len(document.sections))
+        channels = words("count.channel", n=len(document.sections))
         counts = self._counts()
         return ReportView(
             words=words,
@@ -196,7 +196,7 @@ class _Sweep:
 
     def _total(self, covers: Sequence[ReadTotals]) -> str:
         messages = self.words("messages", n=sum(cover.messages_read for cover in covers))
-        threads = self.words("threads", n=sum(cover.threads_read for cover in covers))
+        threads = self.words("count.thread", n=sum(cover.threads_read for cover in covers))
         return self.words("read", messages=messages, threads=threads)
 
     def _without_issue(self) -> int:

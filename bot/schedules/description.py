@@ -95,7 +95,7 @@ def contents(spec: Schedule) -> str:
     """Return in short what it reads, asks or says; for its owner."""
     if said := one_line(spec.request or spec.text):
         return said if len(said) <= QUOTED else f"{said[: QUOTED - 1].rstrip()}…"
-    return ", ".join(spec.channels) or phrase("schedule.your_mailbox")
+    return ", ".join(spec.channels) or phrase("why.your_mailbox")
 
 
 def reads(spec: Schedule, named: Sequence[str], unnamed: int) -> str:

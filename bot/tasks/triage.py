@@ -178,7 +178,7 @@ def verdict_of(
 
 def unreadable(thread: ThreadRead, result: SubagentResult | None) -> UnreadableThread:
     """Return why a thread has no verdict, in words for its reader."""
-    why = thread.fault or f"lost.{result.stopped_by if result else 'time'}"
+    why = thread.fault or f"ended.{result.stopped_by if result else 'time'}"
     reason = phrase(why) if current().has(why) else thread.fault or phrase(NOT_JUDGED)
     return UnreadableThread(thread_id=thread.id, subject=thread.subject, reason=reason)
 
