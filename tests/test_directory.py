@@ -12,8 +12,7 @@ import pytest
 from policy_kit import TEAM, Clock, Json, SaidSlack, asking, channel, user
 
 from bot.errors import StoreError
-from bot.policy.directory import SlackDirectory
-from bot.slack.people import CHECKED_S
+from bot.policy.directory import CHECKED_S, SlackDirectory
 from config.words import phrase
 from scopes.label import WORKSPACE, Label
 from subagents.directory import Obstacle
@@ -87,7 +86,7 @@ async def world() -> AsyncIterator[World]:
                 raise StoreError("here", "is locked", "Wait.")
             return made.granted.get(destination, frozenset())
 
-        directory = SlackDirectory(there.members, there.people, granted, BOT, TEAM)
+        directory = SlackDirectory(there.members, there.people, granted, BOT, TEAM, there.clock)
         made = World(there.slack, directory, there.clock)
         made.put("CGEN", ANA, LUIS, is_private=False)
         made.put("CBOARD", ANA, LUIS)

@@ -9,11 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import sqlalchemy as sa
 
 from bot.errors import StoreError
-from bot.slack.people import CHECKED_S, People, Person, person_of
+from bot.slack.people import People, Person, person_of
 from bot.storage.database import Database
 from bot.storage.tables import grants
 from config.words import phrase
@@ -97,6 +98,8 @@ MEMBERS = ("notes:team",)
 """Handles of all full members."""
 MAIL = "mail:"
 """Prefix of sources of a mailbox, and the source that covers a whole mailbox."""
+CHECKED_S = 20.0
+"""Seconds that is cached which kind of user somebody is whom a write may reach."""
 MOST_SINGLE = 10
 """Maximum people looked up one by one; for more, all of the workspace are listed."""
 
@@ -136,10 +139,10 @@ class SlackDirectory:
     """Handle -> who may read it according to the settings: databases, sheets, folders."""
     anybodys: Collection[str] = ()
     """Handles of those that guests and people of other companies may read, too."""
-    _everyone: Kept = field(init=False)
+    _checked: Kept = field(init=False)
 
     def __post_init__(self, clock: Clock) -> None:
-        self._everyone = Kept(CHECKED_S, clock)
+        self._checked = Kept(CHECKED_S, clock)
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
         """Return whether this user may read it.
@@ -306,10 +309,13 @@ class SlackDirectory:
     async def _persons(self, users: Collection[str]) -> list[Person | None]:
         users = [user for user in users if user != self.bot_user]
         if len(users) <= MOST_SINGLE:
-            ask = self.people.person
-            return await asyncio.gather(*(ask(u, self.team, kept_s=CHECKED_S) for u in users))
-        everyone = await self._everyone.check(("users",), self._list) or {}
+            return await asyncio.gather(*map(self._person, users))
+        everyone = await self._checked.check(("users",), self._list) or {}
         return [everyone.get(user) for user in users]
+
+    async def _person(self, user: str) -> Person | None:
+        ask = partial(self.people.person, user, self.team, fresh=True)
+        return await self._checked.check(("user", user), ask)
 
     async def _list(self) -> dict[str, Person]:
         listed = await whole(self.people.client, "users.list", "members")

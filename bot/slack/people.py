@@ -23,8 +23,6 @@ from scopes.slack_items import Kind, SlackPerson
 T = TypeVar("T")
 KEPT_S = 300.0
 """Seconds that a fact is cached. Failures are not cached."""
-CHECKED_S = 20.0
-"""The same for facts that a write depends on."""
 MOST_KEPT = 10_000
 
 
@@ -58,14 +56,6 @@ async def _forgotten(id: str, name: str) -> None:
     """Store no name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """A fact, and when Slack told it."""
-
-    fact: Any
-    at: float
-
-
 class People:
     """Fetches each fact once in `KEPT_S`, shared by all requests that need it at the same time."""
 
@@ -84,18 +74,15 @@ class People:
         self.client = client
         self._remember = remember
         self._languages = languages
-        self._clock = clock
         self._facts = Kept(KEPT_S, clock, MOST_KEPT)
 
     async def aclose(self) -> None:
         """End what is still being asked."""
         await self._facts.aclose()
 
-    async def person(
-        self, user: str, team: str, *, fresh: bool = False, kept_s: float = KEPT_S
-    ) -> Person | None:
-        """Return the user as seen from this workspace, at most `kept_s` old; `fresh` = now."""
-        return person_of(await self._user(user, 0 if fresh else kept_s), team)
+    async def person(self, user: str, team: str, *, fresh: bool = False) -> Person | None:
+        """Return the user as seen from this workspace; `fresh` = as of now."""
+        return person_of(await self._user(user, fresh), team)
 
     async def language(self, user: str, channel: str = "", said: str = "") -> str:
         """Return the language of what this user reads there, as a code; empty = it is not known.
@@ -164,24 +151,24 @@ class People:
         failure = self._facts.failures.get(key)
         return failure is not None and not failure.is_answer
 
-    async def _user(self, user: str, kept_s: float = KEPT_S) -> Any:
+    async def _user(self, user: str, fresh: bool = False) -> Any:
         def parse(body: Mapping[str, Any]) -> Any:
             return body.get("user") if person_of(body.get("user"), "") else None
 
         about = {"user": user, "include_locale": "true"}
-        return await self._fact(("user", user), "users.info", parse, kept_s, **about)
+        return await self._fact(("user", user), "users.info", parse, fresh, **about)
 
     async def _fact(
         self,
         key: tuple[str, str],
         method: str,
         parse: Callable[[Mapping[str, Any]], T | None],
-        kept_s: float = KEPT_S,
+        fresh: bool = False,
         **args: str,
     ) -> T | None:
-        """Return a fact, at most `kept_s` old; None = it could not be checked."""
+        """Return a fact; None = it could not be checked."""
 
-        async def ask() -> _Told:
+        async def ask() -> T:
             try:
                 fact = parse(await self.client.call(method, **args))
             except Absent as error:
@@ -189,12 +176,9 @@ class People:
             if fact is None:
                 raise Absent("Slack's answer makes no sense")
             await self._remember_name(key[1], fact)
-            return _Told(fact, self._clock())
+            return fact
 
-        known: _Told | None = self._facts.known(*key)
-        is_old = known is not None and self._clock() >= known.at + kept_s
-        told = await self._facts.check(key, ask, fresh=is_old)
-        return told.fact if told else None
+        return await self._facts.check(key, ask, fresh=fresh)
 
     async def _remember_name(self, id: str, fact: Any) -> None:
         if isinstance(fact, ChannelFacts) and fact.name:
