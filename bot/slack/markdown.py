@@ -16,7 +16,6 @@ from markdown_it.token import Token
 from bot.citations import CITED, STOPS, Links, ids_in, neutralize_links
 from config.sections import ReplySettings
 from scopes.clean import printable, redacted, unsettled
-from scopes.tool import readable
 
 MAX_COLUMNS = 20
 """Columns of a table that stays one."""
@@ -113,20 +112,18 @@ MAX_NESTED = 8
 """Levels of nested sequences that get their names; deeper ones are cut off."""
 SHOUT = re.compile(r"@(?=(?:channel|here|everyone)\b)", re.IGNORECASE)
 QUOTE = re.compile(r"[ \t]*(?:>[ \t]?)*")
-STRAY = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 DEFINED = re.compile(r"^([ \t>]*\[[^\]\n]+\]):", re.MULTILINE)
 """A reference definition, which would give an address to a link elsewhere in the text."""
 
 
 def harmless(text: str) -> str:
-    """Escape everything in the text that Slack would interpret, such as mentions and links.
+    """Escape everything in a `printable` text that Slack would interpret, such as mentions.
 
     Angle brackets are escaped outside code: Slack reads its `<...>` sequences inside markdown
     blocks, and shows an entity as its character without reading it again (measured in
     github.com/PostHog/posthog/pull/95054). Addresses that `citations.defang` kept are the
     requester's.
     """
-    text = STRAY.sub("", str(readable(text)).replace("\r\n", "\n").replace("\r", "\n"))
     text = SHOUT.sub("@\N{WORD JOINER}", replace_mentions(text))
     made, fresh = [], True
     for code, piece in segments(text):
