@@ -15,7 +15,7 @@ from plain_kit import engine_words
 from standins.slack_shown import flat
 
 from bot.reports.digest import FEW, TOP, digest_view, opened, summary
-from bot.reports.formats import age, due, sender
+from bot.reports.formats import age, capital, due, sender
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text, thread_text
@@ -278,7 +278,7 @@ def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
 )
 def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) -> None:
     found = due(deadline, NOW.date())
-    assert (found and found.sentence) == told
+    assert (found and capital(found.words)) == told
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from bot.slack.blocks import (
     plain_section,
     plain_text_block,
     rich,
+    section,
     user,
 )
 from bot.slack.people import ChannelFacts
@@ -172,15 +173,15 @@ def view(facts: HomeFacts) -> Block:
 
 def _blocks(facts: HomeFacts) -> Iterator[Block]:
     if facts.paused is not None:
-        yield _section(f":double_vertical_bar: {phrase('home.paused', by=_who(facts.paused))}")
+        yield section(f":double_vertical_bar: {phrase('home.paused', by=_who(facts.paused))}")
     if facts.refusal:
-        yield _section(facts.refusal)
+        yield section(facts.refusal)
     else:
         yield header(phrase("home.abilities"))
-        yield _section("\n".join(abilities(facts.scopes, facts.handles)))
+        yield section("\n".join(abilities(facts.scopes, facts.handles)))
         yield header(phrase("home.places"))
         places = "\n".join(f"• {place}" for place in facts.places)
-        yield _section(places or phrase("home.nowhere"))
+        yield section(places or phrase("home.nowhere"))
     if facts.mail:
         yield from _mail_blocks(facts.mail, facts.admin)
     yield from _preference_blocks(facts.preferences)
@@ -189,7 +190,7 @@ def _blocks(facts: HomeFacts) -> Iterator[Block]:
     for run in facts.runs[:LAST_RUNS]:
         yield from _run(run)
     if not facts.runs:
-        yield _section(phrase("home.no_requests"))
+        yield section(phrase("home.no_requests"))
     yield {"type": "divider"}
     yield context_block(_format_spent(facts))
     yield context_block(phrase("home.connected"))
@@ -320,10 +321,6 @@ def _who(by: str) -> str:
 def _confirm(title: str, text: str, words: str) -> Block:
     told = {"title": title, "text": text, "confirm": words, "deny": phrase("button.cancel")}
     return {name: plain_text_block(each, 300) for name, each in told.items()}
-
-
-def _section(markup: str) -> Block:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": markup[:3000]}}
 
 
 @dataclass(frozen=True)

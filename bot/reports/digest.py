@@ -40,6 +40,7 @@ from bot.reports.formats import (
     NEAR,
     Sender,
     age,
+    capital,
     clean_text,
     day,
     days_between,
@@ -49,7 +50,7 @@ from bot.reports.formats import (
     sender,
     with_amounts,
 )
-from bot.reports.frame import cost_line, gap_text, gaps, stopped_line
+from bot.reports.frame import cost_line, gap_text, gaps, incomplete_reason
 from bot.reports.view import (
     DOTS,
     Bold,
@@ -102,11 +103,6 @@ def digest_view(document: TriageReport, categories: Iterable[str] = ()) -> Repor
 
     `categories` come in this order, others after them; a verdict can be corrected to them.
     """
-    with in_language(document.language):
-        return _view(document, categories)
-
-
-def _view(document: TriageReport, categories: Iterable[str]) -> ReportView:
     if document.unchanged_since:
         sections = [_last_digest(document, document.unchanged_since)]
     else:
@@ -220,7 +216,8 @@ def _later_layout(
 ) -> _Layout:
     """Return what can wait: single threads by category, the newest first; then topics."""
     names = list(dict.fromkeys([*categories, *sorted({v.category for v in verdicts})]))
-    ordered = sorted(_newest_first(verdicts), key=lambda v: names.index(v.category))
+    newest = sorted(verdicts, key=lambda v: (not v.at, -_time(v), v.thread_id))
+    ordered = sorted(newest, key=lambda v: names.index(v.category))
     matters = _by_matter(ordered, topics)
     alone = [v for topic, some in matters if not topic for v in some]
     blocks = [_Block(alone, is_full=False)] if alone else []
@@ -279,7 +276,7 @@ class _Threads:
         until, subject = due(verdict.deadline, now.date()), subject_text(verdict.subject)
         warnings = tuple(_warnings(verdict))[:MOST_WARNINGS]
         step, draft = self._step(verdict), _draft(verdict)
-        when = until.sentence if until else ""
+        when = capital(until.words) if until else ""
         if not when and verdict.thread_id in _to_do_first(document):
             when = phrase("first")
         if not when and verdict.asked_of_me and verdict.at:
@@ -440,10 +437,6 @@ def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[Thr
     return sorted(verdicts, key=rank)
 
 
-def _newest_first(verdicts: Iterable[ThreadVerdict]) -> list[ThreadVerdict]:
-    return sorted(verdicts, key=lambda v: (not v.at, -_time(v), v.thread_id))
-
-
 def _time(verdict: ThreadVerdict) -> float:
     """Return the seconds at which its last mail came; infinite if that is not known."""
     at = datetime.fromisoformat(verdict.at) if verdict.at else None
@@ -509,16 +502,8 @@ def _coverage_line(document: TriageReport) -> str:
 def _lead(document: TriageReport) -> Iterator[str]:
     yield "" if document.unchanged_since else _period(document)
     yield _summary(document)
-    yield _incomplete_reason(document)
+    yield incomplete_reason(document, "digest.ended")
     yield phrase("offline") if document.model == "offline" else ""
-
-
-def _incomplete_reason(document: TriageReport) -> str:
-    """Return why a digest is not whole; empty if it is."""
-    if document.status == "cancelled":
-        return stopped_line(document)
-    is_whole = document.status not in ("partial", "failed")
-    return "" if is_whole else phrase(f"digest.ended_{document.status}")
 
 
 def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:

@@ -136,9 +136,9 @@ class RunCoverage(DocumentPart):
         """Return whether nothing is missing but what `--limit` left out."""
         return len(self.not_covered) <= (self.left_out or 0)
 
-    def outcomes(self, *statuses: str) -> list[str]:
-        """Return how many parts ended with each of these statuses, such as `2 failed`."""
-        counts = ((int(getattr(self, each)), each) for each in statuses or STATUSES)
+    def outcomes(self) -> list[str]:
+        """Return how many parts ended with each status, such as `2 failed`."""
+        counts = ((int(getattr(self, each)), each) for each in STATUSES)
         return [f"{many:,} {status}" for many, status in counts if many]
 
 

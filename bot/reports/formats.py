@@ -73,16 +73,16 @@ class Due:
     days: int
     """Days from that day on, below 0 if it is over."""
 
-    @property
-    def sentence(self) -> str:
-        """Return the words with a capital first letter."""
-        return self.words[0].upper() + self.words[1:]
-
 
 def clean_text(text: object, most: int) -> str:
     """Clean text of others to one line: nothing invisible, no secrets, no active address."""
     flat = one_line(Links().defang(redacted(printable(str(text or "")))))
     return flat if len(flat) <= most else f"{flat[: most - 1].rstrip()}…"
+
+
+def capital(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def prose(text: object, most: int) -> str:

@@ -13,7 +13,7 @@ from bot.reports.documents import (
     SweepReport,
     TriageReport,
 )
-from bot.reports.formats import clean_text, periods
+from bot.reports.formats import capital, clean_text, periods
 from bot.reports.sources import numbers_of, sources_of
 from bot.reports.view import ReportView
 from bot.slack.blocks import (
@@ -28,6 +28,7 @@ from bot.slack.blocks import (
     plain_text_block,
     pre,
     rich,
+    section,
 )
 from bot.slack.markdown import Numbers, Prose
 from config.sections import ReplySettings
@@ -70,6 +71,13 @@ def stopped_line(document: Document) -> str:
     if done == of:
         return phrase("answer.stopped_all", n=of, things=things)
     return phrase("answer.stopped", n=of - done, done=current().number(done), things=things)
+
+
+def incomplete_reason(document: Report, key: str) -> str:
+    """Return why a report is not whole; empty if it is. The keys of its texts begin with `key`."""
+    if document.status == "cancelled":
+        return stopped_line(document)
+    return "" if document.status == "complete" else phrase(f"{key}_{document.status}")
 
 
 def _progress(document: Document) -> tuple[int, int, str]:
@@ -134,7 +142,7 @@ def footer(document: Document, sources: int) -> Block:
     `sources`: how many an answer cites.
     """
     details = button(DETAILS, phrase("answer.details"), value=document.run_id)
-    return {**_section(" · ".join(_line(document, sources))), "accessory": details}
+    return {**section(" · ".join(_line(document, sources))), "accessory": details}
 
 
 def _line(document: Document, sources: int) -> Iterator[str]:
@@ -249,15 +257,11 @@ def _sections(lines: Sequence[str]) -> Iterator[Block]:
     text = ""
     for line in (each[:MAX_SECTION] for each in lines):
         if text and len(text) + len(line) >= MAX_SECTION:
-            yield _section(text)
+            yield section(text)
             text = ""
         text = f"{text}\n{line}" if text else line
     if text:
-        yield _section(text)
-
-
-def _section(text: str) -> Block:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+        yield section(text)
 
 
 def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
@@ -281,7 +285,7 @@ def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
     """Yield each statement in SQL whole, below the number of its source."""
     for number, source in sources_of(document, numbers).items():
         if source.statement:
-            yield _section(f"*{phrase('answer.found_with')}* [{number}]")
+            yield section(f"*{phrase('answer.found_with')}* [{number}]")
             text = redacted(printable(source.statement))[:QUERY]
             yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{MAX_SECTION}}}", text))
 
@@ -296,7 +300,7 @@ def _cost(document: AnswerDocument, seconds: float) -> str:
     when = messages_of(document)
     told = ", ".join([*read, price(document), took])
     reference = phrase("answer.reference", id=escape_mrkdwn(document.run_id))
-    return " · ".join(filter(None, (when[:1].upper() + when[1:], told, reference)))
+    return " · ".join(filter(None, (capital(when), told, reference)))
 
 
 def _clean(text: str, length: int) -> str:

@@ -25,7 +25,7 @@ from bot.reports.view import (
     entries_of,
 )
 from bot.slack.markdown import address
-from config.words import current, in_language, phrase
+from config.words import current, phrase
 from subagents.contracts import LINE
 
 NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
@@ -40,11 +40,6 @@ OUTCOMES = ("confirmed", "disputed", "unjudged")
 
 def panel_view(document: PanelReport) -> ReportView:
     """Return the view of a panel, its findings numbered in reading order."""
-    with in_language(document.language):
-        return _view(document)
-
-
-def _view(document: PanelReport) -> ReportView:
     numbers = {finding.id: n for n, finding in enumerate(document.findings, 1)}
     words = current()
     counts = _counts(document)

@@ -11,7 +11,7 @@ from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, Tracker
 from bot.reports.formats import clean_text, due, prose
 from bot.reports.view import DOTS, NOTHING, Link, end_of
 from bot.slack.markdown import address
-from config.words import Words
+from config.words import current
 from subagents.contracts import NEEDS_ACTION, State
 from subagents.result import CustomerCase
 from subagents.summary import SEVERITIES
@@ -37,7 +37,8 @@ def tier(issue: Issue, at: datetime) -> int:
     passed or is near; then by severity; what waits for others comes last."""
     if issue.state not in NEEDS_ACTION:
         return len(SEVERITIES) + 1
-    if issue.severity != "high" and _has_near_day(issue, at.date()):
+    left = days_left(issue, at.date()) if isinstance(issue, SweepFinding) else None
+    if issue.severity != "high" and left is not None and left <= NEAR:
         return 1
     return (0, 2, 3)[SEVERITIES.index(issue.severity)]
 
@@ -45,11 +46,6 @@ def tier(issue: Issue, at: datetime) -> int:
 def is_urgent(issue: Issue, at: datetime) -> bool:
     """Return whether somebody of the team must act, and it is severe or its day is near."""
     return tier(issue, at) < URGENT
-
-
-def _has_near_day(issue: Issue, today: date) -> bool:
-    left = days_left(issue, today) if isinstance(issue, SweepFinding) else None
-    return left is not None and left <= NEAR
 
 
 def days_since(since: str, at: datetime) -> int:
@@ -134,14 +130,7 @@ class SweepProblem:
     @property
     def is_untracked(self) -> bool:
         """Return whether a tracker was read and has no row for it."""
-        read = any(finding.tracker for finding in self.findings)
-        return read and not self.is_tracked
-
-    @property
-    def is_tracked(self) -> bool:
-        """Return whether the tracker has a row for one of its issues."""
-        entries = [finding.tracker for finding in self.findings]
-        return any(each and each.status != "untracked" for each in entries)
+        return not self.tracker and any(finding.tracker for finding in self.findings)
 
     @property
     def tier(self) -> int:
@@ -346,9 +335,9 @@ def first_clause(text: str, most: int = SHORT) -> str:
 class SweepFacts:
     """The numbered problems of one sweep, and how they are worded."""
 
-    def __init__(self, document: SweepReport, words: Words) -> None:
+    def __init__(self, document: SweepReport) -> None:
         self.document = document
-        self.words = words
+        self.words = current()
         self.has_changes = document.compared is not None
         self.at = datetime.fromisoformat(document.window.latest).astimezone(UTC)
         self.problems = ordered(document)

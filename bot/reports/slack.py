@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from bot.reports import frame
-from bot.reports.digest import digest_view, opened
+from bot.reports.digest import opened
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
 from bot.reports.documents import (
     AnswerDocument,
@@ -191,7 +191,7 @@ def opened_parts(
     document: TriageReport, categories: Iterable[str], button: str
 ) -> tuple[MessagePart, ...]:
     """Render the section of a digest that the button with this value opens; () if there is none."""
-    view = digest_view(document, categories)
+    view = view_of(document, categories)
     section = opened(view, button)
     return _render(view, pack(_pieces([section], view.words)), view.name) if section else ()
 

@@ -13,8 +13,8 @@ from bot.reports.documents import (
     SweepSection,
     TrackerSummary,
 )
-from bot.reports.formats import clean_text, due, prose
-from bot.reports.frame import gaps, stopped_line
+from bot.reports.formats import capital, clean_text, due, prose
+from bot.reports.frame import gaps, incomplete_reason
 from bot.reports.problems import (
     CLAIM,
     LINE,
@@ -51,7 +51,7 @@ from bot.reports.view import (
     ReportView,
     with_links,
 )
-from config.words import Words, in_language, words_of
+from config.words import current
 from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
 
@@ -66,18 +66,17 @@ def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
 
     `place` is where readers find all findings if there are too many to show.
     """
-    with in_language(document.language):
-        return _Sweep(document, words_of(document.language), place).view()
+    return _Sweep(document, place).view()
 
 
 class _Sweep:
     """Builds the view of one sweep."""
 
-    def __init__(self, document: SweepReport, words: Words, place: str) -> None:
-        self.words = words
+    def __init__(self, document: SweepReport, place: str) -> None:
+        self.words = current()
         self.place = place
         self.document = document
-        self.facts = SweepFacts(document, words)
+        self.facts = SweepFacts(document)
         self.details = SweepDetails(self.facts)
         self.closed = self._helped_customers()
 
@@ -176,7 +175,7 @@ class _Sweep:
         told = words("period", start=start, end=end), channels, read, without
         yield " · ".join(filter(None, told))
         yield self._headline()
-        yield self._incomplete_reason()
+        yield incomplete_reason(document, "ended")
         yield words("offline") if document.model == "offline" else ""
 
     def _headline(self) -> str:
@@ -186,13 +185,6 @@ class _Sweep:
             return ""
         cited = sorted({numbers[id] for id in line.findings if id in numbers})
         return f"{prose(line.text, CLAIM)} {self.facts.listed(cited)}"
-
-    def _incomplete_reason(self) -> str:
-        """Return why a report is not whole; empty if it is."""
-        document = self.document
-        if document.status == "cancelled":
-            return stopped_line(document)
-        return "" if document.status == "complete" else self.words(f"ended_{document.status}")
 
     def _total(self, covers: Sequence[ReadTotals]) -> str:
         messages = self.words("messages", n=sum(cover.messages_read for cover in covers))
@@ -265,7 +257,7 @@ class _Sweep:
         for line in self.document.decisions:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
             text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
-            if text := _capital(text):
+            if text := capital(text):
                 more = f" · {self.facts.listed(numbers)}" if numbers else ""
                 more += f" → {proposal}" if proposal else ""
                 found = (f for f in self.document.findings() if f.id in line.findings)
@@ -294,7 +286,7 @@ class _Sweep:
         """Yield that the tracker has a problem as closed, or does not have it; of an issue that
         stands alone, also where it has it."""
         entries = [finding.tracker for finding in problem.findings if finding.tracker]
-        if problem.is_tracked and not problem.title and entries[0].status == "tracked":
+        if problem.tracker and not problem.title and entries[0].status == "tracked":
             yield self.facts.tracker_link(entries[0], clean_text(entries[0].key, NAME)).text
         if closed := next((entry for entry in entries if entry.status == "closed"), None):
             key = clean_text(closed.key, NAME)
@@ -430,10 +422,6 @@ def _is_fault(problem: SweepProblem) -> bool:
 
 def _sentences(sentences: Iterable[str]) -> tuple[str, ...]:
     return tuple(filter(None, (clean_text(each, SENTENCE) for each in sentences)))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _name(market: SweepSection | KnownIssue) -> str:

@@ -155,21 +155,19 @@ class SweepDetails:
             marks[:1] = [Reference(marks[0].label, urls[0] if urls else "")]
             marks += [Reference("↗", url) for url in urls[1:MOST_LINKS]]
             yield Highlight(job.text, tuple(marks), self._times(job), places=places)
-        for number in self.unnamed():
-            problem = self.facts.problem(number)
-            first, *others = [m.finding for m in problem.open if self._is_left(m)]
+        for number, problem in self.facts.open:
+            left = [m.finding for m in problem.open if self._is_left(m)]
+            if not left:
+                continue
+            first, *others = left
             more = self.facts.words("more", n=len(others)) if others else ""
             told = " · ".join(filter(None, (self.facts.subject(first), self.facts.due(first))))
             text = " ".join(filter(None, (told, clean_text(self.step(first), SHORT), more)))
             reference = Reference(str(number), slack_link(first.links))
             yield Highlight(text, (reference,), self.facts.longest(problem))
 
-    def unnamed(self) -> list[int]:
-        """Return the numbers of problems with something urgent that no job is about."""
-        open_ones = self.facts.open
-        return [number for number, p in open_ones if any(self._is_left(m) for m in p.open)]
-
     def _is_left(self, member: Member) -> bool:
+        """Return whether it is urgent and no job is about it."""
         return member.is_urgent and member.finding.id not in self.jobs_of
 
     def _times(self, job: TeamJob) -> str:

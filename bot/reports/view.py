@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bot.reports.documents import PanelReport, Report, TriageReport
-from config.words import Words
+from config.words import Words, in_language
 
 DOTS = {"high": "●", "medium": "◐", "low": "○"}
 """A dot for each severity or priority, the highest first."""
@@ -219,19 +219,18 @@ FINDINGS_FILE = "findings.csv"
 def view_of(
     document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
 ) -> ReportView:
-    """Return the view of a report.
+    """Return the view of a report in its own language.
 
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
-    if isinstance(document, TriageReport):
-        from bot.reports.digest import digest_view
-
-        return digest_view(document, categories)
-    if isinstance(document, PanelReport):
-        from bot.reports.panel import panel_view
-
-        return panel_view(document)
+    from bot.reports.digest import digest_view
+    from bot.reports.panel import panel_view
     from bot.reports.sweep import sweep_view
 
-    return sweep_view(document, place)
+    with in_language(document.language):
+        if isinstance(document, TriageReport):
+            return digest_view(document, categories)
+        if isinstance(document, PanelReport):
+            return panel_view(document)
+        return sweep_view(document, place)

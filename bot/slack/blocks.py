@@ -396,6 +396,12 @@ def header(text: str) -> Block:
     return {"type": "header", "text": plain_text_block(text)}
 
 
+def section(markup: str) -> Block:
+    """Return a section in which Slack makes no links or mentions of words."""
+    said = {"type": "mrkdwn", "text": markup[:MAX_SECTION], "verbatim": True}
+    return {"type": "section", "text": said}
+
+
 def plain_section(text: str, **more: Any) -> Block:
     """Return a section that Slack does not parse."""
     return {"type": "section", **more, "text": plain_text_block(text, MAX_SECTION)}

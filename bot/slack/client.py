@@ -113,12 +113,12 @@ class RateLimit:
             await asyncio.sleep(wait)
         window.times.append(time.monotonic())
 
-    def take_now(self, method: str, channel: str, *, live: bool = False) -> bool:
+    def take_now(self, method: str, *, live: bool = False) -> bool:
         """Return whether the method may be called at once; False = skip it for now.
 
         `live` calls are progress updates: they are spread out, and leave room for final answers.
         """
-        window, now = self._window(method, channel), time.monotonic()
+        window, now = self._window(method, ""), time.monotonic()
         spread = window.tier.seconds / window.tier.calls / window.tier.live
         if window.wait(now) or (live and window.times and now - window.times[-1] < spread):
             return False
@@ -324,7 +324,7 @@ class ApiCalls:
         self, method: str, args: Mapping[str, Any], *, live: bool = False
     ) -> dict[str, Any] | None:
         """Try a call once and return the answer; None = not allowed now. Raises WriteFailed."""
-        if not self.pace.take_now(method, "", live=live):
+        if not self.pace.take_now(method, live=live):
             self.count(method, "skipped")
             return None
         try:

@@ -477,7 +477,7 @@ class StreamingReply:
                 if is_away(error) and not self._is_last_resort:
                     raise
                 log.info("%s of %s is not written again: %s", ts, self.asked.key, error)
-                return self._is_final(ts, of) and error.code != GONE
+                return of > 0 and self._final.get(ts) == of and error.code != GONE
         return False
 
     async def _delete_others(self, count: int) -> None:
@@ -492,10 +492,6 @@ class StreamingReply:
             await self._delete(ts)
         self._parts = {n: there[:1] for n, there in self._parts.items() if n <= count}
         self._late_streams = set()
-
-    def _is_final(self, ts: str, of: int) -> bool:
-        """Return whether this message belongs to a finished answer of so many parts."""
-        return of > 0 and self._final.get(ts) == of
 
     async def _replace(self, number: int, ts: str, part: MessagePart, of: int) -> None:
         await self.writer.update(self._mark(number, of), self.asked.channel, ts, part)

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,6 @@ Form = dict[str, Any]
 """The content of a message, as arguments of a call."""
 MAX_TEXT = 3_900
 """Characters of `text`; chat.update refuses more than 4,000."""
-MAX_MARKDOWN = 12_000
 LITERAL: Mapping[str, Any] = {"parse": "none", "link_names": False}
 """Keep Slack from parsing addresses or names in `text`, which chat.update would do otherwise."""
 NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
@@ -64,7 +63,7 @@ def _forms(part: MessagePart, exact: bool = False) -> list[Form]:
         return [rich]
     forms = [rich] if part.blocks else []
     if part.blocks or len(part.text) > MAX_TEXT:
-        forms.append({"markdown_text": part.text[:MAX_MARKDOWN]})
+        forms.append({"markdown_text": part.text[: blocks.MAX_MARKDOWN]})
     return [*forms, plain]
 
 
@@ -344,17 +343,14 @@ class Uploads:
         raise OutcomeUnknown(UPLOAD, why)
 
     async def _put(self, url: str, content: bytes) -> int:
+        session = self._writes.web.session
+        assert session  # that of the process, see `clients`
         async with (
             asyncio.timeout(self._writes.timeout_s),
-            self._session() as session,
             session.post(url, data=content, allow_redirects=False) as response,
         ):
             await response.read()
             return response.status
-
-    def _session(self) -> AbstractAsyncContextManager[aiohttp.ClientSession]:
-        session = self._writes.web.session
-        return nullcontext(session) if session else aiohttp.ClientSession()
 
 
 WORDS = {
