@@ -8,7 +8,7 @@ words, needs no approval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -80,58 +80,37 @@ class ScheduleDesk(Protocol):
         """Make the change, once however often; a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleArguments:
-    """The arguments of a schedule as the model gives them."""
-
-    name: str
-    kind: Kind
-    cron: str = ""
-    at: str = ""
-    to: str = HERE
-    request: str = ""
-    text: str = ""
-    channels: list[str] | None = None
-    zone: str = ""
-    tracker: str = ""
-    quiet: bool = False
-    budget_usd: float = 1.0
-    language: str = ""
-
-    def schedule(self, owner: str) -> tuple[str, Schedule]:
-        """Return the name and the schedule that they describe. Raises ToolError."""
-        name = self.name.strip().casefold()
-        asked = {**asdict(self), "owner": owner, "channels": self.channels or ()}
-        asked |= {"tracker": self.tracker or None, "language": self.language or None}
-        if self.kind in ("ask", "reminder"):  # they are answered in the language of their words
-            asked["language"] = None
-        try:
-            NAME.validate_python(name)
-        except ValidationError:
-            raise ToolError(SENTENCES["name"]) from None
-        try:
-            return name, Schedule.model_validate({k: v for k, v in asked.items() if k != "name"})
-        except ValidationError as error:
-            raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
+def _schedule(owner: str, name: str, **given: Any) -> tuple[str, Schedule]:
+    """Return the name and the schedule that arguments of a model describe. Raises ToolError."""
+    spoken = given["kind"] in ("ask", "reminder")  # answered in the language of their words
+    given |= {"owner": owner, "channels": given.get("channels") or ()}
+    given |= {"tracker": given.get("tracker") or None}
+    given |= {"language": None if spoken else given.get("language") or None}
+    name = name.strip().casefold()
+    try:
+        NAME.validate_python(name)
+    except ValidationError:
+        raise ToolError(SENTENCES["name"]) from None
+    try:
+        return name, Schedule.model_validate(given)
+    except ValidationError as error:
+        raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
 
 
-async def _prepare_create(ctx: ToolContext, **given: Any) -> Prepared:
+async def _prepare_create(
+    ctx: ToolContext, to: str, zone: str, channels: list[str] | None, **given: Any
+) -> Prepared:
     desk, by = _desk(ctx)
-    asked = ScheduleArguments(**given)
-    to = asked.to.strip()
+    to = to.strip()
     if to.casefold() in (HERE, ""):
         to = OWN if ctx.intent.home.startswith("D") else ctx.intent.home
     elif to.casefold() in (OWN, "me", by.casefold()):
         to = OWN
-    asked = replace(
-        asked,
-        to=await desk.place(by, to),
-        zone=asked.zone.strip() or await desk.zone(by),
-        channels=[name.strip().lstrip("#") for name in asked.channels or ()] or None,
-    )
-    name, spec = asked.schedule(by)
-    values = asdict(replace(asked, cron=spec.cron))
-    return Prepared(values, await desk.weighed(name, spec, ctx.label, ctx.intent.home))
+    given |= {"to": await desk.place(by, to), "zone": zone.strip() or await desk.zone(by)}
+    given |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
+    name, spec = _schedule(by, **given)
+    told = await desk.weighed(name, spec, ctx.label, ctx.intent.home)
+    return Prepared({**given, "cron": spec.cron}, told)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_create)
@@ -160,22 +139,23 @@ async def schedule_create(
     sweep or triage, that of the request, as a code (es). `tracker`: of a sweep, the bug list among
     NAMED SOURCES. `quiet`: of a sweep or triage, nothing is sent where nothing is new."""
     desk, by = _desk(ctx)
-    asked = ScheduleArguments(
+    made = _schedule(
+        by,
         name,
-        kind,
-        cron,
-        at,
-        to,
-        request,
-        text,
-        channels,
-        zone,
-        tracker,
-        quiet,
-        budget_usd,
-        language,
+        kind=kind,
+        cron=cron,
+        at=at,
+        to=to,
+        request=request,
+        text=text,
+        channels=channels,
+        zone=zone,
+        tracker=tracker,
+        quiet=quiet,
+        budget_usd=budget_usd,
+        language=language,
     )
-    return ToolResult(note=await desk.create(*asked.schedule(by), ctx.label))
+    return ToolResult(note=await desk.create(*made, ctx.label))
 
 
 async def _reminder(
@@ -184,8 +164,7 @@ async def _reminder(
     """Return the reminder that these arguments describe, to the requester. Raises ToolError."""
     desk, by = _desk(ctx)
     zone = zone.strip() or await desk.zone(by)
-    asked = ScheduleArguments(name, "reminder", cron, at, to=OWN, text=text, zone=zone)
-    return asked.schedule(by)
+    return _schedule(by, name, kind="reminder", cron=cron, at=at, to=OWN, text=text, zone=zone)
 
 
 async def _prepare_reminder(ctx: ToolContext, **given: Any) -> Prepared:
