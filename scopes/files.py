@@ -19,7 +19,6 @@ from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import GitPush, Remote, format_commits
 from scopes.folders.search import (
-    bytes_of,
     edited,
     lines_of,
     listing,
@@ -117,7 +116,7 @@ async def read_file(
 async def write_file(ctx: ToolContext, path: str, text: str, folder: FolderId = "") -> ToolResult:
     """Make a file, or replace one that you have read."""
     place, path = await _where(ctx, folder, path, writes=True)
-    _, label = await _do(ctx, place, ctx.client(Folders).write, ctx, place, path, bytes_of(text))
+    _, label = await _do(ctx, place, ctx.client(Folders).write, ctx, place, path, text.encode())
     note = f"Written: {place.title}:{path}, {len(lines_of(text))} lines.{place.aside}"
     name = f"{place.title}:{path}"
     return ToolResult(note=note, undone=place.undone, reads=(name,), label=label)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import dropwhile
+from itertools import dropwhile, islice
 
 from scopes.clean import unified
 from scopes.folders.folder import (
@@ -82,14 +82,6 @@ def text_of(found: FileFound, path: str) -> str:
     return text.replace("\r\n", "\n") if ends_in_crlf(text) else text
 
 
-def bytes_of(text: str) -> bytes:
-    """Return a text as a file holds it. Raises ToolError where a file cannot."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ToolError("The text holds half a character. Write it again.") from None
-
-
 def ends_in_crlf(text: str) -> bool:
     """Return whether all lines of a text end as on Windows."""
     return "\r\n" in text and text.count("\r\n") == text.count("\n")
@@ -105,7 +97,7 @@ def edited(found: FileFound, path: str, old: str, new: str) -> bytes:
         how = f"{times} times: add lines around it" if times else "nowhere: read the file again"
         raise ToolError(f"The old text stands in {path} {how}.")
     text = text.replace(old, new)
-    return bytes_of(text.replace("\n", "\r\n") if ends_in_crlf(found.data.decode()) else text)
+    return (text.replace("\n", "\r\n") if ends_in_crlf(found.data.decode()) else text).encode()
 
 
 def pieces(text: str, first: int) -> Iterator[FilePiece]:
@@ -155,17 +147,9 @@ def walk(folder: FileTree, look: Look, path: str = "") -> Iterator[FolderEntry]:
     """Yield all that stands below a folder, as far as the look goes, each folder before what is in
     it; none that is skipped is entered. Raises ToolError where there is no such folder.
     """
-    return _below(folder, _top(folder, path, look), look)
-
-
-def _top(folder: FileTree, path: str, look: Look) -> list[FolderEntry]:
     top = folder.listed(path, look)
     if top is None:
         raise ToolError(not_found("folder", path))
-    return top
-
-
-def _below(folder: FileTree, top: list[FolderEntry], look: Look) -> Iterator[FolderEntry]:
     waiting = top[::-1]
     while waiting:
         entry = waiting.pop()
@@ -191,17 +175,15 @@ def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, lis
     """
     path = "/".join(parts_of(path))
     look = Look(until=time.monotonic() + SEARCH_S)
-    top = _top(folder, path, look)
-    entries = []
-    for entry in _below(folder, top, look):
-        entries.append(entry)
-        if len(entries) > MAX_LISTED:
-            more = f"; {len(top) - MAX_LISTED} more" if len(top) > MAX_LISTED else ""
-            return (
-                {path: list(map(_word, top[:MAX_LISTED]))},
-                f"There is more below: list a folder by its path{more}.{_unseen(look)}",
-                _readable(top, "folder"),
-            )
+    entries = list(islice(walk(folder, look, path), MAX_LISTED + 1))
+    if len(entries) > MAX_LISTED:
+        top = folder.listed(path) or []
+        more = f"; {len(top) - MAX_LISTED} more" if len(top) > MAX_LISTED else ""
+        return (
+            {path: list(map(_word, top[:MAX_LISTED]))},
+            f"There is more below: list a folder by its path{more}.{_unseen(look)}",
+            _readable(top, "folder"),
+        )
     folders: dict[str, list[str]] = {path: []}
     for entry in entries:
         inside = entry.path.rpartition("/")[0]
@@ -250,9 +232,7 @@ def searched(folder: FileTree, words: str, glob: str) -> Hits:
             break
         if entry.kind != "file" or not fits(entry.path, glob):
             continue
-        if not _search_file(
-            folder, entry.path, lambda line: wanted in unified(line).casefold(), hits
-        ):
+        if not _search_file(folder, entry.path, wanted, hits):
             hits.cut = "There are more such lines: search for more of the line, or use glob."
             break
     if look.cut and not hits.cut:
@@ -272,7 +252,7 @@ def fits(path: str, glob: str) -> bool:
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
 
-def _search_file(folder: FileTree, path: str, holds: Callable[[str], bool], hits: Hits) -> bool:
+def _search_file(folder: FileTree, path: str, wanted: str, hits: Hits) -> bool:
     """Look through one file; False when there is no room for what it holds."""
     try:
         found = folder.read(path)
@@ -285,7 +265,7 @@ def _search_file(folder: FileTree, path: str, holds: Callable[[str], bool], hits
     hits.searched.append(path)
     digest = found.digest if found else ""
     for number, line in enumerate(lines, 1):
-        if holds(line):
+        if wanted in unified(line).casefold():
             if len(hits.found) >= MAX_HITS:
                 return False
             hits.found.append(FileHit(path, number, line[:HIT], digest))
