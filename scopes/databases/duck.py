@@ -128,36 +128,29 @@ class Duck:
 
     async def _request(self, does: str, *given: Any) -> tuple[list[Any], Any]:
         """Return the lines of a reply and what ends it. Raises ToolError, SourceFailed."""
-        *lines, (failed, told) = await self._request_lines(does, *given)
+        slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
+        async with self.pool.worker((self.path, self.schema)) as worker:
+            await self._ask(worker, OPEN_S, SLOW_FILES, "open")
+            return await self._ask(worker, self.query_s, slow, does, *given)
+
+    async def _ask(
+        self, worker: WorkerProcess, seconds: float, late: str, *asked: Any
+    ) -> tuple[list[Any], Any]:
+        request = json.dumps([str(self.path.absolute()), self.schema, *asked]).encode()
+        try:
+            reply = await worker.ask(request, seconds)
+        except WorkerTimedOut:
+            raise ToolError(late) from None
+        except WorkerDied:
+            raise ToolError(DIED) from None
+        *lines, (failed, told) = map(json.loads, reply.splitlines())
+        if failed == "memory":
+            await worker.end()
         if failed in FAILED:
             raise SourceFailed(FAILED[failed])
         if failed:
             raise ToolError(MENDABLE[failed]) if failed in MENDABLE else StatementFailed(told)
         return lines, told
-
-    async def _request_lines(self, does: str, *given: Any) -> list[Any]:
-        """Return the lines of a reply. Raises ToolError where there is none."""
-        source = (str(self.path.absolute()), self.schema)
-        slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
-        lines: list[Any] = []
-        async with self.pool.worker((self.path, self.schema)) as worker:
-            for asked, seconds, late in (
-                (("open",), OPEN_S, SLOW_FILES),
-                ((does, *given), self.query_s, slow),
-            ):
-                try:
-                    reply = await worker.ask(json.dumps([*source, *asked]).encode(), seconds)
-                except WorkerTimedOut:
-                    raise ToolError(late) from None
-                except WorkerDied:
-                    raise ToolError(DIED) from None
-                lines = [json.loads(line) for line in reply.splitlines()]
-                failed, _ = lines[-1]
-                if failed == "memory":
-                    await worker.end()
-                if failed:
-                    break
-        return lines
 
 
 def _table(name: str, rows: int | None, note: str, columns: Sequence[Sequence[str]]) -> TableInfo:

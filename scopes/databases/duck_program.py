@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 
@@ -48,7 +48,7 @@ class Failed(Exception):
 
 
 @dataclass
-class DuckSource:
+class Program:
     """A file or folder of tables, and what is open of it."""
 
     path: Path
@@ -60,6 +60,8 @@ class DuckSource:
     mark: object = None
     """What the files looked like when they were opened."""
     loaded: Loaded = field(default_factory=Loaded)
+    lines: list[bytes] = field(default_factory=list)
+    """Of the answer on its way."""
 
     def opened(self) -> duckdb.DuckDBPyConnection:
         """Return the connection, made again where a file has changed. Raises Failed."""
@@ -102,11 +104,7 @@ class DuckSource:
         for statement in LOCK.split(";"):
             connection.execute(statement)
         if self.schema:
-            full = (
-                self.schema
-                if "." in self.schema
-                else f"{_home_of(connection).catalog}.{self.schema}"
-            )
+            full = self.schema if "." in self.schema else f"{_home_of(connection)[0]}.{self.schema}"
             try:
                 connection.execute("USE " + ".".join(map(quoted, full.split("."))))
             except duckdb.Error:
@@ -114,62 +112,11 @@ class DuckSource:
         connection.execute("SET lock_configuration = true")
         return connection
 
-
-class Namespace(NamedTuple):
-    """The namespace in which names without a prefix are looked up."""
-
-    catalog: str
-    """What DuckDB calls the open file: its name without the ending."""
-    schema: str
-
-
-def _home_of(connection: duckdb.DuckDBPyConnection) -> Namespace:
-    asked = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
-    return Namespace(*map(str, connection.execute(asked).fetchall()[0]))
-
-
-MEGABYTE = 1 << 20
-FEW_COLUMNS = 120
-"""Up to so many in all, a list of tables tells the columns too."""
-LIST = f"""
-SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
-AND NOT temporary UNION ALL
-SELECT schema_name, view_name, comment, false FROM {OURS}.duckdb_views() WHERE NOT internal
-AND NOT temporary ORDER BY 1, 2"""
-COLUMNS = f"""
-SELECT schema_name, table_name, column_name, data_type, comment FROM {OURS}.duckdb_columns()
-WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
-PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
-FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
-VIEWS = f"""
-SELECT CASE schema_name WHEN 'information_schema' THEN schema_name || '.' ELSE '' END || view_name
-FROM {OURS}.duckdb_views() WHERE internal"""
-SHOWN = {
-    *(("BASE_TABLE", name) for name in DUCKDB_VIEWS),
-    *(("BASE_TABLE", f"information_schema.{name}") for name in INFORMATION_SCHEMA),
-    *(("SHOW", name) for name in ('"tables"', "__show_tables_expanded")),
-}
-"""What of DuckDB's own tells of the data, by the kinds of its parser."""
-HIDDEN = {("FUNCTION", name) for name in DUCKDB_HIDDEN}
-MAX_CELL = 32_767
-"""Characters, as in Excel; a longer cell is cut."""
-INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
-"""In a type, at any depth: Python or JSON has no exact value for it, and it comes as DuckDB writes
-it. A field may be called so, too, which does no harm."""
-
-
-@dataclass
-class Program:
-    source: DuckSource
-    reserved: frozenset[str] = frozenset()
-    lines: list[bytes] = field(default_factory=list)
-    """Of the answer on its way."""
-
     def answer(self, does: str, *given: Any) -> bytes:
         """Answer one request; the last line is a reason of failure, or "", and what is told."""
         self.lines.clear()
         try:
-            ending = "", getattr(self, does)(self.source.opened(), *given)
+            ending = "", getattr(self, does)(self.opened(), *given)
         except Failed as error:
             ending = error.kind, None
         except (MemoryError, duckdb.OutOfMemoryException):
@@ -177,8 +124,8 @@ class Program:
         except duckdb.Error as error:
             ending = "sql", " ".join(str(error).split())[:400]
         finally:
-            if not self.source.files and does != "open":  # which another one follows
-                self.source.close()  # while it is open, nobody can write to it
+            if not self.files and does != "open":  # which another one follows
+                self.close()  # while it is open, nobody can write to it
         self._say(ending)
         return b"".join(self.lines)
 
@@ -188,41 +135,28 @@ class Program:
     def tables(self, connection: duckdb.DuckDBPyConnection, wanted: str, most: int) -> None:
         """Tell of all tables, or of one; of those that a bare name may mean, that of a query."""
         wanted = wanted.casefold().replace('"', "")
-        home = _home_of(connection)
+        catalog, home = _home_of(connection)
+        reserved = {row[0] for row in connection.execute(RESERVED).fetchall()}
         listed = connection.execute(LIST).fetchall()
         if wanted:
-            listed.sort(key=lambda row: row[0] != home.schema)
-            named = [(f".{home.catalog}.{row[0]}.{row[1]}".casefold(), row) for row in listed]
+            listed.sort(key=lambda row: row[0] != home)
+            named = [(f".{catalog}.{row[0]}.{row[1]}".casefold(), row) for row in listed]
             listed = [row for name, row in named if name.endswith(f".{wanted}")][:1]
         columns = connection.execute(COLUMNS).fetchall()
         shown = bool(wanted) or len(columns) <= FEW_COLUMNS
         for schema, table, note, is_table in listed[:most]:
-            file = self.source.loaded.tables.get(table)
+            file = self.loaded.tables.get(table)
             said = ("" if is_table else "a view", note, file and f"from {file}")
             mine = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
-            name = self._name(connection, home, schema, table)
-            rows = _count(connection, home.catalog, schema, table) if is_table else None
+            parts = [table] if schema == home else [schema, table]
+            if len(parts) > 1 and schema.casefold() == catalog.casefold():
+                parts = [catalog, *parts]  # else DuckDB cannot tell the schema from the file
+            rows = _count(connection, catalog, schema, table) if is_table else None
             note = "; ".join(filter(None, said))
+            name = ".".join(_plain(part, reserved) for part in parts)
             self._say((name, rows, note, [(column, kind, of or "") for column, kind, of in mine]))
-        for file, why in self.source.loaded.unreadable.items() if not wanted else ():
+        for file, why in self.loaded.unreadable.items() if not wanted else ():
             self._say((file, None, f"not readable: {why}", ()))
-
-    def _name(
-        self, connection: duckdb.DuckDBPyConnection, home: Namespace, schema: str, table: str
-    ) -> str:
-        """Return its name in a query: with a prefix and in quotes only if needed."""
-        parts = [table] if schema == home.schema else [schema, table]
-        if len(parts) > 1 and schema.casefold() == home.catalog.casefold():
-            parts = [home.catalog, *parts]  # else DuckDB cannot tell the schema from the file
-        return ".".join(self._plain(connection, part) for part in parts)
-
-    def _plain(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
-        if not self.reserved:
-            words = f"SELECT keyword_name FROM {OURS}.duckdb_keywords()"
-            words += " WHERE keyword_category != 'unreserved'"
-            self.reserved = frozenset(row[0] for row in connection.execute(words).fetchall())
-        simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in self.reserved
-        return name if simple else quoted(name)
 
     def query(
         self, connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int, max_bytes: int
@@ -251,6 +185,54 @@ class Program:
 
     def _say(self, reply: Sequence[Any]) -> None:
         self.lines.append(_line(reply))
+
+
+def _home_of(connection: duckdb.DuckDBPyConnection) -> tuple[str, str]:
+    """Return the catalog and the schema in which names without a prefix are looked up.
+
+    The catalog is what DuckDB calls the open file: its name without the ending.
+    """
+    asked = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
+    catalog, schema = connection.execute(asked).fetchall()[0]
+    return str(catalog), str(schema)
+
+
+MEGABYTE = 1 << 20
+FEW_COLUMNS = 120
+"""Up to so many in all, a list of tables tells the columns too."""
+LIST = f"""
+SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
+AND NOT temporary UNION ALL
+SELECT schema_name, view_name, comment, false FROM {OURS}.duckdb_views() WHERE NOT internal
+AND NOT temporary ORDER BY 1, 2"""
+COLUMNS = f"""
+SELECT schema_name, table_name, column_name, data_type, comment FROM {OURS}.duckdb_columns()
+WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
+RESERVED = f"""
+SELECT keyword_name FROM {OURS}.duckdb_keywords() WHERE keyword_category != 'unreserved'"""
+PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
+FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
+VIEWS = f"""
+SELECT CASE schema_name WHEN 'information_schema' THEN schema_name || '.' ELSE '' END || view_name
+FROM {OURS}.duckdb_views() WHERE internal"""
+SHOWN = {
+    *(("BASE_TABLE", name) for name in DUCKDB_VIEWS),
+    *(("BASE_TABLE", f"information_schema.{name}") for name in INFORMATION_SCHEMA),
+    *(("SHOW", name) for name in ('"tables"', "__show_tables_expanded")),
+}
+"""What of DuckDB's own tells of the data, by the kinds of its parser."""
+HIDDEN = {("FUNCTION", name) for name in DUCKDB_HIDDEN}
+MAX_CELL = 32_767
+"""Characters, as in Excel; a longer cell is cut."""
+INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
+"""In a type, at any depth: Python or JSON has no exact value for it, and it comes as DuckDB writes
+it. A field may be called so, too, which does no harm."""
+
+
+def _plain(name: str, reserved: Container[str]) -> str:
+    """Return a name as a query has it, in quotes only where needed."""
+    simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in reserved
+    return name if simple else quoted(name)
 
 
 def _count(connection: duckdb.DuckDBPyConnection, *names: str) -> int:
@@ -356,7 +338,7 @@ def main(memory_mb: int) -> None:
 
     @cache
     def program(path: str, schema: str | None) -> Program:
-        return Program(DuckSource(Path(path), schema, memory_mb))
+        return Program(Path(path), schema, memory_mb)
 
     def reply(request: bytes) -> bytes:
         path, schema, *asked = json.loads(request)

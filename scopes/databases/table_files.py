@@ -399,19 +399,14 @@ TITLE_ROWS = 4
 """Rows of a title above an Excel table."""
 LOOKED = 100
 """Rows by which the width of a sheet is told."""
-OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""What Office before 2007 begins a file with, and any Office one that has a password."""
 
 
 def _check_packed(file: Path) -> None:
-    with file.open("rb") as opened:
-        if opened.read(len(OLE)) == OLE:
-            raise TableUnreadable("it has a password, is an old .xls, or is damaged")
-        try:
-            with zipfile.ZipFile(opened) as packed:
-                size = sum(entry.file_size for entry in packed.infolist())
-        except zipfile.BadZipFile:
-            raise TableUnreadable("it is damaged, or no Excel file") from None
+    try:
+        with zipfile.ZipFile(file) as packed:
+            size = sum(entry.file_size for entry in packed.infolist())
+    except zipfile.BadZipFile:
+        raise TableUnreadable("it has a password, is an old .xls, or is damaged") from None
     if size > MAX_UNPACKED:
         raise TableUnreadable(f"it unpacks to more than {MAX_UNPACKED // 1_000_000} MB")
 
