@@ -389,28 +389,15 @@ def _hit(thread: MailThread, owner: str, address: str) -> Item:
 
 
 def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
-    """Yield the messages as items that each fit a page; a longer one goes on under other ids."""
+    """Yield the messages as items; one longer than a page goes on, in parts, under other ids."""
     opens = thread.messages[0].item_id
     for message in thread.messages:
         item = item_of(message, owner, address, opens)
-        parts = list(_cut(item, most))
-        yield replace(item, text=parts[0])
-        for number, part in enumerate(parts[1:], 2):
+        first, *rest = parts_of(item.text) if tokens_of(item) > most else [item.text]
+        yield replace(item, text=first)
+        for number, part in enumerate(rest, 2):
             goes_on = replace(item, id=f"{item.id}~{number}", text=part, at=None, notes=())
             yield replace(goes_on, thread=opens, unread="")
-
-
-def _cut(item: Item, most: int) -> Iterator[str]:
-    """Yield the text in lines of at most `most` tokens each, cut between words."""
-    room = max(300, 3 * (most - tokens_of(replace(item, text="")) - 10))  # bytes
-    rest = item.text
-    while len(rest.encode(errors="replace")) > room:
-        head = rest.encode(errors="replace")[:room].decode(errors="ignore")
-        at = max(head.rfind(" "), head.rfind("\n"))
-        at = at if at > len(head) // 2 else len(head)
-        yield head[:at]
-        rest = rest[at:].lstrip()
-    yield rest
 
 
 def _page(

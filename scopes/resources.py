@@ -230,9 +230,6 @@ async def list_resources(ctx: ToolContext, space: Space = "") -> ToolResult:
     return ToolResult(items, note=f"{len(items)} files." if items else "No files.", label=label)
 
 
-TOOLS = (save_resource, read_resource, list_resources)
-
-
 def _space(ctx: ToolContext, space: str) -> str:
     return space_of(space, ctx.requester) if space else space_of_run(ctx.run)
 

@@ -116,9 +116,6 @@ async def append_rows(
     return ToolResult(note=note, label=label)
 
 
-TOOLS = (read_sheet, append_rows)
-
-
 def _book(ctx: ToolContext, sheet: str) -> tuple[Spreadsheet, Label]:
     held = ctx.clients.get(Sheets)
     if not isinstance(held, Sheets) or sheet not in held.by_handle:
