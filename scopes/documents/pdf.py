@@ -7,14 +7,16 @@ a file sets off: it is called in our own programs alone, `scopes.documents.worke
 
 from __future__ import annotations
 
-from ctypes import POINTER, c_char, c_ushort
+from ctypes import POINTER, c_char
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import pypdfium2_raw as pdfium
+from pypdfium2 import PdfDocument, PdfiumError, raw
 
 NO_FONTS: Final = (POINTER(c_char) * 1)()
 """Folders of fonts: none, or PDFium opens all that the machine has, and the text needs none."""
+raw.FPDF_DestroyLibrary()  # pypdfium2 has started it with those of the machine
+raw.FPDF_InitLibraryWithConfig(raw.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=NO_FONTS))
 HYPHEN: Final = "\ufffe"
 """What PDFium makes of a hyphen and the end of its line."""
 
@@ -42,44 +44,24 @@ def text_of(data: bytes, max_pages: int, max_chars: int) -> PdfText:
     outside of the page or of its crop box. Where the file has other words for what it draws
     (`ToUnicode`, `ActualText`), it is those. Comments and the fields of forms are not read.
     """
-    config = pdfium.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=NO_FONTS)
-    pdfium.FPDF_InitLibraryWithConfig(config)  # once; it does nothing from then on
-    document = pdfium.FPDF_LoadMemDocument64(data, len(data), None)
-    if not document:
-        locked = pdfium.FPDF_GetLastError() == pdfium.FPDF_ERR_PASSWORD
-        raise PdfUnreadable("encrypted" if locked else "damaged")
     parts, images = list[str](), 0
     try:
-        pages = pdfium.FPDF_GetPageCount(document)
-        for number in range(min(pages, max_pages)):
-            if page := pdfium.FPDF_LoadPage(document, number):
-                images += _images_of_page(page)
-                parts.append(_text_of_page(page))
-            if sum(map(len, parts)) > max_chars:
-                break
-    finally:
-        pdfium.FPDF_CloseDocument(document)
+        with PdfDocument(data) as document:
+            pages = len(document)
+            for number in range(min(pages, max_pages)):
+                try:
+                    page = document[number]
+                except PdfiumError:
+                    continue
+                images += sum(1 for _ in page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=1))
+                text = page.get_textpage().get_text_range()
+                parts.append(text.replace("\r\n", "\n").replace(HYPHEN, "-\n"))
+                page.close()
+                if sum(map(len, parts)) > max_chars:
+                    break
+    except PdfiumError as error:
+        locked = error.err_code == raw.FPDF_ERR_PASSWORD
+        raise PdfUnreadable("encrypted" if locked else "damaged") from None
     if not parts:
         raise PdfUnreadable("damaged")
     return PdfText("\n\n".join(parts)[: max_chars + 1], pages, len(parts), images)
-
-
-def _images_of_page(page: Any) -> int:
-    objects = (
-        pdfium.FPDFPage_GetObject(page, n) for n in range(pdfium.FPDFPage_CountObjects(page))
-    )
-    return sum(pdfium.FPDFPageObj_GetType(each) == pdfium.FPDF_PAGEOBJ_IMAGE for each in objects)
-
-
-def _text_of_page(page: Any) -> str:
-    """Return the text of a page, which is closed."""
-    letters = pdfium.FPDFText_LoadPage(page)
-    try:
-        count = pdfium.FPDFText_CountChars(letters)
-        found = (c_ushort * (count + 1))()
-        written = pdfium.FPDFText_GetText(letters, 0, count, found)
-    finally:
-        pdfium.FPDFText_ClosePage(letters)
-        pdfium.FPDF_ClosePage(page)
-    text = bytes(found)[: 2 * max(written - 1, 0)].decode("utf-16-le", "replace")
-    return text.replace("\r\n", "\n").replace(HYPHEN, "-\n")

@@ -1,13 +1,14 @@
 """The async face of google-api-python-client: paced, repeated where that is safe, one token.
 
-The library builds requests and reads answers; aiohttp carries them, as the library's own transport
-blocks a thread for each. Gmail's quota of an account is kept here: a call waits for its turn, so
-that a refusal is rare.
+The library builds requests; aiohttp carries them, as the library's own transport blocks a thread
+for each. Gmail's quota of an account is kept here: a call waits for its turn, so that a refusal is
+rare.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections import deque
@@ -197,8 +198,6 @@ class GoogleClient:
 
         An API has no redirects, and the token is for Google alone.
         """
-        from httplib2 import Response  # type: ignore[import-untyped]
-
         async with session.request(
             request.method,
             URL(request.uri, encoded=True),
@@ -209,8 +208,7 @@ class GoogleClient:
             content = await response.read()
         if response.status >= 300:
             raise HttpRefused(response.status, response.headers, content)
-        answer = Response({**response.headers, "status": str(response.status)})
-        body = request.postproc(answer, content)
+        body = json.loads(content or b"{}")
         if not isinstance(body, dict):
             raise ValueError("no JSON object")
         return dict(readable(body))

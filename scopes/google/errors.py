@@ -83,10 +83,10 @@ class HttpRefused(Exception):
 
 FAILURES = (
     *(HttpRefused, GoogleError, aiohttp.ClientError, OSError),
-    *(ValueError, AttributeError, RecursionError),
+    *(ValueError, RecursionError),
 )
-"""How an attempt fails: what Google answers, no token, a lost connection, and an answer that is no
-JSON, on which the client library fails in several ways."""
+"""How an attempt fails: what Google answers, no token, a lost connection, an answer that is no
+JSON."""
 
 
 @dataclass(frozen=True, slots=True)
