@@ -17,6 +17,7 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc\U00
 """Letters and signs without a shape."""
 _KEPT = frozenset("\n\t\u200c\u200d\ufe0f")
 """Those of them that are joiners or selectors stay only where they are needed, see below."""
+_SELECTOR = re.compile("[\ufe00-\ufe0f\u180b-\u180f\U000e0100-\U000e01ef]")
 _ACTING = frozenset("<>@#&*_`|/.\\[]{}=%^")
 """Their wide forms are folded; wide commas and round brackets are how Chinese is written."""
 
@@ -97,15 +98,8 @@ def _visible_form(letter: str) -> str:
 
 def unseen(letter: str) -> bool:
     """Return whether a character shows nothing: control, format or filler signs, selectors."""
-    return unicodedata.category(letter) in _HIDDEN or letter in _FILLERS or _selects(letter)
-
-
-def _selects(letter: str) -> bool:
-    return (
-        "\ufe00" <= letter <= "\ufe0f"
-        or "\u180b" <= letter <= "\u180f"
-        or "\U000e0100" <= letter <= "\U000e01ef"
-    )
+    hidden = unicodedata.category(letter) in _HIDDEN or letter in _FILLERS
+    return hidden or _SELECTOR.fullmatch(letter) is not None
 
 
 def _fold(letter: str, category: str) -> str:

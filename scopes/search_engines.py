@@ -57,7 +57,9 @@ class Brave:
         params = {"q": query, "count": limit, "text_decorations": "false"}
         url = f"{self.endpoint.rstrip('/')}/res/v1/web/search"
         found = await ask("Brave Search", "GET", url, headers=headers, params=params)
-        return hits(_part(found, "web").get("results"), "description", "page_age")[:limit]
+        web = found.get("web")
+        listed = web.get("results") if isinstance(web, dict) else None
+        return hits(listed, "description", "page_age")[:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +143,6 @@ def _with_address(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
         match each:
             case {"url": str(url)}:
                 yield url, each
-
-
-def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = found.get(name)
-    return part if isinstance(part, dict) else {}
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from scopes.label import Label
@@ -188,7 +188,7 @@ class SlackPerson:
         return [str(team) for team in teams] if isinstance(teams, list) else []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Maker:
     """Makes items of one channel's messages."""
 
@@ -199,11 +199,11 @@ class Maker:
     window: Window | None
     kinds: Mapping[str, str] = field(default_factory=dict)
     """User id -> what they are here (`SlackPerson.kind`)."""
-    outside: Label = field(init=False)
-    """The channel's label, for what somebody from outside may have worded."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "outside", replace(self.label, outside=True))
+    @cached_property
+    def outside(self) -> Label:
+        """Return the channel's label for what somebody from outside may have worded."""
+        return replace(self.label, outside=True)
 
     def item(self, message: SlackMessage, root: str) -> Item:
         ts, at = message.ts, message.at

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from datetime import date as day
 from typing import Annotated
 from urllib.parse import urldefrag, urlsplit
 
@@ -141,18 +140,11 @@ def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
 def _note(page: Page, asked: str) -> str:
     """Return what code knows of the page; nothing that the page could have worded itself."""
     content = page.content
-    dated = f"It says that it is of {content.date}." if _is_day(content.date) else ""
+    dated = f"It says that it is of {content.date}." if content.date else ""
     host = urlsplit(page.url).hostname
     moved = "It has moved to another host." if host != urlsplit(asked).hostname else ""
     facts = "" if content.facts in ("", "text") else f"{content.facts}."
     return " ".join(filter(None, (dated, moved, facts)))
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return bool(day.fromisoformat(text))
-    except ValueError:
-        return False
 
 
 def _may_follow(url: str) -> bool:

@@ -158,22 +158,19 @@ class Postgres:
             path = compose.Identifier(self.schema)
             await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
 
-    async def _password(self) -> str | None:
-        """Return the password of the file; None = that of the address, if any."""
-        file = self.password_file
-        return (await asyncio.to_thread(file.read_text)).strip() if file else None
-
     async def _connect(self) -> Connection:
         """Connect, and keep the statements of this session from others where the role may: a
         superuser may, and from PostgreSQL 15 on who was granted SET on that parameter."""
+        file = self.password_file
         try:
+            password = (await asyncio.to_thread(file.read_text)).strip() if file else None
             connection = await psycopg.AsyncConnection.connect(
                 self.url,
                 autocommit=True,
                 connect_timeout=CONNECT_S,
                 application_name="assistant",
                 client_encoding="utf8",  # in which statements are sent, whatever the server's is
-                password=await self._password(),
+                password=password,  # None = that of the address, if any
             )
         except (psycopg.Error, OSError) as error:
             kind = type(error).__name__

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -86,10 +86,10 @@ class Folders:
     """Of one file."""
     max_total: int
     """Of all that the run writes."""
-    log: FolderLog = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "log", FolderLog(self.home / "log.jsonl"))
+    @cached_property
+    def log(self) -> FolderLog:
+        return FolderLog(self.home / "log.jsonl")
 
     async def held(self, ctx: ToolContext, folder: str) -> str:
         """Return the handle of the folder that is meant: by name, else the only project, else the

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -23,12 +25,11 @@ from scopes.google.gmail_compose import (
 )
 from scopes.google.gmail_threads import (
     IN_MESSAGE,
+    MESSAGE,
     TOO_MUCH,
     apart,
     bytes_of,
     content_of,
-    message_in,
-    request_of,
     thread_of,
     unread_message,
 )
@@ -120,8 +121,10 @@ class Gmail:
 
     async def _message(self, resource: Mapping[str, Any]) -> MailMessage:
         texts = await self._texts(resource)
+        coded = {id: base64.b64encode(text).decode() for id, text in texts.items()}
         try:
-            return message_in(await READER.ask(request_of(resource, texts)))
+            answer = await READER.ask(json.dumps([resource, coded]).encode())
+            return MESSAGE.validate_json(answer)
         except WorkerDied:
             return unread_message(resource, TOO_MUCH)
 

@@ -8,7 +8,6 @@ it stands, word for word and in one piece with what surrounds it, in an earlier 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -253,17 +252,6 @@ def thread_of(id: str, history: str, found: Iterable[MailMessage]) -> MailThread
         for m, body in zip(messages, bodies, strict=True)
     ]
     return MailThread(id, tuple(shown), history)
-
-
-def request_of(resource: Json, texts: Mapping[str, bytes]) -> bytes:
-    """Return the request that has another process read a message, by `reply`."""
-    coded = {id: base64.b64encode(text).decode() for id, text in texts.items()}
-    return json.dumps([resource, coded]).encode()
-
-
-def message_in(answer: bytes) -> MailMessage:
-    """Return the message of a `reply`."""
-    return MESSAGE.validate_json(answer)
 
 
 def unread_message(resource: Any, why: str) -> MailMessage:
