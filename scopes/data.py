@@ -184,11 +184,7 @@ def _items(id: str, found: Rows, label: Label, query: str) -> Iterable[Item]:
 
 def shown(cell: Value) -> str:
     """Return a value on one line, exact; a long text is cut with a mark."""
-    if cell is None:
-        return "null"
-    if isinstance(cell, bool):
-        return str(cell).lower()
-    return _short(spelled(cell), MAX_SHOWN)
+    return "null" if cell is None else _short(spelled(cell), MAX_SHOWN)
 
 
 def _short(text: str, most: int) -> str:
@@ -224,25 +220,23 @@ async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, labe
     return f"{'Only the first ' if less else ''}{rows} rows are kept as {saved.id}."
 
 
-def _csv(cell: Value) -> str:
-    """Return a cell of a CSV file; `Resource.shown` takes care of what looks like a formula."""
-    if isinstance(cell, bool) or cell is None:
-        return "" if cell is None else shown(cell)
-    return spelled(cell)
-
-
 def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:
-    """Return rows as CSV in UTF-8, as many as fit, and how many they are."""
-    out = io.StringIO(newline="")
-    write = csv.writer(out).writerow
-    write([c.name for c in found.columns])
-    end, count = out.tell(), 0
-    size = len(out.getvalue().encode(errors="replace"))
+    """Return rows as CSV in UTF-8, as many as fit, and how many they are.
+
+    `Resource.shown` takes care of what looks like a formula.
+    """
+    lines = [_csv_line(c.name for c in found.columns)]
+    room = max_bytes - len(lines[0])
     for row in found.rows:
-        write([_csv(cell) for cell in row])
-        out.seek(end)
-        size += len(out.read().encode(errors="replace"))
-        if size > max_bytes:
+        line = _csv_line("" if cell is None else spelled(cell) for cell in row)
+        room -= len(line)
+        if room < 0:
             break
-        end, count = out.tell(), count + 1
-    return out.getvalue()[:end].encode(errors="replace"), count
+        lines.append(line)
+    return b"".join(lines), len(lines) - 1
+
+
+def _csv_line(cells: Iterable[str]) -> bytes:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerow(cells)
+    return out.getvalue().encode(errors="replace")

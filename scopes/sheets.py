@@ -19,6 +19,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
+    counted,
     fitting,
     not_found,
     tool,
@@ -174,7 +175,7 @@ def _cells(values: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
 
 def _count(items: Sequence[Item]) -> str:
     count = sum(not each.notes for each in items)
-    return f"{count} row{'' if count == 1 else 's'}." if items else "These cells are empty."
+    return f"{counted(count, 'row')}." if items else "These cells are empty."
 
 
 async def _head(book: Spreadsheet, tab: Tab) -> tuple[int, list[str]]:

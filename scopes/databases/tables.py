@@ -63,6 +63,8 @@ class Rows:
 
 def spelled(cell: Value) -> str:
     """Return a value as text, exact: 0.00000001 is no 1E-8."""
+    if isinstance(cell, bool):
+        return str(cell).lower()
     return format(cell, "f") if isinstance(cell, Decimal) else str(cell)
 
 
