@@ -7,8 +7,7 @@ words, needs no approval.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
@@ -38,14 +37,6 @@ SENTENCES: Mapping[str, str] = {
 Change = Literal["pause", "resume", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One schedule, in a line."""
-
-    name: str
-    line: str
-
-
 class ScheduleDesk(Protocol):
     """The set-up of schedules. Who asks is always the requester: `by`.
 
@@ -70,8 +61,9 @@ class ScheduleDesk(Protocol):
     async def create(self, name: str, spec: Schedule, label: Label) -> str:
         """Set it up, once however often; a sentence."""
 
-    async def listed(self, by: str, home: str) -> tuple[Sequence[Listed], str]:
-        """Return those that this person may see in this conversation, and a note on the others."""
+    async def listed(self, by: str, home: str) -> tuple[Mapping[str, str], str]:
+        """Return name -> line of those that this person may see in this conversation, and a note
+        on the others."""
 
     async def known(self, by: str, name: str, what: Change) -> Mapping[str, str]:
         """Return what a change would come to; told to who decides on it."""
@@ -195,7 +187,7 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
     label = Label(
         untrusted=True, readers=frozenset({by}), sources=frozenset({home or f"user:{by}"})
     )
-    items = tuple(Item(f"schedule/{each.name}", each.line, None, label) for each in found)
+    items = tuple(Item(f"schedule/{name}", line, None, label) for name, line in found.items())
     return ToolResult(items, note=note, label=label)
 
 

@@ -34,7 +34,7 @@ from bot.tasks.sources import match_channels
 from config.schedules import OWN, PERSON, Schedule
 from config.words import current, phrase
 from scopes.label import Label
-from scopes.schedules import Change, Listed
+from scopes.schedules import Change
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import ToolError
 
@@ -123,7 +123,7 @@ class ScheduleService:
             "schedule.is_set", kind=name_of(spec.kind), name=name, times=timing(spec, now)
         )
 
-    async def listed(self, by: str, home: str) -> tuple[Sequence[Listed], str]:
+    async def listed(self, by: str, home: str) -> tuple[dict[str, str], str]:
         """List schedules: in a DM one's own and reminders from others (an administrator: all), else
         those that post here.
         """
@@ -136,14 +136,14 @@ class ScheduleService:
         else:
             seen = [row for row in rows if _posts_to(row.spec.to, home, names)]
         hidden = frozenset[str]() if alone else _private_patterns(seen, channels)
-        found = []
+        found = dict[str, str]()
         for row in seen[:MOST_LISTED]:
             mine = row.spec.owner == by
             whose = phrase(
                 "schedule.your_rights" if mine else "schedule.rights_of", who=row.spec.owner
             )
             reading = contents(row.spec) if alone else _describe_sources(row, hidden)
-            found.append(Listed(row.id, line(row, now, reading=reading, whose=whose, names=names)))
+            found[row.id] = line(row, now, reading=reading, whose=whose, names=names)
         note = f"{len(seen)} {'schedule' if len(seen) == 1 else 'schedules'}."
         note += f" {len(seen) - MOST_LISTED} are left out." if len(seen) > MOST_LISTED else ""
         return found, note

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import tinycss2
@@ -269,7 +269,7 @@ _SIDES = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Style:
     """The style that an element passes on to its children."""
 
@@ -294,23 +294,18 @@ class Style:
     variables: Mapping[str, str] = field(default_factory=dict)
     box: dict[str, str] = field(default_factory=dict)
     """Properties of this element alone."""
-    _inherited: Style | None = field(default=None, init=False)
-    _shown: bool | None = field(default=None, init=False)
 
-    @property
+    @cached_property
     def inherited(self) -> Style:
-        """Return the style of children that declare nothing; it is computed once."""
-        if self._inherited is None:
-            self._inherited = styled(self, ())
-            self._inherited._inherited = self._inherited
-        return self._inherited
+        """Return the style of children that declare nothing."""
+        child = styled(self, ())
+        child.inherited = child
+        return child
 
-    @property
+    @cached_property
     def shown(self) -> bool:
-        """Return whether text in it can be seen; worked out once, when the style is complete."""
-        if self._shown is None:
-            self._shown = not self.boxed_away and not self.inkless
-        return self._shown
+        """Return whether text in it can be seen; asked when the style is complete."""
+        return not self.boxed_away and not self.inkless
 
     @property
     def inkless(self) -> bool:
