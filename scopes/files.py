@@ -164,7 +164,7 @@ async def search_files(
 async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> ToolResult:
     """Commit your own changes."""
     place, _ = await _where(ctx, folder, "")
-    if place.project is None:
+    if place.project is None or place.project.repository is None:
         raise ToolError(f"{place.title} is no git repository. Your files are written as they are.")
     made, label = await _do(ctx, place, ctx.client(Folders).commit, ctx, place, message)
     note = f"Committed as {made.commit[:12]} to the branch {made.branch} of {place.title}: "

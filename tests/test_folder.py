@@ -226,11 +226,14 @@ def test_a_search_begins_in_the_folder_of_its_glob(folder: Folder) -> None:
         searched(folder, "needle", "y/*.py")
 
 
-def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_a_lock_that_is_held_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def take() -> None:
-        with lock_file(tmp_path / "lock", patience_s=0.05):
+        with lock_file(tmp_path / "lock"):
             pass
 
+    monkeypatch.setattr("scopes.folders.folder.PATIENCE_S", 0.05)
     with lock_file(tmp_path / "lock"), pytest.raises(ToolError, match="Try again"):
         take()
     take()

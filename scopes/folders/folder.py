@@ -337,14 +337,14 @@ async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) 
 
 
 @contextmanager
-def lock_file(path: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Hold the lock of this file, made where it is missing. It blocks: not for the event loop.
 
     Raises Busy where others hold it all the time.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    until = time.monotonic() + patience_s
+    until = time.monotonic() + PATIENCE_S
     try:
         while not _try_lock(opened):
             if time.monotonic() > until:

@@ -186,13 +186,11 @@ class Folders:
     def commit(self, ctx: ToolContext, place: FolderPlace, message: str) -> GitCommit:
         """Commit what this context changed in a project; once for each call."""
         assert place.project
-        repository = place.project.repository
+        assert place.project.repository
         self._may_write(ctx, place, 0)
-        if repository is None:
-            raise ToolError(f"{place.title} is no git repository. Your files are written as is.")
         branches = Branches.of(self.home.name, ctx.context)
         try:
-            made = repository.commit(branches, message, ctx.key, ctx.requester)
+            made = place.project.repository.commit(branches, message, ctx.key, ctx.requester)
         except Conflict as error:
             raise ToolError(
                 f"{error} Your own changes stay on the branch {branches.draft}: say in your result "

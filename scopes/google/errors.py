@@ -200,7 +200,7 @@ def _wait(error: HttpRefused, inner: dict[str, Any]) -> float | None:
         pass
     told = re.search(r"Retry after (\d{4}-\d\d-\d\dT[\d:.]+Z)", str(inner.get("message")))
     try:
-        until = datetime.fromisoformat(told[1].replace("Z", "+00:00")) if told else None
+        until = datetime.fromisoformat(told[1]) if told else None
     except ValueError:
         return None
     return max(0.0, (until - datetime.now(UTC)).total_seconds()) if until else None
