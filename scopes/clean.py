@@ -190,7 +190,7 @@ def redacted(text: str) -> str:
 
 _QUOTED = re.compile(rf"{_NAMED}['\"]?[ \t]*[:=][ \t]*['\"]")
 """What may be a password until its quote ends, or its line."""
-_KEYS = re.compile(r"(?i)-----(?:(?P<begin>BEGIN\b)|(?P<end>END)|(?P<shut>(?=\s)))|(?P<line>\n)")
+_KEY_END = re.compile(r"-----END[^\n]*-----\s")
 _LONGEST = 10_000
 """Characters of the longest secret, a private key of 8,192 bits."""
 
@@ -219,15 +219,8 @@ def _of_quote(text: str) -> int:
 
 def _of_key(text: str) -> int:
     """Return where a key begins that has not ended, `-----END ...-----` and a space on one line."""
-    begun, after, ending = len(text), len(text), False
-    for mark in _KEYS.finditer(text):
-        if mark["begin"]:
-            begun, after = min(begun, mark.start()), min(after, mark.start())
-        elif mark["shut"] is not None:
-            begun = after if ending else begun
-        else:
-            ending, after = bool(mark["end"]), len(text)
-    return begun
+    begun = text.rfind("-----BEGIN")
+    return len(text) if begun < 0 or _KEY_END.search(text, begun) else begun
 
 
 _NUMBER = r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?%?"
