@@ -58,7 +58,8 @@ async def store_rows(database: Database, rows: list[dict[str, Any]]) -> None:
     def store(connection: sa.Connection) -> None:
         connection.execute(sa.insert(tables.runs), rows)
         connection.execute(sa.insert(tables.questions), texts)
-        store_model_costs(connection)
+        for row in rows:
+            store_model_costs(connection, row["id"])
 
     await database.change(store)
 

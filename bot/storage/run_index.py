@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from bot.errors import StoreError
 from bot.storage.database import Database, chunks
@@ -32,36 +32,28 @@ def asks(text: str) -> sa.ColumnElement[bool]:
     return sa.exists().where(mine, questions.c.text.contains(folded(text), autoescape=True))
 
 
-def store_model_costs(connection: sa.Connection, run: str | None = None) -> None:
-    """Store what a finished run has cost by model, or all of them.
+def store_model_costs(connection: sa.Connection, run: str) -> None:
+    """Store what a finished run has cost by model.
 
     Subagents count to their own models, the rest to that of the run's parent.
     """
-    is_wanted = sa.true() if run is None else runs.c.id == run
-    connection.execute(
-        sa.delete(model_costs).where(sa.true() if run is None else model_costs.c.run == run)
-    )
-    is_paid = sa.and_(is_wanted, runs.c.cost_usd.is_not(None))
-    own = sa.and_(contexts.c.run == runs.c.id, contexts.c.id == subagents.c.id)
-    model = sa.func.coalesce(contexts.c.model, "")
-    children = (
-        sa.select(runs.c.id, model, runs.c.started, sa.func.sum(subagents.c.cost_usd))
-        .select_from(runs.join(subagents).outerjoin(contexts, own))
-        .where(is_paid, subagents.c.cost_usd > 0)
-        .group_by(runs.c.id, model, runs.c.started)
-    )
-    names = [each.name for each in model_costs.c]
-    connection.execute(sa.insert(model_costs).from_select(names, children))
-    theirs = sa.select(sa.func.coalesce(sa.func.sum(subagents.c.cost_usd), 0.0))
-    rest = runs.c.cost_usd - theirs.where(subagents.c.run == runs.c.id).scalar_subquery()
-    first = sa.and_(contexts.c.run == runs.c.id, contexts.c.id == PARENT)
-    parents = sa.select(runs.c.id, model, runs.c.started, sa.case((rest > 0, rest), else_=0.0))
-    is_known = sa.or_(contexts.c.model.is_not(None), rest > LEAST_USD)
-    parents = parents.select_from(runs.outerjoin(contexts, first)).where(is_paid, is_known)
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(model_costs).from_select(names, parents)
-    more = {"usd": model_costs.c.usd + insert.excluded.usd}
-    connection.execute(insert.on_conflict_do_update(index_elements=["run", "model"], set_=more))
+    connection.execute(sa.delete(model_costs).where(model_costs.c.run == run))
+    total = sa.select(runs.c.cost_usd, runs.c.started).where(runs.c.id == run)
+    usd, started = connection.execute(total).one()
+    if usd is None:
+        return
+    named = sa.select(contexts.c.id, contexts.c.model).where(contexts.c.run == run)
+    models = {row.id: row.model for row in connection.execute(named)}
+    paid = sa.select(subagents.c.id, subagents.c.cost_usd).where(subagents.c.run == run)
+    costs: defaultdict[str, float] = defaultdict(float)
+    for row in connection.execute(paid.where(subagents.c.cost_usd > 0)):
+        costs[models.get(row.id, "")] += row.cost_usd
+    rest = usd - sum(costs.values())
+    if PARENT in models or rest > LEAST_USD:
+        costs[models.get(PARENT, "")] += max(rest, 0.0)
+    rows = [{"run": run, "model": m, "started": started, "usd": usd} for m, usd in costs.items()]
+    if rows:
+        connection.execute(sa.insert(model_costs), rows)
 
 
 log = logging.getLogger(__name__)
