@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -150,19 +150,9 @@ class PendingRecords(Recording):
             setattr(self, name, first + later if isinstance(first, list) else first | later)
 
 
-PARTS = (
-    "contexts",
-    "entries",
-    "requests",
-    "replies",
-    "blocks",
-    "decisions",
-    "steps",
-    "actions",
-    "authors",
-    "subagents",
-)
-"""Fields of the records that are stored."""
+REMEMBERED = {"held", "digests", "toolsets"}
+PARTS = [each.name for each in fields(PendingRecords) if each.name not in REMEMBERED]
+"""Fields of the records that are stored: not what is remembered of the blocks."""
 
 
 class RunNotFound(SetupError):
