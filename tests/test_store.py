@@ -363,7 +363,7 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert len(await marks(database)) == 20
 
 
-async def test_a_slow_read_aside_delays_no_other_read(tmp_path: Path) -> None:
+async def test_a_slow_read_delays_no_other_read(tmp_path: Path) -> None:
     database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
     begun, goes_on = asyncio.Event(), threading.Event()
 
@@ -375,7 +375,7 @@ async def test_a_slow_read_aside_delays_no_other_read(tmp_path: Path) -> None:
     def _taken(connection: Any, _record: object, _proxy: object) -> None:
         connection.create_function("slow", 0, wait)
 
-    slow = asyncio.create_task(database.aside().read(sa.select(sa.func.slow().label("waited"))))
+    slow = asyncio.create_task(database.read(sa.select(sa.func.slow().label("waited"))))
     await begun.wait()
     assert await marks(database) == set()
     await database.change(put("a"))

@@ -280,10 +280,9 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
         access = TeamAccess(sign_in, bot.team)
     elif not _is_forwarded_to(settings):
         access = LoopbackAccess()
-    shown = Store(store.database.aside())
     server = Server(
         settings=settings,
-        console=console_routes(shown, settings, access, policy) if access else [],
+        console=console_routes(store, settings, access, policy) if access else [],
         dispatch=dispatch,
         durable=durable,
         intake=intake,

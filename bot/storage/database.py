@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import fcntl
 import logging
 import os
@@ -246,8 +245,9 @@ T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
 """Runs inside a transaction; it may run again if that one fails."""
 
-CONNECTIONS = 3
-"""One for reads, one for changes, and one for the reads of the console: see Database."""
+READERS = 3
+"""Threads that read: a slow search of the console delays no other read."""
+CONNECTIONS = READERS + 1
 BUSY_SECONDS = 10
 """Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
@@ -385,12 +385,8 @@ def write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def _thread(name: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"store-{name}")
-
-
 class Database:
-    """Reads in one thread and changes in another, so that neither the event loop nor a read waits.
+    """Reads in some threads and changes in another: neither the event loop nor a read waits.
 
     Changes that are asked for while a transaction runs share the next one: a transaction waits 2 to
     6 ms for the disk, and a fan-out of 200 would otherwise wait for more than a second. Methods
@@ -405,8 +401,8 @@ class Database:
         """Why the last write failed; empty = it succeeded."""
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
-        self._reader, self._writer = _thread("reads"), _thread("writes")
-        self._aside: Database | None = None
+        self._readers = ThreadPoolExecutor(READERS, "store-reads")
+        self._writer = ThreadPoolExecutor(1, "store-writes")
         self._changes: BatchWriter[Work, Any] = BatchWriter(self._outcomes)
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
 
@@ -433,16 +429,6 @@ class Database:
         """Open the database that the settings name, with the keys that they name."""
         return await cls.open(settings.data_dir, settings.database_url, cipher_of(settings))
 
-    def aside(self) -> Database:
-        """Return the same database, with a thread of its own for reads: slow ones delay no others.
-
-        It is closed with this one.
-        """
-        if self._aside is None:
-            self._aside = copy.copy(self)
-            self._aside._reader = _thread("console")
-        return self._aside
-
     async def aclose(self) -> None:
         """Finish what was asked for, then close the database."""
         await self._changes.aclose()
@@ -450,9 +436,7 @@ class Database:
 
     def _close(self) -> None:
         # The threads first: what came after the connections were closed would open one again.
-        if self._aside:
-            self._aside._reader.shutdown()
-        self._reader.shutdown()
+        self._readers.shutdown()
         self._writer.shutdown()
         with translate_errors(self.where):
             self._engine.dispose()
@@ -488,7 +472,7 @@ class Database:
             with self._engine.connect() as connection:
                 return connection.execute(query, values).all()
 
-        return await self._do(self._reader, fetch)
+        return await self._do(self._readers, fetch)
 
     async def change(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` in a transaction; return its result when its changes are stored.
@@ -539,12 +523,12 @@ class Database:
         with self._writing.begin() as connection:
             return [work(connection) for work in works]
 
-    async def _do(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _do(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         def explained() -> T:
             with translate_errors(self.where):
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(thread, explained)
+        return await asyncio.get_running_loop().run_in_executor(threads, explained)
 
 
 class OnDatabase(Protocol):
