@@ -31,7 +31,6 @@ from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from config.schedules import Schedule
-from config.words import phrase
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -382,8 +381,9 @@ class Bench:
         self.done.append(work.kind)
         await self.worker.store.record_delivery(work)
 
-    async def note(self, work: Work, again: datetime) -> None:
+    async def give_up(self, work: Work) -> None:
         self.lost.append(work.schedule)
+        await self.worker.store.record_failure(work, "It was lost.")
 
     async def comes(self, occurrence: Occurrence, *states: Any) -> Occurrence:
         """Look as `run` does, until the occurrence has one of these states, or its delivery."""
@@ -403,9 +403,12 @@ async def bench(place: Kept) -> AsyncIterator[Bench]:
         limits: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3}
         durable = Durable("me", {}, place.path / "workflows.sqlite", place.url, **limits)
         queue = RequestQueue(store.database)
-        worker = ScheduleWorker(queue, durable, 8, ScheduleStore(store.database))
+
+        async def give_up(work: Work) -> None:
+            await made.give_up(work)
+
+        worker = ScheduleWorker(queue, durable, 8, ScheduleStore(store.database), give_up)
         made = Bench(worker)
-        worker.on_lost = made.note
         durable.bodies["occurrence"] = worker.body(made.occurrence)
         durable.bodies["delivery"] = worker.body(made.delivery)
         await durable.open()
@@ -442,7 +445,7 @@ async def test_what_falls_over_fails_aloud_and_the_schedule_goes_on(
         store, made.crash = made.worker.store, True
         await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
         found = await made.comes(await store.ask_now("one", datetime.now(UTC)), "failed")
-        assert (found.why, made.lost) == (phrase("schedule.lost"), ["one"])
+        assert (found.why, made.lost) == ("It was lost.", ["one"])
         assert "given up" in caplog.text
         made.crash = False
         await made.comes(await store.ask_now("one", datetime.now(UTC)), "delivered")

@@ -311,6 +311,8 @@ PASSES = "passing"
 """`code` of the error of a run whose occurrence is retried."""
 STOPS = ("cost", "tokens", "time", "model_error", "rate_limit", "user")
 """Reasons of subagents for ending early that the owner is told, without anything that was read."""
+AGAIN_AFTER = timedelta(minutes=5)
+"""Time until a delivery of unknown outcome is retried."""
 SETTLING = timedelta(seconds=3)
 """Wait between the time of an occurrence and reading its sources.
 
@@ -439,16 +441,23 @@ class OccurrenceRunner:
                 state = await self._fail(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
-    async def lost(self, work: Work, again: datetime) -> None:
-        """End the run of lost work, whose workflow reported no end, and alert the owner."""
+    async def lost(self, work: Work) -> None:
+        """End lost work, whose workflow reported no end, and alert the owner.
+
+        The schedule continues with its next work.
+        """
         stored = await self.schedules.get(work.schedule)
         occurrence = await self.schedules.occurrence(work.schedule, work.at)
         with in_language(await self.validator.language(stored.spec) if stored else ""):
             why = phrase("schedule.lost")
         if work.kind == "delivery":
-            await self.alerts.fails(work.schedule, why, work.at, again)
+            again = datetime.now(UTC) + AGAIN_AFTER
+            if await self.schedules.record_undelivered(work, why, again):
+                await self.alerts.fails(work.schedule, why, work.at, again)
         elif stored and occurrence and occurrence.work == work:
             await self._fail(stored, occurrence, RunFailed(why))
+        else:
+            await self.schedules.record_failure(work, why)
 
     async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         run = occurrence.run_id

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -27,16 +27,11 @@ from bot.storage.requests import NEVER, RequestQueue
 from bot.storage.schedules import Work
 from config.schedules import Timetable
 from config.settings import Settings
-from config.words import in_language, phrase
+from config.words import in_language
 
 MOST = 8
 """Schedules running at once in one process."""
-AGAIN_AFTER = timedelta(minutes=5)
-"""Time until a delivery of unknown outcome is retried."""
-
 WorkOn = Callable[[Work], Awaitable[Any]]
-Lost = Callable[[Work, datetime], Awaitable[None]]
-"""Called with a lost occurrence or delivery, and when a delivery is retried."""
 
 
 @dataclass
@@ -44,8 +39,8 @@ class ScheduleWorker(Worker[Work]):
     """Starts due work. Its database retries."""
 
     store: ScheduleStore
-    on_lost: Lost | None = None
-    """Called if the workflow itself cannot report its failure."""
+    on_lost: WorkOn
+    """Ends work whose workflow itself cannot report its failure."""
 
     async def load_claimed(self) -> Sequence[Work]:
         return await self.store.at_work(self.durable.executor)
@@ -55,7 +50,7 @@ class ScheduleWorker(Worker[Work]):
 
     async def give_up(self, work: Work, id: str) -> None:
         self.at_work.discard(id)
-        await self._end_lost(work)
+        await self.on_lost(work)
 
     def key(self, work: Work) -> str:
         return work.id
@@ -75,19 +70,10 @@ class ScheduleWorker(Worker[Work]):
                     work = Work.parse(id)
                     await work_on(work)
                     if await self.store.claim(id, self.durable.executor):  # nothing has ended it
-                        await self._end_lost(work)
+                        await self.on_lost(work)
             return {"state": "done"}
 
         return body
-
-    async def _end_lost(self, work: Work) -> None:
-        """End lost work, so that its schedule continues with the next."""
-        again, why = datetime.now(UTC) + AGAIN_AFTER, phrase("schedule.lost")
-        is_news = work.kind == "occurrence" or await self.store.record_undelivered(work, why, again)
-        if is_news and self.on_lost:
-            await self.on_lost(work, again)
-        if work.kind == "occurrence":
-            await self.store.record_failure(work, why)
 
 
 log = logging.getLogger(__name__)
