@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
@@ -58,29 +58,20 @@ def store_model_costs(connection: sa.Connection, run: str) -> None:
 
 log = logging.getLogger(__name__)
 
-MOST_KEPT = 10_000
-
 
 @dataclass(frozen=True)
 class Names:
     """The names in one database."""
 
     database: Database
-    _saved: dict[str, tuple[str, date]] = field(default_factory=dict)
 
     async def save(self, id: str, name: str) -> None:
-        """Store a name, once a day; if the database cannot be used, later."""
-        now = datetime.now(UTC)
-        latest = (name, now.date())
-        if self._saved.get(id) == latest:
-            return
-        if len(self._saved) >= MOST_KEPT:
-            self._saved.clear()
-        row = {"id": id, "name": name, "folded": folded(name.removeprefix("#")), "at": now}
+        """Store a name; if the database cannot be used, Slack will tell it again."""
+        plain = folded(name.removeprefix("#"))
+        row = {"id": id, "name": name, "folded": plain, "at": datetime.now(UTC)}
         upsert = self.database.upsert(names, ("id",), ("name", "folded", "at"))
         try:
-            await self.database.change(lambda connection: connection.execute(upsert, row))
-            self._saved[id] = latest
+            await self.database.write(upsert.values(row))
         except StoreError as error:
             log.warning("%s The name of %s is not stored.", error, id)
 
