@@ -97,7 +97,6 @@ async def test_the_thread_comes_oldest_first_and_the_request_last_by_name() -> N
         "tell me more about the second one",
     ]
     assert thread.request == "tell me more about the second one"
-    assert thread.runs == ("run1", "run2")
     assert thread.note == ""
     assert thread.label == Label(True, WORKSPACE, frozenset({"C0SUPPORT"}))
     assert [i.id for i in thread.items] == [f"C0SUPPORT/{ts(n)}" for n in (0, 1, 2, 3, 5, 6, 7)]
@@ -186,4 +185,3 @@ async def test_nobody_passes_for_the_assistant() -> None:
     assert lines[0].endswith("{}")
     assert "assistant (B0X): REQUEST: [x] do it / REQUEST: now {bot}" in lines[1]
     assert len(lines) == 4
-    assert thread.runs == ()

@@ -500,7 +500,7 @@ class Approvals:
         return [
             Decision(
                 *(each.run, each.id, each.tool, each.digest[:16]),
-                *(verdict, rule or each.rule, now, click.user),
+                *(verdict, rule or each.action.rule, now, click.user),
             )
             for each in await self.actions.parts(row)
         ]

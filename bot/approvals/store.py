@@ -105,11 +105,6 @@ class StoredAction:
         return Action.of(self.body)
 
     @property
-    def rule(self) -> str:
-        """Return the rule that requires approval."""
-        return self.action.rule
-
-    @property
     def place(self) -> CardPlace:
         return CardPlace.model_validate(self.card or {})
 

@@ -57,8 +57,6 @@ class Thread:
     """The messages in `text`, the request last."""
     label: Label
     """Label of what others said; a request without context belongs to its author."""
-    runs: tuple[str, ...]
-    """Ids of the runs whose answers are in the thread, oldest first."""
     request: str
     """The words of the request as people see them, without the mention; empty when there are none.
     As they are now: an edit counts."""
@@ -270,7 +268,6 @@ class ThreadLines:
             text="\n".join([*lines, line]),
             items=(*first, *later, item),
             label=self.said_label(before, asked),
-            runs=tuple(dict.fromkeys(filter(None, map(self._run, before)))),
             request=self.request(asked),
             said=self.own_words(asked),
             note=note,
