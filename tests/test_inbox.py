@@ -262,8 +262,8 @@ class Lossy(Database):
         self.where, self.shared, self._upserts = database.where, database.shared, {}
         self._whole, self.lost = database, 0
 
-    async def read(self, query: Any, **values: Any) -> Sequence[sa.Row[Any]]:
-        return await self._whole.read(query, **values)
+    async def read(self, query: Any) -> Sequence[sa.Row[Any]]:
+        return await self._whole.read(query)
 
     async def change(self, work: Any) -> Any:
         found = await self._whole.change(work)

@@ -46,8 +46,9 @@ SERVED = (
 async def is_served(database: Database, data_dir: Path) -> bool:
     """Return whether a process is serving this database now. Raises StoreError."""
     if database.shared:
-        held = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(sa.text(SERVED))
-        return bool(await database.read(held, classid=LOCKS))
+        condition = sa.text(SERVED).bindparams(classid=LOCKS)
+        held = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(condition)
+        return bool(await database.read(held))
     return find_server(data_dir) is not None
 
 

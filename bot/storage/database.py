@@ -465,12 +465,12 @@ class Database:
             )
         return self._upserts[key]
 
-    async def read(self, query: sa.Select[Any], **values: Any) -> Sequence[sa.Row[Any]]:
-        """Return the rows of a query; `values` are its parameters, if it was built before."""
+    async def read(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        """Return the rows of a query."""
 
         def fetch() -> Sequence[sa.Row[Any]]:
             with self._engine.connect() as connection:
-                return connection.execute(query, values).all()
+                return connection.execute(query).all()
 
         return await self._do(self._readers, fetch)
 
@@ -572,8 +572,8 @@ class RetryingDatabase(Database):
     async def aclose(self) -> None:
         """Do nothing: the opener of the database closes it."""
 
-    async def read(self, query: sa.Select[Any], **values: Any) -> Sequence[sa.Row[Any]]:
-        return await self._patiently(lambda: self._database.read(query, **values))
+    async def read(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        return await self._patiently(lambda: self._database.read(query))
 
     async def change(self, work: Callable[[sa.Connection], T]) -> T:
         return await self._patiently(lambda: self._database.change(work))

@@ -536,11 +536,17 @@ class RequestQueue:
         First what they have spent and reserved, then what running ones may spend beyond that. For a
         user, runs of their schedules do not count: they have budgets of their own.
         """
+        paid, usd = budgets.c.spent_nanousd + budgets.c.reserved_nanousd, 1.0 / NANO
+        left = sa.case((runs.c.status == "running", budgets.c.cap_nanousd - paid), else_=0)
+        query = sa.select(
+            sa.func.sum(sa.func.coalesce(runs.c.cost_usd, paid * usd)).label("paid"),
+            sa.func.sum(left * usd).label("open"),
+        )
+        query = query.select_from(runs.outerjoin(budgets)).where(runs.c.started >= since)
         if user:
-            rows = await self.database.read(_SPENT_BY, since=since, user=user)
-        else:
-            rows = await self.database.read(_SPENT, since=since)
-        return float(rows[0].paid or 0.0), float(rows[0].open or 0.0)
+            query = query.where(runs.c.requester == user, runs.c.kind != SCHEDULED)
+        (row,) = await self.database.read(query)
+        return float(row.paid or 0.0), float(row.open or 0.0)
 
     async def recent(self, user: str, limit: int = 5) -> list[StoredRun]:
         """Return the latest runs that a user asked for, newest first."""
@@ -549,7 +555,7 @@ class RequestQueue:
         return [StoredRun(**row._asdict()) for row in await self.database.read(newest)]
 
     async def request(self, key: str) -> StoredRequest | None:
-        rows = await self.database.read(_REQUEST, key=key)
+        rows = await self.database.read(sa.select(inbox).where(inbox.c.key == key))
         return request_of(rows[0]) if rows else None
 
 
@@ -562,26 +568,13 @@ def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
     return sa.and_(inbox.c.team == team, inbox.c.channel == channel, inbox.c.thread_ts == thread_ts)
 
 
-# Built once: an idle bot runs the first two every second, each request runs the others.
+# Built once: an idle bot runs them every second.
 _PAUSED = sa.select(flags.c.value).where(flags.c.name == PAUSED)
 _WAITING = (
     sa.select(sa.func.count().label("n"))
     .select_from(inbox)
     .where(inbox.c.state.in_(("new", "waiting")))
 )
-_REQUEST = sa.select(inbox).where(inbox.c.key == sa.bindparam("key"))
-_PAID = budgets.c.spent_nanousd + budgets.c.reserved_nanousd
-_USD = 1.0 / NANO
-_OPEN = sa.case((runs.c.status == "running", budgets.c.cap_nanousd - _PAID), else_=0)
-_SPENT = (
-    sa.select(
-        sa.func.sum(sa.func.coalesce(runs.c.cost_usd, _PAID * _USD)).label("paid"),
-        sa.func.sum(_OPEN * _USD).label("open"),
-    )
-    .select_from(runs.outerjoin(budgets))
-    .where(runs.c.started >= sa.bindparam("since", type_=runs.c.started.type))
-)
-_SPENT_BY = _SPENT.where(runs.c.requester == sa.bindparam("user"), runs.c.kind != SCHEDULED)
 
 
 async def try_now(database: Database, run: str) -> bool:
