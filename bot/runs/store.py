@@ -42,9 +42,6 @@ REDONE = {
 }
 """Table -> its key columns, and the columns that a later row updates."""
 
-HASHES_AT_ONCE = 5_000
-"""Maximum hashes in one query; SQLite takes 32,766 parameters."""
-
 
 @dataclass(frozen=True, slots=True)
 class Review:
@@ -386,7 +383,7 @@ class Store:
 
     async def _blocks(self, hashes: Iterable[str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        for some in chunks(hashes, HASHES_AT_ONCE):
+        for some in chunks(hashes):
             mine = tables.blocks.c.hash.in_(some)
             for row in await self.database.read(sa.select(tables.blocks).where(mine)):
                 found[row.hash] = row.body
