@@ -261,8 +261,7 @@ class Stage:
 
     @property
     def is_shown_at_work(self) -> bool:
-        session = self.slack.state.sessions.get((OFFICE, self.thread))
-        return session is not None and session.status == "processing"
+        return self.slack.state.sessions.get((OFFICE, self.thread)) == "processing"
 
     def answered(self) -> float:
         """Wait for all that is to come of it; when it was there. Raises NotReached."""

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from standins.slack import LocalSlack
+
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
-from bot.local.slack.state import BOT_USER, SlackState
+from bot.local.slack.state import BOT_USER
 
 ENGINE_WORDS = (
     *("brief", "briefs", "handle", "handles", "context", "contexts", "subagent", "subagents"),
@@ -52,16 +54,16 @@ def recorded(mind: Mind, script: set[str]) -> Mind:
     return answer
 
 
-def frame_words(state: SlackState, script: set[str]) -> list[str]:
+def frame_words(slack: LocalSlack, script: set[str]) -> list[str]:
     """What the bot wrote to Slack with a word of the engine that neither the test's own model nor
     anybody in its workspace said."""
-    for timeline in state.timelines.values():
+    for timeline in slack.state.timelines.values():
         for message in timeline.all():
             if message.user != BOT_USER:
                 script.update(engine_words(message.text))
     return [
         f"{effect.method}: {text}"
-        for effect in state.effects
+        for effect in slack.effects
         if effect.user == BOT_USER
         for text in shown_texts(effect.args)
         if engine_words(text) - script

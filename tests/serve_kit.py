@@ -304,6 +304,6 @@ async def serving(
                 assert await bench.drain(WAIT_S)
                 leaks = await bot.leaks()
                 assert leaks == [], leaks
-                assert not (told := frame_words(slack.state, script)), told
+                assert not (told := frame_words(slack, script)), told
         finally:
             await model.aclose()

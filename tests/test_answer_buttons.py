@@ -53,7 +53,7 @@ async def test_small_talk_costs_one_call_and_has_no_plan_and_nothing_below(tmp_p
         assert [block["type"] for block in shown.blocks] == ["rich_text"]
         assert FEEDBACK not in str(shown.blocks)
         assert len(bot.model.recorded) == 1
-        plans = [e for e in bot.slack.state.effects if "task_update" in str(e.args)]
+        plans = [e for e in bot.slack.effects if "task_update" in str(e.args)]
         assert plans == []
 
 

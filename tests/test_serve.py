@@ -71,8 +71,9 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
             f"T0ACME/{bot.channel}/{asked}",
         )
         assert "\n1 source · messages of " in shown.text
-        session = bot.slack.state.sessions[bot.channel, asked]
-        assert (session.status, session.initiator) == ("active", ASKER)
+        assert bot.slack.state.sessions[bot.channel, asked] == "active"
+        processing, *_ = [e for e in bot.slack.effects if e.args.get("status") == "processing"]
+        assert processing.args["initiator_user_id"] == ASKER
         assert len(bot.replies(asked)) == 1
         assert {d.reason for d in bot.slack.deliveries} == {""}
 
@@ -138,14 +139,14 @@ async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path
         people, state = bot.slack.people, bot.slack.state
         dm = people.dm(ASKER)
         people.open_home(ASKER, "messages")
-        await until(lambda: (dm, "") in state.panes)
-        assert [p["title"] for p in state.panes[dm, ""].prompts] == [
+        await until(lambda: (dm, "") in state.prompts)
+        assert [p["title"] for p in state.prompts[dm, ""]] == [
             "What can you do?",
             "Find channels",
         ]
         people.look_at(ASKER, channel_id(3))
-        await until(lambda: len(state.panes[dm, ""].prompts) == 4)
-        assert f"<#{channel_id(3)}>" in state.panes[dm, ""].prompts[0]["message"]
+        await until(lambda: len(state.prompts[dm, ""]) == 4)
+        assert f"<#{channel_id(3)}>" in state.prompts[dm, ""][0]["message"]
         await bot.bench.backfill.idle()  # history does not tell what is open beside the pane
         await bot.answer_directly("What is this channel about?")
         await bot.answer_directly("And mine?", EVA)
@@ -207,7 +208,7 @@ async def test_the_stop_button_ends_all_children_and_shows_what_there_is(tmp_pat
     async with serving(tmp_path, mind, mode="http", faults=Faults(slow)) as bot:
         asked = bot.ask("What is open in #support-2 and #support-3?")
         await until(lambda: "Channel 2: complete" in rows(bot, asked))
-        assert bot.slack.state.sessions[bot.channel, asked].status == "processing"
+        assert bot.slack.state.sessions[bot.channel, asked] == "processing"
         bot.slack.people.stop(ASKER, bot.channel, asked)
         shown = await bot.answer(asked)
         assert "Stopped after 1 of 2 questions; 1 was not looked at." in shown.text
@@ -215,7 +216,7 @@ async def test_the_stop_button_ends_all_children_and_shows_what_there_is(tmp_pat
         assert "not covered" not in shown.text
         (run,) = await bot.store.runs()
         assert run.status == "cancelled"
-        assert bot.slack.state.sessions[bot.channel, asked].status == "active"
+        assert bot.slack.state.sessions[bot.channel, asked] == "active"
         ended = await bot.store.subagents(run.id)
         assert {s.result["status"] for s in ended if s.result} == {"complete", "cancelled"}
 
@@ -249,7 +250,7 @@ async def test_an_error_is_one_sentence_with_a_reference(
         assert len(shown.text) < 200
         assert not any(word in shown.text for word in ("Traceback", "Error", "oops", "/"))
         assert "Traceback" in caplog.text
-        assert bot.slack.state.sessions[bot.channel, asked].status == "active"
+        assert bot.slack.state.sessions[bot.channel, asked] == "active"
         third = bot.ask("Still there?")
         assert (await bot.answer(third)).text
 

@@ -114,7 +114,7 @@ async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_p
         second = bot.ask("And?", thread_ts=asked)
         await until(lambda: len(bot.parents()) > 2)
         assert [m.text for m in bot.replies(asked)] == [phrase("reply.down")]
-        assert bot.slack.state.sessions[bot.channel, asked].status == "active"
+        assert bot.slack.state.sessions[bot.channel, asked] == "active"
         down[0] = False
         first, after = await bot.answers(asked, 2)
         assert (first.text.splitlines()[0], after.text.splitlines()[0]) == (

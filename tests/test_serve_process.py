@@ -154,7 +154,7 @@ async def test_sigterm_lets_a_request_at_work_finish(tmp_path: Path, mode: str) 
         assert await ended(bot) == 0
         (shown,) = bots.finished(asked)
         assert "You asked: Hello?" in shown.text
-        assert bots.slack.state.sessions[bots.channel, asked].status == "active"
+        assert bots.slack.state.sessions[bots.channel, asked] == "active"
 
 
 async def test_what_takes_longer_than_the_drain_goes_on_after_the_next_start(

@@ -291,7 +291,7 @@ class _Seen:
                 "thread": [self._message(channel, each) for each in inside],
                 "whispers": self._whispers(user, channel),
                 "working": self._is_working(channel, thread, inside),
-                "prompts": self._prompts(channel),
+                "prompts": [dict(each) for each in self._state.prompts.get((channel, ""), ())],
             }
 
     def _message(self, channel: str, message: Message) -> Json:
@@ -321,13 +321,8 @@ class _Seen:
 
     def _is_working(self, channel: str, thread: str, shown: list[Message]) -> bool:
         """Return whether the assistant is working in the thread, so that it can be stopped."""
-        session = self._state.sessions.get((channel, thread))
-        processing = session is not None and session.status == "processing"
+        processing = self._state.sessions.get((channel, thread)) == "processing"
         return processing or any(each.streaming == _STREAMING for each in shown)
-
-    def _prompts(self, channel: str) -> list[Json]:
-        pane = self._state.panes.get((channel, ""))
-        return [dict(prompt) for prompt in pane.prompts] if pane else []
 
     def _modal(self, user: str) -> Json | None:
         with self._state.lock:

@@ -20,9 +20,10 @@ from gullible import EVIL, Gullible
 from serve_kit import Served, changed, mentioned, ruled, serving
 from stage import PUBLIC, Secret, files_of, secrets_of, workspace_of, world_of
 from standins.slack import LocalSlack
+from standins.slack_events import Effect
 from world import SCOPES, World, served
 
-from bot.local.slack.state import BOT_USER, Effect
+from bot.local.slack.state import BOT_USER
 from bot.storage.database import Database
 from bot.storage.tables import preferences
 from config.settings import Settings

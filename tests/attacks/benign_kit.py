@@ -16,11 +16,12 @@ from engine_kit import START, is_child, opening, results, turn, use, words
 from gullible import ids_held, order, submission
 from serve_kit import Served, changed, mentioned, ruled, serving
 from standins.slack import LocalSlack
+from standins.slack_events import Effect
 from standins.slack_shown import Shown
 from world import SCOPES, SITE, Hit, World, served
 
 from bot.local.model.answer import Answer
-from bot.local.slack.state import BOT_USER, Effect
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 from config.settings import Settings
 

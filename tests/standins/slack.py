@@ -13,12 +13,12 @@ from starlette.routing import Route
 
 from bot.local.slack import server
 from bot.local.slack.server import API_PATH, APP_TOKEN, BOT_TOKEN, arguments, token_of
-from bot.local.slack.state import Call, Effect, Identity, SlackError
+from bot.local.slack.state import Call, Identity, SlackError
 from bot.local.workspace import Workspace, micros
 from standins import slack_files, slack_search
 from standins.slack_checks import check, expire
 from standins.slack_delivery import ACK_S, RETRIES_S, Carrier, Deliveries, Delivery
-from standins.slack_events import named_message, of_write
+from standins.slack_events import Effect, effect_of, named_message, of_write
 from standins.slack_faults import (
     Fault,
     StreamsRefused,
@@ -100,7 +100,6 @@ class LocalSlack(server.LocalSlack):
         *,
         tokens: Mapping[str, Identity] | None = None,
         limits: Mapping[str, int] | None = None,
-        invite_bot: bool = True,
         now: Callable[[], float] = time.time,
         app_token: str = APP_TOKEN,
         signing_secret: str = SIGNING_SECRET,
@@ -122,7 +121,10 @@ class LocalSlack(server.LocalSlack):
         streams fails. `sockets` are those of the app, where it serves another workspace, too.
         `company` is the Enterprise Grid organization that installed the app.
         """
-        super().__init__(workspace, invite_bot=invite_bot, now=now)
+        super().__init__(workspace)
+        self.state.now = now
+        self.effects: list[Effect] = []
+        """Every write so far, in order."""
         self.app.router.routes.append(Route(slack_files.FILES_PATH, self._download))
         self.tokens |= tokens or {}
         self.calls: Counter[str] = Counter()
@@ -146,11 +148,6 @@ class LocalSlack(server.LocalSlack):
     def deliveries(self) -> list[Delivery]:
         """Every try to deliver an event so far, in order."""
         return self.events.log
-
-    @property
-    def effects(self) -> list[Effect]:
-        """Every write so far, in order."""
-        return self.state.effects
 
     def visible(self, channel: str, thread_ts: str | None = None) -> list[Shown]:
         """What a person sees in a channel, or in one thread of it."""
@@ -201,16 +198,19 @@ class LocalSlack(server.LocalSlack):
             limit = min(int(call.text("limit") or self.page_limit), self.page_limit)
             call = replace(call, args={**call.args, "limit": limit})
         call = check(call)
-        before, known = named_message(call), len(self.effects)
+        before = named_message(call)
         body = super().carry_out(call)
+        effect = effect_of(call, body)
+        if effect is None:
+            return body
+        self.effects.append(effect)
         if self.events.is_heard:
-            for effect in self.effects[known:]:
-                for event in of_write(self.state, effect, before):
-                    self.events.event(event)
+            for event in of_write(self.state, effect, before):
+                self.events.event(event)
         if call.method == COMPLETE and self.unshared:
             self.unshared -= 1
-            hidden = self.effects.pop()
-            self.state.timelines[hidden.channel].remove(micros(hidden.ts))
+            self.effects.pop()
+            self.state.timelines[effect.channel].remove(micros(effect.ts))
         return body
 
     async def _serve(self, request: Request) -> Response:

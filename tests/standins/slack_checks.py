@@ -14,7 +14,6 @@ from typing import Any
 from bot.local.slack.records import Json, Stream
 from bot.local.slack.state import Call, Key, SlackError, SlackState
 from bot.local.slack.streams import end, is_open
-from bot.local.slack.views import home
 from bot.local.workspace import SLACKBOT, micros
 from standins.slack_blocks import (
     CHUNKS,
@@ -266,9 +265,6 @@ def _chunks(call: Call) -> list[Json]:
 
 def _publish(call: Call) -> None:
     _view(call, "home")
-    old, sent = home(call.state, call.text("user_id")), call.text("hash")
-    if sent and (old is None or sent != old.hash):
-        raise SlackError("hash_conflict")
 
 
 def _open(call: Call) -> None:

@@ -1,17 +1,59 @@
-"""What Slack tells the app of edits, deletions and the app's own writes."""
+"""The app's own writes, and what Slack tells the app of them, of edits and of deletions."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bot.local.slack.events import is_told, mention, mentions, nested, now_ts, when, written
-from bot.local.slack.state import Call, Effect, SlackState
-from bot.local.workspace import Channel, Message, micros
+from bot.local.slack.state import Call, SlackState
+from bot.local.workspace import Channel, Message, micros, timestamp
 
 Json = dict[str, Any]
 
 _WRITTEN = ("chat.postMessage", "chat.startStream", "files.completeUploadExternal")
 _CHANGED = ("chat.update", "chat.stopStream")
+_THREAD = ("channel_id", "thread_ts")
+_PLACES: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys((*_WRITTEN, *_CHANGED), ("channel", "ts")),
+    "agents.sessions.setStatus": _THREAD,
+    "assistant.threads.setSuggestedPrompts": _THREAD,
+    "assistant.threads.setTitle": _THREAD,
+    "chat.appendStream": ("channel", "ts"),
+    "chat.delete": ("channel", "ts"),
+    "chat.postEphemeral": ("channel", "message_ts"),
+    "files.completeUploadExternal": ("channel_id", ""),
+    "reactions.add": ("channel", "timestamp"),
+    "views.open": ("", ""),
+    "views.publish": ("", ""),
+}
+"""Methods that write: what names the channel and the message, in the answer or the arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One write that the local Slack carried out."""
+
+    method: str
+    user: str
+    channel: str
+    """Of a view its id."""
+    ts: str
+    """The message written or changed."""
+    args: Mapping[str, Any]
+    """What the caller sent."""
+
+
+def effect_of(call: Call, body: Json) -> Effect | None:
+    """The write that a call, answered with `body`, carried out; None where it only read."""
+    if call.method not in _PLACES:
+        return None
+    place, at = _PLACES[call.method]
+    told = {**call.args, **body}
+    channel = str(told.get(place) or body["view"]["id"])
+    ts = str(told.get(at) or "")
+    if call.method == "files.completeUploadExternal":
+        ts = timestamp(call.state.timelines[channel].newest())
+    return Effect(call.method, call.identity.user, channel, ts, call.args)
 
 
 def changed(

@@ -146,6 +146,10 @@ class Sockets(socket.Sockets):
         self._ending: list[Socket] = []
 
     @property
+    def is_reachable(self) -> bool:
+        return self._loop is not None
+
+    @property
     def refuses(self) -> bool:
         """Whether new sockets are refused now."""
         return time.monotonic() < self._refused_until

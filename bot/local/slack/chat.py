@@ -41,7 +41,6 @@ def _delete(call: Call) -> Json:
     channel = writable(call)
     message = own_message(call, channel, "cant_delete_message")
     call.state.timelines[channel.id].remove(micros(message.ts))
-    call.did(channel.id, message)
     return {"channel": channel.id, "ts": message.ts}
 
 
@@ -54,7 +53,6 @@ def _whisper(call: Call) -> Json:
     call.state.whispers.append(
         Whisper(channel.id, user, message.ts, message.text, message.thread_ts, message.blocks)
     )
-    call.did(channel.id, message)
     return {"message_ts": message.ts}
 
 

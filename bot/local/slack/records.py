@@ -1,4 +1,4 @@
-"""The records of the local Slack beside messages: streams, agent sessions, views, whispers."""
+"""The records of the local Slack beside messages: streams, uploads, views, whispers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,26 +43,6 @@ class Stream:
     ended: StreamEnd = ""
 
 
-@dataclass(slots=True)
-class Session:
-    """An agent's conversation in one thread, as agents.sessions.* sees it."""
-
-    channel: str
-    thread_ts: str
-    status: str = "active"
-    """ "processing" (with Slack's Stop button), "active", "suspended" or "closed"."""
-    title: str = ""
-    initiator: str = ""
-
-
-@dataclass(slots=True)
-class Pane:
-    """The title and prompts of a thread; `thread_ts` "" has the pane's prompts."""
-
-    title: str = ""
-    prompts: tuple[Mapping[str, str], ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Whisper:
     """A message that only one person saw."""
@@ -96,7 +76,5 @@ class View:
     id: str
     user: str
     """Who sees it."""
-    hash: str
-    """Changes with each update; an update that names an old one is refused."""
     body: Mapping[str, Any]
     """As it was sent: type, blocks, ..."""

@@ -1,8 +1,6 @@
 """A Slack workspace on loopback: the Web API methods that the product uses."""
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -56,15 +54,8 @@ class LocalSlack:
 
     methods = METHODS
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        *,
-        invite_bot: bool = True,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """Serve a workspace. `invite_bot` and `now`: see SlackState."""
-        self.state = SlackState(workspace, invite_bot=invite_bot, now=now)
+    def __init__(self, workspace: Workspace) -> None:
+        self.state = SlackState(workspace)
         self.tokens = {BOT_TOKEN: Identity(BOT_USER, BOT_ID)}
         self.sockets = Sockets(APP_TOKEN)
         self.events = Deliveries(self.state, self.sockets)

@@ -54,11 +54,6 @@ class Sockets:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
 
-    @property
-    def is_reachable(self) -> bool:
-        """Return whether an app is, or was, at the other end."""
-        return self._loop is not None
-
     def open(self, token: str, base: str) -> str:
         """Return the address of a new socket below `base` (ws://host:port)."""
         if not token.startswith("xapp-"):

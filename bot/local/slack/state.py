@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from bot.local.slack.records import Pane, Session, Stream, Upload, View, Whisper
+from bot.local.slack.records import Stream, Upload, View, Whisper
 from bot.local.workspace import (
     SLACKBOT,
     Channel,
@@ -49,30 +49,11 @@ class Identity:
     """Empty for a user token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One write that the local Slack carried out."""
-
-    method: str
-    user: str
-    channel: str
-    ts: str
-    """The message written or changed."""
-    args: Mapping[str, Any]
-    """What the caller sent."""
-
-
 class SlackState:
     """A workspace that can change: its loaded content, and all later writes with their authors."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        *,
-        invite_bot: bool = True,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """Load a workspace. `invite_bot`: add the bot to all public channels; `now`: seconds."""
+    def __init__(self, workspace: Workspace) -> None:
+        """Load a workspace, and add the bot to all public channels."""
         self.team = workspace.team
         self.users: dict[str, User] = {
             SLACKBOT: User(SLACKBOT, "slackbot", "Slackbot", "Slackbot"),
@@ -83,25 +64,25 @@ class SlackState:
         self.lists: dict[str, SlackList] = {each.id: each for each in workspace.lists}
         self.timelines = {c.id: Timeline(c.messages) for c in workspace.channels}
         self.members = {c.id: dict.fromkeys(c.members) for c in workspace.channels}
-        if invite_bot:
-            for channel in workspace.channels:
-                if channel.kind == "public_channel":
-                    self.members[channel.id][BOT_USER] = None
+        for channel in workspace.channels:
+            if channel.kind == "public_channel":
+                self.members[channel.id][BOT_USER] = None
         self.usergroups: dict[str, UserGroup] = {each.id: each for each in workspace.usergroups}
         self.streams: dict[tuple[str, str], Stream] = {}
-        self.sessions: dict[tuple[str, str], Session] = {}
-        self.panes: dict[tuple[str, str], Pane] = {}
+        self.sessions: dict[tuple[str, str], str] = {}
+        """Channel and thread -> the status of the agent's conversation there."""
+        self.prompts: dict[tuple[str, str], tuple[Mapping[str, str], ...]] = {}
+        """Channel and thread -> what is suggested there; thread "" = in the empty pane."""
         self.views: dict[str, View] = {}
         self.triggers: dict[str, tuple[str, float]] = {}
         """Trigger id -> whose it is ("" once used), and since when."""
         self.whispers: list[Whisper] = []
         self.uploads: dict[str, Upload] = {}
-        self.effects: list[Effect] = []
         self.base_url = f"https://files.{self.team.domain}.slack.com/"
         """Where files are served; the server puts its own address here."""
         self.lock = threading.RLock()
         """Held through every call: people speak from other threads than the server's."""
-        self.now = now
+        self.now: Callable[[], float] = time.time
 
     def new_ts(self, channel: str) -> int:
         """Return the time of a new message in microseconds, later than all in the channel."""
@@ -186,17 +167,10 @@ class Call:
         return keys[start:end], base64.b64encode(following.encode()).decode()
 
     def keep(self, channel: Channel, message: Message) -> None:
-        """Store a message, new or changed, and count the write."""
+        """Store a message, new or changed."""
         timeline = self.state.timelines[channel.id]
         known = timeline.get(micros(message.ts)) is not None
         (timeline.replace if known else timeline.add)(message)
-        self.did(channel.id, message)
-
-    def did(self, channel: str, message: Message) -> None:
-        """Count a write."""
-        self.state.effects.append(
-            Effect(self.method, self.identity.user, channel, message.ts, self.args)
-        )
 
 
 def visible(call: Call, argument: str = "channel") -> Channel:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bot.local.slack.json import message_json, numbered, rich_text
-from bot.local.slack.records import Json, Pane, Row, Session, Stream, StreamEnd
+from bot.local.slack.records import Json, Row, Stream, StreamEnd
 from bot.local.slack.state import (
     Call,
     SlackError,
@@ -61,7 +61,7 @@ def _stop(call: Call) -> Json:
     blocks, metadata = call.objects("blocks"), call.metadata()
     _write(call, stream)
     if status := call.text("session_status"):
-        set_session(call.state, channel.id, message.thread_ts, status)
+        call.state.sessions[channel.id, message.thread_ts] = status
     stream.ended = "stopped"
     _settle_plan(stream)
     done = _render(replace(message, metadata=metadata), stream)
@@ -184,46 +184,27 @@ def _card(row: Row) -> Json:
 
 
 def _set_status(call: Call) -> Json:
-    """Set a session's status, and create the session if needed. `processing` shows Stop."""
+    """Set a session's status: "processing" (with Slack's Stop button), "active", "suspended" or
+    "closed"."""
     channel = writable(call, "channel_id")
-    status, title = call.required("status"), call.text("title")
-    initiator = call.text("initiator_user_id")
-    root = root_of(call, channel)
-    session = set_session(call.state, channel.id, root.ts, status)
-    session.title = title or session.title
-    session.initiator = initiator or session.initiator
-    call.did(channel.id, root)
-    return {"status": status, "agent_status": status, "title": session.title}
-
-
-def set_session(state: SlackState, channel: str, thread_ts: str, status: str) -> Session:
-    """Return the session of a thread in a new status; create it if there is none."""
-    session = state.sessions.setdefault((channel, thread_ts), Session(channel, thread_ts))
-    session.status = status
-    return session
+    status = call.required("status")
+    call.state.sessions[channel.id, root_of(call, channel).ts] = status
+    return {"status": status, "agent_status": status, "title": call.text("title")}
 
 
 def _thread_title(call: Call) -> Json:
-    channel = writable(call, "channel_id")
-    title, root = call.required("title"), root_of(call, channel)
-    _pane(call.state, channel.id, root.ts).title = title
-    call.did(channel.id, root)
+    """Take the title of a thread, which the page does not show."""
+    root_of(call, writable(call, "channel_id"))
+    call.required("title")
     return {}
 
 
 def _prompts(call: Call) -> Json:
     """Set the prompts of a thread, or without one, those of the pane while it is empty."""
     channel = writable(call, "channel_id")
-    prompts = call.objects("prompts")
     thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
-    pane = _pane(call.state, channel.id, thread_ts)
-    pane.prompts = prompts
-    call.did(channel.id, Message(thread_ts))
+    call.state.prompts[channel.id, thread_ts] = call.objects("prompts")
     return {}
-
-
-def _pane(state: SlackState, channel: str, thread_ts: str) -> Pane:
-    return state.panes.setdefault((channel, thread_ts), Pane())
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {

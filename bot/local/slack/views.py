@@ -10,7 +10,6 @@ from typing import Any
 from bot.local.slack.json import numbered
 from bot.local.slack.records import Json, View
 from bot.local.slack.state import APP_ID, BOT_ID, Call, SlackError, SlackState
-from bot.local.workspace import Message
 
 
 def _publish(call: Call) -> Json:
@@ -54,7 +53,6 @@ def view_json(state: SlackState, view: View) -> Json:
         "app_id": APP_ID,
         "app_installed_team_id": state.team.id,
         "bot_id": BOT_ID,
-        "hash": view.hash,
         "callback_id": "",
         "private_metadata": "",
         "title": {"type": "plain_text", "text": "View Title", "emoji": True},
@@ -66,10 +64,7 @@ def view_json(state: SlackState, view: View) -> Json:
 
 
 def _keep(call: Call, id: str, user: str, body: Json) -> Json:
-    number = sum(effect.method.startswith("views.") for effect in call.state.effects)
-    view = View(id, user, f"{int(call.state.now())}.{number:08x}", body)
-    call.state.views[id] = view
-    call.did(id, Message("", user=user))
+    view = call.state.views[id] = View(id, user, body)
     return {"view": view_json(call.state, view)}
 
 
