@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.local.workspace import (
     Channel,
@@ -29,19 +29,8 @@ from bot.local.workspace import (
 # ---- the JSON of an export, each model with the value that it stands for
 
 
-def _shallow(value: Any, levels: int = 50) -> Any:
-    """Return the value. Raises ValueError if its nesting is too deep to be sent as JSON."""
-    if levels == 0:
-        raise ValueError("nested too deeply")
-    parts = value.values() if isinstance(value, dict) else value
-    for part in parts if isinstance(value, dict | list | tuple) else ():
-        _shallow(part, levels - 1)
-    return value
-
-
 Ts = Annotated[str, Field(pattern=r"^\d{1,12}\.\d{1,6}$")]
 OptionalTs = Annotated[str, Field(pattern=r"^(\d{1,12}\.\d{1,6})?$")]
-Dicts = Annotated[tuple[dict[str, Any], ...], AfterValidator(_shallow)]
 
 
 class _Model(BaseModel):
@@ -89,15 +78,6 @@ class ExportChannel(_Model):
         return Channel(**self.model_dump(), **kind)
 
 
-class ExportReaction(_Model):
-    name: str
-    users: tuple[str, ...] = ()
-    count: int = 0
-
-    def value(self) -> Reaction:
-        return Reaction(self.name, max(self.count, len(self.users)), self.users)
-
-
 class ExportMessage(_Model):
     """A message, or the record of an edit (`message`) or of a deletion (`deleted_ts`)."""
 
@@ -111,10 +91,10 @@ class ExportMessage(_Model):
     subtype: str = ""
     edited: OptionalTs = Field("", validation_alias=AliasPath("edited", "ts"))
     edited_by: str = Field("", validation_alias=AliasPath("edited", "user"))
-    reactions: tuple[ExportReaction, ...] = ()
+    reactions: tuple[Reaction, ...] = ()
     files: tuple[File | None, ...] = ()
-    attachments: Dicts = ()
-    blocks: Dicts = ()
+    attachments: tuple[dict[str, Any], ...] = ()
+    blocks: tuple[dict[str, Any], ...] = ()
     user_profile: ExportProfile | None = None
     message: "ExportMessage | None" = None
     deleted_ts: OptionalTs = ""
@@ -130,7 +110,7 @@ class ExportMessage(_Model):
             self.subtype,
             self.edited,
             self.edited_by,
-            reactions=tuple(reaction.value() for reaction in self.reactions),
+            reactions=self.reactions,
             files=tuple(filter(None, self.files)),
             attachments=self.attachments,
             blocks=self.blocks,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 SLACKBOT = "USLACKBOT"
 TOMBSTONE_TEXT = "This message was deleted."
 
-ColumnType = Literal["text", "select", "user", "date", "number", "checkbox", "link", "channel"]
+ColumnType = Literal["text", "select", "user", "date", "number"]
 
 
 def micros(ts: str) -> int:

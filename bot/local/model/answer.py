@@ -59,9 +59,7 @@ def stream_events(message: Json) -> Iterator[tuple[str, Json]]:
             yield "content_block_delta", {"index": index, "delta": delta}
         yield "content_block_stop", {"index": index}
     delta = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
-    left_out = ("cache_creation", "service_tier")
-    told = {name: value for name, value in usage.items() if name not in left_out}
-    yield "message_delta", {"delta": delta, "usage": told}
+    yield "message_delta", {"delta": delta, "usage": usage}
     yield "message_stop", {}
 
 
@@ -83,13 +81,8 @@ def _usage(spent: InputUsage, output: int, thinking: int) -> Json:
         "input_tokens": spent.fresh,
         "cache_creation_input_tokens": spent.written,
         "cache_read_input_tokens": spent.read,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": spent.written,
-            "ephemeral_1h_input_tokens": 0,
-        },
         "output_tokens": output,
         "output_tokens_details": {"thinking_tokens": thinking},
-        "service_tier": "standard",
     }
 
 

@@ -14,7 +14,6 @@ from typing import Any
 Json = dict[str, Any]
 LIFETIME_S = 300
 LOOKBACK_BLOCKS = 20
-MAX_ENTRIES = 20_000
 MIN_CACHE_TOKENS = 512
 """The shortest prefix that is cached."""
 _UNCACHEABLE = ("thinking", "redacted_thinking")
@@ -118,8 +117,6 @@ class PromptCache:
         for block in prompt.marks:
             if prompt.tokens_at(block) >= MIN_CACHE_TOKENS:
                 self._entries[prompt.model, prompt.keys[block]] = now + LIFETIME_S
-        if len(self._entries) > MAX_ENTRIES:
-            self._entries = {k: end for k, end in self._entries.items() if end > now}
 
     def _longest_hit(self, prompt: Prompt) -> int:
         now = time.time()

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bot.local.model.usage import as_blocks
+
 OFFLINE = "(offline rules, not a language model)"
 """Said once in everything that the offline model writes."""
 
@@ -110,7 +112,7 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
     exchanges: list[Exchange] = []
     users = [message for message in messages if message["role"] == "user"]
     for message in messages:
-        for block in _blocks(message):
+        for block in as_blocks(message["content"]):
             if block["type"] == "tool_use":
                 calls[block["id"]] = block
             elif block["type"] == "tool_result":
@@ -126,13 +128,8 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
     )
 
 
-def _blocks(message: Json) -> list[Json]:
-    content = message["content"]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-
-
 def _texts(message: Json) -> list[str]:
-    return [block["text"] for block in _blocks(message) if block["type"] == "text"]
+    return [block["text"] for block in as_blocks(message["content"]) if block["type"] == "text"]
 
 
 def _plain(content: Any) -> str:

@@ -4,7 +4,6 @@ docs.slack.dev/reference/events; docs.slack.dev/interactivity/handling-user-inte
 """
 
 import re
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -77,14 +76,13 @@ def nested(state: SlackState, channel: Channel, message: Message) -> Json:
     body = message_json(state, channel.id, message)
     if message.bot_id or not message.user or message.subtype == "tombstone":
         return body
-    body["client_msg_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{channel.id}/{message.ts}"))
     if not message.blocks and message.text:
         body["blocks"] = [typed(message.text)]
     if message.files:
-        body |= {"subtype": "file_share", "upload": False, "display_as_bot": False}
+        body["subtype"] = "file_share"
     user = state.users.get(message.user)
     if user and user.team_id:
-        body |= {"team": user.team_id, "user_team": user.team_id, "source_team": user.team_id}
+        body |= {"team": user.team_id, "user_team": user.team_id}
     return body
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bot.local.slack.records import Json
-from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackState
+from bot.local.slack.state import Call, SlackState
 from bot.local.workspace import (
     Channel,
     File,
@@ -49,8 +49,6 @@ def user_json(call: Call, user: User) -> Json:
         "display_name": user.display_name,
         "team": user.team_id or call.state.team.id,
     }
-    if user.id == BOT_USER:
-        profile |= {"bot_id": BOT_ID, "api_app_id": APP_ID}
     body = {
         "id": user.id,
         "team_id": user.team_id or call.state.team.id,
@@ -104,8 +102,6 @@ def message_json(
     for name in ("user", "subtype", "bot_id", "username"):
         if value := getattr(message, name):
             body[name] = value
-    if message.bot_id == BOT_ID:
-        body |= {"app_id": APP_ID, "bot_profile": _bot_profile(state)}
     if message.edited:
         body["edited"] = {"user": message.edited_by or message.user, "ts": message.edited}
     if message.reactions:
@@ -128,7 +124,7 @@ def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
     timeline = state.timelines[channel]
     if message.is_reply:
         root = timeline[micros(message.thread_ts)]
-        body: Json = {"thread_ts": message.thread_ts, "parent_user_id": root.user}
+        body: Json = {"thread_ts": message.thread_ts}
         if message.subtype == "thread_broadcast":
             body["root"] = message_json(state, channel, root)
         return body
@@ -141,18 +137,6 @@ def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
         "latest_reply": timeline[replies[-1]].ts,
     }
     return body | ({"hidden": True} if message.subtype == "tombstone" else {})
-
-
-def _bot_profile(state: SlackState) -> Json:
-    return {
-        "id": BOT_ID,
-        "app_id": APP_ID,
-        "user_id": BOT_USER,
-        "name": "Assistant",
-        "deleted": False,
-        "updated": 0,
-        "team_id": state.team.id,
-    }
 
 
 def file_json(state: SlackState, channel: str, message: Message, file: File) -> Json:
@@ -184,7 +168,6 @@ def list_json(each: SlackList, state: SlackState) -> Json:
     return {
         "id": each.id,
         "created": each.created,
-        "timestamp": each.created,
         "name": "list",
         "title": each.name,
         "mimetype": "application/vnd.slack-list",
@@ -229,7 +212,4 @@ def _cell_json(column: ListColumn, value: Any) -> Json:
         rich = [rich_text(value)]
         return cell | {"value": json.dumps(rich), "text": value, "rich_text": rich}
     values = list(value) if isinstance(value, list | tuple) else [value]
-    typed: list[Any] = values
-    if column.type == "link":
-        typed = [{"originalUrl": url, "displayAsUrl": False, "displayName": url} for url in values]
-    return cell | {"value": values[0] if len(values) == 1 else values, column.type: typed}
+    return cell | {"value": values[0] if len(values) == 1 else values, column.type: values}

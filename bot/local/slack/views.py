@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.local.slack.json import numbered
 from bot.local.slack.records import Json, View
-from bot.local.slack.state import APP_ID, BOT_ID, Call, SlackError, SlackState
+from bot.local.slack.state import Call, SlackError, SlackState
 
 
 def _publish(call: Call) -> Json:
@@ -50,14 +50,9 @@ def view_json(state: SlackState, view: View) -> Json:
     return {
         "id": view.id,
         "team_id": state.team.id,
-        "app_id": APP_ID,
         "app_installed_team_id": state.team.id,
-        "bot_id": BOT_ID,
         "callback_id": "",
         "private_metadata": "",
-        "title": {"type": "plain_text", "text": "View Title", "emoji": True},
-        "submit": None,
-        "close": None,
         "state": {"values": {}},
         **view.body,
     }
