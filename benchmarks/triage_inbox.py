@@ -60,7 +60,7 @@ def written_mailbox(threads: int, tokens: int) -> Mailbox:
         for step in range(mails):
             at = now - timedelta(minutes=2 * number, seconds=mails - step)
             raw = _mail(number, step, tokens // mails, at)
-            entries.append(Entry(raw, frozenset({"INBOX", "UNREAD"})))
+            entries.append(Entry(raw))
     return mailbox_of(entries, ME)
 
 

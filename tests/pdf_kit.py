@@ -39,7 +39,6 @@ def shown(text: str, at: str = "72 700") -> bytes:
 
 def pdf(
     *pages: bytes,
-    flate: bool = False,
     password: bytes | None = None,
     resources: bytes = b"",
     more: Sequence[bytes] = (),
@@ -60,7 +59,7 @@ def pdf(
             b"/Resources << /Font << /F1 3 0 R >> %s >> >>" % (at, resources)
         )
         body = _ciphered(_key_of(key, at), content) if key else content
-        objects.append(stream(body, b"/Filter /FlateDecode" if flate else b""))
+        objects.append(stream(body))
     return written([*objects, *more], trailer)
 
 

@@ -156,7 +156,7 @@ class LocalGoogle(server.LocalGoogle):
             self._states |= dict.fromkeys(google_bigquery.METHODS, bigquery)
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
-        return GmailState(mailbox, now=self._now)
+        return GmailState(mailbox, self._now)
 
     def units(self) -> int:
         """Quota units of all calls so far."""

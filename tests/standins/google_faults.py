@@ -28,7 +28,6 @@ REASONS.update(
         "invalid": Reason(400, _REFUSED, "Invalid value."),
         "invalidQuery": Reason(400, _REFUSED, "Invalid query."),
         "bytesBilledLimitExceeded": Reason(400, _REFUSED, "Limit for bytes billed exceeded."),
-        "resourcesExceeded": Reason(400, _REFUSED, "Resources exceeded."),
         "stopped": Reason(400, _REFUSED, "Job execution was cancelled."),
         "accessDenied": Reason(403, _DENIED, "Access Denied."),
         "duplicate": Reason(409, "ALREADY_EXISTS", "Already Exists."),

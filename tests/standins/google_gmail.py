@@ -35,8 +35,9 @@ NOT_TO_ADD = frozenset({"CHAT", "DRAFT", "SENT"})
 class GmailState(gmail_state.GmailState):
     """A mailbox that mail arrives in, and that forgets what changed long ago."""
 
-    def __init__(self, mailbox: Mailbox, **given: Any) -> None:
-        super().__init__(mailbox, **given)
+    def __init__(self, mailbox: Mailbox, now: Callable[[], float]) -> None:
+        super().__init__(mailbox)
+        self.now = now
         self.oldest_history = self.history_id
         """The API knows no change before this one."""
 

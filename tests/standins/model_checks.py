@@ -84,7 +84,6 @@ class Text(Marked):
 class Image(Marked):
     type: Literal["image"]
     source: dict[str, Any]
-    transformations: Any = None
 
 
 class Thinking(Shape):
@@ -158,10 +157,6 @@ class Tool(Marked):
     description: str = ""
     strict: bool = False
     type: Literal["custom"] | None = None
-    allowed_callers: Any = None
-    defer_loading: Any = None
-    eager_input_streaming: Any = None
-    input_examples: Any = None
 
 
 class ServerTool(BaseModel):

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -102,7 +101,6 @@ class LocalSlack(server.LocalSlack):
         limits: Mapping[str, int] | None = None,
         now: Callable[[], float] = time.time,
         app_token: str = APP_TOKEN,
-        signing_secret: str = SIGNING_SECRET,
         request_url: str | None = None,
         retries_s: Sequence[float] = RETRIES_S,
         ack_s: float = ACK_S,
@@ -131,14 +129,12 @@ class LocalSlack(server.LocalSlack):
         self.faults: list[Fault] = []
         self.unshared = 0
         """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
-        self.page_limit: int | None = None
-        """Most messages a call of history and replies returns; None = as many as Slack allows."""
         self.streams_refused = streams_refused
         self._app_token = app_token
         self._stream_ttl_s = stream_ttl_s
         self._limits = RateLimits(limits)
         self.sockets: Sockets = sockets or Sockets(app_token, ack_s)
-        self.requests = Requests(request_url, signing_secret, ack_s) if request_url else None
+        self.requests = Requests(request_url, SIGNING_SECRET, ack_s) if request_url else None
         carrier: Carrier = self.requests or self.sockets
         deliveries = partial(OfCompany, company) if company else Deliveries
         self.events: Deliveries = deliveries(self.state, carrier, retries_s)
@@ -194,9 +190,6 @@ class LocalSlack(server.LocalSlack):
     def carry_out(self, call: Call) -> dict[str, Any]:
         """Carry a call out if Slack would, and let the app hear of what it wrote."""
         expire(self.state, self._stream_ttl_s)
-        if self.page_limit and call.method in ("conversations.history", "conversations.replies"):
-            limit = min(int(call.text("limit") or self.page_limit), self.page_limit)
-            call = replace(call, args={**call.args, "limit": limit})
         call = check(call)
         before = named_message(call)
         body = super().carry_out(call)

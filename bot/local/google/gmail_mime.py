@@ -1,12 +1,12 @@
 """A mail as Gmail shows it: headers, unfolded and decoded, none lost, and the tree of parts;
-no message is too broken for either. Also which messages are one conversation by their headers.
+no message is too broken for either.
 """
 
 import codecs
 import re
 from base64 import urlsafe_b64encode
 from binascii import a2b_base64, a2b_qp
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.errors import HeaderParseError
 from email.header import decode_header
@@ -143,47 +143,19 @@ def _parameter(read: Callable[[], str | None]) -> str:
         return ""
 
 
-TOLD = "X-GM-THRID "
-"""What begins the name of a thread that Google gave."""
-
 _ID = re.compile(r"<([^<>\s]{3,900})>")
 
 
 def message_id(headers: Headers) -> str:
     """Return the Message-ID without its brackets; empty if there is none."""
-    return next(iter(_ids(first(headers, "message-id"))), "")
+    return next(iter(_ID.findall(first(headers, "message-id"))), "")
 
 
 def references(headers: Headers) -> list[str]:
     """Return the ids of the messages that this one follows."""
-    return [id for value in every(headers, "references", "in-reply-to") for id in _ids(value)]
-
-
-def _ids(value: str) -> list[str]:
-    return _ID.findall(value)
-
-
-def threads_of(mails: Sequence[Headers]) -> list[str]:
-    """Return the name of each message's conversation; messages of one conversation share it.
-
-    A message joins those that it refers to, even through messages that are missing. A message with
-    an `X-GM-THRID` is in the thread of that name only. Gmail also compares subjects and people;
-    those guesses are left out, because a wrong one hides a mail under another.
-    """
-    homes: dict[str, str] = {}
-    names = []
-    for number, headers in enumerate(mails):
-        ids = [id for id in (message_id(headers), *references(headers)) if id]
-        known = next((homes[id] for id in ids if id in homes), f"number {number}")
-        names.append(_given_thread(headers) or known)
-        for id in ids:
-            homes.setdefault(id, names[-1])
-    return names
-
-
-def _given_thread(headers: Headers) -> str:
-    number = first(headers, "x-gm-thrid")
-    return f"{TOLD}{number}" if re.fullmatch(r"[0-9]{1,19}", number) else ""
+    return [
+        id for value in every(headers, "references", "in-reply-to") for id in _ID.findall(value)
+    ]
 
 
 # ---- parts

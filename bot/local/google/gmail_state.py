@@ -90,10 +90,9 @@ class GmailState:
     `add` and `relabel` change it meanwhile.
     """
 
-    def __init__(self, mailbox: Mailbox, *, now: Callable[[], float] = time.time) -> None:
-        """Load a mailbox; `now` is in seconds since 1970."""
+    def __init__(self, mailbox: Mailbox) -> None:
         self.address = mailbox.address
-        self.now = now
+        self.now: Callable[[], float] = time.time
         self.lock = threading.RLock()
         self.messages: dict[str, Held] = {}
         self.threads: dict[str, list[str]] = {}

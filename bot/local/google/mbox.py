@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bot.local.google.gmail_mime import (
-    TOLD,
     Headers,
     decoded,
     every,
     first,
+    message_id,
+    references,
     split_headers,
-    threads_of,
 )
 
 _BOM = b"\xef\xbb\xbf"
@@ -33,6 +33,7 @@ _DATED = re.compile(
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d\d:\d\d(?::\d\d)?)\s+"
     rb"([A-Z]{3,4}\s+|[+-]\d{4}\s+)?(\d{4})(\s+[+-]\d{4})?"
 )
+_THREAD = re.compile(r"[0-9]{1,19}")
 _TAKEOUT_ID = re.compile(r"From (\d{15,19})@xxx ")
 _TAKEOUT_HEADERS = re.compile(
     rb"(?:(?<=\n)|\A)X-(?:GM-THRID|Gmail-Labels):[^\n]*\n(?:[ \t][^\n]*\n)*", re.IGNORECASE
@@ -85,8 +86,6 @@ class Entry:
 
     raw: bytes
     """Its lines may end in CRLF or LF."""
-    labels: frozenset[str] | None = None
-    """As StoredMessage's; None = its `X-Gmail-Labels` tell, or without them its sender."""
     envelope: str = ""
     """The `From ` line above it; empty where there was none."""
 
@@ -171,7 +170,7 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
             threads[n],
             times[n],
             _strip_takeout(entry.raw, halves[n][1]),
-            _labels(entry, heads[n], address),
+            _labels(heads[n], address),
         )
         for n, entry in enumerate(entries)
     )
@@ -219,9 +218,7 @@ def _strip_takeout(raw: bytes, body: bytes) -> bytes:
     return _TAKEOUT_HEADERS.sub(b"", raw[:cut]) + body
 
 
-def _labels(entry: Entry, headers: Headers, address: str) -> frozenset[str]:
-    if entry.labels is not None:
-        return entry.labels
+def _labels(headers: Headers, address: str) -> frozenset[str]:
     if every(headers, "x-gmail-labels"):
         return takeout_labels(first(headers, "x-gmail-labels"))
     if address in addresses(every(headers, "from")):
@@ -247,12 +244,25 @@ def new_id(content: bytes) -> str:
 
 
 def _threads(heads: Sequence[Headers], ids: Sequence[str], times: Sequence[datetime]) -> list[str]:
-    names = threads_of(heads)
+    """Return the id of each message's conversation.
+
+    A message joins those that it refers to, even through messages that are missing. A message with
+    an `X-GM-THRID` is in the thread of that number only. Gmail also compares subjects and people;
+    those guesses are left out, because a wrong one hides a mail under another.
+    """
+    homes: dict[str, str] = {}
+    keys = []
+    for number, headers in enumerate(heads):
+        named = [id for id in (message_id(headers), *references(headers)) if id]
+        known = next((homes[id] for id in named if id in homes), f"conversation {number}")
+        given = first(headers, "x-gm-thrid")
+        keys.append(str(int(given)) if _THREAD.fullmatch(given) else known)
+        for id in named:
+            homes.setdefault(id, keys[-1])
     opening: dict[str, str] = {}
-    for _, id, name in sorted(zip(times, ids, names, strict=True), key=lambda each: each[0]):
-        number = name.removeprefix(TOLD)
-        opening.setdefault(name, id if number == name else str(int(number)))
-    return [opening[name] for name in names]
+    for _, id, key in sorted(zip(times, ids, keys, strict=True), key=lambda each: each[0]):
+        opening.setdefault(key, id)
+    return [key if key.isdecimal() else opening[key] for key in keys]
 
 
 def _times(entries: Sequence[Entry], heads: Sequence[Headers]) -> tuple[list[datetime], list[int]]:
