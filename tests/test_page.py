@@ -112,15 +112,15 @@ def open_stream(running: Running, thread: str) -> str:
         task_display_mode="plan",
         chunks=[
             {"type": "plan_update", "title": "Reading 2 sources"},
-            task("a", "#csm-spain", "complete", output="3 findings"),
+            task("a", "#csm-spain", "complete"),
             task("b", "#csm-italy", "in_progress"),
         ],
     )
     return str(started["ts"])
 
 
-def task(id: str, title: str, status: str, **more: str) -> dict[str, str]:
-    return {"type": "task_update", "id": id, "title": title, "status": status, **more}
+def task(id: str, title: str, status: str) -> dict[str, str]:
+    return {"type": "task_update", "id": id, "title": title, "status": status}
 
 
 def footer(key: str) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
     ts = open_stream(running, root.ts)
     expect(thread.get_by_text("Reading 2 sources")).to_be_visible()
     expect(thread.get_by_role("img", name="at work")).to_have_count(1)
-    expect(thread.get_by_text("3 findings")).to_be_visible()
+    expect(thread.get_by_text("#csm-spain")).to_be_visible()
     expect(thread.get_by_text("Assistant is at work")).to_be_visible()
     first = running.slack.visible(running.channel)[0].ts.replace(".", "")
     text = ANSWER.format(channel=running.channel, ts=first)
@@ -184,7 +184,6 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
         channel=running.channel,
         ts=ts,
         chunks=[task("b", "#csm-italy", "complete")],
-        blocks=footer("k"),
     )
     expect(thread.get_by_role("img", name="done")).to_have_count(0)  # a plan that is done is folded
     thread.get_by_text("Reading 2 sources").click()
@@ -196,6 +195,8 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
     expect(
         page.get_by_label("Messages", exact=True).get_by_text("1 reply").last
     ).to_be_in_viewport()
+    running.bot.chat_update(channel=running.channel, ts=ts, text="x", blocks=footer("k"))
+    expect(thread.get_by_text("Cost")).to_be_visible()
 
 
 @pytest.mark.slow

@@ -274,7 +274,7 @@ def _results(call: Call[BigQueryState]) -> Json:
         return body
     if job.refused:
         raise job.refused
-    if not call.flag("formatOptions.useInt64Timestamp"):
+    if call.text("formatOptions.useInt64Timestamp").lower() != "true":
         raise GoogleRefused("invalid", "This stand-in tells times in microseconds alone")
     start, size = _position(call.text("pageToken")), int(call.text("maxResults"))
     rows, fields = job.answer.rows, job.answer.fields

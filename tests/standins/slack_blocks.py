@@ -130,10 +130,7 @@ _RICH_TEXT = _object(
 
 _STATUS = _one_of("pending", "in_progress", "complete", "error")
 _TITLE = _chars(MAX_TASK_TEXT)
-_RICH = _kinds({"rich_text": _RICH_TEXT})
-_CARD = {
-    "task_id": _chars(255), "title": _TITLE, "status": _STATUS, "details?": _RICH, "output?": _RICH,
-}  # fmt: skip
+_CARD = {"task_id": _chars(255), "title": _TITLE, "status": _STATUS}
 _COLUMN = _object({"align?": _one_of("left", "center", "right"), "is_wrapped?": _BOOL}, exact=True)
 _CELL = _kinds({"raw_text": _object({"text": _chars(10**9)}), "rich_text": _RICH_TEXT})
 _FEEDBACK = _kinds({"feedback_buttons": _ELEMENT_KINDS["feedback_buttons"]})
@@ -152,26 +149,19 @@ _BLOCKS: Mapping[str, Mapping[str, CoreSchema]] = {
         "rows": _list(_list(_CELL, 20), 100),
         "column_settings?": _list(_COLUMN, 20),
     },
-    "task_card": _CARD,
     "plan": {"title": _TITLE, "tasks?": _list(_object(_CARD), 50)},
 }  # fmt: skip
 _BLOCK_KINDS = {
     kind: _object({"block_id?": _chars(255, 0), **fields}) for kind, fields in _BLOCKS.items()
 } | {"rich_text": _RICH_TEXT}
 
-_SOURCE = _object({"type": _one_of("url"), "url": _chars(3000)})
 _CHUNK = {
     "markdown_text": _object({"text": _chars(10**9)}),
     "plan_update": _object({"title": _TITLE}),
-    "blocks": _object({"blocks": _list(cs.dict_schema())}),
     "task_update": _object(
-        {
-            "id": _chars(255), "title": _TITLE, "status": _STATUS,
-            "details?": _chars(MAX_TASK_TEXT, 0), "output?": _chars(MAX_TASK_TEXT, 0),
-            "sources?": _list(_SOURCE),
-        }
+        {"type": _ANY, "id": _chars(255), "title": _TITLE, "status": _STATUS}, exact=True
     ),
-}  # fmt: skip
+}
 _VIEW = {
     "private_metadata?": _chars(3000, 0),
     "callback_id?": _chars(255, 0),

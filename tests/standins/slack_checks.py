@@ -1,8 +1,8 @@
 """What Slack refuses in the arguments of a call, before the call is carried out.
 
 What no page of Slack's says was measured by others: github.com/slackapi/bolt-js #2509 and
-python-slack-sdk #1859 (a stream ends five minutes after its start, its first content locks it to
-text or chunks, chat.update is refused while it runs).
+python-slack-sdk #1859 (a stream ends five minutes after its start, chat.update is refused while it
+runs).
 """
 
 import json
@@ -38,7 +38,6 @@ MAX_TITLE = 200
 MAX_TASKS = 50
 """As many as a plan block may have."""
 MAX_BYTES = 1_000_000_000
-MAX_COMMENT = 4_000
 TRIGGER_S = 3.0
 """Life of a trigger id, which comes with an interaction."""
 KINDS = frozenset({"public_channel", "private_channel", "mpim", "im"})
@@ -88,9 +87,8 @@ def check(call: Call) -> Call:
     need(call)
     if one := _CHECKS.get(call.method):
         one(call)
-    cut = {"text": MAX_TEXT, "initial_comment": MAX_COMMENT}
-    long = {n: call.text(n)[:most] for n, most in cut.items() if len(call.text(n)) > most}
-    return replace(call, args={**call.args, **long}) if long else call
+    text = call.text("text")
+    return replace(call, args={**call.args, "text": text[:MAX_TEXT]}) if text else call
 
 
 def expire(state: SlackState, ttl_s: float) -> None:
@@ -197,23 +195,20 @@ def _start(call: Call) -> None:
     channel = call.state.channels.get(call.required("channel"))
     if channel and channel.kind != "im":
         _recipient(call)
-    _one_of(call.text("task_display_mode") or "timeline", ("timeline", "plan"))
+    _one_of(call.text("task_display_mode"), ("plan",))
     _written(call, None)
 
 
 def _append(call: Call) -> None:
     stream = _stream(call)
-    if not (call.text("markdown_text") or call.args.get("chunks")):
+    if not call.args.get("chunks"):
         raise SlackError("no_text")
     _written(call, stream)
 
 
 def _stop(call: Call) -> None:
     stream = _stream(call)
-    checked(call.objects("blocks"))
     _metadata(call)
-    if status := call.text("session_status"):
-        _one_of(status, SESSION_STATUSES)
     _written(call, stream)
 
 
@@ -236,16 +231,7 @@ def _recipient(call: Call) -> None:
 
 
 def _written(call: Call, stream: Stream | None) -> None:
-    markdown, chunks = call.text("markdown_text"), _chunks(call)
-    if markdown and chunks:
-        raise SlackError("cannot_provide_both_markdown_text_and_chunks")
-    if len(markdown) > MAX_MARKDOWN:
-        raise SlackError("msg_too_long")
-    before = stream.mode if stream else ""
-    mode = "text" if markdown else "chunks" if chunks else before
-    if before and mode != before:
-        raise SlackError("streaming_mode_mismatch")
-    known = {chunk["id"] for chunk in chunks if chunk["type"] == "task_update"}
+    known = {chunk["id"] for chunk in _chunks(call) if chunk["type"] == "task_update"}
     if len(known | (stream.rows.keys() if stream else set())) > MAX_TASKS:
         raise SlackError("invalid_chunks")
 
@@ -256,7 +242,6 @@ def _chunks(call: Call) -> list[Json]:
     for chunk in chunks:
         if len(chunk.get("text") or "") > MAX_MARKDOWN:
             raise SlackError("msg_too_long")
-        checked(chunk.get("blocks") or ())
     return list(chunks)
 
 

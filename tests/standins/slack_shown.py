@@ -10,7 +10,6 @@ from bot.local.slack.state import SlackState
 from bot.local.workspace import File, Message, Reaction, micros
 
 _PARTS = ("text", "title", "subtitle", "body", "fields", "elements", "rows", "child_blocks")
-_TASKS = ("plan", "task_card")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Shown:
     streaming: bool = False
     metadata: Mapping[str, Any] | None = None
     plan: tuple[Row, ...] = ()
-    """The tasks of a plan or a timeline, in their order."""
+    """The tasks of a plan, in their order."""
     thread_ts: str = ""
     """The root of the thread that it stands in; empty for a top-level message."""
     files: tuple[File, ...] = ()
@@ -47,13 +46,12 @@ def _shown(message: Message) -> Shown:
     prose = "\n".join(
         part
         for block in message.blocks
-        if block.get("type") not in _TASKS
+        if block.get("type") != "plan"
         for part in [flat(block)]
         if part
     )
     plans = [block for block in message.blocks if block.get("type") == "plan"]
-    cards = [block for block in message.blocks if block.get("type") == "task_card"]
-    cards += [task for plan in plans for task in plan.get("tasks") or ()]
+    cards = [task for plan in plans for task in plan.get("tasks") or ()]
     return Shown(
         message.ts,
         message.user or message.bot_id,
@@ -141,7 +139,4 @@ def _row(card: Mapping[str, Any]) -> Row:
         str(card.get("task_id") or ""),
         str(card.get("title") or ""),
         str(card.get("status") or ""),
-        flat(card.get("details") or {}),
-        flat(card.get("output") or {}),
-        list(card.get("sources") or ()),
     )

@@ -91,9 +91,6 @@ class Call(Generic[State]):
         """Return all values of a query parameter that may be repeated."""
         return tuple(self.query.get(name, ()))
 
-    def flag(self, name: str) -> bool:
-        return self.text(name).lower() == "true"
-
     def page(self, items: Sequence[tuple[int, str]]) -> tuple[list[str], str]:
         """Return the ids of the requested page, and the next token (empty at the end).
 

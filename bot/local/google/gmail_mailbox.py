@@ -35,7 +35,6 @@ def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
         "snippet": held.snippet,
         "historyId": str(held.history),
         "internalDate": str(held.ms),
-        "sizeEstimate": len(held.raw),
     }
     payload = held.root.json(held.id)
     if form == "metadata":
@@ -62,9 +61,9 @@ def label_json(state: GmailState, id: str) -> Json:
 
 def arrival_json(change: Arrival) -> Json:
     """Return the history record of a message that arrived."""
-    ids = {"id": change.message, "threadId": change.thread}
-    message = ids | ({"labelIds": list(change.labels)} if change.labels else {})
-    return {"id": str(change.id), "messages": [ids], "messagesAdded": [{"message": message}]}
+    message: Json = {"id": change.message, "threadId": change.thread}
+    message |= {"labelIds": list(change.labels)} if change.labels else {}
+    return {"id": str(change.id), "messagesAdded": [{"message": message}]}
 
 
 def _labels(held: Held) -> Json:
@@ -93,7 +92,7 @@ def found(call: GmailCall) -> list[Held]:
     """Return the messages that match `q` and `labelIds` of a list request, unordered."""
     state, labels = call.state, set(call.many("labelIds"))
     query = parsed(call.text("q"))
-    hides = not (call.flag("includeSpamTrash") or labels & {"SPAM", "TRASH"} or query.anywhere)
+    hides = not (labels & {"SPAM", "TRASH"} or query.anywhere)
     return [held for held in state.messages.values() if _shows(held, state, labels, query, hides)]
 
 
@@ -109,8 +108,7 @@ def _list_page(
     """Return a page of a list's results, newest first; `row` shows the one with an id."""
     items.sort(reverse=True)
     ids, token = call.page(items)
-    body: Json = {"resultSizeEstimate": len(items)}
-    body |= {kind: [row(id) for id in ids]} if ids else {}
+    body: Json = {kind: [row(id) for id in ids]} if ids else {}
     return body | ({"nextPageToken": token} if token else {})
 
 
@@ -168,13 +166,7 @@ def _send(call: GmailCall) -> Json:
 
 
 def _profile(call: GmailCall) -> Json:
-    state = call.state
-    return {
-        "emailAddress": state.address,
-        "messagesTotal": len(state.messages),
-        "threadsTotal": len(state.threads),
-        "historyId": str(state.history_id),
-    }
+    return {"emailAddress": call.state.address, "historyId": str(call.state.history_id)}
 
 
 def _list_labels(call: GmailCall) -> Json:

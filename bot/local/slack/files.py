@@ -43,7 +43,7 @@ def _complete(call: Call) -> Json:
         upload = call.state.uploads[each["id"]]
         upload.completed = True
         files.append(_file(upload, str(each.get("title") or "")))
-    shown = replace(message, text=call.text("initial_comment"), files=tuple(files))
+    shown = replace(message, files=tuple(files))
     call.keep(channel, shown)
     return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
 

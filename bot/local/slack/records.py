@@ -11,15 +11,12 @@ StreamEnd = Literal["", "stopped", "expired", "stopped_by_user"]
 
 @dataclass(slots=True)
 class Row:
-    """A task of a plan or a timeline."""
+    """A task of a plan."""
 
     id: str
     title: str = ""
     status: str = "pending"
     """ "pending", "in_progress", "complete" or "error"."""
-    details: str = ""
-    output: str = ""
-    sources: list[Json] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -28,18 +25,12 @@ class Stream:
 
     channel: str
     ts: str
-    display: str
-    """ "plan" or "timeline"."""
     started: float
     """Seconds since 1970."""
-    mode: str = ""
-    """ "text" or "chunks", from the first content on; the other kind is refused."""
     text: str = ""
     title: str = ""
     """Of the plan."""
     rows: dict[str, Row] = field(default_factory=dict)
-    blocks: list[Json] = field(default_factory=list)
-    """Sent in chunks."""
     ended: StreamEnd = ""
 
 

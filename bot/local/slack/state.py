@@ -232,5 +232,4 @@ def placed(call: Call, channel: Channel, message: Message) -> Message:
     """Return the new message in the thread that `thread_ts` names, if it names one."""
     if not call.text("thread_ts"):
         return message
-    subtype = "thread_broadcast" if call.flag("reply_broadcast") else ""
-    return replace(message, thread_ts=root_of(call, channel).ts, subtype=subtype)
+    return replace(message, thread_ts=root_of(call, channel).ts)

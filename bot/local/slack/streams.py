@@ -3,9 +3,9 @@
 docs.slack.dev/reference/methods/chat.startStream; docs.slack.dev/ai/agent-sessions;
 docs.slack.dev/reference/methods/assistant.threads.setTitle. What no page says was measured by
 others: a stream ends 5 minutes after its start (github.com/slackapi/python-slack-sdk/issues/1859),
-its first content locks it to text or chunks (`streaming_mode_mismatch`), chat.update is refused
-while it runs (`streaming_state_conflict`), the details and output of a task are added to, `text`
-reads back as mrkdwn with the titles of the tasks behind it.
+chat.update is refused while it runs (`streaming_state_conflict`), `text` reads back as mrkdwn with
+the titles of the tasks behind it. Only what the product sends is taken: chunks of text, of a plan's
+title and of its tasks.
 """
 
 import re
@@ -39,9 +39,8 @@ _AS_MRKDWN = (
 def _start(call: Call) -> Json:
     channel = writable(call)
     call.required("thread_ts")
-    display = call.text("task_display_mode") or "timeline"
     message = placed(call, channel, new_message(call, channel))
-    stream = Stream(channel.id, message.ts, display, call.state.now())
+    stream = Stream(channel.id, message.ts, call.state.now())
     _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
     call.keep(channel, _render(message, stream))
@@ -56,16 +55,11 @@ def _append(call: Call) -> Json:
 
 
 def _stop(call: Call) -> Json:
-    """End a stream; the blocks go below the streamed text."""
     channel, message, stream = _open_stream(call)
-    blocks, metadata = call.objects("blocks"), call.metadata()
     _write(call, stream)
-    if status := call.text("session_status"):
-        call.state.sessions[channel.id, message.thread_ts] = status
     stream.ended = "stopped"
     _settle_plan(stream)
-    done = _render(replace(message, metadata=metadata), stream)
-    done = replace(done, blocks=numbered((*done.blocks, *blocks), STREAMED))
+    done = _render(replace(message, metadata=call.metadata()), stream)
     call.keep(channel, done)
     body = message_json(call.state, channel.id, done)
     return {"channel": channel.id, "ts": done.ts, "message": body}
@@ -116,30 +110,15 @@ def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
 
 
 def _write(call: Call, stream: Stream) -> None:
-    """Add what the call brings."""
-    chunks = call.objects("chunks")
-    stream.mode = stream.mode or (
-        "text" if call.text("markdown_text") else "chunks" if chunks else ""
-    )
-    stream.text += call.text("markdown_text")
-    for chunk in chunks:
-        _add(stream, chunk)
-
-
-def _add(stream: Stream, chunk: Json) -> None:
-    match chunk["type"]:
-        case "markdown_text":
-            stream.text += chunk["text"]
-        case "plan_update":
-            stream.title = chunk["title"]
-        case "blocks":
-            stream.blocks += chunk["blocks"]
-        case _:
-            row = stream.rows.setdefault(chunk["id"], Row(chunk["id"]))
-            row.title, row.status = chunk["title"], chunk["status"]
-            row.details += chunk.get("details") or ""
-            row.output += chunk.get("output") or ""
-            row.sources += chunk.get("sources") or []
+    """Add the chunks that the call brings."""
+    for chunk in call.objects("chunks"):
+        match chunk["type"]:
+            case "markdown_text":
+                stream.text += chunk["text"]
+            case "plan_update":
+                stream.title = chunk["title"]
+            case _:
+                stream.rows[chunk["id"]] = Row(chunk["id"], chunk["title"], chunk["status"])
 
 
 def _render(message: Message, stream: Stream) -> Message:
@@ -148,7 +127,7 @@ def _render(message: Message, stream: Stream) -> Message:
     return replace(
         message,
         text=_fallback(stream),
-        blocks=numbered((*_tasks(stream), *prose, *stream.blocks), STREAMED),
+        blocks=numbered((*_plan(stream), *prose), STREAMED),
         streaming="completed" if stream.ended else "in_progress",
     )
 
@@ -158,26 +137,18 @@ def _fallback(stream: Stream) -> str:
     text = stream.text
     for pattern, into in _AS_MRKDWN:
         text = pattern.sub(into, text)
-    titles = [row.title for row in stream.rows.values()]
-    if stream.display == "plan" and stream.title:
-        titles.insert(0, stream.title)
+    titles = [stream.title, *(row.title for row in stream.rows.values())]
     return " ".join(filter(None, [text.strip(), *titles]))
 
 
-def _tasks(stream: Stream) -> list[Json]:
-    cards = [_card(row) for row in stream.rows.values()]
-    if stream.display == "timeline" or not (cards or stream.title):
-        return cards
-    return [{"type": "plan", "title": stream.title or "Thinking completed", "tasks": cards}]
-
-
-def _card(row: Row) -> Json:
-    card: Json = {"type": "task_card", "task_id": row.id, "title": row.title, "status": row.status}
-    if row.details:
-        card["details"] = rich_text(row.details)
-    if row.output:
-        card["output"] = rich_text(row.output)
-    return card | ({"sources": row.sources} if row.sources else {})
+def _plan(stream: Stream) -> list[Json]:
+    if not (stream.rows or stream.title):
+        return []
+    cards = [
+        {"type": "task_card", "task_id": row.id, "title": row.title, "status": row.status}
+        for row in stream.rows.values()
+    ]
+    return [{"type": "plan", "title": stream.title, "tasks": cards}]
 
 
 # ---- sessions, and the pane
