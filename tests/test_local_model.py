@@ -127,8 +127,6 @@ async def test_an_answer_is_what_the_sdk_types_say_streamed_or_not() -> None:
     assert kinds == ["thinking", "text", "tool_use", "tool_use"]
     assert hidden["content"][0]["thinking"] == ""  # omitted unless asked for
     assert len({block["id"] for block in plain["content"] if "id" in block}) == 2
-    usage = plain["usage"]
-    assert usage["output_tokens"] > usage["output_tokens_details"]["thinking_tokens"]
     for event in events:
         if event["type"] != "ping":
             EVENT.validate_python(event, strict=True)

@@ -69,7 +69,6 @@ OPS = Channel(
     members=("U0ANA", "U0LUIS"),
     topic="Operations",
     creator="U0LUIS",
-    created=1730000000,
 )
 SECRETS = Message(ROOT, "a secret card", "U0LUIS", files=(SECRET,))
 BUGS = SlackList(

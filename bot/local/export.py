@@ -68,7 +68,6 @@ class ExportUser(_Model):
 class ExportChannel(_Model):
     id: str = Field(min_length=1)
     name: str = ""
-    created: int = 0
     creator: str = ""
     members: tuple[str, ...] = ()
     topic: str = Field("", validation_alias=AliasPath("topic", "value"))
@@ -90,7 +89,6 @@ class ExportMessage(_Model):
     thread_ts: OptionalTs = ""
     subtype: str = ""
     edited: OptionalTs = Field("", validation_alias=AliasPath("edited", "ts"))
-    edited_by: str = Field("", validation_alias=AliasPath("edited", "user"))
     reactions: tuple[Reaction, ...] = ()
     files: tuple[File | None, ...] = ()
     attachments: tuple[dict[str, Any], ...] = ()
@@ -109,7 +107,6 @@ class ExportMessage(_Model):
             self.thread_ts,
             self.subtype,
             self.edited,
-            self.edited_by,
             reactions=self.reactions,
             files=tuple(filter(None, self.files)),
             attachments=self.attachments,

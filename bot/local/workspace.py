@@ -103,7 +103,6 @@ class Message:
     subtype: str = ""
     edited: str = ""
     """Timestamp of the last edit; empty = never edited."""
-    edited_by: str = ""
     reactions: tuple[Reaction, ...] = ()
     files: tuple[File, ...] = ()
     attachments: tuple[Mapping[str, Any], ...] = ()
@@ -129,8 +128,6 @@ class Channel:
     members: tuple[str, ...] = ()
     topic: str = ""
     creator: str = ""
-    created: int = 0
-    """Seconds since 1970."""
     is_private: bool = False
     is_archived: bool = False
     is_im: bool = False
@@ -173,8 +170,6 @@ class SlackList:
     columns: tuple[ListColumn, ...]
     """The first column is the primary one."""
     items: tuple[ListItem, ...] = ()
-    created: int = 0
-    created_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

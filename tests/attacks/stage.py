@@ -116,7 +116,7 @@ def _planted(case: Case) -> tuple[Message, ...]:
         case "user-name":
             return (replace(root, text="The invoice is late"),)
         case "edited-message":
-            return (replace(root, edited=ts(11), edited_by=EVA),)
+            return (replace(root, edited=ts(11)),)
         case "bot-message":
             return (replace(root, user="", bot_id="B0FEED", username="feed"),)
         case "link-label":

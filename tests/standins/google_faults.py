@@ -17,13 +17,11 @@ REASONS.update(
         "parseError": Reason(400, _REFUSED, "Parse Error"),
         "aborted": Reason(409, "ABORTED", "Label name exists or conflicts"),
         "failedPrecondition": Reason(400, "FAILED_PRECONDITION", "Precondition check failed."),
-        "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded", "usageLimits"),
-        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "usageLimits", "RATE_LIMIT_EXCEEDED"),
-        "userRateLimitExceeded": Reason(403, _SPENT, "User Rate Limit Exceeded", "usageLimits"),
-        "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded", "usageLimits"),
-        "insufficientPermissions": Reason(
-            403, _DENIED, _SCOPES, info="ACCESS_TOKEN_SCOPE_INSUFFICIENT"
-        ),
+        "quotaExceeded": Reason(403, _SPENT, "Quota Exceeded"),
+        "rateLimitExceeded": Reason(403, _SPENT, _QUOTA, "RATE_LIMIT_EXCEEDED"),
+        "userRateLimitExceeded": Reason(403, _SPENT, "User Rate Limit Exceeded"),
+        "dailyLimitExceeded": Reason(403, _SPENT, "Daily Limit Exceeded"),
+        "insufficientPermissions": Reason(403, _DENIED, _SCOPES, "ACCESS_TOKEN_SCOPE_INSUFFICIENT"),
         "forbidden": Reason(403, _DENIED, "The caller does not have permission."),
         "invalid": Reason(400, _REFUSED, "Invalid value."),
         "invalidQuery": Reason(400, _REFUSED, "Invalid query."),

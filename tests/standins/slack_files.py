@@ -19,10 +19,10 @@ def _info(call: Call) -> Json:
     found = find(call.state, call.required("file"))
     if found is None or not call.state.may_see(call.identity.user, found[1]):
         raise SlackError("file_not_found")
-    file, channel, message = found
+    file, channel, _ = found
     if file.mode in _GONE:
         raise SlackError("file_deleted")
-    body = file_json(call.state, channel.id, message, file)
+    body = file_json(call.state, file)
     place = {"im": "ims", "public_channel": "channels"}.get(channel.kind, "groups")
     body |= {"channels": [], "groups": [], "ims": [], place: [channel.id]}
     return {"file": body, "comments": [], "response_metadata": {"next_cursor": ""}}

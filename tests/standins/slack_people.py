@@ -67,7 +67,7 @@ class People(people.People):
             place = self.place(user, channel)
             before = self.message(channel, ts)
             at = timestamp(self.state.new_ts(channel))
-            after = replace(before, text=text, edited=at, edited_by=user)
+            after = replace(before, text=text, edited=at)
             self.state.timelines[channel].replace(after)
             told = list(slack_events.changed(self.state, place, after, before))
         self.tell(channel, *told)

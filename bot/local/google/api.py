@@ -17,7 +17,6 @@ class Reason(NamedTuple):
     code: int
     status: str
     message: str
-    domain: str = "global"
     info: str = ""
     """The reason in the details of the answer; empty where it has none."""
 
@@ -59,10 +58,9 @@ class GoogleRefused(Exception):
     @property
     def json(self) -> Json:
         """Return the body of the answer."""
-        domain = "global" if self.code == 429 else self._said.domain
-        one = {"message": self.message, "domain": domain, "reason": self.reason}
-        status = "RESOURCE_EXHAUSTED" if self.code == 429 else self._said.status
-        body: Json = {"code": self.code, "message": self.message, "errors": [one], "status": status}
+        one = {"message": self.message, "reason": self.reason}
+        body: Json = {"code": self.code, "message": self.message, "errors": [one]}
+        body["status"] = self._said.status
         if info := self._said.info:
             kind = "type.googleapis.com/google.rpc.ErrorInfo"
             body["details"] = [{"@type": kind, "reason": info, "domain": "googleapis.com"}]

@@ -23,7 +23,6 @@ class Answer:
 def message_of(body: Json, answer: Answer, usage: InputUsage) -> Json:
     """Return the API's message, counted."""
     content = [_with_id(block) for block in answer.content]
-    thinking = sum(len(render(b)) for b in content if b["type"] == "thinking")
     output = max(1, estimate(sum(len(render(block)) for block in content)))
     if answer.stop_reason == "max_tokens":
         output = body["max_tokens"]
@@ -37,7 +36,7 @@ def message_of(body: Json, answer: Answer, usage: InputUsage) -> Json:
         "stop_reason": answer.stop_reason or ("tool_use" if calls else "end_turn"),
         "stop_sequence": None,
         "stop_details": answer.stop_details,
-        "usage": _usage(usage, output, min(output, estimate(thinking))),
+        "usage": _usage(usage, output),
     }
 
 
@@ -76,13 +75,12 @@ def _with_id(block: Json) -> Json:
     return {"id": f"{prefix}_{secrets.token_hex(12)}", "input": {}, **block}
 
 
-def _usage(spent: InputUsage, output: int, thinking: int) -> Json:
+def _usage(spent: InputUsage, output: int) -> Json:
     return {
         "input_tokens": spent.fresh,
         "cache_creation_input_tokens": spent.written,
         "cache_read_input_tokens": spent.read,
         "output_tokens": output,
-        "output_tokens_details": {"thinking_tokens": thinking},
     }
 
 

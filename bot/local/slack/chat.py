@@ -31,7 +31,7 @@ def _update(call: Call) -> Json:
     channel = writable(call)
     message = own_message(call, channel, "cant_update_message")
     at = timestamp(call.state.new_ts(channel.id))
-    changed = replace(_with_content(call, message), edited=at, edited_by=call.identity.user)
+    changed = replace(_with_content(call, message), edited=at)
     call.keep(channel, changed)
     body = message_json(call.state, channel.id, changed, with_metadata=True)
     return {"channel": channel.id, "ts": changed.ts, "text": changed.text, "message": body}

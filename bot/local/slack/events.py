@@ -211,21 +211,15 @@ def _elements(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mappin
 
 
 def block_actions(state: SlackState, user: str, action: Json) -> Json:
-    team, person = state.team, state.users[user]
+    team = state.team
     return {
         "type": "block_actions",
-        "user": {
-            "id": user,
-            "username": person.name,
-            "name": person.name,
-            "team_id": person.team_id or team.id,
-        },
+        "user": {"id": user, "team_id": state.users[user].team_id or team.id},
         "api_app_id": APP_ID,
         "trigger_id": new_trigger(state, user),
         "team": {"id": team.id, "domain": team.domain},
         "enterprise": None,
         "is_enterprise_install": False,
-        "state": {"values": {}},
         "actions": [action | {"action_ts": now_ts(state)}],
     }
 

@@ -45,7 +45,7 @@ def _complete(call: Call) -> Json:
         files.append(_file(upload, str(each.get("title") or "")))
     shown = replace(message, files=tuple(files))
     call.keep(channel, shown)
-    return {"files": [file_json(call.state, channel.id, shown, file) for file in files]}
+    return {"files": [file_json(call.state, file) for file in files]}
 
 
 def _file(upload: Upload, title: str) -> File:

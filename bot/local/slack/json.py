@@ -1,7 +1,6 @@
 """Convert workspace values to the JSON of Slack's Web API, without unused fields."""
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -70,7 +69,6 @@ def channel_json(call: Call, channel: Channel) -> Json:
         other = [user for user in members if user != call.identity.user]
         return {
             "id": channel.id,
-            "created": channel.created,
             "is_im": True,
             "is_archived": channel.is_archived,
             "user": other[0] if other else call.identity.user,
@@ -82,11 +80,8 @@ def channel_json(call: Call, channel: Channel) -> Json:
         "is_mpim": channel.is_mpim,
         "is_private": channel.kind != "public_channel",
         "is_archived": channel.is_archived,
-        "is_shared": channel.is_ext_shared,
         "is_ext_shared": channel.is_ext_shared,
         "is_member": call.identity.user in members,
-        "created": channel.created,
-        "creator": channel.creator,
         "topic": {
             "value": channel.topic,
             "creator": channel.creator if channel.topic else "",
@@ -103,13 +98,13 @@ def message_json(
         if value := getattr(message, name):
             body[name] = value
     if message.edited:
-        body["edited"] = {"user": message.edited_by or message.user, "ts": message.edited}
+        body["edited"] = {"user": message.user, "ts": message.edited}
     if message.reactions:
         body["reactions"] = [
             {"name": r.name, "users": list(r.users), "count": r.count} for r in message.reactions
         ]
     if message.files:
-        body["files"] = [file_json(state, channel, message, file) for file in message.files]
+        body["files"] = [file_json(state, file) for file in message.files]
     more = {
         "attachments": list(message.attachments),
         "blocks": list(message.blocks),
@@ -139,7 +134,7 @@ def _thread_json(state: SlackState, channel: str, message: Message) -> Json:
     return body | ({"hidden": True} if message.subtype == "tombstone" else {})
 
 
-def file_json(state: SlackState, channel: str, message: Message, file: File) -> Json:
+def file_json(state: SlackState, file: File) -> Json:
     """Return a file as messages and files.info show it, with its download address."""
     if file.mode in ("tombstone", "hidden_by_limit"):
         return {"id": file.id, "mode": file.mode}
@@ -147,19 +142,16 @@ def file_json(state: SlackState, channel: str, message: Message, file: File) -> 
     name = quote(file.name or file.id)
     return {
         "id": file.id,
-        "created": micros(message.ts) // 1_000_000,
         "name": file.name,
         "title": file.title or file.name,
         "mimetype": file.mimetype,
         "filetype": file.filetype,
-        "user": message.user,
         "size": file.size or len(file.content),
         "mode": file.mode,
         "is_external": False,
         "file_access": "visible",
         "url_private": f"{place}{name}",
         "url_private_download": f"{place}download/{name}",
-        "permalink": f"{team_url(state)}files/{message.user}/{file.id}/{file.name}",
     }
 
 
@@ -167,13 +159,6 @@ def list_json(each: SlackList, state: SlackState) -> Json:
     """Return a Slack List as the file object of Slack, with its columns."""
     return {
         "id": each.id,
-        "created": each.created,
-        "name": "list",
-        "title": each.name,
-        "mimetype": "application/vnd.slack-list",
-        "filetype": "list",
-        "mode": "list",
-        "user": each.created_by,
         "permalink": f"{team_url(state)}lists/{state.team.id}/{each.id}",
         "list_metadata": {
             "schema": [_column_json(column) for column in each.columns],
@@ -206,10 +191,5 @@ def list_item_json(each: SlackList, item: ListItem) -> Json:
 
 
 def _cell_json(column: ListColumn, value: Any) -> Json:
-    """Return a cell: `value` in the old form, and the value under the name of its type."""
-    cell: Json = {"key": column.key, "column_id": column.id}
-    if column.type == "text":
-        rich = [rich_text(value)]
-        return cell | {"value": json.dumps(rich), "text": value, "rich_text": rich}
-    values = list(value) if isinstance(value, list | tuple) else [value]
-    return cell | {"value": values[0] if len(values) == 1 else values, column.type: values}
+    name = "text" if column.type == "text" else "value"
+    return {"key": column.key, "column_id": column.id, name: value}

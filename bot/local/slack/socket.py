@@ -152,7 +152,6 @@ class Deliveries:
     def callback(self, event: Json, event_id: str) -> Json:
         """Return the payload of an event."""
         team = self._state.team.id
-        channel = self._state.channels.get(event.get("channel", ""))
         return {
             "team_id": team,
             "api_app_id": APP_ID,
@@ -171,7 +170,6 @@ class Deliveries:
                     "is_enterprise_install": False,
                 }
             ],
-            "is_ext_shared_channel": bool(channel and channel.is_ext_shared),
         }
 
 

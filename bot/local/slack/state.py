@@ -104,7 +104,6 @@ class SlackState:
             is_private=True,
             is_im=not is_group,
             is_mpim=is_group,
-            created=int(self.now()),
         )
         self.channels[made.id], self.timelines[made.id] = made, Timeline(())
         self.members[made.id] = dict.fromkeys(users)
