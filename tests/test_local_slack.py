@@ -371,20 +371,15 @@ async def test_answers_have_the_shape_of_slacks_own(world: World) -> None:
 # ---- tokens, rights and arguments
 
 
-@pytest.mark.parametrize(
-    ("token", "code"),
-    [
+async def test_a_token_that_stands_for_nobody_is_refused(world: World) -> None:
+    for token, code in (
         ("", "not_authed"),
         ("xoxb-stolen", "invalid_auth"),
         ("xoxp-U0NOBODY", "invalid_auth"),
         (f"xoxp-{BOT_USER}", "invalid_auth"),
         ("xoxp-U0GONE", "account_inactive"),
-    ],
-)
-async def test_a_token_that_stands_for_nobody_is_refused(
-    world: World, token: str, code: str
-) -> None:
-    assert await world.error("auth.test", world.client(token)) == code
+    ):
+        assert await world.error("auth.test", world.client(token)) == code, token
 
 
 async def test_wrong_calls_get_slacks_error_codes(world: World) -> None:
@@ -482,9 +477,8 @@ async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
 # ---- streams
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
+async def test_a_chunk_of_another_shape_is_refused(world: World) -> None:
+    for chunk in (
         {**TASK, "status": "done"},
         {"type": "task_update", "id": "a", "status": "complete"},
         {"type": "task_update", "title": "x", "status": "complete"},
@@ -495,10 +489,9 @@ async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
         {"type": "markdown"},
         {"text": "x"},
         "x",
-    ],
-)
-async def test_a_chunk_of_another_shape_is_refused(world: World, chunk: Any) -> None:
-    assert await world.error("chat.startStream", **STREAM, chunks=[chunk]) == "invalid_chunks"
+    ):
+        error = await world.error("chat.startStream", **STREAM, chunks=[chunk])
+        assert error == "invalid_chunks", chunk
 
 
 # ---- the server of the local stand-ins

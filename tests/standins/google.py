@@ -19,7 +19,6 @@ from bot.local.google.api import Call, GoogleRefused, Json, discovery, methods_o
 from bot.local.google.mbox import Mailbox
 from bot.local.google.server import (
     CHALLENGE,
-    NOBODY,
     TOKEN,
     Sent,
     answered,
@@ -36,6 +35,8 @@ from standins.sheets import SheetsState
 
 __all__ = ["TOKEN", "Grant", "LocalGoogle"]
 
+NOBODY = Mailbox("operator@local.example", ())
+"""The mailbox of a Google that is there for other things."""
 SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
 """OAuth scopes of the default token: all of Gmail, BigQuery and Sheets."""
 SERVICE = frozenset({"bigquery", "spreadsheets"})

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from starlette.applications import Starlette
@@ -18,8 +18,6 @@ from bot.local.google.mbox import Mailbox
 
 TOKEN = "ya29.local"
 """The access token of the mailbox."""
-NOBODY = Mailbox("operator@local.example", ())
-"""The mailbox of a Google that is there for other things."""
 
 CHALLENGE = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
 _NAME = re.compile(r"\{(\w+)\}")
@@ -41,7 +39,7 @@ class Sent(NamedTuple):
 class LocalGoogle:
     """One Gmail mailbox for clients with its token; `app` is the ASGI app."""
 
-    def __init__(self, mailbox: Mailbox = NOBODY) -> None:
+    def __init__(self, mailbox: Mailbox) -> None:
         self.methods: dict[str, Answering] = {}
         self.declared: dict[str, Declared] = {}
         self.serve("gmail.v1", METHODS)
@@ -66,11 +64,9 @@ class LocalGoogle:
         name, path = self.method_at(sent)
         if sent.token != TOKEN:
             raise GoogleRefused("authError", headers=CHALLENGE)
-        return self.answer(name, Call(self.gmail, path, sent.query, json.loads(sent.body or b"{}")))
-
-    def answer(self, method: str, call: Call[Any]) -> Json | None:
-        with call.state.lock:
-            return self.methods[method](call)
+        call = Call(self.gmail, path, sent.query, json.loads(sent.body or b"{}"))
+        with self.gmail.lock:
+            return self.methods[name](call)
 
     def method_at(self, sent: Sent) -> tuple[str, dict[str, str]]:
         """Return the method's name and what its path names; paths without names come first."""

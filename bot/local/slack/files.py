@@ -18,8 +18,6 @@ from bot.local.workspace import File
 
 UPLOAD_PATH = "/upload/v1/{file}"
 
-_KINDS = {"csv": "text/csv", "png": "image/png", "txt": "text/plain"}
-
 
 def _address(call: Call) -> Json:
     name, length = call.required("filename"), call.required("length")
@@ -42,23 +40,11 @@ def _complete(call: Call) -> Json:
     for each in call.objects("files"):
         upload = call.state.uploads[each["id"]]
         upload.completed = True
-        files.append(_file(upload, str(each.get("title") or "")))
+        title = str(each.get("title") or upload.name)
+        files.append(File(upload.id, upload.name, title, content=upload.content))
     shown = replace(message, files=tuple(files))
     call.keep(channel, shown)
     return {"files": [file_json(call.state, file) for file in files]}
-
-
-def _file(upload: Upload, title: str) -> File:
-    kind = upload.name.rpartition(".")[2].lower()
-    return File(
-        upload.id,
-        upload.name,
-        title or upload.name,
-        _KINDS.get(kind, "application/octet-stream"),
-        kind,
-        upload.length,
-        content=upload.content,
-    )
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {
