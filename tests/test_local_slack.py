@@ -227,7 +227,6 @@ USER = {
     **typed(bool, "deleted is_bot is_restricted is_ultra_restricted is_stranger"),
     "profile": typed(str, "title real_name display_name team bot_id api_app_id"),
 }
-BOT = {**typed(str, "id name app_id user_id team_id"), "deleted": bool, "updated": int}
 FILE = {
     **typed(
         str,
@@ -246,7 +245,6 @@ MESSAGE: dict[str, Any] = {
     ),
     "reply_count": int,
     "hidden": bool,
-    "bot_profile": BOT,
     "edited": {"user": str, "ts": str},
     "reactions": [{"name": str, "users": [str], "count": int}],
     "blocks": [dict],
@@ -289,7 +287,6 @@ PROMPT = {"title": "x", "message": "y"}
 ALL = {"include_all_metadata": True}
 PROBES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("auth.test", {}, AUTH),
-    ("bots.info", {"bot": BOT_ID}, {"bot": BOT}),
     ("usergroups.users.list", {"usergroup": "S0OPS"}, {"users": [str]}),
     ("users.conversations", {}, {"channels": [CHANNEL], **MORE}),
     ("users.info", {"user": "U0ANA", "include_locale": True}, {"user": USER}),

@@ -10,7 +10,6 @@ TIERS: Mapping[str, int] = {
     "apps.connections.open": 10,
     "assistant.threads.setSuggestedPrompts": 50,
     "assistant.threads.setTitle": 50,
-    "bots.info": 50,
     "chat.appendStream": 100,
     "chat.delete": 50,
     "chat.getPermalink": 600,

@@ -19,7 +19,6 @@ _READ_SCOPES = frozenset(
 BOT_SCOPES = _READ_SCOPES | {
     "app_mentions:read",
     "assistant:write",
-    "channels:join",
     "chat:write",
     "commands",
     "files:read",
@@ -28,7 +27,6 @@ BOT_SCOPES = _READ_SCOPES | {
     "mpim:write",
     "reactions:write",
     "search:read.public",
-    "team:read",
     "usergroups:read",
 }
 USER_SCOPES = _READ_SCOPES | {"search:read"}
@@ -36,7 +34,6 @@ USER_SCOPES = _READ_SCOPES | {"search:read"}
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
     "agents": ("assistant:write", "chat:write"),
     "assistant": ("assistant:write",),
-    "bots": ("users:read",),
     "chat": ("chat:write",),
     "files": ("files:write",),
     "reactions": ("reactions:write",),

@@ -1,4 +1,4 @@
-"""What Slack looks up for the token of a user or a message, or for a check of an installation."""
+"""What Slack looks up for the token of a user or of a message."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,18 +6,11 @@ from datetime import UTC, date, datetime
 
 from bot.local.slack.json import permalink
 from bot.local.slack.records import Json
-from bot.local.slack.state import APP_ID, BOT_ID, BOT_USER, Call, SlackError
+from bot.local.slack.state import Call, SlackError
 from bot.local.workspace import Channel, Message, micros
 from standins.slack_scopes import require
 
 _DAY = re.compile(r"(before|after):(\d{4}-\d\d-\d\d)")
-
-
-def _bot_info(call: Call) -> Json:
-    if call.text("bot") not in ("", BOT_ID):
-        raise SlackError("bot_not_found")
-    bot = {"id": BOT_ID, "deleted": False, "name": "Assistant", "updated": 0, "app_id": APP_ID}
-    return {"bot": bot | {"user_id": BOT_USER}}
 
 
 def _search(call: Call) -> Json:
@@ -112,6 +105,5 @@ def _context_json(call: Call, channel: Channel, message: Message) -> Json:
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {
     "assistant.search.context": _search_context,
-    "bots.info": _bot_info,
     "search.messages": _search,
 }

@@ -7,7 +7,6 @@ lost.
 import asyncio
 import itertools
 import json
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -52,7 +51,6 @@ class Sockets:
         self._tickets: set[str] = set()
         self._turns = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: int | None = None
 
     def open(self, token: str, base: str) -> str:
         """Return the address of a new socket below `base` (ws://host:port)."""
@@ -62,7 +60,7 @@ class Sockets:
             raise SlackError("invalid_auth")
         ticket = str(uuid.uuid4())
         self._tickets.add(ticket)
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop = asyncio.get_running_loop()
         return f"{base}{LINK_PATH}?ticket={ticket}&app_id={APP_ID}"
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -84,12 +82,9 @@ class Sockets:
             await asyncio.wait([writer])
 
     def do(self, action: Callable[[], object]) -> bool:
-        """Do it in the sockets' loop, at once when this is its thread; False = there is none."""
-        if self._loop is None or self._loop.is_closed():
+        """Do it in the sockets' loop; False = there is none."""
+        if self._loop is None:
             return False
-        if threading.get_ident() == self._thread:
-            action()
-            return True
         try:
             self._loop.call_soon_threadsafe(action)
         except RuntimeError:  # closed since
