@@ -14,6 +14,7 @@ from threading import Event, Thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing import WAIT_S
 
 from scopes.folders.commands import copied
 from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, lock_file, parts_of
@@ -186,7 +187,10 @@ def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
         assert len(" ".join(shown).splitlines()) <= 1
 
 
-def test_of_very_many_entries_some_are_looked_at_and_it_says_so(folder: Folder) -> None:
+def test_of_very_many_entries_some_are_looked_at_and_it_says_so(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scopes.folders.search.SEARCH_S", WAIT_S)
     for number in range(MAX_ENTRIES + 100):
         os.close(os.open(folder.root / f"in/{number}.txt", os.O_CREAT | os.O_WRONLY, 0o600))
     assert len(folder.listed("in") or ()) == MAX_ENTRIES
@@ -211,7 +215,10 @@ def test_a_file_that_cannot_be_read_ends_no_search_and_is_named(tmp_path: Path) 
     assert may_not(list("abcdefg")) == "These may not be read: a, b, c, d, e and 2 more"
 
 
-def test_a_search_begins_in_the_folder_of_its_glob(folder: Folder) -> None:
+def test_a_search_begins_in_the_folder_of_its_glob(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scopes.folders.search.SEARCH_S", WAIT_S)
     large = folder.root / "large"
     for number in range(101):
         (large / f"{number}").mkdir(parents=True)
