@@ -75,14 +75,15 @@ def rates(model: str, prices: str = "anthropic") -> tuple[Rates, ...]:
     `prices` is one of SELLERS.
 
     genai-prices takes 0.25 ms per call, so its list is read once per model. A prompt over a
-    threshold pays the higher rate for all of its tokens.
+    threshold pays the higher rate for all of its tokens. Where no price of cached tokens is listed,
+    they cost what others do.
     """
     provider, factor = SELLERS[prices]
     try:
         found = calc_price(PricedUsage(input_tokens=1), model, provider_id=provider).model_price
     except LookupError:
         return ()
-    values = [getattr(found, name) for name in FIELDS]
+    values = [getattr(found, name) or found.input_mtok for name in FIELDS]
     starts = {t.start for v in values if isinstance(v, TieredPrices) for t in v.tiers}
     return tuple(
         Rates(start, *[factor * _rate(v, start) for v in values])

@@ -293,6 +293,13 @@ def test_no_call_costs_more_than_its_worst_case(
     assert worst.steps == 1
 
 
+def test_the_worst_case_counts_the_prompt_of_a_model_without_prices_of_the_cache() -> None:
+    model, bedrock = "regional.anthropic.claude-3-haiku-20240307-v1:0", "bedrock"
+    cost = cost_nanousd(model, Usage(1000, 500), bedrock)
+    assert cost == 1000 * 250 + 500 * 1250
+    assert worst_case(model, 1000, 500, bedrock).nanousd == cost
+
+
 def test_an_unknown_model_has_no_price_and_still_counts_its_tokens() -> None:
     assert cost_nanousd("llama-of-the-house", Usage(1000, 1000)) is None
     assert worst_case("llama-of-the-house", 1000, 500) == Amount(0, 1500, 1)
