@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from document_kit import RESULT, sweep_report
+from document_kit import sweep_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_kit import BEFORE, LINK, finding, section, sweeps, swept
@@ -122,89 +122,6 @@ def tracked(key: str, status: str = "tracked") -> Json:
     return {"status": status, "key": key, "title": "Charged twice", "link": f"{LINK}7"}
 
 
-def shared() -> Json:
-    """Two bugs and a problem without one, in two channels."""
-    bug: Json = {"tracker": tracked("BUG-1")}
-    cases = [
-        {"customer": "Bar Luna", "since": "2025-03-05T08:00:00Z", "amount": "45 €"},
-        {"customer": "Café Sol", "since": "2025-03-03T08:00:00Z"},
-    ]
-    return swept(
-        section(
-            "csm-es",
-            finding("F1.1", "known", customers=["Bar Luna", "Café Sol"], cases=cases, **bug),
-            finding("F1.2", customers=["Hotel Mar"], claim="The till hangs"),
-        ),
-        section(
-            "csm-fr",
-            finding("F2.1", "unanswered", customers=["Le Coq"], wants="a refund", **bug),
-            finding("F2.2", customers=["Chez Max"], claim="The till is slow"),
-            finding("F2.3", "solved", customers=["Le Petit"], **bug),
-            finding("F2.4", customers=["Le Bon"], tracker=tracked("BUG-2", "closed")),
-        ),
-        patterns=[{"text": "Slow tills", "findings": ["F1.2", "F2.2"], "markets": ["csm-es"]}],
-        top_lines=[{"text": "Refund them", "findings": ["F1.1", "F2.1"]}],
-    )
-
-
-@pytest.mark.parametrize("render", [report_text, report_markdown])
-def test_one_bug_stands_once_with_all_who_wait_for_it(render: Callable[[SweepReport], str]) -> None:
-    text = " ".join(render(sweep_report(shared())).replace("\\", "").replace("|", "").split())
-    assert "BUG-1 Charged twice" in text
-    assert (
-        "4 customers, #csm-fr, #csm-es: 1 waits for the team, 2 wait for a fix or a promise, "
-        "1 solved · in the tracker" in text
-    )
-    coq, sol, luna = (text.rindex(f"{name} #csm-") for name in ("Le Coq", "Café Sol", "Bar Luna"))
-    assert coq < sol < luna
-    assert "unanswered · money is lost · a refund" in text
-    assert "5 Mar 45 €" in text
-    assert "Slow tills" in text
-    assert "2 customers, #csm-es, #csm-fr: 2 wait for the team" in text
-    assert text.count("Refund them") == 1
-    assert "BUG-2 Charged twice (closed in the tracker, still reported)" in text
-
-
-def test_who_asked_the_customer_what_is_promised_and_what_is_to_be_decided_is_told() -> None:
-    bug: Json = {"tracker": {**tracked("BUG-1"), "stage": "in progress", "owner": "Eva"}}
-    asked = {"customer": "Bar 1", "answered": "2025-03-05T08:00:00Z", "answered_by": "Luis Gil"}
-    found = [
-        finding("F1.1", **bug),
-        finding("F1.2", "known", customers=["Bar 2", "Bar 3"], deadline="2025-03-20", **bug),
-        finding("F1.3", "waiting", customers=["Bar 1"], cases=[asked], **bug),
-        finding("F1.4", "solved", customers=["Bar 4"], claim="Mode X helped", **bug),
-    ]
-    read = [{**RESULT, "id": "s1", "value": {"no_issue": ["C1/9.1", "C1/9.2"]}, "findings": []}]
-    decided = [{"text": "Whether the fee is paid — yes, it is ours", "findings": ["F1.1"]}]
-    main = {"text": "Release 3.8 is behind both.", "findings": ["F1.2", "F1.1"]}
-    document = swept(section("a", *found), subagents=read, decisions=decided, headline=main)
-    text = text_of(document)
-    assert "in the tracker: in progress, Eva" in text
-    assert "due Thu 20 Mar, in 5 days (2 customers)" in text
-    assert "waits for the customer: Luis Gil asked on 5 Mar" in text
-    assert "2 threads without a customer issue" in text
-    assert "Release 3.8 is behind both. [1] DO FIRST" in text
-    assert "DECIDE Whether the fee is paid · [1] → yes, it is ours" in text
-
-
-def test_a_customer_has_one_instruction_and_a_decision_says_whose_it_is() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "owner": "Eva"}
-    found = [
-        finding("F1.1", customers=["Optique Belleroche"], next_step="Find who pays.", **bug),
-        finding("F1.2", customers=["Bar Luna"], next_step="Pay the fee.", **bug),
-    ]
-    lines = [{"text": "Eva: pay Belleroche today", "findings": ["F1.1", "F1.2"]}]
-    decided = [{"text": "Whether Bar Luna gets its fee back", "findings": ["F1.2"]}]
-    text = text_of(swept(section("a", *found), top_lines=lines, decisions=decided))
-    assert "Eva: pay Belleroche today" in text
-    assert "Find who pays" not in text
-    assert "Pay the fee" not in text
-    assert text.count("Eva: pay Belleroche today") == 1
-    assert "→ Eva · you decide, see above" in text
-    assert text.count("→ Eva") == 3  # of the problem, and of both customers
-    assert "Whether Bar Luna gets its fee back · [1]" in text
-
-
 def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_replied() -> None:
     bug: Json = {"tracker": tracked("BUG-1"), "owner": ""}
     found = [
@@ -250,24 +167,6 @@ def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -
     assert "call Bar" not in text.partition("Open problems")[2]
 
 
-def test_a_customer_that_a_line_names_has_its_link_behind_the_name() -> None:
-    links = [f"https://acme.slack.com/archives/C1/p{n}0000000000000" for n in (1, 2, 3)]
-    cases = [
-        {"customer": f"Bar {name}", "link": link} for name, link in zip("ABC", links, strict=True)
-    ]
-    found = finding("F1.1", customers=["Bar A", "Bar B", "Bar C"], cases=cases, links=links)
-    line = {"text": "Eva Sol: not Bar Around, pay Bar B's fee, then Bar A", "findings": ["F1.1"]}
-    decided = {"text": "Whether Bar C is paid — yes", "findings": ["F1.1"], "links": links}
-    document = swept(section("a", found), top_lines=[line], decisions=[decided])
-    text = text_of(document)
-    assert "1. Eva Sol: not Bar Around, pay Bar B's ↗1 fee, then Bar A ↗2 [1]" in text
-    assert "Whether Bar C ↗3 is paid · [1] → yes" in text
-    assert f"[1]({links[2]}) [" not in report_markdown(sweep_report(document))
-    assert f"Bar B's [↗]({links[1]}) fee, then Bar A [↗]({links[0]})" in report_markdown(
-        sweep_report(document)
-    )
-
-
 def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
     found = [finding(f"F1.{n}", claim=f"Till {n} hangs") for n in range(1, 60)]
     found.append(finding("F1.60", "waiting", claim="The reply is missing"))
@@ -280,22 +179,6 @@ def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
     assert "`assistant show abc123` shows it in full" in short
     few = sweep_report(swept(section("a", *found[:3])))
     assert report_text(few, whole=False) == report_text(few)
-
-
-def test_a_customer_of_a_problem_counts_once_with_its_most_urgent_state() -> None:
-    bug: Json = {"tracker": tracked("BUG-1")}
-    found = [
-        finding("F1.1", "solved", customers=["Bar Luna", "Bar Sol"], **bug),
-        finding("F1.2", "known", customers=["Bar Luna", "Le Coq"], **bug),
-        finding("F1.3", customers=["Le Coq"], **bug),
-        finding("F1.4", "unanswered", customers=["Le Coq"], **bug),
-    ]
-    text = text_of(swept(section("a", *found)))
-    head = "1 open problem (1 urgent) · 2 customers: 1 waits for the team, 1 waits for a fix or a"
-    assert f"{head} promise · 2 solved" in text
-    assert "#a 1 open problem (1 urgent) [1]" in text
-    told = "3 customers, #a: 1 waits for the team, 1 waits for a fix or a promise, 1 solved"
-    assert f"{told} · in the tracker" in text
 
 
 def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
@@ -332,10 +215,6 @@ def test_urgent_problems_that_no_job_is_about_stand_on_top_with_their_first_case
     assert "unsolved · was due 14 Mar, passed → owner missing: Answer Ana." in text
 
 
-def table_of(found: list[Json]) -> str:
-    return text_of(swept(section("a", *found))).partition("Customer Opened")[2]
-
-
 def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads() -> None:
     bug: Json = {"tracker": tracked("BUG-1"), "severity": "medium"}
     first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z"}
@@ -343,34 +222,15 @@ def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads
     again = {"customer": "Bar 1", "since": "2025-03-13T08:00:00Z"}
     again |= {"waits_since": again["since"], "link": f"{LINK}10002"}
     other = {**again, "customer": "Bar 2", "waits_since": None}
-    table = table_of(
-        [
-            finding("F1.1", customers=["Bar 1"], cases=[first], **bug),
-            finding("F1.2", customers=["Bar 1", "Bar 2"], cases=[again, other], **bug),
-        ]
-    )
+    found = [
+        finding("F1.1", customers=["Bar 1"], cases=[first], **bug),
+        finding("F1.2", customers=["Bar 1", "Bar 2"], cases=[again, other], **bug),
+    ]
+    table = text_of(swept(section("a", *found))).partition("Customer Opened")[2]
     assert "No reply since ◐ Bar 1 1 Mar 14 Mar unsolved" in table
     assert table.count("◐ Bar 1") == 1
     assert "◐ Bar 2 13 Mar" in table
     assert f"{LINK}10002 Bar 1, Bar 2" in table
-
-
-def test_urgent_customers_come_first_in_a_table_and_solved_ones_last_with_what_helped() -> None:
-    bug: Json = {"tracker": tracked("BUG-1")}
-    found = [
-        finding("F1.1", "solved", customers=["Bar 1"], claim="Mode X helped", **bug),
-        finding("F1.2", "waiting", customers=["Bar 2"], **bug),
-        finding("F1.3", severity="medium", customers=["Bar 3"], **bug),
-        finding("F1.4", customers=["Bar 4"], **bug),
-        finding("F1.5", "solved", customers=["Bar 5"], claim="Stands alone"),
-    ]
-    text = text_of(swept(section("a", *found)))
-    at = [text.find(each) for each in ("● Bar 4", "◐ Bar 3", "– Bar 2", "✓ Bar 1")]
-    assert -1 not in at
-    assert at == sorted(at)
-    assert "solved · Mode X helped" in text
-    assert "Also closed: 1" in text
-    assert text.count("Bar 1") == 1
 
 
 def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the_rest() -> None:
@@ -405,24 +265,6 @@ def test_what_is_over_names_each_customer_once_and_with_what() -> None:
     assert [row["state"] for row in rows(document)] == ["known", "solved", "declined"]
     assert "Closed: 2 ─" in text
     assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text
-
-
-def several_threads() -> Json:
-    """Two issues of one bug, one of them told in two threads."""
-    replies = [f"{LINK}2?thread_ts=0.1&cid=C1", f"{LINK}4?thread_ts=3&cid=C1"]
-    links = [f"{LINK}01", replies[0], f"{LINK}3", replies[1]]
-    bug: Json = {"tracker": tracked("BUG-1")}
-    return swept(section("a", finding("F1.1", links=links, **bug), finding("F1.2", **bug)))
-
-
-def test_lines_of_a_table_lead_to_each_of_their_threads() -> None:
-    document = sweep_report(several_threads())
-    lines = [line.strip() for line in report_text(document).splitlines()]
-    told = {line.split()[1] for line in lines if line.startswith("↗")}
-    assert told == {f"{LINK}01", f"{LINK}10002", f"{LINK}3"}
-    text = report_markdown(document)
-    assert f" · [1]({LINK}01) [2]({LINK}3) |" in text
-    assert f" · [open]({LINK}10002) |" in text
 
 
 def test_what_the_tracker_has_as_closed_or_does_not_have_is_told() -> None:
