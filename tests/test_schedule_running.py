@@ -216,7 +216,6 @@ async def test_schedules_that_come_at_once_share_what_is_left_of_the_day(tmp_pat
 
 NAME = "markets"
 WHY = "#reports is archived. Unarchive it, or let its reports go elsewhere."
-FAILED, AGAIN = "was not delivered", "is delivered again"
 
 
 @dataclass
@@ -268,24 +267,6 @@ async def office(tmp_path: Path) -> AsyncIterator[Office]:
     async with scheduled(tmp_path, {}, offline) as s:
         await s.set(NAME, sweep(to="#reports"))
         yield Office(s.bot)
-
-
-async def test_the_owner_is_told_once_and_once_more_when_it_is_over(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        for _ in range(3):
-            await made.fails()
-        (alert,) = made.told()
-        assert FAILED in alert
-        assert WHY in alert
-        assert NAME in alert
-        for _ in range(2):
-            await made.works()
-        (note,) = made.told()[1:]
-        assert AGAIN in note
-        assert "It stands in #reports now." in note
-        assert await made.record() is None
-        await made.fails("Another reason.")
-        assert "Another reason." in made.told()[2]
 
 
 async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from standins.slack import SIGNING_SECRET, LocalSlack
 from bot.local.slack.state import BOT_USER
 from config.words import phrase
 
-MODES = pytest.mark.parametrize("mode", ["socket", "http"])
 LUIS, EVA = "U0LUIS", "U0EVA"
 
 
@@ -85,11 +84,10 @@ REFUSES = """create trigger full before insert on inbox
     begin select raise(abort, 'the disk is full'); end"""
 
 
-@MODES
 async def test_slack_sends_again_what_could_not_be_stored(
-    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(tmp_path, led_by(echo), mode=mode, ack_s=0.5) as bot:
+    async with serving(tmp_path, led_by(echo), ack_s=0.5) as bot:
         database = bot.store.database
         await database.change(lambda c: c.execute(sa.text(REFUSES)))
         asked = bot.ask("Hello?")
@@ -246,9 +244,6 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
         bot.ask("Third?", thread_ts=asked)
         assert "You asked: Third?" in (await bot.answers(asked, 3))[2].text
         assert [r.status for r in await bot.store.runs()] == ["complete", "cancelled"]
-
-
-# ---- what may be read
 
 
 # ---- streams that end early

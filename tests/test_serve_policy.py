@@ -195,7 +195,6 @@ AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
     "no Slack": (no_slack, "Slack cannot be reached"),
     "no database": (no_database, "cannot be used"),
     "a port in use": (full_port, "cannot listen"),
-    "a broken settings file": (lambda t: written(t, "policy: ["), "not valid YAML"),
     "an unknown scope": (lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"), "mail2"),
     "a file where the data should lie": (a_file_as_folder, "data"),
 }
@@ -272,10 +271,10 @@ def traced(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [f"{r.name}: {r.getMessage()[:300]}" for r in caplog.records if r.exc_info]
 
 
-async def once_each(bot: Served, asked: Iterable[str], seconds: float = WAIT_S) -> None:
+async def once_each(bot: Served, asked: Iterable[str]) -> None:
     """Each of these was answered, properly, and once."""
     for thread in asked:
-        (shown,) = await bot.answers(thread, seconds=seconds)
+        (shown,) = await bot.answers(thread, seconds=WAIT_S)
         assert "You asked" in shown.text
         assert len(bot.replies(thread)) == 1
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 import yaml
 
-from config.schedules import Schedule
 from config.settings import Settings, SettingsError, load_settings
 
 SECRET = "xoxb-do-not-show-me"
@@ -31,19 +29,6 @@ def complaint(tmp_path: Path, text: str) -> str:
     with pytest.raises(SettingsError) as caught:
         load(tmp_path, text)
     return str(caught.value).replace(f"{tmp_path}/", "")
-
-
-def test_defaults_are_those_of_the_design() -> None:
-    settings = load_settings(env={})
-    assert (settings.models.main, settings.models.fast) == ("claude-sonnet-5-5", "claude-haiku-5-5")
-    assert settings.models.roles.subagent_fast.model == "fast"
-    assert settings.limits.subagent_steps == 50
-    assert settings.limits.cost_usd == 1.0
-    assert settings.limits.max_subagents == 24
-    assert settings.retention.trajectories_days == 30
-    assert settings.data_dir == platformdirs.user_data_path("workspace-assistant", appauthor=False)
-    assert settings.secrets.anthropic_api_key is None
-    assert settings.endpoints.slack_api_url is None
 
 
 def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
@@ -135,16 +120,6 @@ def test_secrets_come_from_the_environment_and_do_not_show() -> None:
     assert SECRET not in settings.model_dump_json()
 
 
-def test_a_given_environment_is_all_that_counts(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cwd / ".env").write_text("ANTHROPIC_API_KEY=from-file\n", "utf-8")
-    (cwd / "assistant.yaml").write_text("limits: {seconds: 1}", "utf-8")
-    monkeypatch.setenv("SLACK_BOT_TOKEN", "from-environment")
-    settings = load_settings(env={})
-    assert settings.secrets.anthropic_api_key is None
-    assert settings.secrets.slack_bot_token is None
-    assert settings.limits.seconds == 300
-
-
 def test_the_settings_file_is_found_in_order(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("assistant.yaml", 1), ("named.yaml", 2), ("given.yaml", 3)):
         (cwd / name).write_text(f"limits: {{seconds: {seconds}}}", "utf-8")
@@ -181,25 +156,6 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def schedules_of(tmp_path: Path, schedules: Any) -> dict[str, Schedule]:
-    path = tmp_path / "assistant.yaml"
-    path.write_text(yaml.safe_dump({"schedules": schedules}), "utf-8")
-    return load_settings(path, env={}).schedules
-
-
-def objections(tmp_path: Path, schedules: Any) -> list[str]:
-    with pytest.raises(SettingsError) as refused:
-        schedules_of(tmp_path, schedules)
-    return [line.partition(": ")[2] for line in str(refused.value).splitlines()]
-
-
-def test_a_schedule_says_what_it_reads_when_and_where_it_goes(tmp_path: Path) -> None:
-    found = schedules_of(tmp_path, {"markets": WHOLE})["markets"]
-    assert (found.channels, found.to, found.is_private) == (("csm-*",), "#reports", False)
-    assert (found.quiet, found.budget_usd, found.missed_hours) == (False, 1.0, 48)
-    assert (found.timetable.cron, found.timetable.zone) == ("0 9 * * mon-fri", "Europe/Madrid")
-
-
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -221,5 +177,6 @@ def test_a_schedule_says_what_it_reads_when_and_where_it_goes(tmp_path: Path) ->
 def test_what_cannot_be_is_refused_with_the_sentence_that_helps(
     tmp_path: Path, changed: dict[str, Any], words: str
 ) -> None:
-    (sentence,) = objections(tmp_path, {"m": {**WHOLE, **changed}})
+    sentence = complaint(tmp_path, yaml.safe_dump({"schedules": {"m": {**WHOLE, **changed}}}))
     assert words in sentence
+    assert len(sentence.splitlines()) == 1

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,7 +24,6 @@ from pg_kit import (
     of,
     role,
     server,
-    with_store,
 )
 from timing import WAIT_S
 
@@ -37,7 +36,6 @@ from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.storage.database import (
     KEY_CHECK,
     SCHEMA,
-    BatchWriter,
     Database,
     _file_engine,
     open_file,
@@ -74,16 +72,8 @@ def result(id: str, status: str = "complete", stopped_by: str = "none") -> Subag
     return SubagentResult.model_validate({"id": id, **about, **ended})
 
 
-async def opened(path: Path, *runs: str) -> Store:
-    with_store(path)
-    store = await Store.open(path)
-    for run in runs:
-        await store.start_run(run, "ask", f"What of {run}?", "offline", {"since": "30d"})
-    return store
-
-
-async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(tmp_path: Path) -> None:
-    store = await opened(tmp_path, "abc123", "abd456", "%_x")
+async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(in_file: Kept) -> None:
+    store = await in_file.store("abc123", "abd456", "%_x")
 
     for asked, nearest in (("abc12x", "abc123"), ("ab", "abc123"), ("%", None), ("", None)):
         if asked == "%":
@@ -100,8 +90,8 @@ async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(tmp_p
     await store.aclose()
 
 
-async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    store = await opened(tmp_path, "r1")
+async def test_a_cancelled_flush_loses_and_doubles_nothing(in_file: Kept) -> None:
+    store = await in_file.store("r1")
     sink, memory = RunLog(store, "r1"), Recording()
     record(sink)
     record(memory)
@@ -119,9 +109,9 @@ async def test_a_cancelled_flush_loses_and_doubles_nothing(tmp_path: Path) -> No
 
 
 async def test_steps_that_wait_for_a_transaction_share_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_file: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await opened(tmp_path, "r1")
+    store = await in_file.store("r1")
     sink, taken, real = RunLog(store, "r1"), list[int](), store.record
 
     async def counted(records: PendingRecords) -> None:
@@ -495,18 +485,3 @@ async def test_a_dropped_connection_heals(postgres: Kept) -> None:
         assert isinstance(outcomes[1], StoreError)
         assert not isinstance(outcomes[0] or outcomes[2], BaseException)
         assert await marks(database) == {"before", "after", "beside", "behind"}
-
-
-# ---- writes in batches
-
-
-async def test_what_the_work_raises_is_told_to_all_and_the_next_are_served() -> None:
-    async def work(given: Sequence[int]) -> Sequence[int]:
-        if 0 in given:
-            raise OSError("the disk is full")
-        return given
-
-    together = BatchWriter(work)
-    failed = await asyncio.gather(together.ask(0), together.ask(1), return_exceptions=True)
-    assert [str(each) for each in failed] == ["the disk is full"] * 2
-    assert await together.ask(1) == 1
