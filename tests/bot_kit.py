@@ -19,7 +19,6 @@ import pytest
 from engine_kit import MUX, call, is_child, line, results, say, submitted, turns, use
 from pg_kit import with_store
 from standins.model import Mind, ModelServer
-from standins.model_faults import Faults
 from standins.slack import API_PATH, LocalSlack
 
 from bot.__main__ import main
@@ -176,13 +175,10 @@ def refused(done: Done, code: str) -> str:
 
 @contextmanager
 def model_at(
-    monkeypatch: pytest.MonkeyPatch,
-    mind: Mind = offline_model,
-    faults: Faults | None = None,
-    latency_s: float = 0.0,
+    monkeypatch: pytest.MonkeyPatch, mind: Mind = offline_model, latency_s: float = 0.0
 ) -> Iterator[ModelServer]:
     """A Messages API on loopback, which `--model claude` uses; its requests are recorded."""
-    server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
+    server = ModelServer(mind, latency_s=latency_s, record=True)
     with MUX.serving(server.app) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -80,12 +79,9 @@ class Stand:
     def __init__(self, *answers: Answer, tokens: tuple[Answer, ...] = ()) -> None:
         self.asked: list[Asked] = []
         self.token_asked: list[Asked] = []
-        self.at_once = 0
-        self.most_at_once = 0
         self.valid: set[str] | None = None
         """Tokens that are accepted; None = all."""
         self._answers, self._tokens = list(answers), list(tokens)
-        self._lock = threading.Lock()
         self.app = Starlette(
             routes=[
                 Route("/token", self._token, methods=["POST"]),
@@ -96,14 +92,9 @@ class Stand:
     async def _gmail(self, request: Request) -> Response:
         asked = await _asked(request)
         self.asked.append(asked)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            if self.valid is not None and asked.token not in self.valid:
-                return refused(401, "authError", "Invalid Credentials")
-            return await _given(request, self._answers, JSONResponse(PROFILE))
-        finally:
-            self.at_once -= 1
+        if self.valid is not None and asked.token not in self.valid:
+            return refused(401, "authError", "Invalid Credentials")
+        return await _given(request, self._answers, JSONResponse(PROFILE))
 
     async def _token(self, request: Request) -> Response:
         self.token_asked.append(await _asked(request))

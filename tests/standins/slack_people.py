@@ -53,11 +53,11 @@ class People(people.People):
             told = [each | {"assistant_thread": {"action_token": token}} for each in told]
         return told
 
-    def say_as_bot(self, bot_id: str, channel: str, text: str, thread_ts: str | None = None) -> str:
+    def say_as_bot(self, bot_id: str, channel: str, text: str) -> str:
         """Write what another app's bot says; its timestamp."""
         with self.state.lock:
             message = Message("", text, bot_id=bot_id, username=bot_id, subtype="bot_message")
-            told = self.write(channel, thread_ts, message)
+            told = self.write(channel, None, message)
         self.tell(channel, *told)
         return str(told[0]["ts"])
 
