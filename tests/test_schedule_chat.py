@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from card_kit import EVA, LUIS, asked, card, cards, people, reaches, stored
-from engine_kit import Json, channel_id, led_by, opening, say, until, use, workspace
+from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use, workspace
 from serve_kit import ASKER, Served, ruled, serving, with_sections
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
@@ -274,7 +274,7 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
     space = private(2)
 
     def gullible(body: Json) -> Answer:
-        if "schedule a sweep of #support-2 to #support-1" in opening(body) and not tool_used(body):
+        if "schedule a sweep of #support-2 to #support-1" in opening(body) and not turn(body):
             given = {**DAILY, "channels": ["support-2"], "to": "#support-1"}
             return Answer([use("schedule_create", **given)])
         return say("Done.")
@@ -290,10 +290,6 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
         assert await schedules(bot).all() == []
         rows = await stored(bot)
         assert [(row.requester, row.state) for row in rows] == [(ASKER, "asked")]
-
-
-def tool_used(body: Json) -> bool:
-    return any(m["role"] == "assistant" for m in body["messages"])
 
 
 TOOLS = ("schedule_create", "schedule_list", "schedule_pause", "schedule_delete")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from html import unescape
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from engine_kit import (
@@ -33,15 +34,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from test_attaching import kept
 from test_attaching import working as keeping
+from test_serve_policy import GUEST, SHARED, STRANGER, mixed
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_ID, BOT_USER
-from bot.local.workspace import Channel, User, Workspace
 from config.settings import Settings
 from config.words import phrase
 
 START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"
-GUEST, STRANGER, SHARED = "U0GUEST", "U0OTHER", "C0SHARED"
 BEGIN, NEARLY, END = "It is **open**", "✓", "This is all of it"
 LAST_WRITE = "feedback_buttons"
 """Stands in the write that completes an answer."""
@@ -75,21 +75,16 @@ async def test_a_delivered_answer_stays_where_the_run_fails_behind_it(tmp_path: 
         assert run.status == "failed", "what is tested has happened"
 
 
-def heard_alone(settings: Settings) -> Settings:
-    """Strangers may ask, and by an event: the stand-in's history does not name their workspace."""
-    ask = ruled(shared=True, ask=("members", "external"))
-    return ask(changed(settings, slack={"backfill_hours": 0}))
-
-
 async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
     tmp_path: Path,
 ) -> None:
-    base = workspace(3)
-    stranger = User(STRANGER, "other", "Olga Other", is_stranger=True, team_id="T0OTHER")
-    shared = Channel(SHARED, "shared", (), (ASKER, STRANGER), is_ext_shared=True)
-    space = replace(base, users=(*base.users, stranger), channels=(*base.channels, shared))
-    mind = led_by(say(f"{BEGIN}."))
-    async with serving(tmp_path, mind, space=space, change=heard_alone) as bot:
+    mind, asked_by_all = led_by(say(f"{BEGIN}.")), ruled(shared=True, ask=("members", "external"))
+
+    def change(settings: Settings) -> Settings:
+        """Heard by an event alone: the stand-in's history does not name their workspace."""
+        return asked_by_all(changed(settings, slack={"backfill_hours": 0}))
+
+    async with serving(tmp_path, mind, space=mixed(), change=change) as bot:
         asked = bot.ask("What is open?", user=STRANGER, channel=SHARED)
         assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
         (start,) = [e for e in bot.slack.effects if e.method == START]
@@ -226,21 +221,10 @@ NOBODY_CAN = {"nothing"}
 """No plain message is taken either: nothing stands there, so no placeholder does."""
 
 
-Cells = dict[str, str]
-"""Column -> what came of a code there."""
-
-
-def guests() -> Workspace:
-    base = workspace(3)
-    guest = User(GUEST, "guest", "Gus Guest", is_restricted=True)
-    first, *others = base.channels
-    first = replace(first, members=(*first.members, GUEST))
-    return replace(base, users=(*base.users, guest), channels=(first, *others))
-
-
 async def asked(bot: Served, write: Write) -> str:
     """Ask, and return the thread when the request has ended."""
     user = GUEST if write.is_whisper else ASKER
+    bot.slack.state.members[bot.channel][user] = None
     thread = bot.ask("Write the plan" if write.has_file else "What is open?", user=user)
     key = f"T0ACME/{bot.channel}/{thread}"
 
@@ -289,10 +273,10 @@ async def cell(bot: Served, script: Script, write: Write, code: str, column: str
     return "-"
 
 
-async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, Cells]:
-    """Ask once for each code and column; what came of each code."""
-    found: dict[str, Cells] = {}
-    space = guests() if write.is_whisper else workspace(6)
+@asynccontextmanager
+async def refusing(write: Write, folder: Path) -> AsyncIterator[tuple[Served, Script]]:
+    """A bot whose requests make this write, and what stands before its Slack."""
+    space = mixed() if write.is_whisper else workspace(6)
     slack = LocalSlack(space, streams_refused=None if write.streams else "unknown_method")
     script = Script(slack.app)
     slack.app = script  # type: ignore[assignment]
@@ -308,11 +292,7 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
         roles={"parent": {"max_tokens": 20_000}},
         serve={"outage_give_up_s": 2.5},
     ) as bot:
-        for code in these:
-            cells = found[code] = {}
-            for column in write.columns:
-                cells[column] = await cell(bot, script, write, code, column)
-    return found
+        yield bot, script
 
 
 @pytest.mark.system
@@ -320,15 +300,17 @@ async def table(write: Write, these: Iterable[str], folder: Path) -> dict[str, C
 async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
     write: Write, tmp_path: Path
 ) -> None:
-    found = await table(write, CODES[write.method].split(), tmp_path)
-    allowed = {"answer", "-"} if write.has_answer else FINE | {"-"}
+    allowed = {"answer"} if write.has_answer else set(FINE)
     allowed |= NOBODY_CAN if write.method == POST else set()
-    for code, cells in found.items():
-        for column, came in cells.items():
-            good = allowed | ({STREAM_LEFT} if column == "every" else set())
-            assert came in good, (code, column)
-    for column in write.columns:
-        assert {cells.get(column, "-") for cells in found.values()} != {"-"}, f"no {column} call"
+    called = set[str]()
+    async with refusing(write, tmp_path) as (bot, script):
+        for code, column in product(CODES[write.method].split(), write.columns):
+            came = await cell(bot, script, write, code, column)
+            if came != "-":
+                called.add(column)
+                good = allowed | ({STREAM_LEFT} if column == "every" else set())
+                assert came in good, (code, column)
+    assert called == set(write.columns)
 
 
 # ---- what the bot may not read is told with who can change that, and how
@@ -337,10 +319,10 @@ async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
 
 
-def lacking(*scopes: str, **more: Any) -> LocalSlack:
+def lacking(*scopes: str) -> LocalSlack:
     """A workspace in which the app lacks these scopes."""
     less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
-    return LocalSlack(workspace(3), tokens={BOT_TOKEN: less}, **more)
+    return LocalSlack(workspace(3), tokens={BOT_TOKEN: less})
 
 
 def bare(text: str) -> str:

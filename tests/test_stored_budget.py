@@ -35,21 +35,17 @@ def all_of(number: int) -> Amount:
 
 
 async def budget(
-    store: Store, owner: str = "me", caps: Caps = CAPS, run: str = "r1"
+    database: Database, owner: str = "me", caps: Caps = CAPS, run: str = "r1"
 ) -> StoredBudget:
     clock = asyncio.get_running_loop().time
-    return await StoredBudget.open(store.database, run, caps, clock, owner)
-
-
-async def budget_of(database: Database, owner: str) -> StoredBudget:
-    return await StoredBudget.open(database, "r1", CAPS, asyncio.get_running_loop().time, owner)
+    return await StoredBudget.open(database, run, caps, clock, owner)
 
 
 @asynccontextmanager
 async def shared(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
     """One budget as several processes have it; of one file there is one process at a time."""
     async with place.stores(count, "r1") as stores:
-        sharing = [await budget(store, f"p{n}") for n, store in enumerate(stores)]
+        sharing = [await budget(store.database, f"p{n}") for n, store in enumerate(stores)]
         yield sharing
         for each in sharing:
             await each.aclose()
@@ -86,8 +82,8 @@ async def die(store: Store, owner: str) -> None:
 
 async def test_the_caps_that_a_run_began_with_hold(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
-        await (await budget(store)).keep("a", all_of(10))
-        later = await budget(store, caps=Caps(10**9, 10**9, 10**9, 60.0))
+        await (await budget(store.database)).keep("a", all_of(10))
+        later = await budget(store.database, caps=Caps(10**9, 10**9, 10**9, 60.0))
 
         with pytest.raises(BudgetExceeded):
             await later.reserve("b", all_of(91))
@@ -96,7 +92,7 @@ async def test_the_caps_that_a_run_began_with_hold(in_file: Kept) -> None:
 
 async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
-        mine = await budget(store)
+        mine = await budget(store.database)
         commits = 0
 
         def committed(connection: Any) -> None:
@@ -146,7 +142,7 @@ async def test_a_call_of_a_dead_process_is_paid_when_another_one_makes_it_again_
         database, dead = sharing[0]._database, sharing[0]
         await dead.reserve("call", all_of(20))
         await dead.hold({"next": all_of(30)})
-        heir = sharing[-1] if place.shared else await budget_of(database, "p1")
+        heir = sharing[-1] if place.shared else await budget(database, "p1")
         await heir.reserve("call", all_of(15))
         assert await books(database) == (all_of(20), all_of(45))
         await heir.settle("call", all_of(5))
@@ -157,12 +153,12 @@ async def test_a_call_of_a_dead_process_is_paid_when_another_one_makes_it_again_
 
 async def test_a_call_that_is_made_again_is_paid_again(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
-        mine = await budget(store)
+        mine = await budget(store.database)
         await mine.reserve("a", all_of(20))
         await mine.settle("a", all_of(8))  # paid, but its reply was lost
         await mine.reserve("b", all_of(20))  # under way
         await die(store, "me")
-        again = await budget(store, "later")
+        again = await budget(store.database, "later")
         for key in ("a", "b"):
             await again.reserve(key, all_of(20))
         assert await books(store.database) == (all_of(28), all_of(40))
@@ -174,10 +170,10 @@ async def test_a_call_that_is_made_again_is_paid_again(in_file: Kept) -> None:
 
 async def test_a_final_call_is_held_again_though_it_was_given_back(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
-        mine = await budget(store)
+        mine = await budget(store.database)
         await mine.hold({"final": all_of(30)})
         await mine.settle("final", Amount())  # as a process does that is told to end
-        again = await budget(store, "later")
+        again = await budget(store.database, "later")
         await again.hold({"final": all_of(30)})
 
         assert await books(store.database) == (Amount(), all_of(30))
@@ -212,63 +208,49 @@ async def worker(
     await mine.settle(final, Amount())
 
 
-async def check_any_interleaving(stores: list[Store], seed: int) -> None:
-    """Several processes at one budget, one of which dies in the middle."""
-    dice, run = random.Random(seed), f"run{seed}"
-    for store in stores[:1]:
-        await store.start_run(run, "mention", "?", "m", {})
-    sharing = [await budget(store, f"p{n}/{seed}", run=run) for n, store in enumerate(stores)]
-    lives = [[True] for _ in sharing]
-    refused: list[str] = []
-    ended = asyncio.Event()
-
-    async def watch() -> None:
-        while not ended.is_set():
-            await books(stores[-1].database, run)
-            await asyncio.sleep(0.001)
-
-    watching = asyncio.create_task(watch())
-    workers = [
-        asyncio.create_task(worker(p, f"c{n}/{k}", dice.getrandbits(30), refused, lives[n]))
-        for n, p in enumerate(sharing)
-        for k in range(3)
-    ]
-    if dice.random() < 0.5:
-        await asyncio.sleep(dice.choice((0.0, 0.002, 0.005)))
-        lives[0][0] = False
-        mine, workers = workers[:3], workers[3:]
-        for task in mine:
-            task.cancel()  # one that waits would wait for the dead
-        await asyncio.gather(*mine, return_exceptions=True)
-        await sharing[0].aclose()
-        await die(stores[-1], f"p0/{seed}")
-        reborn = await budget(stores[-1], f"p9/{seed}", run=run)
-        sharing.append(reborn)
-        await asyncio.gather(
-            *(worker(reborn, f"c0/{k}", dice.getrandbits(30), refused, [True]) for k in range(3))
-        )
-    await asyncio.gather(*workers)
-    for each in sharing:
-        await each.aclose()
-    ended.set()
-    await watching
-    spent, reserved = await books(stores[0].database, run)
-    assert reserved == Amount()
-    assert refused or spent.tokens <= 100
-
-
-INTERLEAVED = settings(
+@settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
-
-@INTERLEAVED
 @given(seed=st.integers(0, 2**30))
-async def test_no_cap_is_passed_at_any_interleaving_in_a_file(tmp_path: Path, seed: int) -> None:
-    async with Kept(tmp_path, None).stores(1) as stores:
-        await check_any_interleaving(stores, seed)
+async def test_no_cap_is_passed_at_any_interleaving(tmp_path: Path, seed: int) -> None:
+    """Three contexts at one budget, whose process may die in the middle."""
+    dice, run, owner = random.Random(seed), f"run{seed}", f"p0/{seed}"
+    lives, refused, ended = [True], list[str](), asyncio.Event()
+
+    def at_work(mine: StoredBudget, lives: list[bool]) -> list[asyncio.Task[None]]:
+        seeds = [dice.getrandbits(30) for _ in range(3)]
+        working = (worker(mine, f"c{k}", each, refused, lives) for k, each in enumerate(seeds))
+        return [asyncio.create_task(each) for each in working]
+
+    async def watch(database: Database) -> None:
+        while not ended.is_set():
+            await books(database, run)
+            await asyncio.sleep(0.001)
+
+    async with Kept(tmp_path, None).stores(1) as (store,):
+        await store.start_run(run, "mention", "?", "m", {})
+        mine = await budget(store.database, owner, run=run)
+        watching = asyncio.create_task(watch(store.database))
+        workers = at_work(mine, lives)
+        if dice.random() < 0.5:
+            await asyncio.sleep(dice.choice((0.0, 0.002, 0.005)))
+            lives[0] = False
+            for task in workers:
+                task.cancel()  # one that waits would wait for the dead
+            await asyncio.gather(*workers, return_exceptions=True)
+            await mine.aclose()
+            await die(store, owner)
+            mine = await budget(store.database, f"p9/{seed}", run=run)
+            workers = at_work(mine, [True])
+        await asyncio.gather(*workers)
+        await mine.aclose()
+        ended.set()
+        await watching
+        spent, reserved = await books(store.database, run)
+        assert reserved == Amount()
+        assert refused or spent.tokens <= 100
 
 
 # ---- waiting

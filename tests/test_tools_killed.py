@@ -187,9 +187,9 @@ class Site:
                 patience = Patience(seconds)
             await asyncio.sleep(0.02)
 
-    async def nothing_is_left(self, seconds: float = 3.0) -> None:
-        """No process of the one that was killed outlives it by so many seconds."""
-        end = time.monotonic() + seconds
+    async def nothing_is_left(self) -> None:
+        """No process of the one that was killed outlives it by three seconds."""
+        end = time.monotonic() + 3.0
         while left := [each for each in self.orphans if is_alive(*each)]:
             if time.monotonic() > end:
                 raise AssertionError([command(pid) for pid, _ in left])

@@ -31,10 +31,6 @@ async def answer(http: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
         return response.status, await response.json()
 
 
-def port_of(url: str) -> int:
-    return int(url.rpartition(":")[2])
-
-
 async def echo(request: Request) -> Response:
     return PlainTextResponse(str(len(await request.body())))
 
@@ -114,7 +110,7 @@ async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) 
 
 async def test_a_body_that_does_not_come_is_given_up() -> None:
     async with serve_app(web_app(Health(), Metrics(), echo, body_s=0.2), "127.0.0.1", 0) as url:
-        port = port_of(url)
+        port = int(url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
         assert b"408" in await asyncio.wait_for(reader.readline(), WAIT_S)

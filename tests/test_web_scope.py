@@ -185,11 +185,6 @@ async def read(reader: WorkerProcess, kind: str, charset: str, body: bytes) -> D
     return await ask_reader(reader, body, max_chars=400_000, **asked)
 
 
-def pid_of(reader: WorkerProcess) -> int:
-    assert reader.pid
-    return reader.pid
-
-
 SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attributes", "selectors")}
 
 
@@ -223,7 +218,8 @@ async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: P
                 ctx, "run_python", code="print(len(data))", data=found.items[0].text
             )
             assert computed.items[0].line().endswith("]\n|999")
-            pid = pid_of(made.pages._reader)
+            pid = made.pages._reader.pid
+            assert pid
         finally:
             await made.aclose()
             await database.aclose()
