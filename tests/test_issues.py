@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
-import sqlalchemy as sa
 from document_kit import sweep_finding, sweep_report
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -120,25 +119,6 @@ def changes(document: Json) -> list[str | None]:
 def only(document: Json) -> Json:
     (finding,) = findings(document)
     return finding
-
-
-def test_an_issue_goes_through_its_life_under_one_id() -> None:
-    series = Series()
-    first = series(found("a", "unanswered"))
-    assert (first["compared"], changes(first), first["still_open"]) == (None, ["new"], [])
-    born = only(first)
-    lives = [
-        series(found("a", "unanswered", claim="Der Knopf tut nichts")),
-        series(found("a", "waiting", said="a1")),
-        series(found("a", "solved", said="a2")),
-        series(found("a", "solved", said="a3")),
-        series(found("a", "unsolved", said="a4")),
-    ]
-    assert {only(d)["issue"] for d in lives} == {born["issue"]}
-    assert [changes(d) for d in lives] == [["open"], ["changed"], ["solved"], [None], ["reopened"]]
-    assert lives[0]["compared"] == {"with": iso(week(1)), "reports": 1}
-    assert [only(d)["age_days"] for d in lives] == [14, 21, 28, 35, 42]
-    assert {only(d)["first"] for d in lives} == {born["first"]}
 
 
 def test_what_the_window_shows_nothing_of_is_still_open_until_it_is_told_again() -> None:
@@ -266,6 +246,8 @@ def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() ->
     [
         (None, "solved", "solved"),
         (None, "known", "new"),
+        ("unanswered", "unanswered", "open"),
+        ("solved", "solved", None),
         (None, "declined", None),
         ("unsolved", "none", "changed"),
         ("unsolved", "known", "changed"),
@@ -341,17 +323,3 @@ async def test_the_book_says_next_time_what_was_told(in_file: Kept) -> None:
         assert await book.known("markets") == [now], "stored twice is stored once"
         document = await tell(book, 3, found("a"), schedule="other")
         assert findings(document)[0]["change"] == "new"
-
-
-async def test_what_was_not_delivered_is_not_noted(in_file: Kept) -> None:
-    async with in_file.stores() as (store, *_):
-        book = IssueStore(store.database)
-        document = compare_issues(sweep_report(report(1, [found("a")])), [], None, 0)
-
-        def cut_off(connection: sa.Connection) -> None:
-            book.save(connection, "markets", document, week(1))
-            raise RuntimeError("the delivery was not stored")
-
-        with pytest.raises(RuntimeError):
-            await store.database.change(cut_off)
-        assert await book.known("markets") == []

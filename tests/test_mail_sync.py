@@ -265,24 +265,6 @@ async def each(place: Kept) -> AsyncIterator[MailState]:
     await store.aclose()
 
 
-async def test_the_second_triage_asks_for_changes_only(state: MailState) -> None:
-    mailbox = Mailbox()
-    mailbox.put("old", age=timedelta(days=8))
-    mailbox.put("t1")
-    first = await delivered(mailbox, state)
-    mailbox.put("t2")
-    second = await triage(mailbox, state)
-    idle = len(mailbox.queries)
-
-    assert first.sync.threads == ("t1",)
-    assert second.sync.threads == ("t2",)
-    await second.deliver(state)
-    third = await triage(mailbox, state)
-    assert third.sync.threads == ()
-    assert len(mailbox.queries) == idle, "nothing changed, so nothing is listed"
-    assert "t1" in (await triage(mailbox, state, "U0EVA")).handled, "another account's is its own"
-
-
 async def test_a_snoozed_thread_comes_back_in_its_time_and_once(each: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t1")
@@ -526,19 +508,6 @@ async def test_what_failed_is_done_by_the_next_click(store: Store, state: MailSt
     assert await acts.once(ANA, "k2", "t1", failing) == "drafted"
     for said in ("", "again"):
         assert await acts.once(ANA, "k3", "t1", returning(said)) == "", "done, with nothing to say"
-
-
-async def test_a_delivery_is_stored_whole_or_not_at_all(state: MailState) -> None:
-    broken: Any = {"t1": ["m1"], "t2": object()}
-    done = HandledMail.model_construct(
-        account=ANA, run="r1", cursor=cursor(), threads=broken, left=["t3"]
-    )
-    with pytest.raises(TypeError):
-        await state.record_delivery(done)
-
-    assert await state.cursor(ANA) is None
-    assert await state.find_handled(ANA, {"t1", "t2"}) == {}
-    assert await state.unfinished_threads(ANA) == []
 
 
 async def test_of_a_user_all_of_the_mailbox_goes(store: Store, state: MailState) -> None:

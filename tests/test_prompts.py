@@ -11,7 +11,7 @@ from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 import pytest
-from engine_kit import WINDOW, engine, submitted, turns
+from engine_kit import engine, submitted, turns
 
 import scopes
 from config.prompts import VERSION, prompt
@@ -147,25 +147,10 @@ DRAFT = BriefDraft(
 HELD = Handles({"C123": "#support-es", "F123": "Bug tracker", "C9/1.1": ""})
 
 
-def test_a_brief_shows_every_section_that_says_something_and_no_other() -> None:
-    lines = Brief(DRAFT, HELD, WINDOW, TRUSTED, "en").text(FENCE).splitlines()
-    assert lines[:4] == [
-        "TASK: Find the customer issues",
-        "QUESTIONS:",
-        "- Which are open?",
-        "- Who owns them?",
-    ]
-    assert "MAY READ: C123 (#support-es); F123 (Bug tracker); C9/1.1" in lines
-    assert "WINDOW: 2025-02-19 21:20 to 2025-02-26 21:20 (UTC)" in lines
-    assert "LANGUAGE: en" in lines
-    assert "CONTRACT: issues" in lines
-    assert lines[-1].startswith(f"FENCE: {FENCE} ")
-    assert not any(line.startswith(("OUTPUT", "OUT OF SCOPE")) for line in lines)
-
-
 def test_findings_and_material_stand_in_blocks_of_their_own_that_no_field_forges() -> None:
     ((_, instructions, _),) = Brief(DRAFT, HELD, None, TRUSTED).blocks(FENCE)
     assert "FINDINGS FROM EARLIER" in instructions["text"]
+    assert "\n- Who owns them?\n" in instructions["text"]
 
     item = Item("C1/1.1", "line one\nline two", None, Label(untrusted=True))
     made = Brief(DRAFT, HELD, None, TRUSTED, findings=("[F1.1] x",), material=(item,))

@@ -32,7 +32,6 @@ from config.settings import load_settings
 SAMPLE = ("--sample", "--model", "offline")
 RECORDED = {
     "a question to the database": ("ask", "how many orders are there?", *SAMPLE),
-    "a statement": ("ask", "SELECT count(*) FROM refunds", *SAMPLE),
     "a question to a channel": ("ask", "What is still open in #csm-spain?", *SAMPLE),
     "a sweep that a parent starts": ("ask", "sweep csm-*", *SAMPLE),
     "a triage that a parent starts": ("ask", "triage my inbox", *SAMPLE),
@@ -40,7 +39,6 @@ RECORDED = {
     "a sweep with a tracker": ("sweep", "--channels", "csm-*", "--tracker", "F0BUGTRACK", *SAMPLE),
     "a triage": ("triage", "--limit", "12", *SAMPLE),
     "a review of code": ("review", "app.py", "--model", "offline"),
-    "a review of a strategy": ("review", "app.py", "--profile", "strategy", "--model", "offline"),
 }
 
 
