@@ -21,6 +21,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from bot.tooling.mcp import McpTools
 from config.settings import Settings, load_settings
+from scopes import Outside
 from scopes.intent import Intent
 from scopes.tool import Tool, ToolContext, ToolResult
 from subagents.directory import Operator
@@ -198,6 +199,13 @@ async def kit(settings: Settings, database: Database | None = None) -> AsyncIter
         made = McpTools(settings, database, None)
         stack.push_async_callback(made.aclose)
         yield made
+
+
+async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, Tool]:
+    """The tools of the scope web that a run of this requester gets."""
+    found = (await made.open("r1", requester)).clients.get(Outside, Outside())
+    assert isinstance(found, Outside)
+    return {each.name: each for each in found.get("web", ())}
 
 
 def context(**more: Any) -> ToolContext:

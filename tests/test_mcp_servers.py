@@ -13,26 +13,18 @@ from pathlib import Path
 
 import pytest
 from engine_kit import come
-from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, use
+from mcp_kit import Rogue, Site, context, kit, settings_of, text_of, tool, tools_of, use
 from process_kit import is_alive
 from serve_kit import free_port
 from timing import patient
 
 from bot.local.server import LocalServer
 from bot.tooling.mcp import McpTools
-from scopes import Outside
 from scopes.mcp_servers.transports import MAX_MESSAGE
 from scopes.tool import Tool, ToolContext, ToolError
 
 READ = {"scope": "web", "access": "read", "readers": "public"}
 ALL = ("big", "flood", "hang", "die", "look", "spawn", "picture", "fail", "refuse")
-
-
-async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, Tool]:
-    opened = await made.open("r1", requester)
-    outside = opened.clients.get(Outside, Outside())
-    assert isinstance(outside, Outside)
-    return {each.name: each for each in outside.get("web", ())}
 
 
 async def offered(made: McpTools) -> dict[str, Tool]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bot_kit import Shell, configure
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 from engine_kit import MUX, Engine, Json, engine, say, settings_for, turns, words
+from google_data_kit import key_file
 from standins.cloud_models import ACCESS_KEY, BEARER, REGION, SECRET_KEY, Bedrock, Cloud, Vertex
 from standins.model import ModelServer
 from test_model import complete
@@ -36,39 +38,13 @@ MODELS: dict[str, Json] = {
 PROVIDERS = pytest.mark.parametrize("provider", ["bedrock", "vertex"])
 
 
-@pytest.fixture(scope="session")
-def google_key() -> tuple[str, bytes]:
-    """A private key of a service account, and the certificate for it."""
-    key = rsa.generate_private_key(65537, 2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bot")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return private.decode(), certificate.public_bytes(serialization.Encoding.PEM)
-
-
 Start = Callable[[str], tuple[Cloud, str]]
 
 
 @pytest.fixture
-def start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, google_key: tuple[str, bytes]
-) -> Iterator[Start]:
+def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     """Provider -> its stand-in and address; the credentials are in the environment."""
-    opened: list[Any] = []
+    stack = ExitStack()
     for name, value in {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -82,27 +58,19 @@ def start(
     def go(provider: str) -> tuple[Cloud, str]:
         server = ModelServer(turns(say("All is well. " * 20)), record=True)
         cloud: Cloud = Bedrock(server) if provider == "bedrock" else Vertex(server)
-        serving = MUX.serving(cloud)
-        url = serving.__enter__()
-        opened.append(serving)
+        url = stack.enter_context(MUX.serving(cloud))
         if isinstance(cloud, Vertex):
-            private, cloud.certificate = google_key
-            account = {
-                "type": "service_account",
-                "project_id": "acme",
-                "private_key_id": "1",
-                "private_key": private,
-                "client_email": "bot@acme.test",
-                "token_uri": f"{url}/token",
-            }
-            file = tmp_path / "google.json"
-            file.write_text(json.dumps(account), "utf-8")
+            file = key_file(tmp_path)
+            account = json.loads(file.read_text("utf-8"))
+            key = load_pem_private_key(account["private_key"].encode(), None).public_key()
+            cloud.public_key = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            own = {"project_id": "acme", "token_uri": f"{url}/token"}
+            file.write_text(json.dumps(account | own), "utf-8")
             monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
         return cloud, url
 
-    yield go
-    for serving in opened:
-        serving.__exit__(None, None, None)
+    with stack:
+        yield go
 
 
 async def asked(provider: str, url: str, key: str | None = None, **fields: Any) -> tuple[Any, ...]:
@@ -205,7 +173,7 @@ async def test_a_stream_of_bedrock_that_breaks_off_is_read_again(
 async def test_credentials_that_cannot_be_renewed_are_a_failure_in_words(start: Start) -> None:
     cloud, url = start("vertex")
     assert isinstance(cloud, Vertex)
-    cloud.certificate = b""  # no signature is right
+    cloud.public_key = b""  # no signature is right
     with pytest.raises(ModelFailed, match="the credentials cannot be used"):
         await asked("vertex", url)
     assert cloud.sent == []

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -17,6 +16,8 @@ import pytest
 import yaml
 from engine_kit import until
 from files_kit import BOOK, Desk, desk, written
+from process_kit import command as command_of
+from process_kit import is_alive
 
 from scopes.folders.commands import GIVEN, OUTPUT, Commands
 from scopes.folders.folders import MB
@@ -75,15 +76,7 @@ async def test_what_it_started_is_killed_with_it(desk: Desk) -> None:
     assert found.note == "It was killed: its time was up."
     found = await ran(desk, "sleep 600 >/dev/null 2>&1 & echo $!")
     pid = int(said(found))
-    await until(lambda: not _args(pid))
-
-
-def _args(pid: int) -> bytes:
-    """Empty of what has ended and nobody has looked after."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
+    await until(lambda: not is_alive(pid))
 
 
 async def test_what_leaves_its_group_keeps_nobody_waiting(desk: Desk) -> None:
@@ -123,7 +116,7 @@ async def test_who_gives_up_leaves_nothing_behind(tmp_path: Path, desk: Desk) ->
     with pytest.raises(asyncio.CancelledError):
         await work
     pid, folder = mark.read_text().strip().split(" ", 1)
-    assert not _args(int(pid))
+    assert not is_alive(int(pid))
     assert folder not in map(str, Path(folder).parent.iterdir())
 
 
@@ -202,10 +195,6 @@ async def test_it_sees_no_other_process_and_leaves_none(desk: Desk) -> None:
     await until(lambda: not _sleeping())
 
 
-def _sleeping() -> list[Path]:
-    found = []
-    for program in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if program.read_bytes().startswith(LONG.replace(" ", "\0").encode()):
-                found.append(program)
-    return found
+def _sleeping() -> list[str]:
+    pids = (each.name for each in Path("/proc").iterdir() if each.name.isdigit())
+    return [pid for pid in pids if command_of(int(pid)).startswith(LONG)]

@@ -130,14 +130,14 @@ class Bedrock(Cloud):
 class Vertex(Cloud):
     """`rawPredict` and `streamRawPredict` of aiplatform, and the tokens for them."""
 
-    certificate: bytes = b""
+    public_key: bytes = b""
     project: str = "acme"
 
     async def answer(self, request: Request, raw: bytes) -> Response:
         path = unquote(request.url.path.removeprefix(request.scope.get("root_path", "")))
         if path == "/token":
             claims = (await request.form())["assertion"]
-            jwt.decode(str(claims), certs=self.certificate)  # type: ignore[no-untyped-call]
+            jwt.decode(str(claims), certs=self.public_key)  # type: ignore[no-untyped-call]
             return JSONResponse({"access_token": "ya29.test", "expires_in": 3600})
         if request.headers.get("authorization") != "Bearer ya29.test":
             raise Unwanted(401, "Request had invalid authentication credentials.")
