@@ -86,26 +86,6 @@ def test_a_reader_reads_every_page_and_places_every_thread() -> None:
     assert str(result).count(OFFLINE) == 1
 
 
-@pytest.mark.parametrize(
-    ("task", "evidence"),
-    [
-        ("Which questions in #csm-spain are still unanswered?", ["1700000002.000100"]),
-        (
-            "What is open in #csm-spain?",
-            ["1700000002.000100", "1700000000.000100", "1700000001.500100"],
-        ),
-    ],
-)
-def test_a_question_is_answered_by_where_threads_stand(task: str, evidence: list[str]) -> None:
-    talk = Talk(brief("answer", task), READERS)
-    talk.turn()
-    talk.tell(page(HISTORY))
-    findings = talk.result()["findings"]
-    found = [id for finding in findings for id in finding["evidence"]]
-    assert found == [f"C0SPAIN01/{ts}" for ts in evidence]
-    assert all(quote in HISTORY for finding in findings for quote in finding["quotes"])
-
-
 def asked(text: str, facts: str = "", named: str = "none", here: str = "D0ANN (a chat)") -> Talk:
     told = f"REQUEST: {text}\nASKED IN: {here}\nNAMED SOURCES: {named}\nNOW: Monday, {NOW} (UTC)"
     return Talk(f"{told}\nFENCE: {FENCE}\n{facts}", PARENT)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from select import select
 
 import pytest
 from engine_kit import until
@@ -22,61 +21,6 @@ from scopes.programs import BOOT, PACKAGE, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
 MB = 1 << 20
-LIMITED = "from scopes.programs import die_with_parent, limit; import os, resource, sys, time; "
-
-
-def limited(code: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", LIMITED + code]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.mark.parametrize(
-    ("limits", "code", "error"),
-    [
-        ("memory=300 << 20", "bytes(400 << 20)", "MemoryError"),
-        ("file_bytes=10", "open({0!r}, 'wb', 0).write(bytes(10)); print(os.write(1, b'on') and 7); "
-         "open({0!r}, 'ab', 0).write(b'x')", "File too large"),
-        ("files=5", "[os.dup(0) for _ in range(9)]", "Too many open files"),
-    ],
-)  # fmt: skip
-def test_what_takes_more_fails(tmp_path: Path, limits: str, code: str, error: str) -> None:
-    done = limited(f"limit({limits}); " + code.format(str(tmp_path / "file")))
-    assert done.returncode != 0
-    assert error in done.stderr
-
-
-WORK = """
-def work(seconds):
-    until = time.process_time() + seconds
-    while time.process_time() < until: pass
-"""
-
-
-def test_what_computes_for_too_long_is_ended_unless_it_is_given_more_time() -> None:
-    once = f"exec({WORK!r}); limit(seconds=1); work(3)"
-    assert limited(once).returncode == -signal.SIGXCPU
-    assert (
-        limited(f"exec({WORK!r}); [(limit(seconds=1), work(0.5)) for _ in range(4)]").returncode
-        == 0
-    )
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
-def test_the_kernel_ends_it_with_its_parent_whatever_it_does() -> None:
-    deaf = (
-        LIMITED
-        + "import signal; die_with_parent(os.getppid()); signal.signal(15, signal.SIG_IGN); "
-        "print(os.getpid(), flush=True); time.sleep(60)"
-    )
-    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {deaf!r}])"
-    bot = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
-    assert bot.stdout
-    with bot:
-        child = int(bot.stdout.readline())
-        os.kill(child, 0)
-        bot.kill()
-        ended, _, _ = select([bot.stdout], [], [], 20)  # once nobody holds the pipe any more
-        assert ended
 
 
 PROGRAMS = {

@@ -27,11 +27,8 @@ from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Message, User, Workspace
 from bot.slack.client import (
     ChannelClosed,
-    MessageGone,
     OutcomeUnknown,
     RateLimit,
-    StreamEnded,
-    TokenRefused,
     WriteFailed,
     WriteTimes,
 )
@@ -77,9 +74,9 @@ class Desk:
         asked = StoredRequest("T0LOCAL", CHANNEL, ASKED, ASKED, USER, "mention", {})
         return StreamingReply(self.writer, asked, self.settings, state, **more)
 
-    def new_outbox(self, **more: Any) -> MessageWriter:
+    def new_outbox(self, web: AsyncWebClient | None = None, **more: Any) -> MessageWriter:
         times = WriteTimes(**{"backoff_s": 0.001, "settle_s": 0.002, **more})
-        return MessageWriter(self.web, load_settings(env={}).slack, RateLimit(None), times)
+        return MessageWriter(web or self.web, load_settings(env={}).slack, RateLimit(None), times)
 
     def answers(self, channel: str = CHANNEL) -> list[Shown]:
         """What the bot shows in the thread."""
@@ -308,9 +305,7 @@ class Mortal(AsyncWebClient):
 def mortal(d: Desk, dies_at: int, after: bool) -> MessageWriter:
     web = Mortal(token=d.web.token, base_url=d.web.base_url, session=d.web.session)
     web.dies_at, web.after = dies_at, after
-    slack = load_settings(env={}).slack
-    times = WriteTimes(backoff_s=0.001, settle_s=0.002)
-    return MessageWriter(web, slack, RateLimit(None), times)
+    return d.new_outbox(web)
 
 
 async def life(reply: StreamingReply, store: dict[str, Any], answer: Any, first: bool) -> None:
@@ -400,19 +395,6 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
         assert [m.text for m in d.answers()] == ["Ours."]
 
 
-@pytest.mark.parametrize("kind", ["lost", "429"])
-async def test_updates_and_deletions_are_repeated_until_they_are_known(kind: str) -> None:
-    async with desk() as d:
-        ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
-        d.slack.faults += [Fault(UPDATE, kind, 0), Fault(UPDATE, kind, 0)]
-        await d.writer.update(Mark("k1"), CHANNEL, ts, MessagePart("four open", (MARKDOWN,)))
-        assert d.answers()[0].text == "**four** open"
-        d.slack.faults += [Fault(DELETE, kind, 0), Fault(DELETE, kind, 0)]
-        await d.writer.delete(CHANNEL, ts)
-        await d.writer.delete(CHANNEL, ts)
-        assert d.answers() == []
-
-
 async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
     calls: Counter[tuple[str, str]] = Counter()
     async with desk() as d:
@@ -447,29 +429,6 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
         writer = d.new_outbox(deadline_s=0.2)
         with pytest.raises(OutcomeUnknown, match="deadline"):
             await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("is_archived", ChannelClosed),
-        ("token_revoked", TokenRefused),
-        ("missing_scope", TokenRefused),
-        ("message_not_found", MessageGone),
-        ("streaming_state_conflict", StreamEnded),
-        ("something_new", WriteFailed),
-    ],
-)
-async def test_a_refusal_is_typed_and_not_repeated(code: str, kind: type[WriteFailed]) -> None:
-    calls: list[tuple[str, str]] = []
-    async with desk() as d:
-        d.writer.count_calls(lambda *call: calls.append(call))
-        d.slack.faults += [Fault(UPDATE, f"error:{code}")]
-        with pytest.raises(kind) as caught:
-            await d.writer.update(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
-        assert (caught.value.method, caught.value.code) == (UPDATE, code)
-        assert d.slack.calls[UPDATE] == 1
-        assert calls == [(UPDATE, code)]
 
 
 async def test_an_answer_that_slack_does_not_take_is_sent_as_text() -> None:
