@@ -291,21 +291,6 @@ async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
         assert "was lost" in caplog.text
 
 
-async def test_a_request_that_was_taken_and_never_begun_is_begun_by_the_next_process(
-    alone: Kept,
-) -> None:
-    async with served(alone) as bot:
-        dispatch = await idle(bot)
-        request = unheard(bot)
-        assert await bot.inbox.add(request)
-        executor = bot.bench.durable.executor
-        assert len(await bot.inbox.take(executor, 9, datetime.now(UTC))) == 1
-        await dispatch.recover()
-
-        assert (await bot.answer(request.ts)).text.startswith("Fine.")
-        assert await state(bot, request.ts) == "done"
-
-
 async def test_a_request_that_another_replica_took_up_is_no_longer_ours(postgres: Kept) -> None:
     async with served(postgres, latency_s=3) as bot:
         dispatch, me = await idle(bot), bot.bench.durable.executor

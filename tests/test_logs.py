@@ -1,6 +1,5 @@
 """Logs: one object a line, with the ids of the run, and never a secret."""
 
-import asyncio
 import io
 import json
 import logging
@@ -69,26 +68,6 @@ def test_a_line_is_an_object_with_the_ids_of_its_run() -> None:
     }
     assert (second["run"], second["child"], second["level"]) == ("r1", "c2", "warning")
     assert "run" not in third
-
-
-async def test_ids_follow_tasks_and_do_not_leak_into_siblings() -> None:
-    log = logging.getLogger("bot.request")
-
-    async def work(name: str) -> None:
-        with about(run=name):
-            await asyncio.sleep(0)
-            await asyncio.create_task(inner(name))
-
-    async def inner(name: str) -> None:
-        await asyncio.to_thread(log.info, name)
-
-    with logging_to_lines() as lines:
-        await asyncio.gather(*(work(f"run-{n}") for n in range(5)))
-        log.info("after")
-    *inside, after = lines.objects()
-    assert len(inside) == 5
-    assert all(line["run"] == line["message"] for line in inside)
-    assert "run" not in after
 
 
 LIBRARIES = ("slack_sdk.web.client", "anthropic._base_client", "aiohttp.client", "urllib3.pool")

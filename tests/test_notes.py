@@ -20,7 +20,7 @@ from bot.memory import NoteStore
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.tables import notes
 from scopes.effects import OPEN_NOTES, Handles
-from scopes.intent import UNASKED, Intent
+from scopes.intent import Intent
 from scopes.label import TRUSTED, Label
 from scopes.notes import NewNote, Notes
 from scopes.spaces import TEAM_NOTES, notes_of
@@ -94,11 +94,6 @@ async def test_what_is_in_no_note_is_known_to_its_owner_alone(shelf: NoteStore) 
     result = await use(context(shelf), "search_notes", query="merger")
     assert isinstance(result, ToolResult)
     assert result.label.readers == frozenset({ANA})
-
-
-async def test_nothing_is_kept_that_nobody_asked_for(shelf: NoteStore) -> None:
-    unasked = context(shelf, intent=UNASKED)
-    assert isinstance(await use(unasked, "save_note", title="a", text="b"), Deny)
 
 
 async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> None:

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bot_kit import Shell, small_export
 from rich.console import Console
 from timing import WAIT_S
 
@@ -98,16 +97,6 @@ def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
     assert "…" in text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert plain.rstrip().endswith("3 findings, $0.0012")
-
-
-def test_the_result_goes_to_stdout_and_progress_to_stderr(shell: Shell, tmp_path: Path) -> None:
-    args = ("--slack-export", small_export(tmp_path), "--model", "offline", "--json")
-    done = shell("sweep", "--channels", "*", *args)
-    assert done.json["kind"] == "sweep"
-    first, *ends = done.err.splitlines()
-    assert first == "· 0 of 2 channels read"
-    assert len(ends) == len(done.json["subagents"])
-    assert all(row.startswith("✓ s") for row in ends)
 
 
 def said(plan: Plan) -> list[tuple[str, str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import pytest
 import sqlalchemy as sa
 from engine_kit import (
     WINDOW,
@@ -24,6 +24,7 @@ from engine_kit import (
     use,
 )
 from pg_kit import Kept
+from runs_kit import StoredFanout
 from test_store import result
 
 from bot.local.model.answer import Answer
@@ -32,11 +33,11 @@ from bot.runs.checkpoint import RunLog
 from bot.runs.durable import Durable, WorkflowLost
 from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.runs.store import Store
-from bot.storage.tables import budgets, templates
-from scopes.effects import Access, Handles
+from bot.storage.tables import budgets
+from scopes.effects import Access
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolResult, Window, tool
-from subagents.brief import Brief, BriefDraft, SpawnedBrief, brief_of
+from subagents.brief import brief_of
 from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.run import Checkpoint
@@ -115,76 +116,28 @@ async def test_only_a_read_waits_to_be_stored() -> None:
 # ---- frozen briefs
 
 
-def frozen(**fields: Any) -> SpawnedBrief:
-    draft = BriefDraft(
-        task="Find it out\n\nAll of it: \u202e日本",
-        description="Find out",
-        scope="slack",
-        model_preference="main",
-        questions=("one?", "two?"),
-        known="much",
-        output="as JSON",
-        out_of_scope="nothing",
-        handles=("channel:*",),
-        findings=("F1.2",),
-        contract="issues",
-        effort="high",
-    )
-    brief: dict[str, Any] = {
-        "draft": draft,
-        "handles": Handles({"C1": "#one", "channel:*": ""}),
-        "window": WINDOW,
-        "label": Label(True, frozenset({"U1", "U2"}), frozenset({"C1"})),
-        "language": "pt-BR",
-        "findings": ("[F1.2] a finding",),
-        "material": (
-            Item("C1/1.0", "text", None, Label(untrusted=True)),
-            Item("C1/2.0", "more", "https://x/y", Label(untrusted=True)),
-        ),
-        "expects": {"C1": ("1.0", "2.0")},
-        "requester": "U1",
-    }
-    given: dict[str, Any] = {
-        "id": "s1",
-        "delimiter": "abc",
-        "model": "main",
-        "system": ({"type": "text", "text": "system"},),
-        "tools": ({"name": "t", "input_schema": {}},),
-        "template": "slack/issues@1",
-        "parent": "p1",
-        "seconds": 240.5,
-        "spare": 60.125,
-        "frozen_at": datetime(2026, 11, 28, 9, tzinfo=UTC),
-    }
-    for name, value in fields.items():
-        (brief if name in brief else given)[name] = value
-    return SpawnedBrief(brief=Brief(**brief), **given)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"window": None, "language": None, "requester": None, "material": (), "expects": {}},
-        {"window": Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest, WINDOW.latest)},
-    ],
-)
-async def test_a_frozen_brief_comes_back_whole_from_the_database(
-    in_file: Kept, fields: Mapping[str, Any]
-) -> None:
-    made = frozen(**fields)
-    async with in_file.stores(1, "r1") as (store,):
+async def test_a_frozen_brief_comes_back_whole_from_the_database(in_file: Kept) -> None:
+    label = Label(True, frozenset({"U1", "U2"}), frozenset({"C1"}))
+    whole = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest, WINDOW.latest)
+    async with in_file.stores(1, "r1") as (store,), engine(turns(submitted())) as e:
+        plain = e.brief("Find it out\n\nAll of it: \u202e日本", 1, questions=("one?", "two?"))
+        full = replace(
+            e.brief("Again", 2, contract="issues", effort="high"),
+            window=whole,
+            label=label,
+            language="pt-BR",
+            findings=("[F1.2] a finding",),
+            material=(Item("C1/2.0", "more", "https://x/y", label, at=WINDOW.latest),),
+            expects={"C1": ("1.0", "2.0")},
+            requester="U1",
+        )
+        made = await e.fanout().freeze([plain, replace(full, window=None), full])
         live = cast(ActiveRun, LiveRun(store))
-        await WorkflowSpawner(cast(Durable, None), store, live, "w").ready([made])
-        row = await store.subagent("r1", "s1")
-        back = brief_of(row.brief, await store.template(row.template))
-
-        assert row.status == "waiting"
-        assert back == made
-        assert back.brief.text("abc") == made.brief.text("abc")
-        assert list(back.brief.blocks("abc")) == list(made.brief.blocks("abc"))
-        assert back.brief.key() == made.brief.key()
-        assert await count(store, templates) == 1
+        await WorkflowSpawner(cast(Durable, None), store, live, "w").ready(made)
+        for each in made:
+            row = await store.subagent("r1", each.id)
+            assert row.status == "waiting"
+            assert brief_of(row.brief, await store.template(row.template)) == each
 
 
 class LiveRun:
@@ -221,7 +174,7 @@ def losing(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
 async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(in_file: Kept) -> None:
     ended = result("s1")
     async with in_file.stores(1, "r1") as (store,):
-        live, made = LiveRun(store), frozen()
+        live, made = LiveRun(store), StoredFanout(store, "r1", datetime.now(UTC)).brief(1)
         await store.save_subagent("r1", made, ended)
         spawner = losing("the end of it could not be stored", store, live)
 
