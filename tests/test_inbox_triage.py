@@ -206,6 +206,7 @@ async def test_buttons_label_draft_snooze_and_correct_once_each(tmp_path: Path) 
         snoozed = await state.awake(ASKER, datetime.now(UTC) + timedelta(days=2))
 
     assert "Labelled customer." in said[0]
+    assert "Labelled customer." in said[1], "what was done before is told beside it"
     assert "Nothing was sent." in said[1]
     assert "Snoozed until" in said[2]
     assert "nothing is asked of you" in said[3]

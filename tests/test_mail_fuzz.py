@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from gmail_kit import gmail_message, resource_of
+from gmail_kit import gmail_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import computed_within
@@ -19,7 +18,6 @@ from timing import computed_within
 from bot.local.google.mbox import load_mbox
 from bot.tasks import prefilter
 from scopes.google.gmail_threads import thread_of
-from scopes.google.mail_text import message_of
 from scopes.mail import MailText
 
 T = TypeVar("T")
@@ -273,36 +271,6 @@ def real() -> tuple[bytes, ...]:
 @given(st.binary(max_size=3_000))
 def test_any_bytes_are_read(raw: bytes) -> None:
     examined(raw)
-
-
-NONSENSE: tuple[Any, ...] = (
-    None, True, -1, 2**70, 1e300, float("nan"), "", "x", "\ud800", "a" * 5_000, "=" * 9, [], {},
-    [None], [[]], {"size": "x"}, {"parts": [7]}, [{"name": "From"}], {"headers": {"a": 1}},
-)  # fmt: skip
-
-
-def test_a_message_that_gmail_gives_in_no_sensible_shape_is_read_or_says_so() -> None:
-    faults = 0
-    for number in range(200):
-        chance = random.Random(number)
-        resource = resource_of(chance.choice(SEEDS))
-        for _ in range(chance.randrange(1, 4)):
-            holder, key = chance.choice(list(places_in(resource)))
-            holder[key] = deepcopy(chance.choice(NONSENSE))
-        message = message_of(resource)
-        faults += bool(message.fault)
-        for each in strings(astuple(message.text)):
-            each.encode("utf-8")
-    assert 0 < faults < 200
-
-
-def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value, as what holds it and its key there."""
-    keys = list(value) if isinstance(value, dict) else range(len(value))
-    for key in keys:
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from places_in(value[key])
 
 
 @pytest.mark.parametrize(

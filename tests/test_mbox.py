@@ -134,10 +134,3 @@ def test_no_bytes_raise_and_every_line_is_in_some_message(
     assert sum(m.raw.count(b"mark7of9") for m in mailbox.messages) == 1
     for message in mailbox.messages:
         snippet(parts_of(message.raw))
-
-
-def test_the_dev_mailbox_loads_whole(dev_data: Path) -> None:
-    mailbox = load_mbox(dev_data / "mail.mbox")
-    assert (len(mailbox.messages), len({m.thread for m in mailbox.messages})) == (279, 128)
-    assert len({m.id for m in mailbox.messages}) == 279
-    assert sum("SPAM" in m.labels for m in mailbox.messages) == 12

@@ -20,15 +20,9 @@ from standins.slack_shown import flat
 
 from bot.reports.digest import digest_view
 from bot.reports.digest_actions import (
-    ACTIONS,
-    ASKED,
-    CATEGORY,
     CORRECT,
-    DRAFT,
     LABEL,
-    PRIORITY,
     SHOW,
-    SNOOZE,
     DigestClick,
     blocks_after,
     digest_click,
@@ -229,25 +223,6 @@ def test_a_digest_of_five_hundred_threads_is_one_message_and_its_counts_add_up()
     assert "(no subject)" in "\n".join(map(shown, parts))
 
 
-def test_a_pressing_thread_can_be_labelled_drafted_snoozed_and_corrected() -> None:
-    urgent = verdict(
-        "a1", priority="high", asked_of_me=True, category="customer", draft_reply="Hi."
-    )
-    (part,) = digest(triage(urgent, verdict("b2")))
-    assert {e["action_id"]: e.get("value") for e in clickable(part)} == {
-        **dict.fromkeys((DRAFT, LABEL, SNOOZE), "abc123/a1"),
-        CORRECT: None,
-    }
-    words = [e["text"]["text"] for e in clickable(part) if e["type"] == "button"]
-    assert words == ["Create draft", "Label it customer", "Snooze 1 day"]
-    corrections = [(c.field, c.value) for c in clicks(part) if c.what == CORRECT]
-    others = [(CATEGORY, name) for name in CATEGORIES if name != "customer"]
-    assert corrections == [(PRIORITY, "low"), (ASKED, "false"), *others]
-    draft, label, *_ = clicks(part)
-    assert label == DigestClick(ANA, LABEL, "abc123", "a1", CHANNEL, TS)
-    assert {draft.what, label.what} <= {*ACTIONS}
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -264,23 +239,6 @@ def test_what_is_no_click_on_a_digest_is_none(wrong: Json) -> None:
     button = {"action_id": LABEL, "value": "abc123/a1"}
     assert digest_click(body(button))
     assert digest_click({**body(button), **wrong}) is None
-
-
-def test_what_was_clicked_goes_and_what_was_done_is_told_beside_the_rest() -> None:
-    (part,) = digest(triage(verdict("a1", priority="high", draft_reply="Hi."), verdict("b2")))
-    draft, label, *_, news, _, _ = clicks(part)
-    once = blocks_after(part.blocks, draft, "The draft is made.")
-    assert blocks_after(once, draft, "The draft is made.") == once
-    blocks = blocks_after(blocks_after(once, label, "Labelled *other*."), news, "Noted.")
-    row = next(n for n, block in enumerate(blocks) if block["type"] == "actions")
-    left = blocks[row]["elements"]
-    assert [e["action_id"] for e in left] == [SNOOZE, CORRECT]
-    assert news.button_value not in [option["value"] for option in left[1]["options"]]
-    assert len(left[1]["options"]) == len(list(clicks(part))) - 4
-    said = [(e["type"], e["text"]) for e in blocks[row + 1]["elements"]]
-    notes = ("The draft is made.", "Labelled *other*.", "Noted.")
-    assert said == [("plain_text", note) for note in notes]
-    check(blocks)
 
 
 def test_the_text_for_notifications_is_numbers_alone() -> None:
