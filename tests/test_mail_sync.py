@@ -406,14 +406,10 @@ def state(store: Store) -> MailState:
     return MailState(store.database)
 
 
-def cursor(mailbox: str = "ana@x.example") -> str:
-    return Cursor(mailbox=mailbox, history="77", at=NOW).model_dump_json()
-
-
 async def used(state: MailState, account: str = ANA) -> None:
     """A digest was delivered, and clicked on."""
     threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
-    reached = cursor(f"{account}@x.example")
+    reached = Cursor(mailbox=f"{account}@x.example", history="77", at=NOW).model_dump_json()
     await state.record_delivery(
         HandledMail(account=account, run="r1", cursor=reached, threads=threads, left=["t3"])
     )

@@ -29,7 +29,7 @@ from subagents.directory import Directory
 from subagents.gate import Card, Deny
 
 BEN = "U0BEN"
-MINE, BENS, SALES, TEAM = f"user:{ANA}", f"user:{BEN}", "channel:C0SALES", "team"
+MINE = f"user:{ANA}"
 
 
 @pytest.fixture
