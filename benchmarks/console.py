@@ -28,7 +28,7 @@ from bot.serving.web import serve_app
 from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.encryption import Cipher
-from bot.storage.run_index import Names, folded
+from bot.storage.run_index import Names, fold_text
 from config.settings import load_settings
 from scopes.effects import Handles
 from scopes.label import TRUSTED
@@ -166,7 +166,7 @@ def _run_row(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]
 
 
 def _question_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]]:
-    return [{"run": f"run{n:07}", "text": folded(_question(n))}]
+    return [{"run": f"run{n:07}", "text": fold_text(_question(n))}]
 
 
 def _cost_rows(n: int, at: datetime, chance: random.Random) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ class Books:
 
         async def look(store: Store) -> list[str]:
             kept = PreferenceStore(store.database, None)  # type: ignore[arg-type]  # asks nobody
-            return [each.text for each in await kept.listed(user)]
+            return [each.text for each in await kept.list_preferences(user)]
 
         return self._with_store(look)
 

@@ -25,18 +25,20 @@ Mbox = Annotated[
 ]
 
 
-def parsed(read: Callable[[str], Any], what: str, *names: str) -> Any:
+def parsed_option(read: Callable[[str], Any], what: str, *names: str) -> Any:
     """Return an option whose text is read at once."""
     return typer.Option(*names, parser=read, metavar="TEXT", help=what)
 
 
 WHOSE = "Whose mailbox --mbox is: an address (default: the likeliest, named on stderr)."
-Me = Annotated[str | None, parsed(read_address, WHOSE, "--reader", "--me")]
+Me = Annotated[str | None, parsed_option(read_address, WHOSE, "--reader", "--me")]
 UNTIL = "End of the window (UTC, exclusive): 2025-04-15 (default: now)."
-AsOf = Annotated[datetime | None, parsed(read_date, UNTIL)]
+AsOf = Annotated[datetime | None, parsed_option(read_date, UNTIL)]
 LENGTH = "Length of the window: 30d, 12h (default: 7d)."
-Since = Annotated[timedelta | None, parsed(read_length, LENGTH)]
-Model = Annotated[str, parsed(read_model, "claude, or offline (fixed rules, no key, no cost).")]
+Since = Annotated[timedelta | None, parsed_option(read_length, LENGTH)]
+Model = Annotated[
+    str, parsed_option(read_model, "claude, or offline (fixed rules, no key, no cost).")
+]
 AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Read at most this many channels.")]
@@ -138,7 +140,9 @@ def ask(
     as_of: AsOf = None,
     since: Annotated[
         timedelta | None,
-        parsed(read_length, "Length of the window in Slack: 30d (default: 7d; mail: everything)."),
+        parsed_option(
+            read_length, "Length of the window in Slack: 30d (default: 7d; mail: everything)."
+        ),
     ] = None,
     model: Model = "claude",
     as_user: AsUser = None,
@@ -195,7 +199,7 @@ def triage(
     as_of: AsOf = None,
     since: Annotated[
         timedelta | None,
-        parsed(read_length, "Length of the window: 2d (default: 7d; a file: everything)."),
+        parsed_option(read_length, "Length of the window: 2d (default: 7d; a file: everything)."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Read at most this many threads, newest first.")
@@ -244,7 +248,7 @@ def serve(
         bool, typer.Option("--local", help="Serve the sample workspace, with a page to try it on.")
     ] = False,
     model: Annotated[
-        str | None, parsed(read_model, "claude, or offline (the default with --local).")
+        str | None, parsed_option(read_model, "claude, or offline (the default with --local).")
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for /healthz (default: serve.port).")
@@ -339,7 +343,8 @@ def audit(run: str, json: AsJson = False) -> int:
 def replay(
     run: str,
     model: Annotated[
-        str | None, parsed(read_model, "Ask this model again: claude, or offline (default: none).")
+        str | None,
+        parsed_option(read_model, "Ask this model again: claude, or offline (default: none)."),
     ] = None,
     start: Annotated[
         str | None,
@@ -356,7 +361,7 @@ def replay(
 @app.command(epilog=examples("assistant decisions --since 7d --verdict deny"))
 def decisions(
     run: Annotated[str | None, typer.Argument(help="Only of this run (default: all runs).")] = None,
-    since: Annotated[timedelta | None, parsed(read_length, "Only the last 7d, 12h.")] = None,
+    since: Annotated[timedelta | None, parsed_option(read_length, "Only the last 7d, 12h.")] = None,
     tool: Annotated[str | None, typer.Option(help="Only for this tool.")] = None,
     verdict: Annotated[
         str | None,

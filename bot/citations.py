@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 
-from scopes.clean import printable, redacted
+from scopes.clean import printable, redact
 from scopes.resources import NAMED
 from scopes.tool import Item, one_line
 from subagents.delimiter import clip
@@ -233,7 +233,7 @@ class CitationIndex:
         found = [f for r in self.results.values() for f in r.findings]
         return {f.id: f.links for f in (*self.earlier.values(), *found)}
 
-    def looked_up(self, first: int | None = None) -> dict[str, str]:
+    def map_item_ids(self, first: int | None = None) -> dict[str, str]:
         """Return the id of each item as shown to the parent -> its id in the answer.
 
         `first`: only the first so many; what a text cites was shown before it was written.
@@ -264,7 +264,7 @@ def without_own(text: str) -> str:
 def beginning(item: Item) -> str:
     """Return the beginning of an item, on one line without secrets."""
     by = f"{item.by}: " if item.by else ""
-    return clip(one_line(redacted(printable(f"{by}{item.text}"))), BEGINNING)
+    return clip(one_line(redact(printable(f"{by}{item.text}"))), BEGINNING)
 
 
 @dataclass
@@ -300,5 +300,5 @@ class CitationFilter:
         if not text:
             return ""
         files = self.known.files() if "file/" in text else NOTHING  # all results are searched
-        kept = drop_unknown(text, self.known.findings(), self.known.looked_up(), files)
+        kept = drop_unknown(text, self.known.findings(), self.known.map_item_ids(), files)
         return self.allowed.defang(kept)

@@ -18,7 +18,7 @@ from bot.local_mode import (
     SAMPLE_WINDOW,
     directory_of,
     end_of,
-    loaded,
+    load_workspace,
     model_client,
     no_workspace,
     reader_of,
@@ -144,7 +144,7 @@ class App:
             requester=self.options.as_user,
             model=self.model,
             rate_limiter=self.rate_limiter,
-            budget=Budget(Caps.of(limits), asyncio.get_running_loop().time, record.paid()),
+            budget=Budget(Caps.of(limits), asyncio.get_running_loop().time, record.sum_paid()),
             gate=Gate(record.log_decision, self.directory, limits=limits.tool_calls),
             sink=record,
             limits=limits,
@@ -227,7 +227,7 @@ async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIte
         workspace, reader = None, None
         if not options.mail:
             session = await stack.enter_async_context(open_session(settings.slack))
-            workspace = await asyncio.to_thread(loaded, options)
+            workspace = await asyncio.to_thread(load_workspace, options)
             reader = reader_of(settings, session, workspace, options, stack)
         toolkit = toolkit_of(settings, store.database, options)
         stack.push_async_callback(toolkit.aclose)

@@ -62,7 +62,7 @@ DAY = timedelta(days=1)
 SAMPLE_WINDOW = SAMPLE_DAYS * DAY
 
 
-def loaded(options: Options) -> Workspace | None:
+def load_workspace(options: Options) -> Workspace | None:
     """Load the workspace from the options; None for the real one."""
     if options.sample:
         from bot.local.sample_workspace import load_sample

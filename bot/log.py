@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from config.sections import ServeSettings
 from config.settings import Secrets
-from scopes.clean import REMOVED, redacted
+from scopes.clean import REMOVED, redact
 
 OURS = ("bot", "subagents", "scopes", "config")
 """Loggers that follow the configured level; all others are logged from warnings on."""
@@ -74,7 +74,7 @@ class Redactor:
         return self._pattern.sub(REMOVED, text) if self._pattern else text
 
     def clean(self, text: str) -> str:
-        return redacted(_learnt.cut(self.cut(text)))
+        return redact(_learnt.cut(self.cut(text)))
 
 
 _learnt = Redactor()

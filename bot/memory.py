@@ -31,7 +31,7 @@ from bot.storage.tables import (
     resources,
     runs,
 )
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from scopes.effects import OPEN_NOTES
 from scopes.label import Label
 from scopes.notes import NewNote, Note, Talk
@@ -105,7 +105,7 @@ def restrict_to_words(
 
 
 def _words(text: str) -> Iterator[str]:
-    flat = unified(text, "NFKD").casefold()
+    flat = normalize_unicode(text, "NFKD").casefold()
     plain = "".join(c for c in flat if not unicodedata.combining(c))
     for word in _WORD.findall(plain):
         if _is_unspaced(word):
@@ -226,7 +226,7 @@ class ResourceStore:
         rows = await self._rows(mine, resources.c.body, limit=1)
         return await asyncio.to_thread(_resource, rows[0]) if rows else None
 
-    async def listed(self, space: str) -> Sequence[Resource]:
+    async def list_files(self, space: str) -> Sequence[Resource]:
         """Return the newest version of each file, without its content, by name."""
         newest: dict[str, Resource] = {}
         for row in await self._rows(resources.c.space == space):
@@ -347,7 +347,7 @@ def _talk(row: sa.Row[Any], own: str) -> Talk:
 async def kept_files(run: Run) -> Sequence[Resource]:
     """Return the newest version of each file of the run."""
     files: Resources | None = run.clients.get(Resources)  # type: ignore[assignment]
-    return await files.listed(space_of_run(run.id)) if files else ()
+    return await files.list_files(space_of_run(run.id)) if files else ()
 
 
 async def add_files(run: Run, document: Document) -> None:
@@ -372,7 +372,7 @@ class PreferenceStore:
     database: Database
     directory: SlackDirectory
 
-    async def listed(self, user: str) -> Sequence[Preference]:
+    async def list_preferences(self, user: str) -> Sequence[Preference]:
         rows = await self.database.read(_in(space_of(OPEN_NOTES, user)))
         return [Preference(row.id, row.text) for row in rows]
 

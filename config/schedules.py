@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from croniter import CroniterBadDateError, croniter
 from pydantic import Field, StringConstraints, model_validator
 
-from config.sections import USER_ID, Language, Name, Section, SlackUser, written
+from config.sections import USER_ID, Language, Name, Section, SlackUser, text_pattern
 
 FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week")
 """Fields of a crontab with six fields; one with five begins with the minutes."""
@@ -155,21 +155,21 @@ class Timetable:
 
 ScheduleName = Annotated[
     str,
-    written(
+    text_pattern(
         r"^[a-z0-9][a-z0-9-]{0,39}$",
         "small letters, digits and hyphens, 40 at most, such as markets or daily-mail",
     ),
 ]
 Destination = Annotated[
     str,
-    written(
+    text_pattern(
         r"^(dm|#[^\s#@]{1,80}|[CGUW][A-Z0-9]{2,}|[^\s@<>,;]+@[^\s@<>,;]+\.[^\s@<>,;]+)$",
         "dm (to its owner), #channel or the id of one (C...), or a mail address",
     ),
 ]
 """`dm` (a direct message to the owner), a channel as `#name` or id, or a mail address; of a
 reminder also the id of a person."""
-ListId = Annotated[str, written(r"^F[A-Z0-9]{2,}$", "the id of a Slack list (F...)")]
+ListId = Annotated[str, text_pattern(r"^F[A-Z0-9]{2,}$", "the id of a Slack list (F...)")]
 PERSON = re.compile(USER_ID)
 Kind = Literal["sweep", "triage", "ask", "reminder"]
 MAX_WORDS = 2_000

@@ -21,7 +21,7 @@ WRITTEN: dict[str, str] = {}
 """Pattern of a text -> description of what it accepts."""
 
 
-def written(pattern: str, words: str) -> StringConstraints:
+def text_pattern(pattern: str, words: str) -> StringConstraints:
     """Accept text of this pattern, which the words describe."""
     WRITTEN[pattern] = words
     return StringConstraints(pattern=pattern)
@@ -38,26 +38,26 @@ PositiveCount = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
-Url = Annotated[str, written(r"^https?://", "an address that begins with http:// or https://")]
+Url = Annotated[str, text_pattern(r"^https?://", "an address that begins with http:// or https://")]
 PublicUrl = Annotated[
     str,
-    written(
+    text_pattern(
         r"^(https://[A-Za-z0-9.-]+(:[0-9]+)?|http://(127\.0\.0\.1|localhost)(:[0-9]+)?)(/[\w./~-]*)?$",
         "an https:// address (http:// on this machine only) without ? and #",
     ),
 ]
 Host = Annotated[
-    str, written(r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", "the name of a host such as example.com")
+    str, text_pattern(r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", "the name of a host such as example.com")
 ]
 Name = Annotated[str, StringConstraints(min_length=1)]
 Language = Annotated[
     str,
-    written(r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", "a language code such as en or pt-BR"),
+    text_pattern(r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$", "a language code such as en or pt-BR"),
 ]
-SlackUser = Annotated[str, written(USER_ID, "a Slack user id such as U0123ABCD")]
+SlackUser = Annotated[str, text_pattern(USER_ID, "a Slack user id such as U0123ABCD")]
 Asker = Annotated[
     str,
-    written(
+    text_pattern(
         r"^(members|guests|external|[UWS][A-Z0-9]{2,})$",
         "members, guests, external, or the id of a user (U...) or of a user group (S...)",
     ),
@@ -308,24 +308,25 @@ LISTED = "[list]"
 
 SourceName = Annotated[
     str,
-    written(
+    text_pattern(
         r"^[a-z][a-z0-9_-]{0,39}$",
         "small letters, digits, - and _, a letter first, 40 at most, such as sales",
     ),
 ]
 Reader = Annotated[
-    str, written(r"^(members|[UW][A-Z0-9]{2,})$", "`members` or a user id such as U0123ABCD")
+    str, text_pattern(r"^(members|[UW][A-Z0-9]{2,})$", "`members` or a user id such as U0123ABCD")
 ]
 Readers = Annotated[tuple[Reader, ...], Field(strict=False)]
 """Who may read it in Slack: `members` (all full members) or user ids; empty = nobody there."""
 File = Annotated[Path, Field(strict=False)]
 Postgres = Annotated[
     str,
-    written(r"^postgres(ql)?://", "an address that begins with postgresql://"),
+    text_pattern(r"^postgres(ql)?://", "an address that begins with postgresql://"),
     without_password("put it into a file and name that as password_file, or into ~/.pgpass"),
 ]
 Dataset = Annotated[
-    str, written(r"^[A-Za-z0-9:.-]+\.\w+$", "a project and a dataset such as my-project.events")
+    str,
+    text_pattern(r"^[A-Za-z0-9:.-]+\.\w+$", "a project and a dataset such as my-project.events"),
 ]
 McpUrl = Annotated[Url, without_password("put it into a file and name that as token_file")]
 SearchUrl = Annotated[Url, without_password("let the server take us without one")]

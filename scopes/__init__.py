@@ -117,7 +117,7 @@ def _once(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return tuple({t.name: t for t in tools}.values())
 
 
-def permitted(names: Collection[str] | None) -> tuple[str, ...]:
+def permitted_scopes(names: Collection[str] | None) -> tuple[str, ...]:
     """Return the scopes whose tools may be used where these are allowed: those that are named, or
     every one where none is named besides `all`. None = no limit.
     """
@@ -125,13 +125,13 @@ def permitted(names: Collection[str] | None) -> tuple[str, ...]:
     return tuple(name for name in MODULES if told is None or name in told)
 
 
-def offered(
+def offered_tools(
     name: str, clients: Mapping[type, object], among: Collection[str] | None = None
 ) -> tuple[Tool, ...]:
     """Return the tools of a scope that these clients make work, then those from outside that were
     put into it; of `all`, those of the scopes that `among` permits. Raises `UnknownScope`.
     """
-    parts = permitted(among) if name == ALL else (name,)
+    parts = permitted_scopes(among) if name == ALL else (name,)
     own = (t for each in parts for t in scope(each).tools)
     able = (t for t in own if t.client is None or t.client in clients)
     return _once((*able, *_outside(name, parts, clients)))
@@ -141,7 +141,7 @@ def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) ->
     return (t for each in dict.fromkeys((*parts, name)) for t in outside(clients).get(each, ()))
 
 
-def offering(clients: Mapping[type, object]) -> list[str]:
+def offering_scopes(clients: Mapping[type, object]) -> list[str]:
     """Return the scopes that have a tool of their own with these clients, such as a mailbox."""
     known, own = names_in(clients), outside(clients)
     found = [name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.get(name)]

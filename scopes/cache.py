@@ -24,7 +24,7 @@ class Cache:
         """The key -> until when it is believed, and the fact."""
         self._asking: dict[Key, asyncio.Future[Any]] = {}
 
-    def known(self, *key: str) -> Any:
+    def get_fact(self, *key: str) -> Any:
         """Return the fact as it is kept, or None."""
         until, fact = self._facts.pop(key, (0.0, None))
         if self._clock() >= until:
@@ -34,7 +34,7 @@ class Cache:
 
     async def get(self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False) -> T:
         """Return the fact; `fresh` = as it is at this moment. Raises what `ask` raises."""
-        if not fresh and (fact := self.known(*key)) is not None:
+        if not fresh and (fact := self.get_fact(*key)) is not None:
             return fact  # type: ignore[no-any-return]
         if key not in self._asking:
             self._asking[key] = asyncio.ensure_future(self._ask(key, ask))

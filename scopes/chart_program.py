@@ -62,7 +62,7 @@ YEARS = (1_000, 3_000)
 """Whole numbers along an axis that are all between these are years, or read like them."""
 
 
-def drawn(chart: Chart) -> Figure:
+def draw_chart(chart: Chart) -> Figure:
     """Return the chart, under its title."""
     figure = Figure((WIDTH, chart.height), DOTS, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
@@ -201,7 +201,7 @@ def reply(request: bytes) -> bytes:
     """Return the answer to a request."""
     picture = io.BytesIO()
     try:
-        drawn(Chart.of(request)).savefig(picture, format="png")
+        draw_chart(Chart.of(request)).savefig(picture, format="png")
     except MemoryError:
         raise  # it ends, and the next chart gets a fresh one
     except Exception:  # the seam: the libraries raise whatever odd numbers lead to

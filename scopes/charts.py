@@ -21,7 +21,15 @@ from scopes.chart_model import Axis, Chart
 from scopes.clean import printable
 from scopes.effects import Access
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
-from scopes.resources import PNG, NewFile, Resources, asked, file_name, resources_of, space_of_run
+from scopes.resources import (
+    PNG,
+    NewFile,
+    Resources,
+    file_name,
+    parse_name,
+    resources_of,
+    space_of_run,
+)
 from scopes.tool import (
     Item,
     SourceFailed,
@@ -60,7 +68,7 @@ async def make_chart(
 ) -> ToolResult:
     """Draw columns of a kept CSV as a PNG, which goes with the answer."""
     files = resources_of(ctx)
-    name, version = asked(file)
+    name, version = parse_name(file)
     name = file_name(name, "csv")
     found = await files.get(space_of_run(ctx.run), name, version or None)
     if found is None:

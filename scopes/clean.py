@@ -52,7 +52,7 @@ def printable(text: str) -> str:
     text = text.translate(_TABLE)
     for stray in _STRAY:
         text = stray.sub("", text)
-    return unified(text)
+    return normalize_unicode(text)
 
 
 MAX_MARKS: Final = 30
@@ -62,7 +62,7 @@ _MARK = r"[\P{ccc=0}\u0f73\u0f75\u0f81\uff9e\uff9f]"
 _MANY_MARKS = regex.compile(f"({_MARK}{{{MAX_MARKS}}}){_MARK}+")
 
 
-def unified(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
+def normalize_unicode(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
     """Return the text in a normal form of Unicode; marks of a letter beyond `MAX_MARKS` are gone.
 
     Python sorts them in quadratic time and lets nothing else go on meanwhile: of a text of marks
@@ -179,7 +179,7 @@ _CONTEXTS = tuple(
 """What surrounds a secret, and whether that begins with one of its names."""
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Return the text with `[removed]` in place of everything that looks like a secret."""
     text, is_named = _TOKENS.sub(REMOVED, text), _NAME.search(text)
     for begins_with_name, pattern in _CONTEXTS:
@@ -195,7 +195,7 @@ _LONGEST = 10_000
 """Characters of the longest secret, a private key of 8,192 bits."""
 
 
-def unsettled(text: str) -> int:
+def find_unsettled(text: str) -> int:
     """Return from where on a text that goes on may still become a secret, or more of one."""
     before = max(0, len(text) - _LONGEST)
     at, found = len(text) + 1, len(text)
@@ -268,7 +268,7 @@ _SMUGGLED = re.compile(
 )
 
 
-def decoded(data: bytes, charset: str = "") -> str:
+def decode_text(data: bytes, charset: str = "") -> str:
     """Return the text of bytes in a charset that may be missing or wrong. Raises nothing."""
     for mark, name in BOMS:
         if data.startswith(mark):
@@ -292,7 +292,7 @@ def _codec(charset: str) -> str:
     return "" if name in REFUSED else WIDER.get(name, name)
 
 
-def smuggled(text: str) -> bool:
+def smuggles_text(text: str) -> bool:
     """Return whether a text carries another one in characters that show nothing, or shows it
     reversed.
 

@@ -77,7 +77,7 @@ Step = tuple[int, int, int, int]
 _CALL = ctypes.CDLL(None).syscall if sys.platform == "linux" else None
 
 
-def confined(*, reads: bool = False) -> set[str]:
+def confine(*, reads: bool = False) -> set[str]:
     """Give up what this process does not need; to be called before it has threads.
 
     Returns what the kernel holds it to: "calls", of which it makes none that is denied, and
@@ -173,7 +173,7 @@ def serve_confined(
 ) -> None:
     """Answer requests, each in so many seconds of computing, with nothing that is not needed."""
     limit(memory=memory, file_bytes=0)
-    confined(reads=reads)
+    confine(reads=reads)
     logging.disable()
     warnings.simplefilter("ignore")
 
@@ -186,5 +186,5 @@ def serve_confined(
 
 def main() -> None:
     """Answer each request with what this machine holds our programs to."""
-    held = " ".join(sorted(confined()))
+    held = " ".join(sorted(confine()))
     serve(lambda _: held.encode())

@@ -19,7 +19,7 @@ from scopes.databases.tables import (
     StatementFailed,
     TableInfo,
     Value,
-    spelled,
+    format_exact,
 )
 from scopes.effects import Effect, HandleArgument, Kept, Statement
 from scopes.label import Label
@@ -39,7 +39,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
-    fitting,
+    fit_items,
     not_found,
     one_line,
     only,
@@ -69,7 +69,7 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
     if isinstance(tables, ToolResult):
         return tables
     items = [Item(_id("t", handle, t.name), _table_text(t), None, label) for t in tables]
-    kept = fitting(items, ctx.max_output_tokens - RESERVE)
+    kept = fit_items(items, ctx.max_output_tokens - RESERVE)
     least = "At least " if len(tables) >= MAX_TABLES else ""
     left = len(items) - len(kept)
     more = f"{least}{left} more: query the catalog." if left else ""
@@ -94,7 +94,7 @@ async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = 
     lines = [
         Item(f"{id}#{n}", _column_text(c), None, label) for n, c in enumerate(found.columns, 1)
     ]
-    kept = fitting([head, *lines], ctx.max_output_tokens - RESERVE)
+    kept = fit_items([head, *lines], ctx.max_output_tokens - RESERVE)
     left = len(lines) + 1 - len(kept)
     more = f"{left} more columns: query the catalog." if left else ""
     return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
@@ -114,12 +114,12 @@ async def execute_query(
     if isinstance(found, ToolResult):
         return found
     query = f"{handle}: {sql.strip()[:MAX_STATEMENT]}"
-    items = fitting(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
+    items = fit_items(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
     shown = max(0, len(items) - 1)
     note = " ".join(filter(None, (_count_words(found), one_line(found.note))))
     if files is not None:
         note = f"{note} {await _keep(ctx, files, name, found, label)}"
-    left = _left_out(ctx, found, shown, bool(keep))
+    left = _describe_rest(ctx, found, shown, bool(keep))
     of = f"{shown} of {found.total or 'many more'} rows of a query on {handle} were read"
     undone = {f"list {handle}": "", f"query {handle}": of if left and not keep else ""}
     return ToolResult(items, truncated=left, note=note, undone=undone, label=label)
@@ -178,13 +178,13 @@ def _items(id: str, found: Rows, label: Label, query: str) -> Iterable[Item]:
     yield Item(f"{id}#columns", columns, None, label)
     names = [_short(c.name, MAX_TITLE) for c in found.columns]
     for n, row in enumerate(found.rows, 1):
-        cells = (f"{name}: {shown(cell)}" for name, cell in zip(names, row, strict=True))
+        cells = (f"{name}: {format_cell(cell)}" for name, cell in zip(names, row, strict=True))
         yield Item(f"{id}#row{n}", "; ".join(cells), None, label, query=query)
 
 
-def shown(cell: Value) -> str:
+def format_cell(cell: Value) -> str:
     """Return a value on one line, exact; a long text is cut with a mark."""
-    return "null" if cell is None else _short(spelled(cell), MAX_SHOWN)
+    return "null" if cell is None else _short(format_exact(cell), MAX_SHOWN)
 
 
 def _short(text: str, most: int) -> str:
@@ -200,7 +200,7 @@ def _count_words(found: Rows) -> str:
     return f"{found.total} {'row' if found.total == 1 else 'rows'}."
 
 
-def _left_out(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
+def _describe_rest(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
     """Return what of the rows is not shown, and how to get at it."""
     if shown >= len(found.rows) and not found.cut:
         return ""
@@ -228,7 +228,7 @@ def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:
     lines = [_csv_line(c.name for c in found.columns)]
     room = max_bytes - len(lines[0])
     for row in found.rows:
-        line = _csv_line("" if cell is None else spelled(cell) for cell in row)
+        line = _csv_line("" if cell is None else format_exact(cell) for cell in row)
         room -= len(line)
         if room < 0:
             break

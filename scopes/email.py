@@ -17,7 +17,7 @@ from scopes.documents.text import DocumentRefused, DocumentText, read_document
 from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld, within
-from scopes.google.gmail_compose import NoRecipient, answered, is_address, reply_subject
+from scopes.google.gmail_compose import NoRecipient, find_answered, is_address, reply_subject
 from scopes.label import TRUSTED, Label
 from scopes.mail import ELSEWHERE, Attachment, MailMessage, MailThread, item_of, label_of
 from scopes.notes import read_note, save_note, search_notes
@@ -28,7 +28,7 @@ from scopes.tool import (
     ToolResult,
     Window,
     check_text,
-    fitting,
+    fit_items,
     not_found,
     one_line,
     page_start,
@@ -341,8 +341,8 @@ async def _find_original(mailbox: Gmail, found: MailThread, named: str) -> tuple
     own, (_, _, id) = await mailbox.address(), named.partition("/")
     until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
     try:
-        message, to = answered(found, own)
-        before = answered(replace(found, messages=found.messages[:until]), own)[0]
+        message, to = find_answered(found, own)
+        before = find_answered(replace(found, messages=found.messages[:until]), own)[0]
     except NoRecipient:
         raise ToolError("Nobody in this thread can be answered by mail.") from None
     if before is not message:
@@ -405,7 +405,7 @@ def _page(
 ) -> tuple[tuple[Item, ...], int, str]:
     """Return the items of a page, the place of the next one, and how to get it if there is one."""
     start = page_start(cursor, len(pieces))
-    kept = fitting(pieces[start:], ctx.max_output_tokens)
+    kept = fit_items(pieces[start:], ctx.max_output_tokens)
     end = start + len(kept)
     return kept, end, f'More: call again with cursor="{end}".' if end < len(pieces) else ""
 

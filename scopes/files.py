@@ -19,13 +19,13 @@ from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import GitPush, Remote, format_commits
 from scopes.folders.search import (
-    edited,
     lines_of,
     listing,
     may_not,
     pieces,
     read_from,
-    searched,
+    replace_text,
+    search_folder,
 )
 from scopes.label import Label
 from scopes.notes import read_note, search_conversations, search_notes
@@ -36,7 +36,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
-    fitting,
+    fit_items,
     one_line,
     tool,
     under,
@@ -70,7 +70,7 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
         for inside, names in found.items()
         if names
     ]
-    kept = fitting(items, ctx.max_output_tokens)
+    kept = fit_items(items, ctx.max_output_tokens)
     if len(kept) < len(items):
         left = f"{len(items) - len(kept)} folders are left out: list one by its path."
         more = f"{left} {more}".strip()
@@ -100,7 +100,7 @@ async def read_file(
     items = [
         Item(_id(place, path, p.at, version), p.text, None, label, verbatim=True) for p in read
     ]
-    kept = fitting(items, ctx.max_output_tokens)
+    kept = fit_items(items, ctx.max_output_tokens)
     more = f"Go on with line={read[len(kept)].at}." if len(kept) < len(items) else ""
     name, undone = f"{place.title}:{path}", {_list_key(place): ""}
     if not more:
@@ -143,14 +143,14 @@ async def search_files(
         raise ToolError("Say what to search for.")
     if not place.folder.exists:
         return ToolResult(note=f"{place.title} is empty.", label=place.label)
-    hits, label = await _do(ctx, place, searched, place.folder, pattern, glob)
+    hits, label = await _do(ctx, place, search_folder, place.folder, pattern, glob)
     folders = ctx.client(Folders)
     items = []
     for hit in hits.found:
         version = folders.version(ctx, place, hit.path, hit.digest)
         name = _id(place, hit.path, str(hit.line), version)
         items.append(Item(name, hit.text, None, label, verbatim=True))
-    kept = fitting(items, ctx.max_output_tokens)
+    kept = fit_items(items, ctx.max_output_tokens)
     more = hits.cut or ("Not all is shown: search for more." if len(kept) < len(items) else "")
     note = f"{len(items)} lines in {len(hits.searched)} files that were searched."
     cut = f"a search in {place.title} was cut: more lines hold {pattern[:60]!r}" if more else ""
@@ -212,7 +212,7 @@ async def run_command(ctx: ToolContext, command: str, folder: FolderId = "") -> 
     items = [
         Item(f"command/{name}:{p.at}", p.text, None, label, verbatim=True) for p in pieces(text, 1)
     ]
-    kept = fitting(items, ctx.max_output_tokens)
+    kept = fit_items(items, ctx.max_output_tokens)
     cut = ended.cut or len(kept) < len(items)
     more = f"The output is cut: have it say less, at most {OUTPUT // 1000} kB." if cut else ""
     how = "It was killed: its time was up." if ended.code is None else f"Exit code {ended.code}."
@@ -264,7 +264,7 @@ async def _where(
         named, rest = ctx.handles.in_front(path, PROJECT)
         if named and await ctx.may_read(named):
             folder, path = named, _AT.sub("", rest)
-    handle = await folders.held(ctx, folder)
+    handle = await folders.find_handle(ctx, folder)
     try:
         place = await run_in_thread(folders.place, ctx, handle, writes=writes)
     except (OSError, GitError) as error:
@@ -286,10 +286,10 @@ def _id(place: FolderPlace, path: str, at: str, version: str) -> str:
 def _edit(ctx: ToolContext, place: FolderPlace, path: str, old: str, new: str) -> None:
     folders = ctx.client(Folders)
     found = folders.read(ctx, place, path)
-    done = folders.log.loaded().done.get(ctx.key)
+    done = folders.log.load().done.get(ctx.key)
     if done and done.after == found.digest:  # in an earlier life
         return
-    folders.write(ctx, place, path, edited(found, path, old, new))
+    folders.write(ctx, place, path, replace_text(found, path, old, new))
 
 
 def _remote(place: FolderPlace) -> Remote:

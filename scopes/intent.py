@@ -49,7 +49,7 @@ def names_any(request: str) -> bool:
     return bool(LINK.search(request) or CHANNEL.search(request))
 
 
-def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
+def find_named(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return what a request names (`#name`, a mention, an id, a permalink): id -> title.
 
     `channels` are (id, name) pairs that the requester can see; anything else names nothing.
@@ -63,7 +63,7 @@ def named_in(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str
     return {**{id: f"#{known.names[id]}" for id in named if id in known.names}, **threads}
 
 
-def marked_in(request: str) -> dict[str, str]:
+def find_marked(request: str) -> dict[str, str]:
     """Return the channels that a request marks or links to: id -> title, as the request has it."""
     links = dict.fromkeys((channel for channel, *_ in LINK.findall(request)), "")
     marks = dict(MARK.findall(request))
@@ -153,7 +153,7 @@ def _find_places(sentence: str) -> list[str]:
     return []
 
 
-def unquoted(request: str) -> str:
+def remove_quotes(request: str) -> str:
     """Return what its author says in words of their own: the first line without its quotes."""
     return _own_line(request, Channels(()), [])
 
@@ -221,8 +221,8 @@ class Intent:
         return len(wanted) >= LEAST_LITERAL and f" {wanted} " in f" {_flat(self.text)} "
 
     def says_unquoted(self, text: str) -> bool:
-        """Return whether it stands so in what is certainly the requester's own: see `unquoted`."""
-        return Intent(unquoted(self.text)).says(text)
+        """Return whether it stands so in what is certainly their own words: see `remove_quotes`."""
+        return Intent(remove_quotes(self.text)).says(text)
 
     def addresses(self) -> frozenset[str]:
         """Return the URLs that stand in the request, and those that the requester has approved."""

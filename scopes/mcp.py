@@ -108,7 +108,7 @@ def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
     """Return a tool of a server as one of ours. Raises Unfit for what cannot be offered."""
     access, effect = KINDS[server.access]
     several = server.readers == WORKSPACE or len(server.readers) > 1
-    schema = taken_over(offer.schema)
+    schema = sanitize_schema(offer.schema)
     words = dict.fromkeys(schema["properties"], Part.WORDS)
 
     async def run(ctx: ToolContext, /, **arguments: Any) -> ToolResult:
@@ -222,7 +222,7 @@ def plain(text: object, limit: int) -> str:
     return said if len(said) <= limit else f"{said[: limit - 1]}…"
 
 
-def taken_over(schema: Any) -> dict[str, Any]:
+def sanitize_schema(schema: Any) -> dict[str, Any]:
     """Return the schema with what we know and nothing else: references put in place, no patterns
     (they can take for ever), no arguments but the named ones. Raises Unfit.
     """

@@ -152,7 +152,7 @@ class Members:
         member of the workspace what is public. A "no" is as of now, and takes as long as any other;
         a `fresh` "yes", too.
         """
-        kept: frozenset[str] | None = self._facts.known("conversations of", user)
+        kept: frozenset[str] | None = self._facts.get_fact("conversations of", user)
         known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
         if known and not fresh:
             return True
@@ -161,7 +161,7 @@ class Members:
             return True
         return await self._opens(user, channel, full, fresh)
 
-    async def joined_public(self, channel: str) -> bool:
+    async def is_in_public(self, channel: str) -> bool:
         """Return whether the token's user is in this channel and it is public, as of at most
         `KEPT_S` ago. One listing answers for all channels."""
 
@@ -176,14 +176,14 @@ class Members:
         return joined is not None and channel in joined
 
     def _is_known_as_public(self, channel: str) -> bool:
-        info: Mapping[str, Any] | None = self._facts.known("channel", channel)
+        info: Mapping[str, Any] | None = self._facts.get_fact("channel", channel)
         if info is not None:
             return kind_of(info) == "public"
-        return channel in (self._facts.known(*JOINED_PUBLIC) or ())
+        return channel in (self._facts.get_fact(*JOINED_PUBLIC) or ())
 
     async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
         """Return whether it is public, or their direct message with the bot, maybe unlisted."""
-        if not fresh and await self.joined_public(channel):
+        if not fresh and await self.is_in_public(channel):
             return full
         info = await self._facts.check(
             ("channel", channel), lambda: self._info(channel), fresh=True

@@ -19,7 +19,7 @@ from scopes.label import TRUSTED, Label
 from scopes.resources import list_resources, read_resource, save_resource
 from scopes.slack_items import permalink
 from scopes.slack_reader import SlackReader
-from scopes.spaces import Space, held, label_of, may_see, notes_of, space_of
+from scopes.spaces import Space, held_spaces, label_of, may_see, notes_of, space_of
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tokens_of, tool
 
 MAX_HITS = 15
@@ -228,7 +228,7 @@ TOOLS = (
 
 async def _spaces(ctx: ToolContext, wanted: str, tool: str) -> dict[str, str]:
     """Spaces of the database -> their handles: the one that is wanted, else all that are held."""
-    handles = [wanted] if wanted else await held(ctx)
+    handles = [wanted] if wanted else await held_spaces(ctx)
     if not handles:
         raise ToolError(not_found("such thing", tool))
     return {space_of(handle, ctx.requester): handle for handle in handles}

@@ -51,7 +51,7 @@ class Authorship:
 class Preferences(Protocol):
     """The preferences of this workspace. The methods raise ToolError for a forbidden text."""
 
-    async def listed(self, user: str) -> Sequence[Preference]:
+    async def list_preferences(self, user: str) -> Sequence[Preference]:
         """Return a person's preferences, oldest first."""
 
     async def add(self, text: str, authorship: Authorship) -> None:
@@ -74,25 +74,25 @@ class Preferences(Protocol):
 
 
 async def _prepare_preference(ctx: ToolContext, text: str) -> Prepared:
-    if len(await _preferences(ctx).listed(_requester(ctx))) >= MAX_PREFERENCES:
+    if len(await _preferences(ctx).list_preferences(_requester(ctx))) >= MAX_PREFERENCES:
         raise ToolError(FULL)
-    return Prepared({"text": _bound(text, MAX_PREFERENCE, "A preference")})
+    return Prepared({"text": _check_text(text, MAX_PREFERENCE, "A preference")})
 
 
 @tool(Access.WRITE, Effect.PREFER, prepare=_prepare_preference, client=Preferences)
 async def remember_preference(ctx: ToolContext, text: Said) -> ToolResult:
     """Keep how the requester wants to be answered from now on. `text`: the words of the REQUEST
     for it, word for word, at most 200 characters."""
-    kept = _bound(text, MAX_PREFERENCE, "A preference")
+    kept = _check_text(text, MAX_PREFERENCE, "A preference")
     await _preferences(ctx).add(kept, _authorship(ctx, text))
     return ToolResult(note=phrase("preference.kept"))
 
 
-async def _forgotten(ctx: ToolContext, words: str) -> Prepared:
+async def _prepare_forget(ctx: ToolContext, words: str) -> Prepared:
     return Prepared({"words": (await _find_preference(ctx, words)).text})
 
 
-@tool(Access.WRITE, Effect.PREFER, prepare=_forgotten, client=Preferences)
+@tool(Access.WRITE, Effect.PREFER, prepare=_prepare_forget, client=Preferences)
 async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
     """Delete one of PREFERENCES. `words`: such of it as stand in the REQUEST and in no other."""
     preferences, text = _preferences(ctx), words
@@ -106,7 +106,7 @@ async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
 async def _prepare_instruction(ctx: ToolContext, text: str) -> Prepared:
     preferences, channel = _preferences(ctx), _channel(ctx)
     await preferences.check_member(_requester(ctx), channel)
-    text = _bound(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
+    text = _check_text(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
     before = await preferences.instructions(channel)
     told = {phrase("preference.holds_for"): phrase("preference.all_here")}
     if before:
@@ -124,7 +124,7 @@ async def set_channel_instructions(ctx: ToolContext, text: Said = "") -> ToolRes
     it."""
     preferences, channel = _preferences(ctx), _channel(ctx)
     await preferences.check_member(_requester(ctx), channel)
-    kept = _bound(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
+    kept = _check_text(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
     await preferences.instruct(channel, kept, _authorship(ctx, text))
     return ToolResult(note=phrase("preference.instructed" if kept else "preference.cleared"))
 
@@ -154,7 +154,7 @@ def _authorship(ctx: ToolContext, text: str) -> Authorship:
     return Authorship(by) if ctx.intent.says_unquoted(text) else Authorship(by, ctx.label, ctx.run)
 
 
-def _bound(text: str, most: int, what: str) -> str:
+def _check_text(text: str, most: int, what: str) -> str:
     """Return the text on one line, with nothing invisible in it. Raises ToolError."""
     line = one_line(printable(text))
     if not line:
@@ -166,8 +166,8 @@ def _bound(text: str, most: int, what: str) -> str:
 
 async def _find_preference(ctx: ToolContext, words: str) -> Preference:
     """Return the one preference with these words. Raises ToolError."""
-    wanted = _bound(words, MAX_PREFERENCE, "A preference").casefold()
-    listed = await _preferences(ctx).listed(_requester(ctx))
+    wanted = _check_text(words, MAX_PREFERENCE, "A preference").casefold()
+    listed = await _preferences(ctx).list_preferences(_requester(ctx))
     found = [each for each in listed if wanted in each.text.casefold()]
     exact = [each for each in found if each.text.casefold() == wanted]
     if len(exact or found) != 1:

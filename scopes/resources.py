@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from scopes.clean import csv_cell, printable, redacted, unified
+from scopes.clean import csv_cell, normalize_unicode, printable, redact
 from scopes.effects import Access, Said
 from scopes.label import TRUSTED, Label
 from scopes.spaces import Space, label_of, may_see, space_of
@@ -20,7 +20,7 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
-    fitting,
+    fit_items,
     one_line,
     size_of,
     tool,
@@ -81,7 +81,7 @@ class Resource:
         """
         if self.kind == PNG:
             return self.content
-        text = redacted(printable(self.content.decode(errors="replace")))
+        text = redact(printable(self.content.decode(errors="replace")))
         return (_inert(text) if self.kind == CSV else text).encode()
 
 
@@ -108,7 +108,7 @@ class Resources(Protocol):
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
         """This version, else the newest; None where there is none."""
 
-    async def listed(self, space: str) -> Sequence[Resource]:
+    async def list_files(self, space: str) -> Sequence[Resource]:
         """Return the newest version of each file, without its content, by name."""
 
 
@@ -140,16 +140,16 @@ def resources_of(ctx: ToolContext) -> Resources:
         raise ToolError("No files are kept here. Say so in your result.") from None
 
 
-def asked(name: str) -> tuple[str, int]:
+def parse_name(name: str) -> tuple[str, int]:
     """Return the name and version of a file, given `file/sales.csv@2` or a name; 0 = the newest."""
-    plain = unified(name.strip())  # as `file_name` keeps it
+    plain = normalize_unicode(name.strip())  # as `file_name` keeps it
     found = _ID.fullmatch(plain)
     return (found[1], int(found[2])) if found else (plain, 0)
 
 
 def file_name(name: str, *endings: str) -> str:
     """Return a name that is safe in any folder and has one of these endings. Raises ToolError."""
-    plain = unified(name.strip())
+    plain = normalize_unicode(name.strip())
     found = _NAME.fullmatch(plain)
     if not found or found[1] not in endings or ".." in plain or len(plain) > MAX_NAME:
         allowed = " or ".join(f".{ending}" for ending in endings)
@@ -190,7 +190,7 @@ async def read_resource(
     ctx: ToolContext, name: str, version: int = 0, line: int = 1, space: Space = ""
 ) -> ToolResult:
     """Read a kept file from a line on; version 0 is the newest."""
-    name, told = asked(name)
+    name, told = parse_name(name)
     found = await resources_of(ctx).get(_space(ctx, space), name, version or told or None)
     if found is None:
         raise ToolError(_absent(name))
@@ -206,7 +206,7 @@ async def read_resource(
             raise ToolError(f"The file has {len(lines)} lines. Ask for one of them.")
     numbered = enumerate(lines[line - 1 :], line)
     items = (Item(f"{found.id}:{n}", said, None, label) for n, said in numbered if said.strip())
-    shown = fitting(items, ctx.max_output_tokens)
+    shown = fit_items(items, ctx.max_output_tokens)
     last = int(shown[-1].id.rpartition(":")[2]) if shown else len(lines)
     rest = any(each.strip() for each in lines[last:])
     more = f"read_resource(line={last + 1}) reads on." if rest else ""
@@ -220,7 +220,7 @@ async def read_resource(
 @tool(client=Resources)
 async def list_resources(ctx: ToolContext, space: Space = "") -> ToolResult:
     """List kept files: those of this request, or of a space."""
-    listed = await resources_of(ctx).listed(_space(ctx, space))
+    listed = await resources_of(ctx).list_files(_space(ctx, space))
     files = [f for f in listed if await may_see(ctx, f.label)]
     label = await label_of(ctx, space) if space else TRUSTED
     items = tuple(
@@ -240,7 +240,7 @@ def _absent(name: str) -> str:
 
 def _lines(found: Resource) -> list[str]:
     """Return the text in lines; a very long one as several."""
-    text = redacted(printable(found.content.decode(errors="replace")))
+    text = redact(printable(found.content.decode(errors="replace")))
     return [
         line[k : k + PIECE] for line in text.split("\n") for k in range(0, max(1, len(line)), PIECE)
     ]

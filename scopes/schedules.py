@@ -50,7 +50,7 @@ class ScheduleDesk(Protocol):
     async def place(self, by: str, to: str) -> str:
         """Return a channel by its id, where it is named; any other destination as it is."""
 
-    async def weighed(
+    async def preview_schedule(
         self, name: str, spec: Schedule, label: Label, home: str
     ) -> Mapping[str, str]:
         """Return all that a schedule would come to, asked for in `home`; told to who decides on it.
@@ -61,11 +61,11 @@ class ScheduleDesk(Protocol):
     async def create(self, name: str, spec: Schedule, label: Label) -> str:
         """Set it up, once however often; a sentence."""
 
-    async def listed(self, by: str, home: str) -> tuple[Mapping[str, str], str]:
+    async def list_schedules(self, by: str, home: str) -> tuple[Mapping[str, str], str]:
         """Return name -> line of those that this person may see in this conversation, and a note
         on the others."""
 
-    async def known(self, by: str, name: str, what: Change) -> Mapping[str, str]:
+    async def preview_change(self, by: str, name: str, what: Change) -> Mapping[str, str]:
         """Return what a change would come to; told to who decides on it."""
 
     async def change(self, by: str, name: str, what: Change) -> str:
@@ -101,7 +101,7 @@ async def _prepare_create(
     given |= {"to": await desk.place(by, to), "zone": zone.strip() or await desk.zone(by)}
     given |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
     name, spec = _schedule(by, **given)
-    told = await desk.weighed(name, spec, ctx.label, ctx.intent.home)
+    told = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
     return Prepared({**given, "cron": spec.cron}, told)
 
 
@@ -162,7 +162,7 @@ async def _reminder(
 async def _prepare_reminder(ctx: ToolContext, **given: Any) -> Prepared:
     desk, _ = _desk(ctx)
     name, spec = await _reminder(ctx, **given)
-    told = await desk.weighed(name, spec, ctx.label, ctx.intent.home)
+    told = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
     return Prepared({**given, "zone": spec.zone}, told)
 
 
@@ -182,7 +182,7 @@ async def remind_me(
 async def schedule_list(ctx: ToolContext) -> ToolResult:
     """List the schedules that the requester may see here."""
     desk, by = _desk(ctx)
-    found, note = await desk.listed(by, ctx.intent.home)
+    found, note = await desk.list_schedules(by, ctx.intent.home)
     home = ctx.intent.home
     label = Label(
         untrusted=True, readers=frozenset({by}), sources=frozenset({home or f"user:{by}"})
@@ -193,7 +193,7 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
 
 async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> Prepared:
     desk, by = _desk(ctx)
-    told = await desk.known(by, _fold_name(name), "resume" if resume else "pause")
+    told = await desk.preview_change(by, _fold_name(name), "resume" if resume else "pause")
     return Prepared({"name": _fold_name(name), "resume": resume}, told)
 
 
@@ -206,7 +206,9 @@ async def schedule_pause(ctx: ToolContext, name: str, resume: bool = False) -> T
 
 async def _prepare_delete(ctx: ToolContext, name: str) -> Prepared:
     desk, by = _desk(ctx)
-    return Prepared({"name": _fold_name(name)}, await desk.known(by, _fold_name(name), "delete"))
+    return Prepared(
+        {"name": _fold_name(name)}, await desk.preview_change(by, _fold_name(name), "delete")
+    )
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_delete)

@@ -19,8 +19,8 @@ from scopes.tool import (
     ToolContext,
     ToolError,
     ToolResult,
-    counted,
-    fitting,
+    fit_items,
+    format_count,
     not_found,
     tool,
     under,
@@ -67,7 +67,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
     head, body = await book.rows(found.title, (1, 1), (row, end))
     where, link = f"{sheet}#{_tab_id(found)}", _link(book, found)
     items = tuple(_items(where, link, head[0] if head else [], enumerate(body, row), label))
-    kept = fitting(items, ctx.max_output_tokens)
+    kept = fit_items(items, ctx.max_output_tokens)
     last = end if len(kept) == len(items) else int(kept[-1].id.rpartition("!A")[2])
     more = ""
     if last < found.rows:
@@ -175,7 +175,7 @@ def _cells(values: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
 
 def _count(items: Sequence[Item]) -> str:
     count = sum(not each.notes for each in items)
-    return f"{counted(count, 'row')}." if items else "These cells are empty."
+    return f"{format_count(count, 'row')}." if items else "These cells are empty."
 
 
 async def _head(book: Spreadsheet, tab: Tab) -> tuple[int, list[str]]:

@@ -25,7 +25,7 @@ from scopes.tool import (
     ToolError,
     ToolResult,
     check_text,
-    fitting,
+    fit_items,
     most_tokens_of,
     not_found,
     one_line,
@@ -202,7 +202,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
         label = label.join(await reader.label(each))
     hits = list({item.id: item for item in hits}.values())
     hits.sort(key=lambda item: item.at or datetime.min.replace(tzinfo=UTC), reverse=True)
-    kept = fitting(hits[:MAX_HITS], ctx.max_output_tokens)
+    kept = fit_items(hits[:MAX_HITS], ctx.max_output_tokens)
     note = f"{len(hits)} messages found ({len(channels) - len(skipped)} channels searched)."
     note += f" Could not be read: {', '.join(skipped)}." if skipped else ""
     left = (
@@ -224,7 +224,7 @@ async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "")
     except SlackRefused as refused:  # the rest of a task can be done without a list
         raise ToolError(f"{refused}. Go on without it and name it in not_covered.") from refused
     items = [row for row in rows if match.casefold() in row.text.casefold()]
-    kept = fitting(items, ctx.max_output_tokens)
+    kept = fit_items(items, ctx.max_output_tokens)
     left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
     cut = f"{len(kept)} of {len(items)} items of the list {list} were read" if left else ""
     note = f"{len(items)} of {len(rows)} list items."
@@ -337,7 +337,7 @@ def page(
     again = [_cut(t.root, max_tokens // 3) for t, item in said[start : start + 1] if item != t.root]
     room = max_tokens - sum(map(tokens_of, again))
     rest = tuple(item for _, item in said[start:])
-    kept = rest if sum(map(most_tokens_of, rest)) <= room else fitting(rest, room)
+    kept = rest if sum(map(most_tokens_of, rest)) <= room else fit_items(rest, room)
     end = start + len(kept)
     if end < len(said):
         thread, item = said[end]

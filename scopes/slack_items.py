@@ -141,7 +141,7 @@ class SlackPerson:
     def name(self) -> str:
         real = self.profile.get("real_name") or self.raw.get("real_name")
         name = real or self.profile.get("display_name") or self.raw.get("name")
-        return shown(name or self.id)
+        return clean_name(name or self.id)
 
     @property
     def real_name(self) -> str:
@@ -218,7 +218,7 @@ class Maker:
             label=self.outside if is_outside(message, self.kinds) else self.label,
             author=author,
             at=at,
-            by=self.people.get(author or "") or shown(message.username or author or "unknown"),
+            by=self.people.get(author or "") or clean_name(message.username or author or "unknown"),
             thread=None if ts == root else f"{self.channel}/{root}",
             notes=tuple(notes),
         )
@@ -257,7 +257,7 @@ def permalink(url: str, channel: str, ts: str, root: str) -> str | None:
     return link if ts == root else f"{link}?thread_ts={root}&cid={channel}"
 
 
-def shown(name: object) -> str:
+def clean_name(name: object) -> str:
     """Return a name that cannot pass for the end of a line's head: `name: text`."""
     return re.sub(r"[\s:]+", " ", str(name)).strip() or "unknown"
 

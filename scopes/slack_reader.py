@@ -170,7 +170,7 @@ class SlackReader:
 
         async def fetch(web: SlackClient) -> Label:
             readers: Readers = WORKSPACE
-            if not (self.members and await self.members.joined_public(channel)):
+            if not (self.members and await self.members.is_in_public(channel)):
                 info = (await web.call("conversations.info", channel=channel))["channel"]
                 if kind_of(info) != "public":
                     members = web.pages("conversations.members", "members", channel=channel)
@@ -216,7 +216,9 @@ class SlackReader:
         roots = [m.ts for m in wanted if m.has_replies]
         replies = await self._replies(channel, roots, window)
         threads = [replies.get(m.ts, [m]) for m in wanted]
-        found = [c for messages in threads if (c := assembled(messages, maker)) and c.in_window]
+        found = [
+            c for messages in threads if (c := assemble_thread(messages, maker)) and c.in_window
+        ]
         who = await self._identity() if found else {}
         bot = who.get("user_id") if who.get("bot_id") else None  # a person's token is no bot
         said = [c for c in found if not bot or any(item.author != bot for item in c.items)]
@@ -257,14 +259,14 @@ class SlackReader:
         root = messages[0].thread or ts if messages else ts
         if messages and root != messages[0].ts:
             return await self.thread(channel, root, window)
-        found = assembled(messages, await self._maker(channel, window))
+        found = assemble_thread(messages, await self._maker(channel, window))
         if found is None:
             raise Absent("thread_not_found")
         return found
 
     def _find_read(self, channel: str, ts: str, window: Window) -> SlackConversation | None:
         """Return a thread that was read with its channel."""
-        found: list[SlackConversation] = self._fetched.known(*_key(channel, window)) or []
+        found: list[SlackConversation] = self._fetched.get_fact(*_key(channel, window)) or []
         id = f"{channel}/{ts}"
         return next((c for c in found if any(item.id == id for item in c.items)), None)
 
@@ -345,7 +347,7 @@ def _is_in(match: SlackMessage, window: Window | None) -> bool:
     return window is None or window.holds(match.at)
 
 
-def assembled(messages: Sequence[SlackMessage], maker: Maker) -> SlackConversation | None:
+def assemble_thread(messages: Sequence[SlackMessage], maker: Maker) -> SlackConversation | None:
     """Return messages as a thread; None if people said none of them before the window's end."""
     end = maker.window.latest if maker.window else None
     said = [

@@ -33,7 +33,7 @@ def space_of(handle: str, owner: str | None) -> str:
     return f"channel:{what}" if is_conversation(what) else what
 
 
-async def held(ctx: ToolContext) -> list[str]:
+async def held_spaces(ctx: ToolContext) -> list[str]:
     """Return the spaces that a context holds and its requester may read now, their own first."""
     given = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
     own = [OPEN_NOTES] if OPEN_NOTES in ctx.handles.titles else []

@@ -76,7 +76,7 @@ def compact_json(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return a number of things in English: `1 finding`, `1,200 findings`."""
     return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
@@ -166,7 +166,7 @@ class Window:
             self.opened_before is None or at < self.opened_before
         )
 
-    def shown(self, zone: str) -> str:
+    def format(self, zone: str) -> str:
         """Return it as people in a time zone read it, to the minute."""
         oldest = self.oldest.astimezone(ZoneInfo(zone))
         return f"{oldest:%Y-%m-%d %H:%M} to {minute(self.latest, zone)}"
@@ -387,7 +387,7 @@ def most_tokens_of(item: Item) -> int:
     return estimate_tokens(text) + 12 + len(item.notes)  # for its time, brackets and the like
 
 
-def fitting(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
+def fit_items(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
     """Return the first items that take no more than that together; one at least."""
     kept: list[Item] = []
     for item in items:

@@ -20,7 +20,16 @@ from scopes.pages.pages import Page, Pages
 from scopes.resources import list_resources, read_resource, save_resource
 from scopes.sandbox import ProgramFailed, Sandbox
 from scopes.search_engines import SearchEngine
-from scopes.tool import Item, ToolContext, ToolError, ToolResult, fitting, one_line, parts_of, tool
+from scopes.tool import (
+    Item,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    fit_items,
+    one_line,
+    parts_of,
+    tool,
+)
 
 MAX_HITS = 8
 MAX_LINKS = 50
@@ -90,7 +99,7 @@ async def read_url(
         note = f"{counted} {note}".rstrip()
     label = _public(url).join(_public(page.url))
     items = tuple(Item(f"{url}#{n}", parts[n - 1], url, label, verbatim=True) for n in places)
-    shown = fitting(items, ctx.max_output_tokens - MORE)
+    shown = fit_items(items, ctx.max_output_tokens - MORE)
     left = len(items) - len(shown)
     links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]

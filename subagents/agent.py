@@ -181,7 +181,7 @@ class Agent:
         """Return what a step gives, or gave before a restart."""
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
-        if known := self.run_.recorded(key, kind):
+        if known := self.run_.find_recorded(key, kind):
             return known
         try:
             out = await fn()

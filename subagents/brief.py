@@ -289,7 +289,7 @@ class Brief:
 
     def tools(self, clients: Mapping[type, object]) -> tuple[Tool, ...]:
         """Return the tools that its subagent is offered, of those that work with `clients`."""
-        offered = scopes.offered(self.draft.scope, clients, self.allowed)
+        offered = scopes.offered_tools(self.draft.scope, clients, self.allowed)
         if self.draft.scope == "slack" and not self.draft.writes:
             offered = tuple(t for t in offered if t.effect not in WRITES)
         return tools_for(self.draft.contract, offered, self.handles.titles)
@@ -337,7 +337,7 @@ class Brief:
         if not self.is_dated:
             return [("NOW", self.now or minute(self.window.latest, self.zone))]
         what = WINDOWED if self.draft.scope == scopes.ALL else ""
-        return [("WINDOW", f"{self.window.shown(self.zone)}{what}"), ("NOW", self.now)]
+        return [("WINDOW", f"{self.window.format(self.zone)}{what}"), ("NOW", self.now)]
 
     def blocks(self, delimiter: str) -> Iterator[tuple[Origin, Block, str]]:
         """Yield the content blocks of the first user message: instructions, references, findings,

@@ -266,7 +266,7 @@ class Challenge:
                 left.add(id)
         return left
 
-    def judged(self) -> list[Judged]:
+    def list_judged(self) -> list[Judged]:
         """Return what became of each finding, in their order."""
         twins = self._twins()
         return [self._judge(id, twins) for id in self.findings]

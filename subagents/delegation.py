@@ -326,7 +326,7 @@ class Delegation:
         if self.allowed.scopes is not None and draft.scope not in self.allowed.scopes:
             known = ", ".join(self.allowed.scopes) or "none"
             raise BriefRefused("scope", f"{draft.scope} is not allowed here; allowed: {known}")
-        offering = scopes.offering(self.fanout.run.clients)
+        offering = scopes.offering_scopes(self.fanout.run.clients)
         if draft.scope not in offering:
             known = ", ".join(offering)
             raise BriefRefused("scope", f"{draft.scope} has no tools here; these have: {known}")

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from scopes.label import TRUSTED, Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
@@ -357,5 +357,5 @@ QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "«": '"', "»": '"'
 
 def normal(text: str) -> str:
     """Normalize what a faithful copy may change: case, spacing, quotation marks, Unicode forms."""
-    folded = unified(text, "NFKC").translate(QUOTES).casefold()
+    folded = normalize_unicode(text, "NFKC").translate(QUOTES).casefold()
     return " ".join(folded.split())  # ten times faster than a pattern, over a whole thread

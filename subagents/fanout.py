@@ -147,12 +147,12 @@ class Fanout:
         async with self._freezing:  # two callers get different numbers, in the order they came
             ids = [self._next("s") for _ in briefs]
             key = f"{self.run.id}/{self.parent}/{ids[0]}/freeze"
-            made = self.run.recorded(key, SpawnValues)
+            made = self.run.find_recorded(key, SpawnValues)
             if made is None:
                 made = await self.run.record(key, SpawnValues, self._draw(len(briefs)))
             frozen = []
             for id, brief, delimiter in zip(ids, briefs, made.delimiters, strict=True):
-                one = self._frozen(id, brief, delimiter, made)
+                one = self._freeze(id, brief, delimiter, made)
                 self.results[one.id] = placeholder(one)
                 frozen.append(one)
                 await asyncio.sleep(0)
@@ -167,7 +167,7 @@ class Fanout:
         delimiters = tuple(new_delimiter() for _ in range(count))
         return SpawnValues(delimiters, left, datetime.now(UTC))
 
-    def _frozen(self, id: str, brief: Brief, delimiter: str, made: SpawnValues) -> SpawnedBrief:
+    def _freeze(self, id: str, brief: Brief, delimiter: str, made: SpawnValues) -> SpawnedBrief:
         draft, strict = brief.draft, self.run.model.models.strict_tools
         offered, held = brief.tools(self.run.clients), brief.handles.titles
         system, tools, version = template(draft.scope, draft.contract, strict, offered, held)

@@ -13,7 +13,7 @@ from textwrap import shorten
 from typing import Any
 
 from config.words import languages, words_of
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from subagents.provenance import (
     PASSED,
     SOURCE,
@@ -126,7 +126,7 @@ def _json(text: str) -> Any:
 
 def _tokens(text: str) -> tuple[list[str], bool]:
     """Return words, and characters of scripts without spaces; and whether there were such."""
-    text = _UNSEEN.sub("", unified(text, "NFKC").casefold())
+    text = _UNSEEN.sub("", normalize_unicode(text, "NFKC").casefold())
     unspaced = UNSPACED.search(text) is not None
     return (_TOKEN if unspaced else _WORD).findall(text), unspaced
 
@@ -213,7 +213,7 @@ class Overlap:
         read = sorted(
             (min(entry.order for entry in entries), context.id, digest)
             for context in self._index.subagents()
-            for digest, entries in self._index.held(context.id, *SOURCE).items()
+            for digest, entries in self._index.find_held(context.id, *SOURCE).items()
         )
         first: dict[int, tuple[int, str]] = {}
         for order, context, digest in read:
@@ -251,9 +251,11 @@ class Overlap:
 
         Of a specialist of a panel all that code gave it counts as its brief.
         """
-        briefs = {c.id: self._held_by(c.id) for c in self._index.subagents()}
+        briefs = {c.id: self._find_held(c.id) for c in self._index.subagents()}
         asked = self._union(digest for held in briefs.values() for digest in held)
-        fixed = self._union(d for c in self._index.contexts for d in self._index.held(c, *_FIXED))
+        fixed = self._union(
+            d for c in self._index.contexts for d in self._index.find_held(c, *_FIXED)
+        )
         for author in briefs:
             said = (self._union(self._index.outputs(author)) & asked) - fixed
             said -= self._union(briefs[author])  # usually all of it: what follows is slower
@@ -263,19 +265,19 @@ class Overlap:
                     if min(self._index.orders(reader, Origin.BRIEF), default=0) > begun:
                         yield from self._find_copies(author, reader, said)
 
-    def _held_by(self, context: str) -> _Held:
+    def _find_held(self, context: str) -> _Held:
         alone = (Origin.BRIEF, Origin.REFERENCES, Origin.MATERIAL)
         origins = alone if self._index.specialist(context) else alone[:1]
-        return self._index.held(context, *origins)
+        return self._index.find_held(context, *origins)
 
     def _find_copies(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
-        copied_by_id = self._union(self._index.held(reader, Origin.FINDINGS, *PASSED))
+        copied_by_id = self._union(self._index.find_held(reader, Origin.FINDINGS, *PASSED))
         own = set() if self._index.specialist(reader) else self._own([reader], said)
         left = said - copied_by_id - own
-        asked = self._since([self._index.held(self._parent(reader), Origin.OUTPUT)], left)
-        heard = self._since([self._index.held(author, Origin.OUTPUT)], asked.keys())
+        asked = self._since([self._index.find_held(self._parent(reader), Origin.OUTPUT)], left)
+        heard = self._since([self._index.find_held(author, Origin.OUTPUT)], asked.keys())
         left -= {shingle for shingle, order in asked.items() if order < heard.get(shingle, 0)}
-        for digest in self._held_by(reader):
+        for digest in self._find_held(reader):
             yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
 
     def _report(
@@ -309,15 +311,15 @@ class Overlap:
         A brief may hold what its author has read with its own tools, not from a subagent.
         """
         index, found = self._index, set[int]()
-        for digest, entries in index.held(context, Origin.VIEW, *PASSED).items():
+        for digest, entries in index.find_held(context, Origin.VIEW, *PASSED).items():
             found |= self._of(digest) & self._find_written(r for e in entries for r in e.refs)
         siblings = [c.id for c in index.subagents() if c.id != context]
-        for digest in index.held(context, Origin.FINDINGS):
+        for digest in index.find_held(context, Origin.FINDINGS):
             found |= self._of(digest) & self._find_written(siblings)
-        for digest in index.held(context, Origin.BRIEF):
+        for digest in index.find_held(context, Origin.BRIEF):
             found |= self._of(digest) & self._own(index.sessions(self._parent(context)), wanted)
         earlier = index.sessions(context) - {context}
-        for digest in index.held(context, Origin.HANDOFF):
+        for digest in index.find_held(context, Origin.HANDOFF):
             known = self._find_written(index.children(context)) | self._own(earlier, wanted)
             found |= self._of(digest) & known
         return found & wanted
@@ -333,7 +335,7 @@ class Overlap:
         held = []
         for name in self._index.contexts:
             origins = (*_FIXED, Origin.FINDINGS, *(_BOILERPLATE if name == context else ()))
-            held.append(self._index.held(name, *origins))
+            held.append(self._index.find_held(name, *origins))
         return self._before_reading(held, wanted)
 
     def _foreseen(self, context: str, wanted: Set[int]) -> Set[int]:
@@ -343,7 +345,9 @@ class Overlap:
         later brief with the same words does not have them from that subagent.
         """
         authors = (context, self._parent(context))
-        return self._before_reading([self._index.held(a, Origin.OUTPUT) for a in authors], wanted)
+        return self._before_reading(
+            [self._index.find_held(a, Origin.OUTPUT) for a in authors], wanted
+        )
 
     def _before_reading(self, held: Iterable[_Held], wanted: Set[int]) -> Set[int]:
         """Return the shingles of these blocks that were recorded before any subagent read them."""

@@ -74,7 +74,7 @@ class ProvenanceIndex:
         found = json.loads(self.trajectory.blocks.get(digest, "{}"))
         return found if isinstance(found, dict) else {}
 
-    def held(self, context: str, *origins: Origin) -> dict[str, list[BlockOrigin]]:
+    def find_held(self, context: str, *origins: Origin) -> dict[str, list[BlockOrigin]]:
         """Map blocks that a context holds for one of these reasons to those entries."""
         found = {}
         for digest, entries in self.filed[context].items():
@@ -98,8 +98,8 @@ class ProvenanceIndex:
     def read(self, context: str) -> set[str]:
         """Return the blocks that a context has read: its material and answers to its own calls."""
         calls = self.calls(context)
-        found = set(self.held(context, Origin.MATERIAL))
-        for digest in self.held(context, Origin.TOOL_RESULT):
+        found = set(self.find_held(context, Origin.MATERIAL))
+        for digest in self.find_held(context, Origin.TOOL_RESULT):
             name = calls.get(str(self.block(digest).get("tool_use_id")))
             if name and name not in SPAWNERS:
                 found.add(digest)
@@ -109,7 +109,7 @@ class ProvenanceIndex:
         """Return this context and, after a handoff, the earlier sessions that it continues."""
         parents = [c.id for c in self.contexts.values() if c.kind == "parent"]
         prior = parents[: parents.index(context)] if context in parents else []
-        handoffs = self.held(context, Origin.HANDOFF).values()
+        handoffs = self.find_held(context, Origin.HANDOFF).values()
         named = {ref for entries in handoffs for entry in entries for ref in entry.refs}
         return {context}.union(*(self.sessions(each) for each in named.intersection(prior)))
 
@@ -123,12 +123,12 @@ class ProvenanceIndex:
 
     def orders(self, context: str, origin: Origin) -> list[int]:
         """Return the positions in the ledger of a context's blocks of an origin."""
-        held = self.held(context, origin).values()
+        held = self.find_held(context, origin).values()
         return [entry.order for entries in held for entry in entries]
 
     def specialist(self, context: str) -> str:
         """Return the name of the specialist of a panel that a context is; empty for others."""
-        held = self.held(context, Origin.BRIEF).values()
+        held = self.find_held(context, Origin.BRIEF).values()
         return next((ref for entries in held for each in entries for ref in each.refs), "")
 
     def is_finder(self, context: str) -> bool:
@@ -235,7 +235,7 @@ class _Rules:
 
         A refused brief has an id and no context; a view may mention it beside others.
         """
-        entries = self._index.held(self._context.id, Origin.VIEW)[digest]
+        entries = self._index.find_held(self._context.id, Origin.VIEW)[digest]
         refs = {ref for entry in entries for ref in entry.refs}
         foreign = (refs & self._index.contexts.keys()) - self._children
         if refs & self._children and not foreign:

@@ -114,7 +114,7 @@ class Call:
         """Return whether the requester has approved all that it discloses to the internet."""
         return bool(self.asks) and self.ctx.intent.lookups.issuperset(self.asks)
 
-    def hidden(self, name: str) -> Objection:
+    def not_found(self, name: str) -> Objection:
         """Return the one answer for what is outside the handles, forbidden or absent."""
         return Objection(not_found(self.tool.handle_arguments[name], self.given[name]))
 
@@ -141,7 +141,7 @@ _FILES = "files:"
 """Prefix of the handle of a folder."""
 
 
-async def shared(call: Call) -> Objection | None:
+async def shared_space(call: Call) -> Objection | None:
     """Keep in a shared space only what all its members may read."""
     label = call.ctx.label
     if label.is_open and (call.ctx.requester is None or not label.sources):
@@ -268,7 +268,7 @@ async def handles(call: Call) -> Objection | None:
             named = value
         found = call.ctx.requester if oneself else named
         if found is None:
-            return call.hidden(name)
+            return call.not_found(name)
         call.values[name] = found
     return None
 
@@ -290,7 +290,7 @@ async def entitlement(call: Call) -> Objection | None:
             continue
         writes = call.tool.access is not Access.READ
         if not await call.directory.may_read(call.ctx.requester, str(value), fresh=writes):
-            return call.hidden(name)
+            return call.not_found(name)
     return None
 
 
@@ -373,7 +373,7 @@ async def search(call: Call) -> Objection | None:
 async def audience(call: Call) -> Objection | None:
     """Require that all who can read a destination may read what goes there."""
     if call.effect is Effect.KEEP:
-        return await shared(call)
+        return await shared_space(call)
     if call.effect not in (Effect.POST, Effect.REACT, Effect.INSTRUCT):
         return None
     if call.effect is Effect.POST and is_literal(call):

@@ -54,7 +54,7 @@ class Checkpoint:
     again in a replay. Between steps a loop is a pure function of what its steps returned.
     """
 
-    def known(self, key: str) -> dict[str, Any] | None:
+    def find_step(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before; None if it has to be done."""
         return None
 
@@ -140,14 +140,14 @@ class Run:
         made = Context(self.id, context, parent, kind, scope, model, template, tuple(tools), now)
         self.sink.context(made)
 
-    def recorded(self, key: str, kind: type[T]) -> T | None:
+    def find_recorded(self, key: str, kind: type[T]) -> T | None:
         """Return the value that a step of this key gave before a restart; None if it gave none."""
-        stored = self.checkpoint.known(key)
+        stored = self.checkpoint.find_step(key)
         return None if stored is None else step_value(kind, stored)
 
     async def once(self, key: str, kind: type[T], work: Callable[[], Awaitable[T]]) -> T:
         """Return what a step of this key gives, or gave before a restart."""
-        known = self.recorded(key, kind)
+        known = self.find_recorded(key, kind)
         return await self.record(key, kind, await work()) if known is None else known
 
     async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import regex
 
-from scopes.clean import printable, unified
+from scopes.clean import normalize_unicode, printable
 from scopes.tool import Item, one_line
 from subagents.contracts import Grade, ReviewFinding
 from subagents.delimiter import clip, leaks_delimiter
@@ -168,7 +168,7 @@ def sanitize(
     for text in (claim, bare, place):
         if reason := fault(text, material):
             return reason
-    if not (claim := shortened(bare)):
+    if not (claim := shorten_claim(bare)):
         return "empty"
     if finding.category not in categories:
         return "category"
@@ -190,7 +190,7 @@ def fault(text: str, material: Material) -> Reason | None:
     return next((reason for reason, holds in FAULTS.items() if holds(text, material)), None)
 
 
-def shortened(claim: str) -> str:
+def shorten_claim(claim: str) -> str:
     return clip(claim, MAX_CLAIM)
 
 
@@ -301,7 +301,7 @@ def is_instruction(text: str) -> bool:
 
 def _fold(text: str) -> str:
     """Return a text in small letters without accents, so that one spelling is compared."""
-    return re.sub("[\u0300-\u036f]", "", unified(text, "NFKD")).casefold()
+    return re.sub("[\u0300-\u036f]", "", normalize_unicode(text, "NFKD")).casefold()
 
 
 FAULTS: dict[Reason, Callable[[str, Material], bool]] = {

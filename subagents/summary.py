@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from scopes.tool import counted, estimate_tokens, one_line
+from scopes.tool import estimate_tokens, format_count, one_line
 from subagents.contracts import NEEDS_ACTION, RESTING, TableContract, TrackedRow, TriageVerdict
 from subagents.delimiter import fitting_lines, shorten
 from subagents.evidence import Coverage
@@ -55,7 +55,7 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
     lines = fitting_lines(told, room - sum(map(_size, kept)))
     shown += [*kept, *lines]
     if more := len(rows) - len(kept):
-        shown.append(f"(cut: {counted(more, 'more row')}{_CLOSED if tracked else ''})")
+        shown.append(f"(cut: {format_count(more, 'more row')}{_CLOSED if tracked else ''})")
     if left := ranked[len(lines) :]:
         head = f"(cut: {_unshown(left, 'more finding')}: "
         named = [f"{f.id} ({f.customers[0]})" if f.customers else f.id for f in left]
@@ -82,7 +82,9 @@ def fit_views(views: Mapping[str, str], max_tokens: int) -> str:
     share = max_tokens // max(1, len(shown) + bool(left))
     lines = [shorten(view, share) for _, view in shown]
     if left:
-        named = f"({counted(len(left), 'more result')}, stored and in the report: {' '.join(left)}"
+        named = (
+            f"({format_count(len(left), 'more result')}, stored and in the report: {' '.join(left)}"
+        )
         lines.append(shorten(named, share - 1) + ")")
     return "\n\n".join(lines)
 
@@ -138,7 +140,7 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     lines = _describe_unfinished(results, named)
     told = {r.id for r in (*found, *read)}
     if empty := [r.id for r in results if r.id not in told]:
-        count = counted(len(empty), "subagent")
+        count = format_count(len(empty), "subagent")
         head = f"({count} found nothing; what was written is stored and in the report: "
         lines.append(_name_some(head, empty, named))
     room = max_tokens - sum(map(_size, lines)) - named - FRAME_TOKENS
@@ -156,7 +158,7 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
 
 def _unshown(left: Sequence[Finding], noun: str) -> str:
     still = sum(f.state in NEEDS_ACTION for f in left)
-    return f"{counted(len(left), noun)}, {still} open, stored and in the report"
+    return f"{format_count(len(left), noun)}, {still} open, stored and in the report"
 
 
 def _describe_unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:

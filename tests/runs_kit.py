@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from bot.runs.store import PendingRecords, Store
 from bot.storage import tables
 from bot.storage.database import Database
-from bot.storage.run_index import folded, store_model_costs
+from bot.storage.run_index import fold_text, store_model_costs
 from scopes.effects import Handles
 from scopes.label import TRUSTED
 from subagents.brief import Brief, BriefDraft, SpawnedBrief
@@ -53,7 +53,7 @@ def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, An
 
 
 async def store_rows(database: Database, rows: list[dict[str, Any]]) -> None:
-    texts = [{"run": row["id"], "text": folded(row["question"])} for row in rows]
+    texts = [{"run": row["id"], "text": fold_text(row["question"])} for row in rows]
 
     def store(connection: sa.Connection) -> None:
         connection.execute(sa.insert(tables.runs), rows)

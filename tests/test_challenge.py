@@ -165,7 +165,7 @@ def judged(*opinions: Opinion, ids: str = "R1") -> dict[str, Judged]:
         MATERIAL,
     )
     challenge.record(opinions)
-    return {each.finding: each for each in challenge.judged()}
+    return {each.finding: each for each in challenge.list_judged()}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_duplicates_are_merged_into_the_one_that_is_kept() -> None:
 def test_a_verdict_without_evidence_does_not_count(opinion: Opinion) -> None:
     challenge = Challenge({"R1": found()}, {"R1": "author"}, MATERIAL)
     assert not challenge.record([opinion])
-    assert challenge.judged()[0].outcome == "unjudged"
+    assert challenge.list_judged()[0].outcome == "unjudged"
     assert challenge.alarms() == {("no_evidence", "a"): 1}
 
 

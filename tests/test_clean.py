@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.clean import REMOVED, csv_cell, printable, redacted, unsettled
+from scopes.clean import REMOVED, csv_cell, find_unsettled, printable, redact
 from subagents.evidence import normal
 
 
@@ -108,9 +108,9 @@ TELLTALE = [
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
 def test_what_looks_like_a_secret_is_removed(secret: str) -> None:
     for around in ("{}", "it is {}, keep it", "`{}`", "({}).", '"{}"', "> {}\n"):
-        shown = redacted(around.format(secret))
+        shown = redact(around.format(secret))
         assert shown == around.format(REMOVED)
-        assert redacted(shown) == shown
+        assert redact(shown) == shown
 
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", "PGP "])
@@ -123,15 +123,15 @@ def test_the_header_of_a_key_is_removed_with_and_without_the_key(kind: str) -> N
         header: REMOVED,
         header.replace("PRIVATE", "PUBLIC"): header.replace("PRIVATE", "PUBLIC"),
     }.items():
-        assert redacted(text) == shown
+        assert redact(text) == shown
 
 
 @pytest.mark.parametrize(("around", "secret"), TELLTALE)
 def test_what_stands_where_secrets_stand_is_removed(around: str, secret: str) -> None:
-    shown = redacted(around.format(secret))
+    shown = redact(around.format(secret))
     assert secret not in shown
     assert REMOVED in shown
-    assert redacted(shown) == shown
+    assert redact(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_stands_where_secrets_stand_is_removed(around: str, secret: str) ->
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text
 
 
 def test_long_and_odd_text_is_cleaned_in_time() -> None:
@@ -163,8 +163,8 @@ def test_long_and_odd_text_is_cleaned_in_time() -> None:
     with computed_within(3):
         for piece in odd:
             text = (piece * 12_000)[:12_000]
-            redacted(text)
-            unsettled(text)
+            redact(text)
+            find_unsettled(text)
             printable(text + "\u200d")
 
 
@@ -184,15 +184,15 @@ def test_what_a_model_writes_word_by_word_is_settled_at_once() -> None:
     odd = ("a" * 10_000, "-----END" * 1_250, "token='" * 1_400 + "\n")
     with computed_within(1):
         for text in odd:
-            unsettled(f"{text} ")
+            find_unsettled(f"{text} ")
 
 
 def test_a_large_file_is_cleaned_in_time() -> None:
     key = "-----BEGIN PRIVATE KEY-----"
     with computed_within(3):
-        redacted(key * 10_000)
-        redacted("Lorem ipsum dolor sit amet, consectetur. " * 20_000)
-    assert redacted(f"{key}\nshort\n{key}\nshort\n{key.replace('BEGIN', 'END')}") == (
+        redact(key * 10_000)
+        redact("Lorem ipsum dolor sit amet, consectetur. " * 20_000)
+    assert redact(f"{key}\nshort\n{key}\nshort\n{key.replace('BEGIN', 'END')}") == (
         f"{REMOVED}\nshort\n{REMOVED}"
     )
 

@@ -211,5 +211,5 @@ async def test_a_run_is_given_the_databases_of_the_settings_with_their_readers(
     await opened_kit.aclose()
     keyless = kit(databases={"events": {"bigquery": "project.events"}})
     assert (await keyless.open("r1", "U0ANA")).clients == {}
-    assert "data.databases.events has no credentials" in keyless.missing()["execute_query"]
+    assert "data.databases.events has no credentials" in keyless.find_missing()["execute_query"]
     await keyless.aclose()

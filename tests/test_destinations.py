@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing import computed_within
 
-from scopes.intent import named_in, places_to_write
+from scopes.intent import find_named, places_to_write
 
 A, B, OPS = "C1AAAAAAA", "C2BBBBBBB", "C3CCCCCCC"
 BOARD, GENERAL, SUPPORT = "C4BOARDDD", "C5GENERAL", "C6SUPPORT"
@@ -157,7 +157,7 @@ STREETS = [("C0STRASSE", "strasse"), ("C0STRASZE", "straße")]
 )
 def test_names_that_differ_in_case_only_are_told_apart(name: str, found: set[str]) -> None:
     assert places_to_write(f"say hi in #{name}", STREETS) == found
-    assert set(named_in(f"what is new in #{name}?", STREETS)) == found
+    assert set(find_named(f"what is new in #{name}?", STREETS)) == found
     assert places_to_write(f"say hi in #{name}", STREETS[:1]) == {"C0STRASSE"}
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from plain_kit import engine_words
 from standins.slack_shown import flat
 
-from bot.reports.digest import FEW, TOP, digest_view, opened, summary
+from bot.reports.digest import FEW, TOP, digest_view, find_section, summary
 from bot.reports.formats import age, capital, due, sender
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
@@ -166,7 +166,7 @@ def test_a_matter_stands_once_with_its_first_threads_and_the_rest_right_below() 
     folded = section.groups[1].fold
     view = digest_view(triage_report(document), CATEGORIES)
     assert folded
-    part = opened(view, folded.value)
+    part = find_section(view, folded.value)
     assert part
     assert [ids(group) for group in part.groups] == [["late0", "late1"]]
 

@@ -273,10 +273,10 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     plain = await kit_of(tmp_path)
     opened = await plain.open("r1", ANA)
     assert opened.handles == {RUN_FOLDER: "run"}
-    offered = {t.name for t in scopes.offered("files", opened.clients)}
+    offered = {t.name for t in scopes.offered_tools("files", opened.clients)}
     assert {"read_file", "write_file"} <= offered
     assert not {"git_commit", "git_push", "run_command"} & offered
-    assert plain.missing().keys() == {"git_commit", "git_push", "run_command"}
+    assert plain.find_missing().keys() == {"git_commit", "git_push", "run_command"}
 
     book = ProjectSettings(path=tmp_path / "book", push=True, readers=("members",))
     full = await kit_of(tmp_path, projects={"book": book}, sandbox=("sh", "-c", "{command}"))
@@ -284,7 +284,7 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     assert opened.handles == {RUN_FOLDER: "run", BOOK: "book"}
     clients = {Folders, Git, GitPush, Commands}
     assert names_in(opened.clients) == names_in(dict.fromkeys(clients))
-    assert full.missing() == {}
+    assert full.find_missing() == {}
     assert full.readers() == {BOOK: WORKSPACE}
 
 
@@ -300,7 +300,7 @@ async def test_the_command_line_brings_a_folder(tmp_path: Path, folder: str, nam
     opened = await kit.open("r1", None)
     assert opened.handles == {RUN_FOLDER: "run", f"files:{name}": name}
     assert GitPush not in opened.clients
-    assert "Slack" in kit.missing()["git_push"]
+    assert "Slack" in kit.find_missing()["git_push"]
     assert kit.readers() == {f"files:{name}": frozenset()}
 
 
@@ -311,7 +311,7 @@ async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path:
     assert (await kit.open("r1", ANA)).handles == {RUN_FOLDER: "run", BOOK: "book"}
     told = f"files.projects.gone.path: There is no folder {tmp_path}/nowhere."
     assert kit.problems() == [told]
-    assert kit.missing()["files/files:gone"] == told
+    assert kit.find_missing()["files/files:gone"] == told
     given = await kit_of(tmp_path, Options("offline", folder=tmp_path / "nowhere"))
     with pytest.raises(SetupError, match="There is no folder"):
         await given.open("r1", None)

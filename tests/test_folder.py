@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import WAIT_S
 
-from scopes.folders.commands import copied
+from scopes.folders.commands import copy_files
 from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, lock_file, parts_of
-from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, searched
+from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, search_folder
 from scopes.label import TRUSTED
 from scopes.tool import Item, ToolError
 
@@ -47,7 +47,7 @@ ESCAPES = [
 
 def put(folder: Folder, path: str, data: bytes) -> None:
     """Put a file there, whatever stands there now."""
-    with folder.changing(path, data) as (_, write):
+    with folder.change_file(path, data) as (_, write):
         write()
 
 
@@ -61,7 +61,7 @@ def test_no_path_leads_out(folder: Folder, tmp_path: Path, path: str) -> None:
     with pytest.raises(ToolError):
         put(folder, path, b"overwritten")
     with suppress(ToolError):
-        assert folder.listed(path) is None
+        assert folder.list_folder(path) is None
     assert [p.name for p in (tmp_path / "outside").iterdir()] == ["a.txt"]
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
     assert not (folder.root / ".git").exists()
@@ -75,11 +75,11 @@ def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, targ
         folder.read("link.txt")
     with pytest.raises(ToolError, match="is a link"):
         put(folder, "link.txt", b"overwritten")
-    listed = [(e.path, e.kind) for e in folder.listed() or ()]
+    listed = [(e.path, e.kind) for e in folder.list_folder() or ()]
     assert listed == [("in", "folder"), ("link.txt", "link")]
     assert link.is_symlink()
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
-    assert searched(folder, "secret", "").found == []
+    assert search_folder(folder, "secret", "").found == []
 
 
 def test_what_is_no_file_is_not_waited_for(folder: Folder) -> None:
@@ -94,7 +94,7 @@ def test_what_is_no_file_is_not_waited_for(folder: Folder) -> None:
     with pytest.raises(ToolError, match="is a folder"):
         folder.read("in")
     assert stat.S_ISFIFO((folder.root / "pipe").stat().st_mode)
-    assert {e.kind for e in folder.listed() or ()} == {"folder", "special"}
+    assert {e.kind for e in folder.list_folder() or ()} == {"folder", "special"}
 
 
 def test_a_large_file_is_neither_read_nor_written(folder: Folder) -> None:
@@ -109,7 +109,7 @@ def test_a_large_file_is_neither_read_nor_written(folder: Folder) -> None:
 def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(folder: Folder) -> None:
     path = folder.root / "in/a.txt"
     path.chmod(0o750)
-    with folder.changing("in/a.txt", b"mine") as (found, write):
+    with folder.change_file("in/a.txt", b"mine") as (found, write):
         assert found
         assert found.data == b"inside\n"
         write()
@@ -193,23 +193,23 @@ def test_of_very_many_entries_some_are_looked_at_and_it_says_so(
     monkeypatch.setattr("scopes.folders.search.SEARCH_S", WAIT_S)
     for number in range(MAX_ENTRIES + 100):
         os.close(os.open(folder.root / f"in/{number}.txt", os.O_CREAT | os.O_WRONLY, 0o600))
-    assert len(folder.listed("in") or ()) == MAX_ENTRIES
+    assert len(folder.list_folder("in") or ()) == MAX_ENTRIES
     for path in ("in", ""):
         found, more, _ = listing(folder, path)
         assert len(found[path]) == (MAX_LISTED if path else 1)
         assert "The rest was not looked at" in more
-    assert "The rest was not looked at" in searched(folder, "nowhere", "*.py").cut
+    assert "The rest was not looked at" in search_folder(folder, "nowhere", "*.py").cut
     with pytest.raises(ToolError, match="No folder nowhere"):
         listing(folder, "nowhere")
     with pytest.raises(ToolError, match="no command runs"):
-        copied(folder, folder.root.parent / "outside", 1_000)
+        copy_files(folder, folder.root.parent / "outside", 1_000)
 
 
 def test_a_file_that_cannot_be_read_ends_no_search_and_is_named(tmp_path: Path) -> None:
     own = Folder(Path("/proc/self"), 1_000_000, tmp_path / "lock")
     with pytest.raises(Closed, match="mem cannot be read"):
         own.read("mem")
-    hits = searched(own, "needle", "mem")
+    hits = search_folder(own, "needle", "mem")
     assert "mem" in hits.closed
     assert may_not(hits.closed).startswith("These may not be read: ")
     assert may_not(list("abcdefg")) == "These may not be read: a, b, c, d, e and 2 more"
@@ -226,11 +226,11 @@ def test_a_search_begins_in_the_folder_of_its_glob(
             (large / f"{number}/{name}").symlink_to("nowhere")
     (folder.root / "z").mkdir()
     (folder.root / "z/a.py").write_text("the needle\n")
-    assert "Name a folder in glob" in searched(folder, "needle", "*.py").cut
-    inside = searched(folder, "needle", "z/*.py")
+    assert "Name a folder in glob" in search_folder(folder, "needle", "*.py").cut
+    inside = search_folder(folder, "needle", "z/*.py")
     assert ([h.path for h in inside.found], inside.cut) == (["z/a.py"], "")
     with pytest.raises(ToolError, match="No folder y"):
-        searched(folder, "needle", "y/*.py")
+        search_folder(folder, "needle", "y/*.py")
 
 
 def test_a_lock_that_is_held_is_not_waited_for_for_ever(

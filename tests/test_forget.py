@@ -153,11 +153,11 @@ async def test_the_name_of_who_or_what_is_forgotten_is_deleted(in_file: Kept) ->
         for id, name in names.items():
             await Names(store.database).save(id, name)
         await forget(store, "author", "U0BEN")
-        assert await Names(store.database).known(names) == names
+        assert await Names(store.database).find_names(names) == names
         for kind, id in (("user", "U0ANA"), ("channel", "C0OWN")):
             await forget(store, kind, id)
             del names[id]
-            assert await Names(store.database).known(["U0ANA", "U0BEN", "C0OWN"]) == names
+            assert await Names(store.database).find_names(["U0ANA", "U0BEN", "C0OWN"]) == names
 
 
 @pytest.mark.parametrize(
@@ -604,5 +604,5 @@ async def test_a_name_goes_that_was_long_not_looked_up(in_file: Kept) -> None:
     old = sa.update(tables.names).where(tables.names.c.id == "U1").values(at=ago(366))
     await store.database.write(old)
     await tidy(store.database, for_days(results_days=365))
-    assert await Names(store.database).known(["U1", "U2"]) == {"U2": "Name of U2"}
+    assert await Names(store.database).find_names(["U1", "U2"]) == {"U2": "Name of U2"}
     await store.aclose()

@@ -22,7 +22,7 @@ from bot.memory import NoteStore, ResourceStore
 from bot.storage.database import Database
 from scopes.documents.text import DocumentRefused
 from scopes.effects import RUN_FOLDER, Handles
-from scopes.folders.commands import copied
+from scopes.folders.commands import copy_files
 from scopes.intent import Intent
 from scopes.label import INTERNET, TRUSTED, Label
 from scopes.notes import NewNote, Notes
@@ -93,7 +93,7 @@ async def test_a_folder_that_nobody_can_name_closes_no_project(tmp_path: Path, d
     found = await desk.use("search_files", pattern="one", folder=BOOK)
     assert [item.id for item in found.items] == ["book:a.md:1"]
     (to := tmp_path / "to").mkdir()
-    copied(desk.projects[BOOK].folder, to, 1_000)
+    copy_files(desk.projects[BOOK].folder, to, 1_000)
     assert (to / "a.md").read_text() == "one\n"
 
 

@@ -297,7 +297,7 @@ def test_nothing_that_is_known_is_told_twice_or_lost_in_any_order(
 async def tell(book: IssueStore, number: int, *told: Json, schedule: str = "markets") -> Json:
     """The report of a week, compared and delivered."""
     last = week(number - 1) if number > 1 else None
-    known = await book.known(schedule)
+    known = await book.list_issues(schedule)
     document = compare_issues(sweep_report(report(number, told)), known, last, number - 1)
     await book.database.change(lambda c: book.save(c, schedule, document, week(number)))
     return document.to_json()
@@ -308,18 +308,18 @@ async def test_the_book_says_next_time_what_was_told(in_file: Kept) -> None:
         book = IssueStore(store.database)
         told = found("a b", claim="No button", severity="high", owner="Ana")
         await tell(book, 1, told, found("d", "none"))
-        (known,) = await book.known("markets")
+        (known,) = await book.list_issues("markets")
         assert (known.claim, known.item, known.state) == ("No button", "csm-es", "unsolved")
         assert (known.severity, known.owner) == ("high", "Ana")
         assert (known.first, known.last) == (week(0), week(1))
         assert known.trace.threads == {f"{ES}/a", f"{ES}/b"}
         later = await tell(book, 2, found("b c", "solved"))
-        (now,) = await book.known("markets")
+        (now,) = await book.list_issues("markets")
         assert (now.id, now.state, now.first, now.last) == (known.id, "solved", week(0), week(2))
         assert now.trace.threads == {f"{ES}/{name}" for name in "abc"}
         assert findings(later)[0]["issue"] == known.id
         again = sweep_report(later)
         await store.database.change(lambda c: book.save(c, "markets", again, week(2)))
-        assert await book.known("markets") == [now], "stored twice is stored once"
+        assert await book.list_issues("markets") == [now], "stored twice is stored once"
         document = await tell(book, 3, found("a"), schedule="other")
         assert findings(document)[0]["change"] == "new"

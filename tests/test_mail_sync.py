@@ -26,8 +26,8 @@ from bot.mailbox.sync import (
     HandledMail,
     MailState,
     Sync,
+    message_ids,
     new_threads,
-    seen_of,
 )
 from bot.privacy import Forget, Forgotten
 from bot.runs.store import Store
@@ -167,7 +167,7 @@ async def triage(
             continue
         thread = mailbox.thread(id)
         to = made.handled if sync.is_new(thread) else made.unchanged
-        to[id] = seen_of(thread)
+        to[id] = message_ids(thread)
     return made
 
 
@@ -358,7 +358,7 @@ async def test_gmail_and_its_search_tell_what_a_sync_asks_for(state: MailState) 
             whole = Window(START, datetime.now(UTC))
             sync = await new_threads(gmail, state, ME, "in:inbox", whole)
             threads = [await gmail.thread(id) for id in sync.threads]
-            seen = {thread.id: seen_of(thread) for thread in threads}
+            seen = {thread.id: message_ids(thread) for thread in threads}
             await state.record_delivery(
                 HandledMail(account=ME, run="r1", cursor=sync.cursor, threads=seen, left=[])
             )

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.local.google.gmail_mime import parts_of, snippet
-from bot.local.google.gmail_search import parsed
+from bot.local.google.gmail_search import parse_query
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Entry, Mailbox, MboxError, load_mbox, mailbox_of, read_mbox
 
@@ -122,7 +122,7 @@ def test_huge_and_hostile_messages_are_read_in_time_that_grows_with_their_size(
     state = GmailState(mailbox)
     for held in state.messages.values():
         assert len(held.snippet) < 2_000
-        assert not parsed("nowhere from:nobody has:attachment").holds(held, state)
+        assert not parse_query("nowhere from:nobody has:attachment").holds(held, state)
 
 
 @given(st.binary(max_size=400), st.lists(st.sampled_from([FROM.encode(), b"\n", b"To: a@b\n"])))

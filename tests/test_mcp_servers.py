@@ -87,13 +87,13 @@ async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
     try:
         async with kit(settings_of(tmp_path, excel=server)) as made:
             tools = await offered(made)
-            assert len(tools) == 3, made.missing()
+            assert len(tools) == 3, made.find_missing()
             said = await use(tools, "excel_create_workbook", path="sales.xlsx")
             assert "sales.xlsx" in text_of(said)
         (tmp_path / "token").write_text("wrong")
         async with kit(settings_of(tmp_path, excel=server)) as made:
             assert await tools_of(made) == {}
-            assert "refuses us" in made.missing()["web/mcp:excel"]
+            assert "refuses us" in made.find_missing()["web/mcp:excel"]
     finally:
         started.terminate()
         await started.wait()
@@ -170,7 +170,7 @@ async def test_an_address_that_answers_amiss_is_given_up_in_time(tmp_path: Path,
         said = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
         async with kit(settings_of(tmp_path, odd=said)) as made:
             assert await tools_of(made) == {}
-            told = made.missing()["web/mcp:odd"]
+            told = made.find_missing()["web/mcp:odd"]
             assert "cannot be spoken with" in told or "refuses us" in told
 
 

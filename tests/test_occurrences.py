@@ -217,7 +217,7 @@ async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file:
         assert await made.delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
         assert not await made.delivered(work, on_delivery=lambda _: noted.append("twice"))
         assert noted == ["once"]
-        (occurrence,) = await made.store.delivered("markets", 9)
+        (occurrence,) = await made.store.list_delivered("markets", 9)
         assert (occurrence.extra, occurrence.cost_usd) == ({"covered": {}}, 0.25)
         assert (occurrence.place, occurrence.figures) == (place_, {"open": 3})
         assert occurrence.delivery_tries == 1

@@ -85,7 +85,7 @@ def store_of(database: Database) -> PreferenceStore:
 
 
 async def kept(bot: Served, user: str = ASKER) -> list[str]:
-    return [each.text for each in await store_of(bot.store.database).listed(user)]
+    return [each.text for each in await store_of(bot.store.database).list_preferences(user)]
 
 
 async def instructions(bot: Served) -> str:
@@ -222,7 +222,7 @@ async def test_replicas_that_keep_at_once_pass_no_bound(place: Kept) -> None:
         )
         done = await asyncio.gather(*adds, return_exceptions=True)
         refused = [str(each) for each in done if isinstance(each, ToolError)]
-        assert len(await made[0].listed(ASKER)) == MAX_PREFERENCES
+        assert len(await made[0].list_preferences(ASKER)) == MAX_PREFERENCES
         assert refused == [FULL] * (len(done) - MAX_PREFERENCES)
 
 
@@ -306,7 +306,7 @@ async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(in_file
     for _ in range(2):
         told = await forget_preference.run(ctx, words="be brief")
         assert told.note == "This preference is deleted: be brief"
-        assert [each.text for each in await made.listed(ASKER)] == ["be brief in lists"]
+        assert [each.text for each in await made.list_preferences(ASKER)] == ["be brief in lists"]
     again = await forget_preference.run(replace(ctx, key="r1/p1/2/0"), words="be brief")
     assert again.note == "This preference is deleted: be brief in lists"
     await store.aclose()

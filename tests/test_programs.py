@@ -95,7 +95,7 @@ def forked():
 
 def ran(code: str, reads: bool = False) -> subprocess.CompletedProcess[str]:
     """A program that tries this, once it is confined."""
-    before = f"from scopes.confinement import confined\nconfined(reads={reads})\n"
+    before = f"from scopes.confinement import confine\nconfine(reads={reads})\n"
     return run(code, TRY + before)
 
 
@@ -176,11 +176,11 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code))
 @filtered
 def test_threads_that_run_already_are_held_too() -> None:
     code = """
-from scopes.confinement import confined
+from scopes.confinement import confine
 go, told = threading.Event(), []
 def late(): go.wait(); told.append(tried(lambda: __import__("socket").socket() and None))
 thread = threading.Thread(target=late); thread.start()
-confined(); go.set(); thread.join(); print(*told)"""
+confine(); go.set(); thread.join(); print(*told)"""
     assert said(run(code)) == "EPERM"
 
 
@@ -218,8 +218,8 @@ def test_no_open_file_signals_another_process_for_it() -> None:
     code = """
 import fcntl, time
 other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-from scopes.confinement import confined
-confined()
+from scopes.confinement import confine
+confine()
 ours, theirs = os.pipe()
 fcntl.fcntl(ours, fcntl.F_SETOWN, other.pid)
 fcntl.fcntl(ours, fcntl.F_SETSIG, signal.SIGKILL)

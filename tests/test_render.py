@@ -52,7 +52,7 @@ def made(text: str) -> list[Json]:
     """The blocks of what a model wrote, as they are posted."""
     maker = prose()
     body = maker.link_citations(text, Numbers(CITED))
-    found = list(blocks(body, maker.allowed(), REQUESTER))
+    found = list(blocks(body, maker.collect_links(), REQUESTER))
     assert not found or checked(found)
     for parsed in Block.parse_all(found):
         parsed.validate_json()

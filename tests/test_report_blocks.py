@@ -28,7 +28,7 @@ from bot.reports.digest_actions import (
     digest_click,
 )
 from bot.reports.frame import DETAILS
-from bot.reports.slack import MAX_BLOCKS, SHORT, details_view, opened_parts, report_parts
+from bot.reports.slack import MAX_BLOCKS, SHORT, details_view, render_opened, report_parts
 from bot.reports.sweep import sweep_view
 from bot.reports.text import report_text
 from bot.requests.delivery import render_answer
@@ -52,7 +52,7 @@ def unfolded(document: Json) -> tuple[MessagePart, ...]:
     """The messages of a digest, and those that its buttons open."""
     parts = digest(document)
     buttons = [c.button_value for part in parts for c in clicks(part) if c.what == SHOW]
-    more = [opened_parts(triage_report(document), CATEGORIES, each) for each in buttons]
+    more = [render_opened(triage_report(document), CATEGORIES, each) for each in buttons]
     assert all(more)
     for each in (part for some in more for part in some):
         check(each.blocks)

@@ -73,7 +73,7 @@ async def test_a_file_is_kept_once_for_each_call_and_in_versions(
     assert await shelf.get(RUN, "sales.csv", 3) is None
     assert await shelf.get(space_of_run("r2"), "sales.csv") is None
     await kept(database_in_file, "k3", name="notes.md")
-    listed = await shelf.listed(RUN)
+    listed = await shelf.list_files(RUN)
     assert [(f.name, f.version, f.size) for f in listed] == [
         ("notes.md", 1, 8),
         ("sales.csv", 2, 3),
@@ -158,4 +158,4 @@ async def test_a_name_for_the_team_is_judged_as_its_text_is(
     text = "prices go up in May"
     found = await use(ctx, "save_resource", name=name, text=text, space=TEAM_NOTES)
     assert isinstance(found, Card if waits else ToolResult)
-    assert bool(await ResourceStore(database_in_file).listed("team")) is not waits
+    assert bool(await ResourceStore(database_in_file).list_files("team")) is not waits

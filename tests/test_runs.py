@@ -65,9 +65,9 @@ async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
     await later.load()
     await other.load()
 
-    assert json.dumps(later.known("r1/p1/0/model")) == json.dumps(told)
-    assert later.known("r1/p1/1/model") is None
-    assert other.known("r1/p1/0/model") is None, "that is another run's step"
+    assert json.dumps(later.find_step("r1/p1/0/model")) == json.dumps(told)
+    assert later.find_step("r1/p1/1/model") is None
+    assert other.find_step("r1/p1/0/model") is None, "that is another run's step"
     await store.aclose()
 
 

@@ -34,7 +34,7 @@ from bot.privacy import Forget, tidy
 from bot.reports.issues import Issue
 from bot.runs.store import Store
 from bot.schedules.alerts import FailureAlerts, record_failure, record_success
-from bot.schedules.run import covered_after, window_starts
+from bot.schedules.run import find_covered, window_starts
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.schedules import Failure, Occurrence, StoredSchedule, run_id
@@ -188,7 +188,7 @@ def test_whatever_fails_each_report_begins_where_the_channel_was_covered(
             assert begin == reached
         if delivered:
             status = "complete" if whole else "partial"
-            covered = covered_after(sweep_report(swept(C1=(status, begin, at))), covered)
+            covered = find_covered(sweep_report(swept(C1=(status, begin, at))), covered)
             reached = at if whole else reached or begin
 
 
@@ -408,7 +408,7 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
         await tidy(database, kept)
         left = await s.schedules.store.occurrences("markets")
         assert [each.at for each in left] == [made[1].at - years]
-        assert await s.schedules.store.delivered("markets", 1)
+        assert await s.schedules.store.list_delivered("markets", 1)
         assert await database.read(sa.select(issues)) == []
 
 

@@ -46,13 +46,13 @@ def test_all_holds_the_tools_of_every_scope_that_is_permitted() -> None:
     assert {*scopes.scope(scopes.ALL).tools} == everything
     clients: dict[Any, object] = {t.client: t for t in everything if t.client}
     for permitted in (None, [scopes.ALL], [*scopes.MODULES]):
-        assert {*scopes.offered(scopes.ALL, clients, permitted)} == everything
+        assert {*scopes.offered_tools(scopes.ALL, clients, permitted)} == everything
     two = [scopes.ALL, "slack", "web"]
-    assert {*scopes.offered(scopes.ALL, clients, two)} == {
+    assert {*scopes.offered_tools(scopes.ALL, clients, two)} == {
         t for name in ("slack", "web") for t in scopes.scope(name).tools
     }
-    assert scopes.offered(scopes.ALL, {}, two) == ()
-    assert scopes.offered("data", clients, two) == scopes.offered("data", clients)
+    assert scopes.offered_tools(scopes.ALL, {}, two) == ()
+    assert scopes.offered_tools("data", clients, two) == scopes.offered_tools("data", clients)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -31,7 +31,7 @@ from bot.local.workspace import (
 from bot.policy.directory import SlackDirectory
 from bot.slack.people import People
 from config.settings import load_settings
-from scopes.intent import UNASKED, Intent, named_in
+from scopes.intent import UNASKED, Intent, find_named
 from scopes.label import TRUSTED, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
@@ -378,7 +378,7 @@ CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRE
     ],
 )
 def test_a_request_names_channels_in_every_way(request_text: str, named: list[str]) -> None:
-    assert sorted(named_in(request_text, CHANNELS)) == sorted(named)
+    assert sorted(find_named(request_text, CHANNELS)) == sorted(named)
 
 
 # ---- what stands below: paged to the end, put into threads, cut at the window

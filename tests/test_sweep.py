@@ -52,7 +52,7 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.options import Options
 from bot.tasks.base import Request
-from bot.tasks.sources import SweepSource, chosen, split
+from bot.tasks.sources import SweepSource, select_channels, split
 from bot.tasks.sweep import Sweep, SweepPlanner
 from bot.tasks.tracker import join_duplicates
 from config.settings import load_settings
@@ -465,7 +465,7 @@ async def swept(since: dict[str, datetime]) -> Json:
     """A sweep of two sample channels, its channels' windows as given."""
     options = Options(model="offline", sample=True)
     async with open_app(load_settings(), options, lambda event: None) as app:
-        channels = chosen(await app.channels(), ["csm-spain", "csm-italy"])
+        channels = select_channels(await app.channels(), ["csm-spain", "csm-italy"])
         async with app.run("sweep", "two") as run:
             request = Request("two", app.window(timedelta(days=7)))
             return (await Sweep(app, run, request, channels, since=since).work()).to_json()

@@ -228,7 +228,7 @@ async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None
             await beta.dispatch.runs.store.run(run.id)
         forged = state.replace(ACME, BETA)
         assert two.serving
-        assert two.serving.connecting(forged) is beta.connecting
+        assert two.serving.find_connecting(forged) is beta.connecting
         assert await acme.connecting.owner(state)
         assert await beta.connecting.owner(forged) is None
         assert (await two.visit(f"/google/connect?state={forged}"))[0] == 410

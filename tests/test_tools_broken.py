@@ -162,7 +162,7 @@ async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path
     desk.begin()
     await desk.use("write_file", by=ctx, path="README.md", text="anew", folder=BOOK)
     assert text_at(pygit2.Repository(str(desk.root)), "README.md", f"{BRANCH}-1") == "anew"
-    assert desk.folders.log.loaded().size == 4, "one write counts once"
+    assert desk.folders.log.load().size == 4, "one write counts once"
 
 
 @contextmanager

@@ -128,7 +128,9 @@ async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) ->
     for keys in ([new, old], [new]):
         database = await Database.open(in_file.path, in_file.url, Cipher(keys, "in_file"))
         assert await Credentials(database).get("ana") == tokens
-        assert [each.text for each in await preferences_of(database).listed("U0ANA")] == [CANARY]
+        assert [each.text for each in await preferences_of(database).list_preferences("U0ANA")] == [
+            CANARY
+        ]
         await database.aclose()
 
     with pytest.raises(WrongKey):

@@ -43,11 +43,11 @@ from bot.evaluation.scores import (
     scipy_stats,
     system_result,
 )
-from bot.local_mode import end_of, loaded
+from bot.local_mode import end_of, load_workspace
 from bot.options import EPOCH, Options, read_address, read_date, read_length
 from bot.reports.documents import AnswerDocument, Document, TokenUsage
 from bot.tasks.base import coverage_of
-from bot.tasks.sources import chosen
+from bot.tasks.sources import select_channels
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell
 from config.panels import load_profile
 from config.prompts import BadPrompts, prompt, prompts_from
@@ -238,7 +238,7 @@ async def _read_in_one(app: App, job: Job, began: float) -> Observation:
     week = app.window(timedelta(days=app.settings.sweep.since_days))
     window = app.window(app.as_of - EPOCH) if job.task == "triage" else week
     if job.task == "sweep":
-        channels = chosen(channels, job.channels)
+        channels = select_channels(channels, job.channels)
     names = {channel.id: channel.name for channel in channels}
     async with app.run("ask", f"{job.task} in one context", limits=_limits(app, job.task)) as run:
         result = await one_context(app, run, brief_of_job(run, job, channels, window))
@@ -276,7 +276,7 @@ def _labels_of(case: Case, suite: Suite) -> frozenset[str]:
     """Return what the script says needs action in the sources of a case."""
     options = _options_for(case.sources, case.task, "offline")
     if case.task == "sweep":
-        workspace = loaded(options)
+        workspace = load_workspace(options)
         until = options.as_of or end_of(workspace, options)
         return asker_spoke_last(workspace, until) if workspace else frozenset()
     if not (options.mbox or options.sample):

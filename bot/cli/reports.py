@@ -27,7 +27,7 @@ from bot.reports.documents import (
 from bot.reports.markdown import report_markdown
 from bot.storage.tables import StoredRun
 from bot.tasks.base import Request
-from bot.tasks.sources import chosen
+from bot.tasks.sources import select_channels
 from bot.tasks.sweep import Sweep
 from bot.terminal import INCOMPLETE, dump, say, tell
 from config.schedules import Schedule
@@ -86,7 +86,7 @@ def _find_sweep(settings: Settings, name: str) -> Schedule:
 
 async def sweep(app: App, wanted: SweepOptions, spec: Schedule | None = None) -> SweepReport:
     """Sweep channels; the `spec` of a named sweep has its own budget, language and look back."""
-    channels = chosen(await app.channels(), wanted.channels)
+    channels = select_channels(await app.channels(), wanted.channels)
     limit = wanted.limit
     left_out = channels[limit:] if limit else []
     question = f"sweep {wanted.name or ' '.join(wanted.channels)}"

@@ -114,7 +114,7 @@ async def write_files(store: Store, run: str, folder: Path) -> list[Path]:
     Raises SetupError if the folder is not writable or has such a file, and StoreError.
     """
     files, space = ResourceStore(store.database), space_of_run(run)
-    found = [await files.get(space, f.name, f.version) for f in await files.listed(space)]
+    found = [await files.get(space, f.name, f.version) for f in await files.list_files(space)]
     return await asyncio.to_thread(_write_all, [f for f in found if f], folder)
 
 
@@ -280,7 +280,7 @@ LATER = "Runs in use that saw it: {}. `assistant serve` deletes them when they h
 @on_database
 async def run_forget(context: CommandContext, /, dry_run: bool, **given: str | None) -> int:
     """Run `assistant forget`; `given` are the options that name what is forgotten."""
-    target = chosen(given)
+    target = choose_target(given)
     done = await Forget(context.database, dry_run, context.settings.data_dir)(target)
     if not dry_run and await at_work(context.database):
         await forget_later(context.database, target)  # a run that has read it may store it again
@@ -291,7 +291,7 @@ async def run_forget(context: CommandContext, /, dry_run: bool, **given: str | N
     return INCOMPLETE if done.later and not dry_run else DONE
 
 
-def chosen(given: dict[str, str | None]) -> ForgetTarget:
+def choose_target(given: dict[str, str | None]) -> ForgetTarget:
     """Return what to delete. Raises SetupError unless it is exactly one thing."""
     named = {kind: id.strip() for kind, id in given.items() if id and id.strip()}
     if len(named) != 1:

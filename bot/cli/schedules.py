@@ -109,7 +109,7 @@ async def run_list(context: CommandContext) -> None:
 @on_database
 async def run_now(context: CommandContext, name: str) -> None:
     """Request a run outside the schedule's times; the serving process starts it."""
-    row = await ScheduleStore(context.database).known(name)
+    row = await ScheduleStore(context.database).require(name)
     if row.state == "paused":
         raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
     _is_to_come(row)
@@ -134,7 +134,7 @@ async def run_dry(context: CommandContext, name: str) -> int:
     row = await schedules.get(name)
     if row is None and (spec := settings.schedules.get(name)):
         row = StoredSchedule.new(name, "config", spec, now)
-    row = row or await schedules.known(name)
+    row = row or await schedules.require(name)
     async with _validator(settings, database) as validator:
         planner = RunPlanner(settings, validator, ScheduleStore(database))
         dry = await _dry_run(planner, row, now)
@@ -228,7 +228,7 @@ def _dry_lines(dry: DryRun) -> Iterator[str]:
 
 @on_database
 async def run_pause(context: CommandContext, name: str, by: str | None) -> None:
-    row = await ScheduleStore(context.database).known(name)
+    row = await ScheduleStore(context.database).require(name)
     _is_to_come(row)
     changed = row.state != "paused"
     if changed:
@@ -239,7 +239,7 @@ async def run_pause(context: CommandContext, name: str, by: str | None) -> None:
 
 @on_database
 async def run_resume(context: CommandContext, name: str) -> None:
-    row, now = await ScheduleStore(context.database).known(name), datetime.now(UTC)
+    row, now = await ScheduleStore(context.database).require(name), datetime.now(UTC)
     changed = row.state == "paused"
     if changed:
         await ScheduleStore(context.database).resume(name, now)
@@ -257,7 +257,7 @@ async def run_resume(context: CommandContext, name: str) -> None:
 @on_database
 async def run_delete(context: CommandContext, name: str) -> None:
     schedules = ScheduleStore(context.database)
-    await schedules.known(name)
+    await schedules.require(name)
     await schedules.delete(name)
     context.show({"name": name, "state": "deleted"}, f"Deleted: {name}.")
 

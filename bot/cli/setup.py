@@ -34,8 +34,8 @@ from bot.mailbox.accounts import (
     ConnectFailed,
     Credentials,
     disconnect,
-    needed_oauth,
     oauth_of,
+    require_oauth,
 )
 from bot.manifest import bot_permissions, manifest, new_app_link
 from bot.serving.web import serve_app
@@ -121,7 +121,7 @@ async def _bot(settings: Settings, token: str) -> str:
         found = await doctor.account(client, doctor.BOT)
     if not found.bot:
         raise Problem(f"That is {found.name}'s own token: copy the Bot User OAuth Token.")
-    if missing := found.lacking(bot_permissions(settings)):
+    if missing := found.find_missing(bot_permissions(settings)):
         raise Problem(f"Reinstall the app, then copy its token: it lacks {', '.join(missing)}.")
     return f"@{found.name} in {found.team}"
 
@@ -336,7 +336,7 @@ async def run_disconnect(context: CommandContext) -> int:
 
 async def _connect(settings: Settings, store: Credentials, port: int) -> str:
     """Take the operator to Google and back; return the mailbox that is now stored."""
-    oauth = needed_oauth(settings)
+    oauth = require_oauth(settings)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     callback = _Callback(state)
     try:

@@ -54,7 +54,7 @@ async def list_scopes(context: CommandContext) -> None:
         opened = await toolkit.open("scopes", None)
         readers = await _readers(context.settings, context.database)
         clients = with_clients(opened.clients, readers)
-        found = [_offer(n, clients, toolkit.missing()) for n in scopes.scope_names()]
+        found = [_offer(n, clients, toolkit.find_missing()) for n in scopes.scope_names()]
     context.show([asdict(offer) for offer in found], *chain(*map(_scope_lines, found)))
 
 
@@ -68,14 +68,14 @@ async def _readers(settings: Settings, database: Database) -> dict[type, object]
 
 
 def _offer(name: str, clients: Mapping[type, object], missing: Mapping[str, str]) -> ScopeOffer:
-    offered = scopes.offered(name, clients)
+    offered = scopes.offered_tools(name, clients)
     own = [tool for tool in offered if tool in scopes.scope(name).tools]
     outside = [tool for tool in offered if tool not in own]
     absent = [tool for tool in scopes.scope(name).tools if tool not in own]
     tokens = fixed_tokens(name, own)
     return ScopeOffer(
         name=name,
-        given=name in scopes.offering(clients),
+        given=name in scopes.offering_scopes(clients),
         tools=[tool.name for tool in own],
         tokens=tokens,
         outside=[tool.name for tool in outside],

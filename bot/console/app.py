@@ -136,7 +136,7 @@ class Console:
 
     async def names(self, *ids: str | None) -> dict[str, str]:
         """Return the names of people and channels, as far as they are stored."""
-        return await Names(self.store.database).known(filter(None, ids))
+        return await Names(self.store.database).find_names(filter(None, ids))
 
     def render(
         self, request: Request, template: str, status: int = 200, **values: Any
@@ -150,7 +150,7 @@ class Console:
         }
         return show(template, status, **{**base, **values})
 
-    def guarded(self, page: Page) -> Page:
+    def guard(self, page: Page) -> Page:
         """Return a page that only those whom `access` admits see."""
 
         async def admitted(request: Request) -> Response:
@@ -168,6 +168,6 @@ class Console:
     def mount(self, routes: Sequence[Route], public: Sequence[BaseRoute] = ()) -> Mount:
         """Return the console below its path: `routes` behind `access`, `public` before it."""
         inside = [
-            Route(each.path, self.guarded(each.endpoint), methods=each.methods) for each in routes
+            Route(each.path, self.guard(each.endpoint), methods=each.methods) for each in routes
         ]
         return Mount(PATH, routes=[static_files(), *public, *inside])

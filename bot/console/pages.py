@@ -137,7 +137,7 @@ class Records:
     async def connections(self, request: Request) -> Response:
         """Show whose accounts are connected; their tokens are on no page."""
         settings = self.console.settings
-        accounts = await Credentials(self.console.store.database).connected()
+        accounts = await Credentials(self.console.store.database).list_accounts()
         return self.console.render(
             request,
             "connections.html",

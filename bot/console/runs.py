@@ -245,7 +245,7 @@ class RunPages:
         of_run = {
             "/runs/{run}": self.show,
             "/runs/{run}/live": self.live,
-            "/runs/{run}/audit": self.audited,
+            "/runs/{run}/audit": self.audit_run,
             "/runs/{run}/subagents/{subagent}": self.subagent,
             "/runs/{run}/contexts/{context}": self.trajectory,
         }
@@ -328,7 +328,7 @@ class RunPages:
             page.headers["hx-refresh"] = "true"
         return page
 
-    async def audited(self, request: Request, run: StoredRun) -> Response:
+    async def audit_run(self, request: Request, run: StoredRun) -> Response:
         """Check a run for leaks now; the fragment alone if the page asks for it."""
         report = await asyncio.to_thread(audit, await self.store.trajectory(run.id))
         inside = "hx-request" in request.headers

@@ -95,7 +95,7 @@ class Timeline:
         """Return the share of the prompts that was read from the cache; None without a call."""
         return self.usage.cache_read / self.usage.prompt if self.usage.prompt else None
 
-    def left(self, span: TimelineSpan) -> str:
+    def left_percent(self, span: TimelineSpan) -> str:
         """Return where a span begins, in percent of the width."""
         return _percent((span.start - self.start).total_seconds() / self.seconds)
 

@@ -148,7 +148,7 @@ class Account:
     ahead_s: float | None
     """Seconds by which this machine's clock is ahead of Slack's; None = Slack did not say."""
 
-    def lacking(self, needed: Sequence[Permission]) -> list[str]:
+    def find_missing(self, needed: Sequence[Permission]) -> list[str]:
         """Return the needed scopes that it lacks; none if Slack did not say."""
         return [p.scope for p in needed if self.scopes is not None and p.scope not in self.scopes]
 
@@ -327,7 +327,7 @@ class SlackChecks:
         id = _id_of(each)
         client = slack_client(self._settings, self._session, str(each.bot_token))
         found = await account(client, f"The token of {id}")
-        if absent := found.lacking(bot_permissions(self._settings)):
+        if absent := found.find_missing(bot_permissions(self._settings)):
             raise Problem(f"In {found.team} {lacks(absent)}: install it there again.")
         if each.is_enterprise_install:
             return f"the organization {found.team}; each of its workspaces has its own storage"
@@ -405,7 +405,7 @@ def _hold(found: Account, needed: Sequence[Permission]) -> None:
     """Raise a Problem if a required scope was not granted."""
     if found.scopes is None:
         raise Unchecked("Slack did not say what the token was granted")
-    if missing := found.lacking(needed):
+    if missing := found.find_missing(needed):
         raise Problem(explain_missing_scopes(missing))
 
 

@@ -353,7 +353,7 @@ async def _project(name: str, project: ProjectSettings) -> str:
 async def _web(settings: Settings) -> str:
     """Check the settings of the search engine; it is not called, as that may cost money."""
     async with _open(WebTools, settings) as kit:
-        if why := kit.missing().get("web_search"):
+        if why := kit.find_missing().get("web_search"):
             raise Problem(why)
     return f"searched by {settings.web.search}, which was not asked"
 

@@ -303,7 +303,7 @@ def states(data: Path) -> Iterator[Case]:
         )
 
 
-def asked(data: Path) -> Iterator[Case]:
+def read_request_cases(data: Path) -> Iterator[Case]:
     """Yield the threads of which people marked the requests; most of them decide."""
     for thread, is_asked in _requests(data).items():
         yield _mail(data, thread, Expected(asked=is_asked))
@@ -339,7 +339,7 @@ def sql(data: Path) -> Iterator[Case]:
 READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = {
     "states": states,
     "triage": triage,
-    "asked": asked,
+    "asked": read_request_cases,
     "filter": filter_,
     "sql": sql,
 }

@@ -46,7 +46,7 @@ from bot.storage.requests import RequestQueue
 from bot.tooling.provider import Toolkit
 from config.sections import Policy
 from config.words import current, in_language, phrase
-from scopes import permitted
+from scopes import permitted_scopes
 from scopes.effects import OPEN_MAIL
 from scopes.preferences import Preference, Preferences
 from scopes.slack import OPEN_CHANNELS
@@ -76,7 +76,7 @@ def abilities(scopes: Collection[str], handles: Mapping[str, str]) -> list[str]:
     """List what these scopes can do with these handles."""
 
     def within(scope: str) -> bool:
-        return scope in (*scopes, *permitted(scopes))
+        return scope in (*scopes, *permitted_scopes(scopes))
 
     told = [
         phrase(f"can.{key}")
@@ -372,7 +372,7 @@ class Home:
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
         refusal, where, offered = offers(policy, await self._admission_facts(policy, user, team))
-        mail = await connecting.access(user) if "email" in permitted(offered) else None
+        mail = await connecting.access(user) if "email" in permitted_scopes(offered) else None
         own = {OPEN_MAIL: ""} if mail and mail.state != "off" else {}
         handles = {} if refusal else {OPEN_CHANNELS: "", **own, **await self.reach(user)}
         return HomeFacts(
@@ -386,7 +386,7 @@ class Home:
             paused=paused,
             admin=user in policy.admins,
             mail=mail,
-            preferences=tuple(await self.preferences.listed(user)),
+            preferences=tuple(await self.preferences.list_preferences(user)),
             schedules=await _schedules(database, user),
         )
 

@@ -38,7 +38,7 @@ from bot.reports.documents import (
     parse_document,
 )
 from bot.reports.frame import DETAILS, feedback_form, message_view
-from bot.reports.slack import details_view, opened_parts, report_parts
+from bot.reports.slack import details_view, render_opened, report_parts
 from bot.runs.store import PendingRecords, RunNotFound, Store
 from bot.slack import assistant_pane
 from bot.slack.assistant_pane import attempt
@@ -137,7 +137,7 @@ class DigestActing:
         if click.thread == ALL:
             parts = report_parts(document, categories)
         else:
-            parts = opened_parts(document, categories, click.button_value)
+            parts = render_opened(document, categories, click.button_value)
         if not (parts and click.channel.startswith("D")):
             raise NotActed(phrase("digest.gone"))
         root, key = acted.thread_ts or click.ts, f"{click.ts}/{click.button_value}"

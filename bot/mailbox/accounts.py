@@ -92,7 +92,7 @@ class Credentials:
         mine = credentials.c.account == account
         await self.database.write(sa.delete(credentials).where(mine))
 
-    async def connected(self) -> list[ConnectedAccount]:
+    async def list_accounts(self) -> list[ConnectedAccount]:
         """Return who has tokens, by name, for whom a page shows them."""
         rows = await self.database.read(sa.select(credentials).order_by(credentials.c.account))
         found = [(row, MailboxTokens.model_validate_json(row.body)) for row in rows]
@@ -254,7 +254,7 @@ def oauth_of(settings: Settings) -> GoogleOauth | None:
     )
 
 
-def needed_oauth(settings: Settings) -> GoogleOauth:
+def require_oauth(settings: Settings) -> GoogleOauth:
     """Return the OAuth client of the settings. Raises SetupError if there is none."""
     found = oauth_of(settings)
     if found is None:
@@ -292,7 +292,7 @@ async def disconnect(
         return None
     address = tokens.address
     await store.delete(account)
-    if address in [each.address for each in await store.connected()]:
+    if address in [each.address for each in await store.list_accounts()]:
         return AccessWithdrawn(address, shared=True)
     try:
         if oauth is None:
@@ -319,7 +319,7 @@ async def mail_credentials(
     stored = await store.get(account)
     endpoint = settings.endpoints.google_oauth_endpoint
     if stored:
-        client = needed_oauth(settings)
+        client = require_oauth(settings)
         return user_credentials(
             stored,
             client.client_id,

@@ -54,7 +54,7 @@ class Handled:
     """All that the thread had at this history id is among them; empty = not known."""
 
 
-def seen_of(thread: MailThread) -> list[str]:
+def message_ids(thread: MailThread) -> list[str]:
     """Return what to record of a thread that was read: the ids of its messages."""
     return [m.id for m in thread.messages]
 
@@ -74,7 +74,7 @@ class HandledMail(BaseModel):
     cursor: str
     """That of its Sync; empty = the next listing begins where this one did."""
     threads: Mapping[str, Sequence[str]]
-    """All that are done (triaged, filtered, unchanged, gone), with `seen_of` each."""
+    """All that are done (triaged, filtered, unchanged, gone), with `message_ids` each."""
     left: Sequence[str]
     """Those of the Sync that it did not get to: they are listed again. A thread of the Sync that is
     in neither is not."""

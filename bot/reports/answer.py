@@ -34,7 +34,7 @@ from bot.slack.markdown import (
 from bot.terminal import BOLD, PLAIN
 from config.words import current, phrase
 from scopes.clean import printable
-from scopes.tool import counted, one_line, size_of
+from scopes.tool import format_count, one_line, size_of
 
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
@@ -240,9 +240,9 @@ def _provenance_lines(document: AnswerDocument) -> Iterator[str]:
     """Yield how an answer was made, for who runs the assistant."""
     cover, parts = document.coverage, []
     if cover.items:
-        parts.append(", ".join((counted(cover.items, "subagent"), *cover.outcomes())))
+        parts.append(", ".join((format_count(cover.items, "subagent"), *cover.outcomes())))
     if cover.looked_up:
-        parts.append(f"{counted(cover.looked_up, 'item')} looked up")
+        parts.append(f"{format_count(cover.looked_up, 'item')} looked up")
     parts.append(f"{document.cited} of {len(document.statements)} statements cited")
     parts.append(f"{document.usage.total:,} tokens")
     yield ""

@@ -359,7 +359,7 @@ def _clock(at: str, document: TriageReport) -> str:
     return f"{day(then.date(), year=then.year != now.year)}, {clock}"
 
 
-def opened(view: ReportView, value: str) -> ReportSection | None:
+def find_section(view: ReportView, value: str) -> ReportSection | None:
     """Return the section that the button with this value opens; None if there is none."""
     for section in view.sections:
         if section.fold and section.fold.value == value:

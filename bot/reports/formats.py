@@ -13,7 +13,7 @@ from bot.citations import BARE, Links
 from bot.reports.documents import Period
 from bot.slack.blocks import with_spelling
 from config.words import current, phrase
-from scopes.clean import printable, redacted
+from scopes.clean import printable, redact
 from scopes.tool import one_line
 
 MAX_PERIODS = 3
@@ -76,7 +76,7 @@ class Due:
 
 def clean_text(text: object, most: int) -> str:
     """Clean text of others to one line: nothing invisible, no secrets, no active address."""
-    flat = one_line(Links().defang(redacted(printable(str(text or "")))))
+    flat = one_line(Links().defang(redact(printable(str(text or "")))))
     return flat if len(flat) <= most else f"{flat[: most - 1].rstrip()}…"
 
 

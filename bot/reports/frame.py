@@ -33,7 +33,7 @@ from bot.slack.blocks import (
 from bot.slack.markdown import Numbers, Prose
 from config.sections import ReplySettings
 from config.words import current, phrase
-from scopes.clean import printable, redacted
+from scopes.clean import printable, redact
 
 DETAILS = "answer_details"
 """Action id of the button that opens the details; its value is the id of the run."""
@@ -286,7 +286,7 @@ def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
     for number, source in sources_of(document, numbers).items():
         if source.statement:
             yield section(f"*{phrase('answer.found_with')}* [{number}]")
-            text = redacted(printable(source.statement))[:QUERY]
+            text = redact(printable(source.statement))[:QUERY]
             yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{MAX_SECTION}}}", text))
 
 

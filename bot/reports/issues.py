@@ -306,7 +306,7 @@ class IssueStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def known(self, schedule: str) -> list[Issue]:
+    async def list_issues(self, schedule: str) -> list[Issue]:
         """Return all issues of its delivered reports, including solved ones."""
         c = issues.c
         query = sa.select(issues).where(c.schedule == schedule).order_by(c.first, c.id)

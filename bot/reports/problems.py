@@ -220,7 +220,7 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
     return owner if owner.casefold() != "nobody" else ""
 
 
-def acting(line: str) -> str:
+def find_actor(line: str) -> str:
     """Return the name with which a line begins, as `Ana Ruiz: ...`; empty without one."""
     found = _NAMED.match(line)
     return found[1] if found else ""
@@ -270,7 +270,7 @@ CLAUSE = re.compile(r"(?:(?:(?<!\d)|(?<=\d{3}))[.!?]|;)(?= )")
 """Ends of sentences and clauses; `10. März` is none."""
 
 
-def ordered(document: SweepReport) -> list[SweepProblem]:
+def order_problems(document: SweepReport) -> list[SweepProblem]:
     """Return the problems that are not over in the order of their numbers: open ones, then what
     waits for others, shared ones first."""
     active = [problem for problem in problems_of(document) if problem.active]
@@ -282,7 +282,7 @@ def number_findings(document: SweepReport) -> dict[str, int]:
 
     What is over has none.
     """
-    problems = enumerate(ordered(document), 1)
+    problems = enumerate(order_problems(document), 1)
     return {id: n for n, problem in problems for f in problem.findings for id in f.ids}
 
 
@@ -340,7 +340,7 @@ class SweepFacts:
         self.words = current()
         self.has_changes = document.compared is not None
         self.at = datetime.fromisoformat(document.window.latest).astimezone(UTC)
-        self.problems = ordered(document)
+        self.problems = order_problems(document)
         self.numbers = number_findings(document)
         self.open = [(n, p) for n, p in enumerate(self.problems, 1) if p.open]
         self.team = team(document)
@@ -365,7 +365,7 @@ class SweepFacts:
         others = [each for each in self.places.get(name, ()) if each != number]
         if not others:
             return name
-        return self.words("also_in", name=name, numbers=self.listed(others))
+        return self.words("also_in", name=name, numbers=self.format_numbers(others))
 
     def states(self, members: Sequence[Member], place: str = "") -> str:
         """Count the customers, who waits for the team or a fix, who has to act, and whose issue is
@@ -479,7 +479,7 @@ class SweepFacts:
 
     # ---- lists
 
-    def listed(self, numbers: Iterable[int]) -> str:
+    def format_numbers(self, numbers: Iterable[int]) -> str:
         """Return the numbers of problems as a reader finds them."""
         return self.some([f"[{number}]" for number in numbers], MOST_FULL, " ")
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from bot.reports import frame
-from bot.reports.digest import opened
+from bot.reports.digest import find_section
 from bot.reports.digest_actions import MAX_NOTE, MAX_NOTES
 from bot.reports.documents import (
     AnswerDocument,
@@ -187,12 +187,12 @@ def details_view(document: Document, settings: ReplySettings, seconds: float) ->
         return frame.report_details_view(document, view_of(document))
 
 
-def opened_parts(
+def render_opened(
     document: TriageReport, categories: Iterable[str], button: str
 ) -> tuple[MessagePart, ...]:
     """Render the section of a digest that the button with this value opens; () if there is none."""
     view = view_of(document, categories)
-    section = opened(view, button)
+    section = find_section(view, button)
     return _render(view, pack(_pieces([section], view.words)), view.name) if section else ()
 
 

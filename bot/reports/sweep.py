@@ -184,7 +184,7 @@ class _Sweep:
         if line is None:
             return ""
         cited = sorted({numbers[id] for id in line.findings if id in numbers})
-        return f"{prose(line.text, CLAIM)} {self.facts.listed(cited)}"
+        return f"{prose(line.text, CLAIM)} {self.facts.format_numbers(cited)}"
 
     def _total(self, covers: Sequence[ReadTotals]) -> str:
         messages = self.words("messages", n=sum(cover.messages_read for cover in covers))
@@ -258,7 +258,7 @@ class _Sweep:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
             text, _, proposal = prose(line.text, LINE).rstrip(".").partition(" — ")
             if text := capital(text):
-                more = f" · {self.facts.listed(numbers)}" if numbers else ""
+                more = f" · {self.facts.format_numbers(numbers)}" if numbers else ""
                 more += f" → {proposal}" if proposal else ""
                 found = (f for f in self.document.findings() if f.id in line.findings)
                 places = customer_links(text, found)
@@ -348,12 +348,12 @@ class _Sweep:
             count = changes.count({"new"}) if facts.has_changes else 0
             new = words("new_ones", n=count) if count else ""
             told = ", ".join(filter(None, (self._open(problems, old), new)))
-            told = f"{told} {facts.listed(numbers)}".rstrip()
+            told = f"{told} {facts.format_numbers(numbers)}".rstrip()
         members = [m for p in problems for m in p.open if m.market == section.item]
         people = words("customers_wait", n=n) if (n := len(customers_of(members))) else ""
         rest = {facts.numbers[f.id] for f in findings if f.state in ("known", "waiting")}
         others = sorted(rest - {*numbers})
-        resting = words("waits_too", numbers=facts.listed(others)) if others else ""
+        resting = words("waits_too", numbers=facts.format_numbers(others)) if others else ""
         status = "" if section.status == "complete" else words(section.status)
         found = first_clause(prose(section.summary, CLAIM)) if status or not numbers else ""
         shown = filter(None, (told, people, resting, status, found))

@@ -24,9 +24,9 @@ from bot.reports.problems import (
     Member,
     SweepFacts,
     SweepProblem,
-    acting,
     actor,
     customer_links,
+    find_actor,
     first_clause,
     is_name,
     is_urgent,
@@ -125,7 +125,7 @@ class SweepDetails:
         numbers = Counter(facts.numbers[finding.id] for finding in findings)
         text = prose(line.text, LINE)
         who, _, act = text.partition(": ")
-        name = acting(text)
+        name = find_actor(text)
         is_ours = name in facts.team or all(is_name(name, finding) for finding in findings)
         ranked = tuple(number for number, _ in numbers.most_common())
         if not name or not is_ours:
@@ -256,7 +256,7 @@ class SweepDetails:
             yield Group(tuple(Entry(row=line) for line in lines), title=name)
 
     def _line(self, job: TeamJob) -> Line:
-        act = " ".join(filter(None, (self.facts.listed(job.numbers), job.mark, job.act)))
+        act = " ".join(filter(None, (self.facts.format_numbers(job.numbers), job.mark, job.act)))
         places, others = self._links(job)
         times = f" · {times}" if (times := self._times(job)) else ""
         return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
@@ -284,7 +284,9 @@ class SweepDetails:
     def sections(self) -> Iterator[ReportSection]:
         """Yield what is open in the order of the numbers, what rests, and what has no news."""
         for is_open, run in groupby(self.kept, key=lambda each: bool(each[1].open)):
-            entries = tuple((self._shared if p.is_shared else self._alone)(n, p) for n, p in run)
+            entries = tuple(
+                (self._shared_problem if p.is_shared else self._alone)(n, p) for n, p in run
+            )
             title = self.words("open" if is_open else "resting")
             groups = (Group(entries, is_full=True),)
             yield ReportSection(title, groups, is_apart=True, is_detail=is_open)
@@ -366,7 +368,7 @@ class SweepDetails:
 
     # ---- a problem that several share
 
-    def _shared(self, number: int, problem: SweepProblem) -> Entry:
+    def _shared_problem(self, number: int, problem: SweepProblem) -> Entry:
         """Return a problem with a table of all who wait for it."""
         facts, lead = self.facts, problem.active[0]
         markets = list(dict.fromkeys(clean_text(m.market, NAME) for m in problem.members))

@@ -22,7 +22,7 @@ from bot.reports.view import (
     with_links,
 )
 from bot.storage.tables import StoredRun, StoredSubagent
-from scopes.tool import counted, iso
+from scopes.tool import format_count, iso
 from subagents.brief import draft_of
 from subagents.result import SubagentResult
 
@@ -244,9 +244,9 @@ def run_text(run: StoredRun, subagents: Sequence[StoredSubagent]) -> str:
         why = f" ({result.reason})" if result and result.reason else ""
         lines += wrap(
             f"{each.id} {each.status}/{each.stopped_by}{why} · {each.template} · "
-            f"{counted(result.steps if result else 0, 'model call')}, "
-            f"{counted(len(result.tool_calls) if result else 0, 'tool call')}, "
-            f"{counted(len(result.findings) if result else 0, 'finding')} · "
+            f"{format_count(result.steps if result else 0, 'model call')}, "
+            f"{format_count(len(result.tool_calls) if result else 0, 'tool call')}, "
+            f"{format_count(len(result.findings) if result else 0, 'finding')} · "
             f"{draft_of(each.brief).description}",
             "    ",
         )

@@ -117,7 +117,9 @@ class ContextReader:
             window=Window(as_of - timedelta(days=self.settings.since_days), as_of),
             earliest=as_of - timedelta(days=self.settings.max_since_days),
             requester=Requester.of(person, request.user, language),
-            preferences=tuple(each.text for each in await preferences.listed(request.user)),
+            preferences=tuple(
+                each.text for each in await preferences.list_preferences(request.user)
+            ),
             instructions=instructions,
             delimiter=delimiter,
             conversation=thread.text.rpartition("\n")[0],
@@ -169,10 +171,10 @@ class ContextReader:
     async def _earlier_requests(self, request: StoredRequest) -> dict[str, str]:
         """Return time and run of the requester's last requests in the thread or direct message."""
         if request.thread_ts != request.ts:
-            return await self.inbox.asked_before(request, EPOCH, MAX_EARLIER_ANSWERS)
+            return await self.inbox.find_earlier(request, EPOCH, MAX_EARLIER_ANSWERS)
         if not request.channel.startswith("D"):
             return {}
-        return await self.inbox.asked_before(request, asked_at(request) - RECENT, MAX_RECENT)
+        return await self.inbox.find_earlier(request, asked_at(request) - RECENT, MAX_RECENT)
 
     async def _read_by(self, run: str | None) -> tuple[str, ...]:
         """Return the conversations that a run read, direct messages aside; () for too many."""
@@ -199,7 +201,7 @@ class ContextReader:
             told = document.get("label")
             label = Label.of(told) if told else await self._home(request, reader)
             subagents = await self.store.subagents(id) if rich < MAX_EARLIER_RUNS else []
-            label = await self._current_label(joined_labels(label, subagents), reader)
+            label = await self._current_label(join_labels(label, subagents), reader)
             if await run.gate.directory.obstacles(label, request.user):
                 found.answers[id] = LEFT_OUT
                 continue
@@ -235,7 +237,7 @@ async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> L
         return Label(True, unless, frozenset({channel}), outside=True)
 
 
-def joined_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
+def join_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
     """Join a run's label with those of its subagents, whose findings are shown, too."""
     for subagent in subagents:
         if told := (subagent.result or {}).get("label"):

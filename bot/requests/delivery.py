@@ -264,7 +264,7 @@ class Delivery:
 
     def is_begun(self, live: ActiveRun) -> bool:
         """Return whether the answer may have been posted."""
-        return live.run.recorded(f"{live.run.id}/{TOOK}", float) is not None
+        return live.run.find_recorded(f"{live.run.id}/{TOOK}", float) is not None
 
     async def publish(self, run: str) -> bool:
         """Post an answer that was held back where it was asked for.

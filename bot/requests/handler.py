@@ -237,7 +237,7 @@ class RequestHandler:
     async def _turn_away(self, request: StoredRequest, live: ActiveRun, admitted: Admitted) -> str:
         log.info("not answered: %s", admitted.reason)
         key = f"{live.run.id}/refusal"
-        if admitted.verdict == "refused" and not live.run.recorded(key, bool):
+        if admitted.verdict == "refused" and not live.run.find_recorded(key, bool):
             thread = None if request.thread_ts == request.ts else request.thread_ts
             try:
                 await self.writer.whisper(request.channel, request.user, admitted.reason, thread)
@@ -249,7 +249,7 @@ class RequestHandler:
         return "ignored"
 
     async def _reply(self, request: StoredRequest, live: ActiveRun, resumed: bool) -> str:
-        opened = live.run.recorded(f"{live.run.id}/reply", StoredReply) or request.reply
+        opened = live.run.find_recorded(f"{live.run.id}/reply", StoredReply) or request.reply
         links: dict[str, Sequence[str]] = {}
         settings = self.settings.reply
         reply = StreamingReply(

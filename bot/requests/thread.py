@@ -26,7 +26,7 @@ from bot.storage.requests import Incoming
 from config.words import phrase
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
-from scopes.slack_items import Maker, SlackMessage, plain, shown
+from scopes.slack_items import Maker, SlackMessage, clean_name, plain
 from scopes.tool import Item, SourceFailed, estimate_tokens, one_line, readable
 from subagents.delimiter import shorten
 
@@ -116,7 +116,7 @@ class ThreadReader:
         before = [m for m in said if m.ts != incoming.ts]
         lines = ThreadLines(incoming, self.bot_user, self.url, label, {}, answers)
         if asked_before or incoming.thread_ts != incoming.ts:
-            head, tail = lines.fitting(before, asked, self.max_tokens)
+            head, tail = lines.fit_messages(before, asked, self.max_tokens)
             ids = people_in([*before[:head], *before[len(before) - tail :], asked])
             others = (id for id in ids if id != self.bot_user)
             names = await self.people.names(others, incoming.team)
@@ -209,7 +209,7 @@ class ThreadLines:
             notes = [n for n in made.notes if n != "bot"]
             return replace(made, by=ASSISTANT, notes=(*notes, OWN))
         if made.by == ASSISTANT and made.author:
-            return replace(made, by=f"{ASSISTANT} ({shown(made.author)})")
+            return replace(made, by=f"{ASSISTANT} ({clean_name(made.author)})")
         return made
 
     def _is_known(self, message: SlackMessage) -> bool:
@@ -234,7 +234,7 @@ class ThreadLines:
         item = replace(self.item(message, room), text=shorten(self.request(message), room))
         return item, f"REQUEST: {item.line().strip()}"
 
-    def fitting(
+    def fit_messages(
         self, before: Sequence[SlackMessage], asked: SlackMessage, room: int
     ) -> tuple[int, int]:
         """Return how many of the first and of the last messages fit beside the request."""
@@ -250,7 +250,7 @@ class ThreadLines:
     def thread(
         self, before: Sequence[SlackMessage], asked: SlackMessage, room: int, note: str
     ) -> Thread:
-        head, tail = self.fitting(before, asked, room)
+        head, tail = self.fit_messages(before, asked, room)
         each = int(room * MESSAGE_SHARE)
         told = [*before[:head], *(before[len(before) - tail :] if tail else ())]
         first = [self.item(m, each) for m in told[:head]]

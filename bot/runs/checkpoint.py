@@ -94,7 +94,7 @@ class RunLog(PendingRecords, Checkpoint):
         """Load the results that steps with this key prefix returned before a restart."""
         self._done |= await self._store.steps(self._run, prefix)
 
-    def known(self, key: str) -> dict[str, Any] | None:
+    def find_step(self, key: str) -> dict[str, Any] | None:
         """Return what this step returned before a restart."""
         return self._done.get(key)
 
@@ -117,7 +117,7 @@ class RunLog(PendingRecords, Checkpoint):
                 raise
             self._on_fault(error)
 
-    def paid(self) -> Amount:
+    def sum_paid(self) -> Amount:
         """Return what the model calls before a restart have cost."""
         paid = Amount()
         for key, body in self._done.items():

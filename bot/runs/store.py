@@ -18,7 +18,7 @@ from bot.memory import store_conversation
 from bot.storage import deletions, tables
 from bot.storage.database import Database, chunks
 from bot.storage.encryption import Cipher
-from bot.storage.run_index import folded, store_model_costs
+from bot.storage.run_index import fold_text, store_model_costs
 from bot.storage.tables import StoredRun, StoredSubagent, proposal
 from subagents.brief import SpawnedBrief, brief_to_json
 from subagents.gate import Action, Decision
@@ -75,7 +75,7 @@ class RanSubagent:
             "result": result.model_dump(mode="json"),
         }
 
-    def seen(self) -> list[dict[str, Any]]:
+    def seen_rows(self) -> list[dict[str, Any]]:
         """Return the rows of what it has seen."""
         return deletions.seen_by_subagent(self.run, self.frozen.brief, self.result.findings)
 
@@ -205,7 +205,7 @@ class Store:
         }
         await self._add(
             (tables.runs, [row]),
-            (tables.questions, [{"run": id, "text": folded(question)}]),
+            (tables.questions, [{"run": id, "text": fold_text(question)}]),
             (tables.quoted, deletions.seen_in_request(id, request, requester)),
         )
 
@@ -285,7 +285,7 @@ class Store:
         filled = [
             (upsert(table, *REDONE.get(table.name, ())), rows) for table, rows in parts if rows
         ]
-        cited = [row for each in records.subagents for row in each.seen()]
+        cited = [row for each in records.subagents for row in each.seen_rows()]
         if cited:  # known by their authors already, where a tool showed them
             filled.append((upsert(tables.quoted), cited))
 

@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from bot.errors import StoreError
 from bot.runs.store import RunNotFound, Store
 from bot.storage.tables import StoredRun, StoredSubagent, inbox
-from scopes.clean import redacted
+from scopes.clean import redact
 from subagents.gate import Decision
 from subagents.trajectory import (
     Context,
@@ -259,7 +259,7 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, int]:
 
 def _json(value: Any) -> str:
     """Return a content as JSON, without what looks like a secret."""
-    return redacted(json.dumps(value, ensure_ascii=False))
+    return redact(json.dumps(value, ensure_ascii=False))
 
 
 def _nanoseconds(at: datetime) -> int:

@@ -146,7 +146,7 @@ class Worker(ABC, Generic[W]):
         return True
 
     @contextmanager
-    def counted(self, key: str) -> Iterator[None]:
+    def count_work(self, key: str) -> Iterator[None]:
         """Count what is done inside as work of this process; if it raises, its workflow failed."""
         self.at_work.add(key)
         try:

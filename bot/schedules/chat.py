@@ -88,7 +88,7 @@ class ScheduleService:
             "archived. If it is private, invite me there first."
         )
 
-    async def weighed(
+    async def preview_schedule(
         self, name: str, spec: Schedule, label: Label, home: str
     ) -> Mapping[str, str]:
         if await self._exists(name, spec, label):
@@ -123,7 +123,7 @@ class ScheduleService:
             "schedule.is_set", kind=name_of(spec.kind), name=name, times=timing(spec, now)
         )
 
-    async def listed(self, by: str, home: str) -> tuple[dict[str, str], str]:
+    async def list_schedules(self, by: str, home: str) -> tuple[dict[str, str], str]:
         """List schedules: in a DM one's own and reminders from others (an administrator: all), else
         those that post here.
         """
@@ -148,7 +148,7 @@ class ScheduleService:
         note += f" {len(seen) - MOST_LISTED} are left out." if len(seen) > MOST_LISTED else ""
         return found, note
 
-    async def known(self, by: str, name: str, what: Change) -> Mapping[str, str]:
+    async def preview_change(self, by: str, name: str, what: Change) -> Mapping[str, str]:
         row = await self._own(by, name, what)
         if row.state == STATES[what]:
             raise ToolError(f"{name} is {row.state} already.")

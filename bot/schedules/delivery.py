@@ -373,7 +373,7 @@ class ReportDelivery:
         table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
         files = [MailAttachment(FINDINGS_FILE, "text/csv", table)]
         schedule = occurrence.schedule
-        earlier = await self.schedules.delivered(schedule, MOST_REPORTS)
+        earlier = await self.schedules.list_delivered(schedule, MOST_REPORTS)
         points = {o.at: o.figures[OPEN] for o in earlier if o.figures and OPEN in o.figures}
         points[occurrence.at] = document.counts.open
         if len(points) >= FEWEST:

@@ -118,7 +118,7 @@ def window_starts(
     return {id: min(known[id], at) if id in known else at - first for id in channels}
 
 
-def covered_after(document: SweepReport, before: Mapping[str, str]) -> dict[str, str]:
+def find_covered(document: SweepReport, before: Mapping[str, str]) -> dict[str, str]:
     """Return up to when each channel is fully covered, once this report is delivered.
 
     One that was not fully read is read again from where this window began.
@@ -209,7 +209,7 @@ class RunPlanner:
         if spec.kind == "triage":
             now = datetime.now(UTC)  # what arrived since its time is read, too
             return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
-        last = next(iter(await self.schedules.delivered(stored.id, 1)), None)
+        last = next(iter(await self.schedules.list_delivered(stored.id, 1)), None)
         extra = (last and last.extra) or {}
         names = {c.id: c.name for c in channels}
         covered = extra.get("covered") or {}
@@ -243,7 +243,7 @@ class RunPlanner:
         here = {} if spec.is_private else {place: await conversation_name(people, place)}
         return {
             "requester": Requester.of(person, spec.owner, await people.language(spec.owner, place)),
-            "allowed": await validator.allowed(spec, place),
+            "allowed": await validator.find_allowed(spec, place),
             "here": here,
         }
 
@@ -381,7 +381,7 @@ def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, A
 
 def _delivery_record(task: Triage) -> dict[str, Any]:
     """Return as `extra` what to record when its digest is delivered."""
-    return {MAIL: task.handled().model_dump(mode="json")}
+    return {MAIL: task.handled_mail().model_dump(mode="json")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +441,7 @@ class OccurrenceRunner:
                 state = await self._fail(stored, occurrence, crash)
             log.info("the schedule %s: %s", work.schedule, state)
 
-    async def lost(self, work: Work) -> None:
+    async def end_lost(self, work: Work) -> None:
         """End lost work, whose workflow reported no end, and alert the owner.
 
         The schedule continues with its next work.
@@ -547,7 +547,7 @@ class OccurrenceRunner:
         planner = RunPlanner(self.settings, self.validator, self.schedules)
         usd = live.run.limits.cost_usd
         key = f"{live.run.id}/plan"
-        if made := live.run.recorded(key, RunPlan):
+        if made := live.run.find_recorded(key, RunPlan):
             return made
         early = occurrence.at + self.settling - datetime.now(UTC)
         await asyncio.sleep(max(0.0, early.total_seconds()))
@@ -577,13 +577,13 @@ class OccurrenceRunner:
         document = await sweep.work()
         document.channels_added, document.channels_gone = list(plan.added), list(plan.gone)
         document.notes = list(plan.notes)
-        known = await IssueStore(self.runs.store.database).known(plan.name)
+        known = await IssueStore(self.runs.store.database).list_issues(plan.name)
         document = compare_issues(document, known, plan.last, plan.reports)
         again = {each.issue for each in document.still_open}
         repeated = {id for issue in known if issue.id in again for id in issue.trace.messages}
         await record_reused_items(self.runs.store.database, live.run.id, sorted(repeated))
         names = {c.id: c.name for c in plan.channels}
-        extra = {"covered": covered_after(document, plan.covered), "channels": names}
+        extra = {"covered": find_covered(document, plan.covered), "channels": names}
         away = any(s.plan and s.plan.stopped == "slack" for s in sweep.sources)
         figures = document.counts.model_dump()
         return ScheduledReport(document, extra, figures, away)
@@ -635,7 +635,7 @@ class OccurrenceRunner:
         preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
 
         async def listed() -> list[str]:
-            return [each.text for each in await preferences.listed(plan.spec.owner)]
+            return [each.text for each in await preferences.list_preferences(plan.spec.owner)]
 
         kept = await live.run.once(f"{live.run.id}/preferences", list[str], listed)
         request = Request(

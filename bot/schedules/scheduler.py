@@ -65,7 +65,7 @@ class ScheduleWorker(Worker[Work]):
         """
 
         async def body(id: str) -> dict[str, Any]:
-            with self.counted(id):
+            with self.count_work(id):
                 if await self.store.claim(id, self.durable.executor):
                     work = Work.parse(id)
                     await work_on(work)
@@ -189,7 +189,9 @@ class Schedules:
         self.delivery = ReportDelivery(
             settings, runs, store, writer, validator, self.alerts, approvals
         )
-        self.worker = ScheduleWorker(RequestQueue(database), durable, MOST, store, self.runner.lost)
+        self.worker = ScheduleWorker(
+            RequestQueue(database), durable, MOST, store, self.runner.end_lost
+        )
         self.scheduler = Scheduler(store, self.worker.wake)
 
     def bodies(self) -> dict[str, Body]:

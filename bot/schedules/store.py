@@ -134,7 +134,7 @@ class ScheduleStore:
         if not await self.database.change(partial(self._insert, new=new)):
             hint = "Choose another name, or delete that one first."
             raise ScheduleError(f"There is a schedule named {id!r} already.", hint)
-        return await self.known(id)
+        return await self.require(id)
 
     @in_transaction
     def pause(self, connection: sa.Connection, id: str, by: str) -> None:
@@ -179,7 +179,7 @@ class ScheduleStore:
         values = {"state": "active", "why": "", "changed": datetime.now(UTC)}
         return bool(_update(connection, id, ("refused",), **values))
 
-    async def known(self, id: str) -> StoredSchedule:
+    async def require(self, id: str) -> StoredSchedule:
         """Return a schedule. Raises ScheduleError if there is none."""
         found = await self.get(id)
         if found is None:
@@ -199,7 +199,7 @@ class ScheduleStore:
         rows = await self.database.read(query.order_by(schedule_runs.c.at.desc()).limit(limit))
         return [occurrence_of(row) for row in rows]
 
-    async def delivered(self, schedule: str, limit: int) -> list[Occurrence]:
+    async def list_delivered(self, schedule: str, limit: int) -> list[Occurrence]:
         """Return those whose report was delivered or quiet, the latest first.
 
         The next report continues from the latest.

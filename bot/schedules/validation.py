@@ -93,7 +93,7 @@ class ScheduleValidator:
             if spec.kind == "triage" or "@" in spec.to:
                 await self._mailbox(spec)
             if spec.kind == "ask":
-                await self.allowed(spec, await self.place(spec, reader))
+                await self.find_allowed(spec, await self.place(spec, reader))
             if spec.tracker:
                 await self._tracker(spec, reader)
             return await self._sources(spec, reader) if spec.kind == "sweep" else []
@@ -109,7 +109,7 @@ class ScheduleValidator:
         found = find_channel(await reader.channels(), spec.to)
         return found.id if found else spec.to
 
-    async def allowed(self, spec: Schedule, place: str) -> Allowed:
+    async def find_allowed(self, spec: Schedule, place: str) -> Allowed:
         """Return what subagents may be given by the rules for its owner, as if asked there.
 
         Raises ScheduleInvalid if the owner may not ask there.
@@ -256,7 +256,9 @@ class ScheduleValidator:
         may = await self._readable(spec.owner, list(wanted.values()))
         for pattern, found in hits.items():
             if not any(c.id in may for c in found):
-                raise await self._nothing(spec, pattern, found, [c for c in listed if c.id in may])
+                raise await self._explain_nothing(
+                    spec, pattern, found, [c for c in listed if c.id in may]
+                )
         return [c for c in wanted.values() if c.id in may]
 
     async def _readable(self, owner: str, channels: Sequence[ChannelInfo]) -> set[str]:
@@ -274,7 +276,7 @@ class ScheduleValidator:
         if await self.directory.members.of_user(owner, fresh=True) is None:
             raise CheckUnavailable(phrase("check.again"))
 
-    async def _nothing(
+    async def _explain_nothing(
         self, spec: Schedule, pattern: str, found: Sequence[ChannelInfo], may: Sequence[ChannelInfo]
     ) -> ScheduleInvalid:
         if found:

@@ -64,7 +64,7 @@ def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
     google = LocalGoogle(mailbox)
     services = Starlette(
         routes=[
-            Route(f"{OAUTH}/{{step}}", _nothing_more, methods=["GET", "POST"]),
+            Route(f"{OAUTH}/{{step}}", _answer_nothing, methods=["GET", "POST"]),
             Mount("/", google.app),
         ]
     )
@@ -77,7 +77,7 @@ def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
         yield LocalWorkspace(pointed, f"{at_slack.url}/", SAMPLE_OWNER, mailbox.address)
 
 
-async def _nothing_more(request: Request) -> Response:
+async def _answer_nothing(request: Request) -> Response:
     """The one mailbox is connected by `LocalWorkspace.connect`, with a token that never ends."""
     why = "The sample workspace has one mailbox. There is nothing more to connect or to revoke."
     return JSONResponse({"error": "invalid_token", "error_description": why}, 400)

@@ -309,7 +309,7 @@ def _register_workflows(server: Server, answering: RequestHandler, subagents: Su
 
     async def request(key: str, attempt: int) -> dict[str, Any]:
         await dispatch.mark_started(key)
-        with dispatch.counted(key):
+        with dispatch.count_work(key):
             return await answering.work(key, attempt)
 
     async def apology(key: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Workspaces(Receiver):
         for server in self.servers.values():
             server.backfill.ask()
 
-    def connecting(self, state: str) -> Connecting | None:
+    def find_connecting(self, state: str) -> Connecting | None:
         """Return where an attempt to connect a mailbox goes on: its state begins with the team."""
         server = self.servers.get(state.partition(".")[0])
         return server.connecting if server else None
@@ -299,7 +299,7 @@ async def run_workspaces(
         health.add("workspaces", workspaces.check)
         health.add("faults", workspaces.faults, "noted")
         pages = [
-            *connect_routes(workspaces.connecting),
+            *connect_routes(workspaces.find_connecting),
             *install_routes(settings, database, workspaces.wake),
             *console,
         ]

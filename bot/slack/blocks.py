@@ -18,7 +18,7 @@ from bot.slack.messages import MessagePart
 from bot.storage.requests import BAD, GOOD
 from config.sections import ReplySettings
 from config.words import phrase
-from scopes.clean import printable, redacted, unseen
+from scopes.clean import printable, redact, unseen
 from scopes.slack_items import permalink
 from scopes.tool import one_line
 
@@ -192,7 +192,7 @@ def assemble(
     bodies: Sequence[str], prose: Prose, foot: Sequence[Block] = ()
 ) -> tuple[MessagePart, ...]:
     """Return the messages of an answer; `foot` is what stands below the last one."""
-    links, last = prose.allowed(), len(bodies) - 1
+    links, last = prose.collect_links(), len(bodies) - 1
     return tuple(
         MessagePart(
             prose.for_stream(plain_text(body)),
@@ -205,7 +205,7 @@ def assemble(
 
 def sentence(text: str, reference: str = "") -> MessagePart:
     """Render one plain sentence as a whole reply, with a reference id for support."""
-    clean = Links().defang(redacted(printable(text.strip())))
+    clean = Links().defang(redact(printable(text.strip())))
     said = harmless(clean or phrase("answer.failed"))[: MAX_MARKDOWN // 4]
     foot = [phrase("answer.reference", id=escape_mrkdwn(reference))] if reference else []
     shown = (*markdown.blocks(said, Links()), *map(context_block, foot))
@@ -352,7 +352,7 @@ def plain_text(text: str) -> str:
 
 def escape_mrkdwn(text: str) -> str:
     """Escape a text by others for use inside a mrkdwn line that code writes."""
-    bare = neutralize_links(Links().defang(redacted(printable(text))))
+    bare = neutralize_links(Links().defang(redact(printable(text))))
     calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", bare))
     return calm.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

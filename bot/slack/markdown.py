@@ -15,7 +15,7 @@ from markdown_it.token import Token
 
 from bot.citations import CITED, STOPS, Links, ids_in, neutralize_links
 from config.sections import ReplySettings
-from scopes.clean import printable, redacted, unsettled
+from scopes.clean import find_unsettled, printable, redact
 
 MAX_COLUMNS = 20
 """Columns of a table that stays one."""
@@ -566,13 +566,13 @@ class Prose:
     requester: str = ""
     """The user who may be mentioned."""
 
-    def allowed(self) -> Links:
+    def collect_links(self) -> Links:
         made = {address(url) for urls in self.links.values() for url in urls}
         return Links(self.asked, self.settings.link_hosts, made - {""})
 
     def link_citations(self, text: str, numbers: Numbers) -> str:
         """Return markdown with citations as numbered links; nothing else in it is active."""
-        clean = self.allowed().defang(redacted(printable(text)))
+        clean = self.collect_links().defang(redact(printable(text)))
         if self.requester:
             mention = rf"<@{re.escape(self.requester)}(?:\|[^<>\n]*)?>"
             clean = re.sub(mention, REQUESTER, clean)
@@ -598,7 +598,7 @@ def _settle(text: str) -> str:
     masked = CITED.sub(lambda m: "x" * len(m[0]), text[start:])
     unsure = UNSURE.search(masked)
     kept = text[: start + unsure.start()] if unsure else text
-    kept = kept[: unsettled(kept)]
+    kept = kept[: find_unsettled(kept)]
     return kept[: _open_table(kept)].rstrip()
 
 

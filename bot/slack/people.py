@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bot.slack.messages import mapping
-from config.words import languages, spoken_language
+from config.words import detect_language, languages
 from scopes.cache import Clock
 from scopes.members import Kept
 from scopes.slack_client import Absent, SlackClient, SlackRefused
@@ -52,7 +52,7 @@ class ChannelFacts:
     private: bool
 
 
-async def _forgotten(id: str, name: str) -> None:
+async def _store_nothing(id: str, name: str) -> None:
     """Store no name."""
 
 
@@ -64,7 +64,7 @@ class People:
         client: SlackClient,
         languages: Mapping[str, str] = MappingProxyType({}),
         *,
-        remember: Callable[[str, str], Awaitable[None]] = _forgotten,
+        remember: Callable[[str, str], Awaitable[None]] = _store_nothing,
         clock: Clock = time.monotonic,
     ) -> None:
         """`languages`: channel id -> the language of all answers there (`slack.languages`).
@@ -96,7 +96,7 @@ class People:
         person = await self.person(user, "")
         locale = person.locale if person else ""
         known = not locale or locale.partition("-")[0] in languages()
-        return (spoken_language(said) if known else "") or locale
+        return (detect_language(said) if known else "") or locale
 
     async def address(self, user: str) -> str | None:
         """Return the user's mail address in the workspace; None = Slack does not return it."""

@@ -9,7 +9,7 @@ from typing import Any
 from bot.citations import Links, neutralize_links
 from bot.terminal import printable
 from config.words import current, phrase
-from scopes.clean import redacted
+from scopes.clean import redact
 from scopes.tool import one_line
 from subagents.events import (
     AnswerDelta,
@@ -54,7 +54,7 @@ ENDINGS = ("partial", "failed", "cancelled", "refused")
 
 def clean_line(text: str) -> str:
     """Return one line without secrets and terminal control characters."""
-    return printable(redacted(one_line(text)))
+    return printable(redact(one_line(text)))
 
 
 def clean_for_slack(text: str) -> str:

@@ -323,7 +323,7 @@ class RequestQueue:
         rows = await self.database.read(sa.select(inbox.c.run).where(done).order_by(inbox.c.ts))
         return [row.run for row in rows if row.run]
 
-    async def asked_before(
+    async def find_earlier(
         self, request: StoredRequest, since: datetime, most: int
     ) -> dict[str, str]:
         """Return time and run of the last requests that this user made before it and that were

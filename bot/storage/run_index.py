@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from bot.errors import StoreError
 from bot.storage.database import Database, chunks
 from bot.storage.tables import contexts, model_costs, names, questions, runs, subagents
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 
 PARENT = "p1"
 """Context of a run's first parent."""
@@ -21,15 +21,15 @@ LEAST_USD = 1e-9
 """Less is an error of rounding."""
 
 
-def folded(text: str) -> str:
+def fold_text(text: str) -> str:
     """Return a text as it is compared, whatever its case, in every script."""
-    return unified(text, "NFKC").casefold()
+    return normalize_unicode(text, "NFKC").casefold()
 
 
 def asks(text: str) -> sa.ColumnElement[bool]:
     """Match runs whose question contains this text."""
     mine = questions.c.run == runs.c.id
-    return sa.exists().where(mine, questions.c.text.contains(folded(text), autoescape=True))
+    return sa.exists().where(mine, questions.c.text.contains(fold_text(text), autoescape=True))
 
 
 def store_model_costs(connection: sa.Connection, run: str) -> None:
@@ -67,7 +67,7 @@ class Names:
 
     async def save(self, id: str, name: str) -> None:
         """Store a name; if the database cannot be used, Slack will tell it again."""
-        plain = folded(name.removeprefix("#"))
+        plain = fold_text(name.removeprefix("#"))
         row = {"id": id, "name": name, "folded": plain, "at": datetime.now(UTC)}
         upsert = self.database.upsert(names, ("id",), ("name", "folded", "at"))
         try:
@@ -75,7 +75,7 @@ class Names:
         except StoreError as error:
             log.warning("%s The name of %s is not stored.", error, id)
 
-    async def known(self, ids: Iterable[str]) -> dict[str, str]:
+    async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
         """Return the names of these, without those that are not known. Raises StoreError."""
         found = {}
         for some in chunks(set(ids) - {""}):
@@ -86,7 +86,7 @@ class Names:
 
 def ids_named(text: str) -> sa.Select[tuple[str]]:
     """Select the ids whose names have words that begin with this text."""
-    wanted, c = folded(text.removeprefix("#").removeprefix("@")), names.c
+    wanted, c = fold_text(text.removeprefix("#").removeprefix("@")), names.c
     begins = c.folded.startswith(wanted, autoescape=True)
     later = c.folded.contains(f" {wanted}", autoescape=True)
     return sa.select(c.id).where(sa.or_(begins, later))

@@ -394,7 +394,7 @@ def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: Cit
     A subagent's text cites nothing that the parent looked up.
     """
     known = citable.findings()
-    own = citable.looked_up(done.ending.seen)
+    own = citable.map_item_ids(done.ending.seen)
     files = citable.files()
     text = drop_unknown(done.ending.text, known, own, files).strip()
     if text and (done.ending.stopped_by == "none" or known.keys() & ids_in(text) or not known):

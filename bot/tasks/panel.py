@@ -569,7 +569,7 @@ class Panel(ReportTask[PanelReport]):
         yield "WRITE: first lines", Origin.REQUEST, ""
 
     def _findings(self) -> list[PanelFinding]:
-        judged = {j.finding: j for j in self.challenge.judged()} if self.challenge else {}
+        judged = {j.finding: j for j in self.challenge.list_judged()} if self.challenge else {}
         found = [self._make_finding(id, judged.get(id)) for id in self.found]
         return sorted(
             found,

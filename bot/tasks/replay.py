@@ -367,9 +367,9 @@ class ReplayPlace:
 class ReplayedRun(Run):
     """A run whose record may be that of a version with other steps."""
 
-    def recorded(self, key: str, kind: type[T]) -> T | None:
+    def find_recorded(self, key: str, kind: type[T]) -> T | None:
         try:
-            return super().recorded(key, kind)
+            return super().find_recorded(key, kind)
         except ValidationError:
             assert isinstance(self.checkpoint, ReplaySteps)
             self.checkpoint.end(key, "another version recorded a step in another form")
@@ -381,7 +381,7 @@ class ReplaySteps(Checkpoint):
 
     replay: Replay
 
-    def known(self, key: str) -> dict[str, Any] | None:
+    def find_step(self, key: str) -> dict[str, Any] | None:
         """Return what a step returned; None where the model is asked, or answers by its record."""
         body, (context, *path) = self.replay.record.steps.get(key), key.split("/")[1:]
         if path[-1:] == ["freeze"] and self.replay.is_live(path[0]):

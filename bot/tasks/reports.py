@@ -115,7 +115,7 @@ class Reports:
         return {tool.name: tool for tool in TOOLS if may[tool.name]}
 
     def _allows(self, scope: str) -> bool:
-        return scope in scopes.permitted(self.request.allowed.scopes)
+        return scope in scopes.permitted_scopes(self.request.allowed.scopes)
 
     async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
         """Run one call; what its parent is shown of the report is a view of its subagents."""
@@ -151,7 +151,7 @@ class Reports:
             return found
         is_page = source.startswith(("http://", "https://"))
         scope, name, argument = PAGE if is_page else THREAD
-        offered = scopes.offered(scope, self.run.clients) if self._allows(scope) else ()
+        offered = scopes.offered_tools(scope, self.run.clients) if self._allows(scope) else ()
         tool = next((each for each in offered if each.name == name), None)
         if tool is None:
             raise MaterialRefused(f"{source[:200]} cannot be read here.")

@@ -49,7 +49,7 @@ class Share:
     def ids(self) -> tuple[str, ...]:
         return tuple(id for thread in self.threads for id in thread.ids)
 
-    def described(self, name: str, parts: int) -> str:
+    def describe(self, name: str, parts: int) -> str:
         """Return which threads of a channel are in it, of so many shares."""
         first, last = self.threads[0].root, self.threads[-1].root
         span = first if first == last else f"{first} to {last}"
@@ -127,7 +127,7 @@ class SweepSource:
         return self.plan.fault if self.plan else ""
 
 
-def chosen(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[ChannelInfo]:
+def select_channels(channels: Sequence[ChannelInfo], patterns: Sequence[str]) -> list[ChannelInfo]:
     """Return the channels whose name or id matches a pattern (`support-*`, `#support-es`, `C123`).
 
     Raises SetupError if a pattern matches nothing, listing what exists.

@@ -373,7 +373,7 @@ class Sweep(ReportTask[SweepReport]):
             description=f"Read {source.name}{which}"[:120],
             scope="slack",
             contract="issues",
-            known=share.described(source.name, parts),
+            known=share.describe(source.name, parts),
             handles=tuple(handles.titles),
         )
         return Brief(
@@ -425,7 +425,7 @@ class Sweep(ReportTask[SweepReport]):
     def _opening_parts(self, shown: Sequence[SubagentResult], cap: int) -> Iterator[Opening]:
         zone = self.request.requester.clock()
         window, today = self.request.window, self.request.window.latest.astimezone(zone)
-        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.shown(zone.key)}"
+        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.format(zone.key)}"
         said += f"\nTODAY: {today:%A} {today.day} {today:%B %Y}"
         yield f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         views = {r.id for r in shown}

@@ -18,7 +18,7 @@ from bot.reports.documents import TrackerEntry, TrackerSummary
 from bot.tasks.sources import NO_ANSWER, SweepSource
 from config.prompts import prompt
 from config.words import Text, phrase
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from scopes.effects import Handles
 from scopes.intent import LINK
 from scopes.label import TRUSTED
@@ -153,7 +153,7 @@ class TrackerReader:
 
 def fold(text: str) -> str:
     """Return the text in lower case without accents, to compare words of several languages."""
-    plain = unified(text.replace("ß", "ss"), "NFKD")
+    plain = normalize_unicode(text.replace("ß", "ss"), "NFKD")
     return "".join(c for c in plain if not unicodedata.combining(c)).casefold()
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from bot.mailbox.actions import Correction, sentences_about
-from bot.mailbox.sync import HandledMail, Sync, seen_of
+from bot.mailbox.sync import HandledMail, Sync, message_ids
 from bot.reports.documents import (
     EarlierDigest,
     FilteredThread,
@@ -128,7 +128,7 @@ def thread_read(thread: MailThread, reader: Reader, filtered: str) -> ThreadRead
         senders=tuple(s for s in reversed(latest) if address_of(s) != reader.address.lower()),
         items=() if filtered else tuple(items),
         history=thread.history,
-        seen=tuple(seen_of(thread)),
+        seen=tuple(message_ids(thread)),
         filtered=filtered,
         fault="" if filtered else fault,
         lasting=all(m.text.fault for m in thread.messages),
@@ -220,9 +220,9 @@ class Triage(ReportTask[TriageReport]):
 
     async def record_delivery(self, report: TriageReport) -> None:
         if self.app.mail:
-            await self.app.mail.record_delivery(self.handled())
+            await self.app.mail.record_delivery(self.handled_mail())
 
-    def handled(self) -> HandledMail:
+    def handled_mail(self) -> HandledMail:
         """Return what to record once the digest is delivered."""
         account = self.account or self.reader.owner
         done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)

@@ -115,7 +115,7 @@ class TableProvider(ToolProvider, Generic[S]):
             if self.at_google(name) and not (each.service_account or shared)
         ]
 
-    def missing(self) -> Mapping[str, str]:
+    def find_missing(self) -> Mapping[str, str]:
         lacking = self.problems()
         any_open = len(lacking) < len(self.readers())
         return {} if any_open or not lacking else dict.fromkeys(self.tools, lacking[0])

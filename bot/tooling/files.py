@@ -96,7 +96,7 @@ class FileTools(ToolProvider):
     def readers(self) -> Mapping[str, Readers]:
         return {handle: project.readers for handle, project in self._find().items()}
 
-    def missing(self) -> Mapping[str, str]:
+    def find_missing(self) -> Mapping[str, str]:
         projects = self._find().values()
         missing: dict[str, str] = {}
         if not any(p.repository for p in projects):
@@ -119,7 +119,7 @@ class FileTools(ToolProvider):
 
         Raises SetupError for one of the command line.
         """
-        if self._projects is None and not (named := self._named()):
+        if self._projects is None and not (named := self._choose_projects()):
             self._projects = {}
         elif self._projects is None:
             from scopes.folders.git import apart
@@ -139,7 +139,7 @@ class FileTools(ToolProvider):
             log.warning("%s", self._gone[name])
             return None
 
-    def _named(self) -> Mapping[str, ProjectSettings]:
+    def _choose_projects(self) -> Mapping[str, ProjectSettings]:
         if self.given and self.given.folder:
             path = self.given.folder.resolve()
             return {name_of(path): ProjectSettings(path=path)}

@@ -242,7 +242,7 @@ class McpTools(ToolProvider):
         config = self.settings.mcp.servers
         return [s.handle for s in self.servers if config[s.name].readers == "public"]
 
-    def missing(self) -> Mapping[str, str]:
+    def find_missing(self) -> Mapping[str, str]:
         """Return `<scope>/<tool>` -> why, as of the last time that a run was opened."""
         return {tool: why for tools in self._missing.values() for tool, why in tools.items()}
 

@@ -50,7 +50,7 @@ class ToolProvider(ABC):
         """Return those of these handles that guests and other companies may read."""
         return ()
 
-    def missing(self) -> Mapping[str, str]:
+    def find_missing(self) -> Mapping[str, str]:
         """Return tool -> why it is not offered, in a sentence that says what to do about it."""
         return {}
 
@@ -87,8 +87,11 @@ class Toolkit:
     def anybodys(self) -> frozenset[str]:
         return frozenset(handle for kit in self.kits for handle in kit.anybodys())
 
-    def missing(self) -> dict[str, str]:
-        return {**self.absent, **{t: why for kit in self.kits for t, why in kit.missing().items()}}
+    def find_missing(self) -> dict[str, str]:
+        return {
+            **self.absent,
+            **{t: why for kit in self.kits for t, why in kit.find_missing().items()},
+        }
 
     def problems(self) -> list[str]:
         return [problem for kit in self.kits for problem in kit.problems()]

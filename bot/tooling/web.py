@@ -128,7 +128,7 @@ class WebTools(ToolProvider):
 
         return OpenedTools(Clients({SearchEngine: self._search()}, unopened), {OPEN_WEB: ""})
 
-    def missing(self) -> Mapping[str, str]:
+    def find_missing(self) -> Mapping[str, str]:
         why = self._why_no_search()
         return {"web_search": why} if why else {}
 

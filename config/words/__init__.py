@@ -200,7 +200,7 @@ QUOTED = re.compile(
 """Parts of a message that need not be in the language of who writes."""
 
 
-def spoken_language(text: str) -> str:
+def detect_language(text: str) -> str:
     """Return the language of a message if its common words tell it clearly; else empty.
 
     Clearly: two such words or more, and twice as many as of any other language.

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from scopes.databases.allow_list import REFUSED
 from scopes.databases.statement import refusal
-from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value, spelled
+from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value, format_exact
 from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError
 from scopes.tool import ToolError, one_line, size_of
@@ -282,7 +282,7 @@ def _cell(field: FieldSchema, value: Any) -> Value:
     """Return a value that stands by itself; lists and structs as compact JSON."""
     found = _read(field, value)
     if isinstance(found, list | dict):
-        return json.dumps(found, default=spelled, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(found, default=format_exact, ensure_ascii=False, separators=(",", ":"))
     plain: Value = found
     return plain
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import duckdb
 
-from scopes.confinement import confined
+from scopes.confinement import confine
 from scopes.databases.allow_list import (
     DUCKDB_HIDDEN,
     DUCKDB_TABLE_FUNCTIONS,
     DUCKDB_VIEWS,
     INFORMATION_SCHEMA,
 )
-from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load, quoted
+from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load, quote_identifier
 from scopes.databases.table_kinds import is_duckdb
 from scopes.programs import limit, serve
 
@@ -63,7 +63,7 @@ class Program:
     lines: list[bytes] = field(default_factory=list)
     """Of the answer on its way."""
 
-    def opened(self) -> duckdb.DuckDBPyConnection:
+    def connect(self) -> duckdb.DuckDBPyConnection:
         """Return the connection, made again where a file has changed. Raises Failed."""
         place = self.path.resolve()
         try:
@@ -106,7 +106,7 @@ class Program:
         if self.schema:
             full = self.schema if "." in self.schema else f"{_home_of(connection)[0]}.{self.schema}"
             try:
-                connection.execute("USE " + ".".join(map(quoted, full.split("."))))
+                connection.execute("USE " + ".".join(map(quote_identifier, full.split("."))))
             except duckdb.Error:
                 raise Failed("schema") from None
         connection.execute("SET lock_configuration = true")
@@ -116,7 +116,7 @@ class Program:
         """Answer one request; the last line is a reason of failure, or "", and what is told."""
         self.lines.clear()
         try:
-            ending = "", getattr(self, does)(self.opened(), *given)
+            ending = "", getattr(self, does)(self.connect(), *given)
         except Failed as error:
             ending = error.kind, None
         except (MemoryError, duckdb.OutOfMemoryException):
@@ -232,11 +232,11 @@ it. A field may be called so, too, which does no harm."""
 def _plain(name: str, reserved: Container[str]) -> str:
     """Return a name as a query has it, in quotes only where needed."""
     simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in reserved
-    return name if simple else quoted(name)
+    return name if simple else quote_identifier(name)
 
 
 def _count(connection: duckdb.DuckDBPyConnection, *names: str) -> int:
-    table = ".".join(map(quoted, names))
+    table = ".".join(map(quote_identifier, names))
     return int(connection.execute(f"SELECT {OURS}.count_star() FROM {table}").fetchall()[0][0])
 
 
@@ -263,7 +263,7 @@ def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
     """
     parsed = connection.execute(PARSED, [sql]).fetchone()
     tree = json.loads(parsed[0]) if parsed else {"error": True}
-    used = set(_used(tree))
+    used = set(_find_names(tree))
     functions = {name for kind, name in used if kind == "TABLE_FUNCTION"} - DUCKDB_TABLE_FUNCTIONS
     views = {("BASE_TABLE", name) for (name,) in connection.execute(VIEWS).fetchall()} - SHOWN
     if tree["error"] or used & (views | HIDDEN) or any(k == "SHOW" for k, _ in used - SHOWN):
@@ -275,7 +275,7 @@ def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
     return functions <= own - {name.casefold() for name, internal in listed if internal}
 
 
-def _used(tree: Any) -> Iterator[tuple[str, str]]:
+def _find_names(tree: Any) -> Iterator[tuple[str, str]]:
     """Yield the kinds and names, in lower case, of what a statement tells of."""
     todo = [tree]
     while todo:
@@ -334,7 +334,7 @@ def _spell(value: Any) -> str:
 
 def main(memory_mb: int) -> None:
     limit(memory=memory_mb * MEGABYTE, file_bytes=0, files=64)
-    confined(reads=True)
+    confine(reads=True)
 
     @cache
     def program(path: str, schema: str | None) -> Program:

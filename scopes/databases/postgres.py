@@ -126,7 +126,7 @@ class Postgres:
             connection = None
             try:
                 async with asyncio.timeout(self.query_s + LOCK_S):
-                    connection = await self._begun()
+                    connection = await self._open_transaction()
                     yield connection
                     if not connection.closed:
                         await connection.rollback()
@@ -141,7 +141,7 @@ class Postgres:
                 if connection and connection not in self._idle:
                     await connection.close()
 
-    async def _begun(self) -> Connection:
+    async def _open_transaction(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
             with suppress(psycopg.OperationalError):  # the server has closed it meanwhile

@@ -26,7 +26,7 @@ from typing import Any
 
 import duckdb
 
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, TABLES, is_duckdb
 
 OTHER = {
@@ -66,7 +66,7 @@ class Loaded:
     """File, or view of one -> why it is no table."""
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -134,7 +134,7 @@ class FileReading:
             elif suffix in PARQUET:
                 name = self._name(self.file.stem)
                 source = _literal(self.file)
-                made = f"CREATE TABLE {quoted(name)} AS FROM read_parquet({source})"
+                made = f"CREATE TABLE {quote_identifier(name)} AS FROM read_parquet({source})"
                 self.connection.execute(made)
                 self._record_table(name)
             elif suffix in EXCEL:
@@ -174,7 +174,7 @@ class FileReading:
             for (title,) in listed:
                 name = self._name(title)
                 try:
-                    rows = source.execute(f"SELECT * FROM {quoted(title)}")
+                    rows = source.execute(f"SELECT * FROM {quote_identifier(title)}")
                     names = [column[0] for column in rows.description]
                     insert(self.connection, name, names, self._limit_time(rows))
                 except sqlite3.Error as error:
@@ -193,13 +193,13 @@ class FileReading:
 
     def _name(self, title: str) -> str:
         """Return a name unlike any other, which a query may use without quotes."""
-        base = re.sub(r"\W+", "_", unified(title)).strip("_")[:60] or "table"
+        base = re.sub(r"\W+", "_", normalize_unicode(title)).strip("_")[:60] or "table"
         base = f"t_{base}" if base[0].isdigit() else base
         return _free(base, {name.casefold() for name in self.loaded.tables})
 
     def _record_table(self, name: str, note: str = "") -> None:
         if note:
-            self.connection.execute(f"COMMENT ON TABLE {quoted(name)} IS '{note}'")
+            self.connection.execute(f"COMMENT ON TABLE {quote_identifier(name)} IS '{note}'")
         self.loaded.tables[name] = self.file.name
 
 
@@ -261,7 +261,7 @@ def insert(
     """Make a table of rows whose types are seen on the way: as text first, cast at the end."""
     names = _distinct(head)
     kinds: list[set[type]] = [set() for _ in names]
-    staged = ", ".join(f"{quoted(c)} {TEXT}" for c in names)
+    staged = ", ".join(f"{quote_identifier(c)} {TEXT}" for c in names)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
     while batch := list(islice(rows, BATCH)):
         cells = [
@@ -270,8 +270,10 @@ def insert(
         ]
         unnested = ", ".join(f"unnest(?::{TEXT}[])" for _ in cells)
         connection.execute(f"INSERT INTO staged SELECT {unnested}", cells)
-    cast = ", ".join(_cast(quoted(c), _type(k)) for c, k in zip(names, kinds, strict=True))
-    connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT {cast} FROM staged")
+    cast = ", ".join(
+        _cast(quote_identifier(c), _type(k)) for c, k in zip(names, kinds, strict=True)
+    )
+    connection.execute(f"CREATE TABLE {quote_identifier(name)} AS SELECT {cast} FROM staged")
     connection.execute("DROP TABLE staged")
 
 
@@ -351,7 +353,9 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
         try:
             with _readable(path, encoding) as source:
                 read = f"read_csv({source}, {PADDED}{kinds})"
-                connection.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS FROM {read}")
+                connection.execute(
+                    f"CREATE OR REPLACE TABLE {quote_identifier(name)} AS FROM {read}"
+                )
             return
         except FAILURES:
             if kinds:

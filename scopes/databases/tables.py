@@ -61,7 +61,7 @@ class Rows:
         return self.total is None or self.total > len(self.rows)
 
 
-def spelled(cell: Value) -> str:
+def format_exact(cell: Value) -> str:
     """Return a value as text, exact: 0.00000001 is no 1E-8."""
     if isinstance(cell, bool):
         return str(cell).lower()

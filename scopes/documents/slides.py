@@ -15,7 +15,7 @@ from pptx.shapes.group import GroupShape
 from pptx.shapes.picture import Picture
 
 from scopes.documents.text import pictures
-from scopes.tool import counted
+from scopes.tool import format_count
 
 
 class Presentation:
@@ -57,7 +57,7 @@ class Presentation:
             yield " | ".join("" if c.is_spanned else _words(c.text_frame) for c in row.cells)
 
     def facts(self) -> tuple[str, ...]:
-        count = f"PowerPoint presentation, {counted(len(self.slides), 'slide')}"
+        count = f"PowerPoint presentation, {format_count(len(self.slides), 'slide')}"
         return count, f"{self.hidden} hidden" if self.hidden else "", pictures(self.pictures)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from scopes.programs import WorkerDied, WorkerProcess
-from scopes.tool import counted, readable
+from scopes.tool import format_count, readable
 
 
 class DocumentRefused(Exception):
@@ -48,7 +48,7 @@ def pictures(count: int) -> str:
     """Return the fact that a document has pictures; empty where it has none."""
     if not count:
         return ""
-    return f"{counted(count, 'picture')}, whose text I do not read"
+    return f"{format_count(count, 'picture')}, whose text I do not read"
 
 
 def facts_of(*facts: str) -> str:

@@ -15,7 +15,7 @@ from openpyxl.reader.excel import ExcelReader
 from openpyxl.xml.functions import fromstring
 
 from scopes.documents.text import pictures
-from scopes.tool import counted
+from scopes.tool import format_count
 
 COMMENTS: Final = re.compile(r"xl/comments/?(?:comment)?\d*\.xml")
 SHEETS: Final = re.compile(r"xl/worksheets/[^/]+\.xml")
@@ -62,9 +62,9 @@ class ExcelWorkbook:
         sheets, uncomputed = self.book.worksheets, _count_uncomputed(self.packed)
         hidden = sum(sheet.sheet_state != "visible" for sheet in sheets)
         return (
-            f"Excel workbook, {counted(len(sheets), 'sheet')}",
+            f"Excel workbook, {format_count(len(sheets), 'sheet')}",
             f"{hidden} hidden" if hidden else "",
-            f"{counted(uncomputed, 'formula')} without a stored value" if uncomputed else "",
+            f"{format_count(uncomputed, 'formula')} without a stored value" if uncomputed else "",
             pictures(sum(MEDIA.fullmatch(name) is not None for name in self.packed.namelist())),
         )
 

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 from lxml import etree
 
-from scopes.clean import BOMS, decoded, printable
+from scopes.clean import BOMS, decode_text, printable
 from scopes.confinement import serve_confined
 from scopes.documents import pdf
 from scopes.documents.slides import Presentation
@@ -125,7 +125,7 @@ def _plain(data: bytes, charset: str) -> DocumentText:
     if b"\x00" in data[:4096]:
         raise DocumentRefused(UNKNOWN)
     try:
-        text, how = decoded(data, charset) if charset else data.decode("utf-8"), "text"
+        text, how = decode_text(data, charset) if charset else data.decode("utf-8"), "text"
     except UnicodeDecodeError:
         text, how = data.decode("cp1252", "replace"), "text, charset guessed: Windows-1252"
     controls = len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]", text[:20_000]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from icalendar import Component, vBroken, vRecur
 
-from scopes.clean import decoded, line
+from scopes.clean import decode_text, line
 from scopes.mail import EVENT, INVITATIONS
 
 MAX_CHARS = 200_000
@@ -27,7 +27,7 @@ def invitation(data: bytes, charset: str = "") -> str:
 
     Raises nothing: a property that is broken counts as missing.
     """
-    text = decoded(data, charset)[:MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n")
+    text = decode_text(data, charset)[:MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n")
     events = list(_EVENT.finditer(text))
     event = _event(events[0][0]) if events else None
     if event is None:

@@ -298,7 +298,7 @@ class Style:
     @cached_property
     def inherited(self) -> Style:
         """Return the style of children that declare nothing."""
-        child = styled(self, ())
+        child = compute_style(self, ())
         child.inherited = child
         return child
 
@@ -376,7 +376,7 @@ class Style:
             self.ground = tuple(dict.fromkeys((*self.ground, *below.ground)))[:16]
 
 
-def styled(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
+def compute_style(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
     """Return the style of an element in `parent`, its declarations given with the weakest first."""
     style = replace(parent, box={}, block=False)
     declared = [*declared]

@@ -144,14 +144,14 @@ class CssSheet:
             self._read(tinycss2.parse_rule_list(node.content, True, True), sure, "")
 
     def match(self, page: LexborHTMLParser) -> None:
-        """Find the elements of a page that the rules apply to; `matching` returns them then."""
+        """Find the elements of a page that the rules apply to; `match_rules` returns them then."""
         for rule in sorted(self._rules, key=lambda rule: rule.rank):
             elements, understood = _select(page, rule.selector)
             for id in elements:
                 certain, unsure = self._found.setdefault(id, ([], []))
                 (certain if rule.sure and understood else unsure).append(rule)
 
-    def matching(self, element: int) -> tuple[list[CssRule], list[CssRule]]:
+    def match_rules(self, element: int) -> tuple[list[CssRule], list[CssRule]]:
         """Return the rules that apply to an element (`mem_id`), the weakest first, and those that
         only may."""
         return self._found.get(element) or ([], [])

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from scopes.clean import decoded, printable, smuggled
-from scopes.extraction.style import Style, colour, styled
+from scopes.clean import decode_text, printable, smuggles_text
+from scopes.extraction.style import Style, colour, compute_style
 from scopes.extraction.stylesheet import CssSheet, declarations
 
 MAX_BYTES = 2_000_000
@@ -71,7 +71,7 @@ def visible_page(html: str | bytes) -> tuple[Visible, str]:
         page.read(parser.root)
     cut = page.cut or len(html) > MAX_BYTES
     text = "".join(page.out)
-    seen = Visible(_tidy(printable(text)), page.hidden or smuggled(text), cut)
+    seen = Visible(_tidy(printable(text)), page.hidden or smuggles_text(text), cut)
     if cut:
         return seen, ""
     for node in page.unseen:
@@ -85,7 +85,7 @@ def source_of(html: str | bytes) -> str:
         return html
     meta = _META.search(html[:4_000])
     named = meta[1].decode("ascii", "replace") if meta else ""
-    return decoded(html, "" if named.lower().startswith("utf-16") else named)
+    return decode_text(html, "" if named.lower().startswith("utf-16") else named)
 
 
 def _sheet_of(page: LexborHTMLParser) -> CssSheet:
@@ -166,18 +166,19 @@ class _Page:
 
     def style(self, id: int, tag: str, held: Mapping[str, str], above: Style) -> Style:
         """Return the style of an element by the sheets and its own; hidden by either is hidden."""
-        found, unsure = self.sheet.matching(id)
+        found, unsure = self.sheet.match_rules(id)
         if not (found or unsure or tag in _HINTED or _BEARING & held.keys()):
             return above.inherited
         normal, important = declarations(held.get("style", ""))
         cascade = [*_hints(tag, held, above), *(d for rule in found for d in rule.declared[0])]
         cascade += [*normal, *(d for rule in found for d in rule.declared[1]), *important]
-        style = styled(above, cascade)
+        style = compute_style(above, cascade)
         others = [
-            styled(above, [*cascade, *rule.declared[0], *rule.declared[1]]) for rule in unsure
+            compute_style(above, [*cascade, *rule.declared[0], *rule.declared[1]])
+            for rule in unsure
         ]
         if found:
-            others.append(styled(Style(variables=above.variables), [*normal, *important]))
+            others.append(compute_style(Style(variables=above.variables), [*normal, *important]))
         style.gone = style.gone or any(each.boxed_away for each in others)
         return style
 
@@ -203,7 +204,7 @@ class _Page:
             return
         if not inside.style.shown:
             self.unseen.append(node)
-            self.hidden = self.hidden or _WORD.search(text) is not None or smuggled(text)
+            self.hidden = self.hidden or _WORD.search(text) is not None or smuggles_text(text)
             return
         if not inside.style.keeps_breaks:
             text = _SPACES.sub(" ", text)

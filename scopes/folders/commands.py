@@ -60,7 +60,7 @@ class Commands:
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         made = tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
         try:
-            await asyncio.to_thread(copied, folder, Path(made.name), self.max_bytes)
+            await asyncio.to_thread(copy_files, folder, Path(made.name), self.max_bytes)
             fills = {"{folder}": made.name, "{command}": command}
             return await self._run([_fill(each, fills) for each in self.template], made.name)
         finally:
@@ -83,7 +83,7 @@ class Commands:
         return CommandEnded(code, output[:OUTPUT].decode(errors="replace"), len(output) > OUTPUT)
 
 
-def copied(folder: FileTree, to: Path, max_bytes: int) -> None:
+def copy_files(folder: FileTree, to: Path, max_bytes: int) -> None:
     """Copy the files of a folder: no links, and nothing of its repository. Raises ToolError."""
     room, look = max_bytes, Look()
     for entry in walk(folder, look):

@@ -22,7 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from scopes.tool import ToolError, not_found
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ def is_name(name: str) -> bool:
         return False
     if len(name.encode(errors="replace")) > MAX_NAME:
         return False
-    folded = unified(name, "NFKC").partition(":")[0].rstrip(". ")
+    folded = normalize_unicode(name, "NFKC").partition(":")[0].rstrip(". ")
     return _GIT.fullmatch(folded) is None
 
 
@@ -136,9 +136,9 @@ class FileTree(Protocol):
 
     def read(self, path: str) -> FileFound | None: ...
 
-    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None: ...
+    def list_folder(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None: ...
 
-    def changing(
+    def change_file(
         self, path: str, data: bytes
     ) -> AbstractContextManager[tuple[FileFound | None, Put]]: ...
 
@@ -167,7 +167,7 @@ class Folder:
             return self._find(parent, names[-1], path) if names else None
 
     @contextmanager
-    def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
+    def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
         """Yield the file and what puts these bytes in its place; none of ours writes in between."""
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
@@ -181,7 +181,7 @@ class Folder:
         """Return the name of a file, in its folder, until it is whole: one for each lock."""
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
 
-    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
+    def list_folder(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
         """Return what stands in one folder, by name; None where it is no folder.
 
         `.git` is left out, and what no path may name.

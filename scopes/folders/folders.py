@@ -77,7 +77,7 @@ class FolderPlace:
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of one run. Methods block, but `held`; they raise ToolError."""
+    """The folders of one run. Methods block, but `find_handle`; they raise ToolError."""
 
     home: Path
     """Where the run keeps what it writes; made when it first writes."""
@@ -91,7 +91,7 @@ class Folders:
     def log(self) -> FolderLog:
         return FolderLog(self.home / "log.jsonl")
 
-    async def held(self, ctx: ToolContext, folder: str) -> str:
+    async def find_handle(self, ctx: ToolContext, folder: str) -> str:
         """Return the handle of the folder that is meant: by name, else the only project, else the
         request's own. What is not named in the call is asked about here.
         """
@@ -136,7 +136,7 @@ class Folders:
         names = parts_of(path)
         found = place.folder.read(path) if place.folder.exists else None
         if found is None:
-            if place.folder.exists and place.folder.listed(path, Look(room=0)) is not None:
+            if place.folder.exists and place.folder.list_folder(path, Look(room=0)) is not None:
                 raise ToolError(f"{path} is a folder: list_files shows what is in it.")
             raise ToolError(not_found("file", path))
         self.log.saw(ctx.context, place.handle, "/".join(names), found.digest)
@@ -144,16 +144,16 @@ class Folders:
 
     def version(self, ctx: ToolContext, place: FolderPlace, path: str, digest: str) -> str:
         """Return what tells this version of a file from the one that a context was shown first."""
-        first = self.log.loaded().first.get((ctx.context, place.handle, path))
+        first = self.log.load().first.get((ctx.context, place.handle, path))
         return "" if first in (None, digest) else f"@{digest[:6]}"
 
     def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
         """Replace a file that this context has seen, or make it; once for each call."""
         path = "/".join(parts_of(path))
         self._may_write(ctx, place, len(data))
-        with place.folder.changing(path, data) as (found, put):
+        with place.folder.change_file(path, data) as (found, put):
             here, after = found.digest if found else None, digest_of(data)
-            log = self.log.loaded()
+            log = self.log.load()
             done = log.done.get(ctx.key)
             if here == after and (done or found):
                 self.log.saw(ctx.context, place.handle, path, after)
@@ -174,7 +174,7 @@ class Folders:
                 raise
 
     def _may_write(self, ctx: ToolContext, place: FolderPlace, size: int) -> None:
-        if self.log.loaded().size + size > self.max_total:
+        if self.log.load().size + size > self.max_total:
             raise ToolError(f"This request has written {self.max_total // MB} MB, which is all.")
         if place.project is None or ctx.requester is None or ctx.label.within(place.label):
             return
@@ -205,7 +205,7 @@ class Folders:
 
     def _run_label(self) -> Label:
         """Return the label of the request's own folder: of all that was written there."""
-        return Label(True, sources=frozenset({RUN_FOLDER})).join(self.log.loaded().label)
+        return Label(True, sources=frozenset({RUN_FOLDER})).join(self.log.load().label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +246,10 @@ class FolderLog:
 
     def is_branched(self, context: str, handle: str) -> bool:
         """Return whether a context writes in a folder, or any has committed."""
-        return not self.loaded().branched.isdisjoint({(context, handle), ("", handle)})
+        return not self.load().branched.isdisjoint({(context, handle), ("", handle)})
 
     def saw(self, context: str, handle: str, path: str, digest: str) -> None:
-        if self.loaded().seen.get((context, handle, path)) != digest:
+        if self.load().seen.get((context, handle, path)) != digest:
             self._append({"seen": [context, handle, path, digest]})
 
     def wrote(self, made: Wrote) -> None:
@@ -259,7 +259,7 @@ class FolderLog:
 
     def join(self, label: Label) -> None:
         """Let the request's own folder be for no more people than what a writer has read."""
-        if self.loaded().label.join(label) != self.label:
+        if self.load().label.join(label) != self.label:
             self._append({"label": label.to_json()})
 
     def branch(self, context: str, handle: str) -> None:
@@ -278,7 +278,7 @@ class FolderLog:
         finally:
             os.close(opened)
 
-    def loaded(self) -> FolderLog:
+    def load(self) -> FolderLog:
         """Read what was added since; half a line, of a process that died, counts for nothing."""
         with self._lock:
             try:

@@ -217,7 +217,7 @@ class Repository:
             if draft and (base is None or base.id != found.id):  # else it is of later changes
                 with self.note_locks([lock_of(repo, PACKED)]):  # its owner may have packed it
                     drop(repo, f"{HEADS}{branches.draft}")
-            paths = changed(tree_of(repo, parent_of(found)), found.tree)
+            paths = changed_paths(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
 
 
@@ -244,7 +244,7 @@ def _land(
     """Return a new commit of a draft's change, on top of the branch `ref`."""
     base = parent_of(draft)
     top = tip_of(repo, ref) or base
-    tree = draft and merged_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
+    tree = draft and merge_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
     if tree is None or tree == tree_of(repo, top).id:
         raise ToolError("You have changed nothing that is not committed.")
     return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused where it has moved
@@ -339,7 +339,7 @@ class BranchFolder:
         runs = found.filemode == FileMode.BLOB_EXECUTABLE
         return FileFound(found.data, 0o755 if runs else 0o644)
 
-    def listed(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
+    def list_folder(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
         names = parts_of(path)
         tree = entry_at(self._tree, names)
         if not isinstance(tree, pygit2.Tree):
@@ -355,7 +355,7 @@ class BranchFolder:
         return FolderEntry("/".join((*names, found.name)), kind_of(found), size)
 
     @contextmanager
-    def changing(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
+    def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.repository.lock):
             _unlock(self._repo, f"{HEADS}{self.branches.draft}")
@@ -373,7 +373,7 @@ class BranchFolder:
         """Replace the draft by one of this tree."""
         now = self._repo[tree]
         assert isinstance(now, pygit2.Tree)
-        paths = ", ".join(changed(tree_of(self._repo, base), now))
+        paths = ", ".join(changed_paths(tree_of(self._repo, base), now))
         made = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
         self._repo.references.create(f"{HEADS}{self.branches.draft}", made, force=True)
 
@@ -463,7 +463,7 @@ def with_file(
     return builder.write()
 
 
-def changed(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
+def changed_paths(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
     """Return paths that are not the same in two trees."""
     deltas = old.diff_to_tree(new).deltas
     found = {f.path for d in deltas for f in (d.old_file, d.new_file)}
@@ -479,7 +479,7 @@ def message_of(message: str, call: str, asker: str | None) -> str:
     return f"{text}\n\n{asked}{CALL}: {call}\n"
 
 
-def merged_trees(
+def merge_trees(
     repo: pygit2.Repository, base: pygit2.Tree, mine: pygit2.Tree, theirs: pygit2.Tree
 ) -> pygit2.Oid:
     """Return the tree that has both changes. Raises ToolError that names what both changed."""

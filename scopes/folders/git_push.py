@@ -23,13 +23,13 @@ from scopes.folders.git import (
     commit_at,
     drop,
     lock_of,
-    merged_trees,
+    merge_trees,
     parent_of,
     recent,
     tip_of,
     tree_of,
 )
-from scopes.tool import ToolError, counted, one_line
+from scopes.tool import ToolError, format_count, one_line
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +93,13 @@ class Remote:
                         if not _is_in(repo, commit, there):
                             head, count = _on_top(repo, commit, head), count + 1
                     if head.id == there.id or self._push(repo, head, branch):
-                        return f"{counted(count, 'commit')} pushed to {branch} of {address}."
+                        return f"{format_count(count, 'commit')} pushed to {branch} of {address}."
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _locks(self, repo: pygit2.Repository, branch: str) -> list[Path]:
         """Return the lock files of a push, but for those of references that are ours alone."""
         here = [lock_of(repo, each) for each in (*SHARED, self._track(branch))]
-        there = opened_remote(self.address(repo))
+        there = open_remote(self.address(repo))
         return [*here, *([lock_of(there, f"{HEADS}{branch}")] if there else [])]
 
     def _track(self, branch: str) -> str:
@@ -168,7 +168,7 @@ def bare(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def opened_remote(address: str) -> pygit2.Repository | None:
+def open_remote(address: str) -> pygit2.Repository | None:
     """Return the repository of a remote that is a path: libgit2 itself, no server, writes there."""
     parts = urlsplit(address)
     path = unquote(parts.path) if parts.scheme == "file" else address
@@ -199,7 +199,7 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
     if parent is not None and parent.id == head.id:
         return commit
     try:
-        tree = merged_trees(repo, tree_of(repo, parent), commit.tree, head.tree)
+        tree = merge_trees(repo, tree_of(repo, parent), commit.tree, head.tree)
     except Conflict as error:
         raise ToolError(
             f"{error} On the remote, that is: the owner of the folder has to pull and merge them."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import dropwhile, islice
 
-from scopes.clean import unified
+from scopes.clean import normalize_unicode
 from scopes.folders.folder import (
     MAX_ENTRIES,
     Closed,
@@ -87,7 +87,7 @@ def ends_in_crlf(text: str) -> bool:
     return "\r\n" in text and text.count("\r\n") == text.count("\n")
 
 
-def edited(found: FileFound, path: str, old: str, new: str) -> bytes:
+def replace_text(found: FileFound, path: str, old: str, new: str) -> bytes:
     """Return a file with a text that it holds once replaced. Raises ToolError where it does not."""
     text = text_of(found, path)
     if "\r\n" not in text:  # else its ends are mixed, and the old text has to be exact
@@ -147,7 +147,7 @@ def walk(folder: FileTree, look: Look, path: str = "") -> Iterator[FolderEntry]:
     """Yield all that stands below a folder, as far as the look goes, each folder before what is in
     it; none that is skipped is entered. Raises ToolError where there is no such folder.
     """
-    top = folder.listed(path, look)
+    top = folder.list_folder(path, look)
     if top is None:
         raise ToolError(not_found("folder", path))
     waiting = top[::-1]
@@ -155,7 +155,7 @@ def walk(folder: FileTree, look: Look, path: str = "") -> Iterator[FolderEntry]:
         entry = waiting.pop()
         yield entry
         if entry.kind == "folder" and not is_skipped(entry.path) and not look.cut:
-            inner = folder.listed(entry.path, look)
+            inner = folder.list_folder(entry.path, look)
             if inner is None:
                 look.closed.append(f"{entry.path}/")
             waiting += (inner or [])[::-1]
@@ -177,7 +177,7 @@ def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, lis
     look = Look(until=time.monotonic() + SEARCH_S)
     entries = list(islice(walk(folder, look, path), MAX_LISTED + 1))
     if len(entries) > MAX_LISTED:
-        top = folder.listed(path) or []
+        top = folder.list_folder(path) or []
         more = f"; {len(top) - MAX_LISTED} more" if len(top) > MAX_LISTED else ""
         return (
             {path: list(map(_word, top[:MAX_LISTED]))},
@@ -218,13 +218,13 @@ def _word(entry: FolderEntry) -> str:
     return f"{name} ({entry.kind})"
 
 
-def searched(folder: FileTree, words: str, glob: str) -> Hits:
+def search_folder(folder: FileTree, words: str, glob: str) -> Hits:
     """Return the lines that hold these words, letter case aside, in files whose path or name fits
     `glob`.
 
     It ends after `SEARCH_S` seconds, `MAX_ENTRIES` entries or `MAX_HITS` lines.
     """
-    hits, wanted = Hits(), unified(words).casefold()
+    hits, wanted = Hits(), normalize_unicode(words).casefold()
     look = Look(until=time.monotonic() + SEARCH_S, closed=hits.closed)
     for entry in walk(folder, look, _above(glob)):
         if time.monotonic() > look.until:
@@ -247,7 +247,7 @@ def _above(glob: str) -> str:
 
 def fits(path: str, glob: str) -> bool:
     """Return whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
-    path, wanted = unified(path), unified(glob).removeprefix("**/")
+    path, wanted = normalize_unicode(path), normalize_unicode(glob).removeprefix("**/")
     name = path.rpartition("/")[2]
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
@@ -265,7 +265,7 @@ def _search_file(folder: FileTree, path: str, wanted: str, hits: Hits) -> bool:
     hits.searched.append(path)
     digest = found.digest if found else ""
     for number, line in enumerate(lines, 1):
-        if wanted in unified(line).casefold():
+        if wanted in normalize_unicode(line).casefold():
             if len(hits.found) >= MAX_HITS:
                 return False
             hits.found.append(FileHit(path, number, line[:HIT], digest))

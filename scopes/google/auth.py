@@ -75,12 +75,12 @@ class GoogleAccess:
         """Return a token other than the refused one, `spent`. Raises GoogleRevoked, GoogleBusy."""
         async with self._renewal:  # one renewal for all calls that wait
             if self._revoked:
-                raise self.refused()
+                raise self.refusal()
             if not self._credentials.valid or self._credentials.token == spent:
                 await asyncio.to_thread(self._refresh)
             return str(self._credentials.token)
 
-    def refused(self) -> GoogleRevoked:
+    def refusal(self) -> GoogleRevoked:
         """Return the error for a token that Google refuses to renew, or has just given."""
         return GoogleRevoked(self._sentences.revoked, 401, "authError")
 
@@ -89,7 +89,7 @@ class GoogleAccess:
         from google_auth_httplib2 import Request  # type: ignore[import-untyped]
 
         if self._sentences is FIXED:
-            raise self.refused()
+            raise self.refusal()
         proxy = None if self._direct else httplib2.proxy_info_from_environment
         line = httplib2.Http(timeout=self._timeout_s, proxy_info=proxy)
         line.follow_redirects = False
@@ -113,7 +113,7 @@ class GoogleAccess:
         word = body.get("error") if isinstance(body, dict) else None
         if word in CLIENT_FAULTS:
             return GoogleError(self._sentences.client, 401, str(word))
-        return self.refused()
+        return self.refusal()
 
 
 def token_credentials(token: str) -> GoogleAccess:

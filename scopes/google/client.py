@@ -152,7 +152,7 @@ class GoogleClient:
                 fault = fault_of(error, request.methodId)
             if token and fault.error.code == 401:
                 if spent:
-                    raise self._access.refused()
+                    raise self._access.refusal()
                 spent = token  # it has just ended: at once with a new one
                 continue
             if fault.retry and not (repeat or fault.undone):

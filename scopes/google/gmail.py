@@ -19,8 +19,8 @@ from scopes.google.gmail_compose import (
     Composed,
     DeliveryReport,
     Letter,
-    answered,
     compose,
+    find_answered,
     reply_subject,
 )
 from scopes.google.gmail_threads import (
@@ -212,7 +212,7 @@ class Gmail:
         and GoogleUnsure where it is not known whether there is one.
         """
         own = await self.address()
-        answers, to = answered(thread, own)
+        answers, to = find_answered(thread, own)
         letter = Letter([to], reply_subject(answers.text.subject), body)
         mail = compose(own, letter, key, answers)
         message = {"threadId": thread.id, "raw": mail.raw}

@@ -137,7 +137,7 @@ def _references(message: MailMessage) -> list[str]:
     return [*before[:1], *before[1:][1 - MAX_REFERENCES :]] if own else []
 
 
-def answered(thread: MailThread, own: str) -> tuple[MailMessage, str]:
+def find_answered(thread: MailThread, own: str) -> tuple[MailMessage, str]:
     """Return the message that a reply answers, and the one address that it goes to.
 
     Raises NoRecipient.

@@ -112,7 +112,7 @@ def without_repeats(bodies: Sequence[str]) -> list[str]:
     for body in bodies:
         lines = list(_lines(body[:MAX_LOOKED_AT]))
         asked = heard.places and len(body) <= MAX_LOOKED_AT
-        left.append(_left(lines, _find_repeated(lines, heard)) if asked else body)
+        left.append(_join_remaining(lines, _find_repeated(lines, heard)) if asked else body)
         heard.add([word for line in lines for word in line.words])
     return left
 
@@ -150,7 +150,7 @@ def _find_repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
     return found
 
 
-def _left(lines: Sequence[_Line], repeated: set[int]) -> str:
+def _join_remaining(lines: Sequence[_Line], repeated: set[int]) -> str:
     """Return the lines that stay; each stretch of the others is one mark, if that is shorter."""
     out: list[str] = []
     gone: list[str] = []

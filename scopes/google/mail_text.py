@@ -17,7 +17,7 @@ from email.utils import getaddresses
 from itertools import islice
 from typing import Any
 
-from scopes.clean import decoded, line, printable, smuggled, unified
+from scopes.clean import decode_text, line, normalize_unicode, printable, smuggles_text
 from scopes.confinement import serve_confined
 from scopes.extraction.invite import invitation
 from scopes.extraction.visible import visible_text
@@ -184,7 +184,7 @@ _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 def reduce_part(part: MailPart) -> MailText:
     """Reduce a mail to what a person reads in it."""
     reading = _Reading()
-    body = reading.opened("\n\n".join(reading.read(part, 0, top=True)))
+    body = reading.strip_armour("\n\n".join(reading.read(part, 0, top=True)))
     return MailText(
         subject=part.header("subject"),
         sender=sender_of(part),
@@ -218,7 +218,7 @@ class _Reading:
     parts: int = 0
     room: int = MAX_BODY
 
-    def opened(self, body: str) -> str:
+    def strip_armour(self, body: str) -> str:
         """Return the body without messages in PGP's armour."""
         kept, at, begun = [], 0, -1
         for mark in _ARMOUR.finditer(body):
@@ -241,26 +241,26 @@ class _Reading:
             not top and (part.attached or part.name is not None)
         ):
             if part.kind == "text/calendar":
-                return self.invited(part)
+                return self.read_invitation(part)
             self.attach(part)
-            return self.forwarded(part, depth) if part.kind == "message/rfc822" else []
+            return self.read_forwarded(part, depth) if part.kind == "message/rfc822" else []
         said = _Text()
         self.take(part, said)
-        return self.chosen(said)
+        return self.choose_text(said)
 
     def read_all(self, part: MailPart, depth: int) -> list[str]:
         """Return the texts of a multipart; of alternatives the one that a person is shown."""
         if not part.inside:
             said = _Text()
             self.take(replace(part, kind="text/plain"), said)
-            return self.chosen(said)
+            return self.choose_text(said)
         children = self.children(part, depth)
         if part.kind != "multipart/alternative":
             return [text for each in children for text in self.read(each, depth + 1)]
         said, rest = _Text(), []
         for each in children:
             rest += self.gather(each, depth + 1, said)
-        return self.chosen(said) + rest
+        return self.choose_text(said) + rest
 
     def gather(self, part: MailPart, depth: int, said: _Text) -> list[str]:
         """Sort the text in one alternative by its kind; what is neither comes back."""
@@ -282,7 +282,7 @@ class _Reading:
             self.unread.append(MANY)
         return list(islice(part.parts(), left))
 
-    def invited(self, part: MailPart) -> list[str]:
+    def read_invitation(self, part: MailPart) -> list[str]:
         """Return the facts of a calendar invitation, which stands in some mails twice."""
         if part.absent:
             self.unread.append(LONG)
@@ -294,7 +294,7 @@ class _Reading:
         self.invites.append(facts)
         return [facts]
 
-    def forwarded(self, part: MailPart, depth: int) -> list[str]:
+    def read_forwarded(self, part: MailPart, depth: int) -> list[str]:
         """Return the text of an attached message, headed by who wrote it."""
         if depth >= MAX_DEPTH or self.parts >= MAX_PARTS:
             self.unread.append(DEEP)
@@ -320,7 +320,7 @@ class _Reading:
             self.unread.append(LONG)
         data = part.body[: self.room]
         self.room -= len(data)
-        text = decoded(data, part.charset) if part.charset or part.kind != "text/html" else data
+        text = decode_text(data, part.charset) if part.charset or part.kind != "text/html" else data
         if part.kind == "text/html":
             visible = visible_text(text)
             self.flags |= {HIDDEN} if visible.hidden else set()
@@ -329,10 +329,10 @@ class _Reading:
             said.html.append(visible.text)
         else:
             assert isinstance(text, str)
-            self.flags |= {HIDDEN} if smuggled(text) else set()
+            self.flags |= {HIDDEN} if smuggles_text(text) else set()
             said.plain.append(printable(text).strip("\n"))
 
-    def chosen(self, said: _Text) -> list[str]:
+    def choose_text(self, said: _Text) -> list[str]:
         """Return the plain text, or the HTML's if that differs: people are shown it."""
         plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
         if not said.plain or not said.html:
@@ -368,7 +368,7 @@ def differ(plain: str, html: str) -> bool:
 
 
 def _terms(text: str) -> list[str]:
-    text = unified(_URL.sub(" ", text), "NFKC").casefold()
+    text = normalize_unicode(_URL.sub(" ", text), "NFKC").casefold()
     return _TERM.findall(text)[:MAX_COMPARED]
 
 

@@ -205,12 +205,12 @@ class Connection:
         except ValidationError:
             raise Unreachable("answered with what is no result", sent=True) from None
         except BROKEN as error:
-            raise self._broken() from error
+            raise self._break() from error
         except MCPError as error:
             if TOO_MUCH in error.message:
                 raise Unreachable(TOO_MUCH, sent=True) from None
             if error.code in GONE:
-                raise self._broken() from None
+                raise self._break() from None
             if error.code in DOUBTFUL:
                 self._stir.set()
             return ServerAnswer((error.message,), failed=True)
@@ -228,11 +228,11 @@ class Connection:
         self._owner.cancel()
         await asyncio.wait({self._owner})
 
-    def _broken(self) -> Unreachable:
-        self.ended()
+    def _break(self) -> Unreachable:
+        self.mark_ended()
         return Unreachable(self._ended_by or "ended while it was at work", sent=True)
 
-    def ended(self, why: str = "") -> None:
+    def mark_ended(self, why: str = "") -> None:
         """Handle the end of its transport."""
         self._lost, self._client = True, None
         self._ended_by = self._ended_by or why
@@ -285,7 +285,7 @@ class Connection:
         """Connect, list, and list again when asked, until the connection is lost or closed."""
         self._lost, self._ended_by = False, ""
         self._stir.clear()
-        made = Client(self._way(self.ended), message_handler=self._handle_message, cache=None)
+        made = Client(self._way(self.mark_ended), message_handler=self._handle_message, cache=None)
         async with asyncio.timeout(CONNECT_S) as limit:
             async with made as client:
                 await self._look(client)

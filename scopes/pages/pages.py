@@ -31,7 +31,7 @@ class Robots:
         """Raise NotFetched if the host of this address does not allow it, or cannot say."""
         parts = urlsplit(url)
         site = f"{parts.scheme}://{parts.netloc.lower()}"
-        rules = self._kept.known(site)
+        rules = self._kept.get_fact(site)
         if rules is None:
             rules = await self._ask(site)
             self._kept.put((site,), rules, FAILED_S if isinstance(rules, str) else KEPT_S)

@@ -11,7 +11,7 @@ from urllib.parse import quote, urldefrag, urljoin
 import trafilatura
 from lxml import etree
 
-from scopes.clean import decoded, printable
+from scopes.clean import decode_text, printable
 from scopes.confinement import serve_confined
 from scopes.documents import worker
 from scopes.documents.text import DocumentRefused, DocumentText, json_reply
@@ -52,7 +52,7 @@ def read(
 ) -> DocumentText:
     """Return the text of a page, or of a document that lies there. Raises as `worker.read` does."""
     if type in HTML or (not type.startswith("text/") and worker.HTML.match(page[:1024])):
-        source = source_of(decoded(page, charset) if charset else page)
+        source = source_of(decode_text(page, charset) if charset else page)
         found = of_html(source[:MAX_HTML], url)
         found = replace(found, cut=found.cut or len(source) > MAX_HTML)
         if not found.text.strip():

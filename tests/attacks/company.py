@@ -367,7 +367,7 @@ class Stage:
         """Whether the team's notes or files hold these."""
         database = self.bot.store.database
         notes = await NoteStore(database).search(["team"], "", 99)
-        files = await ResourceStore(database).listed("team")
+        files = await ResourceStore(database).list_files("team")
         told = [f"{each.title} {each.text}" for each in notes] + [each.name for each in files]
         return any(all(word in each for word in words) for each in told)
 

@@ -270,9 +270,9 @@ DEFENCES: dict[str, Attack] = {
     ),
     "secrets are redacted": Attack(
         naive(
-            (bot.slack.markdown, "redacted"),
-            (bot.slack.blocks, "redacted"),
-            (bot.reports.formats, "redacted"),
+            (bot.slack.markdown, "redact"),
+            (bot.slack.blocks, "redact"),
+            (bot.reports.formats, "redact"),
             by=as_it_is,
         ),
         saying(f"The key is {SECRET} as of now."),

@@ -371,7 +371,7 @@ BY_ONE_HEAD: Mapping[str, Attack] = {
         [[history(NARROW)]],
         [use("search_mail", query="from:bo")],
         lambda at: at.searches() > 0,
-        patched((scopes, "permitted", lambda names: tuple(scopes.MODULES))),
+        patched((scopes, "permitted_scopes", lambda names: tuple(scopes.MODULES))),
         NARROW,
     ),
 }

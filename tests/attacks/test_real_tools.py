@@ -453,7 +453,7 @@ async def kept(at: Company) -> list[str]:
             found.append(f"there is a space {space}")
             continue
         texts = [f"{n.title} {n.text}" for n in await shelves[0].search([space], "", 999)]
-        for each in await shelves[1].listed(space):
+        for each in await shelves[1].list_files(space):
             file = await shelves[1].get(space, each.name)
             texts.append(f"{each.name} {file.content if file else ''!r}")
         found += [f"{kind} in {space}" for t in texts for kind in told_to(t, audience)]

@@ -21,9 +21,9 @@ from bot.local.google.server import (
     CHALLENGE,
     TOKEN,
     Sent,
-    answered,
+    json_response,
+    read_request,
     refusal,
-    sent_in,
 )
 from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
@@ -164,7 +164,7 @@ class LocalGoogle(server.LocalGoogle):
         return sum(made.units for made in self.requests)
 
     async def _single(self, request: Request) -> Response:
-        sent = await sent_in(request)
+        sent = await read_request(request)
         made = Made()
         response: Response | None = None
         try:
@@ -189,7 +189,7 @@ class LocalGoogle(server.LocalGoogle):
             await before(fault)
         if self.bigquery and made.method == google_bigquery.RESULTS:
             await self.bigquery.held(made.path, sent.query)
-        response = answered(self.allowed(sent, made))
+        response = json_response(self.allowed(sent, made))
         if fault:
             response.body = await after(fault, bytes(response.body))
             response.headers["content-length"] = str(len(response.body))
@@ -232,7 +232,7 @@ def remove_message(state: GmailState, id: str) -> None:
     """Delete a message for good."""
     with state.lock:
         held = state.messages[id]
-        state.changed(held)
+        state.count_change(held)
         del state.messages[id]
         state.threads[held.thread].remove(id)
         if not state.threads[held.thread]:

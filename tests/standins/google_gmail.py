@@ -14,7 +14,7 @@ from bot.local.google.api import Call, GoogleRefused
 from bot.local.google.gmail_mime import (
     Headers,
     base64url,
-    decoded,
+    decode_words,
     every,
     first,
     message_id,
@@ -69,7 +69,7 @@ def refers(held: Held, ids: set[str]) -> bool:
 
 def subject_of(headers: Headers) -> str:
     """The subject without its `Re:` and `Fwd:`, by which Gmail tells threads apart."""
-    text = decoded(first(headers, "subject")).casefold()
+    text = decode_words(first(headers, "subject")).casefold()
     while (cut := text.partition(":"))[1] and cut[0].strip() in ("re", "fwd", "fw", "aw", "sv"):
         text = cut[2]
     return " ".join(text.split())

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError
 from pydantic_core import core_schema as cs
 
-from bot.local.slack.json import numbered
+from bot.local.slack.json import number_blocks
 from bot.local.slack.records import Json
 from bot.local.slack.state import SlackError
 
@@ -222,7 +222,7 @@ def checked(
         raise refusal(code, where, what)
     if _size(blocks) > MAX_CHARACTERS and most == MAX_BLOCKS:
         raise SlackError("msg_blocks_too_long")
-    return numbered(blocks)
+    return number_blocks(blocks)
 
 
 def _wrong_together(blocks: Sequence[Json]) -> Iterator[tuple[str, str]]:

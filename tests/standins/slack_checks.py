@@ -125,7 +125,7 @@ def _delete(call: Call) -> None:
 
 
 def _reaction(call: Call) -> None:
-    if not _EMOJI.fullmatch(call.required("name").strip(":")):
+    if not _EMOJI.fullmatch(call.require("name").strip(":")):
         raise SlackError("invalid_name")
 
 
@@ -151,7 +151,7 @@ def _json(call: Call, name: str, error: str) -> Any:
 
 def _direct(call: Call) -> None:
     """Refuse a direct message with somebody who takes none."""
-    for id in call.required("users").replace(" ", "").split(","):
+    for id in call.require("users").replace(" ", "").split(","):
         user = call.state.users.get(id)
         if user and user.deleted:
             raise SlackError("user_disabled")
@@ -169,7 +169,7 @@ def _group(call: Call) -> None:
 
 
 def _status(call: Call) -> None:
-    _one_of(call.required("status"), SESSION_STATUSES)
+    _one_of(call.require("status"), SESSION_STATUSES)
     if len(call.text("title")) > MAX_TITLE:
         raise SlackError("invalid_arguments")
     initiator = call.text("initiator_user_id")
@@ -191,8 +191,8 @@ def _one_of(value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _start(call: Call) -> None:
-    call.required("thread_ts")
-    channel = call.state.channels.get(call.required("channel"))
+    call.require("thread_ts")
+    channel = call.state.channels.get(call.require("channel"))
     if channel and channel.kind != "im":
         _recipient(call)
     _one_of(call.text("task_display_mode"), ("plan",))
@@ -253,7 +253,7 @@ def _publish(call: Call) -> None:
 
 
 def _open(call: Call) -> None:
-    found = call.state.triggers.get(call.required("trigger_id"))
+    found = call.state.triggers.get(call.require("trigger_id"))
     if found is None:
         raise SlackError("invalid_trigger_id")
     user, at = found
@@ -271,7 +271,7 @@ def _view(call: Call, kind: str) -> None:
 
 
 def _address(call: Call) -> None:
-    length = call.required("length")
+    length = call.require("length")
     if not length.isdecimal() or not 0 < int(length) <= MAX_BYTES:
         raise SlackError("invalid_arguments")
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bot.local.slack.events import is_told, mention, mentions, nested, now_ts, when, written
+from bot.local.slack.events import (
+    is_told,
+    mention,
+    mentions,
+    message_events,
+    nest_message,
+    now_ts,
+    when,
+)
 from bot.local.slack.state import Call, SlackState
 from bot.local.workspace import Channel, Message, micros, timestamp
 
@@ -60,12 +68,12 @@ def changed(
     state: SlackState, channel: Channel, message: Message, before: Message
 ) -> Iterator[Json]:
     """The events of an edit; a mention that is new in it is an `app_mention`, too."""
-    now = nested(state, channel, message)
+    now = nest_message(state, channel, message)
     yield {
         "type": "message",
         "subtype": "message_changed",
         "message": now,
-        "previous_message": nested(state, channel, before),
+        "previous_message": nest_message(state, channel, before),
         "hidden": True,
         **when(state, channel),
     }
@@ -83,7 +91,7 @@ def deleted(state: SlackState, channel: Channel, before: Message) -> Iterator[Js
     yield {
         "type": "message",
         "subtype": "message_deleted",
-        "previous_message": nested(state, channel, previous),
+        "previous_message": nest_message(state, channel, previous),
         "deleted_ts": before.ts,
         "hidden": True,
         **when(state, channel),
@@ -113,6 +121,6 @@ def of_write(state: SlackState, effect: Effect, before: Message | None) -> Itera
     elif message is None:
         return
     elif effect.method in _WRITTEN:
-        yield from written(state, channel, message)
+        yield from message_events(state, channel, message)
     elif effect.method in _CHANGED and before:
         yield from changed(state, channel, message, before)

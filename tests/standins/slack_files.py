@@ -16,7 +16,7 @@ _GONE = ("tombstone", "hidden_by_limit")
 
 
 def _info(call: Call) -> Json:
-    found = find(call.state, call.required("file"))
+    found = find(call.state, call.require("file"))
     if found is None or not call.state.may_see(call.identity.user, found[1]):
         raise SlackError("file_not_found")
     file, channel, _ = found

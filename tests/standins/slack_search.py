@@ -18,7 +18,7 @@ def _search(call: Call) -> Json:
     if call.identity.bot_id:
         raise SlackError("not_allowed_token_type")
     require(call, "search:read")
-    query = call.required("query")
+    query = call.require("query")
     days = {key: date.fromisoformat(day) for key, day in _DAY.findall(query)}
     words = _DAY.sub("", query).casefold().split()
     found = [
@@ -73,11 +73,11 @@ def _search_context(call: Call) -> Json:
     """Matches in public channels, by the token that came with a person's message."""
     if not call.identity.bot_id:
         raise SlackError("not_implemented")
-    channel, _, rest = call.required("action_token").partition(".")
+    channel, _, rest = call.require("action_token").partition(".")
     asked = call.state.timelines[channel].get(micros(rest.removesuffix(".local")))
     if asked is None or call.text("channel_types") != "public_channel":
         raise SlackError("invalid_action_token")
-    words = call.required("query").casefold().split()
+    words = call.require("query").casefold().split()
     after, before = call.time("after", 0), call.time("before", 10**18)
     found = [
         (place, message)

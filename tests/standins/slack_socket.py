@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from starlette.websockets import WebSocket
 
 from bot.local.slack import socket
-from bot.local.slack.socket import Socket, enveloped
+from bot.local.slack.socket import Socket, wrap_envelope
 from bot.local.slack.state import SlackError
 from standins.connections import mute_connection, sever_connection
 from standins.slack_delivery import ACK_S, Done, Envelope, Outcome
@@ -176,7 +176,7 @@ class Sockets(socket.Sockets):
 
     def _carry(self, envelope: Envelope, attempt: int, done: Done) -> None:
         id = str(uuid.uuid4())
-        if not self.send(enveloped(envelope.kind, id, envelope.body, attempt)):
+        if not self.send(wrap_envelope(envelope.kind, id, envelope.body, attempt)):
             done(Outcome("no_socket"))
             return
         timer = asyncio.get_running_loop().call_later(self._ack_s, self._late, id)
@@ -185,7 +185,7 @@ class Sockets(socket.Sockets):
     def _late(self, id: str) -> None:
         self._pending.pop(id).done(Outcome("timeout"))
 
-    def acked(self, text: str) -> None:
+    def read_acks(self, text: str) -> None:
         try:
             ack = json.loads(text)
         except ValueError:

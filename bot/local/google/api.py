@@ -136,7 +136,7 @@ def methods_of(name: str) -> Mapping[str, Json]:
     return found
 
 
-def declared(name: str, method: str) -> Declared:
+def find_declared(name: str, method: str) -> Declared:
     """Return where a method of an API is served; KeyError where there is none."""
     told = methods_of(name)[method]
     path = discovery(name)["servicePath"] + told["path"].replace("{+", "{")

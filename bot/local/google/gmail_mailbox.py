@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.local.google.api import Answering, Call, GoogleRefused
 from bot.local.google.gmail_mime import attachment_id, base64url, every, split_headers
-from bot.local.google.gmail_search import Query, parsed
+from bot.local.google.gmail_search import Query, parse_query
 from bot.local.google.gmail_state import SYSTEM_LABELS, Arrival, GmailState, Held
 from bot.local.google.mbox import addresses
 
@@ -88,10 +88,10 @@ def thread_of(call: GmailCall) -> str:
     return call.path["id"]
 
 
-def found(call: GmailCall) -> list[Held]:
+def find_messages(call: GmailCall) -> list[Held]:
     """Return the messages that match `q` and `labelIds` of a list request, unordered."""
     state, labels = call.state, set(call.many("labelIds"))
-    query = parsed(call.text("q"))
+    query = parse_query(call.text("q"))
     hides = not (labels & {"SPAM", "TRASH"} or query.anywhere)
     return [held for held in state.messages.values() if _shows(held, state, labels, query, hides)]
 
@@ -114,14 +114,14 @@ def _list_page(
 
 def _list_messages(call: GmailCall) -> Json:
     messages = call.state.messages
-    items = [(held.ms, held.id) for held in found(call)]
+    items = [(held.ms, held.id) for held in find_messages(call)]
     return _list_page(call, "messages", items, lambda id: reference_json(messages[id]))
 
 
 def _list_threads(call: GmailCall) -> Json:
     """List threads with a matching message, sorted by their newest matching message."""
     newest: dict[str, int] = {}
-    for held in found(call):
+    for held in find_messages(call):
         newest[held.thread] = max(held.ms, newest.get(held.thread, 0))
     items = [(ms, id) for id, ms in newest.items()]
     return _list_page(call, "threads", items, lambda id: _thread_row(call.state, id))
@@ -185,7 +185,7 @@ def _create_draft(call: GmailCall) -> Json:
 
 
 def _list_drafts(call: GmailCall) -> Json:
-    shown = {held.id: held for held in found(call)}
+    shown = {held.id: held for held in find_messages(call)}
     drafts = {message: id for id, message in call.state.drafts.items() if message in shown}
     items = [(shown[id].ms, id) for id in drafts]
 

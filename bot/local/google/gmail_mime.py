@@ -108,7 +108,7 @@ def _codec(label: str) -> str:
     return name
 
 
-def decoded(value: str) -> str:
+def decode_words(value: str) -> str:
     """Return a value with encoded words (RFC 2047) decoded; broken ones and long values stay."""
     if "=?" not in value or len(value) > MAX_DECODED:
         return value
@@ -198,7 +198,9 @@ class Part:
 
     def json(self, message: str) -> Json:
         """Return the part as `format=full` shows it."""
-        headers = [{"name": name, "value": shown(name, value)} for name, value in self.headers]
+        headers = [
+            {"name": name, "value": format_header(name, value)} for name, value in self.headers
+        ]
         body: Json = {"size": len(self.content)}
         if self.attached:
             body["attachmentId"] = attachment_id(message, self.id)
@@ -214,9 +216,9 @@ class Part:
         return shape | ({"parts": [p.json(message) for p in self.parts]} if self.parts else {})
 
 
-def shown(name: str, value: str) -> str:
+def format_header(name: str, value: str) -> str:
     """Return a header's value as Gmail shows it: encoded words decoded, except in `Content-*`."""
-    return value if name.lower().startswith("content-") else decoded(value)
+    return value if name.lower().startswith("content-") else decode_words(value)
 
 
 def base64url(content: bytes) -> str:
@@ -243,14 +245,14 @@ class _Reader:
         headers, body = split_headers(raw)
         declared = _content_headers(headers)
         kind = declared.get_content_type() if "content-type" in declared else default
-        filename = decoded(_parameter(declared.get_filename))
+        filename = decode_words(_parameter(declared.get_filename))
         container = kind.startswith("multipart/") and depth < MAX_DEPTH
         if container and (pieces := between(body, _parameter(declared.get_boundary))):
             inner = "message/rfc822" if kind == "multipart/digest" else "text/plain"
             parts = self._parts(pieces, id, inner, depth)
             return Part(id, kind, filename, headers, b"", parts)
         kind = "text/plain" if container else kind
-        content = transferred(body, first(headers, "content-transfer-encoding"))
+        content = decode_transfer(body, first(headers, "content-transfer-encoding"))
         if kind == "message/rfc822" and depth < MAX_DEPTH:
             parts = self._parts([content], id, "text/plain", depth)
             return Part(id, kind, filename, headers, content, parts, attached=True)
@@ -287,7 +289,7 @@ def between(body: bytes, boundary: str) -> list[bytes]:
     return [*pieces, body[start:]] if start >= 0 else []
 
 
-def transferred(body: bytes, encoding: str) -> bytes:
+def decode_transfer(body: bytes, encoding: str) -> bytes:
     """Undo a transfer encoding, and skip what is broken in it."""
     match encoding.strip().lower():
         case "base64":

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import NamedTuple
 
 from bot.local.google.api import GoogleRefused
-from bot.local.google.gmail_mime import decoded, every
+from bot.local.google.gmail_mime import decode_words, every
 from bot.local.google.gmail_state import GmailState, Held
 
 MAX_DEPTH = 50
@@ -57,7 +57,7 @@ class Query(NamedTuple):
     """Whether it asks for spam or trash, which are left out otherwise."""
 
 
-def parsed(text: str) -> Query:
+def parse_query(text: str) -> Query:
     """Parse a query. Every text is a valid one unless its groups are nested too deeply."""
     tokens = [(m.lastgroup or "", m[m.lastgroup or 0]) for m in _TOKEN.finditer(text)]
     return Query(_Parser(tokens).group(all, ""), bool(_ANYWHERE.search(text)))
@@ -124,7 +124,7 @@ def _term(key: str, value: str) -> Match:
     return lambda held, state: _TERMS[key](value, key, held, state)
 
 
-def normalised(text: str) -> str:
+def normalize_words(text: str) -> str:
     """Return the words of a text in lower case, without accents, each between spaces."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     words = _WORD.findall("".join(c for c in plain if not unicodedata.combining(c)))
@@ -134,16 +134,16 @@ def normalised(text: str) -> str:
 def _bag(held: Held, key: str) -> str:
     """Return the words of the headers that an operator searches; without one, also of the texts."""
     if key not in held.bags:
-        values = [decoded(value) for value in every(held.headers, *_HEADERS[key])]
+        values = [decode_words(value) for value in every(held.headers, *_HEADERS[key])]
         if not key:
             values += [*held.texts, *(part.filename for part in held.root.walk())]
-        held.bags[key] = normalised("\n".join(values))
+        held.bags[key] = normalize_words("\n".join(values))
     return held.bags[key]
 
 
 def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
     own = key in ("cc", "from", "to") and value.lower() == "me"
-    words = normalised(state.address if own else value)
+    words = normalize_words(state.address if own else value)
     if not key and not words.strip():
         return True
     return (words.strip() if _UNSPACED.search(words) else words) in _bag(held, key)

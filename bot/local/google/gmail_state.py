@@ -110,7 +110,7 @@ class GmailState:
 
     def _load(self, stored: StoredMessage) -> None:
         held = self._hold(stored, {self.label(name) for name in stored.labels})
-        self.changed(held)
+        self.count_change(held)
         if "DRAFT" in held.labels:
             self.put_draft(held.id)
 
@@ -138,7 +138,7 @@ class GmailState:
             when = datetime.fromtimestamp(round(seconds, 3), UTC)
             ids = {label if label in self.labels else self.label(label) for label in labels}
             held = self._hold(StoredMessage(id, thread or id, when, raw, frozenset()), ids)
-            self.changed(held)
+            self.count_change(held)
             labelled = tuple(sorted(held.labels))
             self.history.append(Arrival(held.history, held.id, held.thread, labelled))
             return held
@@ -150,7 +150,7 @@ class GmailState:
                 labels = (held.labels | set(add)) - set(remove)
                 if labels != held.labels:
                     held.labels = labels
-                    self.changed(held)
+                    self.count_change(held)
 
     def put_draft(self, message: str) -> str:
         """Make a message a draft; return the id of the draft."""
@@ -165,7 +165,7 @@ class GmailState:
     def thread_history(self, id: str) -> int:
         return max(held.history for held in self.of_thread(id))
 
-    def changed(self, held: Held) -> None:
+    def count_change(self, held: Held) -> None:
         """Count a change of a message."""
         self.history_id += 1
         held.history = self.history_id

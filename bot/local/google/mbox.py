@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from bot.local.google.gmail_mime import (
     Headers,
-    decoded,
+    decode_words,
     every,
     first,
     message_id,
@@ -351,7 +351,7 @@ def takeout_labels(header: str) -> frozenset[str]:
 
     Names with a comma are quoted, and a header with non-ASCII names is in encoded words.
     """
-    text = " ".join(decoded(header[:MAX_HEADER]).split())
+    text = " ".join(decode_words(header[:MAX_HEADER]).split())
     row = next(csv.reader([text], skipinitialspace=True), [])
     names = [name.strip() for name in row]
     return frozenset(_KNOWN_LABELS.get(name.casefold(), name) for name in names) - {""}

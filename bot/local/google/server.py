@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google.api import Answering, Call, Declared, GoogleRefused, Json, declared
+from bot.local.google.api import Answering, Call, Declared, GoogleRefused, Json, find_declared
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
@@ -49,14 +49,14 @@ class LocalGoogle:
     def serve(self, api: str, methods: Mapping[str, Answering]) -> None:
         """Answer these methods of an API, as its discovery document declares them."""
         self.methods |= methods
-        self.declared |= {name: declared(api, name) for name in methods}
+        self.declared |= {name: find_declared(api, name) for name in methods}
 
     def state_of(self, mailbox: Mailbox) -> GmailState:
         return GmailState(mailbox)
 
     async def _single(self, request: Request) -> Response:
         try:
-            return answered(self.carry_out(await sent_in(request)))
+            return json_response(self.carry_out(await read_request(request)))
         except GoogleRefused as refused:
             return refusal(refused)
 
@@ -77,7 +77,7 @@ class LocalGoogle:
         raise GoogleRefused("notFound", "Method not found.")
 
 
-async def sent_in(request: Request) -> Sent:
+async def read_request(request: Request) -> Sent:
     """Return the request; a GET too long for its address comes as a POST of its query."""
     http, query, body = request.method, request.url.query, await request.body()
     if override := request.headers.get("x-http-method-override"):
@@ -89,7 +89,7 @@ async def sent_in(request: Request) -> Sent:
     return Sent(http, path.decode("ascii", "replace").lstrip("/"), asked, token, body)
 
 
-def answered(body: Json | None) -> Response:
+def json_response(body: Json | None) -> Response:
     if body is None:
         return Response(status_code=204)
     return Response(json.dumps(body, ensure_ascii=False), 200, media_type=_JSON)

@@ -149,7 +149,7 @@ class Shown:
     """Without its time and the facts behind it; of a file with its lines."""
 
 
-def counted(number: int, thing: str) -> str:
+def format_count(number: int, thing: str) -> str:
     """Return a number of things in words: `1 table`, `2 tables`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 

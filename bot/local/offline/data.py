@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, Shown, counted, items_of, use
+from bot.local.offline.conversation import OFFLINE, Conversation, Shown, format_count, items_of, use
 
 MAX_ROWS = 20
 """Most rows or tables that are told."""
@@ -104,7 +104,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
             for item, _ in _list_tables(talk)
             if _UNREADABLE not in item.text
         ]
-        text = f"{counted(len(found), 'table')}."
+        text = f"{format_count(len(found), 'table')}."
     else:
         names = ", ".join([name for name, _ in tables][:MAX_ROWS])
         why = f"The offline rules have no query for this question to the tables {names or '(none)'}"

@@ -14,7 +14,7 @@ from bot.local.offline.conversation import OFFLINE, Conversation, read_conversat
 from bot.local.offline.data import as_data
 from bot.local.offline.mail import as_triage
 from bot.local.offline.parent import as_parent
-from bot.local.offline.recordings import recorded
+from bot.local.offline.recordings import find_recorded
 from bot.local.offline.threads import as_reader
 
 _EMPTY: dict[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ _READABLE = re.compile(r"(?<![\w/])[CGD][A-Z0-9]{2,}\b")
 def answer(request: dict[str, Any]) -> Answer:
     """Return what the offline model says to one Messages API request."""
     talk = read_conversation(request)
-    if replayed := recorded(talk):
+    if replayed := find_recorded(talk):
         return replayed
     return _as_subagent(talk) if "submit_result" in talk.tools else as_parent(talk)
 

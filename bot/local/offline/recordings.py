@@ -30,7 +30,7 @@ _QUERY = re.compile(r"\bq-[0-9a-f]{6}\b")
 """The id of a query, which differs from run to run."""
 
 
-def recorded(talk: Conversation) -> Answer | None:
+def find_recorded(talk: Conversation) -> Answer | None:
     """Return the recorded next turn of a context; None if there is none."""
     content = _turns().get(key_of(talk))
     if content is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, calls_left, counted, use
+from bot.local.offline.conversation import OFFLINE, Conversation, calls_left, format_count, use
 
 STATES = ("unanswered", "unsolved", "waiting", "solved")
 """States of threads that hold an issue; the team has to act on the first two."""
@@ -135,8 +135,8 @@ def _states_in(question: str) -> tuple[str, ...]:
 
 
 def _summary(states: Mapping[str, str], findings: int) -> str:
-    found = counted(findings, "finding") if findings else "Nothing found"
-    return f"{found} in {counted(len(states), 'thread')}. {OFFLINE}"
+    found = format_count(findings, "finding") if findings else "Nothing found"
+    return f"{found} in {format_count(len(states), 'thread')}. {OFFLINE}"
 
 
 def _make_finding(thread: Thread, state: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bot.local.slack.json import message_json, numbered, permalink
+from bot.local.slack.json import message_json, number_blocks, permalink
 from bot.local.slack.records import Json, Whisper
 from bot.local.slack.state import (
     Call,
@@ -11,7 +11,7 @@ from bot.local.slack.state import (
     message_of,
     new_message,
     own_message,
-    placed,
+    place_message,
     visible,
     writable,
 )
@@ -20,7 +20,7 @@ from bot.local.workspace import Message, Reaction, micros, timestamp
 
 def _post(call: Call) -> Json:
     channel = writable(call)
-    message = _with_content(call, placed(call, channel, new_message(call, channel)))
+    message = _with_content(call, place_message(call, channel, new_message(call, channel)))
     call.keep(channel, message)
     body = message_json(call.state, channel.id, message, with_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "message": body}
@@ -47,9 +47,9 @@ def _delete(call: Call) -> Json:
 def _whisper(call: Call) -> Json:
     """Show a message to one person of the channel; only `whispers` keeps it."""
     channel = writable(call)
-    if (user := call.required("user")) not in call.state.members[channel.id]:
+    if (user := call.require("user")) not in call.state.members[channel.id]:
         raise SlackError("user_not_in_channel")
-    message = _with_content(call, placed(call, channel, new_message(call, channel)))
+    message = _with_content(call, place_message(call, channel, new_message(call, channel)))
     call.state.whispers.append(
         Whisper(channel.id, user, message.ts, message.text, message.thread_ts, message.blocks)
     )
@@ -63,7 +63,7 @@ def _permalink(call: Call) -> Json:
 
 
 def _add_reaction(call: Call) -> Json:
-    name = call.required("name").strip(":")
+    name = call.require("name").strip(":")
     channel = writable(call)
     message = message_of(call, channel, "timestamp")
     reactions = {reaction.name: reaction for reaction in message.reactions}
@@ -78,7 +78,7 @@ def _add_reaction(call: Call) -> Json:
 def _with_content(call: Call, message: Message) -> Message:
     """Return the message with the text, blocks and metadata that the call sends."""
     text, markdown = call.text("text"), call.text("markdown_text")
-    blocks = numbered(call.objects("blocks"))
+    blocks = number_blocks(call.objects("blocks"))
     return replace(
         message,
         text=text or markdown,

@@ -44,7 +44,7 @@ def _channels(call: Call, is_wanted: Callable[[Channel], bool]) -> Json:
 
 def _open(call: Call) -> Json:
     """Return the direct message with `users`; create it if there is none."""
-    users = list(dict.fromkeys(call.required("users").replace(" ", "").split(",")))
+    users = list(dict.fromkeys(call.require("users").replace(" ", "").split(",")))
     if not call.state.users.keys() >= set(users):
         raise SlackError("user_not_found")
     return {"channel": {"id": call.state.direct(call.identity.user, *users).id}}

@@ -20,7 +20,7 @@ def _auth_test(call: Call) -> Json:
 
 
 def _user_info(call: Call) -> Json:
-    user = call.state.users.get(call.required("user"))
+    user = call.state.users.get(call.require("user"))
     if user is None:
         raise SlackError("user_not_found")
     locale = {"locale": user.locale} if call.flag("include_locale") else {}
@@ -34,14 +34,14 @@ def _user_list(call: Call) -> Json:
 
 
 def _group_users(call: Call) -> Json:
-    group = call.state.usergroups.get(call.required("usergroup"))
+    group = call.state.usergroups.get(call.require("usergroup"))
     if group is None:
         raise SlackError("no_such_subteam")
     return {"users": list(group.users)}
 
 
 def _list_items(call: Call) -> Json:
-    found = call.state.lists.get(call.required("list_id"))
+    found = call.state.lists.get(call.require("list_id"))
     if found is None:
         raise SlackError("list_not_found")
     rows = {item.id: item for item in found.items if item.archived == call.flag("archived")}

@@ -39,9 +39,9 @@ def is_told(state: SlackState, channel: str) -> bool:
     return BOT_USER in state.members.get(channel, ())
 
 
-def written(state: SlackState, channel: Channel, message: Message) -> Iterator[Json]:
+def message_events(state: SlackState, channel: Channel, message: Message) -> Iterator[Json]:
     """Yield the events of a new message: `message`, and `app_mention` if it mentions the bot."""
-    event = nested(state, channel, message)
+    event = nest_message(state, channel, message)
     event |= {"channel": channel.id, "event_ts": message.ts}
     yield event | {"channel_type": channel_type(channel)}
     if mentions(message) and not channel.is_im:
@@ -54,7 +54,7 @@ def mention(event: Json) -> Json:
     return {k: v for k, v in event.items() if k not in left_out} | {"type": "app_mention"}
 
 
-def typed(text: str) -> Json:
+def build_typed_block(text: str) -> Json:
     """Return the block that Slack makes of what a person types."""
     elements: list[Json] = []
     for number, part in enumerate(_USER.split(text)):
@@ -71,13 +71,13 @@ def mentions(message: Message) -> bool:
     return MENTION in message.text or f"<@{BOT_USER}|" in message.text
 
 
-def nested(state: SlackState, channel: Channel, message: Message) -> Json:
+def nest_message(state: SlackState, channel: Channel, message: Message) -> Json:
     """Return a message as it appears inside an event."""
     body = message_json(state, channel.id, message)
     if message.bot_id or not message.user or message.subtype == "tombstone":
         return body
     if not message.blocks and message.text:
-        body["blocks"] = [typed(message.text)]
+        body["blocks"] = [build_typed_block(message.text)]
     if message.files:
         body["subtype"] = "file_share"
     user = state.users.get(message.user)

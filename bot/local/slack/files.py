@@ -11,7 +11,7 @@ from bot.local.slack.state import (
     Call,
     SlackState,
     new_message,
-    placed,
+    place_message,
     writable,
 )
 from bot.local.workspace import File
@@ -20,7 +20,7 @@ UPLOAD_PATH = "/upload/v1/{file}"
 
 
 def _address(call: Call) -> Json:
-    name, length = call.required("filename"), call.required("length")
+    name, length = call.require("filename"), call.require("length")
     id = f"F0UP{len(call.state.uploads):05d}"
     call.state.uploads[id] = Upload(id, name, int(length), call.identity.user)
     return {"upload_url": f"{call.state.base_url}upload/v1/{id}", "file_id": id}
@@ -35,7 +35,7 @@ def take(state: SlackState, id: str, content: bytes) -> Response:
 def _complete(call: Call) -> Json:
     """Show files in a message of their own."""
     channel = writable(call, "channel_id")
-    message = placed(call, channel, new_message(call, channel))
+    message = place_message(call, channel, new_message(call, channel))
     files = []
     for each in call.objects("files"):
         upload = call.state.uploads[each["id"]]

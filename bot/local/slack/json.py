@@ -19,7 +19,7 @@ from bot.local.workspace import (
 )
 
 
-def numbered(blocks: Sequence[Mapping[str, Any]], letter: str = "b") -> tuple[Json, ...]:
+def number_blocks(blocks: Sequence[Mapping[str, Any]], letter: str = "b") -> tuple[Json, ...]:
     """Give blocks without an id the ids that Slack gives them; `letter` begins each."""
     ids = {block.get("block_id") for block in blocks}
     fresh = (id for n in itertools.count(1) if (id := f"{letter}{n}") not in ids)

@@ -99,7 +99,7 @@ class People:
         ts = timestamp(self.state.new_ts(channel))
         message = replace(message, ts=ts, thread_ts=self.root(channel, thread_ts))
         self.state.timelines[channel].add(message)
-        return list(events.written(self.state, self.state.channels[channel], message))
+        return list(events.message_events(self.state, self.state.channels[channel], message))
 
     def tell(self, channel: str | None, *told: Json) -> None:
         """Deliver the events, if the app hears of this channel (None = in any case)."""

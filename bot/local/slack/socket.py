@@ -75,7 +75,7 @@ class Sockets:
         writer = asyncio.create_task(socket.write())
         try:
             while (message := await websocket.receive())["type"] == "websocket.receive":
-                self.acked(message.get("text") or "")
+                self.read_acks(message.get("text") or "")
         finally:
             self.forget(socket)
             writer.cancel()
@@ -103,7 +103,7 @@ class Sockets:
         """Return the sockets that Slack sends events to."""
         return self.sockets
 
-    def acked(self, text: str) -> None:
+    def read_acks(self, text: str) -> None:
         """Read the acks of the app, and ignore them."""
 
     def admit(self, socket: Socket) -> None:
@@ -141,7 +141,7 @@ class Deliveries:
         `kind` is "events_api", "interactive" or "slash_commands"; `type` is that of the event
         ("app_mention", "message"), "block_actions" or "slash_commands".
         """
-        envelope = enveloped(kind, str(uuid.uuid4()), json.dumps(payload))
+        envelope = wrap_envelope(kind, str(uuid.uuid4()), json.dumps(payload))
         self._sockets.do(partial(self._sockets.send, envelope))
 
     def callback(self, event: Json, event_id: str) -> Json:
@@ -173,7 +173,7 @@ def _hello(count: int) -> str:
     return json.dumps({"type": "hello", **about})
 
 
-def enveloped(kind: str, id: str, body: str, attempt: int = 0) -> str:
+def wrap_envelope(kind: str, id: str, body: str, attempt: int = 0) -> str:
     """Return the envelope as JSON around a payload that is JSON already."""
     head: Json = {
         "envelope_id": id,

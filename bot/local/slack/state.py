@@ -124,7 +124,7 @@ class Call:
         value = self.args.get(name)
         return "" if value is None else str(value)
 
-    def required(self, name: str) -> str:
+    def require(self, name: str) -> str:
         value = self.text(name)
         if not value:
             message = f"[ERROR] missing required field: {name}"
@@ -174,7 +174,7 @@ class Call:
 
 def visible(call: Call, argument: str = "channel") -> Channel:
     """Return the named channel if it may be seen; a person's id names their direct message."""
-    id = call.required(argument)
+    id = call.require(argument)
     if id in call.state.users and id != call.identity.user:
         return call.state.direct(call.identity.user, id)
     channel = call.state.channels.get(id)
@@ -198,7 +198,7 @@ def message_of(
 ) -> Message:
     """Return the message at a timestamp; `error` is Slack's error if there is none."""
     try:
-        message = call.state.timelines[channel.id].get(micros(call.required(argument)))
+        message = call.state.timelines[channel.id].get(micros(call.require(argument)))
     except ValueError:
         message = None
     if message is None:
@@ -227,7 +227,7 @@ def root_of(call: Call, channel: Channel) -> Message:
     return timeline[micros(message.thread_ts)] if message.is_reply else message
 
 
-def placed(call: Call, channel: Channel, message: Message) -> Message:
+def place_message(call: Call, channel: Channel, message: Message) -> Message:
     """Return the new message in the thread that `thread_ts` names, if it names one."""
     if not call.text("thread_ts"):
         return message

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from bot.local.slack.json import message_json, numbered, rich_text
+from bot.local.slack.json import message_json, number_blocks, rich_text
 from bot.local.slack.records import Json, Row, Stream, StreamEnd
 from bot.local.slack.state import (
     Call,
@@ -20,7 +20,7 @@ from bot.local.slack.state import (
     SlackState,
     new_message,
     own_message,
-    placed,
+    place_message,
     root_of,
     writable,
 )
@@ -38,8 +38,8 @@ _AS_MRKDWN = (
 
 def _start(call: Call) -> Json:
     channel = writable(call)
-    call.required("thread_ts")
-    message = placed(call, channel, new_message(call, channel))
+    call.require("thread_ts")
+    message = place_message(call, channel, new_message(call, channel))
     stream = Stream(channel.id, message.ts, call.state.now())
     _write(call, stream)
     call.state.streams[channel.id, message.ts] = stream
@@ -127,7 +127,7 @@ def _render(message: Message, stream: Stream) -> Message:
     return replace(
         message,
         text=_fallback(stream),
-        blocks=numbered((*_plan(stream), *prose), STREAMED),
+        blocks=number_blocks((*_plan(stream), *prose), STREAMED),
         streaming="completed" if stream.ended else "in_progress",
     )
 
@@ -158,7 +158,7 @@ def _set_status(call: Call) -> Json:
     """Set a session's status: "processing" (with Slack's Stop button), "active", "suspended" or
     "closed"."""
     channel = writable(call, "channel_id")
-    status = call.required("status")
+    status = call.require("status")
     call.state.sessions[channel.id, root_of(call, channel).ts] = status
     return {"status": status, "agent_status": status, "title": call.text("title")}
 
@@ -166,7 +166,7 @@ def _set_status(call: Call) -> Json:
 def _thread_title(call: Call) -> Json:
     """Take the title of a thread, which the page does not show."""
     root_of(call, writable(call, "channel_id"))
-    call.required("title")
+    call.require("title")
     return {}
 
 

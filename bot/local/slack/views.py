@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bot.local.slack.json import numbered
+from bot.local.slack.json import number_blocks
 from bot.local.slack.records import Json, View
 from bot.local.slack.state import Call, SlackError, SlackState
 
 
 def _publish(call: Call) -> Json:
-    user = call.required("user_id")
+    user = call.require("user_id")
     if user not in call.state.users:
         raise SlackError("user_not_found")
     old = home(call.state, user)
@@ -21,7 +21,7 @@ def _publish(call: Call) -> Json:
 
 
 def _open(call: Call) -> Json:
-    user, at = call.state.triggers[call.required("trigger_id")]
+    user, at = call.state.triggers[call.require("trigger_id")]
     call.state.triggers[call.text("trigger_id")] = ("", at)
     return _keep(call, f"V0MODAL{len(call.state.views)}", user, _view(call))
 
@@ -67,7 +67,7 @@ def _view(call: Call) -> Json:
     """Return the view that the call sends."""
     value: Any = call.args.get("view")
     view = json.loads(value) if isinstance(value, str) else value
-    return {**view, "blocks": list(numbered(view["blocks"]))}
+    return {**view, "blocks": list(number_blocks(view["blocks"]))}
 
 
 METHODS: Mapping[str, Callable[[Call], Json]] = {
