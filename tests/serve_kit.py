@@ -176,6 +176,11 @@ class Room:
         shown = self.replies(thread, channel)
         return [m for m in shown if m.text not in begun and m.metadata and not m.streaming]
 
+    def is_whole(self, thread: str) -> bool:
+        """Whether a part of a whole answer is there: a stream that Slack cut off is none."""
+        marks = (m.metadata["event_payload"] for m in self.replies(thread) if m.metadata)
+        return any(mark.get("of") for mark in marks)
+
 
 @dataclass
 class Served(Room):

@@ -125,7 +125,8 @@ async def test_what_a_replica_leaves_that_is_killed_the_other_finishes(
         first.kill()
         made = len(bots.model.recorded)
         stored = execute("SELECT key FROM assistant.steps WHERE key LIKE '%/model'", postgres.url)
-        shown = await bots.answer(thread, 60)
+        await until(lambda: bots.is_whole(thread), 60)
+        shown = await bots.answer(thread)
 
         assert "All of it is **open**" in shown.text
         assert statuses(postgres.url) == ["complete"] * count
