@@ -113,8 +113,8 @@ def time_calls(
 ) -> Callable[[T], Awaitable[R]]:
     """Wrap an async callable so that the seconds of each call are observed."""
 
-    async def measured(argument: T) -> R:
+    async def call_timed(argument: T) -> R:
         with seconds.time():
             return await call(argument)
 
-    return measured
+    return call_timed

@@ -177,11 +177,11 @@ def serve_confined(
     logging.disable()
     warnings.simplefilter("ignore")
 
-    def limited(request: bytes) -> bytes:
+    def reply_limited(request: bytes) -> bytes:
         limit(seconds=seconds)
         return reply(request)
 
-    serve(limited)
+    serve(reply_limited)
 
 
 def main() -> None:

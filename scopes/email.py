@@ -311,7 +311,7 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
     ToolError where it is not read; it names no file, as a stranger has named that.
     """
 
-    async def fetched() -> DocumentText:
+    async def fetch_document() -> DocumentText:
         return await read_document(await mailbox.attachment(mail.id, file.key), MAX_CHARS)
 
     try:
@@ -319,7 +319,7 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
             raise DocumentRefused(f"is larger than {MAX_ATTACHMENT // 1_000_000} MB")
         if not file.key:
             raise DocumentRefused(f"is not handed out by Gmail: {ELSEWHERE}")
-        return await mailbox.documents.get((id,), fetched)
+        return await mailbox.documents.get((id,), fetch_document)
     except (GoogleAbsent, ValueError):
         refusal = "is not in the mailbox any more"
     except DocumentRefused as error:

@@ -235,7 +235,7 @@ async def _do(
     """
     folders = ctx.client(Folders)
 
-    def done() -> tuple[T, Label]:
+    def do_work() -> tuple[T, Label]:
         try:
             return work(*args, **named), folders.label(place)
         except ToolError as error:
@@ -244,7 +244,7 @@ async def _do(
         except (OSError, GitError) as error:
             raise _fault(place.title, error) from error
 
-    return await run_in_thread(done)
+    return await run_in_thread(do_work)
 
 
 def _fault(title: str, error: OSError | GitError) -> SourceFailed:

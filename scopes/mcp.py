@@ -114,12 +114,12 @@ def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
     async def run(ctx: ToolContext, /, **arguments: Any) -> ToolResult:
         await _may_run(server, offer, name, ctx)
         with under(server.label):
-            answer = await called(ctx, arguments)
+            answer = await call_tool(ctx, arguments)
             if answer.failed and effect is Effect.SEND:  # a result is shown to a person alone
                 raise ToolError(f"{server.name} says that this failed.")
         return result_of(server, offer, answer, ctx)
 
-    async def called(ctx: ToolContext, arguments: Mapping[str, Any]) -> ServerAnswer:
+    async def call_tool(ctx: ToolContext, arguments: Mapping[str, Any]) -> ServerAnswer:
         try:
             await server.connection.ready()
             if effect not in REPEATABLE and not await server.begin(ctx.key, ctx.run):

@@ -77,7 +77,7 @@ class Kept(Cache):
     ) -> T | None:
         """Return the fact, or None; `fresh` = as it is at this moment."""
 
-        async def told() -> T | None:
+        async def ask_once() -> T | None:
             try:
                 fact = await ask()
             except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError) as error:
@@ -95,7 +95,7 @@ class Kept(Cache):
             self.refused.pop(key[0], None)
             return fact
 
-        return await self.get(key, told, fresh=fresh)
+        return await self.get(key, ask_once, fresh=fresh)
 
 
 async def whole(client: SlackClient, method: str, key: str, **arguments: Any) -> list[Any]:

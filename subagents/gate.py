@@ -423,14 +423,14 @@ def _summary(label: Label) -> dict[str, Any]:
 def _with_source(found: ToolResult, tool: Tool) -> ToolResult:
     """Add the tool's source to what only some may read, so that an obstacle can be named."""
 
-    def named(label: Label) -> Label:
+    def name_source(label: Label) -> Label:
         bare = not label.is_open and not label.sources
         return replace(label, sources=frozenset({f"tool:{tool.name}"})) if bare else label
 
     if all(i.label.sources or i.label.is_open for i in found.items):
-        return replace(found, label=named(found.label))
-    items = tuple(replace(i, label=named(i.label)) for i in found.items)
-    return replace(found, items=items, label=named(found.label))
+        return replace(found, label=name_source(found.label))
+    items = tuple(replace(i, label=name_source(i.label)) for i in found.items)
+    return replace(found, items=items, label=name_source(found.label))
 
 
 def _is_for(item: Item, requester: str, hidden: set[str]) -> bool:

@@ -153,7 +153,7 @@ class Console:
     def guard(self, page: Page) -> Page:
         """Return a page that only those whom `access` admits see."""
 
-        async def admitted(request: Request) -> Response:
+        async def serve_page(request: Request) -> Response:
             try:
                 answer = await self.access.admit(request) or await page(request)
             except StoreError as error:
@@ -163,7 +163,7 @@ class Console:
                 answer.headers.setdefault(name, value)
             return answer
 
-        return admitted
+        return serve_page
 
     def mount(self, routes: Sequence[Route], public: Sequence[BaseRoute] = ()) -> Mount:
         """Return the console below its path: `routes` behind `access`, `public` before it."""

@@ -192,14 +192,14 @@ class _Page:
 def _content_policy(html: str) -> str:
     """Allow only the script and style in the file, and load nothing from elsewhere."""
 
-    def hashed(tag: str) -> str:
+    def hash_tag(tag: str) -> str:
         found = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
         assert found
         digest = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
         return f"'sha256-{digest}'"
 
     return (
-        f"default-src 'none'; script-src {hashed('script')}; style-src {hashed('style')}; "
+        f"default-src 'none'; script-src {hash_tag('script')}; style-src {hash_tag('style')}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
@@ -208,10 +208,10 @@ def _content_policy(html: str) -> str:
 def _guard(handler: Handler) -> Handler:
     """Wrap the handler so that it refuses requests that do not come from the page itself."""
 
-    async def guarded(request: Request) -> Response:
+    async def handle_own(request: Request) -> Response:
         return _foreign(request) or await handler(request)
 
-    return guarded
+    return handle_own
 
 
 def _foreign(request: Request) -> Response | None:

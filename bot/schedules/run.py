@@ -634,10 +634,10 @@ class OccurrenceRunner:
         own = "" if label.untrusted else said
         preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
 
-        async def listed() -> list[str]:
+        async def list_texts() -> list[str]:
             return [each.text for each in await preferences.list_preferences(plan.spec.owner)]
 
-        kept = await live.run.once(f"{live.run.id}/preferences", list[str], listed)
+        kept = await live.run.once(f"{live.run.id}/preferences", list[str], list_texts)
         request = Request(
             said,
             Window(plan.oldest, plan.latest),

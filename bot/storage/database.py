@@ -524,11 +524,11 @@ class Database:
             return [work(connection) for work in works]
 
     async def _do(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        def explained() -> T:
+        def run_translated() -> T:
             with translate_errors(self.where):
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(threads, explained)
+        return await asyncio.get_running_loop().run_in_executor(threads, run_translated)
 
 
 class OnDatabase(Protocol):

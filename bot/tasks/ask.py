@@ -307,11 +307,11 @@ class Ask:
         timeout_s, delimiter = run.limits.tool_timeout_s, self.sources.delimiter
         toolbox = Toolbox(self._direct(), run.gate, timeout_s, delimiter)
 
-        def opened(spec: Spec, ctx: ToolContext) -> Agent:
+        def open_agent(spec: Spec, ctx: ToolContext) -> Agent:
             return Agent(run, spec, toolbox, ctx, self._workflow, names, self.reading)
 
         spec, ctx = self._spec(handles), self._context(handles)
-        return await run_parent(opened, spec, ctx, self.request.text, self.delegation)
+        return await run_parent(open_agent, spec, ctx, self.request.text, self.delegation)
 
     async def _workflow(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         """Run the calls of one turn that start subagents; one outcome a call, in order."""

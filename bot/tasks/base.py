@@ -206,7 +206,7 @@ async def record_task(task: Ask | ReportTask[Any]) -> None:
     run = task.run
     own = {each.name for each in fields(task)} - OF_THIS_PROCESS
 
-    async def given() -> TaskRecord:
+    async def build_record() -> TaskRecord:
         return TaskRecord(
             kind=task.kind,
             request=task.request,
@@ -220,7 +220,7 @@ async def record_task(task: Ask | ReportTask[Any]) -> None:
             fields=to_jsonable_python({name: getattr(task, name) for name in sorted(own)}),
         )
 
-    await run.once(task_key(run.id), TaskRecord, given)
+    await run.once(task_key(run.id), TaskRecord, build_record)
 
 
 def task_key(run: str) -> str:

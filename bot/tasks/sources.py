@@ -109,14 +109,14 @@ class SweepSource:
     def set_state(self, ids: Sequence[str], state: State) -> None:
         """Set the state of the findings with these ids."""
 
-        def changed(result: SubagentResult) -> SubagentResult:
+        def set_states(result: SubagentResult) -> SubagentResult:
             found = [
                 each.model_copy(update={"state": state}) if each.id in ids else each
                 for each in result.findings
             ]
             return result.model_copy(update={"findings": found})
 
-        self.read = [(share, changed(result)) for share, result in self.read]
+        self.read = [(share, set_states(result)) for share, result in self.read]
 
     @property
     def name(self) -> str:
