@@ -32,12 +32,12 @@ APART_S = 3.0
 """A model call so long that all have begun before the first one ends: none finds a cache filled."""
 GOAL_USD = 0.08
 NOTES = f"""\
-Ideal: {LISTING} calls of Gmail before the first thread, then the slower of two: fetching, a call of
-{GMAIL_S * 1000:.0f} ms a thread over google.workers, and with it the last verdict; or judging, a call of
-{MODEL_S * 1000:.0f} ms a thread over limits.max_concurrency, and with it the first thread. Then the parent's one
-call. Quota: fifty threads are a third of a minute's units and wait for none of it; for {MANY} threads
-it is lifted here. Cost is that of a fresh cache, into which all write and out of which none reads.
-A written mind thinks nothing: thinking comes on top, as output."""  # noqa: E501
+Ideal: {LISTING} calls of Gmail before the first thread, then the slower of two: fetching, a call
+of {GMAIL_S * 1000:.0f} ms a thread over google.workers, and with it the last verdict; or judging, a
+call of {MODEL_S * 1000:.0f} ms a thread over limits.max_concurrency, and with it the first thread.
+Then the parent's one call. Quota: fifty threads are a third of a minute's units and wait for none
+of it; for {MANY} threads it is lifted here. Cost is that of a fresh cache, into which all write and
+out of which none reads. The written model does not think: thinking costs output tokens on top."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,14 @@ class ConnectAttempt:
     """PKCE verifier: proves to Google that the same client began and ends this."""
 
 
+@dataclass(frozen=True, slots=True)
+class WrongCode:
+    """The answer to a wrong code."""
+
+    left: int
+    """Number of tries that are left; 0 = it has to be started again."""
+
+
 class OauthStates:
     """The states of one database, with encrypted data. Its methods raise StoreError."""
 
@@ -144,13 +152,13 @@ class OauthStates:
         return tokens.address if tokens else ""
 
     @in_transaction
-    def confirm(self, connection: sa.Connection, account: str, typed: str) -> MailboxTokens | int:
-        """Return what Google gave, once, to the person who enters the code; for a wrong one, the
-        number of tries that are left: 0 = it has to be started again.
-        """
+    def confirm(
+        self, connection: sa.Connection, account: str, typed: str
+    ) -> MailboxTokens | WrongCode:
+        """Return what Google gave, once, to the person who enters the code."""
         row = connection.execute(_select_granted(account).with_for_update()).first()
         if row is None:
-            return 0
+            return WrongCode(0)
         body, mine = _Body.model_validate_json(row.body), _c.state == row.state
         is_right = _same(body.code, re.sub(r"\D", "", typed))
         left = MOST_TRIES - row.tries - 1
@@ -158,7 +166,7 @@ class OauthStates:
             connection.execute(sa.delete(oauth_states).where(mine))
         else:
             connection.execute(sa.update(oauth_states).where(mine).values(tries=row.tries + 1))
-        return body.tokens if is_right and body.tokens else left
+        return body.tokens if is_right and body.tokens else WrongCode(left)
 
     async def drop(self, account: str) -> None:
         """Delete what this person has begun."""
@@ -281,8 +289,8 @@ class Connecting:
     async def confirm(self, user: str, typed: str) -> MailAccess:
         """Check the code that this user typed."""
         found = await self.states.confirm(user, typed)
-        if isinstance(found, int):
-            wrong = phrase("mail.wrong_code", n=found) if found else phrase("mail.over")
+        if isinstance(found, WrongCode):
+            wrong = phrase("mail.wrong_code", n=found.left) if found.left else phrase("mail.over")
             return await self.access(user, wrong)
         await self._store.put(user, found)
         log.info("%s has connected a mailbox", user)

@@ -224,13 +224,15 @@ def view_of(
     `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
     where readers find all findings of a sweep if there are too many to show.
     """
-    from bot.reports.digest import digest_view
-    from bot.reports.panel import panel_view
-    from bot.reports.sweep import sweep_view
-
     with in_language(document.language):
         if isinstance(document, TriageReport):
+            from bot.reports.digest import digest_view
+
             return digest_view(document, categories)
         if isinstance(document, PanelReport):
+            from bot.reports.panel import panel_view
+
             return panel_view(document)
+        from bot.reports.sweep import sweep_view
+
         return sweep_view(document, place)

@@ -39,8 +39,8 @@ def store_model_costs(connection: sa.Connection, run: str) -> None:
     """
     connection.execute(sa.delete(model_costs).where(model_costs.c.run == run))
     total = sa.select(runs.c.cost_usd, runs.c.started).where(runs.c.id == run)
-    usd, started = connection.execute(total).one()
-    if usd is None:
+    cost, started = connection.execute(total).one()
+    if cost is None:
         return
     named = sa.select(contexts.c.id, contexts.c.model).where(contexts.c.run == run)
     models = {row.id: row.model for row in connection.execute(named)}
@@ -48,7 +48,7 @@ def store_model_costs(connection: sa.Connection, run: str) -> None:
     costs: defaultdict[str, float] = defaultdict(float)
     for row in connection.execute(paid.where(subagents.c.cost_usd > 0)):
         costs[models.get(row.id, "")] += row.cost_usd
-    rest = usd - sum(costs.values())
+    rest = cost - sum(costs.values())
     if PARENT in models or rest > LEAST_USD:
         costs[models.get(PARENT, "")] += max(rest, 0.0)
     rows = [{"run": run, "model": m, "started": started, "usd": usd} for m, usd in costs.items()]

@@ -48,7 +48,6 @@ from subagents.trajectory import Origin
 
 if TYPE_CHECKING:
     from bot.mailbox.sync import MailState
-    from bot.tasks.ask import Ask
 
 
 class Workplace(Protocol):
@@ -201,10 +200,19 @@ OF_THIS_PROCESS = frozenset({"app", "run", "request", "asked_by", "gmail", "list
 """Fields of a task that are not recorded with the others."""
 
 
-async def record_task(task: Ask | ReportTask[Any]) -> None:
+class Task(Protocol):
+    """A task that is all that its run does."""
+
+    kind: ClassVar[str]
+    app: Workplace
+    run: Run
+    request: Request
+
+
+async def record_task(task: Task) -> None:
     """Store what a task was given, as a step of its run."""
     run = task.run
-    own = {each.name for each in fields(task)} - OF_THIS_PROCESS
+    own = {each.name for each in fields(task)} - OF_THIS_PROCESS  # type: ignore[arg-type]
 
     async def build_record() -> TaskRecord:
         return TaskRecord(

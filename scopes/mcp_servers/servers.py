@@ -229,6 +229,7 @@ class Connection:
         await asyncio.wait({self._owner})
 
     def _break(self) -> Unreachable:
+        """Note that the connection has ended, and return the error for the call at work."""
         self.mark_ended()
         return Unreachable(self._ended_by or "ended while it was at work", sent=True)
 
