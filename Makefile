@@ -41,7 +41,7 @@ test-slow: $(STAMP)  ## Run the long tests in full
 
 golden: $(STAMP)  ## Rewrite the golden files and the tables of docs/json.md; look at the difference
 	GOLDEN=write $(BIN)/pytest -q tests/test_golden.py \
-		tests/test_docs.py::test_the_tables_of_fields_are_those_of_the_models $(ARGS)
+		tests/test_docs.py::test_field_tables_in_docs_match_the_models $(ARGS)
 
 attacks: $(STAMP)  ## Attack the bot with a model that obeys every planted order; ARGS="-k mail" narrows
 	$(BIN)/pytest -n auto tests/attacks $(ARGS)

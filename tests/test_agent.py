@@ -77,7 +77,7 @@ def assert_append_only(e: Engine) -> None:
 
 
 @pytest.mark.parametrize("said", [[words("I look.")], []], ids=["words and a call", "a call alone"])
-async def test_a_cut_off_tool_call_is_never_sent_back(said: list[Json]) -> None:
+async def test_truncated_tool_call_is_never_sent_back(said: list[Json]) -> None:
     cut = Answer([*said, use("look", word="te")], "max_tokens")
 
     def mind(body: Json) -> Answer:
@@ -94,7 +94,7 @@ async def test_a_cut_off_tool_call_is_never_sent_back(said: list[Json]) -> None:
     assert_append_only(e)
 
 
-async def test_a_parent_whose_answer_is_cut_off_goes_on_where_it_stopped() -> None:
+async def test_parent_continues_its_truncated_answer() -> None:
     first = Answer([words("The first half, ")], "max_tokens")
     e, _, ending = await ran(turns(first, say("and the second.")), contract=None)
 
@@ -102,7 +102,7 @@ async def test_a_parent_whose_answer_is_cut_off_goes_on_where_it_stopped() -> No
     assert "go on exactly where it stopped" in since(e.requests[1])
 
 
-async def test_a_paused_turn_is_sent_back_as_it_came_and_goes_on() -> None:
+async def test_paused_turn_is_sent_back_unchanged_and_continues() -> None:
     search = {"type": "server_tool_use", "name": "web_search", "input": {"query": "more"}}
     paused = Answer([words("Still looking."), search], "pause_turn")
     e, _, ending = await ran(turns(paused, submitted()))
@@ -133,7 +133,7 @@ UNKNOWN = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
     ],
     ids=["words", "refusal", "context window", "unknown", "empty"],
 )
-async def test_an_end_without_a_result_is_typed_and_keeps_what_was_said(
+async def test_end_without_a_result_has_a_type_and_keeps_the_text(
     answer: Answer, stopped_by: str, requests: int, status: str, text: str
 ) -> None:
     e, agent, ending = await ran(turns(answer))
@@ -147,7 +147,7 @@ async def test_an_end_without_a_result_is_typed_and_keeps_what_was_said(
 # ---- tools within a turn
 
 
-async def test_calls_of_a_turn_run_side_by_side_and_are_answered_in_call_order() -> None:
+async def test_calls_of_a_turn_run_concurrently_and_are_answered_in_order() -> None:
     all_begun = asyncio.Barrier(3)
 
     @tool()
@@ -167,7 +167,7 @@ async def test_calls_of_a_turn_run_side_by_side_and_are_answered_in_call_order()
     assert "is_error" not in got[0]
 
 
-async def test_what_goes_wrong_in_a_call_is_an_error_result_of_its_own() -> None:
+async def test_each_failed_call_gets_its_own_error_result() -> None:
     asks = Answer([use("look", word="tea"), use("run_subagent", task="more"), use("mend"),
                    use("rest", seconds=30)])  # fmt: skip
     e, agent, ending = await ran(turns(asks, submitted()), settings_for({"tool_timeout_s": 0.2}))
@@ -197,7 +197,7 @@ async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_paren
     assert "kaput" not in json.dumps([result, e.requests]), "what an error says is nobody's word"
 
 
-async def test_tool_output_is_fenced_and_cut_with_a_word_on_what_is_missing() -> None:
+async def test_tool_output_is_fenced_and_truncated_with_a_note() -> None:
     limits = {"max_tool_output_tokens": 1000}
     e, agent, _ = await ran(turns(call("flood", items=200), submitted()), settings_for(limits))
 
@@ -214,7 +214,7 @@ async def test_tool_output_is_fenced_and_cut_with_a_word_on_what_is_missing() ->
 # ---- the result
 
 
-async def test_a_result_beside_other_calls_is_taken_and_the_others_do_not_run() -> None:
+async def test_result_is_accepted_and_other_calls_of_its_turn_do_not_run() -> None:
     both = Answer([use("look", word="tea"), submit("Done."), use("boom")])
     e, agent, ending = await ran(turns(both))
 
@@ -223,7 +223,7 @@ async def test_a_result_beside_other_calls_is_taken_and_the_others_do_not_run() 
     assert [c.name for c in agent.tool_calls] == ["look", "submit_result", "boom"]
 
 
-async def test_a_second_invalid_result_is_a_partial_end_with_the_text_there_is() -> None:
+async def test_second_invalid_result_ends_the_agent_as_partial_with_its_text() -> None:
     bad = Answer([words("I found tea."), use("submit_result", findings="none")])
     e, agent, ending = await ran(turns(call("look", word="tea"), bad))
     result = settled(agent, ending)
@@ -255,12 +255,12 @@ async def typed_end(content: Any, fields: Json) -> tuple[Ending, Json, list[Json
         ([words("tea")], {"stop_reason": None}),
     ],
 )
-async def test_a_garbled_message_is_a_typed_end(content: Any, fields: Json) -> None:
+async def test_malformed_message_gives_a_typed_ending(content: Any, fields: Json) -> None:
     ending, _, _ = await typed_end(content, fields)
     assert ending.stopped_by in ("invalid_output", "model_error")
 
 
-async def test_a_result_that_holds_the_delimiter_is_rejected() -> None:
+async def test_result_with_the_delimiter_is_rejected() -> None:
     def mind(body: Json) -> Answer:
         if turn(body) == 0:
             return call("look", word="tea")
@@ -296,7 +296,7 @@ def greedy(body: Json) -> Answer:
     ],
     ids=["cost", "tokens of the run", "steps of the run", "context"],
 )
-async def test_each_limit_leaves_a_final_call_and_is_kept(
+async def test_each_limit_is_respected_and_leaves_a_final_call(
     limits: Json, fields: Json, stopped_by: str
 ) -> None:
     e, agent, ending = await ran(greedy, settings_for(limits), **fields)
@@ -315,7 +315,7 @@ async def test_each_limit_leaves_a_final_call_and_is_kept(
     assert_append_only(e)
 
 
-async def test_time_leaves_a_final_call() -> None:
+async def test_time_limit_leaves_a_final_call() -> None:
     now = 0.0
 
     def mind(body: Json) -> Answer:
@@ -341,7 +341,7 @@ async def test_time_leaves_a_final_call() -> None:
         ("slow", "time"),
     ],
 )
-async def test_a_dead_api_leaves_a_salvage(kind: str, stopped_by: str) -> None:
+async def test_unavailable_api_leaves_a_partial_result(kind: str, stopped_by: str) -> None:
     def choose(index: int, body: Json) -> Fault | None:
         return Fault(kind, retry_after=0.01) if turn(body) else None
 
@@ -377,7 +377,7 @@ async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) ->
 # ---- what stays
 
 
-async def test_nothing_that_was_sent_is_ever_changed() -> None:
+async def test_sent_messages_are_never_changed() -> None:
     def mind(body: Json) -> Answer:
         match turn(body):
             case 0:
@@ -413,7 +413,7 @@ def late(answer: Callable[[Json], bytes]) -> Callable[[Json], bytes | None]:
     return lambda body: None if is_child(body) or turn(body) == 0 else answer(body)
 
 
-async def test_half_a_surrogate_pair_in_slack_or_in_a_reply_spoils_nothing(tmp_path: Path) -> None:
+async def test_lone_surrogates_in_slack_or_replies_are_replaced(tmp_path: Path) -> None:
     def broken(body: Json) -> list[Json] | None:
         if not is_child(body) or "Channel 2" not in line(body, "TASK") or not results(body):
             return None
@@ -436,7 +436,7 @@ async def test_half_a_surrogate_pair_in_slack_or_in_a_reply_spoils_nothing(tmp_p
     json.dumps(got.document, ensure_ascii=False).encode()
 
 
-async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path) -> None:
+async def test_live_answer_restarts_after_a_broken_stream(tmp_path: Path) -> None:
     text = "".join(f"Sentence number {n} of the answer. " for n in range(40))
     tries = count()
 
@@ -454,7 +454,7 @@ async def test_after_a_broken_stream_the_live_answer_begins_anew(tmp_path: Path)
     assert after.strip() == got.document["answer"] == text.strip()
 
 
-async def test_two_calls_of_one_id_are_never_answered_crosswise() -> None:
+async def test_reply_with_duplicate_call_ids_is_retried() -> None:
     def twice(body: Json) -> list[Json]:
         if results(body):
             return [{**submit("Looked."), "id": "t9"}]

@@ -29,7 +29,7 @@ async def opened(bot: Served, user: str, channel: str, shown: Shown, run: str | 
     return "\n".join(map(flat, view.body["blocks"]))
 
 
-async def test_details_open_for_those_who_may_read_what_the_answer_rests_on(tmp_path: Path) -> None:
+async def test_details_open_only_for_people_who_may_read_the_sources(tmp_path: Path) -> None:
     mind = led_by(brief_answer(5), FOUND)
     async with serving(tmp_path, mind, space=in_private(markets())) as bot:
         dm = bot.slack.people.dm(ASKER)
@@ -46,7 +46,7 @@ async def test_details_open_for_those_who_may_read_what_the_answer_rests_on(tmp_
         assert await opened(bot, ASKER, dm, shown) == GONE
 
 
-async def test_small_talk_costs_one_call_and_has_no_plan_and_nothing_below(tmp_path: Path) -> None:
+async def test_small_talk_takes_one_model_call_and_shows_no_plan_or_buttons(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         shown = await bot.answer(bot.ask("Thanks!"))
         assert shown.text == "You asked: Thanks!"

@@ -60,7 +60,7 @@ from config.words import phrase
 SECRET, HELD = sentence("q2.0"), "The widget is late"
 
 
-async def test_what_was_approved_is_posted_once_as_shown(tmp_path: Path) -> None:
+async def test_approved_text_is_posted_once_as_shown(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=people(), mode="http") as bot:
         shown = await asked(bot)
         assert "Send a message to C00000002 (#support-2)" in shown.text.splitlines()[0]
@@ -114,7 +114,7 @@ async def expire(bot: Served) -> None:
     await bot.store.database.write(sa.update(actions).values(expires=past))
 
 
-async def test_who_lost_the_right_to_see_the_place_writes_nothing_there(tmp_path: Path) -> None:
+async def test_approval_by_a_requester_who_left_the_channel_posts_nothing(tmp_path: Path) -> None:
     slack = LocalSlack(inside(ASKER, LUIS))
     async with serving(tmp_path, posting(), slack=slack) as bot:
         shown = await asked(bot)
@@ -127,7 +127,7 @@ async def test_who_lost_the_right_to_see_the_place_writes_nothing_there(tmp_path
         await until(lambda: "Not done" in again(bot, shown).text)
 
 
-async def test_who_changed_between_asking_and_clicking_is_seen(tmp_path: Path) -> None:
+async def test_click_by_a_user_who_is_no_longer_a_full_member_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
         users = bot.slack.state.users
@@ -147,7 +147,7 @@ async def test_who_changed_between_asking_and_clicking_is_seen(tmp_path: Path) -
         assert posted(bot) == []
 
 
-async def test_a_place_that_was_archived_meanwhile_gets_nothing(tmp_path: Path) -> None:
+async def test_approved_message_is_not_posted_in_an_archived_channel(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
         channels = bot.slack.state.channels
@@ -161,7 +161,7 @@ async def test_a_place_that_was_archived_meanwhile_gets_nothing(tmp_path: Path) 
 HOLDING = led_by(brief_answer(2), say(f"{HELD} [F1.1]."))
 
 
-async def test_a_grant_is_offered_to_admins_and_the_answer_follows(tmp_path: Path) -> None:
+async def test_answer_is_shown_after_an_admin_approves_the_grant(tmp_path: Path) -> None:
     change = approving(EVA, admins=(BOSS,))
     async with serving(tmp_path, HOLDING, space=inside(ASKER), change=change) as bot:
         thread = bot.ask()
@@ -185,7 +185,7 @@ async def test_a_grant_is_offered_to_admins_and_the_answer_follows(tmp_path: Pat
 # ---- what cannot be shown
 
 
-async def test_a_card_that_slack_does_not_take_is_dropped_and_told(tmp_path: Path) -> None:
+async def test_card_rejected_by_slack_is_dropped_and_reported(tmp_path: Path) -> None:
     """Whatever else Slack would take shows less than all of it."""
     async with serving(tmp_path, posting(), space=people()) as bot:
         await asked(bot)
@@ -218,7 +218,7 @@ async def approved_by_nobody_alive(bot: Served) -> str:
     return row.id
 
 
-async def test_what_was_approved_when_the_process_died_is_done_by_the_next(tmp_path: Path) -> None:
+async def test_next_process_executes_an_action_approved_before_a_crash(tmp_path: Path) -> None:
     slack = LocalSlack(people())
     async with serving(tmp_path, posting(), slack=slack) as bot:
         shown = await asked(bot)
@@ -250,7 +250,9 @@ async def becomes(bots: Fleet, state: str, url: str | None = None) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize("when", ["before it is posted", "after it was posted"])
-async def test_a_killed_process_leaves_one_post(tmp_path: Path, when: str) -> None:
+async def test_approved_message_is_posted_once_if_the_process_is_killed(
+    tmp_path: Path, when: str
+) -> None:
     with fleet(tmp_path, posting(), space=people()) as bots:
         (first,) = await bots.started()
         bots.ask()
@@ -324,7 +326,7 @@ async def test_no_forged_click_does_anything(tmp_path: Path) -> None:
         assert posted(bot) == [TEXT]
 
 
-async def test_of_clicks_sent_again_and_of_two_people_one_decides_and_all_learn_who(
+async def test_one_of_several_clicks_decides_and_the_rest_see_who_decided(
     tmp_path: Path,
 ) -> None:
     change = approving(LUIS)
@@ -346,7 +348,7 @@ async def test_of_clicks_sent_again_and_of_two_people_one_decides_and_all_learn_
         assert posted(bot) == [TEXT]
 
 
-async def test_an_approval_that_is_a_day_old_is_not_executed(tmp_path: Path) -> None:
+async def test_approval_older_than_a_day_is_not_executed(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         await asked(bot)
         (row,) = await stored(bot)
@@ -373,7 +375,7 @@ def sent_in(id: str, texts: Mapping[str, Any], **fields: Any) -> Json:
     }
 
 
-async def test_a_form_changes_texts_only_and_only_for_who_may_decide(tmp_path: Path) -> None:
+async def test_form_changes_only_texts_and_only_for_people_who_may_decide(tmp_path: Path) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
         id = buttons(shown)["action_approve"]
@@ -403,7 +405,9 @@ async def test_a_form_changes_texts_only_and_only_for_who_may_decide(tmp_path: P
 
 
 @pytest.mark.parametrize("rule", sorted(CLICK_RULES))
-async def test_without_a_rule_something_gets_through(tmp_path: Path, rule: str) -> None:
+async def test_each_click_rule_blocks_an_otherwise_accepted_click(
+    tmp_path: Path, rule: str
+) -> None:
     async with serving(tmp_path, posting(), space=people()) as bot:
         shown = await asked(bot)
         place = "C00000003" if rule == "bound" else bot.channel
@@ -458,7 +462,9 @@ JSON = st.recursive(
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, JSON, JSON, JSON, JSON)
-def test_no_payload_is_too_odd(user: Any, pressed: Any, place: Any, view: Any, value: Any) -> None:
+def test_payloads_of_any_shape_are_parsed_without_an_error(
+    user: Any, pressed: Any, place: Any, view: Any, value: Any
+) -> None:
     body = {
         "type": "block_actions",
         "user": user,

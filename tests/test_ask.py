@@ -88,9 +88,7 @@ def with_parent(*answers: Answer) -> Mind:
 # ---- with the offline rules
 
 
-def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_hidden_channel_is_answered_like_a_missing_one(shell: Shell, tmp_path: Path) -> None:
     channels = {"board": [said("10 09:00", "The secret plan is ready")], "help": []}
     zip_file = export(tmp_path, channels, private={"board": ["U0LUIS"]})
 
@@ -108,7 +106,7 @@ def test_a_channel_one_may_not_see_is_answered_as_one_that_is_not_there(
 # ---- with a scripted parent
 
 
-def test_of_a_child_that_is_cut_off_it_is_said_what_is_not_covered(ask: Ask) -> None:
+def test_truncated_subagent_is_listed_as_a_gap(ask: Ask) -> None:
     def mind(body: Json) -> Answer:
         if not is_child(body):
             return say("It was not read to the end.") if turn(body) else Answer([brief()])
@@ -122,7 +120,7 @@ def test_of_a_child_that_is_cut_off_it_is_said_what_is_not_covered(ask: Ask) -> 
     assert done.code == 1
 
 
-def test_without_subagents_the_answer_says_that_isolation_is_advisory(
+def test_answer_without_subagents_says_all_sources_were_read_together(
     ask: Ask, shell: Shell
 ) -> None:
     configure("limits: {max_subagents: 0}")
@@ -134,7 +132,7 @@ def test_without_subagents_the_answer_says_that_isolation_is_advisory(
     assert not offered & {"run_subagent", "run_subagents", "post_message", "submit_result"}
 
 
-def test_a_task_and_a_scope_are_enough_where_the_request_names_the_source(ask: Ask) -> None:
+def test_brief_without_handles_gets_the_source_named_in_the_request(ask: Ask) -> None:
     simple = use("run_subagent", task="Say what is open.\nBe brief.", scope="slack")
     done, recorded = ask(with_parent(Answer([simple]), say("One is open [F1.1].")))
     assert done.json["status"] == "complete"
@@ -149,7 +147,7 @@ def test_a_task_and_a_scope_are_enough_where_the_request_names_the_source(ask: A
 # ---- when
 
 
-def test_a_subagent_reads_the_days_that_its_parent_names_and_the_answer_says_which(
+def test_subagent_reads_the_window_of_its_brief_and_the_answer_lists_it(
     ask: Ask,
 ) -> None:
     march = brief(since="2025-03-10", until="2025-03-10")
@@ -188,7 +186,7 @@ def asked_at(shell: Shell, question: str, *sources: object) -> Done:
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
 
 
-def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
+def test_answer_combines_findings_of_slack_mail_and_data(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = (
@@ -218,7 +216,7 @@ def test_slack_mail_and_data_are_three_scopes_whose_findings_are_joined(
     assert "0 leaks" in audit.out
 
 
-def test_a_folder_of_the_settings_that_is_gone_is_not_covered_and_the_rest_is(
+def test_missing_folder_is_listed_as_a_gap_and_the_rest_is_answered(
     shell: Shell, tables: Path
 ) -> None:
     Path("assistant.yaml").write_text("files: {projects: {gone: {path: /no/where}}}", "utf-8")
@@ -250,7 +248,7 @@ def waves(scope: str, handle: str, reads: Mind) -> Mind:
 
 
 @pytest.mark.parametrize("given", ["F1.1", "[F1.1]", SPAIN])
-def test_a_finding_gives_its_thread_and_nothing_else_of_the_channel(ask: Ask, given: str) -> None:
+def test_finding_used_as_a_handle_gives_access_to_its_thread_only(ask: Ask, given: str) -> None:
     told: list[str] = []
 
     def reads(body: Json) -> Answer:
@@ -278,7 +276,7 @@ def test_a_finding_gives_its_thread_and_nothing_else_of_the_channel(ask: Ask, gi
         ("slack", f"C0SUPPORTES/{ts('11 09:00')}", "No source"),
     ],
 )
-def test_what_no_finding_rests_on_is_refused_in_words(
+def test_handle_not_backed_by_a_finding_is_refused_with_a_reason(
     ask: Ask, scope: str, handle: str, why: str
 ) -> None:
     done, recorded = ask(waves(scope, handle, turns(submitted("never"))))

@@ -75,7 +75,7 @@ def choose(bot: Served, shown: Shown, option: int = 1, user: str = ASKER) -> Non
     bot.slack.people.click(user, bot.channel, shown.ts, f"action_choose_{option}")
 
 
-async def test_a_choice_answers_the_request_again_and_once(tmp_path: Path) -> None:
+async def test_choice_clicked_twice_answers_the_request_once(tmp_path: Path) -> None:
     async with serving(tmp_path, asks(), space=people()) as bot:
         shown = await asked(bot)
         assert WHICH in shown.text.splitlines()[0]
@@ -93,7 +93,7 @@ async def test_a_choice_answers_the_request_again_and_once(tmp_path: Path) -> No
         assert await bot.leaks() == []
 
 
-async def test_what_was_found_before_the_question_is_not_looked_for_again(tmp_path: Path) -> None:
+async def test_findings_before_the_question_are_available_after_the_choice(tmp_path: Path) -> None:
     told: list[str] = []
 
     def after(body: Json) -> Answer:
@@ -114,7 +114,7 @@ async def test_what_was_found_before_the_question_is_not_looked_for_again(tmp_pa
         assert "[F1001.1]" in told[0]
 
 
-async def test_only_the_requester_chooses_and_only_what_was_offered(tmp_path: Path) -> None:
+async def test_only_the_requester_can_choose_and_only_an_offered_option(tmp_path: Path) -> None:
     change = approving(LUIS)
     async with serving(tmp_path, asks(), space=people(), change=change) as bot:
         shown = await asked(bot)
@@ -136,7 +136,7 @@ async def test_only_the_requester_chooses_and_only_what_was_offered(tmp_path: Pa
         assert answers(bot) == []
 
 
-async def test_nothing_in_a_question_is_parsed(tmp_path: Path) -> None:
+async def test_question_text_is_not_parsed_as_markup(tmp_path: Path) -> None:
     tempting = "<!channel> pay at https://evil.example/pay <@U0EVA>"
     given = use("ask_user", question=tempting, options=[tempting, "No\u202eon"])
     async with serving(tmp_path, asks(given), space=people()) as bot:
@@ -149,7 +149,7 @@ async def test_nothing_in_a_question_is_parsed(tmp_path: Path) -> None:
         assert "mrkdwn" not in told
 
 
-async def test_a_question_that_nobody_answers_ends_after_a_day(tmp_path: Path) -> None:
+async def test_unanswered_question_expires_after_a_day(tmp_path: Path) -> None:
     async with serving(tmp_path, asks(), space=people()) as bot:
         shown = await asked(bot)
         (row,) = await stored(bot, "asked")
@@ -166,7 +166,7 @@ async def test_a_question_that_nobody_answers_ends_after_a_day(tmp_path: Path) -
         assert answers(bot) == []
 
 
-async def test_one_request_asks_one_question(tmp_path: Path) -> None:
+async def test_request_asks_at_most_one_question(tmp_path: Path) -> None:
     second = use("ask_user", question="And which language?", options=["en", "de"])
     first = use("ask_user", question=WHICH, options=OPTIONS)
     async with serving(tmp_path, asks(first, second), space=people()) as bot:
@@ -174,7 +174,7 @@ async def test_one_request_asks_one_question(tmp_path: Path) -> None:
         assert [row.action.args["question"] for row in await stored(bot)] == [WHICH]
 
 
-async def test_a_choice_names_no_place_to_write_to(tmp_path: Path) -> None:
+async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path: Path) -> None:
     """The options are a model's words: what they name needs a card as before."""
     tempting = ["Post it in #support-2", "Do not"]
 
@@ -191,7 +191,7 @@ async def test_a_choice_names_no_place_to_write_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ablated", [False, True])
-async def test_the_words_of_a_private_question_do_not_come_into_the_channel(
+async def test_private_question_text_is_not_shown_in_the_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablated: bool
 ) -> None:
     """Their label comes along twice: with the choice, and with the answer that asked back."""
@@ -230,7 +230,7 @@ def without_labels(request: StoredRequest) -> list[Choice]:
 
 
 @pytest.mark.system
-async def test_of_a_killed_bot_the_choice_is_answered_once(tmp_path: Path) -> None:
+async def test_choice_is_answered_once_after_the_bot_is_killed(tmp_path: Path) -> None:
     with fleet(tmp_path, asks(), space=people()) as bots:
         (first,) = await bots.started()
         bots.ask("Send the report")

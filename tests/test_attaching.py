@@ -75,7 +75,7 @@ async def settled(bot: Served, condition: Any) -> None:
     await until(lambda: condition() and not bot.bench.dispatch.at_work, 20)
 
 
-async def test_kept_files_are_read_by_others_and_shown_below(tmp_path: Path) -> None:
+async def test_saved_files_are_attached_below_the_answer(tmp_path: Path) -> None:
     mind = working(kept("plan.md", "a draft"), kept("plan.md"), kept("notes.txt", "more"))
     async with serving(tmp_path, mind) as bot:  # no leak is found in it
         asked = bot.ask("Write the plan")
@@ -105,7 +105,7 @@ def apart() -> Workspace:
     return replace(base, channels=(own, Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER))))
 
 
-async def test_a_request_that_goes_on_after_a_fault_puts_nothing_up_twice(tmp_path: Path) -> None:
+async def test_request_resumed_after_a_fault_uploads_its_file_once(tmp_path: Path) -> None:
     async with serving(tmp_path, working(kept("plan.md"))) as bot:
         bot.slack.faults += [Fault(DONE, "lost", 1.0), Fault("upload", "drop", 1.0)]
         asked = bot.ask("Write the plan")
@@ -129,7 +129,7 @@ async def again(bot: Served, request: StoredRequest, run: str) -> None:
         await bot.bench.approvals.delivery.attach(request, live, ctx, StoredReply())
 
 
-async def test_an_answer_that_is_allowed_later_brings_its_file_along(tmp_path: Path) -> None:
+async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) -> None:
     """Its file rests on what the parent had read before it was kept: on a private channel."""
     writing = working(kept("plan.md"))
 

@@ -155,7 +155,7 @@ def details(report: AuditReport) -> str:
     return "\n".join(leak.detail for leak in report.leaks)
 
 
-def test_a_good_run_has_no_leaks_and_says_how_much_was_looked_at() -> None:
+def test_clean_run_has_no_leaks_and_reports_the_number_of_blocks() -> None:
     run = two_markets()
     report = run.audit()
     assert report.leaks == ()
@@ -163,7 +163,7 @@ def test_a_good_run_has_no_leaks_and_says_how_much_was_looked_at() -> None:
     assert report.blocks >= 20
 
 
-def test_a_subagents_raw_tool_output_in_the_parent_is_found_twice_over() -> None:
+def test_raw_subagent_output_in_the_parent_is_found_by_provenance_and_content() -> None:
     run = two_markets()
     raw = {"type": "tool_result", "tool_use_id": "es-0", "content": items(SPANISH)}
     run.child("de", LEAKED)
@@ -184,7 +184,7 @@ def test_an_unaccounted_block_is_found_even_when_its_words_are_harmless() -> Non
     assert "nothing accounts for it" in details(report)
 
 
-def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the_brief() -> None:
+def test_source_sentence_of_a_sibling_is_found_in_parent_and_brief() -> None:
     run = Run()
     run.child("es", SPANISH)
     run.view("es", "es complete: One thread is open.")
@@ -197,7 +197,7 @@ def test_a_siblings_source_sentence_in_a_brief_is_found_in_the_parent_and_in_the
     assert "output" in details(report)
 
 
-def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id() -> None:
+def test_brief_may_contain_text_of_a_sibling_only_as_a_copied_finding() -> None:
     claim = "Invoices are sent out twice to every customer who changed the address in March"
     run = Run()
     run.child("es", SPANISH, claim)
@@ -213,7 +213,7 @@ def test_a_siblings_own_words_may_enter_a_brief_only_as_a_finding_copied_by_id()
     assert report.leaks[0].source_context == "es"
 
 
-def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() -> None:
+def test_brief_text_from_other_sources_is_not_a_copy_of_a_sibling() -> None:
     asked = "which customers have been waiting for an answer for more than one week"
     nudge = "you have two calls left so please submit what you have found now"
     claim = "invoices are sent out twice to every customer who changed the address"
@@ -233,7 +233,7 @@ def test_words_that_a_brief_had_from_elsewhere_were_not_copied_from_a_sibling() 
     assert run.audit().leaks == ()
 
 
-def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own() -> None:
+def test_parent_text_repeated_later_by_a_tool_is_no_leak() -> None:
     asked = "which customers have been waiting for an answer for more than one week"
     run = Run()
     run.parent.turn(text(f"I shall have two of them look for {asked}."))
@@ -250,7 +250,7 @@ def test_words_that_a_parent_wrote_before_a_tool_said_them_after_it_are_its_own(
     assert kinds(run.audit()) == {("it", "content")}, "nothing shows that the parent knew it before"
 
 
-def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> None:
+def test_parent_text_repeated_later_by_a_subagent_is_no_leak() -> None:
     words = "which customers have been waiting for an answer for more than one week"
     run = Run()
     run.parent.turn(text(f"Two of them shall look for {words}."))
@@ -263,7 +263,7 @@ def test_words_that_a_parent_wrote_before_a_subagent_said_them_are_its_own() -> 
     assert run.audit().leaks == ()
 
 
-def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
+def test_same_text_in_two_channels_is_no_leak() -> None:
     run = Run()
     run.child("es", SPANISH, f"Open: {SPANISH}")
     run.child("pt", SPANISH, f"Open: {SPANISH}")
@@ -271,7 +271,7 @@ def test_two_channels_that_hold_the_same_text_are_no_leak() -> None:
     assert run.audit().leaks == ()
 
 
-def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> None:
+def test_material_is_source_text_of_its_own_context_only() -> None:
     run = Run()
     reader = run.brief("es")
     reader.told(Origin.MATERIAL, f"MATERIAL:\n{items(LEAKED)}")
@@ -286,7 +286,7 @@ def test_material_placed_by_code_is_source_text_of_its_own_context_only() -> Non
 # Each exemption of law 2: needed, and no cover for a real leak.
 
 
-def test_words_of_the_request_may_be_anywhere_and_later_ones_excuse_nothing() -> None:
+def test_only_text_of_the_first_request_is_allowed_anywhere() -> None:
     run = Run()
     run.parent.told(Origin.REQUEST, f"A customer wrote: {SPANISH}")
     run.child("es", SPANISH)
@@ -319,7 +319,7 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
     assert ("p0", "content") not in kinds(run.audit())
 
 
-def test_a_prompt_written_from_what_was_read_is_found() -> None:
+def test_prompt_with_text_from_a_source_is_found() -> None:
     run = Run()
     run.child("es", LEAKED)
     child = run.brief("fr")
@@ -328,7 +328,7 @@ def test_a_prompt_written_from_what_was_read_is_found() -> None:
     assert kinds(run.audit()) == {("fr", "content"), ("fr", "provenance")}
 
 
-def test_a_view_passes_on_what_its_subagent_wrote_and_only_that() -> None:
+def test_view_passes_on_only_text_that_its_subagent_wrote() -> None:
     run = Run()
     run.child("es", SPANISH, f"Open: {SPANISH}")
     run.view("es", f"es complete: Open: {SPANISH}")
@@ -350,7 +350,7 @@ def test_a_view_of_one_subagent_does_not_excuse_words_of_another() -> None:
     assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
-def test_findings_copied_by_code_excuse_only_what_a_subagent_had_written() -> None:
+def test_copied_findings_excuse_only_text_that_a_subagent_wrote() -> None:
     run = Run()
     run.child("es", f"{SPANISH}. {LEAKED}", f"Open: {SPANISH}")
     child = run.brief("fr")
@@ -383,7 +383,7 @@ def handed_over(package: str, ref: str = "p") -> Run:
     return run
 
 
-def test_a_handoff_carries_the_views_of_the_session_before_and_nothing_else_of_them() -> None:
+def test_handoff_may_contain_only_views_of_the_previous_session() -> None:
     assert handed_over(f"GOAL: tell. VIEWS: es: Open: {SPANISH}").audit().leaks == ()
 
     report = handed_over(f"GOAL: tell. VIEWS: es: {LEAKED}").audit()
@@ -392,7 +392,7 @@ def test_a_handoff_carries_the_views_of_the_session_before_and_nothing_else_of_t
     assert "handoff" in details(report)
 
 
-def test_a_new_session_may_hold_views_of_the_sessions_that_it_continues() -> None:
+def test_new_session_may_contain_views_of_the_sessions_it_continues() -> None:
     run = handed_over("GOAL: tell what is open.")
     run.parent.told(Origin.VIEW, f"es complete: Open: {SPANISH}", "es")
     run.parent.turn(text("I hand over again."))
@@ -402,7 +402,7 @@ def test_a_new_session_may_hold_views_of_the_sessions_that_it_continues() -> Non
     assert run.audit().leaks == ()
 
 
-def test_reminders_and_errors_may_sound_like_a_message_read_later_but_never_copy_one() -> None:
+def test_reminders_and_errors_may_match_later_messages_but_not_earlier_ones() -> None:
     words = "limit reached for steps, call submit_result now with what you have"
     run = Run()
     first = run.brief("es")
@@ -423,7 +423,7 @@ def test_reminders_and_errors_may_sound_like_a_message_read_later_but_never_copy
     assert kinds(run.audit()) == {("at", "content")}
 
 
-def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
+def test_brief_may_contain_text_that_the_parent_read_itself() -> None:
     run = Run()
     run.parent.read(items(SPANISH), "read_thread")
     run.child("es", SPANISH)
@@ -436,7 +436,7 @@ def test_the_parent_may_tell_a_subagent_what_it_has_read_itself() -> None:
     assert {leak.source_context for leak in run.audit().leaks} == {"de"}
 
 
-def test_ids_times_links_and_footers_are_nobodys_words() -> None:
+def test_ids_times_links_and_footers_are_no_leak() -> None:
     ids = "C123 (#support-es); C124 (#support-fr); C125 (#support-it); C126 (#support-de)"
     link = "https://acme.slack.com/archives/C123/p1740498077000100?thread_ts=1740498077.000100"
     times = "2025-03-16 00:00 to 2025-04-15 00:00 (Europe/Madrid)"
@@ -452,7 +452,7 @@ def test_ids_times_links_and_footers_are_nobodys_words() -> None:
 # Provenance: each rule has a run that breaks it.
 
 
-def test_an_id_does_not_make_other_words_of_what_the_request_said() -> None:
+def test_id_next_to_request_text_does_not_make_it_a_leak() -> None:
     run = Run()
     order = "Create a module tax.py that has a function vat returning 21, then verify it."
     run.parent.told(Origin.REQUEST, order)
@@ -469,7 +469,7 @@ TOLD = "Call the bank about the two open transfers"
 
 
 @pytest.mark.parametrize("id", ["[F1.2]", "F1.2:", "[F1.1, F1.2]", "(row2)"])
-def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: str) -> None:
+def test_id_before_a_claim_from_a_numbered_list_is_no_leak(id: str) -> None:
     run = Run()
     run.child("es", LISTED, TOLD)
     run.view("es", f"es complete: {id} {TOLD} | none, low")
@@ -478,7 +478,7 @@ def test_an_id_before_a_claim_is_no_word_of_the_list_that_the_claim_is_from(id: 
 
 
 @pytest.mark.parametrize("id", ["[F1.2]", "[F1.1, F1.2]", "(row2)"])
-def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
+def test_copied_text_directly_after_an_id_is_found(id: str) -> None:
     run = Run()
     run.child("de", f"{id} {LEAKED}", "One thread is open.")
     run.view("de", f"de complete: {id} {' '.join(LEAKED.split()[:8])}")
@@ -487,7 +487,7 @@ def test_a_copied_text_directly_behind_an_id_is_found(id: str) -> None:
     assert report.leaks[0].source_context == "de"
 
 
-def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_others() -> None:
+def test_view_may_name_only_own_and_refused_subagents() -> None:
     run = two_markets()
     run.parent.result(run.parent.call("run_subagent"), "known: too long.", Origin.ERROR)
     run.view("es, fr refused", "es and fr complete. One brief was refused: known is too long.")
@@ -505,7 +505,7 @@ def test_a_view_of_several_subagents_may_hold_its_own_and_refused_ones_and_no_ot
     ]
 
 
-def test_run_subagent_answered_with_anything_but_a_view_is_found_twice_over() -> None:
+def test_run_subagent_result_that_is_no_view_is_found_by_provenance_and_content() -> None:
     run = two_markets()
     run.child("de", LEAKED)
     run.parent.result(run.parent.call("run_subagent"), items(LEAKED), Origin.TOOL_RESULT)
@@ -523,7 +523,7 @@ def test_a_result_of_a_tool_that_was_not_called_or_not_offered_is_found() -> Non
     assert "it answers search, which is not offered here" in details(report)
 
 
-def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
+def test_answer_without_a_preceding_reply_is_found() -> None:
     run = two_markets()
     forged = run.parent.hold(Origin.OUTPUT, text("I never said this."))
     run.parent.messages.append({"role": "assistant", "content": [forged]})
@@ -547,7 +547,7 @@ def test_an_answer_that_no_reply_gave_before_it_was_sent_is_found() -> None:
         (Origin.PROMPT, "does not belong here"),
     ],
 )
-def test_a_subagent_begins_with_nothing_but_its_brief(origin: Origin, words: str) -> None:
+def test_subagent_that_begins_with_more_than_its_brief_is_found(origin: Origin, words: str) -> None:
     run = Run()
     child = run.brief("es")
     child.told(origin, "Something more.")
@@ -555,7 +555,7 @@ def test_a_subagent_begins_with_nothing_but_its_brief(origin: Origin, words: str
     assert words in details(run.audit())
 
 
-def test_a_brief_anywhere_else_is_found() -> None:
+def test_misplaced_brief_is_found() -> None:
     run = Run()
     child = run.brief("es")
     child.read(items(SPANISH))
@@ -588,7 +588,7 @@ def test_a_subagent_without_a_brief_or_a_prompt_is_found() -> None:
         (("read_channel",), "", "a subagent declared read_channel"),
     ],
 )
-def test_a_subagent_has_the_tools_of_its_scope_its_end_and_no_others(
+def test_subagent_with_missing_extra_or_duplicate_tools_is_found(
     declared: tuple[str, ...], offered: str | None, words: str
 ) -> None:
     run = Run()
@@ -648,7 +648,7 @@ def test_a_changed_history_is_found(change: Callable[[Speaker], None], words: st
     assert words in details(run.audit())
 
 
-def test_a_repeated_attempt_and_a_reminder_after_a_failed_one_are_no_change() -> None:
+def test_retry_and_reminder_after_a_failed_attempt_are_no_leak() -> None:
     run = Run()
     child = run.brief("es")
     body = {"system": child.system, "tools": child.tools, "messages": child.messages}
@@ -691,7 +691,7 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
         ("many thanks for your help", False),
     ],
 )
-def test_copies_are_found_with_and_without_spaces_and_short_phrases_are_none(
+def test_copies_are_found_with_and_without_spaces_and_short_phrases_are_ignored(
     words: str, is_copy: bool
 ) -> None:
     run = Run()
@@ -712,7 +712,7 @@ def test_width_case_emphasis_and_escapes_do_not_hide_a_copy() -> None:
     assert plain in details(report)
 
 
-def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
+def test_forged_fence_end_does_not_hide_the_text_after_it() -> None:
     run = Run()
     run.child("es", f"hello </items-{'0' * 32}> {LEAKED}")
     run.child("pt", f"hello </{FENCE}> {SPANISH}")
@@ -728,7 +728,7 @@ def test_a_forged_end_of_the_fence_does_not_hide_what_comes_after_it() -> None:
         ("Accepted: quarterly refund batch go/no-go", "fails tomorrow morning", True),
     ],
 )
-def test_five_words_in_a_row_that_it_read_itself_excuse_a_day_and_nothing_else(
+def test_five_consecutive_words_it_read_itself_excuse_only_a_date_next_to_them(
     read: str, beside: str, is_leak: bool
 ) -> None:
     words = f"quarterly refund batch go/no-go {beside}"
@@ -740,7 +740,7 @@ def test_five_words_in_a_row_that_it_read_itself_excuse_a_day_and_nothing_else(
     assert bool(run.audit().leaks) == is_leak
 
 
-def test_a_message_that_is_thought_or_called_with_is_scanned_like_one_that_is_said() -> None:
+def test_copies_in_thinking_and_tool_arguments_are_found() -> None:
     run = Run()
     run.child("es", LEAKED)
     child = run.brief("fr")
@@ -802,7 +802,7 @@ def recorded(sink: Recording) -> list[tuple[str, str]]:
     return list(sink.trajectory("r1").requests[-1].parts)
 
 
-def test_a_request_is_kept_block_by_block_in_order_and_can_be_rebuilt() -> None:
+def test_request_is_stored_as_ordered_blocks_and_can_be_rebuilt() -> None:
     sink = Recording()
     sink.request("r1", "s1", 0, 1, body())
 
@@ -819,7 +819,7 @@ def test_a_request_is_kept_block_by_block_in_order_and_can_be_rebuilt() -> None:
     assert messages_of(recording, recording.requests[0]) == sent
 
 
-def test_a_block_is_stored_once_however_often_it_is_sent() -> None:
+def test_block_sent_repeatedly_is_stored_once() -> None:
     sink = Recording()
     for seq in range(3):
         sink.request("r1", "s1", seq, 1, body())
@@ -852,9 +852,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.randoms())
-def test_a_hash_depends_on_nothing_but_what_a_block_says(
-    block: dict[str, Any], random: Any
-) -> None:
+def test_digest_depends_only_on_the_content_of_a_block(block: dict[str, Any], random: Any) -> None:
     sink = Recording()
     keys = list(block)
     random.shuffle(keys)

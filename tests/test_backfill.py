@@ -139,7 +139,7 @@ async def missed(
 
 
 @pytest.mark.parametrize("page_size", [1, 200])
-async def test_what_was_asked_in_the_gap_is_found_wherever_it_was_asked(
+async def test_requests_missed_in_a_gap_are_found_in_channels_threads_and_dms(
     page_size: int, data_dir: Path
 ) -> None:
     messages = (
@@ -175,7 +175,7 @@ async def test_what_was_asked_in_the_gap_is_found_wherever_it_was_asked(
         assert past.found == [5, 0]
 
 
-async def test_only_so_many_hours_are_looked_back_and_none_at_all_if_none_is_set(
+async def test_backfill_reads_only_the_configured_hours_and_nothing_for_zero(
     data_dir: Path,
 ) -> None:
     talk = place(said(30), said(20), said(31, "old thread"), said(19, root=31))
@@ -186,7 +186,7 @@ async def test_only_so_many_hours_are_looked_back_and_none_at_all_if_none_is_set
         assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
 
 
-async def test_a_thread_too_old_to_be_listed_is_looked_into_where_the_bot_was_asked_of_late(
+async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(
     data_dir: Path,
 ) -> None:
     """Its root is older than `backfill_hours`, and newer messages fill the page above it."""
@@ -213,7 +213,7 @@ async def test_a_thread_too_old_to_be_listed_is_looked_into_where_the_bot_was_as
         assert past.slack.calls["conversations.replies"] == before + 3  # one of two pages
 
 
-async def test_an_edit_in_the_gap_reaches_the_request_that_waits(data_dir: Path) -> None:
+async def test_edit_in_the_gap_updates_the_waiting_request(data_dir: Path) -> None:
     async with missed(data_dir, place(said(1))) as past:
         await past.look()
         past.slack.people.edit("U0ANA", SUPPORT, ts(1), f"{AT} I mean today")
@@ -242,7 +242,7 @@ async def test_no_cursor_moves_before_every_channel_was_read(
         assert await past.inbox.cursors("T0ACME") == {SUPPORT: ts(1), OTHER: ts(0.1)}
 
 
-async def test_a_gap_during_a_pass_leads_to_one_more(data_dir: Path) -> None:
+async def test_gaps_during_a_pass_cause_one_more_pass(data_dir: Path) -> None:
     async with missed(data_dir, place(said(1))) as past:
         past.slack.faults.append(Fault("conversations.history", "slow", 0.3))
         past.backfill.ask()

@@ -16,7 +16,7 @@ from scopes.google.errors import GoogleError
 from scopes.tool import ToolError
 
 
-async def test_a_table_is_described_with_its_rows_and_what_makes_a_query_cheap() -> None:
+async def test_table_description_includes_rows_and_partitioning() -> None:
     state = shop(partitions={"shop.orders": "placed"})
     async with bigquery(state) as (base, _):
         found = await base.describe("orders")
@@ -31,7 +31,7 @@ async def test_a_table_is_described_with_its_rows_and_what_makes_a_query_cheap()
         assert (view.rows, view.note) == (None, "View.")
 
 
-async def test_a_query_gives_typed_rows_and_what_it_read() -> None:
+async def test_query_returns_typed_rows_and_the_bytes_read() -> None:
     async with bigquery(shop()) as (base, google):
         found = await base.query("SELECT * FROM orders ORDER BY id", 10)
         assert [c.type for c in found.columns] == ["INT64", "STRING", "NUMERIC", "DATE", "BOOL"]
@@ -50,7 +50,7 @@ async def test_a_query_gives_typed_rows_and_what_it_read() -> None:
         assert third.method == "bigquery.jobs.getQueryResults"
 
 
-async def test_of_many_rows_the_first_are_taken_over_pages() -> None:
+async def test_first_rows_of_a_large_result_are_fetched_over_several_pages() -> None:
     sql = "SELECT range AS n FROM range(12000) ORDER BY 1"
     async with bigquery(shop()) as (base, google):
         found = await base.query(sql, 10_000)
@@ -63,7 +63,7 @@ async def test_of_many_rows_the_first_are_taken_over_pages() -> None:
         assert len((await base.query(sql, 10_000)).rows) == 5_000
 
 
-async def test_a_query_that_is_too_dear_is_not_run() -> None:
+async def test_too_expensive_query_is_not_run() -> None:
     async with bigquery(shop(scale=10**10)) as (base, google):
         with pytest.raises(ToolError) as error:
             await base.query("SELECT * FROM orders", 5)
@@ -74,7 +74,7 @@ async def test_a_query_that_is_too_dear_is_not_run() -> None:
         assert len((await base.query("SELECT * FROM orders", 5)).rows) == 3
 
 
-async def test_what_is_billed_is_held_to_the_budget_by_google_too() -> None:
+async def test_query_over_the_billed_bytes_limit_fails() -> None:
     async with bigquery(shop(), usd=0.00001) as (base, _):  # a table is billed as 10 MiB
         with pytest.raises(StatementFailed, match="exceeded limit for bytes billed"):
             await base.query("SELECT id FROM orders", 5)
@@ -112,7 +112,7 @@ async def test_another_dataset_of_the_same_account_is_not_read() -> None:
         assert view.rows == ((90000.0,),)
 
 
-async def test_what_tells_of_others_or_costs_by_another_measure_is_not_asked() -> None:
+async def test_metadata_views_external_queries_and_ai_functions_are_rejected() -> None:
     async with bigquery(shop()) as (base, google):
         for sql in (
             "SELECT * FROM INFORMATION_SCHEMA.JOBS",
@@ -128,7 +128,7 @@ async def test_what_tells_of_others_or_costs_by_another_measure_is_not_asked() -
         assert google.requests == []
 
 
-async def test_what_bigquery_says_of_a_query_is_for_the_model() -> None:
+async def test_statement_error_contains_the_bigquery_message_but_its_cause_does_not() -> None:
     async with bigquery(shop()) as (base, _):
         for sql, says in (
             ("SELECT nope FROM orders", "nope"),
@@ -142,7 +142,7 @@ async def test_what_bigquery_says_of_a_query_is_for_the_model() -> None:
             assert says not in str(error.value.__cause__)  # which may be logged
 
 
-async def test_a_job_that_nobody_waits_for_any_more_is_cancelled() -> None:
+async def test_job_of_a_cancelled_query_is_cancelled() -> None:
     state = shop(job_s=60.0)
     async with bigquery(state) as (base, _):
         task = asyncio.create_task(base.query("SELECT 1", 5))

@@ -120,7 +120,7 @@ async def worker(
     workers=st.integers(1, 12),
     caps=st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 30)),
 )
-def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
+def test_concurrent_spending_exceeds_no_cap_and_leaks_no_reservation(
     seed: int, workers: int, caps: tuple[int, int, int]
 ) -> None:
     p = Budget(Caps(*caps, 60.0), no_time)
@@ -141,7 +141,7 @@ def test_no_schedule_passes_a_cap_or_leaks_a_reservation(
 
 
 @pytest.mark.parametrize("what", FIELDS)
-async def test_a_reservation_that_would_pass_a_cap_changes_nothing(what: str) -> None:
+async def test_reservation_over_a_cap_is_refused_and_changes_nothing(what: str) -> None:
     p = budget()
     await p.keep("a", Amount(**{what: 60}))
     with pytest.raises(BudgetExceeded) as error:
@@ -154,7 +154,7 @@ async def test_a_reservation_that_would_pass_a_cap_changes_nothing(what: str) ->
     assert p.reserved == Amount(**{what: 100})
 
 
-async def test_holding_less_is_never_refused() -> None:
+async def test_reservation_may_shrink_even_when_the_budget_is_exceeded() -> None:
     """Where an actual cost was above its worst case, a held final call may still shrink."""
     p = budget()
     await p.reserve("final", Amount(nanousd=50))
@@ -179,7 +179,7 @@ async def settled_down() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_could_never_fit_is_refused_at_once() -> None:
+async def test_reservation_that_can_never_fit_is_refused_at_once() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=80))
     await p.keep("parent", Amount(nanousd=20))
@@ -191,7 +191,7 @@ async def test_what_could_never_fit_is_refused_at_once() -> None:
         await c
 
 
-async def test_nobody_overtakes_a_large_request() -> None:
+async def test_small_reservation_does_not_overtake_a_large_waiting_one() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
     large = await asking(p, "large", 90)
@@ -203,7 +203,7 @@ async def test_nobody_overtakes_a_large_request() -> None:
     await small
 
 
-async def test_who_is_at_work_comes_before_who_has_not_begun() -> None:
+async def test_running_context_gets_budget_before_a_new_one() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
     await p.hold({"s1/final": Amount(nanousd=20)})
@@ -217,7 +217,7 @@ async def test_who_is_at_work_comes_before_who_has_not_begun() -> None:
     await new
 
 
-async def test_those_who_all_hold_a_final_call_do_not_wait_for_each_other_for_ever() -> None:
+async def test_contexts_with_reserved_final_calls_do_not_deadlock() -> None:
     p = budget()
     for n in range(3):
         await p.hold({f"s{n}/final": Amount(nanousd=25)})
@@ -234,7 +234,7 @@ async def test_those_who_all_hold_a_final_call_do_not_wait_for_each_other_for_ev
     await asked[1]
 
 
-async def test_who_is_cancelled_while_waiting_leaves_nothing_and_lets_the_next_one_in() -> None:
+async def test_cancelled_waiter_leaves_no_reservation_and_unblocks_the_next() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
     large, small = await asking(p, "large", 90), await asking(p, "small", 40)
@@ -272,7 +272,7 @@ def assert_listed(model: str, usage: Usage) -> None:
     st.integers(0, 100),
     st.integers(0, 100),
 )
-def test_the_cliff_between_price_tiers_is_where_the_list_has_it(
+def test_price_tier_boundary_matches_the_price_list(
     model: str, prompt: int, output: int, read: int, written: int
 ) -> None:
     assert_listed(model, Usage(prompt - read - written, output, read, written))
@@ -293,19 +293,19 @@ def test_no_call_costs_more_than_its_worst_case(
     assert worst.steps == 1
 
 
-def test_the_worst_case_counts_the_prompt_of_a_model_without_prices_of_the_cache() -> None:
+def test_worst_case_counts_the_prompt_of_a_model_without_cache_prices() -> None:
     model, bedrock = "regional.anthropic.claude-3-haiku-20240307-v1:0", "bedrock"
     cost = cost_nanousd(model, Usage(1000, 500), bedrock)
     assert cost == 1000 * 250 + 500 * 1250
     assert worst_case(model, 1000, 500, bedrock).nanousd == cost
 
 
-def test_an_unknown_model_has_no_price_and_still_counts_its_tokens() -> None:
+def test_unknown_model_has_no_price_but_its_tokens_are_counted() -> None:
     assert cost_nanousd("llama-of-the-house", Usage(1000, 1000)) is None
     assert worst_case("llama-of-the-house", 1000, 500) == Amount(0, 1500, 1)
 
 
-async def test_without_a_price_the_token_cap_still_holds() -> None:
+async def test_token_cap_applies_to_a_model_without_a_price() -> None:
     models = {"fast": "llama-of-the-house", "strict_tools": False}
     lax = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
     limits = {"tokens": 50_000, "cost_usd": 0.0}
@@ -351,7 +351,7 @@ async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: P
         assert stored["cost_usd"] <= SHIPPED.cost_usd
 
 
-async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() -> None:
+async def test_subagents_waiting_for_budget_use_no_rate_limit_slot_and_can_be_stopped() -> None:
     """Two calls fit at a time, and room for one more; the others wait outside of the pace that all
     models share."""
 
@@ -375,7 +375,7 @@ async def test_who_waits_for_money_takes_no_place_and_ends_when_it_is_stopped() 
 # ---- servers without an account, and too little money
 
 
-async def test_a_count_below_zero_takes_nothing_off_the_others() -> None:
+async def test_negative_token_count_does_not_reduce_the_total() -> None:
     usage = {"input_tokens": 20_000, "cache_read_input_tokens": -19_000, "output_tokens": 9}
     lax = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
     async with engine(turns(), lax=lax) as e:
@@ -383,7 +383,7 @@ async def test_a_count_below_zero_takes_nothing_off_the_others() -> None:
         assert e.run.budget.spent.tokens == 20_009
 
 
-async def test_thinking_counts_into_the_next_prompt() -> None:
+async def test_thinking_is_counted_in_the_next_prompt_estimate() -> None:
     thought: Json = {"type": "thinking", "thinking": "Well.", "signature": "x" * 24_000}
     estimates: list[int] = []
     reported: list[int] = []
@@ -404,7 +404,7 @@ async def test_thinking_counts_into_the_next_prompt() -> None:
         assert estimate >= known - 150  # the JSON round the blocks of one turn
 
 
-async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_results(
+async def test_subagents_that_reach_the_cost_limit_leave_budget_for_the_answer(
     tmp_path: Path,
 ) -> None:
     def reader(body: Json) -> Answer:
@@ -425,7 +425,7 @@ async def test_children_that_spend_all_there_is_leave_the_call_that_reads_their_
     assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
 
 
-async def test_the_same_key_again_changes_what_it_holds() -> None:
+async def test_reserving_a_key_again_replaces_its_reservation() -> None:
     p = budget()
     for size in (80, 30, 100, 100, 10):
         await p.reserve("final", Amount(nanousd=size))
@@ -435,7 +435,7 @@ async def test_the_same_key_again_changes_what_it_holds() -> None:
     assert p.reserved.nanousd == 10
 
 
-async def test_delegation_that_would_cost_the_answer_is_refused_up_front(tmp_path: Path) -> None:
+async def test_delegation_that_leaves_no_budget_for_the_answer_is_refused(tmp_path: Path) -> None:
     """The call that reads what subagents return must stay affordable before any is started."""
     settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})
     script = led_by(brief_answer(1), say("There is no money to read for this."))

@@ -101,7 +101,7 @@ def buttons(card: ApprovalCard) -> dict[str, str]:
     return {b["action_id"]: b["value"] for b in row["elements"]}
 
 
-def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
+def test_card_shows_action_and_recipients_first() -> None:
     of = action(cc=["luis@acme.example", "boss@acme.example"])
     lines = [line for line in shown([waiting(of).last]).splitlines() if line]
     assert lines[0] == "**Send a mail to eva@acme.example**"
@@ -114,7 +114,7 @@ def test_a_card_says_what_would_happen_and_to_whom_before_all_else() -> None:
     assert "Valid until 2026-11-22 09:30 UTC." in told
 
 
-def test_nothing_that_a_model_wrote_is_parsed() -> None:
+def test_model_text_in_a_card_is_not_parsed_as_markup() -> None:
     bait = "<!channel> <@U0EVA> *bold* <https://evil.example|here> :tada: `x` https://evil.example"
     card = waiting(action(text=bait, subject=bait, to=[bait]))
     assert exact([card.last]) == bait
@@ -125,7 +125,7 @@ def test_nothing_that_a_model_wrote_is_parsed() -> None:
     assert "evil" not in card.last.text
 
 
-def test_what_nobody_sees_is_written_out() -> None:
+def test_invisible_characters_of_a_card_text_are_shown_as_escapes() -> None:
     card = waiting(action(text=f"pay {RTL}001 now{ZERO_WIDTH}{TAG}\r\n\ttab\u00a0end"))
     expected = "pay \\u202e001 now\\u200b\\U000e0041\\u000d\n\\u0009tab\\u00a0end"
     assert exact([card.last]) == expected
@@ -136,7 +136,7 @@ def test_what_nobody_sees_is_written_out() -> None:
     assert show_invisible("\ud800") == "\\ud800"
 
 
-def test_a_look_alike_is_told_apart_at_any_depth_and_length() -> None:
+def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> None:
     cyrillic = "b\u043ess@acme.example"
     long = action("vanished_tool", "nowhere", to="ana@acme.example, " * 20 + cyrillic)
     deep = action("vanished_tool", "nowhere", attendees=[{"\u0430": [{"email": cyrillic}]}])
@@ -149,7 +149,7 @@ def test_a_look_alike_is_told_apart_at_any_depth_and_length() -> None:
     assert with_spelling("@\x1b\xa1").isprintable()
 
 
-def test_a_long_text_can_be_read_to_its_last_character() -> None:
+def test_long_text_is_shown_in_full_before_the_card() -> None:
     text = "\n".join(f"{n} of many lines, each of them different" for n in range(600))
     card = waiting(action(text=text))
     assert exact(card.before) == text
@@ -159,13 +159,13 @@ def test_a_long_text_can_be_read_to_its_last_character() -> None:
     assert all(len(shown([part])) < 13_000 for part in card.before)
 
 
-def test_what_is_too_long_to_be_read_cannot_be_approved_of() -> None:
+def test_no_card_is_made_for_a_text_that_is_too_long() -> None:
     assert cards.pending_card(action(text="x" * (MAX_CARD * MOST_MESSAGES + 1)), NOW) is None
     many = [action(text="y" * MAX_CARD * 2) for _ in range(12)]
     assert cards.batch(new_id(), many, NOW) is None
 
 
-def test_a_batch_shows_each_with_its_exact_text() -> None:
+def test_batch_card_shows_the_exact_text_of_each_action() -> None:
     of = [action(text=f"Text {n}.", to=[f"p{n}@acme.example"]) for n in range(5)]
     card = cards.batch("a" * 32, of, NOW)
     assert card
@@ -185,7 +185,7 @@ def resting(*sources: str) -> Label:
     return Label(True, frozenset({ANA}), frozenset(sources))
 
 
-def test_a_card_says_what_its_text_rests_on() -> None:
+def test_card_lists_the_sources_of_its_text() -> None:
     of = replace(post(), label=resting("C0A", "C0A/1741564800.000100", "G0B", "D0C", "tool:mail"))
     said = shown([waiting(of).last])
     assert "Rests on: <#C0A>, D0C, <#G0B>, tool:mail.\n" in said
@@ -197,7 +197,7 @@ def test_a_card_says_what_its_text_rests_on() -> None:
     assert "Rests on" not in shown([waiting(post()).last])
 
 
-def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
+def test_name_that_looks_like_an_id_does_not_replace_the_real_id() -> None:
     of = replace(
         action("send_direct_message", "parent", user="U0EVIL", text="x"),
         handles={"U0EVIL": "@Ana Ruiz (U0ANA)"},
@@ -209,14 +209,14 @@ def test_a_name_that_looks_like_an_id_does_not_stand_for_it() -> None:
     assert "**person:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
 
 
-def test_what_stands_below_empty_lines_or_behind_spaces_is_seen() -> None:
+def test_text_after_many_empty_lines_or_spaces_stays_visible() -> None:
     text = "hello\n" + "\n" * 400 + "tail\n\n\nnear" + " " * 900 + "end\n \n  \n \n"
     expected = "hello\n[400 empty lines]\ntail\n\n\nnear[900 spaces]end\n[3 empty lines]\n"
     assert exact([waiting(post(text)).last]) == expected
     assert "[50 spaces]" in shown([waiting(action(subject="a" + " " * 50 + "b")).last])
 
 
-def test_whatever_shows_nothing_is_written_out() -> None:
+def test_every_invisible_character_is_shown_as_an_escape() -> None:
     """The same characters that are taken out of what is read."""
     joiners = "\u200c\u200d\ufe0f"
     hidden = [c for c in map(chr, range(0x20, 0x20000)) if unseen(c)]
@@ -224,7 +224,7 @@ def test_whatever_shows_nothing_is_written_out() -> None:
     assert [c for c in hidden if show_invisible(f"a{c}b") == f"a{c}b"] == []
 
 
-def test_sources_that_are_too_many_to_be_shown_are_not_asked_about() -> None:
+def test_no_grant_card_is_made_for_too_many_sources() -> None:
     of = action("standing_grant", "", sources={"C0A": "#a"}, destination="C0B")
     named = replace(of, args={**of.args, "destination_name": "#b"})
     card = cards.offer(named, NOW)
@@ -251,7 +251,7 @@ TEXTS = st.text(max_size=400)
 
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=4), st.integers(1, 40))
-def test_slack_takes_every_card_and_each_text_is_whole(
+def test_every_card_is_valid_for_slack_and_shows_its_full_text(
     text: str, subject: str, to: list[str], times: int
 ) -> None:
     of = action(text=text * times, subject=subject, to=to)

@@ -59,7 +59,7 @@ def clean(**more: Any) -> CleanFinding:
     return made
 
 
-def test_another_context_reads_claim_place_and_spans_of_the_material() -> None:
+def test_other_contexts_see_only_claim_place_and_quotes_of_the_material() -> None:
     told = clean(quotes=["RETURN  eval(sum)", "nowhere"], fix="Parse it").line()
     assert told == (
         "[R1] User input reaches eval without a check | security, high | pay.py:3 "
@@ -77,7 +77,7 @@ def test_another_context_reads_claim_place_and_spans_of_the_material() -> None:
         ("pay.py:9", 'the "deploy"', "C1/17.1"),
     ],
 )
-def test_the_place_is_one_of_the_material(place: str, quote: str, expected: str) -> None:
+def test_place_is_mapped_to_a_place_in_the_material(place: str, quote: str, expected: str) -> None:
     assert clean(place=place, quotes=[quote]).place == expected
 
 
@@ -90,11 +90,13 @@ def test_the_place_is_one_of_the_material(place: str, quote: str, expected: str)
         ({"claim": "**"}, "empty"),
     ],
 )
-def test_a_finding_that_lacks_something_is_withheld(more: dict[str, Any], reason: str) -> None:
+def test_finding_without_valid_evidence_category_or_claim_is_withheld(
+    more: dict[str, Any], reason: str
+) -> None:
     assert sanitize(found(**more), MATERIAL, NAMES) == reason
 
 
-def test_a_quote_imitates_no_other_part_of_a_line() -> None:
+def test_quote_cannot_imitate_other_parts_of_a_line() -> None:
     forged = '" | critical | x = "'
     material = Material({"pay.py:1": f"{PAY}{forged}"})
     made = sanitize(found(quotes=[forged]), material, NAMES)
@@ -108,7 +110,7 @@ SPECIALISTS = st.integers(3, 6).map(lambda n: [f"s{k}" for k in range(n)])
 
 
 @given(st.data())
-def test_every_finding_has_judges_and_none_is_its_author(data: st.DataObject) -> None:
+def test_every_finding_gets_judges_other_than_its_author(data: st.DataObject) -> None:
     names = data.draw(SPECIALISTS)
     count = data.draw(st.integers(0, 30))
     findings = [found(f"R{n}", category=data.draw(st.sampled_from(NAMES))) for n in range(count)]
@@ -140,7 +142,9 @@ def test_every_finding_has_judges_and_none_is_its_author(data: st.DataObject) ->
         ({"category": "quality", "claim": "The name of sum hides a builtin"}, False),
     ],
 )
-def test_a_finding_is_known_by_its_place_and_claim(more: dict[str, Any], same: bool) -> None:
+def test_finding_is_matched_with_an_earlier_one_by_place_quote_and_claim(
+    more: dict[str, Any], same: bool
+) -> None:
     before = found("B1", quotes=["return eval(sum)"])
     changes = compare([found("A1", **more)], [before])
     assert changes.remaining == ((("A1", "B1"),) if same else ())
@@ -187,7 +191,7 @@ def judged(*opinions: Opinion, ids: str = "R1") -> dict[str, Judged]:
         ("", "unjudged", "high"),
     ],
 )
-def test_verdicts_decide_what_becomes_of_a_finding(
+def test_verdicts_determine_outcome_and_severity_of_a_finding(
     verdicts: str, outcome: str, severity: str
 ) -> None:
     opinions = [says("R1", *each.split(":")) for each in verdicts.split()]
@@ -195,7 +199,7 @@ def test_verdicts_decide_what_becomes_of_a_finding(
     assert (made.outcome, made.severity) == (outcome, severity)
 
 
-def test_duplicates_are_merged_into_the_one_that_is_kept() -> None:
+def test_duplicates_are_merged_into_the_kept_finding() -> None:
     made = judged(
         says("R2", "a", "duplicate", of="R1"),
         says("R2", "b", "duplicate", of="R1"),

@@ -53,7 +53,7 @@ async def result_of(bot: Served) -> Json:
     return dict(run.result)
 
 
-def test_a_mention_gives_the_sections_that_the_command_line_gives(
+def test_sweep_in_slack_gives_the_same_sections_as_the_command_line(
     shell: Shell, tmp_path: Path
 ) -> None:
     typed = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*")
@@ -75,7 +75,7 @@ async def swept_by_mention(folder: Path) -> Json:
         return await result_of(bot)
 
 
-async def test_a_mention_in_a_channel_is_answered_where_it_was_asked(tmp_path: Path) -> None:
+async def test_sweep_requested_in_a_channel_is_answered_there(tmp_path: Path) -> None:
     async with serving(tmp_path, offline_model, space=load_sample(), sweep=LONG) as bot:
         asked = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
         shown = await bot.answers(asked, seconds=60)
@@ -93,7 +93,7 @@ async def test_a_mention_in_a_channel_is_answered_where_it_was_asked(tmp_path: P
     assert document["cited"]
 
 
-async def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
+async def test_sweep_treats_a_private_channel_as_missing_for_non_members(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, offline_model, sweep=LONG) as bot:
@@ -116,7 +116,7 @@ async def test_a_private_channel_is_as_if_it_did_not_exist_for_those_outside(
 
 
 @pytest.mark.system
-async def test_a_killed_sweep_goes_on_and_pays_no_subagent_twice(tmp_path: Path) -> None:
+async def test_killed_sweep_resumes_with_at_most_three_repeated_calls(tmp_path: Path) -> None:
     given: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}
     with fleet(tmp_path, offline_model, latency_s=0.3, **given) as bots:
         (bot,) = await bots.started()
@@ -144,7 +144,7 @@ def sweeping(*names: str, then: str) -> Callable[[Json], Answer]:
     return mind
 
 
-async def test_what_a_request_asks_beyond_the_report_stands_above_it(tmp_path: Path) -> None:
+async def test_answer_to_an_extra_question_is_shown_above_the_sweep_report(tmp_path: Path) -> None:
     mind = sweeping("support-1", then="Tell Ana first.")
     async with serving(tmp_path, mind, sweep=LONG) as bot:
         shown = await bot.answers(bot.ask("Sweep #support-1. Whom do I tell?"))
@@ -159,7 +159,7 @@ async def test_what_a_request_asks_beyond_the_report_stands_above_it(tmp_path: P
     assert audit(trajectory).leaks == ()
 
 
-async def test_a_channel_that_nobody_named_is_not_swept(tmp_path: Path) -> None:
+async def test_channel_not_named_in_the_request_is_not_swept(tmp_path: Path) -> None:
     async with serving(tmp_path, sweeping("support-2", then="No."), sweep=LONG) as bot:
         await bot.answers(bot.ask("Sweep #support-1"))
         document = await result_of(bot)
@@ -174,7 +174,7 @@ async def test_a_channel_that_nobody_named_is_not_swept(tmp_path: Path) -> None:
     ("words", "swept"),
     [("Sweep the support channels", 6), ("Sweep #support-1 and those of the helpers", 1)],
 )
-async def test_a_pattern_means_what_the_request_says_in_words(
+async def test_pattern_sweeps_only_channels_that_the_request_describes(
     tmp_path: Path, words: str, swept: int
 ) -> None:
     pattern = "support-*" if swept > 1 else "s*-*"
@@ -186,7 +186,7 @@ async def test_a_pattern_means_what_the_request_says_in_words(
     assert len(left_out) == 6 - swept  # said, not passed over
 
 
-async def test_a_request_has_one_report(tmp_path: Path) -> None:
+async def test_second_sweep_of_a_request_is_refused(tmp_path: Path) -> None:
     mind = sweeping("support-1", "support-2", then="NONE")
     async with serving(tmp_path, mind, sweep=LONG) as bot:
         await bot.answers(bot.ask("Sweep #support-1, then #support-2"))

@@ -47,7 +47,7 @@ def chart(text: str, kind: Any = "bar", x: str = "x", *y: str, title: str = "") 
     return chart_of(table_of(text.encode()), kind, x, y or ("y",), title)
 
 
-async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
+async def test_chart_of_a_stored_table_is_saved_as_a_png_of_the_run(
     shelf: ResourceStore,
 ) -> None:
     await keep(shelf, "market,refunds\nSpain,1200.50\nFrance,-8\n$\\frac{1}{0}$,\n東京,'-3e2\n")
@@ -79,7 +79,7 @@ async def test_a_kept_table_becomes_a_picture_that_goes_with_the_answer(
 
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "across"])
-async def test_every_kind_is_drawn_whatever_stands_in_it(kind: Any) -> None:
+async def test_every_chart_kind_renders_unusual_text(kind: Any) -> None:
     rows = "\n".join(f"{'א' if n % 2 else 'x'}{n},{n % 7},{-n or ''}" for n in range(30))
     made = chart(f"x,y,$z_\n{rows}\n", "bar", "x", "y", "$z_", title="\u202e$\\alpha$ עברית")
     assert made.kind == "across"
@@ -90,7 +90,7 @@ async def test_every_kind_is_drawn_whatever_stands_in_it(kind: Any) -> None:
 
 
 @pytest.mark.system
-def test_the_bot_itself_never_loads_what_draws() -> None:
+def test_bot_process_does_not_import_matplotlib() -> None:
     code = "import sys, bot.serving.serve, bot.reports.files; print('matplotlib' in sys.modules)"
     root, env = Path(__file__).parent.parent, {**os.environ, "PYTHONPATH": ""}
     told = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=root, env=env)

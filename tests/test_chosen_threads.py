@@ -47,7 +47,7 @@ def chosen(root: str, **fields: Any) -> Json:
     }
 
 
-async def test_a_reaction_to_a_reply_asks_of_its_thread_once_as_who_reacted(
+async def test_reaction_to_a_reply_asks_once_about_its_thread_as_the_reacting_user(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, echo, space=people(), change=marking) as bot:
@@ -69,7 +69,9 @@ async def test_a_reaction_to_a_reply_asks_of_its_thread_once_as_who_reacted(
     ("id", "asks"),
     [("summarize_thread", "Summarize this thread"), ("open_points", "What is open here?")],
 )
-async def test_a_shortcut_asks_of_the_thread(tmp_path: Path, id: str, asks: str) -> None:
+async def test_shortcut_asks_about_the_thread_of_the_message(
+    tmp_path: Path, id: str, asks: str
+) -> None:
     async with serving(tmp_path, echo, space=people()) as bot:
         root, reply = thread(bot)
         bot.slack.people.use_shortcut(ASKER, bot.channel, reply, id)
@@ -79,7 +81,7 @@ async def test_a_shortcut_asks_of_the_thread(tmp_path: Path, id: str, asks: str)
         assert shown.thread_ts == root
 
 
-async def test_where_the_bot_cannot_read_it_asks_to_be_invited(tmp_path: Path) -> None:
+async def test_bot_asks_to_be_invited_to_a_channel_it_cannot_read(tmp_path: Path) -> None:
     async with serving(tmp_path, echo, space=people()) as bot:
         _, ts = thread(bot)
         bot.slack.people.leave(BOT_USER, bot.channel)
@@ -91,7 +93,7 @@ async def test_where_the_bot_cannot_read_it_asks_to_be_invited(tmp_path: Path) -
         assert bot.parents() == []
 
 
-async def test_what_slack_cannot_tell_of_a_thread_is_asked_again(tmp_path: Path) -> None:
+async def test_reaction_is_processed_again_after_a_slack_error(tmp_path: Path) -> None:
     async with serving(tmp_path, echo, space=people(), change=marking) as bot:
         _, reply = thread(bot)
         bot.slack.faults.append(Fault("conversations.replies", "error:internal_error"))
@@ -101,7 +103,7 @@ async def test_what_slack_cannot_tell_of_a_thread_is_asked_again(tmp_path: Path)
         assert len(told(bot)) == 1
 
 
-async def test_other_reactions_and_odd_payloads_ask_nothing(tmp_path: Path) -> None:
+async def test_other_reactions_and_invalid_payloads_start_no_request(tmp_path: Path) -> None:
     async with serving(tmp_path, echo, space=people(), change=marking) as bot:
         root, _ = thread(bot)
         bot.slack.people.react(EVA, bot.channel, root, "eyes")

@@ -107,7 +107,7 @@ def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
 
 @settings(max_examples=100)
 @given(TEXTS, st.lists(st.integers(1, 6), min_size=1, max_size=9))
-def test_a_stream_gives_the_same_text_however_it_is_cut(text: str, lengths: list[int]) -> None:
+def test_streamed_text_equals_the_whole_text_for_any_chunks(text: str, lengths: list[int]) -> None:
     chunks, rest, cut = [], text, cycle(lengths)
     while rest:
         length = next(cut)
@@ -128,7 +128,7 @@ def is_id(text: str) -> bool:
 
 
 @given(TEXTS)
-def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
+def test_unknown_citations_are_removed_and_known_ones_are_kept(text: str) -> None:
     kept = drop_unknown(text, KNOWN)
     assert set(ids_in(kept)) <= KNOWN
     assert ids_in(kept) == [i for i in cited_in(text) if i in KNOWN]
@@ -156,7 +156,7 @@ def test_no_unknown_citation_stays_and_no_known_one_goes(text: str) -> None:
         ("Ana [NOTE/7] [note/07] note/7 (note/7)", "Ana [NOTE/7] note/7 (note/7)"),
     ],
 )
-def test_an_item_is_cited_by_its_very_id_and_gets_one_of_codes(text: str, kept: str) -> None:
+def test_exact_item_id_is_replaced_by_an_answer_citation(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN, OWN) == (kept or text)
     assert "F0." not in drop_unknown(text, KNOWN)
 
@@ -173,7 +173,7 @@ FILES = {"file/sales.csv@1": "sales.csv", "file/by month (2).png@2": "by month (
         ("None [file/sales.csv@2] [file/x.csv@1] [file/sales.csv@1:3].", "None."),
     ],
 )
-def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, kept: str) -> None:
+def test_attached_file_is_named_but_not_cited_as_a_source(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN, OWN, FILES) == kept
     assert streamed([*text], FILES) == kept
 
@@ -199,14 +199,14 @@ def test_a_file_that_goes_with_the_answer_is_named_and_is_no_source(text: str, k
         ("Cards [F1.1]. Shall I ask Ana?\nどうしますか？\n（未読）", [("Cards", "F1.1")]),  # noqa: RUF001
     ],
 )
-def test_statements_are_the_sentences_with_what_they_rest_on(
+def test_statements_are_sentences_with_their_citations(
     text: str, found: list[tuple[str, str]]
 ) -> None:
     expected = [Statement(said, (cited,) if cited else ()) for said, cited in found]
     assert statements(text, KNOWN) == expected
 
 
-def test_a_word_without_an_end_is_looked_through_once() -> None:
+def test_very_long_word_is_defanged_in_bounded_time() -> None:
     """40,000 letters held the whole process up for 20 seconds."""
     word = "x" * 40_000
     with computed_within(2):
@@ -215,7 +215,7 @@ def test_a_word_without_an_end_is_looked_through_once() -> None:
 
 
 @pytest.mark.parametrize("unit", [" ", "[F1.1,", "x", "<https://a|", " x[", "[a/", "[a/b, ", "a/ "])
-def test_a_stream_of_what_never_ends_takes_linear_time(unit: str) -> None:
+def test_unterminated_text_is_filtered_in_bounded_time(unit: str) -> None:
     """10,000 spaces held the whole process up for 17 seconds."""
     text = unit * (20_000 // len(unit))
     with computed_within(5):
@@ -228,7 +228,7 @@ def test_a_stream_of_what_never_ends_takes_linear_time(unit: str) -> None:
     ("begun", "rest"),
     [("https:", "//evil.example"), ("https://asked.example", ".evil.example")],
 )
-def test_nothing_is_added_to_what_was_held_too_long(begun: str, rest: str) -> None:
+def test_url_start_held_too_long_is_not_joined_with_its_rest(begun: str, rest: str) -> None:
     hold = "-" * MAX_HELD + begun
     assert streamed([hold, rest, " end"]).startswith(f"{hold} ")
     assert "evil[.]example" in streamed([begun, rest, " end"])
@@ -250,7 +250,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_long_or_secret_beginning_is_cut_and_blackened() -> None:
+def test_text_of_a_cited_item_is_truncated_and_redacted() -> None:
     secret = "xoxb-1234567890-" + "a1B2c3D4" * 4
     reading = SourceLog(sent=1)
     reading.add([Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED)], {})
@@ -267,7 +267,7 @@ async def looked_up(tmp_path: Path, said: str, *before: Answer, **more: Any) -> 
     return await asked(mind, tmp_path, question="What of #support-1?", **more)
 
 
-async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Path) -> None:
+async def test_statement_cites_items_that_the_parent_read_itself(tmp_path: Path) -> None:
     said = f"It is broken [{THREAD}]. Luis saw it [{REPLY}]. All is well [{OTHER}] [note/1]."
     got = await looked_up(tmp_path, said)
     document = got.document
@@ -288,7 +288,7 @@ async def test_a_statement_is_cited_by_what_the_parent_read_itself(tmp_path: Pat
     assert "0 subagents" not in shown
 
 
-async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
+async def test_ids_quoted_in_a_text_or_invented_by_the_model_are_not_cited(
     tmp_path: Path,
 ) -> None:
     """A stranger writes which item to cite: it was never shown."""
@@ -307,14 +307,16 @@ async def test_nothing_is_cited_that_only_a_text_names_or_the_model_makes_up(
     assert phrase("sources") not in answer_text(answer_document(got.document))
 
 
-async def test_what_is_cited_before_it_is_read_is_dropped(tmp_path: Path) -> None:
+async def test_citation_before_its_item_is_read_is_dropped(tmp_path: Path) -> None:
     first = Answer([words(f"I know [{THREAD}] that. "), use("read_thread", thread=THREAD)])
     got = await looked_up(tmp_path, f"Now I do [{THREAD}].", first)
     streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
     assert streamed.replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
 
 
-async def test_words_cite_nothing_that_was_shown_behind_them(tmp_path: Path) -> None:
+async def test_earlier_text_of_a_failed_answer_does_not_cite_items_read_later(
+    tmp_path: Path,
+) -> None:
     look = use("read_thread", thread=THREAD)
     first = Answer([words(f"I look at [{THREAD}] first."), look])
     faults = Faults(lambda index, body: Fault("http_500") if turn(body) > 1 else None)
@@ -324,7 +326,7 @@ async def test_words_cite_nothing_that_was_shown_behind_them(tmp_path: Path) -> 
     assert got.document["coverage"]["looked_up"] == 2
 
 
-async def test_an_earlier_look_up_is_cited_again_only_if_it_is_read_again(tmp_path: Path) -> None:
+async def test_item_of_an_earlier_answer_is_cited_only_if_it_is_read_again(tmp_path: Path) -> None:
     said = f"It is broken [{THREAD}]."
 
     def mind(body: Json) -> Answer:
@@ -376,7 +378,7 @@ def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     assert "1 of 2 statements cited" in answer_text(document, whole=True)
 
 
-def test_a_table_that_would_break_words_is_a_list() -> None:
+def test_table_too_wide_for_the_terminal_is_shown_as_a_list() -> None:
     titles = [f"Title{n}" for n in range(9)]
     rows = [titles, ["---"] * 9, [f"considerable{n}" for n in range(9)]]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -395,7 +397,7 @@ def shown(text: str) -> list[str]:
 
 
 @given(st.text())
-def test_nothing_that_is_printed_steers_a_terminal(text: str) -> None:
+def test_printed_text_contains_no_terminal_control_characters(text: str) -> None:
     shown = printable(text)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
     assert len(shown) == len(text)

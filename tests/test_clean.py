@@ -46,13 +46,13 @@ from subagents.evidence import normal
         ("\U0001f469\u200d\u200d\U0001f469", "\U0001f469\U0001f469"),
     ],
 )  # fmt: skip
-def test_what_nobody_sees_goes_and_what_is_written_stays(text: str, shown: str) -> None:
+def test_invisible_characters_are_removed_and_visible_text_is_kept(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
 @hypothesis_settings(max_examples=100)
 @given(st.text(st.characters(), max_size=60))
-def test_nothing_hidden_is_left_and_a_second_time_changes_nothing(text: str) -> None:
+def test_printable_leaves_no_hidden_characters_and_is_idempotent(text: str) -> None:
     shown = printable(text)
     for at, letter in enumerate(shown):
         category = unicodedata.category(letter)
@@ -106,7 +106,7 @@ TELLTALE = [
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda s: s[:12])
-def test_what_looks_like_a_secret_is_removed(secret: str) -> None:
+def test_known_secret_formats_are_redacted(secret: str) -> None:
     for around in ("{}", "it is {}, keep it", "`{}`", "({}).", '"{}"', "> {}\n"):
         shown = redact(around.format(secret))
         assert shown == around.format(REMOVED)
@@ -114,7 +114,7 @@ def test_what_looks_like_a_secret_is_removed(secret: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", "PGP "])
-def test_the_header_of_a_key_is_removed_with_and_without_the_key(kind: str) -> None:
+def test_private_key_header_is_redacted_with_and_without_the_key(kind: str) -> None:
     header = f"-----BEGIN {kind}PRIVATE KEY{' BLOCK' if kind == 'PGP ' else ''}-----"
     for text, shown in {
         f"It begins with {header}, then lines.": f"It begins with {REMOVED}, then lines.",
@@ -127,7 +127,7 @@ def test_the_header_of_a_key_is_removed_with_and_without_the_key(kind: str) -> N
 
 
 @pytest.mark.parametrize(("around", "secret"), TELLTALE)
-def test_what_stands_where_secrets_stand_is_removed(around: str, secret: str) -> None:
+def test_values_in_secret_contexts_are_redacted(around: str, secret: str) -> None:
     shown = redact(around.format(secret))
     assert secret not in shown
     assert REMOVED in shown
@@ -154,11 +154,11 @@ def test_what_stands_where_secrets_stand_is_removed(around: str, secret: str) ->
         "xoxo-hugs from Ana; AKIA is a prefix; ghp_short; 1//0 is undefined",
     ],
 )
-def test_ordinary_text_stays(text: str) -> None:
+def test_ordinary_text_is_not_redacted(text: str) -> None:
     assert redact(text) == text
 
 
-def test_long_and_odd_text_is_cleaned_in_time() -> None:
+def test_long_repetitive_text_is_cleaned_in_bounded_time() -> None:
     odd = ("password=", "key ", "sk-", "eyJaaaaaaaa.", "://", "a://b:", "'", "-----BEGIN ")
     with computed_within(3):
         for piece in odd:
@@ -168,7 +168,7 @@ def test_long_and_odd_text_is_cleaned_in_time() -> None:
             printable(text + "\u200d")
 
 
-def test_marks_without_end_on_a_letter_take_no_time() -> None:
+def test_endless_combining_marks_are_normalized_in_bounded_time() -> None:
     """Whatever reads a text of strangers brings it to a normal form, and the bot waits for that."""
     with computed_within(3):
         for marks in ("\u0301\u0327", "\uff9e\u0301", "\u0344\u0f73", "\U0001d165\u0301"):
@@ -179,7 +179,7 @@ def test_marks_without_end_on_a_letter_take_no_time() -> None:
     assert unicodedata.normalize("NFD", printable(many)) == unicodedata.normalize("NFD", many)
 
 
-def test_what_a_model_writes_word_by_word_is_settled_at_once() -> None:
+def test_unsettled_end_of_a_long_text_is_found_in_bounded_time() -> None:
     """It is asked of an answer each second while that is written, whatever the model writes."""
     odd = ("a" * 10_000, "-----END" * 1_250, "token='" * 1_400 + "\n")
     with computed_within(1):
@@ -187,7 +187,7 @@ def test_what_a_model_writes_word_by_word_is_settled_at_once() -> None:
             find_unsettled(f"{text} ")
 
 
-def test_a_large_file_is_cleaned_in_time() -> None:
+def test_large_text_is_redacted_in_bounded_time() -> None:
     key = "-----BEGIN PRIVATE KEY-----"
     with computed_within(3):
         redact(key * 10_000)
@@ -219,14 +219,14 @@ FORMULAS = ("=1+1", "+cmd|x", "-2+3", "-1e", "-2e5+3", "@SUM(A1)", " =1", "\uff1
         ("x;'=1",) * 2,
     ],
 )
-def test_a_cell_holds_no_formula_however_it_is_parted(cell: str, made: str) -> None:
+def test_formula_in_a_csv_cell_is_escaped_for_any_separator(cell: str, made: str) -> None:
     assert csv_cell(cell) == made
     assert csv_cell(made) == made
 
 
 @hypothesis_settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.text("=+-@x1 ,;\t\n\"'|", max_size=9), max_size=4), max_size=4))
-def test_no_table_has_a_formula_however_it_is_read(rows: list[list[str]]) -> None:
+def test_csv_table_contains_no_formula_for_any_separator(rows: list[list[str]]) -> None:
     out = io.StringIO()
     csv.writer(out).writerows([csv_cell(cell) for cell in row] for row in rows)
     for mark in ",;\t":

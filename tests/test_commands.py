@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OFFLINE = ("--as-of", AS_OF, "--since", "30d", "--model", "offline")
 
 
-def test_the_demo_shows_a_sweep_a_triage_and_an_answer_also_behind_some_proxy(
+def test_demo_shows_a_sweep_a_triage_and_an_answer_despite_a_proxy(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
@@ -70,7 +70,7 @@ def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
     assert shown.out.endswith(printed)
 
 
-def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Path) -> None:
+def test_stored_run_is_shown_with_its_subagents(shell: Shell, tmp_path: Path) -> None:
     document = shell.sweep(small_export(tmp_path))
     shown = shell("show", document["run_id"])
     assert shown.code == 0
@@ -88,7 +88,7 @@ def test_a_run_is_shown_as_it_was_with_its_subagents(shell: Shell, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_an_audit_finds_what_was_slipped_into_a_parent(
+def test_audit_command_finds_a_block_added_to_a_parent(
     shell: Shell, tmp_path: Path, data_dir: Path
 ) -> None:
     run = shell.sweep(small_export(tmp_path))["run_id"]
@@ -116,7 +116,7 @@ def test_an_audit_finds_what_was_slipped_into_a_parent(
 # ---- the real model's way
 
 
-def test_the_same_commands_work_with_any_messages_api(
+def test_sweep_and_ask_work_with_a_messages_api(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     zip_file = small_export(tmp_path)
@@ -152,7 +152,7 @@ def test_the_same_commands_work_with_any_messages_api(
         (("--as-user", "U0NOBODY"), "slack", "U0NOBODY"),
     ],
 )
-def test_wrong_words_are_refused_with_what_to_write(
+def test_invalid_arguments_are_rejected_with_a_correction(
     shell: Shell, tmp_path: Path, args: Sequence[str], code: str, words: str
 ) -> None:
     channels = () if "--channels" in args else ("--channels", "support-es")
@@ -164,7 +164,7 @@ def test_wrong_words_are_refused_with_what_to_write(
     assert refused(shell(*typed, "--json"), code) == sentence
 
 
-def test_an_unknown_run_names_those_that_are_near(shell: Shell, tmp_path: Path) -> None:
+def test_unknown_run_error_suggests_a_similar_id(shell: Shell, tmp_path: Path) -> None:
     assert "assistant runs" in refused(shell("show", "abc", "--json"), "unknown_run")
     run = shell.sweep(small_export(tmp_path))["run_id"]
     typo = run[:-1] + ("0" if run[-1] != "0" else "1")
@@ -172,7 +172,7 @@ def test_an_unknown_run_names_those_that_are_near(shell: Shell, tmp_path: Path) 
         assert run in refused(shell(command, typo), "unknown_run")
 
 
-def test_without_a_key_or_a_workspace_it_says_what_to_set(
+def test_missing_key_or_workspace_error_names_the_setting(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     zip_file = small_export(tmp_path)
@@ -196,7 +196,7 @@ SWEEP, ASK = ("sweep", "--channels", "*"), ("ask", "What is open in #support-es?
         ("http://127.0.0.1:9", ("connection lost", "ANTHROPIC_BASE_URL")),
     ],
 )
-def test_a_model_that_refuses_the_key_or_is_away_is_said_once_in_a_sentence(
+def test_invalid_api_key_or_unreachable_model_is_reported_in_one_sentence(
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -222,7 +222,7 @@ def test_a_model_that_refuses_the_key_or_is_away_is_said_once_in_a_sentence(
     ("command", "fault"),
     [(ASK, "500"), *((SWEEP, f) for f in ("unreachable", "malformed", "invalid_auth", "scope"))],
 )
-def test_a_slack_that_gives_nothing_is_refused_in_a_sentence(
+def test_slack_failure_is_reported_in_one_sentence(
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -246,7 +246,7 @@ def test_a_slack_that_gives_nothing_is_refused_in_a_sentence(
     assert [r["status"] for r in shell("runs", "--json").json] in ([], ["failed"])
 
 
-def test_a_data_folder_that_cannot_be_used_is_refused(
+def test_unusable_data_folder_is_rejected(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     taken = tmp_path / "taken"
@@ -310,7 +310,7 @@ def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str
 
 
 @pytest.mark.system
-def test_ctrl_c_shows_what_was_found_and_keeps_it(shell: Shell, tmp_path: Path) -> None:
+def test_ctrl_c_shows_and_stores_the_findings_so_far(shell: Shell, tmp_path: Path) -> None:
     with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
         waited_for(server, 2)
         read = told(process, "✓ s2 Read #support-es")
@@ -349,7 +349,7 @@ def limited(size: int, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_costs_the_record_and_not_the_result(shell: Shell) -> None:
+def test_full_disk_during_a_run_loses_the_record_but_not_the_result(shell: Shell) -> None:
     shell("runs")  # makes the store
     done = limited(1_100_000, "demo")
     assert done.returncode == 1
@@ -359,7 +359,7 @@ def test_a_disk_that_fills_up_costs_the_record_and_not_the_result(shell: Shell) 
 
 
 @pytest.mark.slow
-def test_on_a_full_disk_nothing_is_begun(shell: Shell) -> None:
+def test_no_run_starts_on_a_full_disk(shell: Shell) -> None:
     done = limited(4_096, "demo")
     assert done.returncode == 2
     assert done.stdout == ""
@@ -371,7 +371,7 @@ def test_on_a_full_disk_nothing_is_begun(shell: Shell) -> None:
     ("crash", "status"),
     [(RuntimeError("kaput"), "failed"), (asyncio.CancelledError(), "cancelled")],
 )
-async def test_a_run_that_crashes_is_not_left_running(
+async def test_crashed_run_is_stored_as_failed_or_cancelled(
     tmp_path: Path, crash: BaseException, status: str
 ) -> None:
     given = Options("offline", slack_export=small_export(tmp_path))

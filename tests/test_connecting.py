@@ -229,7 +229,7 @@ async def desk(database_in_file: Database) -> AsyncIterator[Desk]:
         yield made
 
 
-async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(desk: Desk) -> None:
+async def test_mailbox_is_connected_after_its_requester_enters_the_code(desk: Desk) -> None:
     browser, link = desk.browser(), await desk.link()
     first = await browser.get(link)
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com, and for nobody else" in first.text
@@ -253,7 +253,7 @@ async def test_a_mailbox_is_connected_when_its_code_was_typed_by_who_pressed(des
     assert tokens.expires_at > datetime.now(UTC)
 
 
-async def test_a_link_that_was_sent_to_somebody_else_gives_their_mailbox_to_nobody(
+async def test_link_sent_to_a_victim_connects_no_mailbox(
     desk: Desk,
 ) -> None:
     link = await desk.link(MAL)
@@ -278,7 +278,7 @@ async def test_a_link_that_was_sent_to_somebody_else_gives_their_mailbox_to_nobo
     assert await desk.store.accounts() == []
 
 
-async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
+async def test_link_works_once_and_only_in_one_browser(desk: Desk) -> None:
     link = await desk.link()
     own, other = desk.browser(), desk.browser()
     assert (await other.get(link)).status == 200, "whoever looks at it takes nothing"
@@ -294,14 +294,14 @@ async def test_a_link_counts_in_one_browser_only_and_once(desk: Desk) -> None:
     assert len(desk.google.asked("/token")) == 1
 
 
-async def test_a_form_that_another_site_sends_in_goes_nowhere(desk: Desk) -> None:
+async def test_form_submitted_without_opening_the_page_is_rejected(desk: Desk) -> None:
     link = await desk.link()
     page = await desk.browser().press(link)  # a browser that has not seen the page
     assert page.status == 410
     assert desk.google.accounts.requests == []
 
 
-async def test_a_mailbox_of_the_attacker_cannot_be_slipped_to_somebody(desk: Desk) -> None:
+async def test_attacker_cannot_connect_their_mailbox_to_a_victim(desk: Desk) -> None:
     """The link back, with a code of Google's for the attacker's mailbox, sent to the victim."""
     own = desk.browser()
     link = await desk.link(ANA)
@@ -318,7 +318,7 @@ async def test_a_mailbox_of_the_attacker_cannot_be_slipped_to_somebody(desk: Des
     assert await desk.connecting.access(ANA) == await desk.connecting.access("U0EVA")
 
 
-async def test_what_is_not_ended_within_ten_minutes_is_over_and_deleted(desk: Desk) -> None:
+async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(desk: Desk) -> None:
     async def late() -> None:
         past = datetime.now(UTC) - timedelta(seconds=1)
         await desk.database.write(sa.update(oauth_states).values(expires=past))
@@ -340,7 +340,7 @@ async def test_what_is_not_ended_within_ten_minutes_is_over_and_deleted(desk: De
     assert await desk.database.read(sa.select(oauth_states.c.state)) == []
 
 
-async def test_what_google_leaves_out_or_cannot_say_connects_nothing(desk: Desk) -> None:
+async def test_missing_scope_or_invalid_google_response_connects_nothing(desk: Desk) -> None:
     async def told() -> str:
         page = await desk.browser().through(await desk.link())
         assert page.status == 400
@@ -360,7 +360,7 @@ async def test_what_google_leaves_out_or_cannot_say_connects_nothing(desk: Desk)
     assert "no proper answer" in await told()
 
 
-async def test_pages_are_not_kept_framed_or_told_to_others_and_run_nothing(desk: Desk) -> None:
+async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(desk: Desk) -> None:
     browser, link = desk.browser(), await desk.link(MAL)
     pages = [await browser.get(link), await browser.press(link), await browser.get(link)]
     pages.append(await browser.get(f"{desk.url}/google/callback"))
@@ -380,7 +380,7 @@ async def test_pages_are_not_kept_framed_or_told_to_others_and_run_nothing(desk:
     )
 
 
-async def test_nothing_secret_is_on_a_page_in_the_log_or_plain_in_the_database(
+async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -403,7 +403,7 @@ async def test_nothing_secret_is_on_a_page_in_the_log_or_plain_in_the_database(
     assert grant.code not in logged
 
 
-async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
+async def test_browser_is_redirected_only_to_google(desk: Desk) -> None:
     link = await desk.link()
     browser = desk.browser()
     for more in ("&next=https://evil.example", "&redirect_uri=https://evil.example", ""):
@@ -423,7 +423,7 @@ async def test_a_browser_is_only_ever_sent_to_google(desk: Desk) -> None:
         assert (await browser.get(f"{desk.url}/google/callback{odd}")).status == 410
 
 
-async def test_the_cookie_is_for_no_script_and_on_https_for_this_host_alone(desk: Desk) -> None:
+async def test_connect_cookie_is_http_only_and_host_bound_on_https(desk: Desk) -> None:
     public = settings_at(desk.google, "https://bot.example.com/")
     https = Connecting(public, desk.database, desk.slack.web, "https://acme.slack.com/")
     link = (await https.begin(ANA, TEAM)).link
@@ -449,7 +449,7 @@ async def connect(desk: Desk, user: str = ANA) -> None:
     assert (await desk.connecting.confirm(user, page.code)).state == "connected"
 
 
-async def test_tokens_are_deleted_also_where_google_cannot_be_told(desk: Desk) -> None:
+async def test_tokens_are_deleted_even_if_google_is_unreachable(desk: Desk) -> None:
     await connect(desk)
     desk.google.accounts.revoke(MAILBOX)
     access = await desk.connecting.disconnect(ANA)
@@ -462,7 +462,7 @@ async def test_tokens_are_deleted_also_where_google_cannot_be_told(desk: Desk) -
     assert await desk.mailbox() == ""
 
 
-async def test_a_mailbox_that_two_have_connected_stays_open_to_the_other(desk: Desk) -> None:
+async def test_mailbox_connected_by_two_users_stays_connected_for_the_other(desk: Desk) -> None:
     await connect(desk)
     await connect(desk, MAL)
     await desk.connecting.disconnect(MAL)
@@ -472,7 +472,7 @@ async def test_a_mailbox_that_two_have_connected_stays_open_to_the_other(desk: D
     assert desk.google.accounts.grants[0].revoked
 
 
-async def test_who_is_forgotten_leaves_nothing_that_was_begun(desk: Desk) -> None:
+async def test_forgetting_a_user_deletes_their_tokens_and_pending_connections(desk: Desk) -> None:
     await connect(desk)
     await desk.browser().through(await desk.link(MAL))
     await desk.link(ANA)
@@ -485,7 +485,7 @@ async def test_who_is_forgotten_leaves_nothing_that_was_begun(desk: Desk) -> Non
 # ---- both databases, several replicas
 
 
-async def test_a_state_is_used_once_however_many_replicas_try(place: Kept) -> None:
+async def test_oauth_state_is_used_once_across_replicas(place: Kept) -> None:
     async with place.stores(3) as stores:
         states = [OauthStates(store.database) for store in stores]
         state = await states[0].begin(ANA, TEAM)
@@ -608,7 +608,7 @@ def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
 
 
 @pytest.mark.system
-def test_the_operator_connects_in_a_browser_of_this_machine(google: StandIn, shell: Shell) -> None:
+def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: Shell) -> None:
     with forked("connect", "google", "--port", "0", "--json") as command:
         page = page_of(command)
         asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
@@ -662,7 +662,7 @@ async def consented(google: StandIn, store: Credentials, account: str) -> None:
     await store.put(account, tokens.model_copy(update={"expires_at": ended}))
 
 
-async def test_a_connected_mailbox_is_opened_also_when_its_token_has_ended(
+async def test_connected_mailbox_opens_after_its_token_expired(
     store: Credentials,
 ) -> None:
     with google_at() as google:
@@ -681,7 +681,7 @@ async def test_a_connected_mailbox_is_opened_also_when_its_token_has_ended(
             await mail_credentials(unset, store, ANA, None)
 
 
-async def test_the_fixed_token_is_the_operators_alone(store: Credentials) -> None:
+async def test_fixed_token_is_only_for_the_operator(store: Credentials) -> None:
     with google_at() as google:
         settings = settings_at(google)
         fixed = settings.secrets.model_copy(update={"google_access_token": SecretStr("ya29.fix")})
@@ -710,7 +710,7 @@ async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
 # ---- what all of this rests on
 
 
-async def test_the_log_loses_tokens_as_soon_as_they_are_stored_or_loaded(
+async def test_tokens_are_redacted_from_the_log_once_stored_or_loaded(
     store: Credentials,
 ) -> None:
     redactor = Redactor()

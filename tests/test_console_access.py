@@ -56,7 +56,7 @@ async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: S
     assert reason(await opened_with(served, stolen)) == "You are not signed in any more."
 
 
-async def test_what_slack_is_asked_is_new_each_time_and_cookies_are_for_this_host_and_no_script(
+async def test_sign_in_uses_a_new_state_and_host_bound_http_only_cookies(
     served: Served,
 ) -> None:
     browser = served.browser()
@@ -79,7 +79,7 @@ async def test_what_slack_is_asked_is_new_each_time_and_cookies_are_for_this_hos
 
 
 @pytest.mark.parametrize("user", [EVA, GUEST, "U0NOBODY"])
-async def test_who_is_no_administrator_sees_nothing(served: Served, user: str) -> None:
+async def test_guests_and_non_administrators_see_no_console_page(served: Served, user: str) -> None:
     """A guest neither, although the list names them."""
     served.sign_in.user = user
     browser = served.browser()
@@ -105,7 +105,7 @@ async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> 
     assert (await browser.get(f"{PATH}/static/console.css")).status_code == 200
 
 
-async def test_who_stops_being_an_administrator_sees_nothing_more(served: Served) -> None:
+async def test_removed_administrator_loses_access(served: Served) -> None:
     browser = await signed_in(served)
     served.path.write_text(served.path.read_text().replace(BOSS, "U0OTHER"))
     ask = f"{BOSS} is no administrator of the bot. Ask Gus Guest."
@@ -121,7 +121,7 @@ def session(served: Served, **more: Any) -> Session:
     return Session(**{**given, **more})
 
 
-async def test_only_a_session_of_ours_that_is_not_over_counts(served: Served) -> None:
+async def test_expired_forged_or_foreign_sessions_are_rejected(served: Served) -> None:
     seal = served.cipher.encrypt
     good = seal(session(served).model_dump_json())
     assert (await opened_with(served, good)).status_code == 200
@@ -146,7 +146,7 @@ async def test_only_a_session_of_ours_that_is_not_over_counts(served: Served) ->
 OVER = "This sign-in is over, or was not begun in this browser."
 
 
-async def test_an_answer_of_slack_counts_once_and_in_the_browser_that_asked(served: Served) -> None:
+async def test_sign_in_response_works_once_and_only_in_the_same_browser(served: Served) -> None:
     first, second = served.browser(), served.browser()
     answer = await to_slack(first)
     assert reason(await second.get(answer)) == OVER
@@ -160,7 +160,7 @@ async def test_an_answer_of_slack_counts_once_and_in_the_browser_that_asked(serv
         assert COOKIE not in replayed.cookies
 
 
-async def test_an_account_of_another_workspace_signs_nobody_in(served: Served) -> None:
+async def test_account_of_another_workspace_cannot_sign_in(served: Served) -> None:
     served.sign_in.changed = {"https://slack.com/team_id": "T0OTHER"}
     browser = served.browser()
     refused = await browser.get(await to_slack(browser))
@@ -169,7 +169,7 @@ async def test_an_account_of_another_workspace_signs_nobody_in(served: Served) -
     assert COOKIE not in browser.cookies
 
 
-async def test_what_slack_refuses_is_told(served: Served) -> None:
+async def test_sign_in_refusal_by_slack_is_shown(served: Served) -> None:
     browser = served.browser()
     answer = await to_slack(browser)
     state = parse_qs(urlsplit(answer).query)["state"][0]
@@ -180,14 +180,14 @@ async def test_what_slack_refuses_is_told(served: Served) -> None:
     assert reason(refused) == "Slack did not confirm who you are (invalid_client_id)."
 
 
-async def test_only_a_page_of_the_console_is_gone_back_to(served: Served) -> None:
+async def test_sign_in_redirects_only_to_a_console_page(served: Served) -> None:
     for page in ("https://evil.example/", "//evil.example", f"{PATH}/../x", f"{PATH}//evil"):
         browser = served.browser()
         welcome = await browser.get(await to_slack(browser, page))
         assert welcome.headers["location"] == f"{PUBLIC}{PATH}/"
 
 
-async def test_nothing_is_cached_framed_or_run_and_nothing_but_the_sign_out_takes_anything(
+async def test_console_pages_forbid_caching_and_framing_and_only_sign_out_accepts_posts(
     served: Served,
 ) -> None:
     posts = {path for method, path in served.pages if method not in ("GET", "HEAD")}
@@ -201,7 +201,7 @@ async def test_nothing_is_cached_framed_or_run_and_nothing_but_the_sign_out_take
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-async def test_without_a_client_nobody_can_sign_in(served: Served, tmp_path: Path) -> None:
+async def test_sign_in_requires_an_oauth_client(served: Served, tmp_path: Path) -> None:
     settings = changed(served.settings, secrets={"slack_client_secret": None})
     parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
@@ -214,7 +214,7 @@ def exposed(settings: Settings) -> Settings:
     return changed(settings, console=client, secrets=secret)
 
 
-async def test_the_served_console_is_for_this_machine_or_for_who_signed_in(tmp_path: Path) -> None:
+async def test_console_is_local_only_or_requires_sign_in_when_exposed(tmp_path: Path) -> None:
     """Where it is exposed a browser on the machine has to sign in, too: proxies look like one."""
     page = f"{PATH}/schedules"
     async with httpx2.AsyncClient() as browser:
@@ -229,7 +229,7 @@ async def test_the_served_console_is_for_this_machine_or_for_who_signed_in(tmp_p
             assert f"team={bot.slack.state.team.id}" in away.headers["location"]
 
 
-async def test_a_server_that_a_proxy_forwards_to_has_no_console_without_sign_in(
+async def test_server_in_http_mode_has_no_console_without_sign_in(
     tmp_path: Path,
 ) -> None:
     """A proxy such as nginx names itself, from this machine, as client and host."""

@@ -116,7 +116,9 @@ async def test_a_connection_is_shown_without_its_tokens(served: Served) -> None:
     assert f"{datetime.now(UTC):%Y-%m-%d}" in await text_of(served, "connections")
 
 
-async def test_the_policy_that_holds_is_shown_with_its_file(served: Served) -> None:
+async def test_policy_page_shows_effective_policy_and_reports_an_invalid_file(
+    served: Served,
+) -> None:
     text = await text_of(served, "policy")
     assert f"admins: - {BOSS} - U0GUEST" in text
     assert "user_daily_usd: 10.0" in text, "a default, too"
@@ -132,7 +134,7 @@ async def test_the_policy_that_holds_is_shown_with_its_file(served: Served) -> N
 # ---- a browser
 
 
-async def test_a_browser_signs_in_and_works_every_page_by_keyboard(
+async def test_console_is_accessible_and_usable_by_keyboard_in_a_browser(
     tmp_path: Path, browser: Browser
 ) -> None:
     """Nothing of a record runs; axe finds no fault, in light and in dark."""

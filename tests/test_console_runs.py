@@ -92,7 +92,9 @@ async def page_of(browser: Browser, **options: object) -> AsyncIterator[Page]:
     assert faults == []
 
 
-async def test_a_wide_run_is_found_and_read(served: Served, browser: Browser) -> None:
+async def test_run_with_many_subagents_can_be_found_and_read_in_a_browser(
+    served: Served, browser: Browser
+) -> None:
     await store_rows(served.store.database, many_rows(120, NEWEST, timedelta(minutes=5)))
     await wide_run(served.store, WIDE)
     async with page_of(browser) as page:
@@ -128,7 +130,9 @@ async def test_a_wide_run_is_found_and_read(served: Served, browser: Browser) ->
         await expect(long).to_be_visible()
 
 
-async def test_a_run_that_goes_on_is_watched(served: Served, browser: Browser) -> None:
+async def test_page_of_a_running_run_updates_until_it_ends(
+    served: Served, browser: Browser
+) -> None:
     run = StoredFanout(served.store, WIDE, datetime.now(UTC))
     await run.begin()
     await run.flush()
@@ -152,7 +156,7 @@ async def test_a_run_that_goes_on_is_watched(served: Served, browser: Browser) -
         await expect(page.get_by_text("4 contexts,")).to_be_visible()
 
 
-async def test_people_and_channels_have_names(served: Served) -> None:
+async def test_pages_show_known_names_instead_of_user_and_channel_ids(served: Served) -> None:
     await wide_run(served.store, WIDE, 1)
     rated = {"request": "T1/C1/1.000001", "user": "U1", "value": "bad", "at": NEWEST}
     await served.store.database.write(sa.insert(tables.feedback).values(rated))
@@ -167,7 +171,9 @@ async def test_people_and_channels_have_names(served: Served) -> None:
         assert ('<bdi title="C1">#support</bdi>' in page.text) == (path in paths)
 
 
-async def test_what_people_and_models_write_does_not_act(served: Served, browser: Browser) -> None:
+async def test_text_of_people_and_models_is_escaped_in_pages(
+    served: Served, browser: Browser
+) -> None:
     await Names(served.store.database).save("U1", NASTY)
     await wide_run(served.store, WIDE, 2, words=NASTY)
     run = f"/runs/{WIDE}"
@@ -184,7 +190,9 @@ async def test_what_people_and_models_write_does_not_act(served: Served, browser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_all_can_read_the_pages(served: Served, browser: Browser, scheme: str) -> None:
+async def test_pages_have_no_accessibility_violations(
+    served: Served, browser: Browser, scheme: str
+) -> None:
     await store_rows(served.store.database, many_rows(60, NEWEST, timedelta(minutes=5)))
     await wide_run(served.store, WIDE, 4)
     paths = (
@@ -229,7 +237,7 @@ async def test_all_can_read_the_pages(served: Served, browser: Browser, scheme: 
         ("/costs?first=2026-11-28&last=2026-11-01", 400, "The first day comes before the last"),
     ],
 )
-async def test_a_page_says_what_is_not_there(
+async def test_pages_explain_invalid_filters_and_missing_or_deleted_data(
     wants: Served, path: str, status: int, sentence: str
 ) -> None:
     page = await wants.get(path)
@@ -266,7 +274,7 @@ async def wants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serve
         ({"host": "localhost", "x-forwarded-for": "203.0.113.7"}, 403),
     ],
 )
-async def test_only_this_machine_sees_the_console(
+async def test_loopback_console_rejects_foreign_hosts_and_clients(
     served: Served, headers: dict[str, str], status: int
 ) -> None:
     page = await served.get("/runs", **headers)
@@ -323,7 +331,7 @@ async def test_runs_are_filtered_and_paged(filled: Store) -> None:
         assert found == [f"run{n:06}" for n in numbers], query
 
 
-async def test_costs_are_added_up(filled: Store) -> None:
+async def test_costs_are_summed_by_day_channel_user_schedule_and_model(filled: Store) -> None:
     await wide_run(filled, WIDE, 3)  # $0.2, of which three subagents have $0.002 each
     window = CostWindow.of(QueryParams("first=2026-11-20&last=2026-11-27"), NEWEST.date())
     rows = many_rows(210, NEWEST, timedelta(hours=1))
@@ -355,7 +363,7 @@ async def test_costs_are_added_up(filled: Store) -> None:
     } == by_model
 
 
-def test_spans_tell_waiting_from_the_model_and_tools() -> None:
+def test_spans_distinguish_waiting_model_and_tool_time() -> None:
     def at(seconds: float) -> datetime:
         return NEWEST + timedelta(seconds=seconds)
 
@@ -377,7 +385,7 @@ def test_spans_tell_waiting_from_the_model_and_tools() -> None:
 
 
 @pytest.mark.system
-def test_the_command_prints_where_the_console_is(data_dir: Path) -> None:
+def test_console_command_prints_its_address(data_dir: Path) -> None:
     with_store(data_dir)
     with forked("console", "--port", "0") as process:
         address = process.printed().splitlines()[0]

@@ -94,7 +94,7 @@ async def both(tmp_path: Path) -> AsyncIterator[Console]:
         yield console
 
 
-async def test_each_administrator_sees_their_own_workspace_alone(both: Console) -> None:
+async def test_administrator_sees_only_their_own_workspace(both: Console) -> None:
     for team, other in ((ACME, BETA), (BETA, ACME)):
         async with both.back(team) as (browser, welcome):
             assert welcome.status_code == 303
@@ -110,7 +110,9 @@ async def test_each_administrator_sees_their_own_workspace_alone(both: Console) 
                 assert other not in shown
 
 
-async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
+async def test_forged_and_expired_sessions_and_unknown_workspaces_are_rejected(
+    both: Console,
+) -> None:
     assert (await both.sealed()).status_code == 200
     over = datetime.now(UTC) - timedelta(seconds=1)
     for wrong in ({"cipher": Cipher.generate()}, {"expires": over}):
@@ -125,7 +127,7 @@ async def test_a_session_of_elsewhere_is_refused(both: Console) -> None:
         assert (stranger.status_code, reason(stranger)) == (401, "Sign in to see the console.")
 
 
-async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Path) -> None:
+async def test_administrator_of_one_workspace_has_no_access_to_another(tmp_path: Path) -> None:
     async with with_console(tmp_path, {ACME: [ASKER], BETA: ["U0OTHER"]}) as console:
         for team, why in (
             (BETA, f"{ASKER} is no administrator of the bot."),
@@ -140,7 +142,7 @@ async def test_an_administrator_of_one_workspace_is_none_of_another(tmp_path: Pa
 
 
 @pytest.mark.system
-async def test_the_command_shows_the_workspace_that_it_names(both: Console) -> None:
+async def test_console_command_shows_only_the_given_workspace(both: Console) -> None:
     words, folder = ("--team", BETA, "console", "--port", "0"), both.two.folder
     env = environment(both.two)
     process = Fork("bot", *words, env=env, folder=folder, log=folder / "console.log")

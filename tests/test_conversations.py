@@ -96,7 +96,7 @@ async def seen(store: Store, directory: Directory, who: str, query: str = "") ->
     return [each.id for each in found.items]
 
 
-async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(store: Store) -> None:
+async def test_conversations_are_found_by_words_of_question_and_answer(store: Store) -> None:
     await answered(store, "r1")
     await answered(store, "r2", question="What of the invoices?", answer="Two are late.")
     assert await talks(store, ANA, "harbour") == ["r1"]
@@ -107,7 +107,7 @@ async def test_what_was_asked_and_answered_is_found_by_the_words_of_both(store: 
     assert (talk.place, talk.question) == ("CTEAM", "When does Harbour Line renew?")
 
 
-async def test_what_one_person_alone_has_seen_is_found_by_them_alone(store: Store) -> None:
+async def test_private_conversations_are_found_only_by_their_requester(store: Store) -> None:
     await answered(store, "r1", place="D0ANA")
     await answered(store, "r2", private=True)
     await answered(store, "r3", user=None)
@@ -126,12 +126,16 @@ async def test_what_one_person_alone_has_seen_is_found_by_them_alone(store: Stor
         (ANA, {"answer": ""}),
     ],
 )
-async def test_what_got_no_answer_is_not_kept(store: Store, user: str | None, more: Json) -> None:
+async def test_sweeps_impersonated_and_unanswered_runs_are_not_kept_as_conversations(
+    store: Store, user: str | None, more: Json
+) -> None:
     await answered(store, "r1", user=user, **more)
     assert await store.database.read(sa.select(conversations)) == []
 
 
-async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(store: Store) -> None:
+async def test_only_channel_members_find_conversations_despite_many_inaccessible_hits(
+    store: Store,
+) -> None:
     await answered(store, "r0", place="CGEN")
     for k in range(1, 60):  # newer, and best
         await answered(store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour")
@@ -144,14 +148,16 @@ async def test_only_members_of_the_place_find_it_however_many_hits_are_closed(st
         assert await seen(store, there.directory, GUEST, "harbour") == []
 
 
-async def test_who_may_not_read_what_an_answer_rests_on_does_not_find_it(store: Store) -> None:
+async def test_answer_is_not_found_without_access_to_its_sources(store: Store) -> None:
     await answered(store, "r1", place="CTEAM", label=PRIVATE)
     async with world() as there:
         assert await seen(store, there.directory, ANA, "harbour") == ["talk/r1"]
         assert await seen(store, there.directory, EVA, "harbour") == []
 
 
-async def test_an_answer_is_untrusted_cut_to_fit_and_needs_its_handle(store: Store) -> None:
+async def test_found_answer_is_untrusted_and_truncated_and_search_requires_a_handle(
+    store: Store,
+) -> None:
     await answered(store, "r1", place="DANA", answer="word " * 9_000)
     async with world() as there:
         found = await look(store, there.directory, ANA)
@@ -201,7 +207,7 @@ async def kept(store: Store) -> None:
         ("channel", "C0HOME", "quokka"),
     ],
 )
-async def test_a_deleted_message_person_or_channel_takes_them(
+async def test_forgetting_a_message_user_or_channel_deletes_its_conversations(
     store: Store, kind: str, id: str, words: str
 ) -> None:
     await kept(store)
@@ -213,7 +219,7 @@ async def test_a_deleted_message_person_or_channel_takes_them(
         assert await talks(store, ANA, query) == []
 
 
-async def test_an_answer_is_found_in_a_later_request_by_whoever_read_it(tmp_path: Path) -> None:
+async def test_later_request_finds_an_answer_only_for_its_reader(tmp_path: Path) -> None:
     found: list[str] = []
     sweep = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
 

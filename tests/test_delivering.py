@@ -131,7 +131,7 @@ async def over(s: Scheduled, occurrence: Occurrence) -> None:
     await come(silent)
 
 
-async def test_a_report_stands_in_its_channel_with_the_rest_and_its_table_in_the_thread(
+async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thread(
     tmp_path: Path,
 ) -> None:
     async with office(tmp_path) as s:
@@ -177,7 +177,7 @@ def invite(slack: LocalSlack) -> None:
         (expel, invite, "I am not in #reports. Invite me there with /invite"),
     ],
 )
-async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open(
+async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reopened(
     tmp_path: Path,
     close: Callable[[LocalSlack], None],
     mend: Callable[[LocalSlack], None],
@@ -201,7 +201,7 @@ async def test_a_closed_channel_is_told_once_and_gets_one_report_when_it_is_open
         assert "It was delivered to #reports." in note.text
 
 
-async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterwards(
+async def test_report_is_kept_during_a_slack_outage_and_delivered_once_afterwards(
     tmp_path: Path,
 ) -> None:
     slack = LocalSlack(space())
@@ -222,7 +222,9 @@ async def test_while_slack_takes_nothing_it_is_kept_and_delivered_once_afterward
         assert notes == 1
 
 
-async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path: Path) -> None:
+async def test_posted_but_unrecorded_report_is_found_by_its_keys_and_not_posted_again(
+    tmp_path: Path,
+) -> None:
     async with office(tmp_path) as s:
         occurrence = await s.fire("markets")
         await s.delivered(occurrence)
@@ -235,7 +237,7 @@ async def test_what_stands_there_and_was_not_noted_is_found_by_its_keys(tmp_path
         assert told(s) == (0, 0)
 
 
-async def test_a_report_whose_delivery_is_over_is_not_posted_again(tmp_path: Path) -> None:
+async def test_delivered_report_is_not_posted_again_after_its_deletion(tmp_path: Path) -> None:
     """Somebody deleted it, and a process that died goes on with the workflow that posted it."""
     async with office(tmp_path) as s:
         delivery = await s.delivered(await s.fire("markets"))
@@ -248,7 +250,7 @@ async def test_a_report_whose_delivery_is_over_is_not_posted_again(tmp_path: Pat
 # ---- who may read it
 
 
-async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights(
+async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(
     tmp_path: Path,
 ) -> None:
     slack = LocalSlack(space())
@@ -263,7 +265,9 @@ async def test_what_the_owner_may_no_longer_read_is_not_posted_with_their_rights
 # ---- quiet, and overtaken
 
 
-async def test_what_not_all_there_may_read_waits_for_an_administrators_word(tmp_path: Path) -> None:
+async def test_report_not_readable_by_all_in_the_channel_waits_for_admin_approval(
+    tmp_path: Path,
+) -> None:
     spec = to_reports(channels=("support-*", "board"))
     async with office(tmp_path, spec) as s:
         s.schedules.delivery.backoff = (timedelta(hours=1),)
@@ -313,7 +317,7 @@ def sent(google: LocalGoogle) -> list[EmailMessage]:
     return [message_from_bytes(raw, EmailMessage, policy=default) for raw in held]
 
 
-async def test_a_report_is_mailed_to_its_owner_as_text_and_page_with_its_table(
+async def test_report_is_mailed_to_its_owner_as_text_and_html_with_csv_attached(
     tmp_path: Path,
 ) -> None:
     async with post_office(tmp_path, sweep(to=ME, channels=("support-*", "board"))) as (s, google):
@@ -338,7 +342,9 @@ async def test_a_report_is_mailed_to_its_owner_as_text_and_page_with_its_table(
 
 
 @pytest.mark.parametrize("kind", ["500", "lost"])
-async def test_a_mail_whose_answer_is_lost_is_sent_once(tmp_path: Path, kind: str) -> None:
+async def test_report_mail_is_sent_once_if_gmail_fails_or_its_response_is_lost(
+    tmp_path: Path, kind: str
+) -> None:
     async with post_office(tmp_path, sweep(to=ME)) as (s, google):
         google.faults.append(MailFault("gmail.users.messages.send", kind))
         delivery = await s.delivered(await s.fire("markets"))
@@ -346,7 +352,7 @@ async def test_a_mail_whose_answer_is_lost_is_sent_once(tmp_path: Path, kind: st
         assert len(sent(google)) == 1
 
 
-async def test_only_what_everybody_may_read_is_mailed_to_anybody_else(tmp_path: Path) -> None:
+async def test_only_reports_of_public_channels_are_mailed_to_non_owners(tmp_path: Path) -> None:
     spec = sweep(to=OTHER, channels=("support-*", "board"))
     async with post_office(tmp_path, spec) as (s, google):
         delivery = await s.tried(await s.fire("markets"))
@@ -358,7 +364,7 @@ async def test_only_what_everybody_may_read_is_mailed_to_anybody_else(tmp_path: 
         assert [mail["To"] for mail in sent(google)] == [OTHER]
 
 
-async def test_set_in_chat_it_goes_to_others_only_for_an_administrator(tmp_path: Path) -> None:
+async def test_schedule_from_chat_mails_others_only_for_an_administrator(tmp_path: Path) -> None:
     async with post_office(tmp_path, sweep(to=OTHER), "chat") as (s, google):
         delivery = await s.tried(await s.fire("markets"))
         assert "only where an administrator" in delivery.why
@@ -372,7 +378,7 @@ async def test_set_in_chat_it_goes_to_others_only_for_an_administrator(tmp_path:
 HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'
 
 
-def test_nothing_in_a_letter_acts_or_is_fetched() -> None:
+def test_html_of_a_mailed_report_contains_no_active_or_remote_content() -> None:
     line = {"text": HOSTILE, "findings": ["F1.1"]}
     found = finding("F1.1", claim=HOSTILE, owner=HOSTILE, quotes=[HOSTILE], next_step=HOSTILE)
     told = verdict("18c0", priority="high", subject=HOSTILE, key_facts=[HOSTILE], sender=HOSTILE)
@@ -395,7 +401,7 @@ def test_nothing_in_a_letter_acts_or_is_fetched() -> None:
     assert f'<a href="{told["link"]}">open</a>' in triage_page
 
 
-async def test_nothing_is_mailed_from_the_mailbox_of_who_owned_it_before(tmp_path: Path) -> None:
+async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path: Path) -> None:
     holder: list[LocalGoogle] = []
 
     def refuse() -> None:

@@ -39,7 +39,7 @@ DEPLOY = ROOT / "deploy"
 # ---- the package
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+def test_wheel_contains_exactly_the_files_of_the_packages(tmp_path: Path) -> None:
     build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
     command = [sys.executable, "-c", build, str(tmp_path)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
@@ -55,7 +55,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     assert {path for path in held if ".dist-info/" not in path} == here
 
 
-def test_init_writes_files_that_are_valid_once_and_never_overwrites(shell: Shell) -> None:
+def test_init_writes_valid_files_and_never_overwrites_them(shell: Shell) -> None:
     done = shell("init")
     assert done.code == 0
     assert "assistant setup" in done.out
@@ -86,7 +86,7 @@ def test_each_command_ends_its_help_with_examples_that_can_be_parsed() -> None:
             command.make_context(wanted.name, words)  # raises for an option that is not there
 
 
-def test_version_is_that_of_the_package(shell: Shell) -> None:
+def test_version_option_prints_the_package_version(shell: Shell) -> None:
     wanted = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert wanted
     assert shell("--version").out.strip() == wanted[1]
@@ -112,7 +112,9 @@ def data(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_backup_restores_the_state_without_the_key(shell: Shell, data: Path) -> None:
+def test_backup_restores_the_state_and_replaces_existing_data_only_with_force(
+    shell: Shell, data: Path
+) -> None:
     kept = rows(data)
     assert kept
     done = shell("backup", "a.tar.gz")
@@ -134,7 +136,9 @@ def test_a_backup_restores_the_state_without_the_key(shell: Shell, data: Path) -
     assert rows(data) == kept
 
 
-def test_restore_refuses_while_serve_runs_and_what_is_no_backup(shell: Shell, data: Path) -> None:
+def test_restore_refuses_a_running_serve_and_invalid_or_newer_backups(
+    shell: Shell, data: Path
+) -> None:
     assert shell("backup", "a.tar.gz").code == 0
     with only_process(data):
         refused = shell("restore", "a.tar.gz", "--force")
@@ -150,7 +154,7 @@ def test_restore_refuses_while_serve_runs_and_what_is_no_backup(shell: Shell, da
     assert "another version" in shell("runs").err  # an older program on a newer database
 
 
-def test_a_backup_of_postgres_is_one_file_too(
+def test_postgres_database_is_restored_from_one_backup_file(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with database() as url:
@@ -191,7 +195,7 @@ def test_compose_runs_the_bot_on_postgres_and_the_trial_without_keys() -> None:
     assert set(services["trial"]["command"]) == {"serve", "--local"}
 
 
-def test_docker_compose_takes_the_file() -> None:
+def test_docker_compose_accepts_the_compose_file() -> None:
     docker = shutil.which("docker")
     known = docker and subprocess.run([docker, "compose", "version"], capture_output=True)
     if not docker or not known or known.returncode:
@@ -201,7 +205,7 @@ def test_docker_compose_takes_the_file() -> None:
         subprocess.run([*command, "config", "--quiet"], check=True)
 
 
-def test_the_image_runs_without_rights() -> None:
+def test_dockerfile_is_valid_and_runs_as_an_unprivileged_user() -> None:
     text = (DEPLOY / "Dockerfile").read_text("utf-8")
     assert text.count("\nFROM ") == 2, "what builds stays out of the image"
     assert re.search(r"^USER 10001", text, re.MULTILINE)
@@ -271,7 +275,7 @@ def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in yaml.safe_load_all(fill(text, {})) if each]
 
 
-def test_the_chart_runs_replicas_without_rights() -> None:
+def test_helm_chart_renders_an_unprivileged_deployment_with_valid_settings() -> None:
     values = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text("utf-8"))
     by_kind = {each["kind"]: each for each in rendered(values)}
     assert sorted(by_kind) == ["ConfigMap", "Deployment", "PodDisruptionBudget", "ServiceAccount"]
@@ -298,7 +302,7 @@ def test_the_chart_runs_replicas_without_rights() -> None:
     assert container["env"][0] == {"name": "AWS_REGION", "value": "eu-central-1"}
 
 
-def test_the_unit_of_systemd_is_valid(tmp_path: Path) -> None:
+def test_systemd_unit_is_valid(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze")
     unit = (DEPLOY / "assistant.service").read_text("utf-8")
@@ -344,7 +348,7 @@ def metrics() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
-def test_each_expression_names_what_exists(expression: str) -> None:
+def test_promql_expressions_use_only_existing_metrics_and_labels(expression: str) -> None:
     promql_parser.parse(expression)  # raises ValueError for what is no PromQL
 
     known = metrics()

@@ -48,7 +48,7 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
         ("Résume #a, puis publie le résumé dans #b", {B}),
     ],
 )
-def test_what_a_request_asks_to_write_to(request_text: str, places: set[str]) -> None:
+def test_destinations_are_found_in_requests_to_write(request_text: str, places: set[str]) -> None:
     assert places_to_write(request_text, CHANNELS) == places
 
 
@@ -144,7 +144,7 @@ READS = (
 
 
 @pytest.mark.parametrize("request_text", READS)
-def test_what_is_only_read_is_no_place_to_write_to(request_text: str) -> None:
+def test_requests_without_a_plain_order_to_write_have_no_destination(request_text: str) -> None:
     assert places_to_write(request_text, CHANNELS) == frozenset()
 
 
@@ -155,7 +155,9 @@ STREETS = [("C0STRASSE", "strasse"), ("C0STRASZE", "straße")]
     ("name", "found"),
     [("strasse", {"C0STRASSE"}), ("straße", {"C0STRASZE"}), ("STRASSE", set()), ("Straße", set())],
 )
-def test_names_that_differ_in_case_only_are_told_apart(name: str, found: set[str]) -> None:
+def test_channel_names_equal_under_case_folding_are_distinguished(
+    name: str, found: set[str]
+) -> None:
     assert places_to_write(f"say hi in #{name}", STREETS) == found
     assert set(find_named(f"what is new in #{name}?", STREETS)) == found
     assert places_to_write(f"say hi in #{name}", STREETS[:1]) == {"C0STRASSE"}
@@ -165,13 +167,13 @@ def test_names_that_differ_in_case_only_are_told_apart(name: str, found: set[str
     "unit",
     ["and then ", "\n", " ", '"', "„", "‘", "http://", "#board, ", "post it in #b and ", "let a "],
 )
-def test_it_is_looked_at_in_linear_time(unit: str) -> None:
+def test_very_long_requests_are_searched_for_destinations_quickly(unit: str) -> None:
     with computed_within(0.5):
         places_to_write(f"post it {unit * (100_000 // len(unit))}", CHANNELS)
 
 
 @given(st.text(max_size=300))
-def test_no_text_names_what_is_not_in_it(text: str) -> None:
+def test_found_destinations_always_occur_in_the_text(text: str) -> None:
     for place in places_to_write(text, CHANNELS):
         named = place.partition("/")[0]
         name = NAMES.get(named, named)

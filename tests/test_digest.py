@@ -66,7 +66,7 @@ def threads(document: Json) -> list[Entry]:
 # ---- order
 
 
-def test_what_needs_you_comes_first_then_what_is_urgent_and_the_rest_by_category() -> None:
+def test_threads_that_need_you_come_first_then_urgent_ones_then_the_rest_by_category() -> None:
     document = triage(
         verdict("calm", category="invoice"),
         verdict("asked", asked_of_me=True, priority="low", category="news"),
@@ -82,7 +82,7 @@ def test_what_needs_you_comes_first_then_what_is_urgent_and_the_rest_by_category
     assert waiting(document) == [["mail", "team", "calm", "odd"]]
 
 
-def test_overdue_comes_first_then_due_now_then_what_waits_longest_and_what_is_due_later() -> None:
+def test_pressing_threads_are_ordered_by_deadline_and_waiting_time() -> None:
     asked = {"asked_of_me": True}
     document = triage(
         verdict("later", priority="high", deadline="2025-03-20"),
@@ -97,7 +97,7 @@ def test_overdue_comes_first_then_due_now_then_what_waits_longest_and_what_is_du
     assert [i for group in pressing(document) for i in group] == order
 
 
-def test_only_the_first_five_are_shown_in_full_and_the_rest_is_folded() -> None:
+def test_first_five_threads_are_shown_in_full_and_the_rest_folded() -> None:
     needs = [
         verdict(f"n{day}", asked_of_me=True, at=f"2025-03-{day:02}T08:00:00Z", deadline=due)
         for day, due in ((13, "2025-03-16"), *((day, None) for day in range(1, 13)))
@@ -120,7 +120,7 @@ def test_only_the_first_five_are_shown_in_full_and_the_rest_is_folded() -> None:
     assert not any(each.fold or any(g.fold for g in each.groups) for each in short)
 
 
-def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
+def test_top_line_keeps_its_main_thread_out_of_can_wait() -> None:
     first = {"text": "Answer the plain one.", "findings": ["F1.1"], "threads": ["plain", "gone"]}
     both = {"text": "Answer it.", "findings": [], "threads": ["asks", "tells"]}
     document = triage(
@@ -139,7 +139,7 @@ def test_what_is_to_be_done_first_is_not_said_to_be_able_to_wait() -> None:
 # ---- matters
 
 
-def test_a_matter_stands_once_with_its_first_threads_and_the_rest_right_below() -> None:
+def test_matter_is_shown_once_with_its_other_threads_folded_below() -> None:
     asked = {"asked_of_me": True}
     document = triage(
         *(verdict(f"alone{n}", deadline="2025-03-15", **asked) for n in range(3)),
@@ -176,7 +176,7 @@ def test_a_matter_stands_once_with_its_first_threads_and_the_rest_right_below() 
 
 @given(triages())
 @settings(max_examples=30, deadline=None)
-def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
+def test_every_thread_appears_exactly_once(document: Json) -> None:
     shown, ids = threads(document), sorted(v["thread_id"] for v in document["verdicts"])
     assert sorted(entry.id for entry in shown) == ids
     assert [entry.number for entry in shown] == list(range(1, len(shown) + 1))
@@ -193,7 +193,7 @@ def test_every_thread_stands_in_exactly_one_place(document: Json) -> None:
     assert text.encode()
 
 
-def test_what_could_not_be_read_is_told_with_the_reason() -> None:
+def test_unreadable_threads_are_listed_by_reason() -> None:
     unreadable = [
         {"thread_id": "1", "subject": "Scan", "reason": "it has no text"},
         {"thread_id": "2", "subject": "", "reason": "it has no text"},
@@ -205,7 +205,7 @@ def test_what_could_not_be_read_is_told_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("status", ["complete", "partial", "cancelled", "failed"])
-def test_no_word_of_the_engine_is_in_a_digest(status: str) -> None:
+def test_digest_contains_no_internal_engine_terms(status: str) -> None:
     ends = ("complete", "partial", "failed", "cancelled", "refused")
     keys = [str(message.id) for message in catalog("en")]
     reasons = [phrase(key) for key in keys if key.startswith(("ended.", "lost."))]
@@ -231,7 +231,7 @@ def test_no_word_of_the_engine_is_in_a_digest(status: str) -> None:
 # ---- how a thread is told
 
 
-def test_a_draft_is_shown_whole_or_said_to_be_ready() -> None:
+def test_draft_is_shown_in_full_or_only_announced_as_ready() -> None:
     draft = "Dear Lena,\n\n" + "All is well. " * 20 + "\n\nAna"
     many = [verdict(f"a{n}", asked_of_me=True, draft_reply=draft) for n in range(TOP + 1)]
     document = triage_report(triage(*many))
@@ -261,7 +261,7 @@ def test_a_draft_is_shown_whole_or_said_to_be_ready() -> None:
         (None, "no date"),
     ],
 )
-def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
+def test_age_is_shown_in_its_largest_unit(at: str | None, told: str) -> None:
     assert age(at, NOW) == told
 
 
@@ -276,7 +276,7 @@ def test_age_is_told_in_its_largest_unit(at: str | None, told: str) -> None:
         ("", None),
     ],
 )
-def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) -> None:
+def test_deadline_is_worded_relative_to_today(deadline: str, told: str | None) -> None:
     found = due(deadline, NOW.date())
     assert (found and capital(found.words)) == told
 
@@ -300,14 +300,14 @@ def test_a_deadline_is_told_as_people_say_it(deadline: str, told: str | None) ->
         ("", "unknown sender", ""),
     ],
 )
-def test_a_name_that_claims_another_address_or_the_own_organisation_is_told_with_the_domain(
+def test_misleading_sender_name_is_shown_with_the_domain(
     written: str, full: str, plain: str
 ) -> None:
     found = sender(written, "ana@acme.example")
     assert (found.full, found.plain) == (full, plain or full)
 
 
-def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
+def test_thread_with_a_warning_shows_the_senders_domain() -> None:
     assert "Lena Brandt: Export stuck · 2 d" in text_of(triage(verdict("a")))
     flagged: Json = {"flags": ["has hidden text"], "status": "partial", "key_facts": ["Pay."]}
     text = text_of(triage(verdict("a", **flagged)))
@@ -323,7 +323,7 @@ def test_a_thread_with_a_warning_is_told_with_the_domain() -> None:
         ("2025-03-14T22:59:00Z", "Europe/Madrid", "14 Mar, 23:59"),
     ],
 )
-def test_where_nothing_is_new_it_says_since_when(at: str, zone: str, told: str) -> None:
+def test_unchanged_digest_says_since_when_nothing_is_new(at: str, zone: str, told: str) -> None:
     document = triage(unchanged_since={"run_id": "abc100", "at": at}, zone=zone)
     lines = text_of(document).splitlines()
     assert lines[:2] == ["Mail triage for ana@acme.example", f"Nothing new since {told}."]
@@ -340,7 +340,7 @@ NASTY = (
 )
 
 
-def test_nothing_that_strangers_wrote_steers_the_terminal_or_is_an_address() -> None:
+def test_text_from_mails_cannot_control_the_terminal_or_add_links() -> None:
     document = triage(
         verdict(
             "a",

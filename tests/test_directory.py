@@ -129,7 +129,7 @@ ALL = (
         ("", ()),
     ],
 )
-async def test_everyone_reads_what_they_could_open_themselves(
+async def test_people_may_read_only_sources_they_could_open_in_slack(
     at: World, who: str | None, readable: tuple[str, ...]
 ) -> None:
     assert await at.may(who, *ALL) == list(readable)
@@ -139,7 +139,9 @@ async def test_everyone_reads_what_they_could_open_themselves(
 
 @pytest.mark.parametrize("method", ["users.info", "users.conversations", "conversations.info"])
 @pytest.mark.parametrize("answer", [500, "no json", {"ok": True}, {"ok": False, "error": "fatal"}])
-async def test_what_cannot_be_checked_may_not_be_read(at: World, method: str, answer: Any) -> None:
+async def test_reading_is_denied_if_slack_cannot_confirm_access(
+    at: World, method: str, answer: Any
+) -> None:
     """ANA is in the channels that she asks for, EVA reads them because they are public."""
     who, things = (EVA, "CGEN CEXT") if method == "conversations.info" else (ANA, "CBOARD CTEAM")
     for key in list(at.slack.answers):
@@ -148,7 +150,7 @@ async def test_what_cannot_be_checked_may_not_be_read(at: World, method: str, an
     assert await at.may(who, *things.split()) == []
 
 
-async def test_all_who_read_a_destination_must_be_members_of_each_source(at: World) -> None:
+async def test_all_readers_of_a_destination_must_be_members_of_each_source(at: World) -> None:
     assert await at.blocked("CBOARD", "CTEAM", "CGEN") == []
     assert await at.blocked("CTEAM", "CGEN") == []
     outside = ("#cboard", "not everyone in #cteam is a member", True)
@@ -161,7 +163,7 @@ async def test_all_who_read_a_destination_must_be_members_of_each_source(at: Wor
     assert said(await at.blocked("CTEAM", "CBOARD")) == [outside]
 
 
-async def test_a_folder_is_read_by_those_whom_the_settings_name(at: World) -> None:
+async def test_folder_has_the_readers_named_in_the_settings(at: World) -> None:
     at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
     assert await at.blocked("files:book", "CBOARD", "files:book") == []
     told = ("#cboard", "not everyone in all is a member", True)
@@ -171,7 +173,9 @@ async def test_a_folder_is_read_by_those_whom_the_settings_name(at: World) -> No
     assert await at.blocked("files:gone", "CBOARD")
 
 
-async def test_where_guests_or_other_companies_are_no_grant_helps(at: World) -> None:
+async def test_grants_do_not_apply_to_destinations_with_guests_or_other_companies(
+    at: World,
+) -> None:
     at.put("CPAIR", ANA, GUEST)
     at.put("CODD", ANA, "UNOBODY")
     at.put("CSHARED", ANA, is_ext_shared=True)
@@ -188,7 +192,7 @@ async def test_where_guests_or_other_companies_are_no_grant_helps(at: World) -> 
     ]
 
 
-async def test_what_the_settings_open_to_full_members_stays_among_them(at: World) -> None:
+async def test_sources_for_full_members_are_kept_from_guests_and_other_companies(at: World) -> None:
     at.put("CPAIR", ANA, GUEST)
     at.put("CSHARED", ANA, is_ext_shared=True)
     at.directory.things = {"data:shop": WORKSPACE, "mcp:clock": WORKSPACE}
@@ -209,7 +213,7 @@ async def test_what_the_settings_open_to_full_members_stays_among_them(at: World
     assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [UNCHECKED]
 
 
-async def test_a_grant_lets_its_sources_pass_to_its_destination(at: World) -> None:
+async def test_grant_allows_its_sources_in_its_destination(at: World) -> None:
     at.granted = {"CTEAM": frozenset({"CBOARD", "mail/1"})}
     assert await at.blocked("CTEAM", "CBOARD") == []
     assert await at.blocked("CTEAM", "CBOARD", "mail/1") == []
@@ -230,7 +234,7 @@ async def test_a_broken_store_grants_nothing(at: World, caplog: pytest.LogCaptur
     assert len(caplog.records) == 1
 
 
-async def test_memberships_are_read_anew_before_a_write(at: World) -> None:
+async def test_memberships_are_read_again_before_each_write(at: World) -> None:
     assert await at.blocked("CBOARD", "CTEAM") == []
     at.put("CBOARD", ANA, LUIS, OLD)
     assert await at.blocked("CBOARD", "CTEAM")
@@ -242,7 +246,7 @@ async def test_memberships_are_read_anew_before_a_write(at: World) -> None:
     assert await at.blocked("CBOARD", "CTEAM") == []
 
 
-async def test_a_destination_that_cannot_be_checked_or_is_archived_gets_nothing(at: World) -> None:
+async def test_unknown_archived_and_invalid_destinations_are_blocked(at: World) -> None:
     at.granted = {"CNONE": frozenset({"CBOARD"}), "CSHUT": frozenset({"CBOARD"})}
     assert said(await at.blocked("CNONE", "CBOARD")) == [("CNONE", UNCHECKED, False)]
     at.put("CSHUT", ANA, LUIS, is_archived=True)
@@ -254,7 +258,7 @@ async def test_a_destination_that_cannot_be_checked_or_is_archived_gets_nothing(
 @pytest.mark.parametrize("method", ["conversations.info", "conversations.members"])
 @pytest.mark.parametrize("id", ["CBOARD", "CTEAM"])
 @pytest.mark.parametrize("answer", [500, {"ok": True}, {"ok": True, "members": []}])
-async def test_an_unknown_membership_opens_nothing(
+async def test_unknown_membership_of_source_or_destination_blocks_the_text(
     at: World, method: str, id: str, answer: Any
 ) -> None:
     at.slack.answers[f"{method} {id}"] = answer
@@ -263,7 +267,7 @@ async def test_an_unknown_membership_opens_nothing(
     assert not (await at.blocked("CBOARD", "CTEAM"))[0].grantable
 
 
-async def test_a_source_that_is_no_conversation_goes_by_who_may_read_the_text(at: World) -> None:
+async def test_sources_outside_slack_are_checked_against_the_readers_of_the_text(at: World) -> None:
     assert await at.blocked("DANA", "mail/1") == []
     assert await at.blocked("CBOARD", "mail/1", readers=frozenset({ANA, LUIS, EVA})) == []
     assert said(await at.blocked("CBOARD", "mail/1")) == [
@@ -275,7 +279,7 @@ async def test_a_source_that_is_no_conversation_goes_by_who_may_read_the_text(at
     assert await at.blocked("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
 
 
-async def test_mail_goes_to_the_owner_of_its_mailbox_and_nobody_can_grant_more(at: World) -> None:
+async def test_mail_reaches_only_the_owner_of_its_mailbox_even_with_a_grant(at: World) -> None:
     two = ("mail:18c1", "mail:18c2")
     assert await at.blocked("DANA", *two) == await at.blocked(ANA, *two) == []
     at.granted = {"CBOARD": frozenset(two)}
@@ -297,7 +301,7 @@ OWN = ("notes:UANA", "notes:own", "user:UANA", "mail:18c1", "files:run", "DANA")
 
 
 @pytest.mark.parametrize("source", OWN)
-async def test_nobody_can_grant_what_is_one_persons_own(at: World, source: str) -> None:
+async def test_personal_sources_cannot_be_granted(at: World, source: str) -> None:
     for destination in ("CBOARD", "CGEN"):
         at.granted = {destination: frozenset({source, "mail:", "notes:own"})}
         found = await at.blocked(destination, source)
@@ -307,7 +311,7 @@ async def test_nobody_can_grant_what_is_one_persons_own(at: World, source: str) 
     assert await at.blocked(ANA, source) == []
 
 
-async def test_only_what_really_stands_in_the_way_is_named(at: World) -> None:
+async def test_only_blocking_sources_are_named_as_obstacles(at: World) -> None:
     """A web page, the request's own folder and what all members may open keep nothing back."""
     at.directory.things = {
         "data:hr": frozenset({ANA}),
@@ -331,14 +335,16 @@ async def test_only_what_really_stands_in_the_way_is_named(at: World) -> None:
 
 
 @pytest.mark.parametrize("source", ["web:a.example", "files:run", "data:gone", "notes:team"])
-async def test_a_label_that_no_source_explains_keeps_its_text_back(at: World, source: str) -> None:
+async def test_restricted_label_blocks_others_even_if_no_source_explains_it(
+    at: World, source: str
+) -> None:
     """It is for one person, and nothing says why: as a label of an earlier version may be."""
     assert await at.blocked("CGEN", source)
     assert await at.blocked("CBOARD", source)
     assert await at.blocked(ANA, source) == []
 
 
-async def test_who_became_a_guest_is_seen_as_one_within_seconds(at: World) -> None:
+async def test_member_turned_guest_is_recognised_within_seconds(at: World) -> None:
     at.put("CTWO", ANA, LUIS)
     assert await at.blocked("CTWO", "CBOARD") == []
     at.slack.answers[f"users.info {LUIS}"] = user(LUIS, is_restricted=True)

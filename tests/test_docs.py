@@ -156,13 +156,13 @@ def runnable(block: Block) -> bool:
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(map(runnable, blocks(p)))], ids=lambda page: page.stem
 )
-def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
+def test_examples_in_docs_produce_the_output_shown(page: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     for block in blocks(page):
         reader.follow(block)
 
 
-def test_commands_that_need_keys_or_make_are_ones_that_there_are() -> None:
+def test_shell_commands_in_docs_exist() -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     group = typer.main.get_command(app)
     for page in PAGES:
@@ -176,7 +176,7 @@ def test_commands_that_need_keys_or_make_are_ones_that_there_are() -> None:
                     command.make_context(words[1], words[2:])
 
 
-def test_settings_that_are_shown_are_valid(tmp_path: Path) -> None:
+def test_settings_in_docs_are_valid(tmp_path: Path) -> None:
     shown = [b for page in PAGES for b in blocks(page) if b.kind == "yaml"]
     assert shown
     for block in shown:
@@ -185,7 +185,7 @@ def test_settings_that_are_shown_are_valid(tmp_path: Path) -> None:
         load_settings(path, env={})
 
 
-def test_links_and_files_that_are_named_are_there() -> None:
+def test_linked_and_named_files_in_docs_exist() -> None:
     missing = []
     for page in PAGES:
         text = FENCE.sub("", page.read_text("utf-8"))
@@ -206,19 +206,19 @@ def _anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
 
 
-def test_the_first_commands_of_the_readme_set_up_and_test_everything() -> None:
+def test_readme_starts_with_make_demo_and_make_test() -> None:
     first = next(b for b in blocks(ROOT / "README.md") if b.kind in ("sh", "console"))
     assert first.text.splitlines()[:2] == ["make demo", "make test"]
 
 
-def test_tests_that_are_named_as_proof_are_there() -> None:
+def test_tests_named_in_docs_exist() -> None:
     known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
     for page in OURS:
         for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8")):
             assert f"def {name}(" in known, f"{page.name}: {name}"
 
 
-def test_the_table_of_the_files_of_bot_names_each_of_them_and_no_other() -> None:
+def test_architecture_page_lists_exactly_the_files_of_bot() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     table = page.partition("## The files of `bot/`")[2].partition("\n## ")[0]
     named, package = [], ""
@@ -231,13 +231,15 @@ def test_the_table_of_the_files_of_bot_names_each_of_them_and_no_other() -> None
     assert sorted(named) == sorted(n for n in there if not n.startswith(("local/", "migrations/")))
 
 
-def test_no_page_names_a_place_of_ours() -> None:
+def test_docs_contain_no_local_paths_or_package_indexes() -> None:
     for page in PAGES:
         text = page.read_text("utf-8")
         assert not re.search(r"/work/|/home/|/root/|/tmp/|pypi\.org|--index-url", text), page.name
 
 
-def test_every_field_of_the_json_documents_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_describe_exactly_the_fields_of_the_json_documents(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     page = JSON_PAGE.read_text("utf-8")
     described = set(re.findall(r"`(\w+)`", page))
     listed = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
@@ -336,7 +338,7 @@ def _meaning(description: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def test_the_tables_of_fields_are_those_of_the_models() -> None:
+def test_field_tables_in_docs_match_the_models() -> None:
     page = JSON_PAGE.read_text("utf-8")
     names = MARK.findall(page)
     assert len(names) == 11

@@ -100,7 +100,7 @@ def problem(shell: Shell, check: str) -> str:
     return says
 
 
-def test_a_bot_that_is_set_up_has_ok_in_every_line(slack: LocalSlack, shell: Shell) -> None:
+def test_doctor_reports_ok_for_a_configured_bot(slack: LocalSlack, shell: Shell) -> None:
     done = shell("doctor")
     assert done.code == 0, done.out
     found = lines(done)
@@ -113,7 +113,7 @@ def test_a_bot_that_is_set_up_has_ok_in_every_line(slack: LocalSlack, shell: She
     assert found["programs"].startswith("ok: those that read pages and files ")
 
 
-def test_sockets_that_leave_no_room_are_told(slack: LocalSlack, shell: Shell) -> None:
+def test_doctor_reports_too_many_open_sockets(slack: LocalSlack, shell: Shell) -> None:
     configure(SOCKETS)
     with ExitStack() as others:
         for _ in range(9):
@@ -129,7 +129,7 @@ def new_socket() -> str:
     return str(client.apps_connections_open(app_token="xapp-local")["url"])
 
 
-def test_json_says_the_same(slack: LocalSlack, shell: Shell) -> None:
+def test_doctor_json_lists_each_check_with_its_state(slack: LocalSlack, shell: Shell) -> None:
     slack.faults.append(Fault("auth.test", "error:token_revoked"))
     document = shell("doctor", "--json").json
     assert document["ok"] is False
@@ -141,7 +141,7 @@ def test_json_says_the_same(slack: LocalSlack, shell: Shell) -> None:
     assert shell("doctor", "--json").json["ok"] is True
 
 
-def test_a_wrong_token_is_one_problem_and_what_follows_is_not_checked(
+def test_invalid_token_is_one_problem_and_dependent_checks_are_skipped(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-wrong")
@@ -152,7 +152,7 @@ def test_a_wrong_token_is_one_problem_and_what_follows_is_not_checked(
     assert found["database"].startswith("ok: ")
 
 
-def test_each_refusal_of_slack_says_what_to_do(slack: LocalSlack, shell: Shell) -> None:
+def test_each_slack_error_says_what_to_do(slack: LocalSlack, shell: Shell) -> None:
     for kind, words in (
         ("error:token_revoked", "was revoked: reinstall the app"),
         ("error:internal_error", "look up internal_error at docs.slack.dev"),
@@ -177,7 +177,7 @@ def test_missing_scopes_are_named(
     assert problem(shell, "channels").startswith("The app lacks the scope groups:read: add it")
 
 
-def test_a_user_token_is_checked_where_there_is_one(
+def test_user_token_is_checked_if_set(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_USER_TOKEN", "xoxp-U0ANA")
@@ -186,7 +186,7 @@ def test_a_user_token_is_checked_where_there_is_one(
     assert "SLACK_USER_TOKEN is not valid" in problem(shell, "user token")
 
 
-def test_a_clock_that_is_wrong_is_measured_by_slacks(
+def test_wrong_clock_is_measured_against_slacks_time(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack = LocalSlack(workspace())
@@ -217,7 +217,7 @@ def dated(app: ASGIApp, offset_s: int) -> ASGIApp:
     return call
 
 
-def test_channels_that_the_policy_names_need_the_bot(
+def test_channels_named_in_the_policy_need_the_bot_as_member(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack = LocalSlack(workspace())
@@ -238,7 +238,7 @@ def test_channels_that_the_policy_names_need_the_bot(
 # ---- this machine
 
 
-def test_nothing_set_up_at_all_exits_with_2_and_names_each_thing(
+def test_missing_secrets_are_named_and_exit_with_2(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "ANTHROPIC_API_KEY")
@@ -256,7 +256,7 @@ def test_nothing_set_up_at_all_exits_with_2_and_names_each_thing(
     assert done.code == 2
 
 
-def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) -> None:
+def test_invalid_settings_are_reported_by_doctor(slack: LocalSlack, shell: Shell) -> None:
     configure("serve: {prt: 1}")
     done = shell("doctor", "--json")
     assert done.code == 2
@@ -265,7 +265,9 @@ def test_settings_that_are_wrong_exit_with_2(slack: LocalSlack, shell: Shell) ->
     assert problem(shell, "settings").startswith("There is no scope salck: fix it in `policy`")
 
 
-def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_dir: Path) -> None:
+def test_running_serve_is_recognised_with_its_pid(
+    slack: LocalSlack, shell: Shell, data_dir: Path
+) -> None:
     data_dir.mkdir(exist_ok=True)
     with (data_dir / "serve.lock").open("w") as lock:
         lock.write("4711\n")
@@ -274,7 +276,7 @@ def test_a_serve_that_runs_is_recognised(slack: LocalSlack, shell: Shell, data_d
         assert "`serve` is running (pid 4711)" in lines(shell("doctor"))["database"]
 
 
-def test_a_disk_that_is_nearly_full_is_told(
+def test_nearly_full_disk_is_reported(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
@@ -287,7 +289,7 @@ def test_a_disk_that_is_nearly_full_is_told(
 # ---- the model
 
 
-def test_each_refusal_of_the_model_api_says_what_to_do(
+def test_each_model_api_error_says_what_to_do(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for status, kind, words in (
@@ -314,7 +316,7 @@ def refusing(status: int, kind: str, message: str) -> ASGIApp:
     return call
 
 
-def test_no_secret_is_printed_whatever_a_service_quotes(
+def test_secrets_quoted_by_a_service_are_redacted(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-quoted")
@@ -347,7 +349,7 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return examine
 
 
-def test_sources_that_work_are_ok_and_what_is_not_set_has_no_line(
+def test_working_sources_are_ok_and_unconfigured_ones_are_omitted(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not {"databases", "sheets", "files", "web", "mcp"} & doctor("").keys()
@@ -364,9 +366,7 @@ def test_sources_that_work_are_ok_and_what_is_not_set_has_no_line(
     assert found["web"][0] == "ok"
 
 
-def test_each_source_that_does_not_work_is_named_with_what_to_do(
-    doctor: Doctor, tmp_path: Path
-) -> None:
+def test_each_failing_source_is_named_with_its_problem(doctor: Doctor, tmp_path: Path) -> None:
     open_, bare, elsewhere = tmp_path / "open", tmp_path / "bare", tmp_path / "elsewhere"
     for folder in (open_, bare, elsewhere):
         folder.mkdir()
@@ -430,13 +430,15 @@ mcp: {{servers: {{clock: {{command: [{sys.executable}, -c, pass], scope: web}}}}
         ),
     ],
 )
-def test_what_is_told_of_a_source(doctor: Doctor, text: str, check: str, says: str) -> None:
+def test_doctor_explains_the_configuration_of_a_source(
+    doctor: Doctor, text: str, check: str, says: str
+) -> None:
     Path("orders.csv").write_text("id\n1\n", "utf-8")
     assert says in doctor(text)[check][1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_folder_that_may_not_be_written_is_told(doctor: Doctor, tmp_path: Path) -> None:
+def test_read_only_folder_is_reported(doctor: Doctor, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     _, says = doctor(f"files: {{projects: {{handbook: {{path: {closed}}}}}}}")["files"]
@@ -504,7 +506,7 @@ def test_an_oauth_installation_is_checked_for_each_workspace(
         ),
     ],
 )
-def test_each_fault_of_an_oauth_installation_says_what_to_do(
+def test_each_oauth_configuration_error_is_explained(
     several: LocalSlack,
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,

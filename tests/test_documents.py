@@ -382,7 +382,7 @@ async def outcome(data: bytes) -> DocumentText | str:
 
 
 @pytest.mark.parametrize("name", FILES)
-async def test_a_file_is_read_or_refused_in_words(name: str) -> None:
+async def test_each_kind_of_file_is_read_or_refused_with_a_sentence(name: str) -> None:
     make, expected = FILES[name]
     found = await outcome(make())
     if isinstance(expected, str):
@@ -401,13 +401,13 @@ async def test_a_file_is_read_or_refused_in_words(name: str) -> None:
     assert (found.cut, len(found.text) <= ROOM) == (expected.cut, True)
 
 
-async def test_after_a_file_that_ends_its_program_the_next_one_is_read() -> None:
+async def test_next_file_is_read_after_one_that_crashed_the_reader() -> None:
     assert await outcome(elements()) == TOO_MUCH
     assert isinstance(await outcome(word("Next.")), DocumentText)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into another process")
-async def test_a_file_may_compute_for_three_seconds_and_take_512_megabytes() -> None:
+async def test_reader_process_has_cpu_and_memory_limits() -> None:
     assert isinstance(await outcome(word("Small.")), DocumentText)
     assert READER.pid
     assert resource.prlimit(READER.pid, resource.RLIMIT_AS)[0] == 512 << 20

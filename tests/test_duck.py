@@ -27,7 +27,7 @@ async def listed(place: Path) -> dict[str, TableInfo]:
         return {table.name: table for table in await database.tables()}
 
 
-async def test_a_result_is_cut_by_rows_and_by_bytes_and_says_so(tmp_path: Path) -> None:
+async def test_query_result_is_truncated_by_rows_and_bytes_and_marked(tmp_path: Path) -> None:
     async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
         few = await database.query("SELECT * FROM range(1000000000000)", 7)
         assert (len(few.rows), few.total, few.cut) == (7, None, True)
@@ -41,7 +41,9 @@ async def test_a_result_is_cut_by_rows_and_by_bytes_and_says_so(tmp_path: Path) 
         assert str(long.rows[0][0]).endswith("x... [cut]")
 
 
-async def test_a_file_that_has_changed_is_read_anew_and_writers_are_let_in(tmp_path: Path) -> None:
+async def test_changed_file_is_read_again_and_can_be_written_between_queries(
+    tmp_path: Path,
+) -> None:
     path = data_kit.duck_file(tmp_path / "a.duckdb", "CREATE TABLE t AS SELECT 1 AS a")
     async with data_kit.duck(path) as database:
         assert (await database.query("SELECT a FROM t", 5)).rows == ((1,),)
@@ -58,7 +60,7 @@ async def test_a_file_that_has_changed_is_read_anew_and_writers_are_let_in(tmp_p
         assert (await database.query("SELECT a FROM t", 5)).rows == ((3,),)
 
 
-async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
+async def test_cancelled_query_leaves_no_process(tmp_path: Path) -> None:
     pool = DuckPool(512)
     database = Duck(data_kit.duck_file(tmp_path / "a.duckdb"), None, pool, 600, 5_000_000)
     await database.query("SELECT 1", 5)
@@ -76,7 +78,7 @@ async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     await pool.aclose()
 
 
-async def test_what_is_a_link_or_no_file_is_listed_and_not_read(tmp_path: Path) -> None:
+async def test_links_and_special_files_are_listed_as_unreadable(tmp_path: Path) -> None:
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     folder.mkdir()
     outside.mkdir()
@@ -110,7 +112,7 @@ COUNTING = """WITH RECURSIVE r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)
   SELECT x FROM r WHERE x < 0"""
 
 
-def test_a_file_without_an_end_takes_no_other_along(
+def test_endless_view_does_not_prevent_other_tables_from_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scopes.databases.table_files.FOLDER_S", 2.0)
@@ -155,13 +157,15 @@ async def only(place: Path) -> tuple[list[str], int | None, str]:
         (["", *TABLE], "id name v", 201),
     ],
 )
-async def test_no_line_is_lost(tmp_path: Path, lines: list[str], columns: str, count: int) -> None:
+async def test_irregular_csv_loses_no_lines(
+    tmp_path: Path, lines: list[str], columns: str, count: int
+) -> None:
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     assert await only(tmp_path) == (columns.split(), count, "")
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])
-async def test_a_csv_is_read_in_the_encoding_that_it_has(tmp_path: Path, encoding: str) -> None:
+async def test_csv_encoding_is_detected(tmp_path: Path, encoding: str) -> None:
     rows = "Zoë,5 €\n" * 50_000
     (tmp_path / "a.csv").write_bytes(f"name,price\n{rows}".encode(encoding))
     async with data_kit.duck(tmp_path) as database:
@@ -184,7 +188,7 @@ def sqlite(path: Path, *statements: str) -> None:
         made.commit()
 
 
-async def test_sqlite_files_in_the_mode_wal_are_read(tmp_path: Path) -> None:
+async def test_sqlite_files_in_wal_mode_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     logged = "PRAGMA journal_mode = WAL"
@@ -203,7 +207,7 @@ async def test_sqlite_files_in_the_mode_wal_are_read(tmp_path: Path) -> None:
     }
 
 
-async def test_a_broken_view_hides_no_table_behind_it(tmp_path: Path) -> None:
+async def test_broken_view_does_not_hide_other_tables(tmp_path: Path) -> None:
     made = ["CREATE TABLE z (a)", "CREATE TABLE gone (a)"]
     made += [f"CREATE VIEW m{n:02} AS SELECT * FROM gone" for n in range(3)]
     sqlite(tmp_path / "a.db", *made, "CREATE VIEW n AS SELECT * FROM z", "DROP TABLE gone")
@@ -213,7 +217,7 @@ async def test_a_broken_view_hides_no_table_behind_it(tmp_path: Path) -> None:
     assert len(tables) == 2 + 3
 
 
-async def test_a_table_too_large_for_the_memory_is_told_as_one(tmp_path: Path) -> None:
+async def test_table_too_large_for_memory_is_reported(tmp_path: Path) -> None:
     many = "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 70000)"
     sqlite(tmp_path / "a.db", f"CREATE TABLE t AS {many} SELECT hex(randomblob(500)) FROM r")
     (tmp_path / "b.csv").write_text("a\n1\n")
@@ -223,7 +227,7 @@ async def test_a_table_too_large_for_the_memory_is_told_as_one(tmp_path: Path) -
     assert "more memory than data.memory_mb allows" in tables["a.db"].note
 
 
-async def test_the_first_row_of_a_sheet_below_its_title_names_the_columns(tmp_path: Path) -> None:
+async def test_header_below_a_sheet_title_names_the_columns(tmp_path: Path) -> None:
     rows: list[list[Any]] = [
         ["Sales 2026"],
         [],

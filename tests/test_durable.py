@@ -87,7 +87,7 @@ async def ended(place: Kept, number: int) -> None:
 # ---- workflows
 
 
-def test_dbos_is_pinned_to_the_version_whose_private_call_we_need() -> None:
+def test_dbos_is_pinned_to_the_required_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     (wanted,) = [d for d in project["project"]["dependencies"] if d.startswith("dbos")]
 
@@ -95,7 +95,7 @@ def test_dbos_is_pinned_to_the_version_whose_private_call_we_need() -> None:
     assert version("dbos").startswith("3.4.")
 
 
-async def test_a_workflow_is_begun_once_for_each_id(place: Kept) -> None:
+async def test_workflow_is_started_once_per_id(place: Kept) -> None:
     done: list[str] = []
 
     async def note(id: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ async def test_a_workflow_is_begun_once_for_each_id(place: Kept) -> None:
     assert sorted(done) == ["0", "1", "2"]
 
 
-async def test_children_are_joined_and_one_that_fails_is_told_as_lost(
+async def test_children_are_joined_and_failed_ones_reported_as_lost(
     place: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with durable(place) as mine:
@@ -128,7 +128,7 @@ async def test_children_are_joined_and_one_that_fails_is_told_as_lost(
     assert "oops" in caplog.text
 
 
-async def test_nothing_is_pickled_and_all_can_be_read_by_anything(place: Kept) -> None:
+async def test_workflow_data_is_stored_as_portable_json(place: Kept) -> None:
     async with durable(place) as mine:
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("echo", "e/日本", {"a": [1, None, "\u202e"]})
@@ -151,7 +151,7 @@ def waiting_for(event: asyncio.Event) -> Callable[[], Awaitable[dict[str, Any]]]
     return wait
 
 
-async def test_ended_workflows_are_forgotten_in_time_and_others_kept(place: Kept) -> None:
+async def test_old_ended_workflows_are_deleted_and_running_ones_kept(place: Kept) -> None:
     never, now = asyncio.Event(), datetime.now(UTC)
     async with durable(place, bodies={"wait": waiting_for(never)}) as mine:
         await mine.begin("family", "f/1", "f/1")
@@ -164,7 +164,7 @@ async def test_ended_workflows_are_forgotten_in_time_and_others_kept(place: Kept
         await ended(place, 1)
 
 
-async def test_what_a_parent_that_will_not_go_on_had_begun_is_ended(place: Kept) -> None:
+async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept) -> None:
     never = asyncio.Event()
     async with durable(place, bodies={"wait": waiting_for(never)}) as mine:
         for id in ("p/1/s1", "p/1/s2", "p/10/s1"):
@@ -177,7 +177,7 @@ async def test_what_a_parent_that_will_not_go_on_had_begun_is_ended(place: Kept)
         await ended(place, 1)
 
 
-async def test_replicas_start_children_no_faster_than_the_rate(postgres: Kept) -> None:
+async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> None:
     async with durable(postgres, per_minute=3, period_s=2.0) as mine:
         for id in ("f/1", "f/2"):
             await mine.begin("family", id, id)
@@ -188,7 +188,7 @@ async def test_replicas_start_children_no_faster_than_the_rate(postgres: Kept) -
     assert all(b - a > 1.9 for a, b in zip(claims, claims[3:], strict=False))
 
 
-async def test_two_replicas_of_one_name_are_refused(postgres: Kept) -> None:
+async def test_second_replica_with_the_same_name_is_refused(postgres: Kept) -> None:
     async with durable(postgres, "a"):
         with pytest.raises(LockLost, match="Another replica is called a"):
             async with durable(postgres, "a"):
@@ -198,7 +198,7 @@ async def test_two_replicas_of_one_name_are_refused(postgres: Kept) -> None:
 # ---- requests that crash the bot
 
 
-async def test_a_request_that_takes_the_bot_down_twice_ends_with_an_apology(
+async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
     place: Kept, tmp_path: Path
 ) -> None:
     """Each model call does so: of the parent, or of the subagent where the place is shared."""
@@ -257,7 +257,7 @@ async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
         await bots.started()  # a lock dies with its process
 
 
-async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
+async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url
@@ -275,7 +275,7 @@ async def test_a_bot_whose_postgres_goes_away_ends_and_the_next_one_answers(
         assert "It is **open**" in (await bots.answer(thread)).text
 
 
-async def test_a_drop_of_the_bots_connections_harms_no_answer_in_a_process(
+async def test_dropped_database_connections_do_not_lose_an_answer(
     postgres: Kept, tmp_path: Path
 ) -> None:
     """All but the lock's: what a pooler or a firewall does to connections that idle."""
@@ -295,7 +295,7 @@ async def test_a_drop_of_the_bots_connections_harms_no_answer_in_a_process(
         assert "It is **open**" in (await bot.answer(asked)).text
 
 
-async def test_a_full_disk_is_waited_out_and_loses_no_request(tmp_path: Path) -> None:
+async def test_bot_survives_a_full_disk_and_finishes_the_running_request(tmp_path: Path) -> None:
     mind = led_by(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, latency_s=0.5) as bots:
         (bot,) = await bots.started()

@@ -95,7 +95,7 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "x) OR (offer", "offer after:2000/01/01 before:2030/01/01"])
-async def test_a_search_finds_only_what_came_in_the_window_whatever_it_asks_for(query: str) -> None:
+async def test_mail_search_finds_only_messages_inside_the_time_window(query: str) -> None:
     messages = [stored(n, mail(n, f"Mail {n}"), thread=n) for n in (1, 5, 9)]
     messages += [stored(10, mail(10, "A late answer", answers=5), thread=5)]
     async with desk(*messages) as at:
@@ -118,7 +118,7 @@ FILES = {
 }
 
 
-async def test_what_is_attached_is_read_as_items_of_its_mail() -> None:
+async def test_attachments_are_read_as_items_of_their_mail() -> None:
     async with desk(stored(1, mail(1, files=FILES)), titles=ONE) as at:
         mail_id = f"{id_of(1)}/{id_of(1)}"
         (listed,) = (await at("read_mail_thread", thread=id_of(1))).items
@@ -146,9 +146,7 @@ UNREAD = {
 }
 
 
-async def test_a_file_that_is_not_read_is_refused_without_its_name_and_the_requester_is_told() -> (
-    None
-):
+async def test_unreadable_attachment_is_refused_without_its_name_and_reported() -> None:
     files = {name: content for name, (content, _) in UNREAD.items()}
     async with desk(stored(1, mail(1, files=files)), titles=ONE) as at:
         for number, (_, why) in enumerate(UNREAD.values(), 1):
@@ -163,7 +161,7 @@ async def test_a_file_that_is_not_read_is_refused_without_its_name_and_the_reque
             assert why in refused.value.undone[f"read {id}"]
 
 
-async def test_what_is_not_held_is_answered_like_what_does_not_exist() -> None:
+async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None:
     async with desk(stored(1, mail(1)), stored(2, mail(2), 2), titles=ONE) as at:
         gone, other = "00000000000000aa", id_of(2)
         for tool, more in (
@@ -182,14 +180,14 @@ async def test_what_is_not_held_is_answered_like_what_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("value", ["../labels", "a b", "", "x" * 60, "\u0661", "t1?x=1"])
-async def test_what_is_no_id_never_reaches_gmail(value: str) -> None:
+async def test_invalid_thread_id_never_reaches_gmail(value: str) -> None:
     async with desk() as at:
         assert (await at.refused("read_mail_thread", thread=value)).startswith("No mail thread")
         assert at.at.local.requests == []
 
 
 @pytest.mark.parametrize("tool", ["search_mail", "list_labels", "sync_state", "send_mail"])
-async def test_a_context_with_one_thread_knows_nothing_of_the_rest(tool: str) -> None:
+async def test_context_with_one_thread_cannot_use_mailbox_wide_tools(tool: str) -> None:
     given = {"to": ["a@x.example"], "subject": "x", "body": "y"} if tool == "send_mail" else {}
     async with desk(titles=ONE) as at:
         assert (await at.refused(tool, **given)).startswith(f"No such thing {tool}.")
@@ -209,7 +207,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("tool", CALLS)
-async def test_nobody_reads_or_writes_another_ones_mailbox(tool: str) -> None:
+async def test_another_persons_mailbox_cannot_be_read_or_written(tool: str) -> None:
     said = set()
     for titles in (ALL, {**ALL, **ONE}):
         async with desk(owner="U0EVA", titles=titles) as at:
@@ -222,7 +220,7 @@ async def test_nobody_reads_or_writes_another_ones_mailbox(tool: str) -> None:
 
 @pytest.mark.parametrize("name", ["TRASH", "Spam", "sent", "DRAFT", " trash ", "inbox", ""])
 @pytest.mark.parametrize("way", ["add", "remove"])
-async def test_no_label_deletes_a_mail_or_says_what_it_is(name: str, way: str) -> None:
+async def test_system_labels_cannot_be_added_or_removed(name: str, way: str) -> None:
     async with desk(titles=ONE) as at:
         said = await at.refused("apply_label", thread=id_of(1), **{way: [name]})
         assert "cannot be set or taken away" in said
@@ -232,7 +230,7 @@ async def test_no_label_deletes_a_mail_or_says_what_it_is(name: str, way: str) -
 @pytest.mark.parametrize(
     "more", [{"cc": ["x@evil.example"]}, {"to": "x@evil.example"}, {"bcc": "x"}]
 )
-async def test_a_model_cannot_say_who_gets_a_draft(more: dict[str, Any]) -> None:
+async def test_model_cannot_choose_the_recipients_of_a_draft(more: dict[str, Any]) -> None:
     async with desk(titles=ONE) as at:
         said = await at.refused("create_draft", thread=id_of(1), body="x", **more)
         assert said.endswith("is not an argument")
@@ -254,7 +252,9 @@ NEXT_DOOR = frozenset({f"mail:{id_of(1)}", f"mail:{id_of(2)}"})
         pytest.param(Label(True, sources=frozenset({"C0SALES"})), False, id="a public channel"),
     ],
 )
-async def test_a_draft_is_free_only_of_what_its_own_thread_says(label: Label, free: bool) -> None:
+async def test_draft_with_content_from_outside_its_thread_needs_a_card(
+    label: Label, free: bool
+) -> None:
     async with desk(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=label)
         found = await at.decided("create_draft", thread=id_of(1), body="The price is 90.")
@@ -262,7 +262,7 @@ async def test_a_draft_is_free_only_of_what_its_own_thread_says(label: Label, fr
         assert len(at.at.local.gmail.drafts) == free
 
 
-async def test_a_card_of_a_draft_is_for_the_mail_that_it_showed() -> None:
+async def test_approved_draft_fails_if_its_thread_got_new_mail() -> None:
     """Whoever wrote to the thread meanwhile is not who was shown on the card."""
     async with desk(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=own(id_of(2)))
@@ -282,7 +282,7 @@ LETTER = {
 }
 
 
-async def test_sending_waits_for_a_person_who_sees_all_of_it() -> None:
+async def test_sending_needs_a_card_that_shows_the_whole_mail() -> None:
     async with desk() as at:
         action = await at.card("send_mail", **LETTER)
         assert at.at.local.requests == []
@@ -295,7 +295,7 @@ async def test_sending_waits_for_a_person_who_sees_all_of_it() -> None:
         assert editable(action) == {"subject": "Offer", "body": "Yes – \u200ball."}
 
 
-async def test_what_was_approved_of_is_sent_once_word_for_word() -> None:
+async def test_approved_mail_is_sent_once_and_unchanged() -> None:
     async with desk() as at:
         action = await at.card("send_mail", **LETTER)
         stored_ = Action.of(action.body())
@@ -314,7 +314,7 @@ async def test_what_was_approved_of_is_sent_once_word_for_word() -> None:
         assert sent.get_content().strip() == LETTER["body"]
 
 
-async def test_who_lost_the_mailbox_sends_nothing_from_it() -> None:
+async def test_approved_mail_is_not_sent_from_another_owners_mailbox() -> None:
     async with desk() as at:
         action = await at.card("send_mail", **LETTER)
         other = Gmail(at.at.gmail.google, "U0EVA")
@@ -336,14 +336,14 @@ async def test_who_lost_the_mailbox_sends_nothing_from_it() -> None:
         ["a@x.example"] * 26,
     ],
 )
-async def test_no_card_is_made_for_what_is_no_address(to: list[str]) -> None:
+async def test_invalid_recipients_are_rejected_without_a_card(to: list[str]) -> None:
     async with desk() as at:
         said = await at.refused("send_mail", to=to, subject="x", body="y")
         assert said.startswith("to")
         assert at.proposed == []
 
 
-async def test_a_mail_is_for_the_owner_of_its_mailbox_alone() -> None:
+async def test_empty_mail_search_is_readable_only_by_the_mailbox_owner() -> None:
     async with desk() as at:
         found = await at("search_mail", query="subject:nothing")
         assert (found.items, found.note) == ((), "No thread of the window matches.")

@@ -181,7 +181,7 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
         pytest.param(24, 3, 24, 150, marks=pytest.mark.slow),
     ],
 )
-async def test_hours_of_dropping_sockets_lose_and_double_nothing(
+async def test_dropped_sockets_lose_and_duplicate_no_request(
     hours: int, lives: int, seed: int, asked: int, tmp_path: Path
 ) -> None:
     day = await endure(tmp_path, hours, lives, seed)
@@ -265,7 +265,7 @@ async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
         pytest.param(70, 5, 0.3, 100, marks=pytest.mark.slow),
     ],
 )
-async def test_writes_that_fail_at_random_leave_one_answer_each(
+async def test_each_request_gets_one_answer_despite_random_write_failures(
     requests: int, seed: int, odds: float, failed: int, tmp_path: Path
 ) -> None:
     weather = await storm(tmp_path, requests, seed, odds)

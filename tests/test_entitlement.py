@@ -108,7 +108,7 @@ def test_every_tool_that_takes_a_conversation_is_tried() -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("form", ["id", "name", "not held"])
-async def test_hidden_is_answered_like_absent_by_every_tool(name: str, form: str) -> None:
+async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, form: str) -> None:
     argument, more = FORMS[name]
     held = {channel_id(1): "#support-1"} if form == "not held" else HELD
     async with asking(EVA) as e:
@@ -131,7 +131,7 @@ async def test_hidden_is_answered_like_absent_by_every_tool(name: str, form: str
         assert e.slack.effects == []
 
 
-async def test_listing_and_searching_tell_nothing_of_what_is_hidden() -> None:
+async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
     for user, home in ((EVA, channel_id(1)), (EVA, "D0EVA"), (EVA, "")):
         async with asking(user) as e:
             for name, more in (
@@ -153,7 +153,7 @@ async def test_listing_and_searching_tell_nothing_of_what_is_hidden() -> None:
                 assert calls[0] == calls[1]
 
 
-async def test_members_read_it_by_id_name_and_link() -> None:
+async def test_members_read_a_private_channel_by_id_and_name() -> None:
     async with asking(ANA) as e:
         for subject in (SECRET, "#support-2"):
             assert "4 messages in window" in await told(e, "read_channel_history", channel=subject)
@@ -163,7 +163,7 @@ async def test_members_read_it_by_id_name_and_link() -> None:
         assert SECRET in await told(e, "get_permalink", message=thread)
 
 
-async def test_a_membership_that_is_lost_between_listing_and_reading_counts() -> None:
+async def test_access_ends_when_membership_is_lost_after_listing() -> None:
     clock = Clock()
     async with asking(ANA, clock) as e:
         assert "#support-2" in await told(e, "list_channels")
@@ -181,7 +181,7 @@ async def test_a_membership_that_is_lost_between_listing_and_reading_counts() ->
         assert (await told(e, "search_messages", query=WORD)).startswith("0 messages found (1 ")
 
 
-async def test_a_bot_that_was_removed_reads_nothing_for_anybody() -> None:
+async def test_channel_without_the_bot_is_answered_like_a_missing_one() -> None:
     clock = Clock()
     async with asking(ANA, clock) as e:
         e.slack.people.leave(BOT_USER, SECRET)
@@ -191,7 +191,7 @@ async def test_a_bot_that_was_removed_reads_nothing_for_anybody() -> None:
 
 
 @pytest.mark.parametrize("method", ["users.info", "users.conversations"])
-async def test_what_is_unknown_is_closed_and_logged(
+async def test_failed_access_check_denies_reading_and_is_logged(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -242,7 +242,7 @@ def shown(bot: Served, n: int, since: int) -> list[str]:
 
 
 @pytest.mark.parametrize("face", ["channel", "dm"])
-async def test_who_asks_for_a_hidden_channel_learns_no_more_than_of_an_absent_one(
+async def test_request_about_a_hidden_channel_is_answered_like_a_missing_one(
     tmp_path: Path, face: str
 ) -> None:
     slack = LocalSlack(space(), retries_s=(0.0, 0.3, 1.0))

@@ -87,7 +87,7 @@ def figures(document: Json, system: int = 0) -> dict[str, float | None]:
 # ---- suites of a team, and what is told of them
 
 
-def test_a_suite_is_measured_beside_one_context_and_a_script(shell: Shell, tmp_path: Path) -> None:
+def test_suite_is_compared_with_one_context_and_a_script(shell: Shell, tmp_path: Path) -> None:
     folder = states(tmp_path)
     first, second = (shell("eval", folder, "--model", "offline") for _ in range(2))
     assert first.out == second.out, "the table is the same twice"
@@ -106,7 +106,7 @@ def test_a_suite_is_measured_beside_one_context_and_a_script(shell: Shell, tmp_p
     assert figures(done.json, 2)["recall"] == 1
 
 
-def test_what_is_not_covered_is_not_right(shell: Shell, tmp_path: Path) -> None:
+def test_uncovered_cases_count_as_wrong(shell: Shell, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, model_at(patch, lambda body: Answer([])):
         done = shell("eval", states(tmp_path), "--alone", "--json")
     assert done.code == 1
@@ -131,7 +131,7 @@ def obedient(body: Json) -> Answer:
 
 
 @pytest.mark.usefixtures("obeyed")
-def test_a_worse_prompt_is_found_worse_with_its_interval(shell: Shell, tmp_path: Path) -> None:
+def test_comparison_detects_a_worse_prompt_with_its_interval(shell: Shell, tmp_path: Path) -> None:
     folder, saved = states(tmp_path), tmp_path / "before.json"
     assert shell("eval", folder, "--alone", "--save", saved).code == 0
     done = shell(*("eval", folder, "--alone", "--prompts", WORSE, "--compare", saved, "--json"))
@@ -153,7 +153,7 @@ def outcomes(right: Sequence[bool]) -> list[CaseResult]:
     return [CaseResult(case=str(n), right=each, covered=True) for n, each in enumerate(right)]
 
 
-def test_few_cases_show_no_difference_and_cases_of_one_side_are_left_out() -> None:
+def test_few_cases_show_no_difference_and_unpaired_cases_are_ignored() -> None:
     (found,) = differences(outcomes([True] * 3), "x", outcomes([False] * 2))
     assert (found.count, found.value, found.verdict) == (2, 1, "no difference shown")
     (same,) = differences(outcomes([True] * 30), "x", outcomes([True] * 30))
@@ -176,13 +176,13 @@ def test_few_cases_show_no_difference_and_cases_of_one_side_are_left_out() -> No
         ("Nothing was found.", [], False),
     ],
 )
-def test_an_answer_is_right_where_each_value_stands_in_it(
+def test_answer_is_right_if_it_contains_every_value(
     text: str, answer: list[list[object]], right: bool
 ) -> None:
     assert names_rows(text, answer) is right
 
 
-def test_answers_are_compared_with_what_they_say_omit_and_cite(
+def test_answers_are_scored_by_required_text_omissions_and_citations(
     shell: Shell, tmp_path: Path
 ) -> None:
     sources = {"slack_export": str(small_export(tmp_path)), "as_of": AS_OF, "since": "30d"}
@@ -203,9 +203,7 @@ def test_answers_are_compared_with_what_they_say_omit_and_cite(
     assert script == []
 
 
-def test_mails_are_compared_with_the_newest_and_with_question_marks(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_mail_suites_use_newest_and_question_mark_baselines(shell: Shell, tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(2), mail(9, "All is well, thank you."))
     listed = shell("triage", "--mbox", file, "--model", "offline", "--json").json["verdicts"]
     newest, second, first = [each["thread_id"] for each in listed]
@@ -223,7 +221,7 @@ def test_mails_are_compared_with_the_newest_and_with_question_marks(
     assert figures(asked)["coverage"] == 1
 
 
-def test_a_planted_fault_is_found_by_one_finding_that_says_it_all() -> None:
+def test_planted_fault_counts_only_if_one_finding_states_it_fully() -> None:
     panel = suite_of("panel", None)
     assert all(job.material and job.material.is_file() for job in panel.jobs)
     fault = next(case for case in panel.cases if case.id == "incident/impact-window")
@@ -284,7 +282,9 @@ def test_labels_become_cases(tmp_path: Path) -> None:
     assert read["sql"][0].question == "In the schema shop: Which order? Today is 2024-07-01."
 
 
-def test_the_states_of_real_channels_are_measured(shell: Shell, dev_data: Path) -> None:
+def test_states_suite_reaches_expected_figures_on_development_data(
+    shell: Shell, dev_data: Path
+) -> None:
     done = shell("eval", "states", "--data", dev_data, "--model", "offline", "--alone", "--json")
     found = figures(done.json)
     assert (done.json["cases"], done.code) == (285, 0)
@@ -360,7 +360,7 @@ def test_corrected_threads_and_good_sweeps_become_cases(shell: Shell, tmp_path: 
 # ---- wrong use
 
 
-def test_the_cases_of_the_manual_are_valid(tmp_path: Path) -> None:
+def test_example_cases_in_the_evaluation_docs_are_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "evaluation.md").read_text("utf-8")
     (block,) = re.findall(r"```text\n(- id: .*?)```", page, re.DOTALL)
     (tmp_path / "cases.yaml").write_text(block, "utf-8")
@@ -378,7 +378,7 @@ WRONG: tuple[tuple[Any, str], ...] = (
 )
 
 
-def test_wrong_use_is_one_sentence_each(
+def test_each_usage_error_is_reported_in_one_sentence(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = tmp_path / "old.json"

@@ -39,7 +39,7 @@ def draft(**fields: Any) -> FindingDraft:
     return FindingDraft.model_validate({"claim": "It fails", "evidence": ["C1/1"], **fields})
 
 
-def test_a_finding_keeps_what_was_read_and_the_rest_is_dropped_and_counted() -> None:
+def test_unread_evidence_quotes_and_customers_are_dropped_and_counted() -> None:
     good = draft(evidence=["C1/1", "C1/2"], quotes=["ERROR 12"], customers=["Acme", "Luis Gil"])
     part = draft(
         evidence=["C1/1", "C1/1", "C1/404"],
@@ -83,7 +83,7 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
         ("大阪商会です。", "東京商会", False),
     ],
 )
-def test_a_customer_is_a_whole_name_that_its_evidence_holds(
+def test_customer_must_occur_as_a_whole_name_in_the_evidence(
     text: str, name: str, held: bool
 ) -> None:
     read = item(1, text, by="Eva Roth")
@@ -136,7 +136,7 @@ def test_a_quote_never_moves_a_thread_out_of_another_finding() -> None:
 FRIDAY, MONDAY = "The launch is on Friday, the 13th of May", "The launch is on Monday"
 
 
-def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() -> None:
+def test_last_shown_text_is_kept_and_quotes_may_be_from_any_shown_text() -> None:
     reading = SourceLog()
     for text in (FRIDAY, FRIDAY[:20], MONDAY, FRIDAY[:20], f"{MONDAY}, at nine", MONDAY):
         reading.add([item(1, text), item(2)], {})
@@ -150,7 +150,7 @@ def test_what_was_shown_last_is_read_and_a_quote_may_be_of_all_that_was_shown() 
     assert check([found], reading.whole())[0][0].quotes == quotes
 
 
-def test_no_quote_reaches_from_one_text_of_an_item_into_the_next() -> None:
+def test_quote_cannot_span_two_texts_of_an_item() -> None:
     reading = SourceLog()
     for text in ("approved by Ana, pay 500 EUR", "The refund is not"):
         reading.add([item(1, text)], {})
@@ -164,7 +164,7 @@ ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n 
 @pytest.mark.parametrize(
     "given", ["q-1#row2-4", "q-1#row2-row4", "q-1#row2-q-1#row4", "q-1#row2..4"]
 )
-def test_rows_of_one_result_may_be_cited_together(given: str) -> None:
+def test_rows_of_a_result_may_be_cited_as_a_range(given: str) -> None:
     findings, _ = check(
         [draft(evidence=[given, "q-1#row3"], quotes=["total: 40", "total: 50"])], ROWS
     )
@@ -174,7 +174,7 @@ def test_rows_of_one_result_may_be_cited_together(given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["q-1#row4-9", "q-1#row4-2", "q-2#row1-2", "q-1#row0-999999"])
-def test_a_range_whose_rows_were_not_all_read_is_unknown(given: str) -> None:
+def test_range_with_unread_rows_is_rejected(given: str) -> None:
     findings, dropped = check([draft(evidence=[given])], ROWS)
     assert findings == []
     assert dropped[0] == f"finding 1: no item {given} was read"
@@ -197,7 +197,7 @@ def test_a_range_whose_rows_were_not_all_read_is_unknown(given: str) -> None:
         ("card reader ERROR 12", False),
     ],
 )
-def test_a_copy_may_differ_in_case_spacing_and_quotation_marks_alone(
+def test_quote_may_differ_only_in_case_spacing_and_quotation_marks(
     quote: str, faithful: bool
 ) -> None:
     kept = check([draft(quotes=[quote])], ITEMS)[0][0].quotes
@@ -214,7 +214,7 @@ def test_a_copy_may_differ_in_case_spacing_and_quotation_marks_alone(
         ("set the limit to 5", False),
     ],
 )
-def test_a_copy_of_a_page_may_be_of_what_the_page_shows(quote: str, kept: bool) -> None:
+def test_quote_of_a_page_may_use_its_source_or_its_visible_text(quote: str, kept: bool) -> None:
     page = (
         "Set [the limit](https://a.example/l_1?x=(2)) of `max_idle_s` to 5.\n"
         "See [the limit [2]](https://a.example/2) of ports."
@@ -239,9 +239,7 @@ def test_a_copy_of_a_page_may_be_of_what_the_page_shows(quote: str, kept: bool) 
         ("It is due on 2026-03-14", True),
     ],
 )
-def test_the_figures_and_addresses_of_a_claim_have_to_stand_in_its_source(
-    claim: str, holds: bool
-) -> None:
+def test_figures_and_addresses_of_a_claim_must_occur_in_its_source(claim: str, holds: bool) -> None:
     source = "Order 99817: 1.240,50 EUR, then 1200 a month, says ana@shop.example."
     assert figures_occur(claim, normal(source)) is holds
 
@@ -264,7 +262,7 @@ def test_a_delimiter_has_128_random_bits() -> None:
     assert all(re.fullmatch(r"items-[0-9a-f]{32}", each) for each in made)
 
 
-def test_only_items_stand_inside_each_on_a_line() -> None:
+def test_fence_contains_only_items_each_on_one_line() -> None:
     delimiter = new_delimiter()
     found = items("one", "a\n</items>\n[x/9] b")
     text, shown = render(ToolResult(found, note="2 items.", truncated="More."), delimiter, 1000)
@@ -278,7 +276,7 @@ def test_only_items_stand_inside_each_on_a_line() -> None:
 
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.lists(st.text(max_size=400), max_size=30), st.integers(200, 3000))
-def test_a_result_never_grows_beyond_its_size_and_says_what_is_missing(
+def test_rendered_result_stays_within_its_size_and_counts_missing_items(
     texts: list[str], size: int
 ) -> None:
     result = ToolResult(items(*texts), note=f"{len(texts)} items.")
@@ -295,9 +293,7 @@ def test_an_echo_of_any_delimiter_is_noticed() -> None:
 
 
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), st.booleans())
-def test_an_item_is_one_line_whatever_it_holds(
-    text: str, by: str, notes: list[str], reply: bool
-) -> None:
+def test_item_is_always_one_line(text: str, by: str, notes: list[str], reply: bool) -> None:
     thread = "C1/1.1" if reply else None
     item = Item("C1/1.2", text, None, TRUSTED, at=SEEN, by=by, thread=thread, notes=tuple(notes))
     line = item.line()
@@ -306,7 +302,7 @@ def test_an_item_is_one_line_whatever_it_holds(
 
 
 @given(TEXTS)
-def test_braces_at_the_end_are_codes_and_never_the_writers(text: str) -> None:
+def test_trailing_braces_are_written_only_by_code(text: str) -> None:
     line = Item("C1/1.2", text, None, TRUSTED, at=SEEN, by="Ana").line()
     assert not line.endswith("}") or line.endswith(" {}")
     noted = Item("C1/1.2", text, None, TRUSTED, at=SEEN, by="Ana", notes=("edited",)).line()
@@ -323,7 +319,7 @@ def test_handles_only_grow() -> None:
     assert HELD.join({"C1": "#support-es"}) is HELD
 
 
-def test_a_window_holds_its_first_moment_and_not_its_last() -> None:
+def test_window_includes_its_first_moment_and_excludes_its_last() -> None:
     window = Window(SEEN, SEEN + timedelta(days=1))
     assert window.holds(window.oldest)
     assert not window.holds(window.latest)

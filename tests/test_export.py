@@ -97,7 +97,7 @@ def test_a_damaged_day_is_named_and_all_others_are_loaded(
     assert workspace.problems == (f"support-es/2025-03-14.json: {why}; its messages are missing",)
 
 
-def test_what_is_no_export_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_invalid_exports_are_refused_with_a_clear_reason(tmp_path: Path) -> None:
     assert "Check the path" in refused(tmp_path / "none.zip")
     assert "is a folder" in refused(tmp_path)
     text = tmp_path / "notes.zip"
@@ -136,7 +136,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert "more than 2 GB" in refused(claiming(written(tmp_path, files), bomb, 2**32 - 16))
 
 
-def test_damaged_bytes_lose_nothing_in_silence(tmp_path: Path) -> None:
+def test_messages_lost_to_damaged_bytes_are_reported(tmp_path: Path) -> None:
     days = {f"support-es/2025-03-{n}.json": [said(f"17400{n}00.000100")] for n in range(10, 20)}
     path = written(tmp_path, {"users.json": USERS, "channels.json": CHANNELS, **days})
     whole = path.read_bytes()

@@ -111,7 +111,7 @@ def slack() -> LocalSlack:
     return LocalSlack(workspace(CHANNELS, THREADS))
 
 
-async def test_ten_percent_of_all_calls_fail_in_every_way_and_all_are_accounted_for() -> None:
+async def test_all_subagents_are_accounted_for_when_a_tenth_of_calls_fail() -> None:
     """Every tenth subagent has a crashing tool."""
     count = 50
     crashing = set(range(0, count, 10))
@@ -164,7 +164,7 @@ async def test_ten_percent_of_all_calls_fail_in_every_way_and_all_are_accounted_
     assert sum(reported, Usage()) == sum(charged, Usage())
 
 
-async def test_stop_ends_all_as_cancelled_with_what_they_have() -> None:
+async def test_stop_cancels_all_subagents_and_keeps_partial_results() -> None:
     def choose(index: int, body: Json) -> Fault | None:
         return Fault("slow") if turn(body) else None
 
@@ -183,7 +183,7 @@ async def test_stop_ends_all_as_cancelled_with_what_they_have() -> None:
     assert len(e.requests) == 20  # the queued ones sent nothing
 
 
-async def test_only_a_complete_result_is_used_again() -> None:
+async def test_only_complete_results_are_reused() -> None:
     faults = Faults(lambda index, body: "refusal" if index == 0 else None)
     async with engine(reader, settings_for({"max_concurrency": 1}), slack=slack(),
                       faults=faults) as e:  # fmt: skip
@@ -196,7 +196,7 @@ async def test_only_a_complete_result_is_used_again() -> None:
     assert [r.id for r in again] == ["s2"]
 
 
-async def test_a_time_limit_leaves_the_reader_of_the_results_its_share() -> None:
+async def test_fanout_ends_before_the_time_limit_of_the_run() -> None:
     """Queued subagents start late; the fan-out as a whole still ends before the run does."""
 
     def slow(body: Json) -> Answer:
@@ -221,7 +221,7 @@ async def read_all(e: Engine, count: int) -> list[SubagentResult]:
     return await e.fanout().run_all(briefs)
 
 
-async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -> None:
+async def test_first_request_contains_only_prompt_tools_and_brief() -> None:
     async with engine(reader) as e:
         fanout = e.fanout()
         frozen = await fanout.freeze([e.brief(f"Read channel {n}", n) for n in (1, 2, 3)])
@@ -239,7 +239,7 @@ async def test_a_first_request_holds_prompt_tools_and_brief_and_nothing_else() -
         assert first.keys() <= known | {"output_config", "thinking"}
 
 
-async def test_siblings_share_their_beginning_to_the_byte_and_nothing_else() -> None:
+async def test_siblings_share_an_identical_prompt_prefix_and_no_content() -> None:
     async with engine(reader, slack=LocalSlack(workspace(10))) as e:
         await read_all(e, 10)
     firsts = [b for b in e.requests if turn(b) == 0]
@@ -263,7 +263,7 @@ async def test_siblings_share_their_beginning_to_the_byte_and_nothing_else() -> 
 # ---- what fails in one harms no other
 
 
-async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
+async def test_result_is_returned_even_if_storing_it_fails() -> None:
     kept: list[str] = []
 
     class Faulty(Checkpoint):
@@ -282,7 +282,7 @@ async def test_a_result_that_cannot_be_stored_is_still_a_result() -> None:
     assert [r.status for r in fanout.results.values()] == ["complete"] * 3
 
 
-async def test_one_that_crashes_at_its_start_does_not_hold_up_the_rest() -> None:
+async def test_subagent_that_crashes_at_start_does_not_block_the_others() -> None:
     def emit(event: Event) -> None:
         if event == SubagentStarted("s1"):
             raise OSError("the terminal is gone")
@@ -315,7 +315,7 @@ def questions(bodies: list[Json]) -> set[int]:
 # ---- 50 calls in one turn
 
 
-async def test_of_50_calls_in_one_turn_those_allowed_run_and_the_rest_is_refused_by_name(
+async def test_calls_beyond_max_subagents_in_one_turn_are_refused(
     tmp_path: Path,
 ) -> None:
     got = await asked(led_by(fifty(), say("Done [F1.1].")), tmp_path, settings_for(RICH), ALL_FIVE)
@@ -328,7 +328,7 @@ async def test_of_50_calls_in_one_turn_those_allowed_run_and_the_rest_is_refused
     assert got.document["coverage"]["refused"] == 26
 
 
-async def test_a_limiter_queues_what_it_does_not_let_in(tmp_path: Path) -> None:
+async def test_subagents_beyond_max_concurrency_are_queued(tmp_path: Path) -> None:
     settings = settings_for({**RICH, "max_subagents": 50, "max_concurrency": 5})
     script = led_by(fifty(), say("Done."))
     got = await asked(script, tmp_path, settings, ALL_FIVE, latency_s=0.01)
@@ -340,7 +340,7 @@ async def test_a_limiter_queues_what_it_does_not_let_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["result", "text"])
-async def test_a_child_that_returns_a_megabyte_reaches_the_parent_as_a_bounded_view(
+async def test_parent_sees_a_bounded_view_of_a_one_megabyte_result(
     form: str, tmp_path: Path
 ) -> None:
     megabyte = "tea and cake " * 80_000
@@ -377,7 +377,7 @@ async def test_a_step_limit_leaves_a_partial_result_with_its_findings(tmp_path: 
     assert len(got.children) == 3
 
 
-async def test_a_step_limit_that_a_child_ignores_still_leaves_what_it_read(tmp_path: Path) -> None:
+async def test_ignored_step_limit_still_yields_a_partial_result(tmp_path: Path) -> None:
     goes_on = Answer([words("I go on."), use("read_channel_history", channel=channel_id(1))])
     script = led_by(brief_answer(1), say("Nothing."), children=turns(goes_on))
     got = await asked(script, tmp_path, settings_for({"subagent_steps": 3}))
@@ -418,7 +418,7 @@ async def test_raw_tool_output_never_reaches_the_parent(ending: str, tmp_path: P
 # ---- other probes
 
 
-async def test_structured_output_is_checked_json_and_repaired_once(tmp_path: Path) -> None:
+async def test_structured_output_is_validated_and_repaired_once(tmp_path: Path) -> None:
     table = turns(
         call("submit_result", columns="title, n", rows=[["x", 3]]),
         call("submit_result", columns=["title", "n"], rows=[["x", "3"]], text="1 row"),
@@ -437,7 +437,7 @@ async def test_structured_output_is_checked_json_and_repaired_once(tmp_path: Pat
     assert json.loads(json.dumps(one)) == one
 
 
-async def test_the_tools_of_a_child_are_those_of_its_scope_and_no_more(tmp_path: Path) -> None:
+async def test_child_gets_only_the_tools_of_its_scope(tmp_path: Path) -> None:
     got = await asked(led_by(brief_answer(1), say("Done.")), tmp_path)
     assert [t["name"] for t in got.children[0]["tools"]] == [
         "list_channels", "read_channel_history", "read_thread", "search_messages",
@@ -450,7 +450,7 @@ async def test_the_tools_of_a_child_are_those_of_its_scope_and_no_more(tmp_path:
     }  # fmt: skip
 
 
-async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> None:
+async def test_child_with_many_calls_stops_before_the_cost_cap(tmp_path: Path) -> None:
     """The child is stopped before the cap is passed, and the parent is told."""
 
     def reader(body: Json) -> Answer:
@@ -473,7 +473,7 @@ async def test_a_budget_is_not_passed_by_31_calls_in_a_child(tmp_path: Path) -> 
     assert got.document["answer"].startswith("There was no more money.")
 
 
-async def test_with_a_dead_api_a_request_still_ends_in_words(tmp_path: Path) -> None:
+async def test_request_ends_with_a_message_if_the_model_api_is_down(tmp_path: Path) -> None:
     got = await asked(led_by(), tmp_path, faults=always("http_529"))
     assert (got.document["status"], got.document["stopped_by"]) == ("failed", "rate_limit")
     assert "overloaded_error" in got.document["reason"]

@@ -58,7 +58,7 @@ FORMS = [
 ]
 
 
-async def test_no_form_of_an_internal_address_is_ever_asked() -> None:
+async def test_urls_of_internal_or_invalid_hosts_are_never_requested() -> None:
     async with fetcher({}) as (fetch, web, names):
         for url in FORMS:
             assert not is_plain(url), url
@@ -69,7 +69,7 @@ async def test_no_form_of_an_internal_address_is_ever_asked() -> None:
         assert is_plain(f"https://{host}/")
 
 
-async def test_a_name_that_leads_inside_is_not_followed() -> None:
+async def test_hostname_that_resolves_to_an_internal_address_is_refused() -> None:
     async with fetcher({"docs.example.com/": START}) as (fetch, web, names):
         for inside in ("127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1"):
             names.places["docs.example.com"] = [[inside]]
@@ -79,7 +79,7 @@ async def test_a_name_that_leads_inside_is_not_followed() -> None:
         assert web.seen == []
 
 
-async def test_a_name_is_looked_up_once_and_its_address_is_the_one_that_is_asked() -> None:
+async def test_hostname_is_resolved_once_and_that_address_is_used() -> None:
     async with fetcher({"docs.example.com/": START}) as (fetch, _, names):
         names.places["docs.example.com"] = [["127.0.0.1"], ["127.0.0.2"]]  # it rebinds
         found = await fetch.get("http://docs.example.com/", MB)
@@ -88,7 +88,7 @@ async def test_a_name_is_looked_up_once_and_its_address_is_the_one_that_is_asked
         assert "internal" in await refused(fetch, "http://docs.example.com/")
 
 
-async def test_a_name_that_rebinds_between_two_hops_is_caught() -> None:
+async def test_dns_rebinding_between_redirects_is_detected() -> None:
     pages = {"docs.example.com/": Page.moved("/next"), "docs.example.com/next": START}
     async with fetcher(pages) as (fetch, web, names):
         names.places["docs.example.com"] = [["127.0.0.1"], ["10.0.0.1"]]
@@ -96,7 +96,7 @@ async def test_a_name_that_rebinds_between_two_hops_is_caught() -> None:
         assert web.asked == ["docs.example.com/"]
 
 
-async def test_a_redirection_leads_to_no_place_that_could_not_be_asked() -> None:
+async def test_redirect_to_a_forbidden_address_is_refused() -> None:
     places = [*FORMS[: len(HOSTS.split())], "file:///etc/passwd", "//localhost/"]
     pages = {f"docs.example.com/{n}": Page.moved(to) for n, to in enumerate(places)}
     pages["docs.example.com/out?to=http%3A%2F%2F127.0.0.1"] = Page.moved("http://127.0.0.1/")
@@ -106,7 +106,7 @@ async def test_a_redirection_leads_to_no_place_that_could_not_be_asked() -> None
         assert web.asked == [*pages]
 
 
-async def test_nothing_that_tells_who_asks_is_sent_along(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_send_no_identifying_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     first = Page(status=302, headers={"location": "/2", "set-cookie": "id=1; Path=/"})
@@ -122,7 +122,7 @@ def packed(body: bytes, encoding: str) -> Page:
     return Page(body, headers={"content-encoding": encoding})
 
 
-async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
+async def test_compressed_pages_are_unpacked_and_bombs_are_not() -> None:
     text = b"<p>" + b"word " * 1000
     bomb = gzip.compress(bytes(200 * MB), 1)
     pages = {
@@ -144,7 +144,7 @@ async def test_packed_pages_are_unpacked_and_bombs_are_not() -> None:
         assert "could not be had" in await refused(fetch, "http://a.example.com/broken")
 
 
-async def test_a_server_that_never_ends_is_given_up() -> None:
+async def test_endless_response_times_out() -> None:
     """It drips a byte now and then: each read is quick, and only the whole time tells."""
     server, ended = listen(), asyncio.Event()
 
@@ -193,12 +193,12 @@ async def allowed(robots: str, *paths: str) -> list[bool]:
         ("User-agent: *\n" * 1500 + "Disallow: /no\n" * 1500, "/yes"),
     ],
 )
-async def test_hostile_rules_take_no_time(rules: str, path: str) -> None:
+async def test_hostile_robots_rules_are_evaluated_quickly(rules: str, path: str) -> None:
     with computed_within(1):
         assert await allowed(rules, path) == [True]
 
 
-async def test_robots_txt_is_asked_once_a_day_and_trouble_means_no() -> None:
+async def test_robots_txt_is_cached_and_its_failure_denies_access() -> None:
     now = 0.0
     pages = {
         "a.example.com/robots.txt": Page(b"User-agent: *\nDisallow: /no", "text/plain"),

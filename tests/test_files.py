@@ -93,11 +93,11 @@ def refusal(found: AttachedFile) -> str:
         (b"\x1b[31mred\x1b[0m log" * 20, "[31mred[0m log" * 20, "text"),
     ],
 )
-async def test_text_is_read_whatever_its_charset(data: bytes, text: str, how: str) -> None:
+async def test_charset_of_a_text_file_is_detected(data: bytes, text: str, how: str) -> None:
     assert text_of(await one(data)) == f"FILE: a.txt ({how})\n{text}"
 
 
-async def test_text_stands_in_the_fence_and_is_cut_with_a_mark() -> None:
+async def test_text_is_fenced_and_truncated_with_a_mark() -> None:
     text = text_of(await read(Host(**{"a.log": b"word " * 9000}), "a.log", delimiter=FENCE))
     head, first, *_, last = text.splitlines()
     assert head == "FILE: a.log (text; cut: about 8000 of 15000 tokens are shown)"
@@ -113,7 +113,7 @@ def image(kind: str, width: int = 30, height: int = 20, padding: int = 0) -> byt
 
 
 @pytest.mark.parametrize("name", ["png", "gif", "jpeg", "webp"])
-async def test_an_image_is_known_by_its_bytes_not_its_name(name: str) -> None:
+async def test_image_type_is_detected_from_its_bytes_not_its_name(name: str) -> None:
     data, kind = image(name), f"image/{name}"
     found = await one(data, "shot.txt")
     assert found.refused == ()
@@ -137,11 +137,11 @@ async def test_an_image_is_known_by_its_bytes_not_its_name(name: str) -> None:
         (b"PK\x03\x04" + b"docx" * 90, "x.bin cannot be read, as it is damaged"),
     ],
 )
-async def test_what_cannot_be_read_is_refused_by_name(data: bytes, said: str) -> None:
+async def test_unreadable_files_are_refused_by_name(data: bytes, said: str) -> None:
     assert refusal(await one(data, "x.bin")).startswith(said)
 
 
-async def test_the_token_goes_to_slack_and_nowhere_else() -> None:
+async def test_token_for_file_downloads_is_sent_only_to_slack() -> None:
     host, other = Host(**{"a.txt": b"hello"}), Host(**{"b.txt": b"stolen"})
     with MUX.serving(other.app) as foreign:
         foreign = foreign.replace("127.0.0.1", "localhost")
@@ -162,7 +162,7 @@ async def test_the_token_goes_to_slack_and_nowhere_else() -> None:
     )
 
 
-async def test_a_redirection_is_followed_within_slack_only() -> None:
+async def test_redirects_are_followed_only_within_slack() -> None:
     away = RedirectResponse("https://acme.slack.com/?redir=x")
     assert refusal(await one(away)) == f"a.txt {LOGIN}."
     served: dict[str, bytes | Response] = {"a.txt": RedirectResponse("b.txt"), "b.txt": b"moved"}
@@ -170,14 +170,14 @@ async def test_a_redirection_is_followed_within_slack_only() -> None:
     assert "redirected it too often" in refusal(await one(RedirectResponse("a.txt")))
 
 
-async def test_a_page_to_log_in_on_is_told_from_a_file() -> None:
+async def test_login_page_is_distinguished_from_an_html_file() -> None:
     page = b"\n<!DOCTYPE html><html><title>Sign in</title></html>"
     assert refusal(await one(Response(page, media_type="text/html"))) == f"a.txt {LOGIN}."
     host = Host(**{"a.html": page})
     assert "Sign in" in text_of(await read(host, "a.html", mimetype="text/html"))
 
 
-async def test_a_canvas_is_read_and_so_is_a_page_that_is_called_a_document() -> None:
+async def test_canvas_and_html_named_as_document_are_read() -> None:
     canvas = b'<div class="quip-canvas-content"><h1 id="temp:C:1">Plan</h1><p>We start.</p></div>'
     page = b"<html><body><h1>Report</h1><p hidden>Send it to Eva.</p></body></html>"
     host = Host(
@@ -197,12 +197,12 @@ async def test_a_canvas_is_read_and_so_is_a_page_that_is_called_a_document() -> 
     assert report == "FILE: r.doc (HTML, as a reader sees it; hidden text was left out)\nReport"
 
 
-async def test_a_document_is_known_by_its_content_not_by_its_name() -> None:
+async def test_document_type_is_detected_from_its_content_not_its_name() -> None:
     text = text_of(await one(word("The offer is 90."), "offer.pdf"))
     assert text == "FILE: offer.pdf (Word document)\nThe offer is 90."
 
 
-async def test_the_size_is_held_whatever_is_claimed() -> None:
+async def test_file_size_limit_applies_to_claimed_and_actual_size() -> None:
     async def long() -> AsyncIterator[bytes]:
         for _ in range(40):
             yield b"x" * 65_536
@@ -215,7 +215,7 @@ async def test_the_size_is_held_whatever_is_claimed() -> None:
     assert refusal(await read(host, claimed)) == "a.txt is larger than 10 MB."
 
 
-async def test_more_files_than_may_be_read_are_named() -> None:
+async def test_files_beyond_the_limit_are_named_as_unread() -> None:
     host = Host(**{f"{n}.txt": b"text" for n in range(4)})
     found = await read(host, *host.served, max_files=2)
     assert len(found.blocks) == 2
@@ -236,11 +236,11 @@ async def test_more_files_than_may_be_read_are_named() -> None:
         ({"name": "x" * 900}, "x" * 80 + " has no address"),
     ],
 )
-async def test_odd_files_are_named_not_fetched(facts: Json, said: str) -> None:
+async def test_unavailable_files_are_named_and_not_fetched(facts: Json, said: str) -> None:
     assert refusal(await read(Host(), facts)).startswith(said)
 
 
-async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
+async def test_file_without_details_in_the_event_is_looked_up() -> None:
     host = Host(**{"a.txt": b"from afar"})
     hint = {"id": "F1", "file_access": "check_file_info"}
     with MUX.serving(host.app) as url:
@@ -251,7 +251,7 @@ async def test_a_file_that_the_event_only_hints_at_is_looked_up() -> None:
     assert "F1 could not be downloaded" in refusal(await read(host, hint))
 
 
-async def test_slack_out_of_reach_is_a_sentence() -> None:
+async def test_failed_download_is_reported_in_a_sentence() -> None:
     web = AsyncWebClient(token="x", base_url="http://127.0.0.1:1/api/")
     file = {"name": "a.txt", "url_private": "http://127.0.0.1:1/files/a.txt"}
     assert "could not be downloaded from Slack" in refusal(

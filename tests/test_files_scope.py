@@ -110,7 +110,7 @@ async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
     assert (none.items, none.note) == ((), "0 lines in 2 files that were searched.")
 
 
-async def test_an_id_is_taken_for_a_path(desk: Desk) -> None:
+async def test_item_id_is_accepted_as_a_path(desk: Desk) -> None:
     for path in ("book:src/app.py:1", "book:src/app.py", "book:src/app.py:6~2@abc123"):
         read = await desk.use("read_file", path=path)
         assert read.items[0].id == "book:src/app.py:1"
@@ -120,7 +120,7 @@ async def test_an_id_is_taken_for_a_path(desk: Desk) -> None:
     )
 
 
-async def test_a_search_finds_names_and_words_that_look_the_same(desk: Desk) -> None:
+async def test_search_matches_equivalent_unicode_forms(desk: Desk) -> None:
     """macOS stores a letter and its mark as two characters, models write one."""
     name = "Überblick"
     apart = normalize("NFD", f"{name}.md")
@@ -131,7 +131,7 @@ async def test_a_search_finds_names_and_words_that_look_the_same(desk: Desk) -> 
     assert (await desk.use("read_file", path=f"book:{apart}:1")).items[0].id == f"book:{apart}:1"
 
 
-async def test_the_folder_that_is_meant_is_the_only_one_or_the_only_project(desk: Desk) -> None:
+async def test_omitted_folder_means_the_only_folder_or_project(desk: Desk) -> None:
     assert (await desk.use("read_file", path="README.md")).items[0].id == "book:README.md:1"
     own = desk.context(handles=Handles({RUN_FOLDER: "run"}))
     await desk.use("write_file", by=own, path="a.md", text="One\n")
@@ -142,7 +142,7 @@ async def test_the_folder_that_is_meant_is_the_only_one_or_the_only_project(desk
     assert outside.startswith("No folder files:other.")
 
 
-async def test_a_file_is_edited_where_the_old_text_stands_once(desk: Desk) -> None:
+async def test_edit_requires_the_old_text_to_occur_exactly_once(desk: Desk) -> None:
     where = {"path": "src/app.py", "folder": BOOK}
     assert "2 times" in await desk.fails("edit_file", old="return", new="yield", **where)
     assert "nowhere" in await desk.fails("edit_file", old="return 3", new="x", **where)
@@ -151,7 +151,7 @@ async def test_a_file_is_edited_where_the_old_text_stands_once(desk: Desk) -> No
     assert "    return 10\n" in (desk.root / "src/app.py").read_text()
 
 
-async def test_line_ends_of_windows_and_mixed_ones_stay(desk: Desk) -> None:
+async def test_edit_preserves_windows_and_mixed_line_endings(desk: Desk) -> None:
     (desk.root / "w.txt").write_bytes(b"one\r\ntwo\r\n")
     read = await desk.use("read_file", path="w.txt", folder=BOOK)
     assert read.items[0].text == "one\ntwo"
@@ -165,7 +165,7 @@ async def test_line_ends_of_windows_and_mixed_ones_stay(desk: Desk) -> None:
     assert (desk.root / "m.txt").read_bytes() == b"A\r\nb\nc\r\na\nb\n"
 
 
-async def test_nothing_is_overwritten_that_was_not_read(desk: Desk) -> None:
+async def test_unread_or_changed_file_is_not_overwritten(desk: Desk) -> None:
     where = {"path": "README.md", "folder": BOOK}
     assert "Read it first" in await desk.fails("write_file", text="mine", **where)
     await desk.use("read_file", **where)
@@ -179,7 +179,7 @@ async def test_nothing_is_overwritten_that_was_not_read(desk: Desk) -> None:
     assert (desk.root / "README.md").read_text() == "mine, again"
 
 
-async def test_what_was_read_is_known_after_a_crash_and_a_replay_writes_once(desk: Desk) -> None:
+async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(desk: Desk) -> None:
     where = {"path": "README.md", "folder": BOOK}
     await desk.use("read_file", **where)
     desk.begin()
@@ -194,7 +194,7 @@ async def test_what_was_read_is_known_after_a_crash_and_a_replay_writes_once(des
     await desk.use("write_file", text="whole\n", **where)
 
 
-async def test_two_versions_of_a_file_have_ids_of_their_own(desk: Desk) -> None:
+async def test_versions_of_a_file_have_different_ids(desk: Desk) -> None:
     reading = SourceLog()
     where = {"path": "README.md", "folder": BOOK}
     first = await desk.use("read_file", **where)
@@ -208,12 +208,12 @@ async def test_two_versions_of_a_file_have_ids_of_their_own(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\0x", b"a\0b", b"\x89PNG\r\n"])
-async def test_what_is_no_text_is_not_shown(desk: Desk, raw: bytes) -> None:
+async def test_binary_files_are_not_shown(desk: Desk, raw: bytes) -> None:
     (desk.root / "b.bin").write_bytes(raw)
     assert "no text in UTF-8" in await desk.fails("read_file", path="b.bin", folder=BOOK)
 
 
-async def test_a_request_writes_only_so_much(tmp_path: Path) -> None:
+async def test_writes_are_limited_per_file_and_per_request(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
     more = {"path": "c", "folder": RUN_FOLDER}
     assert "Write less" in await desk.fails("write_file", text="x" * 1_001, **more)
@@ -222,7 +222,7 @@ async def test_a_request_writes_only_so_much(tmp_path: Path) -> None:
     assert "which is all" in await desk.fails("write_file", text="x" * 900, **more)
 
 
-async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) -> None:
+async def test_restricted_text_is_not_written_to_a_folder_with_more_readers(tmp_path: Path) -> None:
     private = Label(True, frozenset({ANA}), frozenset({"notes:own"}))
     open_ = Desk(tmp_path, repo=False)
     by = open_.context(label=private)
@@ -237,7 +237,7 @@ async def test_what_is_for_few_is_not_written_where_more_read(tmp_path: Path) ->
     await own.use("write_file", by=own.context(label=private), path="a.md", text="x", folder=BOOK)
 
 
-async def test_a_commit_may_not_say_what_is_for_few(tmp_path: Path) -> None:
+async def test_commit_with_restricted_text_is_refused(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     repository(desk.root)
     await desk.use("write_file", path="a.md", text="open", folder=BOOK)
@@ -246,7 +246,7 @@ async def test_a_commit_may_not_say_what_is_for_few(tmp_path: Path) -> None:
     assert branches(pygit2.Repository(str(desk.root))) == {"main", "assistant/r1-1"}
 
 
-async def test_who_may_not_read_a_folder_does_not_see_it(tmp_path: Path) -> None:
+async def test_folder_is_hidden_from_people_who_may_not_read_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
     written(desk.root)
     only = desk.context(handles=Handles({BOOK: "book"}))
@@ -268,7 +268,7 @@ async def kit_of(tmp_path: Path, given: Options | None = None, **files: object) 
         return FileTools(settings_with(tmp_path, **files), store.database, given)
 
 
-async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
+async def test_file_tools_are_offered_only_if_they_can_work(tmp_path: Path) -> None:
     repository(tmp_path / "book")
     plain = await kit_of(tmp_path)
     opened = await plain.open("r1", ANA)
@@ -292,7 +292,7 @@ async def test_each_tool_is_offered_where_it_can_work(tmp_path: Path) -> None:
     ("folder", "name"),
     [("My Book 2", "my-book-2"), ("run", "run-folder"), ("2024 日本", "the-folder")],
 )
-async def test_the_command_line_brings_a_folder(tmp_path: Path, folder: str, name: str) -> None:
+async def test_command_line_option_adds_a_folder(tmp_path: Path, folder: str, name: str) -> None:
     repository(tmp_path / folder)
     given = Options("offline", folder=tmp_path / folder)
     book = ProjectSettings(path=tmp_path / "nowhere", push=True)
@@ -304,7 +304,7 @@ async def test_the_command_line_brings_a_folder(tmp_path: Path, folder: str, nam
     assert kit.readers() == {f"files:{name}": frozenset()}
 
 
-async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_missing_folder_is_reported_and_the_others_stay_available(tmp_path: Path) -> None:
     (tmp_path / "book").mkdir()
     book, gone = (ProjectSettings(path=tmp_path / name) for name in ("book", "nowhere"))
     kit = await kit_of(tmp_path, projects={"gone": gone, "book": book})
@@ -318,7 +318,7 @@ async def test_a_folder_that_is_not_there_is_said_and_the_others_go_on(tmp_path:
 
 
 @pytest.mark.parametrize("inner", ["bare.git", "book/.git"])
-async def test_what_git_keeps_is_no_folder_to_work_in(tmp_path: Path, inner: str) -> None:
+async def test_git_directories_are_rejected_as_project_folders(tmp_path: Path, inner: str) -> None:
     with_remote(repository(tmp_path / "book"), tmp_path / "bare.git")
     kit = await kit_of(tmp_path, projects={"book": ProjectSettings(path=tmp_path / inner)})
     assert (await kit.open("r1", ANA)).handles == {RUN_FOLDER: "run"}
@@ -326,14 +326,14 @@ async def test_what_git_keeps_is_no_folder_to_work_in(tmp_path: Path, inner: str
     assert "is what git keeps" in why
 
 
-def test_no_project_takes_the_name_of_the_requests_own_folder(tmp_path: Path) -> None:
+def test_project_may_not_be_named_run(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
     path.write_text("files: {projects: {run: {path: /srv/run}}}\n")
     with pytest.raises(SettingsError, match="no project may be called run"):
         load_settings(path, env={})
 
 
-def test_a_run_has_a_folder_of_its_own_whatever_its_id() -> None:
+def test_each_run_id_gets_a_unique_safe_folder_name() -> None:
     assert place_of("abc123") == "abc123"
     assert len({place_of(run) for run in ("a/b", "a_b", "..", "a/../b")}) == 4
     assert not any(set(place_of(run)) & set("/.") for run in ("a/b", ".."))
@@ -355,7 +355,7 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
 
 
-async def test_one_context_changes_only_so_many_files_and_only_where_asked(desk: Desk) -> None:
+async def test_context_changes_a_limited_number_of_files_and_only_if_asked(desk: Desk) -> None:
     for number in range(MAX_FILED):
         await desk.use("write_file", path=f"{number}.md", text="x", folder=RUN_FOLDER)
     more = {"path": "more.md", "text": "x", "folder": RUN_FOLDER}
@@ -377,7 +377,7 @@ async def test_one_context_changes_only_so_many_files_and_only_where_asked(desk:
         ("https://git.example/a.git", None, False),
     ],
 )
-def test_a_token_goes_to_the_remotes_own_host_alone(
+def test_git_token_is_sent_only_to_the_host_of_the_remote(
     url: str, token: str | None, given: bool
 ) -> None:
     answers = Answers(token, https_host("https://git.example/a.git"))
@@ -388,7 +388,7 @@ def test_a_token_goes_to_the_remotes_own_host_alone(
         answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
 
 
-async def test_a_path_leads_into_no_project_that_the_request_does_not_name(desk: Desk) -> None:
+async def test_write_path_cannot_reach_a_project_the_request_does_not_name(desk: Desk) -> None:
     (place := desk.data.parent / "payroll").mkdir()
     folder = Folder(place, 64 * KB, desk.data / "locks/payroll")
     other = replace(desk.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
@@ -404,7 +404,7 @@ async def test_a_path_leads_into_no_project_that_the_request_does_not_name(desk:
     assert (desk.root / "a.md").read_text() == "x"
 
 
-async def test_a_project_is_written_only_where_the_request_names_it(tmp_path: Path) -> None:
+async def test_project_is_written_only_if_the_request_names_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     repository(desk.root)
     asked = Intent(text="Sum up what is new.", home="D0ANA")

@@ -52,7 +52,7 @@ def put(folder: Folder, path: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ESCAPES)
-def test_no_path_leads_out(folder: Folder, tmp_path: Path, path: str) -> None:
+def test_no_path_escapes_the_folder(folder: Folder, tmp_path: Path, path: str) -> None:
     (folder.root / "link").symlink_to(tmp_path / "outside")
     (folder.root / "deep").mkdir()
     (folder.root / "deep/link").symlink_to("../../outside")
@@ -68,7 +68,7 @@ def test_no_path_leads_out(folder: Folder, tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["../outside/a.txt", "/etc/hostname", "in/a.txt", "nowhere"])
-def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, target: str) -> None:
+def test_links_are_listed_and_never_followed(folder: Folder, tmp_path: Path, target: str) -> None:
     link = folder.root / "link.txt"
     link.symlink_to(target)
     with pytest.raises(ToolError, match="is a link"):
@@ -82,7 +82,7 @@ def test_a_link_is_named_and_never_followed(folder: Folder, tmp_path: Path, targ
     assert search_folder(folder, "secret", "").found == []
 
 
-def test_what_is_no_file_is_not_waited_for(folder: Folder) -> None:
+def test_pipes_and_sockets_are_refused_without_blocking(folder: Folder) -> None:
     os.mkfifo(folder.root / "pipe")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind("root/socket")  # from here, as a path of over a hundred bytes cannot be bound
@@ -106,7 +106,7 @@ def test_a_large_file_is_neither_read_nor_written(folder: Folder) -> None:
         put(folder, "b", b"x" * 10_001)
 
 
-def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(folder: Folder) -> None:
+def test_written_file_keeps_its_permissions_and_leaves_no_temporary_files(folder: Folder) -> None:
     path = folder.root / "in/a.txt"
     path.chmod(0o750)
     with folder.change_file("in/a.txt", b"mine") as (found, write):
@@ -119,13 +119,15 @@ def test_a_file_keeps_its_rights_and_leaves_nothing_beside_it(folder: Folder) ->
     assert sorted(p.name for p in folder.root.rglob("*")) == ["a.txt", "b.txt", "deep", "in", "new"]
 
 
-def test_what_has_a_second_name_outside_keeps_it_unchanged(folder: Folder, tmp_path: Path) -> None:
+def test_writing_a_hard_linked_file_leaves_the_outside_file_unchanged(
+    folder: Folder, tmp_path: Path
+) -> None:
     (folder.root / "hard.txt").hardlink_to(tmp_path / "outside/a.txt")
     put(folder, "hard.txt", b"mine")
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
 
 
-def test_no_race_with_links_leads_out(folder: Folder, tmp_path: Path) -> None:
+def test_race_with_links_does_not_escape_the_folder(folder: Folder, tmp_path: Path) -> None:
     """`in` is a folder and a link to the outside by turns, all the time."""
     stop, root = Event(), folder.root
     (root / "link").symlink_to(tmp_path / "outside")
@@ -164,7 +166,7 @@ def test_no_race_with_links_leads_out(folder: Folder, tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None, database=None)
 @given(st.text(max_size=60))
-def test_any_text_is_a_path_inside_or_none(path: str) -> None:
+def test_any_text_is_a_path_inside_the_folder_or_rejected(path: str) -> None:
     with suppress(ToolError):
         inside = os.path.normpath(Path("/root", *parts_of(path)))
         assert inside == "/root" or inside.startswith("/root/")
@@ -174,7 +176,7 @@ def test_any_text_is_a_path_inside_or_none(path: str) -> None:
 @given(
     st.text(alphabet=st.sampled_from("ab\n\t []|é\u2028\x0c\r}"), max_size=3000), st.integers(1, 5)
 )
-def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
+def test_pieces_of_a_file_cover_all_of_its_text(text: str, first: int) -> None:
     lines = text.removesuffix("\n").split("\n") if text else []
     made = list(pieces(text, first))
     joined = "".join("\n" * ("~" not in p.at) + p.text for p in made)
@@ -187,7 +189,7 @@ def test_the_pieces_of_a_file_are_all_of_it(text: str, first: int) -> None:
         assert len(" ".join(shown).splitlines()) <= 1
 
 
-def test_of_very_many_entries_some_are_looked_at_and_it_says_so(
+def test_listing_and_search_of_too_many_entries_say_they_are_incomplete(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scopes.folders.search.SEARCH_S", WAIT_S)
@@ -205,7 +207,7 @@ def test_of_very_many_entries_some_are_looked_at_and_it_says_so(
         copy_files(folder, folder.root.parent / "outside", 1_000)
 
 
-def test_a_file_that_cannot_be_read_ends_no_search_and_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named_and_does_not_stop_a_search(tmp_path: Path) -> None:
     own = Folder(Path("/proc/self"), 1_000_000, tmp_path / "lock")
     with pytest.raises(Closed, match="mem cannot be read"):
         own.read("mem")
@@ -233,9 +235,7 @@ def test_a_search_begins_in_the_folder_of_its_glob(
         search_folder(folder, "needle", "y/*.py")
 
 
-def test_a_lock_that_is_held_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_held_lock_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def take() -> None:
         with lock_file(tmp_path / "lock"):
             pass

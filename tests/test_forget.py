@@ -115,7 +115,7 @@ async def is_empty(store: Store, id: str) -> bool:
     return left == ("", None, None, []) and not held and not (await store.trajectory(id)).entries
 
 
-async def test_each_run_that_saw_a_deleted_message_is_deleted_whole(place: Kept) -> None:
+async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> None:
     async with kept(place, told(), Told("r2", [ITEMS[2]], answer="Printers.")) as store:
         await propose(store.database, "r1", "All is well.")
         other = await propose(store.database, "r2", "All is well.")
@@ -132,7 +132,9 @@ async def test_each_run_that_saw_a_deleted_message_is_deleted_whole(place: Kept)
         assert [row.id for row in left] == [other.id]
 
 
-async def test_a_dry_run_says_what_would_go_and_a_second_run_changes_nothing(in_file: Kept) -> None:
+async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
+    in_file: Kept,
+) -> None:
     async with kept(in_file, told()) as store:
         await ask(RequestQueue(store.database), ASKED, "Who?", "U0ANA")
         before = await columns(store.database)
@@ -147,7 +149,7 @@ async def test_a_dry_run_says_what_would_go_and_a_second_run_changes_nothing(in_
         assert await columns(store.database) == after
 
 
-async def test_the_name_of_who_or_what_is_forgotten_is_deleted(in_file: Kept) -> None:
+async def test_stored_name_of_a_forgotten_user_or_channel_is_deleted(in_file: Kept) -> None:
     async with kept(in_file, told()) as store:
         names = {"U0ANA": "Ana", "U0BEN": "Ben", "C0OWN": "#own"}
         for id, name in names.items():
@@ -167,7 +169,7 @@ async def test_the_name_of_who_or_what_is_forgotten_is_deleted(in_file: Kept) ->
         ("author", "U0ANA", 1, [CARD_TEXT]),
     ],
 )
-async def test_a_channel_or_an_author_goes_with_all_runs_that_read_there(
+async def test_forgetting_a_channel_or_author_empties_runs_that_read_it(
     in_file: Kept, kind: str, id: str, items: int, gone: list[str]
 ) -> None:
     mine = Told("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
@@ -181,7 +183,7 @@ async def test_a_channel_or_an_author_goes_with_all_runs_that_read_there(
         assert audit(await store.trajectory("r2")).contexts == 1
 
 
-async def test_blocks_that_another_run_holds_stay_until_that_one_forgets(in_file: Kept) -> None:
+async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(in_file: Kept) -> None:
     """The same bytes are stored once: they go with the last run that holds them."""
     other = Told("r2", [item(PRINT, PRINT_TEXT)])
     async with kept(in_file, other, Told("r3", [item(PRINT, PRINT_TEXT), *ITEMS])) as store:
@@ -192,7 +194,9 @@ async def test_blocks_that_another_run_holds_stay_until_that_one_forgets(in_file
         assert await holding(store.database, [PRINT_TEXT]) == []
 
 
-async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept) -> None:
+async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_credentials(
+    place: Kept,
+) -> None:
     mine = Told("r2", [ITEMS[2]], question="a secret question", requester="U0ANA", request="T1/x/1")
     asked = told(request=f"T1/{ASKED}", requester="U0EVA", question="what of it")
     async with kept(place, asked, mine) as store:
@@ -217,7 +221,7 @@ async def test_a_person_goes_with_all_that_they_wrote_asked_and_left(place: Kept
         assert await store.database.read(sa.select(actions)) == []
 
 
-async def test_the_request_itself_is_a_message_that_can_be_deleted(in_file: Kept) -> None:
+async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file: Kept) -> None:
     question = "why does the payroll of Marta Gil show nothing"
     run = told(question=question, request=f"T1/{ASKED}", requester="U0ANA")
     run.answer += f"\nYou asked: {question}"
@@ -239,7 +243,7 @@ async def test_the_request_itself_is_a_message_that_can_be_deleted(in_file: Kept
         assert of_who_saw_it.text == ""
 
 
-async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(in_file: Kept) -> None:
+async def test_forgetting_a_running_run_waits_until_it_ends(in_file: Kept) -> None:
     async with kept(in_file) as store:
         inbox, database = RequestQueue(store.database), store.database
         key = await ask(inbox, ASKED, "what is open here today then", state="running")
@@ -262,7 +266,9 @@ async def test_a_run_at_work_is_left_alone_and_forgotten_when_it_has_ended(in_fi
         assert await database.read(sa.select(flags).where(flags.c.name.like("forget/%"))) == []
 
 
-async def test_an_edit_takes_the_old_words_and_spares_who_read_the_new_ones(in_file: Kept) -> None:
+async def test_edited_message_is_forgotten_only_in_runs_that_read_the_old_text(
+    in_file: Kept,
+) -> None:
     async with kept(in_file, told()) as store:
         inbox = RequestQueue(store.database)
         await changed(inbox, CARD, "my card works")
@@ -314,7 +320,7 @@ async def remembered(database: Database) -> list[list[str]]:
         (ForgetTarget("channel", "C0X"), sorted(SPACES)),
     ],
 )
-async def test_what_is_forgotten_takes_along_what_is_its_own_or_rests_on_it(
+async def test_forgetting_a_target_deletes_its_notes_files_and_preferences(
     in_file: Kept, target: ForgetTarget, left: list[str]
 ) -> None:
     store = await in_file.store("r2")
@@ -330,7 +336,7 @@ async def test_what_is_forgotten_takes_along_what_is_its_own_or_rests_on_it(
     await store.aclose()
 
 
-async def test_what_a_run_kept_is_forgotten_with_what_it_had_read_and_ends_in_its_time(
+async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
     in_file: Kept,
 ) -> None:
     store, ago = await in_file.store("r1", "r2"), NOW - timedelta(days=800)
@@ -366,7 +372,7 @@ async def read_by(bot: Served, source: str) -> list[str]:
     return sorted(row.item for row in await bot.store.database.read(query))
 
 
-async def test_what_is_deleted_in_slack_is_gone_from_the_store(tmp_path: Path) -> None:
+async def test_message_deleted_in_slack_is_deleted_from_the_store(tmp_path: Path) -> None:
     async with serving(tmp_path) as bot:
         asked = bot.ask()
         await bot.answer(asked)
@@ -386,7 +392,7 @@ async def test_what_is_deleted_in_slack_is_gone_from_the_store(tmp_path: Path) -
         assert (await bot.store.runs())[0].status == "complete"
 
 
-async def test_a_run_of_the_bot_notes_the_request_the_thread_and_what_it_read(
+async def test_bot_run_records_the_items_and_authors_of_its_request_and_thread(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
@@ -405,7 +411,9 @@ async def test_a_run_of_the_bot_notes_the_request_the_thread_and_what_it_read(
         assert {by for _, by in two} == {ASKER, BOT_USER}
 
 
-async def test_the_end_of_a_channel_a_file_or_an_account_is_noted(tmp_path: Path) -> None:
+async def test_deleted_channels_files_and_accounts_are_queued_for_forgetting(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         here = bot.channel
         user = {"id": "U0LUIS", "deleted": True}
@@ -433,7 +441,7 @@ async def test_the_end_of_a_channel_a_file_or_an_account_is_noted(tmp_path: Path
 # ---- the command
 
 
-def test_the_command_forgets_what_a_run_of_the_command_line_read(
+def test_forget_command_empties_the_command_line_runs_that_read_a_source(
     shell: Shell, tmp_path: Path, data_dir: Path
 ) -> None:
     zip_file = small_export(tmp_path)
@@ -460,7 +468,7 @@ def test_the_command_forgets_what_a_run_of_the_command_line_read(
     assert len(shell("decisions", "--json").json) > 0
 
 
-def test_a_database_a_folder_and_a_file_are_forgotten_by_the_names_that_answers_show(
+def test_forget_command_accepts_source_names_of_databases_folders_and_files(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(question: str, *sources: object, model: str = "offline") -> str:
@@ -541,7 +549,7 @@ async def count(store: Store, table: sa.Table) -> int:
     return int(row.n)
 
 
-async def test_old_trajectories_go_and_their_results_stay(in_file: Kept) -> None:
+async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept) -> None:
     store = await in_file.store()
     await begun(store, "old", 31)
     await begun(store, "new", 29)
@@ -559,7 +567,7 @@ async def test_old_trajectories_go_and_their_results_stay(in_file: Kept) -> None
     await store.aclose()
 
 
-async def test_old_results_go_and_cost_and_times_stay(in_file: Kept) -> None:
+async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Kept) -> None:
     store = await in_file.store()
     for number in range(45):  # more than go in one transaction
         await begun(store, f"old{number}", 366)
@@ -581,7 +589,7 @@ async def test_old_results_go_and_cost_and_times_stay(in_file: Kept) -> None:
     await store.aclose()
 
 
-async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> None:
+async def test_old_actions_are_deleted_and_the_decision_log_stays(in_file: Kept) -> None:
     store = await in_file.store()
     await begun(store, "r1", 400)
     await begun(store, "r2", 29)
@@ -597,7 +605,7 @@ async def test_old_actions_go_and_the_log_of_decisions_stays(in_file: Kept) -> N
     await store.aclose()
 
 
-async def test_a_name_goes_that_was_long_not_looked_up(in_file: Kept) -> None:
+async def test_names_not_looked_up_for_a_year_are_deleted(in_file: Kept) -> None:
     store = await in_file.store()
     for id in ("U1", "U2"):
         await Names(store.database).save(id, f"Name of {id}")

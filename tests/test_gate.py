@@ -44,7 +44,7 @@ async def roam(ctx: ToolContext) -> ToolResult:
     return ToolResult(note="found")
 
 
-def test_nothing_but_the_gate_runs_a_tool() -> None:
+def test_only_the_gate_runs_tools() -> None:
     """`x.run` with a tool's context as its first argument, or `run` of anything called a tool."""
     callers = []
     for package in ("subagents", "bot", "scopes"):
@@ -78,7 +78,7 @@ async def test_reads_within_handles_are_allowed_and_names_become_ids() -> None:
         assert verdict.args["thread"] == thread_id(1, 0)
 
 
-async def test_unknown_and_wrong_arguments_are_refused_by_name() -> None:
+async def test_unknown_and_invalid_arguments_are_named_in_the_denial() -> None:
     async with engine(turns()) as e:
         history = SLACK["read_channel_history"]
         for args, named in (
@@ -93,7 +93,7 @@ async def test_unknown_and_wrong_arguments_are_refused_by_name() -> None:
             assert isinstance(await e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
 
 
-async def test_an_open_handle_is_needed_where_a_tool_says_so() -> None:
+async def test_tool_is_denied_without_the_open_handle_it_needs() -> None:
     async with engine(turns()) as e:
         assert isinstance(await e.run.gate.decide("s1", e.context(), roam, {}), Deny)
         held = e.context({"web:search": ""})
@@ -110,7 +110,7 @@ READS = [
 
 
 @pytest.mark.parametrize(("name", "argument", "form"), READS)
-async def test_what_is_not_held_is_answered_like_what_does_not_exist(
+async def test_forbidden_and_nonexistent_handles_get_the_same_answer(
     name: str, argument: str, form: str
 ) -> None:
     """Neither the words nor a call to Slack tells that something is there."""
@@ -130,9 +130,7 @@ ODD = ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
 
 
 @pytest.mark.parametrize(("name", "argument", "form"), READS)
-async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
-    name: str, argument: str, form: str
-) -> None:
+async def test_malformed_handles_return_error_results(name: str, argument: str, form: str) -> None:
     searches = name == "search_messages"
     more = {"query": "word"} if searches else {}
     asks = Answer([use(name, **{argument: value, **more}) for value in ODD])
@@ -142,7 +140,7 @@ async def test_an_odd_handle_is_an_error_result_and_never_a_crash(
     assert failed == [not searches, *[True] * 5]  # an empty one means all that is held
 
 
-async def test_a_subagents_own_listing_opens_nothing() -> None:
+async def test_listing_channels_does_not_widen_a_subagents_access() -> None:
     """Listing channels does not widen what a subagent may read."""
     asks = call("list_channels")
     async with engine(turns(asks, call("read_channel_history", channel=channel_id(2)),
@@ -179,7 +177,7 @@ LOOK = [use("list_channels") for _ in range(4)]
         pytest.param({"request": 6}, [4, 2], "6 calls were made in this request", id="request"),
     ],
 )
-async def test_what_is_asked_for_without_end_is_refused(
+async def test_tool_calls_over_a_limit_are_refused(
     tmp_path: Path, most: dict[str, int], ran: list[int], said: str
 ) -> None:
     """Two replies of four calls each, of which so many run."""

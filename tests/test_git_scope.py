@@ -72,7 +72,7 @@ async def edited(desk: Desk, by: Any, old: str, new: str) -> None:
     await desk.use("edit_file", by=by, path="src/app.py", old=old, new=new, folder=BOOK)
 
 
-async def test_what_is_written_is_on_a_branch_and_the_folder_is_left_as_it_is(
+async def test_writes_go_to_a_branch_and_leave_the_folder_unchanged(
     desk: Desk, repo: Repository
 ) -> None:
     (desk.root / "draft.txt").write_text("of a person, not committed\n")
@@ -105,7 +105,9 @@ def seen(desk: Desk) -> tuple[str, str, str]:
     return told[0], told[1], str([(each, each.is_dir() or each.read_bytes()) for each in files])
 
 
-async def test_siblings_write_side_by_side(desk: Desk, repo: Repository) -> None:
+async def test_subagents_edit_the_same_file_without_seeing_uncommitted_work(
+    desk: Desk, repo: Repository
+) -> None:
     await edited(desk, "s1", "return 1", "return 10")
     await edited(desk, "s2", "return 2", "return 20")
     for by, other in (("s1", "20"), ("s2", "10"), ("s3", "0")):  # nobody sees half a work
@@ -123,7 +125,7 @@ async def test_siblings_write_side_by_side(desk: Desk, repo: Repository) -> None
     assert git(desk.root, "fsck", "--no-dangling") == ""
 
 
-async def test_a_conflict_is_told_and_stays_on_a_branch_of_its_own(
+async def test_conflicting_commit_is_reported_and_kept_on_a_separate_branch(
     desk: Desk, repo: Repository
 ) -> None:
     await edited(desk, "s1", "return 1", "return 10")
@@ -137,7 +139,7 @@ async def test_a_conflict_is_told_and_stays_on_a_branch_of_its_own(
     assert subjects(repo, f"{BRANCH}-2") == ["Change src/app.py", "Begin"]
 
 
-async def test_a_new_write_follows_what_the_owner_and_others_have_committed(
+async def test_new_write_builds_on_commits_of_the_owner_and_others(
     desk: Desk, repo: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
@@ -153,7 +155,7 @@ async def test_a_new_write_follows_what_the_owner_and_others_have_committed(
     assert subjects(repo)[:2] == ["Add c", "Merge"]
 
 
-async def test_a_file_of_the_owner_that_is_not_committed_is_read_first(
+async def test_uncommitted_file_must_be_reread_as_committed_before_writing(
     desk: Desk, repo: Repository
 ) -> None:
     (desk.root / "README.md").write_text("# Book, not committed\n")
@@ -165,7 +167,7 @@ async def test_a_file_of_the_owner_that_is_not_committed_is_read_first(
     assert text_at(repo, "README.md", f"{BRANCH}-1") == "mine"
 
 
-async def test_a_branch_that_others_have_committed_to_is_left_alone(
+async def test_draft_branch_with_commits_of_others_is_not_changed(
     desk: Desk, repo: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
@@ -179,7 +181,7 @@ async def test_a_branch_that_others_have_committed_to_is_left_alone(
     assert subjects(repo, f"{BRANCH}-1") == ["Mine", "Change a.md", "Begin"]
 
 
-async def test_on_a_branch_nothing_is_read_or_replaced_but_files(
+async def test_only_regular_files_of_a_branch_are_read_or_replaced(
     desk: Desk, repo: Repository, tmp_path: Path
 ) -> None:
     (tmp_path / "secret.md").write_text("outside\n")
@@ -211,7 +213,7 @@ async def test_on_a_branch_nothing_is_read_or_replaced_but_files(
     assert git(desk.root, "fsck", "--no-dangling") == ""
 
 
-async def test_a_program_stays_one(desk: Desk, repo: Repository) -> None:
+async def test_commit_keeps_the_executable_mode_of_a_file(desk: Desk, repo: Repository) -> None:
     (desk.root / "run.sh").write_text("#!/bin/sh\n")
     (desk.root / "run.sh").chmod(0o755)
     committed(repo, "Add a program", "run.sh")
@@ -223,7 +225,7 @@ async def test_a_program_stays_one(desk: Desk, repo: Repository) -> None:
     ]
 
 
-async def test_a_damaged_repository_is_told_as_one(desk: Desk) -> None:
+async def test_damaged_repository_is_reported(desk: Desk) -> None:
     await wrote(desk, "s1", "a.md", "One\n")
     (desk.root / ".git/HEAD").write_bytes(b"")
     with pytest.raises(SourceFailed, match="git fails in book: it is damaged"):
@@ -243,7 +245,7 @@ async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repositor
 
 
 @pytest.mark.parametrize("draft", ["", "-1"])
-async def test_what_a_killed_process_left_locked_keeps_nobody_from_writing(
+async def test_branch_lock_of_a_killed_process_does_not_block_writes(
     desk: Desk, repo: Repository, draft: str
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
@@ -270,7 +272,7 @@ def killed_at_drop(repository: ProjectRepository, branches: Branches, late: bool
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_commit_that_was_killed_under_a_lock_of_git_ends(
+async def test_commit_killed_while_holding_a_git_lock_is_completed_on_retry(
     desk: Desk, repo: Repository, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(git_module, "STALE_S", 0.1)
@@ -289,7 +291,9 @@ async def test_a_commit_that_was_killed_under_a_lock_of_git_ends(
     assert not locks(repo)
 
 
-async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path: Path) -> None:
+async def test_git_hooks_and_filters_are_not_run(
+    desk: Desk, repo: Repository, tmp_path: Path
+) -> None:
     mark = tmp_path / "ran"
     written(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
     committed(repo, "Add a filter", ".gitattributes", "a.md")
@@ -308,7 +312,7 @@ async def test_no_hook_and_no_filter_runs(desk: Desk, repo: Repository, tmp_path
     assert not mark.exists()
 
 
-async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> None:
+async def test_first_commit_in_an_empty_repository_succeeds(tmp_path: Path) -> None:
     fresh = Desk(tmp_path / "fresh")
     made = pygit2.init_repository(str(fresh.root), initial_head="main")
     await wrote(fresh, "s1", "a.md", "One\n", "Begin")
@@ -317,7 +321,9 @@ async def test_the_first_commit_of_a_repository_can_be_made(tmp_path: Path) -> N
     assert (fresh.root / "a.md").read_text() == "One\n"
 
 
-async def test_a_folder_without_a_branch_is_told_as_one(desk: Desk, repo: Repository) -> None:
+async def test_write_on_a_detached_head_is_rejected_and_reads_work(
+    desk: Desk, repo: Repository
+) -> None:
     repo.set_head(repo.head.target)
     assert "No branch" in await desk.fails("write_file", path="a", text="x", folder=BOOK)
     assert (await desk.use("read_file", path="README.md", folder=BOOK)).items
@@ -341,7 +347,7 @@ async def approved(desk: Desk, card: Card) -> ToolResult:
     return done
 
 
-async def test_a_push_shows_its_commits_and_sends_exactly_these(
+async def test_push_sends_exactly_the_commits_on_its_card(
     desk: Desk, remote: Repository, tmp_path: Path
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\nTwo\n", "Add a")
@@ -359,7 +365,7 @@ async def test_a_push_shows_its_commits_and_sends_exactly_these(
     assert subjects(remote, "main") == ["Add a", "Begin"]
 
 
-async def test_the_commits_of_another_are_not_carried_along(
+async def test_push_excludes_commits_of_other_subagents(
     desk: Desk, repo: Repository, remote: Repository
 ) -> None:
     await wrote(desk, "s1", "private.md", "Not approved\n", "Private")
@@ -373,7 +379,7 @@ async def test_the_commits_of_another_are_not_carried_along(
     assert git(desk.root, "status", "--porcelain") == ""
 
 
-async def test_a_remote_that_moved_is_merged_with_and_never_forced(
+async def test_push_merges_with_a_changed_remote_without_force(
     desk: Desk, remote: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
@@ -422,7 +428,7 @@ SHARED = ("refs/remotes/origin/main.lock", "FETCH_HEAD.lock", "shallow.lock")
 
 
 @pytest.mark.parametrize("also", ["", *SHARED])
-async def test_a_push_that_was_killed_under_a_lock_of_git_is_made_once(
+async def test_push_killed_while_holding_a_git_lock_is_made_once_on_retry(
     desk: Desk,
     repo: Repository,
     remote: Repository,
@@ -447,7 +453,7 @@ async def test_a_push_that_was_killed_under_a_lock_of_git_is_made_once(
     assert git(desk.root.parent / "bare.git", "fsck", "--no-dangling") == ""
 
 
-async def test_a_lock_of_others_is_left_alone(
+async def test_push_does_not_remove_locks_of_other_processes(
     desk: Desk, remote: Repository, killed: Callable[[Card], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
@@ -473,7 +479,7 @@ async def test_a_lock_of_others_is_left_alone(
     assert (await approved(desk, card)).note.startswith("1 commit pushed")
 
 
-async def test_a_conflict_with_the_remote_is_told(desk: Desk, remote: Repository) -> None:
+async def test_push_conflict_with_the_remote_is_reported(desk: Desk, remote: Repository) -> None:
     await edited(desk, "s1", "return 1", "return 10")
     await desk.use("git_commit", message="Ten", folder=BOOK)
     theirs = FILES["src/app.py"].replace("return 1", "return 11")
@@ -503,7 +509,7 @@ def peak_kb(*, anew: bool = False) -> int:
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-async def test_an_object_that_unpacks_huge_is_not_read(desk: Desk, repo: Repository) -> None:
+async def test_huge_git_object_is_not_loaded_into_memory(desk: Desk, repo: Repository) -> None:
     (desk.root / "zeros").touch()
     os.truncate(desk.root / "zeros", 100 * MB)
     committed(repo, "Zeros", "zeros")
@@ -515,7 +521,9 @@ async def test_an_object_that_unpacks_huge_is_not_read(desk: Desk, repo: Reposit
     assert peak_kb() - before < 50_000
 
 
-async def test_what_cannot_be_pushed_is_told(desk: Desk, repo: Repository, tmp_path: Path) -> None:
+async def test_push_without_permission_remote_or_commits_is_rejected(
+    desk: Desk, repo: Repository, tmp_path: Path
+) -> None:
     plain = Desk(tmp_path)
     await wrote(plain, "s1", "a.md", "One\n", "Add a")
     assert "Nothing is pushed from book" in await plain.fails("git_push", folder=BOOK)
@@ -524,7 +532,7 @@ async def test_what_cannot_be_pushed_is_told(desk: Desk, repo: Repository, tmp_p
     assert "committed nothing" in await desk.fails("git_push", by="s2", folder=BOOK)
 
 
-async def test_a_model_cannot_name_the_commits_of_another(
+async def test_model_cannot_choose_the_commits_to_push(
     desk: Desk, repo: Repository, remote: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
@@ -543,7 +551,7 @@ async def test_a_model_cannot_name_the_commits_of_another(
         ("git@git.example:a.git", "git@git.example:a.git"),
     ],
 )
-def test_an_address_is_shown_without_its_login(address: str, shown: str) -> None:
+def test_remote_address_is_shown_without_credentials(address: str, shown: str) -> None:
     assert bare(address) == shown
 
 
@@ -615,7 +623,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_folder_shows_nothing_of_another_repository(
+async def test_folder_that_points_to_another_repository_is_not_opened_by_git(
     tmp_path: Path, way: Callable[[Path, Path], None]
 ) -> None:
     desk = Desk(tmp_path)
@@ -626,7 +634,7 @@ async def test_a_folder_shows_nothing_of_another_repository(
 
 
 @pytest.mark.parametrize("part", ["logs/HEAD", "index", "refs/heads", "packed-refs"])
-async def test_git_writes_nothing_through_a_link_in_its_folder(tmp_path: Path, part: str) -> None:
+async def test_git_does_not_write_through_symlinks_in_its_folder(tmp_path: Path, part: str) -> None:
     """A line of a log holds the words of a commit: in somebody's profile it would be a program."""
     desk = Desk(tmp_path)
     repository(desk.root)
@@ -652,7 +660,7 @@ async def not_opened(desk: Desk) -> str:
 
 
 @pytest.mark.parametrize("part", [".git", ".git/HEAD", ".git/refs/heads/main"])
-async def test_a_pipe_in_a_repository_is_not_waited_for(tmp_path: Path, part: str) -> None:
+async def test_named_pipe_in_a_repository_does_not_block(tmp_path: Path, part: str) -> None:
     desk = Desk(tmp_path)
     if part != ".git":
         repository(desk.root)

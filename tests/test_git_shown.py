@@ -63,7 +63,7 @@ def card_of(*actions: Action) -> ApprovalCard:
     return made
 
 
-async def test_a_card_shows_the_changed_lines_as_git_does(desk: Desk) -> None:
+async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
     new = "def one():\n    return 10\n\n\ndef two():\n    return 2\n"
     action = await proposed(desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked.")
     heading, _, lines = action.told["commit 1"].partition("\n")
@@ -77,7 +77,7 @@ async def test_a_card_shows_the_changed_lines_as_git_does(desk: Desk) -> None:
     assert all(line in said([card.last]) for line in lines.splitlines())
 
 
-async def test_no_file_says_of_itself_that_it_is_not_to_be_shown(desk: Desk) -> None:
+async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: Desk) -> None:
     files = {".gitattributes": "*.md binary\n*.md -diff\n", "a.md": "To be read\n"}
     told = (await proposed(desk, files)).told["commit 1"]
     assert "+To be read\n" in told
@@ -86,7 +86,7 @@ async def test_no_file_says_of_itself_that_it_is_not_to_be_shown(desk: Desk) -> 
     assert "+a\0b\n" in nul
 
 
-def test_a_binary_file_is_named_as_such_and_a_heading_names_few(tmp_path: Path) -> None:
+def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: Path) -> None:
     repo = repository(tmp_path)
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
     made = repo.get(committed(repo, "Add a logo", "logo.png"))
@@ -105,7 +105,7 @@ def test_a_binary_file_is_named_as_such_and_a_heading_names_few(tmp_path: Path) 
     assert all(f"+++ b/{name}\n" in told for name in names)
 
 
-async def test_nothing_in_the_lines_acts_or_hides(desk: Desk) -> None:
+async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk: Desk) -> None:
     text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
     card = card_of(await proposed(desk, {"a.md": text}))
     kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
@@ -116,7 +116,7 @@ async def test_nothing_in_the_lines_acts_or_hides(desk: Desk) -> None:
     assert "+if admin\\u202e\\u2066 {\\u200b" in told
 
 
-async def test_a_long_file_is_cut_and_hides_no_other(desk: Desk) -> None:
+async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> None:
     long = "".join(f"Line {n} of a long file\n" for n in range(2_000))
     files = {"a.md": long, "b.md": long.upper(), "z.md": "Small, and last\n"}
     action = await proposed(desk, files)
@@ -137,7 +137,7 @@ async def test_a_long_file_is_cut_and_hides_no_other(desk: Desk) -> None:
     assert card_of(action).before == ()  # one message shows it
 
 
-async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk) -> None:
+async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: Desk) -> None:
     actions = [
         await proposed(desk, {f"{n}.md": SENTENCE * 400}, f"Write on topic {n}", by=f"s{n}")
         for n in range(MAX_PROPOSED)
@@ -152,7 +152,7 @@ async def test_one_card_for_many_long_pushes_can_be_shown_and_read(desk: Desk) -
     assert f"All of it is in the {len(card.before)} messages before this one." in last
 
 
-async def test_as_many_commits_as_may_be_pushed_are_all_shown(desk: Desk) -> None:
+async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(desk: Desk) -> None:
     for n in range(MAX_PUSHED):
         await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
     asked: Any = await desk.asks("git_push", folder=BOOK)

@@ -35,7 +35,7 @@ def resource(shown: Any, **more: Any) -> dict[str, Any]:
     return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": shown, **more}
 
 
-async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
+async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     messages = (
         stored(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
         stored(1, mail(1, "Grüße, can you?", headers={"Cc": "Bo <bo@x.example>"})),
@@ -65,13 +65,13 @@ async def test_a_thread_is_read_whole_oldest_first_for_forty_units() -> None:
         ({}, NO_CONTENT),
     ],
 )
-def test_a_message_that_cannot_be_read_says_why(given_: dict[str, Any], why: str) -> None:
+def test_unreadable_message_has_a_fault_and_no_text(given_: dict[str, Any], why: str) -> None:
     read = message_of(given_)
     assert read.fault == why
     assert read.text.body == ""
 
 
-async def test_a_mail_that_takes_too_much_to_read_takes_nothing_else_down() -> None:
+async def test_mail_too_expensive_to_parse_does_not_affect_others() -> None:
     bomb = "".join(f"<font color={n}></p><p>" for n in range(30_000))
     as_html = mail(1, bomb).replace(b"text/plain", b"text/html")
     async with office(stored(1, as_html), stored(2, mail(2, "Fine.", answers=1))) as at:
@@ -85,7 +85,7 @@ async def names_on(at: Office, thread: str) -> set[str]:
     return {names[each] for each in (await at.made().thread(thread)).last.labels}
 
 
-async def test_labels_are_set_by_name_and_made_where_they_are_missing() -> None:
+async def test_labels_are_set_by_name_and_created_when_missing() -> None:
     async with office(stored(1, mail(1))) as at:
         for _ in range(2):
             await at.gmail.relabel(id_of(1), ["Triage/To do", "STARRED"], ["INBOX", "Never there"])
@@ -99,7 +99,7 @@ async def test_labels_are_set_by_name_and_made_where_they_are_missing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["500", "lost", "drop"])
-async def test_a_label_is_made_once_though_the_answer_was_lost(kind: str) -> None:
+async def test_label_is_created_once_despite_a_failed_response(kind: str) -> None:
     async with office(stored(1, mail(1))) as at:
         at.local.faults += [Fault("labels.create", kind), Fault("threads.modify", kind)]
         await at.gmail.relabel(id_of(1), ["Later"], [])
@@ -118,7 +118,7 @@ def drafts(at: Office) -> list[Any]:
 ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
 
 
-async def test_a_draft_answers_who_wrote_last_in_the_thread() -> None:
+async def test_draft_is_addressed_to_the_last_other_sender() -> None:
     messages = (
         stored(1, mail(1, sender="Bo <bo@x.example>")),
         stored(2, mail(2, answers=1, headers={"Reply-To": "e@evil.example", "Cc": "c@x.example"})),
@@ -143,7 +143,7 @@ async def test_a_draft_answers_who_wrote_last_in_the_thread() -> None:
 
 @pytest.mark.parametrize("kind", ["lost", "drop", "500", "429", "malformed"])
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_draft_is_made_once_whatever_becomes_of_the_answer(kind: str, named: bool) -> None:
+async def test_draft_is_created_once_despite_a_failed_response(kind: str, named: bool) -> None:
     raw = mail(1) if named else re.sub(rb"Message-ID:[^\n]*\n", b"", mail(1))
     async with office(stored(1, raw)) as at:
         at.local.faults.append(Fault("drafts.create", kind))
@@ -160,7 +160,7 @@ async def test_a_draft_is_made_once_whatever_becomes_of_the_answer(kind: str, na
 @pytest.mark.parametrize(
     "sender", ["", "nobody", "Kim <kim@localhost>", "a@b.example, c@d.example <>", f"Me <{ME}>"]
 )
-async def test_where_nobody_can_be_answered_there_is_no_draft(sender: str) -> None:
+async def test_no_draft_is_created_without_a_valid_recipient(sender: str) -> None:
     raw = f"From: {sender}\r\nTo: {ME}\r\nSubject: x\r\n\r\nHello".encode()
     async with office(stored(1, raw)) as at:
         with pytest.raises(NoRecipient):
@@ -168,7 +168,7 @@ async def test_where_nobody_can_be_answered_there_is_no_draft(sender: str) -> No
         assert drafts(at) == []
 
 
-async def test_no_text_of_a_mail_or_a_model_becomes_a_header() -> None:
+async def test_mail_and_model_text_cannot_inject_headers() -> None:
     raw = (
         "From: =?utf-8?q?Kim=0D=0ABcc:_evil=40evil.example?= <kim@client.example>\r\n"
         f"To: {ME}\r\nSubject: =?utf-8?q?Offer=0D=0ABcc:_evil=40evil.example?=\r\n"
@@ -193,7 +193,7 @@ async def test_no_text_of_a_mail_or_a_model_becomes_a_header() -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])
-async def test_a_mail_is_sent_once_whatever_becomes_of_the_answer(kind: str) -> None:
+async def test_mail_is_sent_once_despite_a_failed_response(kind: str) -> None:
     async with office(stored(1, mail(1))) as at:
         at.local.faults += [Fault("messages.send", kind)] if kind else []
         for _ in range(3):
@@ -210,7 +210,7 @@ async def test_a_mail_is_sent_once_whatever_becomes_of_the_answer(kind: str) -> 
         assert await at.made().send(["kim@client.example"], "Hi", "Words – all.", "a") == id
 
 
-async def test_a_mail_that_was_sent_long_ago_is_found_by_search() -> None:
+async def test_earlier_sent_mail_is_found_and_not_sent_again() -> None:
     async with office(stored(1, mail(1))) as at:
         id = await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
         for n in range(12):

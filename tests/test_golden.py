@@ -153,7 +153,9 @@ def markdown(document: Json) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_a_command_prints_of_the_sample(shell: Shell, check: Check, name: str) -> None:
+def test_command_output_for_the_sample_matches_golden_files(
+    shell: Shell, check: Check, name: str
+) -> None:
     check(f"{name}.txt", typed(shell, *COMMANDS[name], "--sample", "--model", "offline"))
     document = stored(shell)
     check(f"{name}.json", document)
@@ -171,7 +173,7 @@ DEV: Mapping[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", DEV)
-def test_what_a_command_prints_of_the_development_data(
+def test_command_output_for_development_data_matches_golden_hashes(
     shell: Shell, check: Check, dev_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(dev_data)
@@ -194,7 +196,7 @@ def context_of(body: Json) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_the_model_is_sent(
+def test_model_requests_match_golden_files(
     shell: Shell, check: Check, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with model_at(monkeypatch) as server:
@@ -259,7 +261,7 @@ def posted(bot: Served, channel: str, messages: Sequence[Shown]) -> list[Json]:
     ]
 
 
-async def test_what_is_posted_in_slack_and_what_a_schedule_delivers(
+async def test_slack_posts_and_schedule_deliveries_match_golden_files(
     tmp_path: Path, check: Check
 ) -> None:
     async with sample_served(tmp_path) as (s, google):

@@ -75,7 +75,7 @@ MAY_BE_DONE: list[Answer] = [
 
 
 @pytest.mark.parametrize("answer", [*TOO_FAST, *MAY_BE_DONE])
-async def test_a_read_that_failed_for_now_is_repeated(answer: Answer) -> None:
+async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None:
     stand, pauses = Stand(answer), Pauses()
     async with calling(stand, pauses=pauses) as google:
         assert await read(google) == PROFILE
@@ -85,7 +85,7 @@ async def test_a_read_that_failed_for_now_is_repeated(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("answer", TOO_FAST)
-async def test_a_write_that_google_turned_away_is_repeated(answer: Answer) -> None:
+async def test_rate_limited_write_is_retried(answer: Answer) -> None:
     stand = Stand(answer)
     async with calling(stand) as google:
         await send(google)
@@ -93,7 +93,7 @@ async def test_a_write_that_google_turned_away_is_repeated(answer: Answer) -> No
 
 
 @pytest.mark.parametrize("answer", [*MAY_BE_DONE, silent])
-async def test_a_write_that_may_have_been_done_is_sent_once_and_named_so(answer: Answer) -> None:
+async def test_write_with_unknown_outcome_is_reported_and_not_retried(answer: Answer) -> None:
     stand, pauses = Stand(answer), Pauses()
     async with calling(stand, pauses=pauses, timeout_s=1.0) as google:
         with pytest.raises(GoogleUnsure, match=r"not known whether .*gmail\.users\.messages\.send"):
@@ -101,7 +101,7 @@ async def test_a_write_that_may_have_been_done_is_sent_once_and_named_so(answer:
     assert (len(stand.asked), pauses) == (1, [])
 
 
-async def test_a_write_that_never_left_this_machine_is_tried_again() -> None:
+async def test_write_that_could_not_connect_is_retried() -> None:
     stand, pauses = Stand(), Pauses()
     async with calling(stand) as gone:
         url = gone.gmail()._baseUrl.removesuffix("/gmail/v1/")
@@ -115,7 +115,7 @@ async def test_a_write_that_never_left_this_machine_is_tried_again() -> None:
     assert len(pauses) == 2
 
 
-async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
+async def test_exhausted_daily_quota_is_not_retried() -> None:
     for answer in (
         refused(403, "dailyLimitExceeded"),
         refused(403, "quotaExceeded", "Quota exceeded for limit 'Queries per day'"),
@@ -142,7 +142,9 @@ async def test_the_quota_of_the_day_is_not_asked_for_again() -> None:
         ),
     ],
 )
-async def test_a_refusal_says_what_to_do_in_our_words(answer: Response, said: str) -> None:
+async def test_google_errors_are_explained_without_googles_text(
+    answer: Response, said: str
+) -> None:
     stand = Stand(answer)
     async with calling(stand) as google:
         with pytest.raises(GoogleError, match=said) as raised:
@@ -161,7 +163,7 @@ async def test_a_redirect_is_not_followed_with_the_token() -> None:
     assert (raised.value.code, elsewhere.asked) == (307, [])
 
 
-async def test_the_token_stands_in_no_error_log_or_repr(caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_is_absent_from_errors_logs_and_reprs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     answers = [
         refused(400, f"{TOKEN}", f"Bearer {TOKEN}", {"www-authenticate": f"Bearer {TOKEN}"}),
@@ -194,7 +196,7 @@ CALLS = st.lists(
 
 @example(calls=[(1, 1.5448315574245193), (1, 2.0), (1, 0.0), (40, 0.0)], limit=40)
 @given(calls=CALLS, limit=st.integers(40, 100))
-async def test_no_minute_has_more_units_than_allowed(
+async def test_quota_units_per_minute_stay_within_the_limit(
     calls: list[tuple[int, float]], limit: int
 ) -> None:
     clock = Clock()
@@ -250,7 +252,7 @@ def wrong(error: str, status: int = 400) -> JSONResponse:
     return JSONResponse({"error": error, "error_description": "1//refresh is not valid"}, status)
 
 
-async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_met_it() -> None:
+async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None:
     stand = Stand()
     stand.valid = {"ya29.renewed-1"}
     async with asking(stand) as subject:
@@ -260,7 +262,7 @@ async def test_a_token_that_google_refuses_is_renewed_once_for_all_calls_that_me
 
 
 @pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
-async def test_a_token_at_its_end_is_renewed_before_it_is_used(ended: timedelta) -> None:
+async def test_expired_or_expiring_token_is_renewed_before_use(ended: timedelta) -> None:
     stand = Stand()
     async with asking(stand, tokens(ended)) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
@@ -268,7 +270,7 @@ async def test_a_token_at_its_end_is_renewed_before_it_is_used(ended: timedelta)
     assert len(stand.token_asked) == 1
 
 
-async def test_withdrawn_access_is_met_once_and_says_how_to_connect_again() -> None:
+async def test_revoked_access_is_detected_once_and_error_says_how_to_reconnect() -> None:
     stand = Stand(tokens=(wrong("invalid_grant"),))
     async with asking(stand, tokens(-HOUR)) as subject:
         for _ in range(3):
@@ -277,7 +279,9 @@ async def test_withdrawn_access_is_met_once_and_says_how_to_connect_again() -> N
     assert (len(stand.token_asked), stand.asked) == (1, [])
 
 
-async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_renewal_errors_logs_and_reprs_contain_no_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG)
     stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
     with serving(stand) as url:
@@ -293,7 +297,7 @@ async def test_no_secret_is_in_a_log_an_error_or_a_repr(caplog: pytest.LogCaptur
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []
 
 
-async def test_a_service_account_acts_for_one_address_with_the_one_scope(tmp_path: Path) -> None:
+async def test_service_account_token_is_limited_to_one_address_and_scope(tmp_path: Path) -> None:
     stand, key = Stand(), key_file(tmp_path)
     async with asking(stand, access=partial(delegated_credentials, key, ANA)) as subject:
         assert await read(subject) == PROFILE
@@ -305,7 +309,9 @@ async def test_a_service_account_acts_for_one_address_with_the_one_scope(tmp_pat
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"type": "service_account"}'])
-def test_a_bad_key_file_is_named_by_its_setting(content: str | None, tmp_path: Path) -> None:
+def test_error_for_an_unusable_key_file_names_the_setting(
+    content: str | None, tmp_path: Path
+) -> None:
     path = tmp_path / "key.json"
     if content is not None:
         path.write_text(content)

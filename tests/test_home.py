@@ -73,7 +73,7 @@ def _texts(value: Any) -> list[str]:
     return [t for v in value for t in _texts(v)] if isinstance(value, list) else []
 
 
-def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_cost() -> None:
+def test_home_shows_abilities_places_requests_and_costs() -> None:
     text = shown(FULL)
     assert "I read what both of us are in, and public channels" in text
     assert "In direct messages." in text
@@ -88,7 +88,7 @@ def test_a_home_says_what_it_can_do_where_it_answers_what_was_asked_and_what_it_
     assert "Slack is connected." in text
 
 
-def test_a_home_stays_within_slacks_sizes_whatever_was_asked() -> None:
+def test_home_with_long_texts_stays_within_slack_limits() -> None:
     runs = tuple(LastRun("ab " * 5_000, "failed", STARTED, 0.001, None) for _ in range(50))
     text = shown(HomeFacts("x" * 5_000, runs=(*runs, LastRun("", "partial", STARTED, 0, None))))
     assert "under $0.01" in text
@@ -102,7 +102,7 @@ def offered(text: str, who: Kind = "member", **more: Any) -> tuple[str, str]:
     return refusal, " ".join(places)
 
 
-def test_where_it_answers_is_what_the_policy_says_of_this_user() -> None:
+def test_home_lists_places_according_to_the_users_policy() -> None:
     assert offered("") == (
         "",
         "In direct messages, such as the one beside this tab. In channels that I am a member of, "
@@ -135,7 +135,7 @@ def written(name: str, text: str) -> None:
     Path(name).write_text(text, "utf-8")
 
 
-async def test_a_home_tells_of_what_is_configured_and_its_user_may_read(data_dir: Path) -> None:
+async def test_home_lists_only_configured_sources_that_the_user_may_read(data_dir: Path) -> None:
     written("tables/shops.csv", "id,city\n1,Lisbon\n")
     with_store(data_dir)
     told = {}
@@ -185,16 +185,14 @@ OWN = entity("channel_id", "C0OWN")
         (None, ""),
     ],
 )
-def test_the_channel_beside_the_pane_is_the_first_one_that_is_a_channel(
-    context: Any, found: str
-) -> None:
+def test_open_channel_is_the_first_valid_channel_of_the_context(context: Any, found: str) -> None:
     assert channel_in(context) == found
     assert (
         (found in hint({"app_context": context})) if found else not hint({"app_context": context})
     )
 
 
-def test_prompts_are_few_and_speak_of_the_open_channel_only_where_all_may_read_it() -> None:
+def test_prompts_mention_the_open_channel_only_if_it_is_public() -> None:
     open_one = ChannelFacts("C0OWN", "own", shared=False, private=False)
     for facts in (None, open_one, ChannelFacts("G0X", "x", shared=False, private=True)):
         made = prompts(facts)
@@ -206,7 +204,7 @@ def test_prompts_are_few_and_speak_of_the_open_channel_only_where_all_may_read_i
 # ---- the commands
 
 
-def test_pause_and_resume_say_what_happens_to_what_runs_and_what_waits(
+def test_pause_and_resume_report_effect_on_running_and_waiting_requests(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def said(code: int) -> str:

@@ -253,7 +253,7 @@ NESTED = ("array[" * 40, "struct(" * 2_700, "(" * 19_000)
         ("DuckDB", READS),
     ],
 )
-def test_a_statement_that_only_reads_passes(dialect: str, statements: tuple[str, ...]) -> None:
+def test_read_only_statements_are_accepted(dialect: str, statements: tuple[str, ...]) -> None:
     assert [each for each in statements if refusal(each, dialect)] == []
 
 
@@ -266,11 +266,13 @@ def test_a_statement_that_only_reads_passes(dialect: str, statements: tuple[str,
         ("", [each for each in ACTS if each not in NOT_OF_POSTGRESQL]),
     ],
 )
-def test_what_may_do_more_than_read_does_not_pass(dialect: str, statements: list[str]) -> None:
+def test_statements_that_can_do_more_than_read_are_rejected(
+    dialect: str, statements: list[str]
+) -> None:
     assert [each for each in statements if not refusal(each, dialect)] == []
 
 
-async def test_what_may_do_more_than_read_does_nothing_in_duckdb(tmp_path: Path) -> None:
+async def test_duckdb_rejects_statements_that_can_do_more_than_read(tmp_path: Path) -> None:
     async with data_kit.duck(data_kit.duck_file(tmp_path / "a.duckdb")) as database:
         for sql in ACTS:
             if sql not in PLAIN_TEXTS:
@@ -295,24 +297,24 @@ async def test_what_may_do_more_than_read_does_nothing_in_duckdb(tmp_path: Path)
         ("select 1 --" + "x" * 20_000, "20,000 characters"),
     ],
 )
-def test_what_keeps_a_statement_from_running_is_told(statement: str, told: str) -> None:
+def test_rejection_of_a_statement_says_why(statement: str, told: str) -> None:
     assert told in refusal(statement, "PostgreSQL")
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_it_is_looked_at_in_linear_time(unit: str) -> None:
+def test_statement_check_is_fast_for_repeated_fragments(unit: str) -> None:
     with computed_within(0.5):
         refusal("select " + unit * (19_000 // len(unit)), "PostgreSQL")
 
 
 @pytest.mark.parametrize("nested", NESTED)
-def test_a_statement_that_is_nested_deeply_is_given_up(nested: str) -> None:
+def test_deeply_nested_statements_do_not_crash_the_check(nested: str) -> None:
     for dialect in ("PostgreSQL", "DuckDB"):
         refusal(f"select {nested}", dialect)
     assert not tables_of(f"select {nested}")
 
 
-def test_a_statement_is_told_by_its_tables_not_by_names_of_its_own() -> None:
+def test_tables_of_a_statement_exclude_its_ctes() -> None:
     sql = (
         "WITH many AS (SELECT customer, count(*) AS n FROM shop.orders GROUP BY customer) "
         "SELECT customer, n FROM many JOIN customers USING (customer) WHERE n > 1 AND market = 'ES'"
@@ -369,7 +371,7 @@ async def is_refused(ctx: ToolContext, sql: str) -> bool:
     ] == ["error"]
 
 
-async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gate(
+async def test_forbidden_statements_are_rejected_with_and_without_the_gate(
     tmp_path: Path,
 ) -> None:
     path = data_kit.duck_file(tmp_path / "a.duckdb")
@@ -388,7 +390,7 @@ async def test_what_is_no_read_of_the_tables_is_refused_with_and_without_the_gat
     assert not list(outside.iterdir())
 
 
-async def test_what_tells_of_the_machine_is_refused_and_what_tells_of_the_data_is_not(
+async def test_queries_about_the_machine_are_rejected_and_about_the_data_allowed(
     tmp_path: Path,
 ) -> None:
     path = data_kit.duck_file(
@@ -414,7 +416,7 @@ async def test_what_tells_of_the_machine_is_refused_and_what_tells_of_the_data_i
             assert (await tool_kit.done(ctx, "execute_query", sql=sql)).items[1:], sql
 
 
-async def test_the_catalog_of_duckdb_tells_what_list_tables_tells(tmp_path: Path) -> None:
+async def test_duckdb_catalog_reveals_no_paths_and_no_unlisted_tables(tmp_path: Path) -> None:
     """No path that a view or a macro names, and no table that is not listed."""
     secret = tmp_path / "elsewhere" / "secret.csv"
     secret.parent.mkdir()
@@ -451,7 +453,7 @@ CATALOGS = (
 @pytest.mark.parametrize(
     "bombs", [BOMBS, pytest.param(MORE_BOMBS, marks=pytest.mark.slow)], ids=["few", "many"]
 )
-async def test_a_bomb_is_stopped_and_the_next_query_works(
+async def test_resource_bomb_queries_are_stopped_and_the_next_query_works(
     tmp_path: Path, bombs: dict[str, str]
 ) -> None:
     path = data_kit.duck_file(tmp_path / "a.duckdb")
@@ -460,7 +462,7 @@ async def test_a_bomb_is_stopped_and_the_next_query_works(
             await survives(database, name, sql)
 
 
-async def test_the_process_sees_no_environment_and_no_names_of_the_bot(
+async def test_database_process_sees_no_bot_environment_or_python_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")

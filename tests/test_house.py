@@ -29,12 +29,12 @@ def nodes(paths: Iterable[Path], *words: str) -> Iterator[tuple[Path, ast.AST]]:
             yield from ((path, node) for node in ast.walk(ast.parse(text)))
 
 
-def test_config_is_ours_and_not_the_package_of_that_name() -> None:
+def test_config_package_is_imported_from_this_project() -> None:
     assert Path(config.settings.__file__).is_relative_to(ROOT)
     assert (ROOT / "config" / "__init__.py").read_bytes() == b""
 
 
-def test_no_two_public_classes_have_one_name() -> None:
+def test_public_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
     for path in MODULES:
         if not path.is_relative_to(ROOT / "bot" / "local"):
@@ -65,7 +65,7 @@ def test_dbos_is_imported_in_one_place_only() -> None:
     assert importers == {"bot/runs/durable.py"}
 
 
-def test_only_one_function_brings_texts_to_a_normal_form() -> None:
+def test_only_one_module_normalizes_unicode() -> None:
     """What Python does takes quadratic time: `scopes.clean.unified` bounds it."""
     callers = {
         name_of(path)
@@ -76,7 +76,7 @@ def test_only_one_function_brings_texts_to_a_normal_form() -> None:
     assert callers == {"scopes/clean.py"}
 
 
-async def test_no_test_reaches_beyond_this_machine() -> None:
+async def test_network_beyond_loopback_is_blocked_in_tests() -> None:
     with pytest.raises(RuntimeError, match="tests may use loopback only"):
         await asyncio.open_connection("example.com", 443)
     with pytest.raises(RuntimeError, match="tests may use loopback only"):
@@ -87,13 +87,13 @@ async def test_no_test_reaches_beyond_this_machine() -> None:
         await writer.wait_closed()
 
 
-def test_no_folder_of_tests_hides_a_package() -> None:
+def test_standins_is_the_only_package_in_tests() -> None:
     (only,) = (ROOT / "tests").rglob("__init__.py")
     assert only.parent.name == "standins"
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_the_lock_pins_by_hash_and_names_no_place(name: str) -> None:
+def test_lock_files_pin_by_hash_and_contain_no_urls_or_paths(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     assert not re.search(r"://|^\s*-(?!-hash=sha256:)|(?:^|[\s=])[/~]", text, re.MULTILINE)
     entries = re.split(r"\n(?=[a-z0-9])", text)[1:]
@@ -102,7 +102,7 @@ def test_the_lock_pins_by_hash_and_names_no_place(name: str) -> None:
     assert all("--hash=sha256:" in entry for entry in entries)
 
 
-def test_the_lock_holds_every_dependency() -> None:
+def test_lock_files_contain_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     for name, wanted in (
         ("requirements.txt", project["project"]["dependencies"]),
@@ -115,7 +115,7 @@ def test_the_lock_holds_every_dependency() -> None:
         assert {re.split(r"[\[<>=]", line)[0] for line in wanted} <= locked
 
 
-def test_every_setting_is_explained() -> None:
+def test_every_default_setting_has_a_comment() -> None:
     """Each key has a comment behind it, or in the block of lines that it stands in."""
     unexplained, commented = [], False
     for line in (ROOT / "config" / "default.yaml").read_text("utf-8").splitlines():

@@ -55,7 +55,7 @@ async def rows(store: Store, of: sa.Table) -> int:
 # ---- stored once
 
 
-async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept) -> None:
+async def test_request_is_added_once_by_concurrent_replicas(place: Kept) -> None:
     async with inboxes(place, 2) as both:
         heard = [incoming("1.0", type="message"), incoming("1.0", event_ts="2")]
         told = await asyncio.gather(
@@ -66,7 +66,7 @@ async def test_a_request_is_new_once_whoever_hears_it_and_how_often(place: Kept)
         assert await both[0].count_waiting() == 1
 
 
-async def test_a_message_that_is_changed_after_work_began_stays_what_was_asked(
+async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
     place: Kept,
 ) -> None:
     async with inboxes(place) as (inbox,):
@@ -81,7 +81,7 @@ async def test_a_message_that_is_changed_after_work_began_stays_what_was_asked(
 # ---- taken once
 
 
-async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -> None:
+async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: Kept) -> None:
     async with inboxes(place) as (inbox,):
         await added(inbox, *(incoming(f"{n}.0") for n in (5, 3, 9, 1)))
         taken = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
@@ -89,7 +89,7 @@ async def test_the_oldest_are_taken_first_and_as_many_as_are_free(place: Kept) -
         assert heard == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
 
 
-async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread(
+async def test_concurrent_replicas_never_take_the_same_request_or_thread(
     place: Kept,
 ) -> None:
     async with inboxes(place, 3) as replicas:
@@ -122,7 +122,7 @@ async def test_two_that_take_at_one_time_never_take_the_same_nor_the_same_thread
 # ---- ended
 
 
-async def test_a_postponed_try_leaves_no_reservations_behind(place: Kept) -> None:
+async def test_postponed_request_leaves_no_reservations(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         await added(inbox, incoming("1.0"))
@@ -138,7 +138,7 @@ async def test_a_postponed_try_leaves_no_reservations_behind(place: Kept) -> Non
         assert await rows(store, reservations) == 0
 
 
-async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) -> None:
+async def test_only_finished_requests_are_forgotten(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         await added(inbox, *(incoming(f"{n}.0") for n in range(4)))
@@ -154,7 +154,7 @@ async def test_what_is_over_is_forgotten_and_what_is_not_is_kept(place: Kept) ->
 # ---- cursors, flags, clicks
 
 
-async def test_spend_counts_what_runs_may_spend_and_what_others_cost(place: Kept) -> None:
+async def test_spending_counts_paid_reserved_and_still_allowed_amounts(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         clock = asyncio.get_running_loop().time
@@ -210,7 +210,7 @@ async def state(bot: Served, ts: str) -> str:
     return request.state if request else "unknown"
 
 
-async def test_no_more_requests_are_at_work_than_may_be(alone: Kept) -> None:
+async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None:
     most = 0
     async with served(alone, led_by(echo), latency_s=0.2, serve={"max_requests": 4}) as bot:
         asked = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
@@ -228,7 +228,7 @@ async def test_no_more_requests_are_at_work_than_may_be(alone: Kept) -> None:
     assert most == 4
 
 
-async def test_a_request_that_another_replica_stored_is_found_without_being_told(
+async def test_request_stored_directly_in_the_queue_is_answered(
     postgres: Kept,
 ) -> None:
     async with served(postgres) as bot:
@@ -237,7 +237,7 @@ async def test_a_request_that_another_replica_stored_is_found_without_being_told
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_who_drains_ends_what_is_at_work_and_takes_nothing_more(alone: Kept) -> None:
+async def test_drain_finishes_running_requests_and_takes_no_new_ones(alone: Kept) -> None:
     async with served(alone, latency_s=0.5) as bot:
         first = bot.ask("One?")
         await until(lambda: bot.bench.dispatch.at_work)
@@ -273,7 +273,7 @@ class Lossy(Database):
         return found
 
 
-async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
+async def test_request_is_started_after_the_response_to_taking_it_was_lost(
     alone: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(alone) as bot:
@@ -291,7 +291,7 @@ async def test_requests_whose_taking_was_not_told_are_begun_all_the_same(
         assert "was lost" in caplog.text
 
 
-async def test_a_request_that_another_replica_took_up_is_no_longer_ours(postgres: Kept) -> None:
+async def test_request_claimed_by_another_replica_is_dropped_and_can_return(postgres: Kept) -> None:
     async with served(postgres, latency_s=3) as bot:
         dispatch, me = await idle(bot), bot.bench.durable.executor
         request = unheard(bot)
@@ -309,7 +309,7 @@ async def test_a_request_that_another_replica_took_up_is_no_longer_ours(postgres
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_a_request_whose_run_cannot_be_opened_ends_with_an_apology(alone: Kept) -> None:
+async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(alone: Kept) -> None:
     async with served(alone) as bot:
         dispatch = await idle(bot)
         request = unheard(bot)

@@ -33,7 +33,7 @@ END:VCALENDAR
 """
 
 
-def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
+def test_invitation_text_states_title_times_place_organiser_and_count() -> None:
     assert invitation(REQUEST.encode()) == (
         "Calendar invitation: Budget, part 2; with a title that is folded; "
         "from 2025-01-06 10:00 (Europe/Berlin, 2025-01-06 09:00 UTC) "
@@ -43,7 +43,7 @@ def test_an_invitation_says_what_when_where_by_whom_and_for_how_many() -> None:
     )
 
 
-def test_a_mail_tells_the_invitation_once_and_lists_the_files() -> None:
+def test_mail_shows_an_invitation_once_and_lists_attachments() -> None:
     raw = f"""Content-Type: multipart/mixed; boundary=m
 
 --m
@@ -78,7 +78,7 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=40))
-def test_nothing_that_is_broken_raises(pieces: list[str]) -> None:
+def test_broken_invitations_do_not_raise(pieces: list[str]) -> None:
     said = invitation("".join(pieces).encode(errors="replace"))
     assert len(said) < 3_000
     assert "\n" not in said

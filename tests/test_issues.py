@@ -121,7 +121,7 @@ def only(document: Json) -> Json:
     return finding
 
 
-def test_what_the_window_shows_nothing_of_is_still_open_until_it_is_told_again() -> None:
+def test_issues_without_findings_in_the_window_stay_listed_as_still_open() -> None:
     series = Series()
     told = {ES: [found("a", severity="low"), found("b", severity="high", owner="Ana")], FR: []}
     series(told)
@@ -146,7 +146,7 @@ def test_one_thread_id_in_two_channels_is_two_issues() -> None:
     assert [each["issue"] for each in later["still_open"]] == [es["issue"]]
 
 
-def test_issues_that_became_one_are_told_once_with_the_age_of_the_older() -> None:
+def test_merged_issues_are_reported_once_with_the_age_of_the_older() -> None:
     series = Series()
     one, other = findings(series(found("a b", since=week(1)), found("c", since=week(0))))
     merged = only(series(found("a b c", since=week(1))))
@@ -173,7 +173,7 @@ FINDINGS = st.lists(
 
 @calm
 @given(st.lists(FINDINGS, min_size=2, max_size=6))
-def test_in_any_series_the_counts_add_up_and_no_issue_is_told_twice(weeks: list[Any]) -> None:
+def test_counts_add_up_and_no_issue_is_reported_twice_in_any_series(weeks: list[Any]) -> None:
     series = Series()
     solved: set[str] = set()
     open_before: set[str] = set()
@@ -229,7 +229,7 @@ def ids(traces: list[Trace], known: list[Issue]) -> list[str | None]:
     return [match[0].id if match else None for match in match_issues(traces, known)]
 
 
-def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() -> None:
+def test_tracker_row_identifies_an_issue_only_without_threads() -> None:
     def row(*threads: str) -> Trace:
         made = {"threads": [*threads], "evidence": [*threads, "F0BUGS/r1"]}
         return Trace.of(ES, sweep_finding(made))
@@ -255,7 +255,9 @@ def test_a_row_of_a_tracker_makes_an_identity_only_where_there_is_no_thread() ->
         ("none", "unsolved", "changed"),
     ],
 )
-def test_what_became_of_an_issue(before: str | None, now: str, said: str | None) -> None:
+def test_change_of_an_issue_follows_from_its_states(
+    before: str | None, now: str, said: str | None
+) -> None:
     was = issue("i-1", "a", before) if before else None
     assert change_of(now, "medium", "", was) == said
 
@@ -276,7 +278,7 @@ def books(draw: st.DrawFn) -> list[Issue]:
 
 @calm
 @given(TRACES, books())
-def test_nothing_that_is_known_is_told_twice_or_lost_in_any_order(
+def test_matching_uses_each_known_issue_once_and_ignores_order(
     traces: list[Trace], known: list[Issue]
 ) -> None:
     matches = match_issues(traces, known)
@@ -303,7 +305,7 @@ async def tell(book: IssueStore, number: int, *told: Json, schedule: str = "mark
     return document.to_json()
 
 
-async def test_the_book_says_next_time_what_was_told(in_file: Kept) -> None:
+async def test_stored_issues_are_matched_and_updated_by_the_next_report(in_file: Kept) -> None:
     async with in_file.stores() as (store, *_):
         book = IssueStore(store.database)
         told = found("a b", claim="No button", severity="high", owner="Ana")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.system
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("refused", [None, *REFUSALS])
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
-def test_a_killed_request_ends_in_one_whole_answer_and_pays_nothing_twice(
+def test_killed_request_ends_in_one_complete_answer_without_paying_twice(
     database: str, refused: StreamsRefused | None
 ) -> None:
     server = postgres() if database == "postgres" else None
@@ -67,14 +67,14 @@ TWO = ("", "choice")
 
 
 @pytest.mark.parametrize("calls", [STREAMED, EDITED])
-def test_the_matrix_has_the_points_that_it_promises(calls: Calls) -> None:
+def test_kill_matrix_has_enough_points_and_all_scenarios(calls: Calls) -> None:
     names = [point.name for point in points(calls)]
     assert len(names) == len(set(names)) >= 25
     assert {p.scenario for p in points(calls)} == set(SCENARIOS if calls is STREAMED else TWO)
     assert sum(len(point.kills) > 1 for point in points(calls)) >= 3
 
 
-def test_the_short_form_has_the_points_that_it_promises() -> None:
+def test_short_kill_matrix_has_the_expected_number_of_points() -> None:
     databases = ("sqlite", "postgres")
     assert [len(chosen(True, d)) for d in databases] == [7, 2]
     assert [len(chosen(True, d, None, "404")) for d in databases] == [2, 1]
@@ -86,7 +86,7 @@ def call(name: str, life: int, finished: float | None, body: bytes = b"{}") -> C
     return Call(name, body, "m", life, 0.0, finished)
 
 
-def test_only_a_call_that_was_under_way_at_the_kill_may_be_repeated() -> None:
+def test_only_calls_in_flight_at_the_kill_may_be_repeated() -> None:
     killed = [10.0]
     lost = [call("child 1.1", 0, None), call("child 1.1", 1, 12.0)]
     fresh = [call("child 2.1", 0, 9.9), call("child 2.1", 1, 12.0)]
@@ -97,14 +97,14 @@ def test_only_a_call_that_was_under_way_at_the_kill_may_be_repeated() -> None:
     assert faults == ["child 3.1 was repeated, 1.00 s after it was answered"]
 
 
-def test_a_call_repeated_without_a_kill_or_with_other_words_is_a_fault() -> None:
+def test_call_repeated_without_a_kill_or_with_another_request_is_a_fault() -> None:
     again = [call("parent 1", 0, 9.0), call("parent 1", 0, 9.5)]
     assert repeats(again, [])[2] == ["parent 1 was repeated, long after it was answered"]
     other = [call("parent 1", 0, None), call("parent 1", 1, 12.0, b"[]")]
     assert repeats(other, [10.0])[2] == ["parent 1 was repeated with another request"]
 
 
-def test_progress_over_a_finished_answer_is_seen() -> None:
+def test_progress_posted_over_a_finished_answer_is_detected() -> None:
     def written(*names: str) -> list[tuple[float, str, str]]:
         return [(0.0, name, "done") for name in names]
 
@@ -115,7 +115,7 @@ def test_progress_over_a_finished_answer_is_seen() -> None:
     assert not is_taken_back(written(*another))
 
 
-async def test_what_a_killed_process_had_sent_springs_no_trap_of_the_next_life() -> None:
+async def test_late_calls_of_a_killed_process_trigger_no_kill_after_restart() -> None:
     seen: list[tuple[str, Phase]] = []
 
     def moment(name: str, phase: Phase) -> bool:

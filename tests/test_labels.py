@@ -101,7 +101,7 @@ def judged(*threads: str, **fields: Any) -> Answer:
 # ---- coverage
 
 
-async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
+async def test_threads_of_a_siblings_share_do_not_count_as_own_coverage(
     tmp_path: Path,
 ) -> None:
     def mind(body: Json) -> Answer:
@@ -133,7 +133,7 @@ async def test_threads_of_a_siblings_share_make_nobodys_own_share_complete(
 
 
 @pytest.mark.parametrize(("who", "reads"), [("U0ANA", True), ("U0EVA", False)])
-async def test_a_sweep_hands_nobody_what_its_requester_may_not_read(
+async def test_sweep_excludes_channels_that_the_requester_may_not_read(
     tmp_path: Path, who: str, reads: bool
 ) -> None:
     def reader(body: Json) -> Answer:
@@ -158,7 +158,7 @@ def private() -> LocalSlack:
     return LocalSlack(replace(small, channels=(small.channels[0], secret)))
 
 
-async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on(
+async def test_parent_that_saw_private_findings_passes_their_label_on(
     tmp_path: Path,
 ) -> None:
     again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
@@ -173,7 +173,7 @@ async def test_a_parent_that_saw_a_view_of_a_private_channel_passes_its_label_on
     assert document["subagents"][1]["label"] == both
 
 
-async def test_a_fresh_session_starts_with_the_label_of_the_one_before(tmp_path: Path) -> None:
+async def test_new_session_starts_with_the_label_of_the_previous_one(tmp_path: Path) -> None:
     def parent(body: Json) -> Answer:
         if len(body["messages"][0]["content"]) == 2:
             return brief_answer(1) if turn(body) == 0 else say("It is [F1.1].")
@@ -204,7 +204,7 @@ def text_of(block: Json) -> str:
     return str(block.get("text") or block.get("content") or "")
 
 
-async def test_no_field_of_a_result_can_forge_a_reminder(tmp_path: Path) -> None:
+async def test_result_fields_cannot_forge_a_reminder(tmp_path: Path) -> None:
     fields = dict.fromkeys(("owner", "next_step", "severity_reason"), FORGED)
     found = finding(FORGED, thread_id(1, 0), state="unsolved", customers=[FORGED], **fields)
 
@@ -249,7 +249,7 @@ def can_read(label: Label, person: str) -> bool:
 
 
 @given(LABELS, LABELS, LABELS)
-def test_the_order_of_joins_does_not_matter(a: Label, b: Label, c: Label) -> None:
+def test_label_join_is_commutative_associative_and_idempotent(a: Label, b: Label, c: Label) -> None:
     assert a.join(b) == b.join(a)
     assert a.join(b).join(c) == a.join(b.join(c))
     assert a.join(a) == a
@@ -257,7 +257,7 @@ def test_the_order_of_joins_does_not_matter(a: Label, b: Label, c: Label) -> Non
 
 
 @given(LABELS, LABELS)
-def test_a_join_never_lets_more_people_read_and_never_forgets(a: Label, b: Label) -> None:
+def test_joined_label_restricts_readers_and_keeps_all_sources(a: Label, b: Label) -> None:
     joined = a.join(b)
     for person in (*"ABCDE", STRANGER):
         assert can_read(joined, person) == (can_read(a, person) and can_read(b, person))
@@ -267,14 +267,16 @@ def test_a_join_never_lets_more_people_read_and_never_forgets(a: Label, b: Label
 
 
 @given(LABELS, LABELS)
-def test_within_means_that_all_who_may_read_the_one_may_read_the_other(a: Label, b: Label) -> None:
+def test_within_is_true_exactly_when_readers_of_the_other_may_read_this_label(
+    a: Label, b: Label
+) -> None:
     people = (*"ABCDE", STRANGER)  # E stands for every member whom no label names
     assert a.within(b) == all(can_read(a, p) for p in people if can_read(b, p))
     assert a.within(a.join(b))
 
 
 @given(LABELS)
-def test_a_stored_label_comes_back_as_it_was(label: Label) -> None:
+def test_label_survives_a_json_round_trip(label: Label) -> None:
     assert Label.of(json.loads(json.dumps(label.to_json()))) == label
 
 
@@ -289,7 +291,7 @@ def test_a_stored_label_comes_back_as_it_was(label: Label) -> None:
         (frozenset("A"), True, True),
     ],
 )
-def test_what_the_internet_must_not_learn_by_being_asked(
+def test_is_guarded_depends_on_readers_and_outside(
     readers: Readers, outside: bool, guarded: bool
 ) -> None:
     assert Label(True, readers, outside=outside).is_guarded is guarded

@@ -60,7 +60,7 @@ def test_home_is_in_one_language(mail: MailAccess) -> None:
     assert unmarked(shown, *asked, *marks) == []
 
 
-async def test_a_channel_has_one_language_whoever_asks(tmp_path: Path) -> None:
+async def test_configured_channel_language_is_used_for_replies(tmp_path: Path) -> None:
     channel = people().channels[0].id
 
     def change(settings: Settings) -> Settings:
@@ -80,7 +80,7 @@ async def test_a_channel_has_one_language_whoever_asks(tmp_path: Path) -> None:
         (IN_GERMAN, "nl-NL", "en"),
     ],
 )
-async def test_clear_words_of_a_request_decide_before_the_profile(
+async def test_clear_request_language_takes_precedence_over_the_profile(
     tmp_path: Path, asks: str, profile: str, language: str
 ) -> None:
     space = people()

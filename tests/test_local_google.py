@@ -22,7 +22,7 @@ from bot.local.server import LocalServer
 
 
 @given(st.binary(max_size=300), st.sampled_from(["base64", "quoted-printable", "8bit"]))
-def test_no_bytes_are_too_broken_for_a_tree(noise: bytes, encoding: str) -> None:
+def test_any_bytes_are_parsed_into_a_valid_message_tree(noise: bytes, encoding: str) -> None:
     head = f"Content-Type: multipart/mixed; boundary=x\nContent-Transfer-Encoding: {encoding}\n"
     for content in (noise, head.encode() + b"\n--x\n" + noise, head.encode() + noise):
         root = parts_of(content)
@@ -30,7 +30,7 @@ def test_no_bytes_are_too_broken_for_a_tree(noise: bytes, encoding: str) -> None
         assert len(snippet(root)) < 2_000
 
 
-def test_every_message_of_the_dev_mailbox_is_shown_as_the_document_promises(dev_data: Path) -> None:
+def test_every_message_of_the_dev_mailbox_matches_the_discovery_document(dev_data: Path) -> None:
     mailbox, shown = load_mbox(dev_data / "mail.mbox"), 0
     google = LocalGoogle(mailbox)
     with LocalServer(google.app, "google") as server:

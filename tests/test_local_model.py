@@ -115,7 +115,7 @@ def events_of(response: httpx2.Response) -> list[Json]:
     return data
 
 
-async def test_an_answer_is_what_the_sdk_types_say_streamed_or_not() -> None:
+async def test_answers_match_the_sdk_types_streamed_and_unstreamed() -> None:
     server = ModelServer(lambda request: RICH)
     shown: Json = {"thinking": {"type": "adaptive", "display": "summarized"}, "tools": [TOOL]}
     async with raw(server) as post:
@@ -225,7 +225,7 @@ REFUSED: list[tuple[Json, str]] = [
 ]
 
 
-async def test_what_the_api_refuses_is_refused_with_its_status_and_type() -> None:
+async def test_invalid_requests_are_rejected_with_the_api_status_and_type() -> None:
     server = ModelServer(say("ok"))
     async with raw(server) as post:
         for body, fragment in REFUSED:
@@ -254,7 +254,7 @@ ACCEPTED = [
 ]
 
 
-async def test_what_the_api_takes_is_taken() -> None:
+async def test_valid_requests_are_accepted() -> None:
     async with raw(ModelServer(say("ok"))) as post:
         for body in ACCEPTED:
             response = await post(body)
@@ -338,7 +338,7 @@ STOPS = {
 
 @pytest.mark.parametrize("streams", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_each_fault_looks_to_the_sdk_as_in_life(kind: str, streams: bool) -> None:
+async def test_injected_faults_reach_the_sdk_like_real_ones(kind: str, streams: bool) -> None:
     faults = Faults([None, Fault(kind, seconds=0.2), None])
     server = ModelServer(lambda request: RICH, faults=faults)
     async with sdk(server) as client:

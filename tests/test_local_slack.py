@@ -196,7 +196,7 @@ REFUSED_BLOCKS: list[tuple[list[dict[str, Any]], str]] = [
 ]
 
 
-async def test_refused_blocks_are_pointed_at_and_nothing_is_written(world: World) -> None:
+async def test_error_for_invalid_blocks_points_at_them_and_nothing_is_written(world: World) -> None:
     for blocks, pointer in REFUSED_BLOCKS:
         answer = await world.refusal("chat.postMessage", **HERE, text="x", blocks=blocks)
         assert answer["error"] == "invalid_blocks"
@@ -345,7 +345,7 @@ def assert_shape(value: Any, shape: Any, at: str) -> None:
         assert type(value) is shape, f"{at}: {value!r}"
 
 
-async def test_answers_have_the_shape_of_slacks_own(world: World) -> None:
+async def test_answers_match_the_shape_of_slacks_own(world: World) -> None:
     assert METHODS.keys() - TIERS.keys() == {"auth.test"}, "every other method has its limit"
     for method, args, shape in PROBES:
         answer = await world.call(method, **args)
@@ -368,7 +368,7 @@ async def test_answers_have_the_shape_of_slacks_own(world: World) -> None:
 # ---- tokens, rights and arguments
 
 
-async def test_a_token_that_stands_for_nobody_is_refused(world: World) -> None:
+async def test_missing_unknown_and_deactivated_tokens_are_rejected(world: World) -> None:
     for token, code in (
         ("", "not_authed"),
         ("xoxb-stolen", "invalid_auth"),
@@ -408,7 +408,7 @@ async def test_wrong_calls_get_slacks_error_codes(world: World) -> None:
         assert await world.error(method, **{**at, **args}) == code, (method, args)
 
 
-async def test_a_private_channel_does_not_exist_for_those_who_are_not_in_it(world: World) -> None:
+async def test_private_channel_is_not_found_for_nonmembers(world: World) -> None:
     kinds = "public_channel,private_channel,im"
     listed = (await world.bot.conversations_list(types=kinds))["channels"]
     assert [each["id"] for each in listed] == ["C0OPS", "C0OLD"]
@@ -432,7 +432,7 @@ async def test_a_private_channel_does_not_exist_for_those_who_are_not_in_it(worl
 Rows = list[tuple[tuple[str, dict[str, Any]], dict[str, Any], str]]
 
 
-async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
+async def test_rejected_write_changes_nothing(world: World) -> None:
     post, update = ("chat.postMessage", HERE), ("chat.update", HERE)
     status = ("agents.sessions.setStatus", THREAD)
     prompts = ("assistant.threads.setSuggestedPrompts", THREAD)
@@ -474,7 +474,7 @@ async def test_a_write_that_slack_refuses_changes_nothing(world: World) -> None:
 # ---- streams
 
 
-async def test_a_chunk_of_another_shape_is_refused(world: World) -> None:
+async def test_malformed_stream_chunk_is_rejected(world: World) -> None:
     for chunk in (
         {**TASK, "status": "done"},
         {"type": "task_update", "id": "a", "status": "complete"},
@@ -494,7 +494,7 @@ async def test_a_chunk_of_another_shape_is_refused(world: World) -> None:
 # ---- the server of the local stand-ins
 
 
-async def test_a_stop_ends_requests_and_sockets_without_a_word_and_leaves_nothing_behind(
+async def test_server_stop_ends_requests_and_sockets_silently_and_leaves_no_thread(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)

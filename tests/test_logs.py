@@ -49,7 +49,7 @@ def logging_to_lines(**changes: Any) -> Iterator[Lines]:
         yield lines
 
 
-def test_a_line_is_an_object_with_the_ids_of_its_run() -> None:
+def test_log_line_is_json_with_the_ids_of_its_run() -> None:
     log = logging.getLogger("bot.request")
     with logging_to_lines() as lines:
         with about(run="r1", request="T0/C0/1.0", team=None):
@@ -105,7 +105,7 @@ def say_it(log: logging.Logger, secret: str) -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
 @pytest.mark.parametrize("name", ["bot.x", *LIBRARIES, "dbos"])
-def test_no_secret_is_written_whoever_logs_it_and_however(name: str, log_format: str) -> None:
+def test_secrets_are_redacted_in_every_logging_route(name: str, log_format: str) -> None:
     lines = Lines()
     values = [v for s in secret_values(SECRETS) for v in (s, *s.split(","))]
     values += ["p@ss-word-1", *SHAPES]
@@ -123,7 +123,7 @@ def test_no_secret_is_written_whoever_logs_it_and_however(name: str, log_format:
         assert not [s for s in spelt(value) if s in said or json.dumps(s)[1:-1] in said]
 
 
-def test_no_secret_is_cut_in_two_where_a_message_is_shortened() -> None:
+def test_truncation_does_not_split_a_secret() -> None:
     secret = "8f742231b10e8888abcd99yyyzzz85a5"
     for before in range(7_970, 8_000):
         with logging_to_lines() as lines:
@@ -131,7 +131,7 @@ def test_no_secret_is_cut_in_two_where_a_message_is_shortened() -> None:
         assert secret[:4] not in lines.getvalue()
 
 
-def test_secrets_are_known_by_their_surroundings() -> None:
+def test_secrets_are_recognized_by_their_context() -> None:
     clean = Redactor().clean
     assert clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {REMOVED}"
     assert clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{REMOVED}@h/d failed"
@@ -140,7 +140,7 @@ def test_secrets_are_known_by_their_surroundings() -> None:
     assert clean("https://hooks.slack.com/actions/T0/1/abc") == f"https://hooks.slack.com/{REMOVED}"
 
 
-def test_no_text_can_begin_a_line_or_steer_a_terminal() -> None:
+def test_logged_text_cannot_forge_a_line_or_control_a_terminal() -> None:
     nasty = "one\ntwo\r\x1b[31mred\u2028three \ud83d"
     with logging_to_lines() as lines:
         logging.getLogger("bot.x").info("%s", nasty)

@@ -46,7 +46,9 @@ def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> 
     return led_by(Answer([use("run_subagent", **ASKS)]), told, children=child)
 
 
-async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_path: Path) -> None:
+async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
+    tmp_path: Path,
+) -> None:
     def draft(ids: list[str]) -> Answer:
         text = "We send it again; our margin is 40 percent."
         return call("create_draft", thread=ids[-1].partition("/")[0], body=text)
@@ -70,7 +72,7 @@ async def test_a_draft_that_may_hold_other_mail_is_made_by_a_click_and_once(tmp_
     assert "our margin is 40 percent." in told.get_payload()
 
 
-async def test_a_question_about_ones_mail_is_answered_from_it(tmp_path: Path) -> None:
+async def test_question_about_mail_is_answered_from_the_askers_mailbox(tmp_path: Path) -> None:
     async with with_mail(tmp_path, LATE, mind=searching("from:kim@client.example")) as (bot, _):
         text = (await bot.answer_directly("What did Kim write about order 1001?")).text
         (first, *_rest) = bot.parents()

@@ -276,7 +276,7 @@ def test_any_bytes_are_read(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "days", ["20250101 00010101", "99991231 99991231", "99991231 10000101", "00010101 00010101"]
 )
-def test_days_at_the_ends_of_the_calendar_are_read(days: str) -> None:
+def test_invitations_with_extreme_dates_are_read(days: str) -> None:
     first, last = days.split()
     event = f"BEGIN:VEVENT\nDTSTART;VALUE=DATE:{first}\nDTEND;VALUE=DATE:{last}\nEND:VEVENT\n"
     raw = f"From: a@b.example\nContent-Type: text/calendar; name=a.ics\n\n{event}".encode()

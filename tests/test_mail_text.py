@@ -26,7 +26,7 @@ def alternative(plain: str, html: str) -> bytes:
     )
 
 
-def test_a_mail_is_its_headers_and_its_text() -> None:
+def test_mail_is_reduced_to_headers_and_text() -> None:
     read = reduce(
         b"From: =?utf-8?q?J=C3=BCrgen?= Weber <j@x.example>\r\nTo: a@x.example, B <b@x.example>\r\n"
         b'Cc: "Doe, Jane" <c@x.example>\r\nSubject: Hello\r\n =?utf-8?b?w7xiZXI=?= all\r\n'
@@ -54,13 +54,13 @@ def test_a_mail_is_its_headers_and_its_text() -> None:
         ("", ""),
     ],
 )
-def test_the_address_stands_last_whatever_the_name_says(sender: str, shown: str) -> None:
+def test_sender_address_comes_last_after_any_display_name(sender: str, shown: str) -> None:
     read = reduce(mail("x", f"From: {sender}")).sender
     assert read == shown
     assert read.count("<") <= 1
 
 
-def test_headers_hold_no_line_breaks_or_control_characters() -> None:
+def test_headers_contain_no_line_breaks_or_control_characters() -> None:
     read = reduce(mail("x", "Subject: a=?utf-8?q?=0D=0ABcc:_b=00=1B[2J?=\n \tc\u202e\u200b"))
     assert read.subject == "a Bcc: b[2J c"
 
@@ -79,7 +79,9 @@ def test_headers_hold_no_line_breaks_or_control_characters() -> None:
         ("gb2312", "漢字".encode("gb18030"), "漢字"),
     ],
 )
-def test_text_is_read_in_its_charset_or_the_likeliest(charset: str, sent: bytes, text: str) -> None:
+def test_text_is_decoded_with_its_charset_or_the_likeliest(
+    charset: str, sent: bytes, text: str
+) -> None:
     raw = f"Content-Type: text/plain; charset={charset}\n\n".encode() + sent
     assert reduce(raw).body == text
 
@@ -96,7 +98,9 @@ def test_text_is_read_in_its_charset_or_the_likeliest(charset: str, sent: bytes,
         ("no-such-encoding", "Hello", "Hello"),
     ],
 )
-def test_broken_encodings_give_what_can_be_read(encoding: str, sent: str, text: str) -> None:
+def test_broken_transfer_encodings_are_decoded_as_far_as_possible(
+    encoding: str, sent: str, text: str
+) -> None:
     assert reduce(mail(sent, f"Content-Transfer-Encoding: {encoding}")).body.startswith(text)
 
 
@@ -108,7 +112,7 @@ def test_broken_encodings_give_what_can_be_read(encoding: str, sent: str, text: 
         ("See you on Monday.", f"<p>{TRAP}</p>"),
     ],
 )
-def test_where_plain_and_html_differ_it_is_flagged_and_the_html_is_what_people_see(
+def test_difference_between_plain_and_html_is_flagged_and_html_is_shown(
     plain: str, html: str
 ) -> None:
     read = reduce(alternative(plain, html))
@@ -116,13 +120,13 @@ def test_where_plain_and_html_differ_it_is_flagged_and_the_html_is_what_people_s
     assert read.body == html.removeprefix("<p>").removesuffix("</p>")
 
 
-def test_text_that_the_html_hides_and_the_plain_part_says_is_not_read() -> None:
+def test_text_hidden_in_html_but_visible_in_plain_is_omitted() -> None:
     read = reduce(alternative(f"Lunch? {TRAP}", f"<p>Lunch?</p><p style='display:none'>{TRAP}</p>"))
     assert read.body == "Lunch?"
     assert set(read.flags) == {DIFFER, HIDDEN}
 
 
-def test_hidden_text_in_html_and_in_characters_is_flagged() -> None:
+def test_hidden_html_text_and_tag_characters_are_removed_and_flagged() -> None:
     html = mail(f"<p>Hi</p><p style=color:#fff>{TRAP}", "Content-Type: text/html")
     assert (reduce(html).body, reduce(html).flags) == ("Hi", (HIDDEN,))
     tags = "".join(chr(0xE0000 + ord(each)) for each in TRAP)
@@ -161,7 +165,7 @@ def nested(depth: int) -> bytes:
     return raw
 
 
-def test_limits_are_kept_and_told() -> None:
+def test_mail_size_limits_are_applied_and_reported() -> None:
     assert reduce(nested(9)).body == "deep text"
     deep = reduce(nested(200))
     assert (deep.body, deep.unread) == ("", ("nested too deeply",))
@@ -184,6 +188,6 @@ def test_limits_are_kept_and_told() -> None:
     ],
     ids=range(5),
 )
-def test_no_mail_takes_long(raw: bytes) -> None:
+def test_hostile_mail_is_reduced_within_three_seconds(raw: bytes) -> None:
     with computed_within(3):
         reduce(raw)

@@ -65,13 +65,13 @@ def web_api_calls() -> dict[str, str]:
     return calls
 
 
-def test_every_web_api_method_that_we_call_has_its_scope_in_the_table() -> None:
+def test_every_web_api_method_in_use_has_its_scope_in_the_table() -> None:
     covered = {method for p in TABLE for method in p.methods}
     named = covered | FREE_METHODS | APP_METHODS
     assert {m: file for m, file in web_api_calls().items() if m not in named} == {}
 
 
-def test_no_scope_is_asked_for_that_no_code_uses() -> None:
+def test_every_requested_scope_is_used_by_code() -> None:
     called = web_api_calls()
     sources = "\n".join(path.read_text("utf-8") for path in SOURCES)
     for permission in TABLE:
@@ -87,7 +87,7 @@ def test_no_scope_is_asked_for_that_no_code_uses() -> None:
     assert [m for m in FREE_METHODS | APP_METHODS if m not in called] == []
 
 
-def test_the_manifest_is_one_that_slack_takes() -> None:
+def test_manifest_matches_the_slack_schema() -> None:
     """By version 2 of the schema in github.com/slackapi/manifest-schema."""
     for overrides in ({}, {"SLACK_USER_TOKEN": "xoxp-1"}):
         made = manifest(load_settings(env=overrides))
@@ -117,7 +117,7 @@ def test_the_manifest_is_one_that_slack_takes() -> None:
         assert not settings["token_rotation_enabled"]
 
 
-def test_the_manifest_asks_for_what_the_settings_use_and_no_more(tmp_path: Path) -> None:
+def test_manifest_requests_only_scopes_that_the_settings_use(tmp_path: Path) -> None:
     def scopes(text: str) -> set[str]:
         path = tmp_path / "assistant.yaml"
         path.write_text(text, "utf-8")
@@ -132,7 +132,7 @@ def test_the_manifest_asks_for_what_the_settings_use_and_no_more(tmp_path: Path)
     assert plain - scopes("reply: {max_files: 0}") == {"files:read"}
 
 
-def test_an_app_for_several_workspaces_names_where_browsers_come_back(tmp_path: Path) -> None:
+def test_manifest_of_a_multi_workspace_app_lists_redirect_urls(tmp_path: Path) -> None:
     def made(text: str, url: str | None = None) -> dict[str, Any]:
         path = tmp_path / "assistant.yaml"
         path.write_text(text, "utf-8")

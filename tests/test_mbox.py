@@ -48,7 +48,7 @@ def load(tmp_path: Path) -> Load:
     return loaded
 
 
-def test_a_message_has_its_bytes_its_time_and_an_id_like_gmails(load: Load) -> None:
+def test_message_has_bytes_time_and_a_gmail_like_id(load: Load) -> None:
     message = load(mail("Hello.\nBye.", subject="Plan")).messages[0]
     assert message.raw.endswith(b"Subject: Plan\r\n\r\nHello.\r\nBye.\r\n")
     assert message.at == datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -58,7 +58,7 @@ def test_a_message_has_its_bytes_its_time_and_an_id_like_gmails(load: Load) -> N
     assert message.labels == {"INBOX", "UNREAD"}
 
 
-def test_ids_are_the_same_each_time_and_differ_for_copies_of_one_message(load: Load) -> None:
+def test_ids_are_stable_and_differ_for_copies_of_one_message(load: Load) -> None:
     text = mail("One.", message_id="<a@x>") + mail("Two.", message_id="<b@x>")
     assert load(text.replace("\n", "\r\n")) == load(text)
     one = mail(message_id="<same@a.example>")
@@ -80,13 +80,15 @@ def test_ids_are_the_same_each_time_and_differ_for_copies_of_one_message(load: L
         (b"Subject: one mail, no mbox\n\nHello.\n", "is not an mbox"),
     ],
 )
-def test_what_is_no_mbox_is_refused_in_a_sentence(load: Load, content: bytes, why: str) -> None:
+def test_file_that_is_not_an_mbox_is_rejected_with_a_reason(
+    load: Load, content: bytes, why: str
+) -> None:
     with pytest.raises(MboxError) as refused:
         load(content)
     assert why in str(refused.value)
 
 
-def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_unreadable_mbox_file_is_rejected_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(MboxError, match=r"^gone\.mbox cannot be read: No such file"):
         load_mbox(tmp_path / "gone.mbox")
     with pytest.raises(MboxError, match=r"is a folder\. Give an mbox file\.$"):
@@ -114,7 +116,7 @@ HUGE = 200_000
     ],
     ids=range(12),
 )
-def test_huge_and_hostile_messages_are_read_in_time_that_grows_with_their_size(
+def test_huge_and_hostile_messages_are_read_before_the_test_timeout(
     content: bytes,
 ) -> None:
     """None is timed: what grows with the square of the size outlasts the test's time limit."""
@@ -126,9 +128,7 @@ def test_huge_and_hostile_messages_are_read_in_time_that_grows_with_their_size(
 
 
 @given(st.binary(max_size=400), st.lists(st.sampled_from([FROM.encode(), b"\n", b"To: a@b\n"])))
-def test_no_bytes_raise_and_every_line_is_in_some_message(
-    noise: bytes, pieces: list[bytes]
-) -> None:
+def test_any_bytes_are_read_without_errors_or_lost_lines(noise: bytes, pieces: list[bytes]) -> None:
     marked = noise.replace(b"\r", b"") + b"\nmark7of9\n"
     mailbox = mailbox_of(read_mbox(io.BytesIO(b"".join(pieces) + marked)))
     assert sum(m.raw.count(b"mark7of9") for m in mailbox.messages) == 1

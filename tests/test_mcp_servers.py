@@ -60,7 +60,7 @@ def complaints(folder: Path) -> str:
     return log.read_text()
 
 
-async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
+async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
     async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as made:
         tools = await offered(made)
@@ -73,7 +73,7 @@ async def test_a_server_of_pypi_is_started_and_asked(tmp_path: Path) -> None:
         assert "The call failed" in getattr(wrong, "note", "")
 
 
-async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
+async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "token").write_text("s3cret\n")
     where = ["--host", "127.0.0.1", "--port", str(port), "--allow-dir", str(tmp_path / "books")]
@@ -99,7 +99,7 @@ async def test_a_server_of_pypi_is_asked_over_http(tmp_path: Path) -> None:
         await started.wait()
 
 
-async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
+async def test_client_recovers_from_an_ended_session_and_an_unavailable_server(
     tmp_path: Path,
 ) -> None:
     site = Site()
@@ -128,9 +128,7 @@ async def test_a_session_that_was_ended_and_a_server_that_was_away_are_got_over(
 
 
 @pytest.mark.parametrize("way", ["json", "events"])
-async def test_over_http_an_answer_that_is_too_much_ends_its_call_alone(
-    tmp_path: Path, way: str
-) -> None:
+async def test_oversized_http_answer_ends_only_its_own_call(tmp_path: Path, way: str) -> None:
     site = Site()
     with LocalServer(site, "tools") as server:
         async with kit(settings_of(tmp_path, site={**READ, "url": f"{server.url}/mcp"})) as made:
@@ -154,7 +152,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_an_address_that_answers_amiss_is_given_up_in_time(tmp_path: Path, kind: str) -> None:
+async def test_http_server_with_invalid_answers_is_reported_as_unusable(
+    tmp_path: Path, kind: str
+) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
@@ -174,7 +174,7 @@ async def test_an_address_that_answers_amiss_is_given_up_in_time(tmp_path: Path,
             assert "cannot be spoken with" in told or "refuses us" in told
 
 
-async def test_a_server_sees_nothing_of_our_environment(
+async def test_server_sees_no_secrets_in_its_environment_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
@@ -190,7 +190,7 @@ async def test_a_server_sees_nothing_of_our_environment(
     assert not is_alive(child)
 
 
-async def test_a_server_that_dies_at_work_is_started_anew_and_its_last_words_are_kept(
+async def test_server_that_dies_is_restarted_and_its_stderr_is_kept(
     tmp_path: Path,
 ) -> None:
     async with rogue(tmp_path) as made:
@@ -205,7 +205,7 @@ async def test_a_server_that_dies_at_work_is_started_anew_and_its_last_words_are
         assert last not in (before, after)
 
 
-async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -> None:
+async def test_hanging_call_times_out_and_later_calls_work(tmp_path: Path) -> None:
     async with rogue(tmp_path, timeout_s=1.0) as made:
         tools = await tools_of(made)
         with pytest.raises(ToolError, match="gave no answer within 1 s"):
@@ -213,7 +213,7 @@ async def test_a_call_that_hangs_ends_in_time_and_others_go_on(tmp_path: Path) -
         await sooner_or_later(tools, "rogue_look", "pid")
 
 
-async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
+async def test_long_answers_are_truncated_and_oversized_ones_rejected(tmp_path: Path) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)
         result = await use(tools, "rogue_big")
@@ -224,7 +224,7 @@ async def test_much_text_is_cut_and_more_is_cut_off(tmp_path: Path) -> None:
         assert "pid" in text_of(await use(tools, "rogue_look"))
 
 
-async def test_what_would_take_much_memory_is_not_checked(tmp_path: Path) -> None:
+async def test_answers_that_need_too_much_memory_are_rejected(tmp_path: Path) -> None:
     async with rogue(tmp_path, "lists", "many", "look") as made:
         tools = await tools_of(made)
         tracemalloc.start()
@@ -238,7 +238,7 @@ async def test_what_would_take_much_memory_is_not_checked(tmp_path: Path) -> Non
             tracemalloc.stop()
 
 
-async def test_the_questions_of_a_server_that_does_not_listen_do_not_heap_up(
+async def test_requests_of_a_server_that_does_not_read_do_not_accumulate(
     tmp_path: Path,
 ) -> None:
     flood = Rogue(tmp_path, tool("deaf"), tool("look"))
@@ -257,7 +257,7 @@ async def test_the_questions_of_a_server_that_does_not_listen_do_not_heap_up(
         await asked
 
 
-async def test_what_a_server_tells_unasked_does_no_harm_and_a_changed_list_is_heard(
+async def test_unsolicited_server_messages_are_ignored_and_list_changes_noticed(
     tmp_path: Path,
 ) -> None:
     async with rogue(tmp_path, "notes") as made:
@@ -265,7 +265,7 @@ async def test_what_a_server_tells_unasked_does_no_harm_and_a_changed_list_is_he
         assert made.servers[0].connection._listed_at < 0
 
 
-async def test_what_a_server_says_of_a_failure_stays_behind_the_fence(tmp_path: Path) -> None:
+async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_path: Path) -> None:
     async with rogue(tmp_path) as made:
         tools = await tools_of(made)
         for name in ("rogue_refuse", "rogue_fail"):

@@ -27,7 +27,7 @@ def more(cursor: str) -> Json:
     return {"response_metadata": {"next_cursor": cursor}}
 
 
-async def test_a_place_is_what_slack_says_of_it() -> None:
+async def test_place_reflects_what_slack_reports() -> None:
     two = frozenset({ANA, BOT})
     people = inside(ANA, BOT)
     answers: dict[str, Json | int | str] = {
@@ -73,7 +73,7 @@ async def test_a_place_is_what_slack_says_of_it() -> None:
         ("conversations.members", inside(ANA, **more("same"))),
     ],
 )
-async def test_what_cannot_be_checked_is_unknown_said_once_and_not_kept(
+async def test_failed_membership_check_is_unknown_logged_once_and_not_cached(
     method: str, answer: Json | int | str, caplog: pytest.LogCaptureFixture
 ) -> None:
     good: dict[str, Json | int | str] = {
@@ -90,7 +90,7 @@ async def test_what_cannot_be_checked_is_unknown_said_once_and_not_kept(
         assert await at.members.place("C1")
 
 
-async def test_a_failure_makes_an_older_answer_unbelievable() -> None:
+async def test_failed_refresh_discards_the_cached_membership() -> None:
     good: dict[str, Json | int | str] = {"users.conversations": listed("C1")}
     async with asking(dict(good)) as at:
         assert await at.members.of_user(ANA) == frozenset({"C1"})
@@ -107,7 +107,7 @@ class Pages(dict[str, Any]):
         return self["pages"].pop(0) if key == "users.conversations" else default
 
 
-async def test_a_list_is_read_to_its_end_or_not_at_all() -> None:
+async def test_membership_list_is_read_completely_or_not_at_all() -> None:
     """A list of members that ends early would let somebody read what is not for them."""
     answers = Pages()
     async with asking(answers) as at:
@@ -124,7 +124,7 @@ async def test_a_list_is_read_to_its_end_or_not_at_all() -> None:
         assert at.slack.sent("users.conversations")[0]["types"] == module.ALL_KINDS
 
 
-async def test_before_something_is_written_a_yes_is_asked_for_anew() -> None:
+async def test_fresh_check_ignores_the_cached_membership() -> None:
     answers: dict[str, Json | int | str] = {
         "users.conversations": listed("C2"),
         "conversations.info C2": channel("C2", name="board", is_private=True),

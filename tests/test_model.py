@@ -45,7 +45,7 @@ async def complete(e: Engine, **fields: Any) -> ModelReply:
 # ---- what is sent
 
 
-async def test_a_compatible_server_is_sent_only_what_every_server_knows() -> None:
+async def test_compatible_server_gets_only_standard_fields() -> None:
     models = {"cache": False, "strict_tools": False}
     roles = {"subagent_fast": {"effort": None, "thinking": None}}
     async with engine(turns(say("Hi.")), settings_for(models=models, roles=roles)) as e:
@@ -54,7 +54,7 @@ async def test_a_compatible_server_is_sent_only_what_every_server_knows() -> Non
     assert "cache_control" not in json.dumps(e.requests[0])
 
 
-async def test_the_shared_prefix_ends_in_a_cache_mark_and_is_read_from_the_cache() -> None:
+async def test_shared_prefix_is_marked_for_caching_and_read_from_the_cache() -> None:
     system = [words("All siblings share these words. " * 200)]
     async with engine(turns(say("Hi."))) as e:
         for n in range(2):
@@ -83,7 +83,7 @@ async def each(kinds: Iterable[str], probe: Callable[[str], Coroutine[Any, Any, 
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
-async def test_a_passing_fault_is_tried_again(streams: bool) -> None:
+async def test_temporary_fault_is_retried(streams: bool) -> None:
     async def probe(kind: str) -> None:
         heard: list[str] = []
         faults = Faults([Fault(kind, retry_after=0)])
@@ -107,7 +107,7 @@ async def test_a_passing_fault_is_tried_again(streams: bool) -> None:
     await each(RETRIED, probe)
 
 
-async def test_a_lasting_fault_ends_by_its_kind() -> None:
+async def test_persistent_fault_fails_with_its_kind() -> None:
     async def probe(kind: str) -> None:
         async with engine(turns(say("Hi.")), faults=always(kind)) as e:
             with pytest.raises(ModelFailed) as failed:
@@ -123,7 +123,7 @@ async def test_a_lasting_fault_ends_by_its_kind() -> None:
     await each(RETRIED, probe)
 
 
-async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
+async def test_silent_server_times_out_and_the_call_is_retried() -> None:
     models = {"timeout_s": 0.3}
     async with engine(turns(say("Hi.")), settings_for(models=models), faults=Faults(["slow"])) as e:
         reply = await complete(e)
@@ -132,7 +132,7 @@ async def test_a_silent_server_is_given_up_after_the_timeout() -> None:
     assert e.run.budget.spent.nanousd > 2 * e.cost_nanousd()  # it may have been paid for
 
 
-async def test_what_never_gets_better_is_not_tried_again() -> None:
+async def test_permanent_errors_are_not_retried() -> None:
     async with engine(turns(say("Hi."))) as e:
         with pytest.raises(ModelFailed, match="invalid_request_error 400") as failed:
             await complete(e, messages=[{"role": "assistant", "content": "I begin."}])
@@ -152,7 +152,7 @@ async def test_what_never_gets_better_is_not_tried_again() -> None:
 # ---- the budget
 
 
-async def test_an_attempt_that_the_purse_cannot_carry_is_not_made() -> None:
+async def test_call_beyond_the_budget_is_not_sent() -> None:
     async with engine(turns(say("Hi.")), settings_for({"cost_usd": 0.001})) as e:
         with pytest.raises(BudgetExceeded) as error:
             await complete(e)
@@ -160,7 +160,7 @@ async def test_an_attempt_that_the_purse_cannot_carry_is_not_made() -> None:
     assert e.run.budget.reserved.nanousd == 0
 
 
-async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -> None:
+async def test_unknown_outcome_counts_as_paid_and_can_prevent_a_retry() -> None:
     faults = always("drop")
     async with engine(turns(say("Hi.")), settings_for({"cost_usd": 0.006}), faults=faults) as e:
         with pytest.raises(BudgetExceeded):
@@ -169,7 +169,7 @@ async def test_an_unknown_outcome_counts_as_paid_and_may_forbid_the_next_try() -
     assert 0.004 < e.run.budget.spent.usd <= 0.006
 
 
-async def test_a_held_reservation_is_used_up_by_the_first_attempt() -> None:
+async def test_kept_reservation_pays_only_for_its_own_call() -> None:
     async with engine(turns(say("Hi."))) as e:
         worst = e.run.model.worst("subagent_fast", 500)
         tight = Budget(Caps(worst.nanousd, worst.tokens, 1, 30.0), asyncio.get_running_loop().time)

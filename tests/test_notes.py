@@ -47,7 +47,7 @@ async def found(ctx: ToolContext, query: str) -> list[str]:
     return [item.id for item in result.items]
 
 
-async def test_a_note_is_kept_once_and_found_by_its_words(each_database: Database) -> None:
+async def test_note_is_saved_once_and_found_by_its_words(each_database: Database) -> None:
     ctx = context(NoteStore(RetryingDatabase(each_database)))  # as `serve` has it
     for _ in range(2):  # the second is a replay
         kept = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
@@ -61,7 +61,7 @@ async def test_a_note_is_kept_once_and_found_by_its_words(each_database: Databas
     assert read.items[0].text == "Renewal: Harbour Line renews in March."
 
 
-async def test_nobody_finds_or_reads_the_notes_of_another(shelf: NoteStore) -> None:
+async def test_notes_are_not_visible_to_other_users(shelf: NoteStore) -> None:
     await shelf.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
     of_ben = context(shelf, requester=BEN)
     assert await found(of_ben, "salary") == await found(of_ben, "") == []
@@ -71,7 +71,7 @@ async def test_nobody_finds_or_reads_the_notes_of_another(shelf: NoteStore) -> N
     assert await found(at_the_terminal, "salary") == []
 
 
-async def test_a_note_keeps_the_label_of_what_it_was_written_from(shelf: NoteStore) -> None:
+async def test_note_keeps_the_label_of_its_sources(shelf: NoteStore) -> None:
     label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
     await use(context(shelf, label=label), "save_note", title="Plan", text="We buy them.")
     read = await use(context(shelf), "read_note", note="1")
@@ -82,7 +82,7 @@ async def test_a_note_keeps_the_label_of_what_it_was_written_from(shelf: NoteSto
     assert "mail:t1" in item.label.sources
 
 
-async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(shelf: NoteStore) -> None:
+async def test_note_from_a_channel_its_owner_has_left_is_not_shown(shelf: NoteStore) -> None:
     label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
     await shelf.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
@@ -90,13 +90,13 @@ async def test_a_note_from_a_channel_that_its_owner_has_left_is_not_shown(shelf:
     assert await found(context(shelf), "buy") == []
 
 
-async def test_what_is_in_no_note_is_known_to_its_owner_alone(shelf: NoteStore) -> None:
+async def test_empty_note_search_is_labelled_for_its_owner_only(shelf: NoteStore) -> None:
     result = await use(context(shelf), "search_notes", query="merger")
     assert isinstance(result, ToolResult)
     assert result.label.readers == frozenset({ANA})
 
 
-async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> None:
+async def test_notes_cannot_be_used_without_their_handle(shelf: NoteStore) -> None:
     ctx = context(shelf, handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
     assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)
@@ -105,7 +105,7 @@ async def test_only_who_was_given_the_notes_may_use_them(shelf: NoteStore) -> No
             await use(ctx, name, **given)
 
 
-async def test_deleted_words_are_in_no_file_any_more(
+async def test_deleted_notes_leave_no_words_in_the_database_files(
     in_file: Kept, database_in_file: Database
 ) -> None:
     shelf = NoteStore(database_in_file)
@@ -188,7 +188,9 @@ async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: Worl
         await desk.use(GUEST, "read_note", note="note/1")
 
 
-async def test_who_left_a_conversation_finds_its_notes_no_more(desk: Desk, there: World) -> None:
+async def test_former_member_no_longer_finds_the_notes_of_a_conversation(
+    desk: Desk, there: World
+) -> None:
     await desk.keep(EVA, "notes:CTEAM")
     there.put("CTEAM", ANA, LUIS)
     there.clock.now += 3600
@@ -211,7 +213,7 @@ async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: 
         (TEAM_NOTES, "not everyone in the team is a member"),
     ],
 )
-async def test_what_not_all_its_readers_may_read_is_not_kept_in_a_shared_space(
+async def test_note_is_not_saved_where_some_readers_may_not_read_its_sources(
     desk: Desk, space: str, why: str
 ) -> None:
     refused = await desk.keep(ANA, space, label=BOARD)
@@ -221,7 +223,7 @@ async def test_what_not_all_its_readers_may_read_is_not_kept_in_a_shared_space(
     assert await desk.found(ANA) == ["note/1"]
 
 
-async def test_what_all_its_readers_may_read_is_kept_there_and_stays_theirs(
+async def test_note_in_a_shared_space_stays_hidden_from_later_members(
     desk: Desk, there: World
 ) -> None:
     given = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
@@ -233,7 +235,7 @@ async def test_what_all_its_readers_may_read_is_kept_there_and_stays_theirs(
     assert await desk.found(GUEST, given=given) == []
 
 
-async def test_what_others_wrote_is_not_taken_for_the_word_of_who_reads_it(desk: Desk) -> None:
+async def test_notes_from_shared_spaces_are_untrusted(desk: Desk) -> None:
     for space in (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"):
         await desk.keep(ANA, space)
     told = await desk.use(ANA, "search_notes")
@@ -242,7 +244,7 @@ async def test_what_others_wrote_is_not_taken_for_the_word_of_who_reads_it(desk:
     assert told.items[0].label.sources == {"CTEAM"}
 
 
-async def test_a_space_that_was_not_given_or_does_not_exist_is_refused_alike(desk: Desk) -> None:
+async def test_ungranted_and_nonexistent_spaces_are_refused_alike(desk: Desk) -> None:
     for strange in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
         assert f"No notes {strange}." in await desk.keep(ANA, strange)
     assert await desk.found(ANA, "") == []
@@ -276,7 +278,7 @@ OWN_WORDS = Intent(text='Note for the team, titled "Prices": they go up in May',
         ("Prices", "Pay all invoices to DE00 1234", True),
     ],
 )
-async def test_a_title_for_the_team_is_judged_as_its_text_is(
+async def test_title_of_a_team_note_needs_approval_like_its_text(
     desk: Desk, title: str, text: str, waits: bool
 ) -> None:
     given = {"title": title, "text": text, "space": TEAM_NOTES}

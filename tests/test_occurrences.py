@@ -101,7 +101,7 @@ async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
 # ---- the times
 
 
-async def test_each_time_is_one_row_whoever_notices_it_and_however_often(place: Kept) -> None:
+async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Kept) -> None:
     async with rows(place) as made, place.stores(2) as stores:
         later = START + 35 * MINUTE
         others = [ScheduleStore(store.database, lambda: later) for store in stores]
@@ -115,7 +115,7 @@ async def test_each_time_is_one_row_whoever_notices_it_and_however_often(place: 
 # ---- what is caught up
 
 
-async def test_of_what_was_missed_the_last_one_runs(in_file: Kept) -> None:
+async def test_only_the_latest_missed_occurrence_runs(in_file: Kept) -> None:
     async with rows(in_file) as made:
         await made.noted(START + 35 * MINUTE)
         work = await made.taken(START + 35 * MINUTE)
@@ -125,7 +125,7 @@ async def test_of_what_was_missed_the_last_one_runs(in_file: Kept) -> None:
         assert "caught up by" in (await made.occurrence(START + 10 * MINUTE)).why
 
 
-async def test_an_occurrence_that_comes_while_the_one_before_is_at_work_is_skipped(
+async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
     in_file: Kept,
 ) -> None:
     async with rows(in_file, cron="*/30 * * * *") as made:
@@ -141,7 +141,7 @@ async def test_an_occurrence_that_comes_while_the_one_before_is_at_work_is_skipp
         assert (await made.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
 
 
-async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept) -> None:
+async def test_manually_requested_occurrence_waits_and_never_expires(in_file: Kept) -> None:
     async with rows(in_file, missed_hours=0.5, cron="0 0 1 1 *") as made:
         asked = await made.store.ask_now("markets", START + timedelta(minutes=3, microseconds=7))
         assert asked.at == START + 3 * MINUTE
@@ -165,7 +165,7 @@ async def test_what_a_person_asks_for_waits_and_is_never_too_late(in_file: Kept)
 @hypothesis_settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-async def test_whatever_happens_no_time_is_lost_and_none_is_taken_twice(
+async def test_random_steps_lose_no_scheduled_time_and_repeat_no_work(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, int]],
 ) -> None:
@@ -202,7 +202,7 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
 # ---- a run and its delivery
 
 
-async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file: Kept) -> None:
+async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(in_file: Kept) -> None:
     async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         first = await made.taken(START + 10 * MINUTE)
@@ -225,7 +225,7 @@ async def test_a_delivery_goes_before_the_next_occurrence_and_ends_once(in_file:
         assert (await made.taken(START + 20 * MINUTE)).kind == "occurrence"
 
 
-async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept) -> None:
+async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: Kept) -> None:
     async with rows(place) as made:
         await made.noted(START + 10 * MINUTE)
         await made.ran(await made.taken(START + 10 * MINUTE))
@@ -242,7 +242,7 @@ async def test_what_is_noted_with_a_delivery_stands_or_falls_with_it(place: Kept
         assert await made.store.at_work("me") == [work]
 
 
-async def test_a_later_report_takes_the_place_of_one_that_still_waits(in_file: Kept) -> None:
+async def test_later_report_supersedes_one_that_awaits_delivery(in_file: Kept) -> None:
     async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         await made.ran(await made.taken(START + 10 * MINUTE))
@@ -258,7 +258,7 @@ async def test_a_later_report_takes_the_place_of_one_that_still_waits(in_file: K
         assert (await made.taken(START + 2 * HOUR)).at == START + 20 * MINUTE
 
 
-async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
+async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) -> None:
     async with rows(place) as made, place.stores(2) as stores:
         for name in ("a", "b", "c", "d"):
             await made.store.create(name, spec(), "chat", START)
@@ -286,7 +286,7 @@ async def test_one_of_two_replicas_takes_what_is_due(place: Kept) -> None:
 # ---- the store
 
 
-async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(in_file: Kept) -> None:
+async def test_resumed_schedule_skips_the_times_of_its_pause(in_file: Kept) -> None:
     async with rows(in_file) as made:
         await made.noted(START + 10 * MINUTE)
         await made.store.pause("markets", "U0BEN")
@@ -298,7 +298,7 @@ async def test_a_paused_schedule_goes_on_from_when_it_is_resumed(in_file: Kept) 
         assert await made.shown() == [("08:10", "skipped"), ("08:40", "due")]
 
 
-async def test_the_table_becomes_what_the_settings_say(in_file: Kept) -> None:
+async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Kept) -> None:
     async with in_file.stores(1) as (store,):
         made = Rows(store.database)
         await made.store.create("mine", spec(), "chat", START)
@@ -316,7 +316,7 @@ async def test_the_table_becomes_what_the_settings_say(in_file: Kept) -> None:
             await made.store.delete("markets")
 
 
-async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
+async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
     in_file: Kept,
 ) -> None:
     async with in_file.stores(1) as (store,):
@@ -327,7 +327,7 @@ async def test_new_times_in_the_settings_hold_from_now_on_and_lose_no_old_ones(
         assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
 
 
-async def test_a_schedule_set_while_it_runs_is_heard_of_and_rings_at_the_time_itself(
+async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(
     in_file: Kept,
 ) -> None:
     async with in_file.stores(1) as (store,):
@@ -423,7 +423,7 @@ YEARLY = "0 0 1 1 *"
 """So that nothing is due but what a test asks for."""
 
 
-async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: Kept) -> None:
+async def test_retry_runs_as_a_new_workflow_after_a_restart(place: Kept) -> None:
     async with bench(place) as made:
         store, made.fail = made.worker.store, True
         await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
@@ -438,7 +438,7 @@ async def test_another_try_is_a_workflow_of_its_own_also_after_a_restart(place: 
         assert await made.worker.store.at_work() == []
 
 
-async def test_what_falls_over_fails_aloud_and_the_schedule_goes_on(
+async def test_crashed_occurrence_is_logged_as_failed_and_the_schedule_continues(
     in_file: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(in_file) as made:

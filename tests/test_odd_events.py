@@ -313,7 +313,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.system
 @pytest.mark.parametrize(("mode", "kind"), [("socket", "postgres"), ("http", "sqlite")])
-async def test_each_odd_mention_is_acked_and_answered_once(
+async def test_each_unusual_mention_is_acknowledged_and_answered_once(
     mode: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hearing(kind, tmp_path, caplog, mode) as odd:
@@ -336,7 +336,7 @@ async def test_each_odd_mention_is_acked_and_answered_once(
         assert odd.whispered() == []
 
 
-async def test_what_asks_nothing_is_acked_and_nothing_is_said(
+async def test_events_without_a_request_are_acknowledged_and_not_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hearing("postgres", tmp_path, caplog) as odd:
@@ -367,7 +367,7 @@ async def test_what_asks_nothing_is_acked_and_nothing_is_said(
         assert await bot.inbox.paused_by() is None
 
 
-async def test_who_cannot_be_checked_is_told_so_and_no_one_else_is(
+async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown user or channel: Slack tells of neither, and takes no word to them."""
@@ -405,7 +405,7 @@ ODD_BESIDE_A_REQUEST: tuple[Json, ...] = (
 )
 
 
-async def test_an_odd_envelope_does_not_hide_the_request_in_it(
+async def test_malformed_envelope_fields_do_not_prevent_the_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hearing("sqlite", tmp_path, caplog) as odd:
@@ -420,7 +420,7 @@ async def test_an_odd_envelope_does_not_hide_the_request_in_it(
         assert odd.written() == dict.fromkeys(asked, 1)
 
 
-async def test_one_event_in_many_shapes_is_one_request(
+async def test_duplicate_events_of_different_shapes_create_one_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hearing("postgres", tmp_path, caplog) as odd:
@@ -454,7 +454,7 @@ async def test_one_event_in_many_shapes_is_one_request(
         ({"authorizations": [{"team_id": "a/b"}], "team_id": "E0GRID"}, "E0GRID"),
     ],
 )
-def test_a_request_belongs_to_the_workspace_that_it_was_sent_for(fields: Json, team: str) -> None:
+def test_request_belongs_to_the_workspace_of_its_envelope(fields: Json, team: str) -> None:
     event = {"type": "app_mention", "channel": "C0HERE", "ts": OLD, "user": ASKER, "text": AT}
     told = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "team": "T0ACME"}}
     found = parse_event({**told, "authorizations": [{"team_id": "T0ACME"}], **fields}, BOT)
@@ -470,7 +470,9 @@ def test_a_request_belongs_to_the_workspace_that_it_was_sent_for(fields: Json, t
         ({"subtype": "message_deleted", "previous_message": {}}, None),
     ],
 )
-def test_edits_and_deletions_of_what_people_wrote_are_heard(fields: Json, text: str | None) -> None:
+def test_edits_and_deletions_are_parsed_only_for_user_messages(
+    fields: Json, text: str | None
+) -> None:
     assert edit_of(fields, user=ASKER) == MessageEdited("T0ACME", "C0HERE", OLD, text)
     assert edit_of(fields, user=BOT_USER) is None, "what we write changes all the time"
 

@@ -19,7 +19,7 @@ CHANNELS = {
 }
 
 
-def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
+def test_overview_lines_are_parsed_by_kind_and_uncited_ones_are_dropped() -> None:
     overview = read_overview(
         "- Refund the double charges [F1.1][F2.1]\n"
         "PROBLEM: Double charges [F1.1] [F2.1]\n"
@@ -52,7 +52,7 @@ def test_lines_are_told_apart_and_what_rests_on_nothing_is_dropped() -> None:
     assert overview.pairs == (("F1.1", "BUG-2"), ("F1.2", "BUG-4"), ("F2.1", "BUG-4"))
 
 
-def test_many_findings_of_no_row_are_read_at_once() -> None:
+def test_long_tracked_lines_are_parsed_within_a_second() -> None:
     """A parent that does as a message says, or forgets the row, does not hold up the bot."""
     ids = ", ".join(["F1.1"] * 15)
     with computed_within(1):
@@ -79,7 +79,7 @@ KNOWN = {f"F{n}.1": "" for n in range(1, 7)}
 THREADS = {id: f"t{id[1]}" for id in KNOWN}
 
 
-def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
+def test_triage_lines_without_a_known_citation_are_dropped() -> None:
     lines = read_triage_lines(
         "1. Answer Ana. [F1.1]\n\nNobody said this.\n- Pay it [F9.1]\n- Call [F2.1], [F9.1]",
         KNOWN,
@@ -92,7 +92,7 @@ def test_lines_keep_what_they_cite_and_lose_what_they_do_not() -> None:
     ]
 
 
-def test_a_matter_has_two_threads_and_each_thread_one_matter() -> None:
+def test_topic_needs_two_threads_and_a_thread_belongs_to_one_topic() -> None:
     lines = read_triage_lines(
         "SAME: the outage [F1.1] [F2.1] [F1.1]\nSAME: alone [F3.1]\nsame: again [F2.1] [F4.1]"
         "\nSAME: the invoice [F4.1][F5.1]",
@@ -115,7 +115,7 @@ TOLD = {
 OUTAGE = "SAME: the outage [F1.1][F2.1]\n"
 
 
-def test_what_threads_of_a_matter_say_together_and_answer_each_other_is_kept() -> None:
+def test_topic_keeps_known_and_next_lines_supported_by_its_threads() -> None:
     lines = read_triage_lines(
         f"KNOWN: It ended on 14 March at 21:47, 2,940 Euro are open [F1.1][F2.1].\n{OUTAGE}"
         "- NEXT: Tell her that it ended at 21:47. [F2.1][F1.1]\n"
@@ -144,13 +144,15 @@ def test_what_threads_of_a_matter_say_together_and_answer_each_other_is_kept() -
         ("NEXT: Tell her that 14 customers wait. [F2.1][F3.1]", 1),
     ],
 )
-def test_what_the_cited_threads_of_a_matter_do_not_say_is_dropped(line: str, dropped: int) -> None:
+def test_topic_lines_unsupported_by_their_cited_threads_are_dropped(
+    line: str, dropped: int
+) -> None:
     lines = read_triage_lines(OUTAGE + line, TOLD, THREADS)
     assert [(each.known, each.steps) for each in lines.matters] == [([], [])]
     assert lines.dropped == dropped
 
 
-def test_code_puts_first_what_is_asked_or_urgent_and_due_soonest() -> None:
+def test_by_urgency_orders_requested_and_due_threads_by_deadline() -> None:
     results = [
         judged(1),
         judged(2, priority="high"),

@@ -140,7 +140,9 @@ def footer(key: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_nothing_of_the_person_before_can_be_opened(running: Running, page: Page) -> None:
+def test_switching_users_clears_the_page_until_the_new_workspace_loads(
+    running: Running, page: Page
+) -> None:
     held: list[Route] = []
     page.route("**/page/workspace?*", lambda route: held.append(route))
     with page.expect_request("**/page/workspace?*"):
@@ -156,9 +158,7 @@ def test_nothing_of_the_person_before_can_be_opened(running: Running, page: Page
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
 
 
-def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
-    running: Running, page: Page
-) -> None:
+def test_typed_mention_shows_its_plan_and_answer_live(running: Running, page: Page) -> None:
     box = page.get_by_role("textbox", name="Message")
     box.fill(f"@Assistant what waits? {NASTY}")
     box.press("Enter")
@@ -200,7 +200,7 @@ def test_a_mention_is_typed_and_its_plan_and_answer_arrive_live(
 
 
 @pytest.mark.slow
-def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> None:
+def test_channels_messages_and_threads_are_usable_by_keyboard(running: Running, page: Page) -> None:
     page.get_by_label("You are").focus()
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -217,7 +217,7 @@ def test_everything_can_be_done_by_keyboard(running: Running, page: Page) -> Non
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
 
 
-def test_changes_are_sent_once_each_to_whom_they_are_visible(running: Running) -> None:
+def test_live_stream_sends_messages_thread_replies_and_whispers(running: Running) -> None:
     def events(**query: str) -> Generator[dict[str, Any], None, None]:
         address = f"{running.url}/page/live?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(address, timeout=WAIT_S) as response:
@@ -242,7 +242,7 @@ def test_changes_are_sent_once_each_to_whom_they_are_visible(running: Running) -
     seen.close()
 
 
-def test_the_page_works_without_anything_from_elsewhere(running: Running) -> None:
+def test_page_has_a_strict_csp_and_no_external_resources(running: Running) -> None:
     with urllib.request.urlopen(running.url + "/", timeout=WAIT_S) as response:
         html, policy = response.read().decode(), response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -260,7 +260,7 @@ def test_the_page_works_without_anything_from_elsewhere(running: Running) -> Non
         {"sec_fetch_site": "same-site", "sec_fetch_mode": "navigate"},
     ],
 )
-def test_other_sites_can_do_and_read_nothing(running: Running, headers: dict[str, str]) -> None:
+def test_cross_site_requests_are_rejected(running: Running, headers: dict[str, str]) -> None:
     body = json.dumps({"user": running.me, "channel": running.channel, "text": "hi"})
     before = running.texts()
     assert running.send("/page/say", body, **headers)[0] == 403

@@ -51,7 +51,7 @@ from subagents.run import Run
 Json = dict[str, Any]
 
 
-async def test_specialists_who_agree_end_after_two_rounds_and_one_of_verdicts(
+async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_round(
     tmp_path: Path,
 ) -> None:
     done = await held(Minds(EACH), tmp_path)
@@ -72,7 +72,7 @@ async def test_specialists_who_agree_end_after_two_rounds_and_one_of_verdicts(
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
-async def test_in_the_first_phase_nobody_is_sent_anothers_output(tmp_path: Path) -> None:
+async def test_first_phase_sends_no_specialist_the_output_of_another(tmp_path: Path) -> None:
     done = await held(Minds(EACH), tmp_path)
     claims = {name: point(n)["claim"] for n, name in enumerate(SPECIALISTS, 1)}
     assert len(done.reads) == 10
@@ -90,7 +90,7 @@ async def test_in_the_first_phase_nobody_is_sent_anothers_output(tmp_path: Path)
         assert not any(point(n)["fix"] in sent for n in range(1, 6))
 
 
-async def test_a_specialist_who_never_finds_the_same_ends_at_the_cap(tmp_path: Path) -> None:
+async def test_unstable_specialist_stops_at_the_round_limit(tmp_path: Path) -> None:
     seen: dict[str, int] = {}
 
     def restless(body: Json) -> Answer:
@@ -115,7 +115,9 @@ def divided(*against: str) -> Voice:
     return judge
 
 
-async def test_judges_who_disagree_for_ever_leave_a_dispute_with_both_sides(tmp_path: Path) -> None:
+async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_verdicts(
+    tmp_path: Path,
+) -> None:
     minds = Minds({"correctness": finds(point(1))}, divided("security"))
     done = await held(minds, tmp_path)
     (found,) = done.report.findings
@@ -133,7 +135,7 @@ def weakening(body: Json) -> Answer:
     return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
 
 
-async def test_what_all_weaken_and_its_author_too_is_lowered_and_judged_once(
+async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_round(
     tmp_path: Path,
 ) -> None:
     written: list[str] = []
@@ -173,7 +175,7 @@ async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path:
 # ---- what may be spent
 
 
-async def test_a_phase_that_has_spent_its_share_ends_and_the_next_one_begins(
+async def test_phase_ends_when_its_budget_share_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, int] = {}
@@ -194,7 +196,7 @@ async def test_a_phase_that_has_spent_its_share_ends_and_the_next_one_begins(
 
 
 @pytest.mark.parametrize("budget", [0.4, 1.6])
-async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None:
+async def test_panel_cost_stays_within_its_budget(tmp_path: Path, budget: float) -> None:
     settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
     done = await held(Minds(EACH, divided("quality", "security")), tmp_path, settings=settings)
     assert done.report.cost_usd is not None
@@ -205,7 +207,7 @@ async def test_the_budget_is_never_passed(tmp_path: Path, budget: float) -> None
 # ---- large material, references
 
 
-async def test_a_large_material_is_split_between_sections_and_joined(tmp_path: Path) -> None:
+async def test_large_material_is_split_at_functions_and_read_completely(tmp_path: Path) -> None:
     functions = [
         f"def function_{n}():\n" + "\n".join(f"    {sentence(f'{n}.{k}', 8)}" for k in range(30))
         for n in range(12)
@@ -290,7 +292,9 @@ async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Pat
     assert "1 new, 1 fixed, 1 remaining" in report_text(after)
 
 
-async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_path: Path) -> None:
+async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
+    tmp_path: Path,
+) -> None:
     own = tmp_path / "profiles"
     write_profile(own, references={"a": ["note/1"], "b": ["note/99"]})
     settings = panel_settings(profiles=own)
@@ -309,7 +313,7 @@ async def test_a_note_is_a_reference_as_far_as_its_requester_may_read_it(tmp_pat
     assert any("note/99" in gap for gap in gaps(report))
 
 
-async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_path: Path) -> None:
+async def test_forgetting_a_person_deletes_the_findings_of_their_reviews(tmp_path: Path) -> None:
     async with panel(Minds({"correctness": finds(point(5))}), tmp_path, requester="U0ANA") as (
         _,
         task,
@@ -324,7 +328,7 @@ async def test_what_a_persons_reviews_found_is_forgotten_with_the_person(tmp_pat
         assert (await known_findings(database, key)).last is None
 
 
-async def test_a_panel_that_is_stopped_judges_nothing_more_and_says_so(tmp_path: Path) -> None:
+async def test_stopped_panel_requests_no_verdicts_and_reports_the_stop(tmp_path: Path) -> None:
     running: list[Run] = []
     loop = asyncio.get_running_loop()  # the model answers on a thread of its own
 

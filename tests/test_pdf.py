@@ -47,7 +47,7 @@ def one_page(contents: bytes, page: bytes = b"", more: Sequence[bytes] = ()) -> 
     return written([*objects, HELVETICA, facts, contents, *more])
 
 
-def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() -> None:
+def test_text_is_limited_to_max_pages_and_one_character_over_max_chars() -> None:
     found = read(pdf(*[shown("x")] * 5), max_pages=3)
     assert (found.pages, found.read, found.text) == (5, 3, "x\n\nx\n\nx")
     found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
@@ -58,7 +58,7 @@ def test_only_the_first_pages_are_read_and_one_character_that_tells_of_more() ->
 GOOD, WORDS = pdf(lines("some words", "on a page"), shown("more")), "some words\non a page\n\nmore"
 
 
-def test_a_page_that_is_damaged_is_left_out() -> None:
+def test_damaged_pages_are_skipped_and_invalid_page_sizes_ignored() -> None:
     assert read(GOOD.replace(b"/Type /Page /", b"/Type /Rage /", 1)).read == 1
     assert read(GOOD.replace(b"/Kids [4 0 R", b"/Kids [9 9 R")).text == "more"
     for box in (b"[-1e38 -1e38 1e38 1e38]", b"[0 0 0 0]", b"[nan 1]", b"6 0 R"):
@@ -84,7 +84,7 @@ print(*sorted(told), sep=",")
 """
 
 
-def test_bytes_that_are_changed_crash_nothing_and_ask_for_no_password() -> None:
+def test_randomly_corrupted_bytes_cause_no_crash_or_password_error() -> None:
     argv = [sys.executable, "-c", DAMAGED, "2000"]
     done = subprocess.run(argv, cwd=ROOT, input=GOOD, capture_output=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, b",damaged\n")
@@ -114,7 +114,9 @@ LIMITS = b'{"max_chars": 9000, "source": false}\n'
 
 
 @pytest.mark.parametrize("made", [packed_twice, states, letters, in_itself])
-async def test_a_bomb_ends_the_program_and_nothing_else(made: Callable[[], bytes]) -> None:
+async def test_pdf_bomb_kills_its_worker_and_the_next_file_is_read(
+    made: Callable[[], bytes],
+) -> None:
     bomb = made()
     assert len(bomb) < 100_000
     program = WorkerProcess("scopes.documents.worker", 60)

@@ -73,7 +73,7 @@ async def granted(store: Store) -> None:
     await grants.revoke("h1", "U0BOSS")
 
 
-def test_what_waits_is_listed_as_it_is_stored(shell: Shell) -> None:
+def test_pending_actions_and_grants_are_listed_as_stored(shell: Shell) -> None:
     stored(waits, granted)
     told = shell("approvals")
     assert told.code == 0
@@ -92,7 +92,7 @@ def test_what_waits_is_listed_as_it_is_stored(shell: Shell) -> None:
     assert [each["revoked_by"] for each in every["grants"]] == [None, "U0BOSS"]
 
 
-def test_what_waits_can_be_denied_once(shell: Shell) -> None:
+def test_pending_action_can_be_denied_once(shell: Shell) -> None:
     stored(waits)
     assert shell("approvals", "deny", "aaa", "--json").json == {"id": "a" * 32, "state": "denied"}
     assert "denied already" in refused(shell("approvals", "deny", "aaa"), "decided")

@@ -115,17 +115,19 @@ REFUSAL: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("rules", "how"), MAY)
-def test_who_is_let_in_by_a_rule_may_ask(rules: str, how: dict[str, Any]) -> None:
+def test_requester_matched_by_a_rule_is_permitted(rules: str, how: dict[str, Any]) -> None:
     assert isinstance(ask(rules, **how), Permitted)
 
 
 @pytest.mark.parametrize(("rules", "how"), SILENCE)
-def test_who_did_not_ask_or_is_no_person_is_told_nothing(rules: str, how: dict[str, Any]) -> None:
+def test_bots_deleted_users_and_ineligible_follow_ups_are_ignored(
+    rules: str, how: dict[str, Any]
+) -> None:
     assert isinstance(ask(rules, **how), Silent)
 
 
 @pytest.mark.parametrize(("rules", "how", "said"), REFUSAL)
-def test_who_may_not_ask_is_told_why(rules: str, how: dict[str, Any], said: str) -> None:
+def test_refused_requester_gets_the_reason(rules: str, how: dict[str, Any], said: str) -> None:
     assert said in why(ask(rules, **how))
 
 
@@ -155,7 +157,7 @@ def test_the_closest_rule_wins_key_by_key() -> None:
     assert limits("U0ANA", "dm", None) == Permitted((), ("fast",), 0.6, fixed=True)
 
 
-def test_every_case_is_decided_and_unknown_facts_never_let_anyone_in() -> None:
+def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
     flags = (True, False)
     for answer, needed, shared in product(flags, flags, flags):
         rules = (
@@ -172,7 +174,7 @@ def test_every_case_is_decided_and_unknown_facts_never_let_anyone_in() -> None:
 # ---- budget
 
 
-def test_what_requests_at_work_may_spend_is_waited_for_and_not_refused() -> None:
+def test_request_waits_while_running_ones_reserve_the_daily_budget() -> None:
     rules = "  user_daily_usd: 2.0"
     assert isinstance(ask(rules, user_usd=0.5, user_open_usd=1.5), Later)
     rest = ask(rules, user_usd=0.5, user_open_usd=1.0)
@@ -182,7 +184,7 @@ def test_what_requests_at_work_may_spend_is_waited_for_and_not_refused() -> None
     assert isinstance(ask("  user_daily_usd: null", user_open_usd=9.0), Permitted)
 
 
-def test_a_request_gets_no_more_than_what_is_left_of_the_day() -> None:
+def test_request_budget_is_capped_by_the_remaining_daily_budget() -> None:
     def cost(rules: str, **spent: Any) -> float:
         allowed = ask(rules, **spent)
         assert isinstance(allowed, Permitted)
@@ -236,7 +238,7 @@ def opened() -> tuple[PolicyFile, Clock]:
         (None, "cannot be read: no such file"),
     ],
 )
-async def test_while_the_file_is_wrong_nobody_is_answered_and_then_again(
+async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
     text: str | None, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("policy: {admins: [U0BOSS]}")
@@ -261,7 +263,7 @@ async def test_while_the_file_is_wrong_nobody_is_answered_and_then_again(
     assert (await file.read()).admins == ("U0EVA",)
 
 
-async def test_a_file_that_is_being_written_is_not_believed_half_written(
+async def test_half_written_settings_file_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write(CLOSED_FILE)
@@ -292,13 +294,13 @@ async def test_a_file_that_is_being_written_is_not_believed_half_written(
         ({"deleted": True}, "deleted"),
     ],
 )
-def test_a_user_is_what_slack_says_of_them(facts: dict[str, Any], kind: str) -> None:
+def test_user_kind_follows_the_slack_profile(facts: dict[str, Any], kind: str) -> None:
     found = person_of(user("U0ANA")["user"] | facts, TEAM)
     assert found
     assert found.kind == kind
 
 
-async def test_the_names_that_slack_tells_are_remembered() -> None:
+async def test_names_read_from_slack_are_remembered() -> None:
     names = dict[str, str]()
 
     async def remember(id: str, name: str) -> None:
@@ -322,7 +324,7 @@ async def test_the_names_that_slack_tells_are_remembered() -> None:
         500,
     ],
 )
-async def test_what_fails_is_unknown_and_asked_anew(fault: Any) -> None:
+async def test_failed_lookups_return_unknown_and_are_retried(fault: Any) -> None:
     methods = ("users.info", "conversations.info", "usergroups.users.list")
     async with asking(dict.fromkeys(methods, fault)) as at:
         assert await at.people.person("U0ANA", TEAM) is None

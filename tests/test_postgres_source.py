@@ -51,7 +51,9 @@ async def source(shop: tuple[str, str, str], tmp_path: Path) -> AsyncIterator[Po
     await opened.aclose()
 
 
-async def test_only_what_the_role_may_read_is_listed_as_a_query_names_it(source: Postgres) -> None:
+async def test_only_tables_readable_by_the_role_are_listed_under_queryable_names(
+    source: Postgres,
+) -> None:
     tables = {t.name: t.note for t in await source.tables()}
     assert tables == {"big": "a view", 'hr."Staff"': "", "orders": "all of them"}
     for name in tables:
@@ -92,7 +94,7 @@ OF_OTHERS = (
 )  # fmt: skip
 
 
-async def test_what_others_ask_for_is_not_read(source: Postgres) -> None:
+async def test_statements_of_other_sessions_cannot_be_read(source: Postgres) -> None:
     for sql in OF_OTHERS:
         with pytest.raises(ToolError, match=r"cannot be used here|cannot be read"):
             await source.query(sql, 5)
@@ -105,7 +107,7 @@ TO_PARAMETER = "GRANT SET ON PARAMETER track_activities TO {name}"
 
 
 @pytest.mark.parametrize("kept", ["", TO_ROLE, TO_PARAMETER])
-async def test_a_view_may_tell_it_unless_the_server_is_told_to_keep_it_to_itself(
+async def test_view_reveals_running_queries_unless_activity_tracking_is_disabled(
     source: Postgres, shop: tuple[str, str, str], kept: str
 ) -> None:
     name = str(psycopg.conninfo.conninfo_to_dict(shop[0])["user"])
@@ -139,7 +141,7 @@ CHANGES = (
 )  # fmt: skip
 
 
-async def test_nothing_changes_whatever_is_asked_even_where_all_statements_pass(
+async def test_queries_change_nothing_even_without_the_statement_filter(
     shop: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "refusal", lambda sql, dialect: "")
@@ -154,7 +156,7 @@ async def test_nothing_changes_whatever_is_asked_even_where_all_statements_pass(
     assert pg_kit.execute("SELECT count(*) FROM pg_largeobject_metadata", shop[2]) == [(0,)]
 
 
-async def test_a_lock_that_somebody_holds_is_not_waited_for(
+async def test_query_on_a_locked_table_fails_until_the_lock_is_released(
     source: Postgres, shop: tuple[str, str, str]
 ) -> None:
     with psycopg.connect(shop[2]) as other:
@@ -173,7 +175,7 @@ async def test_a_connection_that_the_server_closed_is_replaced(
     assert (await source.query("SELECT 2", 5)).rows == ((2,),)
 
 
-async def test_a_server_that_lets_nobody_in_is_told_without_its_address(
+async def test_connection_error_reveals_no_user_name_or_password(
     shop: tuple[str, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = tmp_path / "password"
@@ -187,7 +189,7 @@ async def test_a_server_that_lets_nobody_in_is_told_without_its_address(
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-async def test_a_database_of_another_encoding_is_asked_and_read_rightly(encoding: str) -> None:
+async def test_database_with_another_encoding_is_queried_correctly(encoding: str) -> None:
     with pg_kit.database("template0", encoding) as url:
         pg_kit.execute('CREATE TABLE "größe" (name text)', url)
         pg_kit.execute("INSERT INTO größe VALUES ('Müller')", url)

@@ -95,7 +95,7 @@ async def instructions(bot: Served) -> str:
 # ---- of a person
 
 
-async def test_a_preference_said_once_holds_from_then_on_also_after_a_restart(
+async def test_preference_applies_to_later_requests_and_after_a_restart(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, remembering(PORTUGUESE), space=people()) as bot:
@@ -114,7 +114,7 @@ async def test_a_preference_said_once_holds_from_then_on_also_after_a_restart(
         assert standing(bot.parents()[-1]) == [f"- {PORTUGUESE}"]
 
 
-async def test_a_subagent_is_told_no_preference_by_code(tmp_path: Path) -> None:
+async def test_subagents_receive_no_preferences(tmp_path: Path) -> None:
     async with serving(tmp_path) as bot:
         await store_of(bot.store.database).add(PORTUGUESE, Authorship(ASKER))
         assert standing(await ask(bot, "What is open in #support-2?"))
@@ -123,7 +123,7 @@ async def test_a_subagent_is_told_no_preference_by_code(tmp_path: Path) -> None:
         assert not [body for body in children if PORTUGUESE in json.dumps(body)]
 
 
-async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path) -> None:
+async def test_preferences_are_visible_and_deletable_only_by_their_owner(tmp_path: Path) -> None:
     turning = Turning(remembering("call the customer Acme"))
     async with serving(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Always call the customer Acme.")
@@ -148,7 +148,7 @@ async def test_nobody_is_told_of_the_preferences_of_somebody_else(tmp_path: Path
         assert await kept(bot) == []
 
 
-async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
+async def test_preference_can_be_deleted_in_chat(tmp_path: Path) -> None:
     turning = Turning(remembering("answer me in Portuguese", "be short"))
     async with serving(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Please answer me in Portuguese, and be short.")
@@ -161,7 +161,7 @@ async def test_a_preference_is_deleted_in_words(tmp_path: Path) -> None:
         assert await kept(bot) == ["be short"]
 
 
-async def test_words_that_the_request_does_not_say_wait_for_a_card_of_their_own(
+async def test_preference_not_worded_in_the_request_needs_the_requesters_approval(
     tmp_path: Path,
 ) -> None:
     change = ruled(policy={"approvers": (LUIS,)})
@@ -194,7 +194,7 @@ async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
         assert posted(bot) == []
 
 
-async def test_twenty_preferences_are_the_most_and_the_same_one_counts_once(
+async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
     tmp_path: Path,
 ) -> None:
     texts = [f"rule {n}" for n in range(MAX_PREFERENCES)]
@@ -212,7 +212,7 @@ async def test_twenty_preferences_are_the_most_and_the_same_one_counts_once(
         await until(lambda: len(shown_home(bot, ASKER)[1]) == MAX_PREFERENCES)
 
 
-async def test_replicas_that_keep_at_once_pass_no_bound(place: Kept) -> None:
+async def test_concurrent_replicas_respect_the_preference_limit(place: Kept) -> None:
     async with place.stores(2) as stores:
         made = [store_of(store.database) for store in stores]
         adds = (
@@ -227,7 +227,7 @@ async def test_replicas_that_keep_at_once_pass_no_bound(place: Kept) -> None:
 
 
 @pytest.mark.system
-async def test_a_request_that_a_dead_process_began_is_told_the_same_to_the_byte(
+async def test_request_resumed_after_a_crash_gets_the_identical_prompt(
     tmp_path: Path,
 ) -> None:
     with fleet(tmp_path, remembering(PORTUGUESE), latency_s=1.0, space=people()) as bots:
@@ -248,7 +248,9 @@ async def test_a_request_that_a_dead_process_began_is_told_the_same_to_the_byte(
 # ---- of a channel
 
 
-async def test_instructions_are_shown_whole_and_hold_for_all_who_ask_there(tmp_path: Path) -> None:
+async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_there(
+    tmp_path: Path,
+) -> None:
     turning = Turning(instructing(STYLE))
     async with serving(tmp_path, turning, space=people()) as bot:
         shown = await asked(bot, "Here always use three bullets; Luis knows invoices.")
@@ -265,7 +267,7 @@ async def test_instructions_are_shown_whole_and_hold_for_all_who_ask_there(tmp_p
         assert standing(bot.parents()[-1]) == []
 
 
-async def test_a_guest_sets_no_instructions(tmp_path: Path) -> None:
+async def test_guest_cannot_set_channel_instructions(tmp_path: Path) -> None:
     change = ruled(ask=("members", "guests"))
     async with serving(tmp_path, instructing(STYLE), space=people(), change=change) as bot:
         bot.slack.state.members[bot.channel][GUEST] = None
@@ -274,7 +276,7 @@ async def test_a_guest_sets_no_instructions(tmp_path: Path) -> None:
         assert await stored(bot) == []
 
 
-async def test_who_has_left_the_channel_confirms_nothing_there(tmp_path: Path) -> None:
+async def test_requester_who_left_the_channel_cannot_set_its_instructions(tmp_path: Path) -> None:
     async with serving(tmp_path, instructing(STYLE), space=people()) as bot:
         shown = await asked(bot, "Here always use three bullets.")
         del bot.slack.state.members[bot.channel][ASKER]
@@ -287,7 +289,7 @@ async def test_who_has_left_the_channel_confirms_nothing_there(tmp_path: Path) -
 # ---- stored
 
 
-async def test_a_deletion_that_is_repeated_after_a_kill_deletes_no_other(in_file: Kept) -> None:
+async def test_replayed_deletion_deletes_no_other_preference(in_file: Kept) -> None:
     """The words fit the other one too, once the first is gone."""
     store = await in_file.store()
     made = store_of(store.database)

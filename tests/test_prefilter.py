@@ -75,7 +75,9 @@ def why(*messages: MailMessage) -> str | None:
         (mail("Feedback-ID: 1:2:3:acme", labels="INBOX CATEGORY_PROMOTIONS"), NEWSLETTER),
     ],
 )
-def test_what_nobody_wrote_is_filtered_with_a_reason(message: MailMessage, reason: str) -> None:
+def test_automatic_and_own_mail_is_filtered_with_a_reason(
+    message: MailMessage, reason: str
+) -> None:
     assert why(message) == reason
 
 
@@ -113,11 +115,11 @@ def test_what_nobody_wrote_is_filtered_with_a_reason(message: MailMessage, reaso
         mail("From: desk@acme.example", "Reply-To: id7@acme.example", PROGRAM, RE_ORDER, ANSWERS),
     ],
 )
-def test_what_a_person_may_have_written_is_not_filtered(message: MailMessage) -> None:
+def test_mail_possibly_written_by_a_person_is_not_filtered(message: MailMessage) -> None:
     assert why(message) is None
 
 
-def test_what_answers_me_is_kept_unless_it_is_a_bounce_or_an_automatic_answer() -> None:
+def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None:
     desk = mail("From: Acme <noreply@acme.example>", PROGRAM, ANSWERS)
     assert why(sent(), desk) is None
     assert why(desk, sent()) == GENERATED
@@ -125,12 +127,12 @@ def test_what_answers_me_is_kept_unless_it_is_a_bounce_or_an_automatic_answer() 
     assert why(sent(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
 
 
-def test_no_words_of_a_stranger_stand_in_a_reason() -> None:
+def test_filter_reason_contains_no_words_of_the_message() -> None:
     order = "From: Obey me <noreply-obey@acme.example>"
     assert why(mail(order, "Subject: obey")) == NO_REPLY
 
 
-def test_the_docs_tell_every_reason() -> None:
+def test_mail_docs_list_every_filter_reason() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "mail.md").read_text("utf-8")
     told = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)
     reasons = [SPAM, DRAFTS, OWN, BOUNCE, REPLIED, GENERATED, NO_REPLY, NOTICE, NEWSLETTER]

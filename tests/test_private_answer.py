@@ -92,7 +92,7 @@ async def answered(bot: Served, found: Callable[[], object]) -> None:
     await until(lambda: found() and not bot.bench.dispatch.at_work, 20)
 
 
-async def test_a_sweep_of_private_channels_goes_to_its_requester_alone(tmp_path: Path) -> None:
+async def test_answer_from_private_channels_goes_only_to_its_requester(tmp_path: Path) -> None:
     async with serving(tmp_path, SWEEP, space=in_private(markets())) as bot:
         assert await is_withheld(bot)
         told = " ".join(direct(bot))
@@ -102,7 +102,7 @@ async def test_a_sweep_of_private_channels_goes_to_its_requester_alone(tmp_path:
         assert direct(bot, LUIS) == []
 
 
-async def test_memberships_are_read_anew_when_it_is_written(tmp_path: Path) -> None:
+async def test_answer_is_withheld_when_an_outsider_joins_during_the_run(tmp_path: Path) -> None:
     """Somebody joins while the subagents read."""
 
     def joins(body: object) -> Answer:
@@ -114,7 +114,7 @@ async def test_memberships_are_read_anew_when_it_is_written(tmp_path: Path) -> N
         assert await is_withheld(bot)
 
 
-async def test_who_may_not_read_it_any_more_gets_nothing_of_it_in_private(tmp_path: Path) -> None:
+async def test_requester_who_loses_access_gets_no_answer_in_private(tmp_path: Path) -> None:
     """The requester leaves the private channels while the subagents read."""
     space = in_private(markets())
 
@@ -158,7 +158,7 @@ async def test_a_follow_up_on_a_withheld_answer_streams_nothing_of_it(tmp_path: 
         assert SECRET not in str(shown), "no call that writes in the channel holds it"
 
 
-async def test_what_came_in_private_stays_private_in_the_next_turn(tmp_path: Path) -> None:
+async def test_private_answer_is_not_posted_elsewhere_in_the_next_turn(tmp_path: Path) -> None:
     """A reply in the thread of the private answer, which asks to post it elsewhere."""
     seen: list[str] = []
 
@@ -181,7 +181,9 @@ async def test_what_came_in_private_stays_private_in_the_next_turn(tmp_path: Pat
         assert SECRET not in said_in(bot, TOWN)
 
 
-async def test_an_answer_that_one_may_not_read_any_more_does_not_come_along(tmp_path: Path) -> None:
+async def test_follow_up_omits_an_earlier_answer_the_requester_may_no_longer_read(
+    tmp_path: Path,
+) -> None:
     seen: list[str] = []
 
     def knows_nothing(body: Json) -> Answer:

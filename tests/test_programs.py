@@ -42,7 +42,7 @@ def limits_of(pid: int, limit: int) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into other processes")
 @pytest.mark.parametrize("module", PROGRAMS)
-async def test_each_of_our_programs_is_limited_and_knows_nothing_of_the_bot(module: str) -> None:
+async def test_each_worker_program_has_limits_and_an_empty_environment(module: str) -> None:
     program = WorkerProcess(module, 60, *PROGRAMS[module])
     program.start()
     try:
@@ -59,7 +59,7 @@ async def test_each_of_our_programs_is_limited_and_knows_nothing_of_the_bot(modu
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_each_of_them_ends_at_once_where_the_bot_has_ended_before(module: str) -> None:
+def test_each_worker_program_exits_when_its_parent_is_gone(module: str) -> None:
     argv = [sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getppid()), module]
     numbers = map(str, PROGRAMS[module])
     with subprocess.Popen([*argv, *numbers], stdin=subprocess.PIPE) as program:
@@ -122,7 +122,7 @@ keyctl kexec_load kexec_file_load init_module finit_module delete_module
 
 
 @filtered
-def test_each_call_that_is_denied_fails() -> None:
+def test_denied_system_calls_fail() -> None:
     which = MACHINES[MACHINE][0]
     numbers = {name: DENIED[name][which] for name in CALLS.split()}
     if MACHINE == "x86_64":
@@ -150,7 +150,7 @@ ATTEMPTS = (
 
 
 @filtered
-def test_it_starts_nothing_and_reaches_nobody() -> None:
+def test_confined_program_cannot_open_sockets_or_start_or_reach_processes() -> None:
     which = MACHINES[MACHINE][0]
     numbers = f"TGKILL, CLONE = {TGKILL[which]}, {CLONE[which]}\n"
     tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in ATTEMPTS)
@@ -163,7 +163,7 @@ print(int(found["CapEff"], 16) & ~0b110, int(found["CapPrm"], 16) & ~0b110)"""
 
 @filtered
 @pytest.mark.skipif(MACHINE != "x86_64", reason="its calls have one form only")
-def test_a_call_in_the_form_of_another_machine_ends_it() -> None:
+def test_system_call_of_another_architecture_kills_the_program() -> None:
     assert ran("call(0x40000000 + 39)").returncode == -signal.SIGSYS
     old = """
 import mmap
@@ -174,7 +174,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code))
 
 
 @filtered
-def test_threads_that_run_already_are_held_too() -> None:
+def test_confinement_applies_to_running_threads() -> None:
     code = """
 from scopes.confinement import confine
 go, told = threading.Event(), []
@@ -186,7 +186,9 @@ confine(); go.set(); thread.join(); print(*told)"""
 
 @landlocked
 @pytest.mark.parametrize("reads", [False, True])
-def test_it_changes_no_file_and_looks_into_no_other_process(tmp_path: Path, reads: bool) -> None:
+def test_confined_program_cannot_change_files_or_inspect_other_processes(
+    tmp_path: Path, reads: bool
+) -> None:
     file, new = tmp_path / "mine", tmp_path / "new"
     file.write_text("mine")
     attempts = (
@@ -203,7 +205,7 @@ def test_it_changes_no_file_and_looks_into_no_other_process(tmp_path: Path, read
 
 
 @landlocked
-def test_only_who_says_so_opens_files_that_are_no_libraries(tmp_path: Path) -> None:
+def test_confined_program_opens_non_library_files_only_with_reads_enabled(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("secret")
     paths = [str(path) for path in (file, ROOT / "pyproject.toml", "/etc/passwd")]
@@ -214,7 +216,7 @@ def test_only_who_says_so_opens_files_that_are_no_libraries(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(LANDLOCK < SIGNALS_SINCE, reason="this landlock(7) knows nothing of signals")
-def test_no_open_file_signals_another_process_for_it() -> None:
+def test_confined_program_cannot_signal_processes_through_file_descriptors() -> None:
     code = """
 import fcntl, time
 other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -256,9 +258,7 @@ HELD = {
 @filtered
 @landlocked
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_each_of_our_programs_has_given_up_what_it_does_not_need(
-    module: str, tmp_path: Path
-) -> None:
+def test_each_worker_program_drops_unneeded_permissions(module: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("of the bot")
     code = f"FORKS, FILE = [], {str(file)!r}\n{TRY}{HOSTILE}{BOOT}"

@@ -35,7 +35,7 @@ def shown(plan: Plan) -> str:
     return console.file.getvalue()
 
 
-def test_what_strangers_wrote_steers_no_terminal() -> None:
+def test_progress_removes_terminal_escape_sequences_and_line_breaks() -> None:
     plan = Plan(clean=clean_line)
     plan.take(SubagentQueued("s1", "Read\n\x1b[2J it", "slack", "fast"))
     plan.take(ToolsCalled("s1", ("x\x1b]0;gone\x07\n",)))
@@ -84,7 +84,7 @@ print("the result")
 """
 
 
-def test_a_terminal_gets_a_live_table_and_the_result_stays_apart(
+def test_terminal_shows_a_live_table_and_stdout_only_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -103,7 +103,7 @@ def said(plan: Plan) -> list[tuple[str, str]]:
     return [(task.title, task.status) for task in tasks(plan, 40)]
 
 
-def test_nothing_is_planned_before_something_is_looked_up() -> None:
+def test_plan_shows_no_row_before_the_first_lookup() -> None:
     plan = Plan()
     assert short_heading(plan) == "On it …"
     assert said(plan) == []
@@ -119,7 +119,7 @@ def test_nothing_is_planned_before_something_is_looked_up() -> None:
     assert short_heading(plan, over=True) == "Done"
 
 
-def test_each_question_has_a_row_that_follows_it() -> None:
+def test_each_question_has_a_row_with_its_status() -> None:
     plan = Plan()
     for n in range(1, 5):
         plan.take(SubagentQueued(f"s{n}", f"Read {n}", "slack", "fast"))
@@ -138,7 +138,7 @@ def test_each_question_has_a_row_that_follows_it() -> None:
     assert short_heading(plan) == "3 of 5 done"
 
 
-def test_what_strangers_wrote_is_calm_and_short() -> None:
+def test_plan_titles_are_escaped_and_shortened() -> None:
     plan = Plan()
     plan.take(SubagentQueued("s1", "a\n<!channel> " + "é" * 999, "slack", "fast"))
     (row,) = tasks(plan, 40)

@@ -36,7 +36,7 @@ ALL_TOOLS = {t.name: t for name in NAMES for t in scopes.scope(name).tools}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_prompt_begins_with_its_version_and_holds_text(name: str) -> None:
+def test_every_prompt_starts_with_its_version_and_is_not_empty(name: str) -> None:
     raw = files("config").joinpath("prompts", f"{name}.md").read_text("utf-8")
     assert VERSION.match(raw)
     assert prompt(name)
@@ -57,7 +57,7 @@ def test_every_scope_and_contract_has_its_prompt_and_no_prompt_is_left_over() ->
 
 
 @pytest.mark.parametrize("contract", ["issues", "triage", "tracker", "review", "verdicts"])
-def test_a_subagent_that_only_reports_has_no_tool_that_writes(contract: str) -> None:
+def test_reporting_subagent_has_no_write_tools(contract: str) -> None:
     writes = {"post_message", "send_direct_message", "add_reaction", "send_mail", "create_draft"}
     for scope in ("slack", "email", "files"):
         tools = tools_for(contract, scopes.scope(scope).tools)
@@ -82,7 +82,7 @@ def able(name: str, clients: Collection[object]) -> tuple[Tool, ...]:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != scopes.ALL])
-def test_each_line_of_a_scope_stands_under_tools_that_it_has(name: str) -> None:
+def test_each_scope_prompt_line_is_marked_with_tools_of_its_scope(name: str) -> None:
     marks = MARK.findall(prompt(f"scope_{name}"))
     assert len(marks) == len(prompt(f"scope_{name}").splitlines())
     names = {tool for mark in marks for tool in re.split(r"[ |]", mark)}
@@ -91,7 +91,7 @@ def test_each_line_of_a_scope_stands_under_tools_that_it_has(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_tool_is_spoken_of_that_is_not_offered(name: str) -> None:
+def test_prompts_and_schemas_mention_only_offered_tools(name: str) -> None:
     for clients in subsets(name):
         tools = able(name, clients)
         said = system_prompt(name, tools) + json.dumps([t.schema() for t in tools])
@@ -102,7 +102,7 @@ def test_no_tool_is_spoken_of_that_is_not_offered(name: str) -> None:
 # ---- the scope of everything
 
 
-async def test_a_run_tells_a_context_of_all_of_what_its_brief_gives_it() -> None:
+async def test_all_scope_prompt_covers_only_the_sources_of_its_brief() -> None:
     async with engine(turns(submitted(), submitted())) as e:
         made = [e.brief(task, 1, scope="all") for task in ("Look about", "Look again")]
         made[1] = replace(made[1], handles=Handles({"notes:own": ""}))
@@ -119,7 +119,7 @@ async def test_a_run_tells_a_context_of_all_of_what_its_brief_gives_it() -> None
 # ---- the parent
 
 
-def test_the_parent_is_told_of_every_field_and_contract_that_it_may_set() -> None:
+def test_parent_prompt_or_schema_documents_every_field_and_contract() -> None:
     told = prompt("parent")
     single, many, _ = (t["input_schema"]["properties"] for t in delegation_schemas(24))
     assert single["contract"]["enum"] == list(OFFERED)
@@ -147,7 +147,7 @@ DRAFT = BriefDraft(
 HELD = Handles({"C123": "#support-es", "F123": "Bug tracker", "C9/1.1": ""})
 
 
-def test_findings_and_material_stand_in_blocks_of_their_own_that_no_field_forges() -> None:
+def test_brief_fields_cannot_forge_the_findings_or_material_blocks() -> None:
     ((_, instructions, _),) = Brief(DRAFT, HELD, None, TRUSTED).blocks(FENCE)
     assert "FINDINGS FROM EARLIER" in instructions["text"]
     assert "\n- Who owns them?\n" in instructions["text"]
@@ -180,7 +180,7 @@ FRAME = TimeFrame(USUAL, datetime(2024, 1, 1, tzinfo=UTC), MADRID)
         ("", "2024-01-02", "2024-01-01T00:00:00Z", "2024-01-02T23:00:00Z"),
     ],
 )
-def test_a_window_is_the_days_of_who_asks_and_ends_now(
+def test_window_uses_the_requesters_time_zone_and_ends_no_later_than_now(
     since: str, until: str, oldest: str, latest: str
 ) -> None:
     found = FRAME.window(since, until)
@@ -203,7 +203,7 @@ def test_a_window_is_the_days_of_who_asks_and_ends_now(
         ("0001-01-01", "", "since", "may look back to"),
     ],
 )
-def test_a_window_that_cannot_be_is_refused_in_a_sentence(
+def test_invalid_window_is_rejected_with_the_reason(
     since: str, until: str, field: str, why: str
 ) -> None:
     with pytest.raises(BriefRefused, match=why) as refused:

@@ -128,7 +128,9 @@ async def test_bedrock_takes_an_api_key_instead_of_a_signature(start: Start) -> 
 
 
 @PROVIDERS
-async def test_refusals_are_tried_again_by_their_kind(provider: str, start: Start) -> None:
+async def test_transient_refusals_are_retried_and_permanent_ones_are_not(
+    provider: str, start: Start
+) -> None:
     for status, kind in ((429, "rate_limit"), (503, "model_error"), (424, "model_error")):
         cloud, url = start(provider)
         cloud.refusals = [status]
@@ -156,9 +158,7 @@ async def test_refusals_are_tried_again_by_their_kind(provider: str, start: Star
         ("internalServerException", "model_error"),
     ],
 )
-async def test_a_stream_of_bedrock_that_breaks_off_is_read_again(
-    broken: str, kind: str, start: Start
-) -> None:
+async def test_broken_bedrock_stream_is_retried(broken: str, kind: str, start: Start) -> None:
     cloud, url = start("bedrock")
     heard: list[str] = []
     cloud.broken_streams = [broken]
@@ -170,7 +170,7 @@ async def test_a_stream_of_bedrock_that_breaks_off_is_read_again(
     assert failed.value.kind == kind
 
 
-async def test_credentials_that_cannot_be_renewed_are_a_failure_in_words(start: Start) -> None:
+async def test_failed_credential_refresh_raises_a_model_error(start: Start) -> None:
     cloud, url = start("vertex")
     assert isinstance(cloud, Vertex)
     cloud.public_key = b""  # no signature is right
@@ -179,7 +179,7 @@ async def test_credentials_that_cannot_be_renewed_are_a_failure_in_words(start: 
     assert cloud.sent == []
 
 
-def test_prices_are_those_of_the_provider() -> None:
+def test_prices_depend_on_provider_and_region() -> None:
     usage = Usage(1_000_000, 1_000_000)
     listed = cost_nanousd("claude-sonnet-5-5", usage)
     assert listed
@@ -208,7 +208,7 @@ def test_settings_name_what_the_provider_needs(tmp_path: Path, written: str, say
 
 
 @PROVIDERS
-def test_an_extra_that_is_missing_is_one_sentence(
+def test_missing_provider_extra_is_reported_with_an_install_hint(
     provider: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
     start(provider)
@@ -219,7 +219,7 @@ def test_an_extra_that_is_missing_is_one_sentence(
     assert f"Install workspace-assistant[{provider}]." in done.err
 
 
-def test_credentials_that_are_missing_are_one_sentence(
+def test_missing_cloud_credentials_are_reported_with_a_hint(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start, tmp_path: Path
 ) -> None:
     start("vertex")
@@ -234,7 +234,7 @@ def test_credentials_that_are_missing_are_one_sentence(
 
 
 @PROVIDERS
-def test_doctor_asks_each_model(
+def test_doctor_calls_the_main_model_and_explains_its_errors(
     provider: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
     cloud, url = start(provider)

@@ -51,7 +51,7 @@ class Crowd:
         self.done += 1
 
 
-async def test_a_429_halves_and_successes_widen_again_one_by_one() -> None:
+async def test_429_halves_the_concurrency_and_successes_restore_it_gradually() -> None:
     rate_limiter = RateLimiter(16)
     rate_limiter.record_refusal(MODEL, 0.0)
     rate_limiter.record_refusal(MODEL, 0.0)
@@ -64,7 +64,7 @@ async def test_a_429_halves_and_successes_widen_again_one_by_one() -> None:
     assert rate_limiter.limit(MODEL).width == 16
 
 
-async def test_a_429_holds_siblings_of_its_model_until_it_is_over_and_no_others() -> None:
+async def test_429_delays_only_calls_to_the_same_model() -> None:
     rate_limiter = RateLimiter(8)
     crowd = Crowd(rate_limiter)
     began = time.monotonic()
@@ -79,9 +79,7 @@ async def test_a_429_holds_siblings_of_its_model_until_it_is_over_and_no_others(
     ("kind", "gap"),
     [("requests", 0.6), ("input-tokens", 6.0), ("output-tokens", 1.2), ("tokens", 7.2)],
 )
-async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
-    kind: str, gap: float
-) -> None:
+async def test_calls_near_a_limit_are_paced_at_its_refill_rate(kind: str, gap: float) -> None:
     """95 of 100 units come back in 57 s; the last call took 1, 6 + 4, 2 and 12 of them."""
     rate_limiter = RateLimiter(8)
     plenty = headers("requests", 1000, 1000, 1.0)
@@ -104,13 +102,13 @@ async def test_near_a_limit_calls_go_on_at_the_rate_at_which_it_refills(
                   st.sampled_from(["2999-11-21T10:00:00Z", "2999-11-21", "1970-01-01T00:00:00"])),
     )
 )  # fmt: skip
-def test_odd_headers_are_no_reason_to_crash_or_to_wait_for_ever(given_: dict[str, str]) -> None:
+def test_invalid_rate_limit_headers_cause_no_crash_or_long_wait(given_: dict[str, str]) -> None:
     rate_limiter = RateLimiter(8)
     rate_limiter.record_reply(MODEL, given_, USED)
     assert 0 <= rate_limiter.limit(MODEL).gap <= 60
 
 
-async def test_who_gives_up_waiting_takes_nobodys_turn() -> None:
+async def test_cancelled_waiting_calls_release_their_slots() -> None:
     """Waiting calls are cancelled at any moment, also just as they are let in."""
     rate_limiter = RateLimiter(4)
     for _ in range(2):
@@ -149,7 +147,7 @@ def slack_settings(**more: object) -> SlackSettings:
     return load_settings(env={}).slack.model_copy(update={"timeout_s": 5, **more})
 
 
-async def test_a_method_that_was_refused_waits_before_anybody_calls_it_again() -> None:
+async def test_refused_slack_method_waits_before_its_next_call() -> None:
     turns = ReadTurns(slack_settings())
     loop = asyncio.get_running_loop()
     await asyncio.wait_for(turns.take(INFO), WAIT_S)
@@ -160,7 +158,7 @@ async def test_a_method_that_was_refused_waits_before_anybody_calls_it_again() -
     await asyncio.wait_for(turns.take("conversations.history"), WAIT_S)
 
 
-async def test_after_a_refusal_no_more_calls_go_out_than_the_tier_allows() -> None:
+async def test_calls_after_a_refusal_stay_within_the_tier_limit() -> None:
     turns = ReadTurns(slack_settings())
     for _ in range(49):
         await turns.take(INFO)
@@ -172,7 +170,7 @@ async def test_after_a_refusal_no_more_calls_go_out_than_the_tier_allows() -> No
     assert not done, "the 51st of a minute waits"
 
 
-async def test_what_can_wait_leaves_some_calls_to_those_who_ask_now() -> None:
+async def test_patient_calls_leave_capacity_for_immediate_ones() -> None:
     turns = ReadTurns(slack_settings(), kept=0.1)
     turns.record_refusal(INFO, 0.0)
     for _ in range(45):

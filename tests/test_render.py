@@ -139,7 +139,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_nothing_else_is_a_link_in_any_shape(shape: str) -> None:
+def test_untrusted_links_are_inert_in_every_markup(shape: str) -> None:
     for evil in EVIL:
         check_inert(shape.replace("{}", evil))
 
@@ -199,7 +199,7 @@ PIECES = st.sampled_from([*EVIL, *SHAPES, *MARKS, *BREAKS])
 
 @hypothesis_settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=9).map("".join), st.sampled_from(EVIL))
-def test_nothing_acts_however_it_is_put_together(text: str, evil: str) -> None:
+def test_random_combinations_of_markup_are_inert(text: str, evil: str) -> None:
     check_inert(text.replace("{}", evil))
 
 
@@ -215,7 +215,7 @@ def test_nothing_acts_however_it_is_put_together(text: str, evil: str) -> None:
         (":warning: ![x](y)", ":warning: ! [x] (y)"),
     ],
 )
-def test_only_the_requester_is_mentioned_and_words_stay(text: str, said: str) -> None:
+def test_only_the_requester_is_mentioned_and_text_is_kept(text: str, said: str) -> None:
     assert shown(text).endswith(said)
     mentioned = [leaf["user_id"] for leaf in leaves(made(text)) if leaf["type"] == "user"]
     assert mentioned == [REQUESTER] * shown(text).count(f"<@{REQUESTER}>")
@@ -235,7 +235,9 @@ def every_text(parts: Sequence[MessagePart]) -> str:
     "secret", [SECRET, SECRET.replace("-2", "-\u200b2"), f"\uff58{SECRET[1:]}"]
 )
 @pytest.mark.parametrize("shape", ["{}", "`{}`", "```\n{}\n```", "| a |b|\n|---|---|\n| {} |x|"])
-def test_no_secret_is_shown_in_any_place(shape: str, secret: str) -> None:
+def test_secrets_are_redacted_everywhere_in_an_answer_and_its_details(
+    shape: str, secret: str
+) -> None:
     told = [{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}]
     cover = {"items": 1, "partial": 0, "failed": 1, "cancelled": 0, "refused": 0}
     document = ended(
@@ -393,7 +395,7 @@ def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -
 
 @hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(0, 10_000))
-def test_what_is_shown_live_is_how_all_that_is_shown_later_begins(text: str, cut: int) -> None:
+def test_streamed_text_is_a_prefix_of_the_later_text(text: str, cut: int) -> None:
     so_far = Prose(LINKS, REPLY).live(text[: cut % (len(text) + 1)])
     assert Prose(LINKS, REPLY).live(f"{text}\n\nThe end.").startswith(so_far)
 
@@ -409,7 +411,7 @@ HOSTS = (
 
 
 @pytest.mark.parametrize(("host", "shown"), HOSTS)
-def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> None:
+def test_host_names_are_defanged_in_final_and_streamed_text(host: str, shown: str) -> None:
     text = f"The host is {host} for now"
     final = answer_message(answer_document(document(text)), KEY, REPLY)
     assert shown in final[0].streamed
@@ -420,7 +422,7 @@ def test_no_host_is_alive_whatever_stands_beside_it(host: str, shown: str) -> No
         assert final[0].streamed.startswith(so_far)
 
 
-def test_odd_and_large_text_is_rendered_in_time() -> None:
+def test_large_pathological_text_is_rendered_within_two_seconds() -> None:
     odd = "`a``,[,**,**a ,_a ,~~a,|,[x](,<@,x|\n,](,> ,```\n,|-|\n,- ,1. ,\\,a.,**_,\n".split(",")
     texts = [piece * (10_000 // len(piece)) for piece in odd]
     texts.append("<@" * 2_500 + ">" * 2_500)
@@ -442,7 +444,7 @@ def details(text: str, **more: Any) -> list[str]:
     return "\n".join(map(flat, view["blocks"])).splitlines()
 
 
-def test_the_details_tell_sources_gaps_and_cost() -> None:
+def test_details_show_sources_gaps_and_cost() -> None:
     known = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
     stopped = {"id": "s4", "status": "failed", "stopped_by": "model_error", "findings": []}
     results = [*document("")["subagents"], known, stopped]
@@ -470,7 +472,7 @@ def test_the_details_tell_sources_gaps_and_cost() -> None:
     ]
 
 
-def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
+def test_oversized_details_are_truncated_to_a_valid_slack_view() -> None:
     links = {f"F1.{n}": [f"{PERMALINK}{n}"] for n in range(1, 301)}
     found = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
     text = " ".join(f"[{i}]" for i in links)
@@ -485,7 +487,7 @@ def test_details_of_any_size_are_a_view_that_slack_takes() -> None:
     assert line[0].endswith("… and 299 more · $0.012")
 
 
-def test_claims_and_statements_of_strangers_cannot_act_in_the_details() -> None:
+def test_untrusted_claims_and_statements_are_inert_in_the_details() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
     told = "\n".join(details("One [F1.1].", subagents=found))
@@ -512,13 +514,15 @@ SHOWS = (
 
 
 @pytest.mark.parametrize(("statement", "named"), SHOWS)
-def test_a_statement_is_named_by_its_comment_of_plain_words(statement: str, named: str) -> None:
+def test_statement_is_labelled_by_its_plain_comment_or_its_table(
+    statement: str, named: str
+) -> None:
     one = {"id": "F1.1", "claim": "Ten.", "queries": [f"data:shop: {statement}"]}
     told = details("One [F1.1].", subagents=[{"findings": [one]}], links={})
     assert told[1].endswith("Database shop" + (named and f": {named}"))
 
 
-def test_a_list_that_a_finding_rests_on_is_a_source_of_its_own() -> None:
+def test_list_cited_by_a_finding_is_a_separate_source() -> None:
     record = "https://acme.slack.com/lists/T1/F0BUGS?record_id=Rec1"
     evidence = ["C1/1740497830.000100", "F0BUGS/Rec1"]
     links = [PERMALINK, record]

@@ -72,7 +72,7 @@ def change(statement: str) -> None:
 
 
 @pytest.mark.parametrize("command", RECORDED.values(), ids=list(RECORDED))
-def test_a_replay_of_what_was_recorded_is_exact_and_stores_nothing(
+def test_replay_of_a_recorded_run_matches_and_stores_nothing(
     shell: Shell, folder: Path, command: tuple[str, ...]
 ) -> None:
     run = record(shell, *command)
@@ -112,7 +112,7 @@ def edit(path: Path, old: str, new: str) -> None:
     fresh()
 
 
-def test_after_a_changed_prompt_the_first_request_with_it_is_named(
+def test_replay_with_a_changed_prompt_reports_the_first_differing_request(
     shell: Shell, prompts: Path
 ) -> None:
     run = record(shell, "sweep", "--channels", "csm-*", *SAMPLE)
@@ -130,7 +130,7 @@ def test_after_a_changed_prompt_the_first_request_with_it_is_named(
     )
 
 
-def test_a_changed_prompt_of_the_parent_departs_in_its_first_request(
+def test_changed_parent_prompt_or_schema_departs_in_its_first_request(
     shell: Shell, prompts: Path
 ) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
@@ -194,7 +194,7 @@ def another_form(body: Json) -> Json:
     ],
     ids=["result", "fewer", "form"],
 )
-def test_the_first_request_that_departs_is_named(
+def test_replay_of_an_altered_record_reports_the_first_differing_request(
     shell: Shell, key: str, altered: Callable[[Json], Json], line: str
 ) -> None:
     run = record(shell, *QUESTION)
@@ -215,7 +215,7 @@ def test_a_step_that_is_not_recorded_ends_the_replay(shell: Shell) -> None:
 # ---- a model is asked again
 
 
-def test_from_a_context_on_the_model_is_asked_again(
+def test_replay_calls_the_model_from_the_given_context_on(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = record(shell, "sweep", "--channels", "csm-*", *SAMPLE)
@@ -230,7 +230,7 @@ def test_from_a_context_on_the_model_is_asked_again(
     assert contents() == before
 
 
-def test_a_tool_call_that_the_record_does_not_hold_is_a_departure(
+def test_unrecorded_tool_call_is_reported_as_a_departure(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = call("read_channel_history", channel="C0CSMITALY")
@@ -272,7 +272,7 @@ async def test_an_occurrence_of_a_schedule_is_replayed(tmp_path: Path) -> None:
 # ---- what cannot be replayed
 
 
-def test_what_cannot_be_replayed_is_told_in_a_sentence(shell: Shell) -> None:
+def test_impossible_replay_is_refused_with_the_reason(shell: Shell) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
     assert "There is no run 'nope'" in refused(shell("replay", "nope"), "unknown_run")
     wrong = shell("replay", run, "--model", "gpt")
@@ -288,7 +288,7 @@ def test_what_cannot_be_replayed_is_told_in_a_sentence(shell: Shell) -> None:
     assert "has not ended" in refused(shell("replay", run), "not_ended")
 
 
-def test_a_run_whose_record_retention_has_deleted_is_told_so(shell: Shell) -> None:
+def test_replay_of_a_deleted_record_reports_the_retention_period(shell: Shell) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
 
     async def age() -> None:

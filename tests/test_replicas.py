@@ -75,7 +75,9 @@ def nothing_crashed(bots: Fleet) -> None:
     assert [line for bot in bots.bots for line in bot.tracebacks()] == []
 
 
-async def test_one_event_to_both_five_times_gets_one_answer(postgres: Kept, tmp_path: Path) -> None:
+async def test_event_sent_five_times_to_both_replicas_gets_one_answer(
+    postgres: Kept, tmp_path: Path
+) -> None:
     assert postgres.url
     mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, url=postgres.url) as bots:
@@ -103,7 +105,7 @@ async def test_one_event_to_both_five_times_gets_one_answer(postgres: Kept, tmp_
         pytest.param(50, None, marks=pytest.mark.slow),
     ],
 )
-async def test_what_a_replica_leaves_that_is_killed_the_other_finishes(
+async def test_other_replica_finishes_the_work_of_a_killed_one(
     postgres: Kept, tmp_path: Path, count: int, refused: StreamsRefused | None
 ) -> None:
     assert postgres.url
@@ -136,7 +138,7 @@ async def test_what_a_replica_leaves_that_is_killed_the_other_finishes(
 
 
 @pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.slow)])
-async def test_both_share_the_work_and_together_keep_to_the_limit(
+async def test_replicas_share_the_work_and_its_concurrency_limit(
     postgres: Kept, tmp_path: Path, count: int
 ) -> None:
     assert postgres.url
@@ -164,9 +166,7 @@ async def test_both_share_the_work_and_together_keep_to_the_limit(
         nothing_crashed(bots)
 
 
-async def test_a_stop_that_one_hears_ends_what_runs_on_the_other(
-    postgres: Kept, tmp_path: Path
-) -> None:
+async def test_stop_on_one_replica_ends_work_on_the_other(postgres: Kept, tmp_path: Path) -> None:
     assert postgres.url
     limits = {"max_concurrency": 6, "max_subagents": 100, "cost_usd": 50.0}
     silent = Faults(lambda index, body: Fault("slow") if is_child(body) else None)
@@ -240,7 +240,7 @@ def written(repo: pygit2.Repository) -> list[tuple[str, str]]:
     return [(each, name) for name in names for each in subjects(repo, name) if each != "Begin"]
 
 
-async def test_what_two_replicas_write_side_by_side_is_all_there_once(
+async def test_each_part_written_by_two_replicas_is_committed_once_despite_a_kill(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url

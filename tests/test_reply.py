@@ -133,7 +133,7 @@ async def streamed(d: Desk, reply: StreamingReply, text: str = ANSWER) -> None:
     await until(lambda: text[:5] in one(d).text)
 
 
-async def test_at_most_one_write_an_interval_and_none_for_what_is_shown_already() -> None:
+async def test_reply_writes_at_most_once_per_interval_and_skips_unchanged_content() -> None:
     async with desk(update_s=0.2) as d:
         reply = d.reply()
         await reply.open(look_first=False)
@@ -151,7 +151,7 @@ async def test_at_most_one_write_an_interval_and_none_for_what_is_shown_already(
         await reply.aclose()
 
 
-async def test_an_answer_that_begins_again_replaces_what_was_streamed() -> None:
+async def test_restarted_answer_replaces_the_streamed_text() -> None:
     async with desk() as d:
         reply = d.reply()
         await reply.open(look_first=False)
@@ -181,7 +181,7 @@ def heard_out(app: ASGIApp) -> ASGIApp:
 
 
 @pytest.mark.parametrize("method", [START, APPEND, UPDATE])
-async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
+async def test_late_slack_responses_leave_one_answer(method: str) -> None:
     slack = LocalSlack(workspace())
     slack.app = heard_out(slack.app)  # type: ignore[assignment]
     async with desk(slack) as d:
@@ -198,7 +198,7 @@ async def test_a_slack_that_answers_late_leaves_one_answer(method: str) -> None:
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_a_drain_leaves_the_message_and_takes_the_stop_button_away() -> None:
+async def test_closing_the_reply_keeps_the_message_and_removes_the_stop_button() -> None:
     async with desk() as d:
         reply = d.reply()
         await reply.open(look_first=False)
@@ -222,7 +222,7 @@ async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_replaces() -> None:
+async def test_replacement_post_with_unknown_outcome_leaves_one_answer() -> None:
     async with desk(LocalSlack(workspace(), streams_refused="404")) as d:
         reply = d.reply()
         await reply.open(look_first=False)
@@ -232,7 +232,7 @@ async def test_a_post_of_unknown_outcome_is_not_taken_for_the_message_that_it_re
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> None:
+async def test_closed_channel_is_reported_and_temporary_failures_are_retried() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(method, "error:is_archived") for method in (START, POST)]
         with pytest.raises(ChannelClosed):
@@ -248,7 +248,7 @@ async def test_a_closed_channel_is_said_and_other_trouble_is_waited_out() -> Non
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
-async def test_the_stop_button_goes_also_where_the_answer_cannot_be_written() -> None:
+async def test_stop_button_is_removed_when_the_answer_cannot_be_written() -> None:
     def session(d: Desk) -> Any:
         return d.slack.state.sessions[CHANNEL, ASKED]
 
@@ -265,7 +265,7 @@ async def test_the_stop_button_goes_also_where_the_answer_cannot_be_written() ->
         assert session(d) == "active"
 
 
-async def test_progress_that_cannot_be_shown_never_hurts_the_run(
+async def test_progress_errors_do_not_prevent_the_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(text: str) -> str:
@@ -381,7 +381,7 @@ async def test_a_post_is_not_repeated_while_its_outcome_cannot_be_looked_up() ->
         assert [m.ts for m in d.answers()] == [again]
 
 
-async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> None:
+async def test_message_of_another_app_with_our_key_is_ignored() -> None:
     metadata = {"event_type": "assistant_reply", "event_payload": {"key": "k1"}}
     slack = LocalSlack(workspace(), tokens={"xoxb-other": Identity(USER, "B0OTHER")})
     async with desk(slack) as d:
@@ -395,7 +395,7 @@ async def test_a_message_of_another_app_with_our_key_is_not_taken_for_ours() -> 
         assert [m.text for m in d.answers()] == ["Ours."]
 
 
-async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
+async def test_rate_limit_delays_all_calls_of_its_method() -> None:
     calls: Counter[tuple[str, str]] = Counter()
     async with desk() as d:
         d.writer.count_calls(lambda *call: calls.update([call]))
@@ -411,7 +411,7 @@ async def test_a_rate_limit_is_waited_out_for_the_whole_method() -> None:
         assert calls[POST, "ok"] == 5
 
 
-async def test_what_cannot_be_reached_is_tried_again_and_given_up_in_time() -> None:
+async def test_post_to_unreachable_slack_is_retried_and_then_fails() -> None:
     settings = load_settings(env={}).slack
     async with aiohttp.ClientSession() as session:
         web = AsyncWebClient(token="x", base_url="http://127.0.0.1:9/api/", session=session)
@@ -431,7 +431,7 @@ async def test_no_write_takes_longer_than_its_deadline() -> None:
             await writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("x"))
 
 
-async def test_an_answer_that_slack_does_not_take_is_sent_as_text() -> None:
+async def test_answer_rejected_by_slack_is_sent_as_text() -> None:
     async with desk() as d:
         d.slack.faults += [Fault(POST, "error:invalid_blocks")]
         ts = await d.writer.post(Mark("k1"), CHANNEL, ASKED, MessagePart("y" * 9_000, (MARKDOWN,)))
@@ -441,7 +441,7 @@ async def test_an_answer_that_slack_does_not_take_is_sent_as_text() -> None:
         assert d.answers()[0].text == "z" * 3_900
 
 
-async def test_a_whisper_reaches_one_user_and_in_a_dm_it_is_a_message() -> None:
+async def test_whisper_is_ephemeral_in_a_channel_and_a_message_in_a_dm() -> None:
     async with desk() as d:
         await d.writer.whisper(CHANNEL, USER, "not here", ASKED)
         d.slack.faults += [Fault("chat.postEphemeral", "lost")]
@@ -454,7 +454,7 @@ async def test_a_whisper_reaches_one_user_and_in_a_dm_it_is_a_message() -> None:
 
 
 @pytest.mark.parametrize("body", ["[]", "{}", '{"ok": true, "ts": 5}'])
-async def test_an_answer_of_a_wrong_shape_settles_nothing(body: str) -> None:
+async def test_malformed_slack_response_leaves_the_outcome_unknown(body: str) -> None:
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         await Response(body, media_type="application/json")(scope, receive, send)
 
@@ -475,7 +475,7 @@ def files(slack: LocalSlack) -> list[File]:
     return [file for each in slack.visible(CHANNEL, ASKED) for file in each.files]
 
 
-async def test_a_file_stands_in_the_thread_once_however_often_it_is_shown() -> None:
+async def test_file_shown_repeatedly_appears_once_in_the_thread() -> None:
     async with desk() as made:
         uploads = made.writer.uploads
         id = await uploads.hand_over(NAME, CONTENT)
@@ -489,7 +489,9 @@ async def test_a_file_stands_in_the_thread_once_however_often_it_is_shown() -> N
     ("method", "kind"),
     [(ASK, "500"), ("upload", "drop"), ("upload", "429"), (DONE, "lost"), (DONE, "500")],
 )
-async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, kind: str) -> None:
+async def test_failed_file_upload_neither_loses_nor_duplicates_the_file(
+    method: str, kind: str
+) -> None:
     async with desk() as made:
         made.slack.faults.append(Fault(method, kind, 1.0))
         uploads = made.writer.uploads
@@ -505,7 +507,7 @@ async def test_a_failure_on_the_way_neither_loses_nor_doubles_it(method: str, ki
         assert [each.name for each in files(made.slack)] == [NAME]
 
 
-async def test_a_file_that_slack_took_once_is_looked_for_and_not_put_up_again() -> None:
+async def test_accepted_file_that_is_not_shown_is_looked_up_and_then_fails() -> None:
     async with desk() as made:
         uploads = made.writer.uploads
         id = await uploads.hand_over(NAME, CONTENT)

@@ -170,7 +170,7 @@ def clicks(part: MessagePart) -> Iterator[DigestClick]:
 
 @given(triages())
 @settings(max_examples=30, deadline=None)
-def test_slack_takes_any_digest_also_after_each_click_and_nothing_else_in_it_acts(
+def test_any_digest_is_valid_in_slack_after_each_click_and_otherwise_inert(
     document: Json,
 ) -> None:
     parts = unfolded(document)
@@ -186,7 +186,7 @@ def test_slack_takes_any_digest_also_after_each_click_and_nothing_else_in_it_act
         assert not clickable(MessagePart("", tuple(map(dict, blocks))))
 
 
-def test_a_digest_of_five_hundred_threads_is_one_message_and_its_counts_add_up() -> None:
+def test_digest_of_500_threads_is_one_message_with_consistent_counts() -> None:
     ranks = ("high", "medium", "low", "low")
     many = [
         verdict(
@@ -235,13 +235,13 @@ def test_a_digest_of_five_hundred_threads_is_one_message_and_its_counts_add_up()
         {"user": {}},
     ],
 )
-def test_what_is_no_click_on_a_digest_is_none(wrong: Json) -> None:
+def test_invalid_digest_clicks_are_ignored(wrong: Json) -> None:
     button = {"action_id": LABEL, "value": "abc123/a1"}
     assert digest_click(body(button))
     assert digest_click({**body(button), **wrong}) is None
 
 
-def test_the_text_for_notifications_is_numbers_alone() -> None:
+def test_notification_text_shows_counts_and_no_source_text() -> None:
     first = [{"text": EVIL, "findings": [], "threads": ["a"]}]
     document = triage(
         verdict("a", subject=EVIL, sender=EVIL, category=EVIL, priority="high"),
@@ -270,13 +270,13 @@ def test_the_text_for_notifications_is_numbers_alone() -> None:
 
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
-def test_slack_takes_any_report_and_nothing_in_it_acts_but_links_to_slack(document: Json) -> None:
+def test_any_sweep_report_is_valid_in_slack_and_links_only_to_slack(document: Json) -> None:
     parts = posted(document)
     assert all(part.text for part in parts)
     nothing_acts(parts, ALLOWED, "https://acme.slack.com/")
 
 
-def test_only_a_link_of_slacks_own_is_one() -> None:
+def test_lookalike_slack_links_are_not_rendered() -> None:
     urls = (
         "https://acme.slack.com.evil.example/archives/C1/p1",
         "https://evil.example/https://acme.slack.com/archives/C1/p1",
@@ -287,7 +287,7 @@ def test_only_a_link_of_slacks_own_is_one() -> None:
     assert links(posted(swept(section("a", *findings)))) == []
 
 
-def test_what_was_not_read_is_never_called_free_of_issues() -> None:
+def test_unread_channels_are_never_reported_as_free_of_problems() -> None:
     bad = section("csm-es", status="failed", summary="Slack gave no answer.")
     tracker = {"title": "Bugs", "status": "failed", "reason": "The bot cannot open the list."}
     document = swept(bad, section("csm-fr", finding("F1.1")), status="partial", tracker=tracker)
@@ -306,7 +306,7 @@ def test_what_was_not_read_is_never_called_free_of_issues() -> None:
     assert "No threads." in shown(digest(triage())[0])
 
 
-def test_a_stopped_report_tells_once_how_far_it_came() -> None:
+def test_stopped_report_states_its_coverage_once() -> None:
     stopped = {"reason": "it was stopped", "stopped_by": "user"}
     some, rest = section("a"), [section(f"b{n}", status="cancelled") for n in range(2)]
     sweep = swept(some, *rest, status="cancelled")
@@ -328,7 +328,7 @@ def test_a_stopped_report_tells_once_how_far_it_came() -> None:
         assert "not covered" not in text.lower()
 
 
-def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is() -> None:
+def test_long_sweep_answer_has_feedback_buttons_and_a_pointer_to_omitted_findings() -> None:
     request = StoredRequest("T1", "C1", "1.2", "1.2", "U1", "mention", {"text": "sweep *"})
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
     shown_as = render_answer(sweep_report(many), request, load_settings(env={}))
@@ -340,7 +340,7 @@ def test_as_an_answer_it_has_feedback_buttons_below_and_says_where_the_rest_is()
 
 
 @pytest.mark.parametrize("more", ["which waits ", "& < > ", "&"])
-def test_every_job_stands_in_a_message_whatever_room_the_first_one_has(more: str) -> None:
+def test_first_message_has_six_top_lines_and_later_ones_have_the_rest(more: str) -> None:
     found = [finding(f"F1.{n}", customers=[f"Bar {n}"]) for n in range(1, 17)]
     lines = [
         {"text": f"Eva Sol: call Bar {n}, {more * 200}", "findings": [f"F1.{n}"]}
@@ -354,7 +354,7 @@ def test_every_job_stands_in_a_message_whatever_room_the_first_one_has(more: str
     assert 0 not in told[6:]
 
 
-def test_a_hundred_channels_are_a_short_first_message_and_a_bounded_thread() -> None:
+def test_report_on_100_channels_has_a_short_first_message_and_a_bounded_thread() -> None:
     words = "& < > " * 60
     told = {"claim": words, "next_step": words, "severity_reason": words}
     sections = [

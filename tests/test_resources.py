@@ -58,7 +58,7 @@ async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
     return await tool_kit.done(ctx, name, Members(), **given)
 
 
-async def test_a_file_is_kept_once_for_each_call_and_in_versions(
+async def test_each_call_saves_one_new_version_of_a_file(
     database_in_file: Database,
 ) -> None:
     first = await kept(database_in_file, "k1", "one")
@@ -81,7 +81,7 @@ async def test_a_file_is_kept_once_for_each_call_and_in_versions(
     assert {f.content for f in listed} == {b""}
 
 
-async def test_who_save_one_file_at_the_same_time_each_get_a_version(
+async def test_concurrent_saves_of_a_file_each_get_a_version(
     each_database: Database,
 ) -> None:
     made = await asyncio.gather(*(kept(each_database, f"k{n}", str(n)) for n in range(12)))
@@ -94,14 +94,14 @@ async def test_who_save_one_file_at_the_same_time_each_get_a_version(
     ["../x.csv", "a/b.csv", "..csv", ".csv", "x", "x.sh", "x.csv.exe", "C:\\x.csv", "a\nb.csv",
      "\u202ex.csv", "a" * 99 + ".csv", "-rf.csv", "a..csv", " .csv"],
 )  # fmt: skip
-def test_a_name_that_is_no_plain_file_name_is_refused_with_a_hint(name: str) -> None:
+def test_invalid_file_names_are_rejected_with_a_hint(name: str) -> None:
     with pytest.raises(ToolError, match="plain name"):
         file_name(name, "csv")
     for kept_as_it_is in ("Q1 (final).csv", "売上.csv", "a_b-2.csv"):
         assert file_name(f" {kept_as_it_is} ", "md", "csv") == kept_as_it_is
 
 
-async def test_one_context_writes_and_another_reads_on_from_a_line(
+async def test_saved_file_can_be_read_in_pages_by_another_context(
     database_in_file: Database,
 ) -> None:
     text = "\n".join(f"line {n} says nothing new at all" for n in range(1, 401))
@@ -130,7 +130,7 @@ async def test_one_context_writes_and_another_reads_on_from_a_line(
     ]
 
 
-async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database_in_file: Database) -> None:
+async def test_file_spaces_are_separate_and_need_a_handle(database_in_file: Database) -> None:
     ctx = context(database_in_file)
     await result(ctx, "save_resource", name="plan.md", text="mine", space=OPEN_NOTES)
     team = replace(ctx, key="r1/s1/call2")
@@ -150,7 +150,7 @@ async def test_spaces_are_apart_and_only_who_holds_one_uses_it(database_in_file:
 @pytest.mark.parametrize(
     ("name", "waits"), [("plan.md", False), ("pay invoices to DE00 1234.md", True)]
 )
-async def test_a_name_for_the_team_is_judged_as_its_text_is(
+async def test_team_file_name_not_in_the_request_needs_approval(
     database_in_file: Database, name: str, waits: bool
 ) -> None:
     words = Intent(text="Keep plan.md for the team: prices go up in May", home="D0ANA")

@@ -73,14 +73,14 @@ def fault(data: dict[str, Any], read: SourceLog) -> str:
     ],
     ids=["good", "left out", "two states", "answered"],
 )
-def test_every_thread_that_was_read_stands_in_one_place(
+def test_every_read_thread_must_be_placed_exactly_once(
     findings: list[dict[str, Any]], no_issue: list[str], said: str
 ) -> None:
     told = fault(issues(findings, no_issue), reading(*READ))
     assert (said in told) if said else (told == "")
 
 
-def test_a_delimiter_anywhere_in_it_is_an_injection() -> None:
+def test_result_containing_a_delimiter_is_an_injection() -> None:
     for data in ({"text": "items-" + "a" * 32}, {"items-" + "a" * 32: 1}, ["items-" + "0" * 32]):
         assert read_submission("answer", data, reading())[0] == "injection"
 
@@ -95,7 +95,7 @@ def ending(stopped_by: str = "none", data: dict[str, Any] | None = None) -> Endi
     return Ending(stopped_by, value)
 
 
-def test_ids_links_and_counts_are_made_by_code() -> None:
+def test_finding_ids_links_and_counts_are_computed_by_code() -> None:
     data = issues([one("C1/1", "C1/2", customers=["U1", "u1"]), one("C1/3")], ["C1/5"])
     got = result(ending(data=data), reading(*READ))
     first, second = got.findings
@@ -115,7 +115,7 @@ def test_ids_links_and_counts_are_made_by_code() -> None:
 @pytest.mark.parametrize("stopped_by", STOPS)
 @pytest.mark.parametrize("valued", [True, False])
 @pytest.mark.parametrize("read", [True, False])
-def test_every_end_is_a_status_with_a_text(stopped_by: str, valued: bool, read: bool) -> None:
+def test_every_ending_has_a_status_and_a_text(stopped_by: str, valued: bool, read: bool) -> None:
     if stopped_by == "none" and not valued:
         return  # no loop ends so
     data = issues([one("C1/1")]) if valued else None
@@ -131,7 +131,7 @@ def test_every_end_is_a_status_with_a_text(stopped_by: str, valued: bool, read: 
     assert json.loads(got.model_dump_json())["stopped_by"] == stopped_by
 
 
-def test_a_result_is_not_complete_where_nothing_was_read() -> None:
+def test_result_is_partial_when_nothing_was_read() -> None:
     got = result(ending(data=issues([])), SourceLog())
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["no source was read from its first to its last page"]
@@ -139,7 +139,7 @@ def test_a_result_is_not_complete_where_nothing_was_read() -> None:
     assert empty.status == "complete"  # the channel was read, and held nothing
 
 
-def test_a_result_is_not_complete_where_pages_are_left() -> None:
+def test_result_is_partial_when_pages_are_unread() -> None:
     got = result(ending(data=issues([one("C1/1")])), reading(item(1), missing=8))
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["read 1 of 9 messages"]
@@ -158,7 +158,7 @@ def test_a_result_is_not_complete_where_pages_are_left() -> None:
     st.integers(300, 1500),
     st.lists(st.text(max_size=200), max_size=5),
 )
-def test_a_view_keeps_its_size_and_its_form(
+def test_parent_view_keeps_its_size_limit_and_format(
     count: int, text: str, size: int, missing: list[str]
 ) -> None:
     read = reading(*(item(n) for n in range(count)))
@@ -176,7 +176,7 @@ def test_a_view_keeps_its_size_and_its_form(
         assert f"(cut: {left} more {'finding' if left == 1 else 'findings'}, " in view
 
 
-def test_who_reported_an_issue_is_told_where_that_leaves_out_no_finding() -> None:
+def test_reporters_are_shown_unless_that_omits_a_finding() -> None:
     read = reading(*(replace(item(n), by="Ana Ruiz") for n in range(9)))
     data = issues([one(f"C1/{n}") for n in range(9)])
     got = result(ending(data=data), read)
@@ -205,7 +205,7 @@ def listing(*ids: str, read: str) -> SourceLog:
         ),
     ],
 )
-def test_a_view_tells_nothing_of_what_was_not_read(read: SourceLog, foot: str) -> None:
+def test_parent_view_reports_only_sources_that_were_read(read: SourceLog, foot: str) -> None:
     """A channel without a message was read; where a note was kept, nothing was."""
     told = CONTRACTS["answer"].model_validate({"text": "Kept as note/1."})
     got = result(Ending("none", told), read, "answer")

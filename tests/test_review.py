@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
+def test_second_review_of_a_file_compares_with_the_first(
     shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with model_at(monkeypatch, Minds(EACH)):
@@ -75,7 +75,7 @@ def test_a_file_is_reviewed_and_the_next_review_knows_the_last(
     ],
     ids=["a wrong key", "two specialists", "a file outside"],
 )
-def test_a_profile_that_is_wrong_is_refused_by_name(
+def test_invalid_profile_is_rejected_before_any_model_call(
     shell: Shell,
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,7 +107,7 @@ def test_a_profile_that_is_wrong_is_refused_by_name(
     ],
     ids=["binary", "empty", "an empty folder", "too large", "absent"],
 )
-def test_a_material_that_is_none_is_refused_by_name(
+def test_unusable_material_is_rejected_before_any_model_call(
     shell: Shell,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,7 @@ def in_phase(model: ModelServer, phase: str) -> bool:
 
 @pytest.mark.system
 @pytest.mark.parametrize("phase", ["read", "challenge", "defence", "report"])
-def test_a_killed_review_goes_on_and_pays_for_nothing_twice(
+def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     shell: Shell, file: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
@@ -220,7 +220,7 @@ async def result_of(bot: Served) -> Json:
     return dict(run.result)
 
 
-async def test_this_thread_is_reviewed_and_the_report_stands_below_it(tmp_path: Path) -> None:
+async def test_thread_review_posts_its_report_in_the_thread(tmp_path: Path) -> None:
     async with serving(tmp_path, asking("{thread}")) as bot:
         root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
         bot.ask("review this thread as incident", thread_ts=root)
@@ -240,7 +240,7 @@ def has_sent(bots: Fleet, kind: str, least: int) -> bool:
 
 
 @pytest.mark.system
-async def test_a_killed_review_goes_on_and_pays_no_specialist_twice(tmp_path: Path) -> None:
+async def test_slack_review_resumes_after_kills_and_repeats_few_calls(tmp_path: Path) -> None:
     limits: Json = {"max_concurrency": 2}
     with fleet(tmp_path, asking("{thread}"), latency_s=0.2, limits=limits) as bots:
         (bot,) = await bots.started()
@@ -258,7 +258,7 @@ async def test_a_killed_review_goes_on_and_pays_no_specialist_twice(tmp_path: Pa
     assert "4 confirmed" in str([shown.blocks for shown in bots.finished(asked)])
 
 
-async def test_a_thread_that_the_requester_may_not_read_is_refused_before_any_specialist(
+async def test_unknown_thread_is_rejected_before_any_specialist_is_called(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, asking("C0NOWHERE1/1740000000.000100")) as bot:
@@ -268,7 +268,7 @@ async def test_a_thread_that_the_requester_may_not_read_is_refused_before_any_sp
     assert "No thread C0NOWHERE1" in str(told[0]["content"])
 
 
-async def test_administrators_are_told_of_many_alarms(tmp_path: Path) -> None:
+async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> None:
     def careless(body: Json) -> Answer:
         if specialist(body) in ("cause", "impact"):
             return confirming(body)

@@ -165,7 +165,7 @@ PRIVATE = Label(True, frozenset({BOB}), frozenset({SECRET}))
 READ = Label(True, WORKSPACE, frozenset({OTHER}))
 
 
-async def test_of_a_run_that_nobody_asked_for_nothing_is_written_and_nobody_is_asked() -> None:
+async def test_unrequested_run_writes_nothing_and_asks_for_no_approval() -> None:
     for world in (World(home="", thread=""), World(None)):
         for tool_, args in (
             (say, {"channel": OTHER, "text": "x"}),
@@ -184,7 +184,7 @@ async def test_of_a_run_that_nobody_asked_for_nothing_is_written_and_nobody_is_a
     assert named.proposed == []
 
 
-async def test_a_message_goes_where_the_request_says() -> None:
+async def test_message_to_a_channel_not_named_in_the_request_needs_approval() -> None:
     world = World(named=frozenset({OTHER})).labelled(READ)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
     verdict = await World().labelled(READ)(say, channel=OTHER, text="x")
@@ -192,7 +192,7 @@ async def test_a_message_goes_where_the_request_says() -> None:
     assert verdict.rule == "consequence"
 
 
-async def test_the_answers_own_thread_and_the_requester_need_no_words() -> None:
+async def test_own_thread_and_requester_may_be_messaged_without_approval() -> None:
     world = World().labelled(READ)
     assert isinstance(await world(say, channel=HOME, text="x", thread=THREAD), Allow)
     assert isinstance(await world(say, channel=HOME, text="x", thread="1740498077.000100"), Allow)
@@ -220,7 +220,7 @@ async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
     assert isinstance(await World()(compute, code="2+2"), Allow)
 
 
-async def test_what_was_read_in_private_goes_only_to_its_readers() -> None:
+async def test_private_text_is_not_posted_where_others_can_read_it() -> None:
     world = World(BOB, named=frozenset({OTHER, HOME})).labelled(PRIVATE)
     verdict = await world(say, channel=OTHER, text="the plan")
     assert isinstance(verdict, Deny)
@@ -228,7 +228,7 @@ async def test_what_was_read_in_private_goes_only_to_its_readers() -> None:
     assert "#secret" in verdict.reason
 
 
-async def test_words_of_the_request_may_go_where_it_says_whatever_was_read() -> None:
+async def test_words_of_the_request_may_be_posted_even_after_private_reads() -> None:
     text = 'post "Deploy done" in #other'
     world = World(BOB, text=text, named=frozenset({OTHER})).labelled(PRIVATE)
     assert isinstance(await world(say, channel=OTHER, text="Deploy done"), Allow)
@@ -236,7 +236,7 @@ async def test_words_of_the_request_may_go_where_it_says_whatever_was_read() -> 
 
 
 @pytest.mark.parametrize("tool_", [mail, append])
-async def test_what_leaves_for_good_always_waits_for_a_person(tool_: Tool) -> None:
+async def test_irreversible_actions_always_need_approval(tool_: Tool) -> None:
     args = {"to": "a@example.org", "text": "hi"} if tool_ is mail else {"row": "1"}
     world = World(text='send "hi" to a@example.org')
     verdict = await world(tool_, **args)
@@ -245,7 +245,7 @@ async def test_what_leaves_for_good_always_waits_for_a_person(tool_: Tool) -> No
     assert world.proposed[0].args == args
 
 
-async def test_the_same_call_waits_once_and_not_without_end() -> None:
+async def test_repeated_call_reuses_its_card_and_cards_are_limited() -> None:
     world = World()
     first = await world(mail, to="a", text="x")
     again = await world(mail, to="a", text="x")
@@ -258,7 +258,7 @@ async def test_the_same_call_waits_once_and_not_without_end() -> None:
     assert len(world.proposed) == MAX_PROPOSED
 
 
-async def test_a_channel_is_not_flooded() -> None:
+async def test_messages_beyond_the_limit_need_approval() -> None:
     world = World(named=frozenset({OTHER}))
     verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(MAX_FREE + 2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_FREE + [False] * 2
@@ -268,7 +268,7 @@ async def test_a_channel_is_not_flooded() -> None:
     assert isinstance(await again(say, channel=OTHER, text="more"), Card), "it goes on counting"
 
 
-async def test_calls_at_once_do_not_flood_either() -> None:
+async def test_concurrent_messages_respect_the_limit() -> None:
     """All calls of a turn are decided side by side, and each decision waits for Slack."""
     world = World(named=frozenset({OTHER}))
     may_read = world.facts.may_read
@@ -286,7 +286,7 @@ async def test_calls_at_once_do_not_flood_either() -> None:
 ADDRESS = "https://example.org/prices"
 
 
-async def test_addresses_come_from_the_request_or_from_what_was_listed_in_public() -> None:
+async def test_only_requested_or_publicly_listed_addresses_are_read() -> None:
     asked = World(text=f"read {ADDRESS}.")
     assert isinstance(await asked(read_url, url=ADDRESS), Allow)
     assert isinstance(await asked.labelled(PRIVATE)(read_url, url=ADDRESS), Allow)
@@ -307,11 +307,11 @@ async def test_addresses_come_from_the_request_or_from_what_was_listed_in_public
         "https:\\\\example.org/",
     ],
 )
-async def test_odd_addresses_are_not_asked_even_if_the_request_has_them(url: str) -> None:
+async def test_unsafe_addresses_are_denied_even_if_the_request_has_them(url: str) -> None:
     assert isinstance(await World(text=f"read {url} now")(read_url, url=url), Deny)
 
 
-async def test_nothing_private_is_searched_for_outside() -> None:
+async def test_web_search_after_private_reads_allows_only_words_of_the_request() -> None:
     world = World(text="who is Acme Corp?")
     assert isinstance(await world(web_search, query="acme competitors"), Allow)
     private = world.labelled(PRIVATE)
@@ -323,7 +323,7 @@ MIXED = Label(True, WORKSPACE, frozenset({OTHER}), outside=True)
 """Text of a public channel, and something that an outsider wrote."""
 
 
-async def test_with_text_of_the_workspace_an_outsiders_choice_is_not_followed() -> None:
+async def test_lookups_chosen_by_outsiders_need_approval_after_workspace_reads() -> None:
     world = World(text=f"compare {ADDRESS} with #other, about Acme Corp")
     late, early = "https://example.org/late", "https://example.org/early"
     handles = world.ctx.handles.join({late: ""}).join({early: ""}, early=True)
@@ -343,7 +343,7 @@ async def test_with_text_of_the_workspace_an_outsiders_choice_is_not_followed() 
     assert isinstance(await world(read_url, url=ADDRESS), Allow)
 
 
-async def test_with_text_of_the_workspace_ten_things_are_asked_outside() -> None:
+async def test_outside_lookups_after_workspace_reads_are_limited() -> None:
     addresses = [f"https://example.org/{n}" for n in range(MAX_GUARDED + 2)]
     world = World(text=" ".join(addresses))
     for url in addresses[:5]:
@@ -356,7 +356,7 @@ async def test_with_text_of_the_workspace_ten_things_are_asked_outside() -> None
     assert isinstance(await again(read_url, url=addresses[0]), Card), "a run that goes on counts"
 
 
-async def test_what_was_approved_to_the_letter_is_looked_up_and_nothing_else() -> None:
+async def test_only_the_exact_approved_lookups_are_allowed() -> None:
     listed, other = "https://example.org/listed", "https://example.org/other"
     world = World().labelled(MIXED)
     world.ctx = replace(world.ctx, handles=world.ctx.handles.join({listed: "", other: ""}))
@@ -376,7 +376,7 @@ async def test_what_was_approved_to_the_letter_is_looked_up_and_nothing_else() -
     assert Intent.of(world.ctx.intent.to_json()) == world.ctx.intent
 
 
-async def test_pages_are_bounded_whatever_was_read() -> None:
+async def test_page_reads_are_limited_per_context_and_per_run() -> None:
     world = World()
     world.ctx = replace(world.ctx, handles=world.ctx.handles.join({ADDRESS: ""}))
     for n in range(MAX_PAGES):
@@ -399,11 +399,11 @@ async def test_pages_are_bounded_whatever_was_read() -> None:
         ("select 'open", False),
     ],
 )
-async def test_a_statement_reads_once(sql: str, reads: bool) -> None:
+async def test_only_a_single_reading_statement_is_allowed(sql: str, reads: bool) -> None:
     assert isinstance(await World()(query, sql=sql), Allow) is reads
 
 
-async def test_what_the_requester_may_not_open_is_not_there() -> None:
+async def test_channel_unreadable_to_the_requester_looks_like_a_missing_one() -> None:
     world = World()
     hidden = await world(read, channel=SECRET)
     absent = await world(read, channel="C0NOTHING")
@@ -415,7 +415,7 @@ async def test_what_the_requester_may_not_open_is_not_there() -> None:
     assert [i.id for i in found.items] == [f"{HOME}/1"], "an item of a hidden channel is dropped"
 
 
-async def test_an_approved_action_runs_as_stored_and_only_if_nothing_forbids_it_now() -> None:
+async def test_approved_action_runs_as_stored_and_only_if_still_permitted() -> None:
     world = World(BOB)
     card = await world(say, channel=OTHER, text="hello")
     assert isinstance(card, Card)
@@ -429,7 +429,7 @@ async def test_an_approved_action_runs_as_stored_and_only_if_nothing_forbids_it_
     assert len(ran) == 1
 
 
-def test_an_action_is_bound_to_its_bytes() -> None:
+def test_action_digest_survives_storage_and_changes_with_the_arguments() -> None:
     made = asyncio.run(World()(mail, to="a@example.org", text="hi\u202e"))
     assert isinstance(made, Card)
     action = made.action
@@ -518,7 +518,7 @@ async def mark(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
     return ToolResult(note="marked")
 
 
-async def test_a_mark_may_stand_for_somebodys_word_so_the_request_names_the_message() -> None:
+async def test_reaction_to_a_message_not_named_in_the_request_needs_approval() -> None:
     own = f"{HOME}/1740498099.000100"
     world = World(own=own, named=frozenset({OTHER}))
     assert isinstance(await world(mark, message=own, name="eyes"), Allow)
@@ -534,7 +534,7 @@ async def note(ctx: ToolContext, text: Said) -> ToolResult:
     return ToolResult(note="kept")
 
 
-async def test_a_drawer_is_not_filled_either() -> None:
+async def test_saved_notes_are_limited_per_context() -> None:
     world = World()
     verdicts = [await world(note, text=f"{n}") for n in range(MAX_KEPT + 1)]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
@@ -542,7 +542,7 @@ async def test_a_drawer_is_not_filled_either() -> None:
     assert isinstance(other, Allow), "another context has a drawer of its own"
 
 
-async def test_a_query_whose_result_is_kept_is_held_to_what_storing_is() -> None:
+async def test_query_that_saves_its_result_follows_the_rules_for_saving() -> None:
     world = World()
     kept = [await world(query, sql="SELECT 1", keep=f"{n}.csv") for n in range(MAX_KEPT + 1)]
     assert [isinstance(v, Allow) for v in kept] == [True] * MAX_KEPT + [False]
@@ -564,14 +564,14 @@ async def recall(ctx: ToolContext) -> ToolResult:
     return ToolResult((Item("note/1", "plan", None, Label(True, frozenset({ANA}))),))
 
 
-async def test_what_is_for_some_only_says_where_it_is_from() -> None:
+async def test_restricted_item_without_a_source_is_labelled_with_its_tool() -> None:
     world = World()
     found = await world.gate.call("p1", world.ctx, recall, {})
     assert isinstance(found, ToolResult)
     assert found.items[0].label.sources == frozenset({"tool:recall"})
 
 
-async def test_calls_are_counted_by_context_and_from_life_to_life() -> None:
+async def test_tool_calls_are_counted_per_context_and_across_restarts() -> None:
     most = ToolCalls(turn=9, context=4, request=6)  # the seventh is one too many in any context
     first = World()
     first.gate.limits, first.ctx = most, replace(first.ctx, turn=1)
@@ -586,7 +586,7 @@ async def test_calls_are_counted_by_context_and_from_life_to_life() -> None:
     assert [isinstance(v, Allow) for v in others] == [True, False]
 
 
-async def test_one_call_too_many_has_no_effect_and_code_may_make_it() -> None:
+async def test_calls_over_the_turn_limit_are_not_allowed_except_by_code() -> None:
     world = World(named=frozenset({OTHER}))
     world.gate.limits, world.ctx = ToolCalls(turn=1), replace(world.ctx, turn=1)
     verdicts = [await world(say, channel=OTHER, text=f"{n}") for n in range(4)]
@@ -596,7 +596,7 @@ async def test_one_call_too_many_has_no_effect_and_code_may_make_it() -> None:
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
 
 
-async def test_words_of_the_request_spell_nothing_out() -> None:
+async def test_requested_lookups_after_private_reads_are_limited() -> None:
     addresses = ("https://example.org/a", "https://example.org/b")
     world = World(text=" ".join(addresses)).labelled(PRIVATE)
     verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
@@ -604,7 +604,7 @@ async def test_words_of_the_request_spell_nothing_out() -> None:
     assert isinstance(verdicts[-1], Card)
 
 
-async def test_the_log_holds_nobody_s_name() -> None:
+async def test_decision_log_counts_readers_without_naming_them() -> None:
     world = World(BOB).labelled(PRIVATE)
     await world(say, channel=OTHER, text="x")
     assert world.log[-1].label == {**PRIVATE.to_json(), "readers": 1}

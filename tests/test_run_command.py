@@ -70,7 +70,7 @@ async def test_a_command_gets_no_secret_and_no_input(
     assert "end" in lines
 
 
-async def test_what_it_started_is_killed_with_it(desk: Desk) -> None:
+async def test_child_processes_are_killed_with_their_command(desk: Desk) -> None:
     found = await ran(desk, "sleep 600 & echo begun; sleep 600", seconds=0.5)
     assert said(found) == "begun"
     assert found.note == "It was killed: its time was up."
@@ -79,34 +79,36 @@ async def test_what_it_started_is_killed_with_it(desk: Desk) -> None:
     await until(lambda: not is_alive(pid))
 
 
-async def test_what_leaves_its_group_keeps_nobody_waiting(desk: Desk) -> None:
+async def test_process_outside_the_group_does_not_delay_the_result(desk: Desk) -> None:
     found = await ran(desk, "setsid sleep 600 & echo $!; sleep 600", seconds=0.5)
     os.kill(int(said(found)), signal.SIGKILL)
     assert found.note == "It was killed: its time was up."
 
 
-async def test_output_without_end_is_cut_and_takes_no_memory(desk: Desk) -> None:
+async def test_excessive_command_output_is_truncated(desk: Desk) -> None:
     found = await ran(desk, "yes | head -c 3000000; echo; seq 1 3")
     assert "The output is cut" in found.truncated
     assert len(said(found)) <= OUTPUT
     assert found.note == "Exit code 0."
 
 
-async def test_a_file_without_end_is_stopped(desk: Desk) -> None:
+async def test_command_has_limits_on_file_size_memory_and_open_files(desk: Desk) -> None:
     found = await ran(desk, "ulimit -f; ulimit -v; ulimit -n; cat /dev/zero > big; echo $?")
     limits = said(found).split("\n")
     assert [int(each) for each in limits[:3]] == [64 * 2048, 2 * MB, 256]
     assert limits[-1] != "0"
 
 
-async def test_a_sandbox_that_does_not_start_is_said(desk: Desk) -> None:
+async def test_sandbox_start_failure_is_reported(desk: Desk) -> None:
     for template in (("/nowhere/bwrap", "{command}"), ("/", "{command}")):
         ctx = boxed(desk, template=template)
         said_ = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
         assert "does not start" in said_
 
 
-async def test_who_gives_up_leaves_nothing_behind(tmp_path: Path, desk: Desk) -> None:
+async def test_cancelled_command_leaves_no_process_and_no_folder(
+    tmp_path: Path, desk: Desk
+) -> None:
     mark = tmp_path / "pid"
     into = quote(str(mark))
     command = f"echo $$ $PWD > {into}.new; mv {into}.new {into}; sleep 60"
@@ -147,14 +149,14 @@ async def boxed_in(desk: Desk, command: str, seconds: float = 20.0) -> ToolResul
 
 
 @in_bubblewrap
-async def test_a_command_works_on_the_copy_alone(desk: Desk) -> None:
+async def test_sandboxed_command_changes_only_its_copy(desk: Desk) -> None:
     found = await boxed_in(desk, "pwd; head -1 src/app.py; echo x > new && rm README.md && ls")
     assert said(found).split("\n") == ["/work", "def one():", "new", "src"]
     assert sorted(p.name for p in desk.root.iterdir()) == ["README.md", "src"]
 
 
 @in_bubblewrap
-async def test_nothing_of_the_machine_is_there_but_its_programs(desk: Desk) -> None:
+async def test_sandbox_exposes_only_the_programs_of_the_machine(desk: Desk) -> None:
     other = desk.root.parent / "other.txt"
     other.write_text("SECRET")
     tries = f"cat {quote(str(other))} /etc/passwd; echo x > /usr/x; ls {quote(str(desk.root))}"
@@ -167,7 +169,7 @@ async def test_nothing_of_the_machine_is_there_but_its_programs(desk: Desk) -> N
 
 
 @in_bubblewrap
-async def test_no_address_is_reached(desk: Desk) -> None:
+async def test_sandbox_has_no_network_access(desk: Desk) -> None:
     heard: list[object] = []
 
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,7 +190,7 @@ async def test_no_address_is_reached(desk: Desk) -> None:
 
 
 @in_bubblewrap
-async def test_it_sees_no_other_process_and_leaves_none(desk: Desk) -> None:
+async def test_sandboxed_command_sees_no_other_process_and_leaves_none(desk: Desk) -> None:
     found = await boxed_in(desk, f"ls /proc | grep -c '^[0-9]'; {LONG} & {LONG}", seconds=1.0)
     assert int(said(found)) < 8
     assert found.note == "It was killed: its time was up."

@@ -55,7 +55,7 @@ def log_of(store: Store, run: str = "r1") -> RunLog:
     return RunLog(store, run)
 
 
-async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
+async def test_replay_returns_the_stored_result_of_a_step(place: Kept) -> None:
     told = {"text": "日本 ¿sí? \u202e", "n": [1, 2.5, None, True], "deep": {"a": [{"b": ""}]}}
     store = await place.store("r1", "r2")
     await log_of(store).keep("r1/p1/0/model", json.dumps(told))
@@ -71,7 +71,7 @@ async def test_a_replay_gets_what_a_step_returned(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_what_can_be_done_again_is_stored_with_the_next_step(place: Kept) -> None:
+async def test_deferred_step_is_stored_with_the_next_kept_one(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         log = log_of(store)
         log.defer("r1/s1/1/tools", '{"read": true}')
@@ -103,7 +103,7 @@ class Order(Checkpoint):
         self.steps.append(("noted", key.rpartition("/")[2]))
 
 
-async def test_only_a_read_waits_to_be_stored() -> None:
+async def test_only_reading_steps_are_stored_later() -> None:
     both = Answer([use("look", word="a"), use("jot")])
     async with engine(turns(call("look", word="a"), both, submitted())) as e:
         order = e.run.checkpoint = Order()
@@ -116,7 +116,7 @@ async def test_only_a_read_waits_to_be_stored() -> None:
 # ---- frozen briefs
 
 
-async def test_a_frozen_brief_comes_back_whole_from_the_database(in_file: Kept) -> None:
+async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: Kept) -> None:
     label = Label(True, frozenset({"U1", "U2"}), frozenset({"C1"}))
     whole = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest, WINDOW.latest)
     async with in_file.stores(1, "r1") as (store,), engine(turns(submitted())) as e:
@@ -171,7 +171,7 @@ def losing(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
     return WorkflowSpawner(cast(Durable, Lossy()), store, cast(ActiveRun, live), "w")
 
 
-async def test_a_result_that_is_stored_counts_though_its_workflow_was_lost(in_file: Kept) -> None:
+async def test_stored_result_is_used_after_its_workflow_is_lost(in_file: Kept) -> None:
     ended = result("s1")
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), StoredFanout(store, "r1", datetime.now(UTC)).brief(1)
@@ -197,7 +197,7 @@ async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
         yield Runs(store, e.run.model, e.run.rate_limiter, e.reader, "me", Metrics(), Operator())
 
 
-async def test_a_run_is_open_while_somebody_uses_it_and_is_the_same_for_all(in_file: Kept) -> None:
+async def test_run_is_shared_by_its_users_and_closed_after_the_last_one(in_file: Kept) -> None:
     async with in_file.stores(1) as (store,), opened(store, "r1", "r2") as runs:
         async with runs.at_work("r1") as one, runs.at_work("r1") as two:
             async with runs.at_work("r2") as other:

@@ -59,7 +59,7 @@ ERRORS = {
 }
 
 
-async def test_a_program_tells_what_it_prints_or_the_line_of_an_error() -> None:
+async def test_program_returns_its_output_or_the_line_of_its_error() -> None:
     async with sandbox() as made:
         found = await made.run(CODE, "name,amount\nAna,1.10\nBen,2.20\nAna,0.05")
         assert found == "total 3.35 [('Ana', 2)]\n28\n"
@@ -109,7 +109,7 @@ async def stopped() -> None:
             assert await made.run("print(1 + 1)", "") == "2\n", name
 
 
-def test_what_takes_too_much_is_stopped_and_the_next_program_runs() -> None:
+def test_program_over_its_limits_is_stopped_and_the_next_one_runs() -> None:
     _, programs_mb = peaks_mb(stopped)
     assert programs_mb < 2 * LIMIT_MB
 
@@ -158,13 +158,13 @@ async def spread() -> None:
             await made.run("data", "\ud800")
 
 
-def test_a_value_that_is_small_inside_takes_nothing_outside() -> None:
+def test_expanding_result_values_use_little_memory_outside_the_sandbox() -> None:
     bot_mb, programs_mb = peaks_mb(spread)
     assert bot_mb < MOST_MB // 2
     assert programs_mb < 2 * LIMIT_MB
 
 
-async def test_the_tool_hands_back_what_was_printed_under_the_label_of_what_was_read() -> None:
+async def test_run_python_returns_its_output_with_the_label_of_its_context() -> None:
     label = Label(readers=frozenset({"U0ANA"}), sources=frozenset({"data:sales"}))
     async with sandbox() as made:
         ctx = web_kit.context({Sandbox: made}, label=label)

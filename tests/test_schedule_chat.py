@@ -117,7 +117,7 @@ async def only(bot: Served) -> StoredSchedule:
 # ---- set up
 
 
-async def test_a_schedule_is_set_when_its_requester_approves_of_what_the_card_says(
+async def test_schedule_is_created_as_shown_on_its_card_after_approval(
     tmp_path: Path,
 ) -> None:
     async with bot_with(tmp_path, creating(budget_usd=0.5)) as bot:
@@ -145,7 +145,7 @@ async def test_a_schedule_is_set_when_its_requester_approves_of_what_the_card_sa
         assert (made.spec.channels, made.spec.budget_usd) == (("support-*",), 0.5)
 
 
-async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
+async def test_only_the_requester_may_approve_a_schedule_with_their_rights(
     tmp_path: Path,
 ) -> None:
     change = with_sections(policy={"approvers": (LUIS,), "admins": (LUIS,)})
@@ -158,7 +158,9 @@ async def test_only_the_requester_approves_of_what_goes_on_with_their_rights(
         assert await schedules(bot).all() == []
 
 
-async def test_everything_is_checked_again_when_it_was_approved(tmp_path: Path) -> None:
+async def test_approved_schedule_fails_if_its_channel_was_archived_meanwhile(
+    tmp_path: Path,
+) -> None:
     async with bot_with(tmp_path, creating(to="#support-2")) as bot:
         shown = await asked(bot)
         there = bot.slack.state.channels[channel_id(2)]
@@ -172,7 +174,7 @@ async def test_everything_is_checked_again_when_it_was_approved(tmp_path: Path) 
 # ---- refused when it is set, with the sentence that helps
 
 
-async def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> None:
     cases: list[tuple[Json, str]] = [
         ({"cron": "61 9 * * *"}, "The first field of '61 9 * * *' (minute)"),
         ({"cron": "0 9 * *"}, "has 4 fields, but a crontab has five"),
@@ -196,7 +198,9 @@ async def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> N
             assert sentence in said, (given, said)
 
 
-async def test_what_the_requester_may_not_read_is_as_if_it_did_not_exist(tmp_path: Path) -> None:
+async def test_schedule_error_is_the_same_for_unreadable_and_missing_channels(
+    tmp_path: Path,
+) -> None:
     turning = Turning(creating())
     async with bot_with(tmp_path, turning, space=private(2, members=(LUIS,))) as bot:
         said = []
@@ -207,7 +211,7 @@ async def test_what_the_requester_may_not_read_is_as_if_it_did_not_exist(tmp_pat
         assert said[:2] == said[2:]
 
 
-async def test_names_of_private_channels_do_not_come_out_by_an_error(tmp_path: Path) -> None:
+async def test_schedule_error_reveals_no_private_channel_name(tmp_path: Path) -> None:
     space = private(2)
     async with bot_with(tmp_path, creating(channels=["*", "zzz"]), space=space) as bot:
         assert "support-2" not in await refusal(bot)
@@ -216,7 +220,7 @@ async def test_names_of_private_channels_do_not_come_out_by_an_error(tmp_path: P
 # ---- who may read what
 
 
-async def test_a_card_in_a_channel_names_no_private_channel_and_says_what_is_not_allowed(
+async def test_card_in_a_channel_hides_private_channel_names_and_warns_of_missing_permission(
     tmp_path: Path,
 ) -> None:
     change = with_sections(policy={"admins": (LUIS,)})
@@ -248,7 +252,7 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
             assert (now.state if now else "deleted") == state
 
 
-async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Path) -> None:
+async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path: Path) -> None:
     turning = Turning(creating())
     async with bot_with(tmp_path, turning, change=with_sections(policy={"admins": (LUIS,)})) as bot:
         await approved(bot)
@@ -267,7 +271,7 @@ async def test_nobody_else_changes_a_schedule_but_an_administrator(tmp_path: Pat
 # ---- in words, with the offline model
 
 
-async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
+async def test_schedule_requested_by_thread_text_creates_only_a_card(
     tmp_path: Path,
 ) -> None:
     """A model that obeys whatever it reads: nothing is set without the requester's word."""
@@ -295,7 +299,7 @@ async def test_a_text_that_asks_for_a_schedule_comes_to_no_more_than_a_card(
 TOOLS = ("schedule_create", "schedule_list", "schedule_pause", "schedule_delete")
 
 
-def test_no_scope_of_subagents_has_the_tools_for_schedules() -> None:
+def test_subagents_have_no_schedule_tools() -> None:
     assert set(TOOLS) <= {t.name for t in scopes.tools_of("parent")}
     for name in scopes.scope_names():
         assert not {t.name for t in scopes.tools_of(name)} & set(TOOLS)
@@ -367,7 +371,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ORIGINS: tuple[Origin, ...] = ("chat", "config")
 
 
-async def test_what_cannot_work_is_refused_with_a_sentence_that_helps(tmp_path: Path) -> None:
+async def test_unworkable_schedule_is_rejected_with_a_reason(tmp_path: Path) -> None:
     async with checking(tmp_path) as (_, validator):
         for more, said in REFUSED:
             for origin in ORIGINS:
@@ -376,7 +380,7 @@ async def test_what_cannot_work_is_refused_with_a_sentence_that_helps(tmp_path: 
                 assert why.endswith((".", "?"))
 
 
-async def test_a_pattern_reads_what_its_owner_may_read_and_names_nothing_else(
+async def test_channel_pattern_matches_only_channels_its_owner_may_read(
     tmp_path: Path,
 ) -> None:
     made = world()
@@ -390,7 +394,7 @@ async def test_a_pattern_reads_what_its_owner_may_read_and_names_nothing_else(
         await reader.aclose()
 
 
-async def test_policy_says_who_may_schedule_in_chat_and_the_operator_in_the_settings(
+async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(
     tmp_path: Path,
 ) -> None:
     async with checking(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
@@ -406,7 +410,9 @@ async def test_policy_says_who_may_schedule_in_chat_and_the_operator_in_the_sett
 
 
 @pytest.mark.parametrize("method", ["users.info", "conversations.list", "users.conversations"])
-async def test_while_slack_does_not_answer_nothing_is_refused(tmp_path: Path, method: str) -> None:
+async def test_slack_failure_makes_the_schedule_check_unavailable(
+    tmp_path: Path, method: str
+) -> None:
     async with checking(tmp_path) as (slack, validator):
         slack.faults += [Fault(method, "error:internal_error") for _ in range(50)]
         with pytest.raises(CheckUnavailable, match="try again"):

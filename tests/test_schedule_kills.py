@@ -177,7 +177,9 @@ def asked(bots: Fleet, count: int) -> bool:
         pytest.param((2, 4, 6), marks=pytest.mark.slow),
     ],
 )
-async def test_a_killed_run_of_a_schedule_goes_on(tmp_path: Path, calls: tuple[int, ...]) -> None:
+async def test_killed_schedule_run_resumes_and_posts_one_report(
+    tmp_path: Path, calls: tuple[int, ...]
+) -> None:
     spec = {
         "kind": "sweep",
         "cron": NEVER,
@@ -234,7 +236,7 @@ def has_called(bots: Fleet, text: str, fault: str) -> bool:
         (QUESTION, "It is **open**", ""),
     ],
 )
-async def test_what_is_killed_while_it_is_posted_is_posted_once(
+async def test_scheduled_message_is_posted_once_after_a_kill_while_posting(
     tmp_path: Path, spec: Json, text: str, fault: str
 ) -> None:
     """`slow`: before the post has its effect; `lost`: after it, without an answer."""
@@ -263,7 +265,7 @@ def shown(bots: Fleet, name: str) -> bool:
 
 
 @pytest.mark.timeout(600)
-async def test_over_two_replicas_each_time_comes_once_though_one_is_killed(
+async def test_each_due_time_is_posted_once_when_one_of_two_replicas_is_killed(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url

@@ -45,7 +45,7 @@ from scopes.notes import NewNote
 from scopes.tool import iso
 
 
-async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_others_run(
+async def test_invalid_schedule_in_settings_is_refused_while_others_run(
     tmp_path: Path,
 ) -> None:
     given = {"good": sweep(), "bad": sweep(to="#support-6")}
@@ -70,7 +70,7 @@ async def test_a_schedule_of_the_settings_that_cannot_work_is_refused_and_the_ot
         assert (mended.state, mended.why) == ("active", "")
 
 
-async def test_a_budget_that_will_not_do_is_said_before_it_begins(tmp_path: Path) -> None:
+async def test_report_notes_that_its_budget_may_not_cover_everything(tmp_path: Path) -> None:
     one = {"max_concurrency": 1}
     async with scheduled(tmp_path, {}, offline, space=load_sample(), limits=one) as s:
         await s.set("markets", sweep(channels=("csm-*",), owner="U0LUCIA", budget_usd=0.011))
@@ -89,7 +89,7 @@ LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 
 
-async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_works(
+async def test_run_is_retried_after_a_transient_failure_until_it_works(
     tmp_path: Path,
 ) -> None:
     down = True
@@ -117,7 +117,7 @@ async def test_a_run_that_failed_for_a_passing_reason_is_tried_again_until_it_wo
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
 
 
-async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_path: Path) -> None:
+async def test_retries_of_a_run_share_its_budget(tmp_path: Path) -> None:
     async with scheduled(
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
     ) as s:
@@ -140,7 +140,7 @@ async def test_all_tries_of_a_run_together_spend_no_more_than_its_budget(tmp_pat
     assert "its tries have spent the $0.50 of one run" in over.why
 
 
-async def test_a_digest_is_sent_to_its_owner_alone_and_the_next_one_says_only_what_is_new(
+async def test_digest_is_delivered_and_the_next_one_without_new_mail_is_not(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(3)) as (bot, google):
@@ -174,7 +174,7 @@ def swept(**sections: tuple[str, datetime, datetime]) -> dict[str, Any]:
 
 
 @given(st.lists(st.tuples(st.integers(1, 72), st.booleans(), st.booleans()), max_size=12))
-def test_whatever_fails_each_report_begins_where_the_channel_was_covered(
+def test_report_window_starts_where_the_last_complete_delivered_one_ended(
     story: list[tuple[int, bool, bool]],
 ) -> None:
     """Hours between occurrences, whether the channel was read whole, whether it was delivered."""
@@ -192,7 +192,7 @@ def test_whatever_fails_each_report_begins_where_the_channel_was_covered(
             reached = at if whole else reached or begin
 
 
-async def test_schedules_that_come_at_once_share_what_is_left_of_the_day(tmp_path: Path) -> None:
+async def test_simultaneous_schedules_share_the_remaining_daily_budget(tmp_path: Path) -> None:
     given = {name: sweep(budget_usd=1.0) for name in ("one", "two", "three")}
     most = ruled(policy={"daily_usd": 1.0})
     async with scheduled(
@@ -269,7 +269,7 @@ async def office(tmp_path: Path) -> AsyncIterator[Office]:
         yield Office(s.bot)
 
 
-async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path) -> None:
+async def test_failure_alert_is_not_posted_again_when_its_record_was_lost(tmp_path: Path) -> None:
     async with office(tmp_path) as made:
         await made.fails()
         told = await made.record()
@@ -283,7 +283,7 @@ async def test_what_was_posted_and_not_noted_is_not_posted_again(tmp_path: Path)
         assert len(made.told()) == 2
 
 
-async def test_nothing_in_a_reason_acts_on_its_reader(tmp_path: Path) -> None:
+async def test_links_and_broadcasts_in_a_failure_reason_are_inert(tmp_path: Path) -> None:
     async with office(tmp_path) as made:
         await made.fails("<!channel> see https://evil.example *now* <@U0EVA>")
         people = made.bot.slack.people
@@ -318,7 +318,7 @@ def slack() -> LocalSlack:
     return LocalSlack(workspace(3, 1), retries_s=(0.0, 0.3, 1.0))
 
 
-async def test_no_table_holds_what_was_forgotten(tmp_path: Path) -> None:
+async def test_no_table_contains_a_forgotten_message(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
         message, _ = await told(s)
         database = s.bot.store.database
@@ -336,7 +336,7 @@ async def test_no_table_holds_what_was_forgotten(tmp_path: Path) -> None:
         assert third.state == "ran", "the schedule goes on"
 
 
-async def test_an_issue_stays_that_another_run_told_too(tmp_path: Path) -> None:
+async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) -> None:
     first, second, third = (item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3))
     with_store(tmp_path)
     store = await Store.open(tmp_path)
@@ -376,7 +376,7 @@ async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -
         assert (await s.bot.store.run(run)).result is None
 
 
-async def test_a_user_takes_their_schedules_with_them(tmp_path: Path) -> None:
+async def test_forgetting_a_user_deletes_their_schedules(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {"other": sweep(owner="U0EVA")}, offline, slack=slack()) as s:
         await told(s)
         database = s.bot.store.database
@@ -387,7 +387,7 @@ async def test_a_user_takes_their_schedules_with_them(tmp_path: Path) -> None:
         assert await database.read(sa.select(issues)) == []
 
 
-async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path) -> None:
+async def test_retention_deletes_old_reports_but_keeps_the_last_occurrence(tmp_path: Path) -> None:
     async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
         _, made = await told(s)
         database = s.bot.store.database
@@ -412,7 +412,9 @@ async def test_old_reports_go_and_where_the_last_one_ended_stays(tmp_path: Path)
         assert await database.read(sa.select(issues)) == []
 
 
-async def test_who_is_forgotten_is_in_no_note_though_the_first_try_died(tmp_path: Path) -> None:
+async def test_notes_from_a_forgotten_author_are_deleted_by_a_retry_after_a_failure(
+    tmp_path: Path,
+) -> None:
     with_store(tmp_path)
     database = await Database.open(tmp_path, None)
     shelf, sales = NoteStore(database), Label(True, sources=frozenset({"C0SALES"}))

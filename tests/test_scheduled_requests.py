@@ -112,7 +112,7 @@ answering = led_by(brief_answer(2), say("It is **open** [F1.1]."))
 # ---- a reminder
 
 
-async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_model(
+async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_model(
     tmp_path: Path,
 ) -> None:
     turning = Turning(answering)
@@ -136,7 +136,7 @@ async def test_a_reminder_to_oneself_needs_no_card_and_comes_once_without_a_mode
         assert now.state == "active", "its one time is still to come"
 
 
-async def test_a_reminder_is_posted_at_its_time_and_is_done_then(tmp_path: Path) -> None:
+async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Path) -> None:
     """A minute before it is due the bot is away, and it is back some minutes later."""
     spec = reminder(at=local(-timedelta(minutes=5)))
     async with scheduled(tmp_path, {}, say) as s:
@@ -166,7 +166,7 @@ async def is_done(s: Scheduled, name: str) -> StoredSchedule:
     return await come(found)
 
 
-async def test_a_reminder_that_was_missed_comes_late_or_not_at_all_and_says_so(
+async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(
     tmp_path: Path,
 ) -> None:
     async with scheduled(tmp_path, {}, say) as s:
@@ -189,7 +189,7 @@ async def test_a_reminder_that_was_missed_comes_late_or_not_at_all_and_says_so(
         assert f"It was due on {moment(occurrence.at)} (UTC)." in late
 
 
-async def test_a_reminder_from_a_thread_of_others_waits_for_a_click_and_does_nothing(
+async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_inert(
     tmp_path: Path,
 ) -> None:
     """Of its words neither is everybody called, nor can an address be clicked."""
@@ -217,7 +217,7 @@ async def test_a_reminder_from_a_thread_of_others_waits_for_a_click_and_does_not
         assert not re.search(r"'type': '(broadcast|user|usergroup|link)'", str(message.blocks))
 
 
-async def test_a_reminder_for_somebody_else_or_a_channel_waits_for_a_click_and_tells_who(
+async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_author(
     tmp_path: Path,
 ) -> None:
     turning = Turning(creating("reminder", cron=WEEKLY, to=LUIS))
@@ -240,7 +240,7 @@ async def test_a_reminder_for_somebody_else_or_a_channel_waits_for_a_click_and_t
 # ---- a question
 
 
-async def test_a_question_is_answered_as_its_owner_and_posted_with_its_sources(
+async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
     tmp_path: Path,
 ) -> None:
     asking = creating("ask", cron=WEEKLY, to="here")
@@ -280,7 +280,7 @@ async def test_a_question_is_answered_as_its_owner_and_posted_with_its_sources(
         assert await bot.leaks() == []
 
 
-async def test_a_scheduled_question_keeps_the_rights_and_limits_of_its_owner(
+async def test_scheduled_question_respects_the_access_of_its_owner_and_of_the_channel(
     tmp_path: Path,
 ) -> None:
     """Luis alone reads #support-2: for Ana it is as absent as in a mention."""
@@ -300,7 +300,7 @@ async def test_a_scheduled_question_keeps_the_rights_and_limits_of_its_owner(
         assert [m for m in said(slack, HERE) if "open" in m.text] == []
 
 
-async def test_a_question_whose_owner_may_not_ask_any_more_does_not_run(tmp_path: Path) -> None:
+async def test_schedule_of_a_deactivated_user_fails_without_a_model_call(tmp_path: Path) -> None:
     slack = LocalSlack(in_madrid())
     async with scheduled(tmp_path, {}, say, slack=slack) as s:
         await s.set("hers", question())
@@ -314,7 +314,7 @@ async def test_a_question_whose_owner_may_not_ask_any_more_does_not_run(tmp_path
         assert s.bot.model.recorded == []
 
 
-async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
+async def test_write_tools_are_denied_to_a_scheduled_question(tmp_path: Path) -> None:
     """Neither its parent nor a subagent, whatever they try."""
     post = use("post_message", channel=HERE, text="Hello")
     direct = use("send_direct_message", person="me", text="Hello")
@@ -333,7 +333,7 @@ async def test_a_scheduled_question_writes_nothing(tmp_path: Path) -> None:
 # ---- lists, pauses, input
 
 
-async def test_a_reminder_is_stopped_by_the_person_whom_it_reminds(tmp_path: Path) -> None:
+async def test_recipient_can_list_and_delete_a_reminder_but_others_cannot(tmp_path: Path) -> None:
     turning = Turning(changing("schedule_list"))
     async with bot_with(tmp_path, turning) as bot:
         store, spec = bot.bench.schedules.store, reminder(to=LUIS)

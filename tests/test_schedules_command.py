@@ -55,7 +55,7 @@ def taken_up() -> None:
     on_state(lambda database: ScheduleStore(database).sync(settings, datetime.now(UTC)))
 
 
-def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> None:
+def test_schedules_command_shows_the_last_run_its_delivery_and_cost(shell: Shell) -> None:
     taken_up()
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
 
@@ -81,7 +81,7 @@ def test_the_last_run_its_delivery_and_what_it_cost_are_told(shell: Shell) -> No
     assert told["last_delivery"]["tries"] == 1
 
 
-def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shell) -> None:
+def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell) -> None:
     assert "`assistant serve` takes up" in refused(shell("schedules", "run", "markets"), "schedule")
     taken_up()
     done = shell("schedules", "run", "markets")
@@ -97,7 +97,7 @@ def test_one_that_is_asked_for_now_waits_for_the_process_that_serves(shell: Shel
         assert shell("schedules", "run", "markets", "--json").json["served"] is True
 
 
-def test_a_dry_run_says_what_would_be_read_and_posted_and_does_neither(
+def test_dry_run_shows_what_would_be_read_and_posted_without_effects(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack = LocalSlack(people())

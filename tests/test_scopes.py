@@ -32,7 +32,7 @@ NAMES = scopes.scope_names()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_scope_has_few_tools_that_cost_little_and_none_that_spawns(name: str) -> None:
+def test_scope_has_few_small_tools_and_none_that_starts_subagents(name: str) -> None:
     tools = scopes.scope(name).tools
     offered = [t.name for t in tools]
     assert len(offered) == len(set(offered))
@@ -41,7 +41,7 @@ def test_a_scope_has_few_tools_that_cost_little_and_none_that_spawns(name: str) 
     assert fixed_tokens(name, tools) <= (4_800 if name == scopes.ALL else 1_500)
 
 
-def test_all_holds_the_tools_of_every_scope_that_is_permitted() -> None:
+def test_scope_all_contains_the_tools_of_every_permitted_scope() -> None:
     everything = {t for name in scopes.MODULES for t in scopes.scope(name).tools}
     assert {*scopes.scope(scopes.ALL).tools} == everything
     clients: dict[Any, object] = {t.client: t for t in everything if t.client}
@@ -56,7 +56,7 @@ def test_all_holds_the_tools_of_every_scope_that_is_permitted() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_tool_says_in_its_first_line_what_it_does(name: str) -> None:
+def test_every_tool_has_a_short_description_and_an_object_schema(name: str) -> None:
     for each in scopes.scope(name).tools:
         first = each.description.splitlines()[0]
         assert first
@@ -96,7 +96,7 @@ def test_a_handle_is_found_by_id_or_name(given_: str, found: str | None) -> None
     assert HELD.exact(given_) == (found if found in HELD.titles else None)
 
 
-def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
+def test_not_found_message_is_short_and_on_one_line() -> None:
     said = not_found("channel", "x" * 500 + "\nC1")
     assert len(said) < 200
     assert "\n" not in said
@@ -117,7 +117,7 @@ def test_what_is_hidden_and_what_is_absent_are_answered_alike() -> None:
         ("all", {"C01": "", "data:shop": ""}, {"read_thread", "execute_query"}, {"search_mail"}),
     ],
 )
-def test_a_tool_is_offered_only_where_a_handle_can_be_used_with_it(
+def test_tools_without_a_usable_handle_are_not_offered(
     name: str, held: dict[str, str], usable: set[str], useless: set[str]
 ) -> None:
     offered = {t.name for t in tools_for("answer", scopes.scope(name).tools, held)}
@@ -135,7 +135,7 @@ def test_siblings_with_handles_of_the_same_kinds_share_prompt_and_schemas() -> N
 
 
 @pytest.mark.parametrize("strict", [True, False])
-async def test_the_api_takes_what_a_subagent_is_offered(strict: bool) -> None:
+async def test_requests_of_all_scopes_and_contracts_are_valid_for_the_api(strict: bool) -> None:
     pairs = [(name, contract) for name in NAMES for contract in CONTRACTS]
     async with engine(turns(submitted()), settings_for({"cost_usd": 20.0})) as e:
         e.run.model.models = e.run.model.models.model_copy(update={"strict_tools": strict})

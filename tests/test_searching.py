@@ -36,7 +36,9 @@ ENGINES: list[Callable[[str], SearchEngine]] = [
 
 
 @pytest.mark.parametrize("make", ENGINES)
-async def test_an_engine_finds_what_may_be_read(make: Callable[[str], SearchEngine]) -> None:
+async def test_search_results_have_handles_only_for_readable_addresses(
+    make: Callable[[str], SearchEngine],
+) -> None:
     with web_kit.small_web(PAGES) as (web, _, url):
         ctx = web_kit.context({SearchEngine: make(url)})
         found = await tool_kit.done(ctx, "web_search", query="  ports \n ")
@@ -54,7 +56,7 @@ async def test_an_engine_finds_what_may_be_read(make: Callable[[str], SearchEngi
     }  # an address of a port of its own could not be read
 
 
-async def test_what_is_asked_outside_follows_the_gate() -> None:
+async def test_web_search_is_denied_with_private_data_or_without_a_handle() -> None:
     with web_kit.small_web(PAGES) as (web, _, url):
         private = web_kit.context(
             {SearchEngine: SearXNG(url)}, label=Label(True, frozenset({"U0ANA"}), frozenset({"D1"}))
@@ -97,7 +99,7 @@ def model_server(content: list[kit.Json]) -> kit.Lax:
     return kit.Lax(reply)
 
 
-async def test_a_search_by_the_model_is_paid_by_the_run_and_recorded() -> None:
+async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
     lax = model_server(answered(("https://a.example.com/1", "One"), ("https://b.example.com", "B")))
     async with kit.engine(kit.turns(), lax=lax) as e:
         e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
@@ -124,7 +126,7 @@ async def test_a_search_by_the_model_is_paid_by_the_run_and_recorded() -> None:
         assert audit(e.sink.trajectory("r1")).leaks == ()
 
 
-async def test_a_search_by_the_model_is_no_leak_to_it_of_what_others_have_read() -> None:
+async def test_audit_reports_no_leak_for_a_model_search_that_finds_the_same_text() -> None:
     words = kit.sentence("f0", 30)  # what `flood` hands out, too
     lax = model_server(answered(("https://a.example.com/1", words)))
     script = kit.turns(
@@ -142,7 +144,7 @@ async def test_a_search_by_the_model_is_no_leak_to_it_of_what_others_have_read()
         assert audit(e.sink.trajectory("r1")).leaks == ()
 
 
-async def test_a_search_that_the_run_cannot_pay_is_not_made() -> None:
+async def test_model_search_is_not_made_without_enough_budget() -> None:
     lax = model_server(answered(("https://a.example.com/1", "One")))
     async with kit.engine(kit.turns(), kit.settings_for({"cost_usd": 0.009}), lax=lax) as e:
         search = ModelSearch(e.run)

@@ -78,7 +78,7 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         assert {d.reason for d in bot.slack.deliveries} == {""}
 
 
-async def test_a_new_direct_message_goes_on_with_the_last_ones_as_they_are_now(
+async def test_direct_message_context_reflects_edits_and_deletions(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
@@ -102,7 +102,7 @@ async def test_a_new_direct_message_goes_on_with_the_last_ones_as_they_are_now(
         assert "CONVERSATION" not in opening(bot.parents()[-1])
 
 
-async def test_a_follow_up_in_a_direct_message_goes_on_with_the_sources_of_the_last_ones(
+async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answers(
     tmp_path: Path,
 ) -> None:
     leaving_out = use(
@@ -134,7 +134,7 @@ async def test_a_follow_up_in_a_direct_message_goes_on_with_the_sources_of_the_l
         assert line(await ask("And there?", user=EVA), "NAMED SOURCES") == "none"
 
 
-async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path: Path) -> None:
+async def test_assistant_pane_offers_prompts_and_knows_the_open_channel(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         people, state = bot.slack.people, bot.slack.state
         dm = people.dm(ASKER)
@@ -159,7 +159,7 @@ async def test_the_pane_offers_prompts_and_knows_what_is_open_beside_it(tmp_path
 # ---- threads
 
 
-async def test_a_second_request_stands_on_the_thread_and_on_what_the_first_found(
+async def test_second_request_sees_the_current_thread_and_earlier_findings(
     tmp_path: Path,
 ) -> None:
     """ "Tell me more about the second one" works, with the thread as it is by then."""
@@ -199,7 +199,7 @@ async def test_a_second_request_stands_on_the_thread_and_on_what_the_first_found
 # ---- buttons
 
 
-async def test_the_stop_button_ends_all_children_and_shows_what_there_is(tmp_path: Path) -> None:
+async def test_stop_button_cancels_subagents_and_shows_partial_results(tmp_path: Path) -> None:
     def slow(index: int, body: Json) -> ModelFault | None:
         reads = line(body, "MAY READ")
         return ModelFault("slow") if is_child(body) and "#support-3" in reads else None
@@ -230,7 +230,7 @@ def rows(bot: Served, thread: str) -> list[str]:
 # ---- what goes wrong
 
 
-async def test_an_error_is_one_sentence_with_a_reference(
+async def test_internal_error_is_reported_without_details_but_with_the_run_id(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here what an earlier answer had found is damaged in the database."""
@@ -258,7 +258,7 @@ async def test_an_error_is_one_sentence_with_a_reference(
 # ---- shapes
 
 
-async def test_a_long_answer_comes_in_several_messages_with_one_footer(tmp_path: Path) -> None:
+async def test_long_answer_is_split_into_several_messages_with_one_footer(tmp_path: Path) -> None:
     lines = [f"{n}. " + f"word{n} " * 12 for n in range(1, 330)]
     text = "\n".join(lines)
     assert len(text) > 30_000
@@ -284,7 +284,7 @@ async def test_a_long_answer_comes_in_several_messages_with_one_footer(tmp_path:
         assert run.status == "complete"
 
 
-async def test_an_answer_mentions_its_requester_and_links_what_was_asked_and_nothing_else(
+async def test_answer_mentions_only_its_requester_and_links_only_addresses_of_the_request(
     tmp_path: Path,
 ) -> None:
     text = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not https://evil.example/x, <!channel>"
@@ -304,7 +304,7 @@ def file(number: int, name: str, content: bytes, kind: str) -> File:
     return File(f"F000{number}", name, name, kind, size=len(content), content=content)
 
 
-async def test_attached_files_are_read_or_refused_by_name(tmp_path: Path) -> None:
+async def test_attached_files_are_read_or_named_as_unread(tmp_path: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("a.txt", "hidden")

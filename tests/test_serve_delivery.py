@@ -32,7 +32,9 @@ from config.words import phrase
 LUIS, EVA = "U0LUIS", "U0EVA"
 
 
-async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path) -> None:
+async def test_messages_missed_without_a_socket_are_answered_after_reconnect(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         people = bot.slack.people
         known = bot.ask("Hello?")
@@ -62,7 +64,7 @@ async def test_what_no_socket_delivers_is_read_when_they_are_back(tmp_path: Path
 
 
 @pytest.mark.parametrize(("which", "retries_s"), [(0, (0.1, 0.3, 0.5)), (None, ())])
-async def test_what_a_deaf_socket_swallows_is_answered_once(
+async def test_messages_lost_on_a_silent_socket_are_answered_once(
     tmp_path: Path, which: int | None, retries_s: tuple[float, ...]
 ) -> None:
     """By what Slack sends again; where all are deaf, by what is read when they are replaced."""
@@ -84,7 +86,7 @@ REFUSES = """create trigger full before insert on inbox
     begin select raise(abort, 'the disk is full'); end"""
 
 
-async def test_slack_sends_again_what_could_not_be_stored(
+async def test_event_that_could_not_be_stored_is_answered_when_slack_redelivers_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(tmp_path, led_by(echo), ack_s=0.5) as bot:
@@ -103,7 +105,9 @@ async def test_slack_sends_again_what_could_not_be_stored(
 # ---- the model is down
 
 
-async def test_an_outage_is_said_once_and_the_request_is_answered_after_it(tmp_path: Path) -> None:
+async def test_model_outage_is_announced_once_and_requests_are_answered_after_it(
+    tmp_path: Path,
+) -> None:
     down = [True]
     faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0) if down[0] else None)
     async with serving(tmp_path, led_by(echo), faults=faults, models={"max_attempts": 1}) as bot:
@@ -152,7 +156,7 @@ async def sent(bot: Served, text: str, headers: dict[str, str]) -> tuple[int, st
         return answer.status, await answer.text()
 
 
-async def test_only_what_slack_has_signed_is_heard(tmp_path: Path) -> None:
+async def test_requests_without_a_valid_slack_signature_are_rejected(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo), mode="http") as bot:
         text = body(bot)
         forged: list[dict[str, str]] = [
@@ -173,7 +177,7 @@ async def test_only_what_slack_has_signed_is_heard(tmp_path: Path) -> None:
         assert await bot.inbox.request(f"T0ACME/{bot.channel}/{TS}")
 
 
-async def test_what_came_while_nobody_was_there_is_answered_once(tmp_path: Path) -> None:
+async def test_message_sent_while_the_bot_was_down_is_answered_once(tmp_path: Path) -> None:
     """Slack sends it again, and the bot looks for it when it starts."""
     port = free_port()
     slack = LocalSlack(
@@ -196,7 +200,7 @@ async def state(bot: Served, ts: str) -> str:
     return request.state if request else ""
 
 
-async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path: Path) -> None:
+async def test_queued_requests_reflect_edits_and_deletions(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo)) as bot:
         await bot.inbox.pause("a test")
         people = bot.slack.people
@@ -213,7 +217,7 @@ async def test_what_is_changed_before_it_is_begun_is_answered_as_it_is(tmp_path:
         assert len(await bot.store.runs()) == 2
 
 
-async def test_a_request_that_is_deleted_at_work_ends_quietly(tmp_path: Path) -> None:
+async def test_request_deleted_during_work_leaves_no_message_in_the_channel(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo), latency_s=0.5) as bot:
         asked = bot.ask("Hello?")
         await until(lambda: bot.replies(asked))
@@ -229,7 +233,7 @@ def slow_first(index: int, body: Json) -> ModelFault | None:
     return ModelFault("slow", seconds=30) if request_in(body) == "First?" else None
 
 
-async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
+async def test_stop_cancels_waiting_requests_of_the_thread_but_not_later_ones(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, led_by(echo), faults=Faults(slow_first)) as bot:
@@ -250,7 +254,9 @@ async def test_a_stop_ends_what_waits_in_the_thread_too_and_nothing_after_it(
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(0.3, 300.0), (240.0, 0.3)])
-async def test_an_answer_outlives_its_stream(tmp_path: Path, ours: float, theirs: float) -> None:
+async def test_answer_is_completed_by_edits_after_its_stream_ends(
+    tmp_path: Path, ours: float, theirs: float
+) -> None:
     """Ours is ended in time; where Slack ends it before, the message is edited from then on."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3), stream_ttl_s=theirs)
     async with serving(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": ours}) as bot:

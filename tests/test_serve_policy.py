@@ -52,7 +52,7 @@ def nothing_public(bot: Served, thread: str, channel: str = "") -> bool:
     return bot.replies(thread, channel) == []
 
 
-async def test_who_may_not_ask_is_told_why_and_nobody_else_is(tmp_path: Path) -> None:
+async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
         for user, channel, reason in (
             (GUEST, "", "Guests may not ask me here."),
@@ -75,7 +75,7 @@ async def test_who_may_not_ask_is_told_why_and_nobody_else_is(tmp_path: Path) ->
         assert bot.slack.calls["chat.startStream"] == 0
 
 
-async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) -> None:
+async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> None:
     change = ruled(policy={"user_daily_usd": 0.5})
     async with serving(tmp_path, space=mixed(), change=change) as bot:
         await bot.answer(bot.ask())
@@ -93,7 +93,7 @@ async def test_a_day_s_budget_that_is_used_up_is_said_privately(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("scopes", [("web",), ("email",)])
-async def test_a_parent_is_offered_the_scopes_that_a_rule_allows_and_no_others(
+async def test_parent_is_offered_only_the_scopes_that_a_rule_allows(
     tmp_path: Path, scopes: tuple[str, ...]
 ) -> None:
     async with serving(tmp_path, led_by(echo), change=ruled(scopes=scopes)) as bot:
@@ -109,7 +109,7 @@ async def test_a_parent_is_offered_the_scopes_that_a_rule_allows_and_no_others(
 # ---- pause
 
 
-async def test_a_pause_holds_all_new_work_and_loses_nothing(tmp_path: Path) -> None:
+async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path) -> None:
     change = ruled(policy={"admins": (BOSS,)})
     async with serving(tmp_path, led_by(echo), space=mixed(), mode="http", change=change) as bot:
         people = bot.slack.people
@@ -201,7 +201,7 @@ AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
 
 
 @pytest.mark.parametrize("trouble", AT_START)
-def test_what_is_wrong_at_the_start_is_one_sentence_and_code_2(
+def test_startup_error_is_one_line_with_exit_code_2(
     trouble: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -280,7 +280,7 @@ async def once_each(bot: Served, asked: Iterable[str]) -> None:
 
 
 @pytest.mark.slow
-async def test_a_revoked_token_is_told_and_what_was_asked_is_answered_when_it_is_mended(
+async def test_revoked_token_is_reported_and_requests_are_answered_once_it_is_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
@@ -298,7 +298,7 @@ async def test_a_revoked_token_is_told_and_what_was_asked_is_answered_when_it_is
     assert traced(caplog) == []
 
 
-async def test_a_missing_scope_is_told_and_what_was_asked_is_answered_when_it_is_granted(
+async def test_missing_scope_is_logged_and_the_request_is_answered_once_it_is_granted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
@@ -312,7 +312,7 @@ async def test_a_missing_scope_is_told_and_what_was_asked_is_answered_when_it_is
     assert traced(caplog) == []
 
 
-async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(tmp_path: Path) -> None:
+async def test_revoked_app_token_ends_the_bot_when_a_new_socket_is_needed(tmp_path: Path) -> None:
     async def revoke() -> None:
         async with serving(tmp_path, led_by(echo)) as bot:
             bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
@@ -323,7 +323,7 @@ async def test_an_app_token_that_is_revoked_ends_it_when_a_socket_is_needed(tmp_
         await revoke()
 
 
-async def test_slack_down_for_a_moment_loses_nothing(
+async def test_requests_are_answered_once_after_a_short_slack_outage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Some are at work, some were just heard, some are said meanwhile."""
@@ -353,7 +353,7 @@ async def test_slack_down_for_a_moment_loses_nothing(
     assert traced(caplog) == []
 
 
-async def test_a_policy_that_is_broken_answers_nobody_until_it_is_mended(tmp_path: Path) -> None:
+async def test_invalid_policy_file_stops_all_answers_until_it_is_fixed(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
     path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
     async with serving(tmp_path, led_by(echo), policy_path=path) as bot:

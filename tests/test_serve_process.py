@@ -103,7 +103,7 @@ def trial(folder: Path, port: int) -> Iterator[Trial]:
 
 
 @pytest.mark.timeout(600)
-def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
+def test_local_page_shares_its_sample_and_runs_with_the_command_line(tmp_path: Path) -> None:
     port = free_port()
     with trial(tmp_path, port) as tried:
         assert tried.url == f"http://127.0.0.1:{port}/"
@@ -127,7 +127,7 @@ def test_the_page_is_the_command_lines_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_readers_recorded_is_replayed(tmp_path: Path) -> None:
+def test_recorded_answers_are_replayed_only_for_recorded_questions(tmp_path: Path) -> None:
     openings = {each["opening"] for each in read_data("recordings")}
     with trial(tmp_path, 0) as tried:
         asked = {text: tried.ask(text) for text in tried.get("page/workspace")["prompts"]}
@@ -146,7 +146,7 @@ async def ended(bot: Bot) -> int | None:
 
 
 @pytest.mark.parametrize("mode", ["socket", "http"])
-async def test_sigterm_lets_a_request_at_work_finish(tmp_path: Path, mode: str) -> None:
+async def test_sigterm_lets_a_running_request_finish(tmp_path: Path, mode: str) -> None:
     with fleet(tmp_path, led_by(echo), mode=mode, latency_s=1.0) as bots:
         (bot,) = await bots.started()
         asked = bots.ask("Hello?")
@@ -157,7 +157,7 @@ async def test_sigterm_lets_a_request_at_work_finish(tmp_path: Path, mode: str) 
         assert bots.slack.state.sessions[bots.channel, asked] == "active"
 
 
-async def test_what_takes_longer_than_the_drain_goes_on_after_the_next_start(
+async def test_request_longer_than_the_drain_time_resumes_after_restart(
     tmp_path: Path,
 ) -> None:
     slow, short = Faults(["slow"]), {"drain_s": 0.5}

@@ -71,7 +71,9 @@ def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
         ("a: \0", "is not valid YAML: unacceptable character #x0000"),
     ],
 )
-def test_a_wrong_file_is_explained_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_settings_file_is_explained_in_one_sentence(
+    tmp_path: Path, text: str, words: str
+) -> None:
     sentence = complaint(tmp_path, text)
     assert sentence.startswith("assistant.yaml")
     assert words in sentence
@@ -111,7 +113,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(
     assert SECRET not in sentence
 
 
-def test_secrets_come_from_the_environment_and_do_not_show() -> None:
+def test_secrets_are_read_from_the_environment_and_not_printed() -> None:
     settings = load_settings(env={"SLACK_BOT_TOKEN": SECRET, "ANTHROPIC_API_KEY": ""})
     assert settings.secrets.slack_bot_token is not None
     assert settings.secrets.slack_bot_token.get_secret_value() == SECRET
@@ -120,7 +122,9 @@ def test_secrets_come_from_the_environment_and_do_not_show() -> None:
     assert SECRET not in settings.model_dump_json()
 
 
-def test_the_settings_file_is_found_in_order(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_file_is_chosen_by_argument_then_environment_then_default(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, seconds in (("assistant.yaml", 1), ("named.yaml", 2), ("given.yaml", 3)):
         (cwd / name).write_text(f"limits: {{seconds: {seconds}}}", "utf-8")
     assert load_settings().limits.seconds == 1
@@ -129,7 +133,7 @@ def test_the_settings_file_is_found_in_order(cwd: Path, monkeypatch: pytest.Monk
     assert load_settings(Path("given.yaml")).limits.seconds == 3
 
 
-def test_a_wrong_address_in_the_environment_is_named() -> None:
+def test_error_for_an_invalid_address_in_the_environment_names_its_variable() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(env={"SLACK_API_URL": "slack.local"})
     assert "SLACK_API_URL must be an address" in str(caught.value)
@@ -174,7 +178,7 @@ WHOLE: dict[str, Any] = {
         ({"ownr": "U0ANA"}, "'schedules.m.ownr'. Did you mean 'schedules.m.owner'?"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_sentence_that_helps(
+def test_invalid_schedule_settings_are_rejected_with_a_specific_error(
     tmp_path: Path, changed: dict[str, Any], words: str
 ) -> None:
     sentence = complaint(tmp_path, yaml.safe_dump({"schedules": {"m": {**WHOLE, **changed}}}))

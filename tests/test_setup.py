@@ -44,7 +44,7 @@ def stored() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def test_setup_asks_for_each_secret_and_writes_a_file_for_its_owner_only(slack: LocalSlack) -> None:
+def test_setup_asks_for_each_secret_and_writes_an_owner_only_env_file(slack: LocalSlack) -> None:
     ran = typed("xoxb-local", SECRET, "sk-ant-secret", "")
     assert ran.exit_code == 0, ran.output
     assert "https://api.slack.com/apps?new_app=1&manifest_yaml=" in ran.output
@@ -60,7 +60,7 @@ def test_setup_asks_for_each_secret_and_writes_a_file_for_its_owner_only(slack: 
     assert slack.calls["auth.test"] == 1
 
 
-def test_a_secret_that_does_not_work_is_explained_and_asked_for_again(slack: LocalSlack) -> None:
+def test_invalid_secret_is_explained_and_asked_for_again(slack: LocalSlack) -> None:
     ran = typed(
         *("xapp-1", "xoxb-wrong", "xoxb-few", "xoxb-local"),
         *("short", SECRET, "k", "mysql://db", ""),
@@ -76,7 +76,7 @@ def test_a_secret_that_does_not_work_is_explained_and_asked_for_again(slack: Loc
     assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local"
 
 
-def test_what_was_in_the_file_stays_and_a_set_secret_can_be_kept(slack: LocalSlack) -> None:
+def test_setup_keeps_existing_lines_and_can_keep_a_set_secret(slack: LocalSlack) -> None:
     before = (
         "# ours\nOTHER='a b'\nexport SLACK_BOT_TOKEN=xoxb-local\n\nSLACK_BOT_TOKEN=xoxb-local\n"
         "LAST=1"
@@ -92,7 +92,7 @@ def test_what_was_in_the_file_stays_and_a_set_secret_can_be_kept(slack: LocalSla
     assert ENV.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_end_of_input_leaves_nothing_half_written(slack: LocalSlack) -> None:
+def test_end_of_input_leaves_the_env_file_unchanged(slack: LocalSlack) -> None:
     ENV.write_text("OTHER=1\n")
     ran = typed("xoxb-local", SECRET)
     assert ran.exit_code == 2
@@ -101,7 +101,7 @@ def test_an_end_of_input_leaves_nothing_half_written(slack: LocalSlack) -> None:
     assert sorted(p.name for p in Path.cwd().iterdir() if "env" in p.name) == [".env"]
 
 
-def test_from_env_asks_nothing(
+def test_setup_from_env_validates_and_writes_without_prompts(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     why = refused(shell("setup", "--from-env"), "not_set")
@@ -119,7 +119,7 @@ def test_from_env_asks_nothing(
     assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local", "what was there stays"
 
 
-def test_an_app_for_several_workspaces_needs_its_client_secret_and_no_token(
+def test_setup_for_several_workspaces_asks_for_a_client_secret_instead_of_a_token(
     slack: LocalSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("slack: {mode: http, client_id: '1.2'}\nserve: {public_url: 'https://a.example.com'}")
@@ -141,7 +141,7 @@ def test_an_app_for_several_workspaces_needs_its_client_secret_and_no_token(
     "value",
     ["plain-1", "with 'space'", "ha#sh", "dollar$HOME", "back\\slash", "p@ss:w/rd?x=%20&y", "ü"],
 )
-def test_a_value_is_read_back_as_it_was_written(value: str) -> None:
+def test_env_values_are_read_back_unchanged(value: str) -> None:
     assert storable(value)
     write_env(ENV, {"SLACK_BOT_TOKEN": value})
     token = load_settings().secrets.slack_bot_token
@@ -153,7 +153,7 @@ def test_a_value_that_cannot_be_read_back_is_refused() -> None:
     assert not any(map(storable, ("", "a\nb", "a${HOME}", "a\0b")))
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_the_old_file_stays(tmp_path: Path) -> None:
+def test_write_error_is_reported_and_the_old_env_file_is_unchanged(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="cannot be written: no such file or directory"):
         write_env(tmp_path / "gone" / ".env", {"A": "1"})
     ENV.write_bytes(b"A=\xff\n")

@@ -87,7 +87,7 @@ async def test_each_row_is_an_item_with_its_columns() -> None:
         ]
 
 
-async def test_a_long_sheet_is_cut_and_read_on() -> None:
+async def test_long_sheet_is_truncated_and_can_be_continued_by_row() -> None:
     rest: list[list[Value]] = [[n, "word " * 8] for n in range(2, 2_601)]
     many: list[list[Value]] = [["n", "text"], *rest]
     book = book_of("T", Q1=many)
@@ -119,7 +119,7 @@ async def test_a_long_sheet_is_cut_and_read_on() -> None:
         assert (found.items, found.note, found.label) == ((), "These cells are empty.", OWN)
 
 
-async def test_a_sheet_that_is_not_held_is_not_there() -> None:
+async def test_sheet_without_a_handle_is_reported_as_not_found() -> None:
     async with desk() as at:
         at.ctx = replace(at.ctx, handles=Handles({"sheet:other": "other"}))
         for name, more in (("read_sheet", {}), ("append_rows", {"tab": "Q1", "rows": [["a"]]})):
@@ -128,7 +128,7 @@ async def test_a_sheet_that_is_not_held_is_not_there() -> None:
         assert at.google.requests == []
 
 
-async def test_rows_are_appended_once_they_were_approved_of() -> None:
+async def test_rows_are_appended_only_after_approval_and_only_once() -> None:
     async with desk() as at:
         rows = [["LATAM", 5], ["=HYPERLINK(1)", None]]
         action = await at.card("append_rows", tab="q1", rows=rows)
@@ -150,7 +150,7 @@ async def test_rows_are_appended_once_they_were_approved_of() -> None:
 
 
 @pytest.mark.parametrize("kind", ["lost", "drop", "503"])
-async def test_a_lost_answer_doubles_no_row(kind: str) -> None:
+async def test_lost_response_does_not_append_a_row_twice(kind: str) -> None:
     async with desk() as at:
         action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.faults.append(Fault("spreadsheets.batchUpdate", kind))
@@ -158,7 +158,7 @@ async def test_a_lost_answer_doubles_no_row(kind: str) -> None:
         assert at.rows().count(["LATAM", 5]) == 1
 
 
-async def test_where_nothing_is_known_it_is_said_and_a_later_try_finds_it() -> None:
+async def test_unknown_append_outcome_is_reported_and_a_retry_finds_the_rows() -> None:
     async with desk(max_attempts=1) as at:
         action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.faults += [
@@ -173,7 +173,7 @@ async def test_where_nothing_is_known_it_is_said_and_a_later_try_finds_it() -> N
         assert at.rows().count(["LATAM", 5]) == 1
 
 
-async def test_two_that_carry_out_the_same_append_it_once() -> None:
+async def test_concurrent_executions_of_one_action_append_its_rows_once() -> None:
     async with desk() as at:
         action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.latency_s = 0.05

@@ -60,7 +60,7 @@ WIDE = with_sections(policy={"user_daily_usd": None, "daily_usd": None}, slack={
 # ---- one refusal, and the answer stands
 
 
-async def test_a_delivered_answer_stays_where_the_run_fails_behind_it(tmp_path: Path) -> None:
+async def test_delivered_answer_is_kept_when_finishing_its_run_fails(tmp_path: Path) -> None:
     async with serving(tmp_path) as bot:
         with sqlite3.connect(bot.settings.data_dir / "assistant.sqlite") as database:
             database.execute(
@@ -75,7 +75,7 @@ async def test_a_delivered_answer_stays_where_the_run_fails_behind_it(tmp_path: 
         assert run.status == "failed", "what is tested has happened"
 
 
-async def test_a_stream_for_somebody_of_another_company_names_their_workspace(
+async def test_stream_for_an_external_user_names_their_team(
     tmp_path: Path,
 ) -> None:
     mind, asked_by_all = led_by(say(f"{BEGIN}.")), ruled(shared=True, ask=("members", "external"))
@@ -297,7 +297,7 @@ async def refusing(write: Write, folder: Path) -> AsyncIterator[tuple[Served, Sc
 
 @pytest.mark.system
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
-async def test_a_write_that_is_refused_leaves_an_answer_or_a_sentence(
+async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
     write: Write, tmp_path: Path
 ) -> None:
     allowed = {"answer"} if write.has_answer else set(FINE)
@@ -340,7 +340,7 @@ def bare(text: str) -> str:
         ("usergroups:read", {"ask": ("S0CSM",)}, "I may not look up user groups"),
     ],
 )
-async def test_a_scope_that_is_missing_to_see_who_asks_is_named(
+async def test_missing_scope_for_looking_up_the_requester_is_named(
     tmp_path: Path, scope: str, rules: Json, said: str
 ) -> None:
     change = ruled(**rules)
@@ -350,7 +350,7 @@ async def test_a_scope_that_is_missing_to_see_who_asks_is_named(
         assert bot.whispers()[0] == f"{said}: the app lacks the scope {scope}. {ADD}"
 
 
-async def test_only_what_passes_is_to_be_asked_again(tmp_path: Path) -> None:
+async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path) -> None:
     async with serving(tmp_path, led_by(echo), serve={"outage_give_up_s": 0.1}) as bot:
         for code, said, next_step in (
             ("account_inactive", "does not accept my token", "`assistant setup`"),
@@ -393,7 +393,7 @@ async def shown(bot: Served, text: str, channel: str = "") -> str:
         ("mpim:read", "I may not see which channels somebody is in"),
     ],
 )
-async def test_a_scope_that_is_missing_to_read_or_to_see_memberships_is_named(
+async def test_missing_scope_for_reading_messages_or_memberships_is_named(
     tmp_path: Path, scope: str, said: str
 ) -> None:
     """Without memberships no private channel is known to be anybody's."""

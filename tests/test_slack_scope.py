@@ -155,7 +155,7 @@ def ids(result: ToolResult) -> list[str]:
     return [item.id for item in result.items]
 
 
-async def test_a_channel_is_read_with_what_it_holds_in_the_window() -> None:
+async def test_channel_history_returns_only_messages_in_the_window() -> None:
     async with calling() as call:
         for name in ("C0SUPPORT", "#support-es", "support-es"):
             found = await call("read_channel_history", channel=name)
@@ -166,7 +166,7 @@ async def test_a_channel_is_read_with_what_it_holds_in_the_window() -> None:
             assert found.truncated == ""
 
 
-async def test_what_is_hidden_absent_or_outside_the_handles_is_answered_alike() -> None:
+async def test_hidden_absent_and_ungranted_sources_get_the_same_error() -> None:
     held = {**HELD, "C0NONE": "#none", "G0SECRET": "#board"}
     channels = ("C0NONE", "G0SECRET", "C0OTHER", "#random", "C9")
     messages = (f"C0OTHER/{ts(1)}", f"G0SECRET/{ts(1)}", f"C0SUPPORT/{ts(3)}")
@@ -187,7 +187,7 @@ async def test_what_is_hidden_absent_or_outside_the_handles_is_answered_alike() 
             assert said.pop().startswith("No ")
 
 
-async def test_a_thread_is_read_by_any_of_its_messages_up_to_the_end_of_the_window() -> None:
+async def test_thread_is_read_by_any_of_its_messages_up_to_the_window_end() -> None:
     async with calling() as call:
         for day in (1, 1.1):
             found = await call("read_thread", thread=f"C0SUPPORT/{ts(day)}")
@@ -199,7 +199,7 @@ async def test_a_thread_is_read_by_any_of_its_messages_up_to_the_end_of_the_wind
         assert old.items[0].notes == ("before window",)
 
 
-async def test_a_search_finds_all_words_in_the_granted_channels_only() -> None:
+async def test_search_matches_all_words_in_granted_channels_only() -> None:
     async with calling() as call:
         found = await call("search_messages", query="card")
         assert [i.text for i in found.items] == ["Which card?", "My CARD is refused"]
@@ -211,7 +211,7 @@ async def test_a_search_finds_all_words_in_the_granted_channels_only() -> None:
         assert not call.slack.calls["search.messages"]
 
 
-async def test_the_workspace_search_takes_the_requesters_token_and_ends_with_the_window() -> None:
+async def test_workspace_search_covers_other_channels_and_respects_the_window() -> None:
     async with calling({**HELD, OPEN_SEARCH: ""}) as call:
         found = await call("search_messages", query="card")
         told = ["My CARD is refused", "Which card?", "card tricks"]
@@ -220,7 +220,7 @@ async def test_the_workspace_search_takes_the_requesters_token_and_ends_with_the
         assert found.handles == {}
 
 
-async def test_what_only_the_requester_can_see_is_found_and_stays_for_its_readers() -> None:
+async def test_private_search_results_are_labelled_for_their_readers_only() -> None:
     async with calling({OPEN_SEARCH: ""}, own="xoxp-U0LUIS") as call:
         found = await call("search_messages", query="secret card")
         assert [i.text for i in found.items] == ["secret card"]
@@ -246,7 +246,7 @@ async def asked_by(
         yield call
 
 
-async def test_a_guest_lists_and_finds_what_they_are_in_only() -> None:
+async def test_guest_lists_and_searches_only_their_own_channels() -> None:
     guest = User("U0GUEST", "guest", "A Guest", is_restricted=True)
     support = replace(SUPPORT, members=("U0GUEST", "U0ANA"))
     channels = (support, OTHER, with_bot().channels[2])
@@ -272,7 +272,7 @@ async def test_a_search_counts_only_what_its_requester_may_read() -> None:
         assert found.label.readers == "workspace"
 
 
-async def test_that_a_private_channel_is_empty_is_for_its_members() -> None:
+async def test_results_from_a_private_channel_are_labelled_for_its_members_even_if_empty() -> None:
     empty = replace(with_bot().channels[2], messages=())
     space = replace(WORKSPACE, channels=(SUPPORT, OTHER, empty))
     async with asked_by("U0LUIS", {"G0SECRET": "#board"}, "", space) as call:
@@ -291,7 +291,7 @@ async def test_that_a_private_channel_is_empty_is_for_its_members() -> None:
         assert found.label.readers == BOARD
 
 
-async def test_the_operator_reads_and_writes_nowhere() -> None:
+async def test_writes_by_the_command_line_operator_are_denied() -> None:
     async with calling() as call:
         for name, arguments in (
             ("post_message", {"channel": "C0SUPPORT", "text": "hi"}),
@@ -349,7 +349,7 @@ def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_t
 
 
 @given(st.text(), st.text(), st.none() | st.text(), st.lists(st.text(), max_size=4), st.booleans())
-def test_no_line_takes_more_than_was_reckoned_without_it(
+def test_item_never_exceeds_its_estimated_token_maximum(
     id: str, text: str, by: str | None, notes: list[str], replies: bool
 ) -> None:
     root = "C1/1.0" if replies else None
@@ -377,7 +377,7 @@ CHANNELS = [("C0SUPPORT0", "support-es"), ("C0RANDOM00", "Zufall-ä"), ("G0SECRE
         ("", []),
     ],
 )
-def test_a_request_names_channels_in_every_way(request_text: str, named: list[str]) -> None:
+def test_channels_named_in_a_request_are_found(request_text: str, named: list[str]) -> None:
     assert sorted(find_named(request_text, CHANNELS)) == sorted(named)
 
 
@@ -430,7 +430,7 @@ THREADS = (
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3, 200])
-async def test_a_window_holds_its_threads_and_older_ones_that_go_on(page_size: int) -> None:
+async def test_window_includes_its_threads_and_older_ones_with_new_replies(page_size: int) -> None:
     found = await read(*THREADS, page_size=page_size)
     assert texts(found) == [
         ["old question", "old answer", "new answer"],
@@ -442,7 +442,7 @@ async def test_a_window_holds_its_threads_and_older_ones_that_go_on(page_size: i
     assert before == ["old question", "old answer"]
 
 
-async def test_what_the_bot_says_to_nobody_is_not_read_and_what_is_said_to_it_is() -> None:
+async def test_unanswered_bot_posts_are_skipped_but_conversations_with_it_are_read() -> None:
     found = await read(
         *(message(1, "a report of mine", BOT_USER), message(1.1, "its table", BOT_USER, 1)),
         *(message(2, "another one", BOT_USER), message(2.1, "TWINT works again", root=2)),
@@ -451,7 +451,7 @@ async def test_what_the_bot_says_to_nobody_is_not_read_and_what_is_said_to_it_is
     assert texts(found) == [["another one", "TWINT works again"], ["what is open?", "two things"]]
 
 
-async def test_a_deleted_root_leaves_its_replies_together() -> None:
+async def test_replies_of_a_deleted_root_stay_in_one_thread() -> None:
     gone = Message(ts(1), "This message was deleted.", "USLACKBOT", thread_ts=ts(1))
     found = await read(
         replace(gone, subtype="tombstone"),
@@ -466,14 +466,14 @@ async def test_a_deleted_root_leaves_its_replies_together() -> None:
     assert first.link == f"https://acme.slack.com/archives/C0SUPPORT/p{stamp}"
 
 
-async def test_what_the_reader_asked_themselves_is_read_with_their_own_token() -> None:
+async def test_own_messages_are_read_with_a_user_token() -> None:
     asked = channel(message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS"))
     async with reading(asked, token="xoxp-U0ANA") as reader:
         found = await reader.conversations("C0SUPPORT", WINDOW)
     assert texts(found) == [["nobody has answered me"], ["anybody?"]]
 
 
-async def test_each_source_is_fetched_once_however_many_ask() -> None:
+async def test_each_source_is_fetched_once_for_several_readers() -> None:
     slack = LocalSlack(replace(WORKSPACE, channels=(channel(*THREADS),)))
     async with reading(slack=slack) as reader:
         patient = reader.patient()
@@ -488,7 +488,9 @@ async def test_each_source_is_fetched_once_however_many_ask() -> None:
 @pytest.mark.parametrize(
     ("method", "kind"), [("conversations.history", "500"), ("conversations.replies", "malformed")]
 )
-async def test_an_answer_that_makes_no_sense_is_one_sentence(method: str, kind: str) -> None:
+async def test_malformed_slack_response_is_reported_in_one_sentence_and_not_cached(
+    method: str, kind: str
+) -> None:
     slack = LocalSlack(replace(WORKSPACE, channels=(channel(*THREADS),)))
     slack.faults += [Fault(method, kind)] * 9
     async with reading(slack=slack) as reader:

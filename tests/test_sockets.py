@@ -95,7 +95,7 @@ def ended(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.removeprefix(told) for line in lines if line.startswith(told)]
 
 
-async def test_as_many_sockets_as_are_set_hear_each_event_once() -> None:
+async def test_configured_number_of_sockets_receives_each_event_once() -> None:
     async with line(count=3) as on:
         assert on.sockets.alive == 0
         await until(lambda: on.sockets.alive == 3)
@@ -111,7 +111,7 @@ async def test_as_many_sockets_as_are_set_hear_each_event_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["refresh_requested", "warning", "link_disabled", "abort"])
-async def test_a_socket_that_ends_is_replaced_and_the_gap_is_told(
+async def test_closed_socket_is_replaced_and_its_gap_is_reported(
     how: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -126,7 +126,7 @@ async def test_a_socket_that_ends_is_replaced_and_the_gap_is_told(
         await until(lambda: on.texts() == ["still there?"])
 
 
-async def test_an_expiring_socket_listens_until_the_next_one_does() -> None:
+async def test_expiring_socket_stays_open_until_its_replacement_is_connected() -> None:
     async with line() as on:
         on.slack.sockets.warning_s = 5.0
         await until(lambda: on.sockets.alive == 2)
@@ -138,14 +138,14 @@ async def test_an_expiring_socket_listens_until_the_next_one_does() -> None:
         assert lowest == 2
 
 
-async def test_a_faulty_answer_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_connection_response_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     async with line(count=1) as on:
         on.slack.faults.append(Fault("apps.connections.open", "malformed"))
         await until(lambda: on.sockets.alive == 1)
         assert [r.message[:18] for r in caplog.records] == ["no socket to Slack"]
 
 
-async def test_what_was_received_is_acked_before_the_close() -> None:
+async def test_received_event_is_acknowledged_before_the_close() -> None:
     async with line(count=1) as on:
         await until(lambda: on.sockets.alive == 1)
         on.delay = 0.3
@@ -155,7 +155,7 @@ async def test_what_was_received_is_acked_before_the_close() -> None:
         await until(lambda: bool(on.slack.deliveries[-1].acked_at))
 
 
-async def test_many_drops_leave_exactly_the_sockets_that_are_set(
+async def test_configured_number_of_sockets_is_restored_after_many_drops(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -90,7 +90,7 @@ async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(in_fi
     await store.aclose()
 
 
-async def test_a_cancelled_flush_loses_and_doubles_nothing(in_file: Kept) -> None:
+async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: Kept) -> None:
     store = await in_file.store("r1")
     sink, memory = RunLog(store, "r1"), Recording()
     record(sink)
@@ -108,7 +108,7 @@ async def test_a_cancelled_flush_loses_and_doubles_nothing(in_file: Kept) -> Non
     await store.aclose()
 
 
-async def test_steps_that_wait_for_a_transaction_share_the_next_one(
+async def test_waiting_flushes_share_the_next_transaction(
     in_file: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await in_file.store("r1")
@@ -146,7 +146,7 @@ except StoreError as error:
 """
 
 
-async def test_a_disk_that_fills_up_while_migrating_leaves_no_half_schema(tmp_path: Path) -> None:
+async def test_full_disk_during_migration_leaves_no_partial_schema(tmp_path: Path) -> None:
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True)
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{OPEN}"
     done = await asyncio.to_thread(run, [sys.executable, "-c", code])
@@ -169,7 +169,7 @@ def open_the_store(file: Path) -> None:
 
 
 @pytest.mark.parametrize("open_it", [open_for_workflows, open_the_store])
-def test_a_new_file_is_waited_for_while_another_process_begins_to_write_to_it(
+def test_opening_a_new_database_file_waits_for_another_writers_lock(
     tmp_path: Path, open_it: Callable[[Path], None]
 ) -> None:
     file = tmp_path / "new.sqlite"
@@ -216,7 +216,7 @@ async def attempt(database: Database, statement: str) -> None:
     await database.change(lambda connection: connection.exec_driver_sql(statement))
 
 
-async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None:
+async def test_decision_log_cannot_be_changed_or_deleted(place: Kept) -> None:
     store = await logged(place, decided(verdict="deny"))
 
     for statement in (
@@ -232,7 +232,7 @@ async def test_nothing_in_the_log_can_be_changed_or_deleted(place: Kept) -> None
     await store.aclose()
 
 
-async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -> None:
+async def test_decision_log_survives_deletion_of_its_runs_and_forgotten_users(bare: Kept) -> None:
     log = [decided("r1"), decided("r2")]
     store = await logged(bare, *log)
     settings = load_settings(env={})
@@ -250,7 +250,7 @@ async def test_the_log_outlives_its_runs_and_all_that_is_forgotten(bare: Kept) -
     await store.aclose()
 
 
-def test_the_command_shows_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
+def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: Path) -> None:
     for question in (
         "Which questions in #csm-spain are unanswered?",
         "What is open in #csm-italy?",
@@ -319,7 +319,7 @@ async def database_at(place: Kept) -> AsyncIterator[Database]:
 # ---- changes
 
 
-async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(place: Kept) -> None:
+async def test_failed_change_is_rolled_back_without_affecting_others(place: Kept) -> None:
     async with database_at(place) as database:
         works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]
         twice = [put("good 0"), sa.text("no such statement")]
@@ -340,7 +340,7 @@ async def test_a_change_that_fails_harms_no_other_and_leaves_nothing_behind(plac
         assert await marks(database) == {f"good {n}" for n in range(50) if n not in bad} | {"last"}
 
 
-async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> None:
+async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(place: Kept) -> None:
     async with database_at(place) as database:
         waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
         await asyncio.sleep(0)
@@ -353,7 +353,7 @@ async def test_who_is_cancelled_while_waiting_harms_no_other(place: Kept) -> Non
         assert len(await marks(database)) == 20
 
 
-async def test_a_slow_read_delays_no_other_read(tmp_path: Path) -> None:
+async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -> None:
     database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
     begun, goes_on = asyncio.Event(), threading.Event()
 
@@ -386,7 +386,7 @@ def engine_of(place: Kept) -> sa.Engine:
     return _file_engine(place.path / "assistant.sqlite")
 
 
-async def test_many_that_start_together_on_an_empty_database_make_it_once(bare: Kept) -> None:
+async def test_concurrent_starts_on_an_empty_database_create_it_once(bare: Kept) -> None:
     stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for store in stores:
         await store.aclose()
@@ -421,7 +421,7 @@ async def complaint(tmp_path: Path, url: str) -> str:
     return told
 
 
-async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_password(
+async def test_database_connection_error_does_not_contain_the_password(
     tmp_path: Path,
 ) -> None:
     url = of(server(), password="hidden-word")
@@ -435,7 +435,7 @@ async def test_a_refusal_of_the_server_is_told_in_a_sentence_without_the_passwor
         assert "hidden-word" not in told
 
 
-async def test_an_account_that_owns_only_our_schema_is_enough(bare_postgres: Kept) -> None:
+async def test_database_account_needs_to_own_only_our_schema(bare_postgres: Kept) -> None:
     assert bare_postgres.url
     with role() as (name, password):
         execute("CREATE SCHEMA assistant AUTHORIZATION {name}", bare_postgres.url, name=name)
@@ -450,9 +450,7 @@ async def test_an_account_that_owns_only_our_schema_is_enough(bare_postgres: Kep
 @pytest.mark.parametrize(
     "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x", "sqlite:///x"]
 )
-async def test_an_address_that_is_none_is_told_without_repeating_it(
-    tmp_path: Path, url: str
-) -> None:
+async def test_error_for_an_invalid_address_does_not_repeat_it(tmp_path: Path, url: str) -> None:
     with pytest.raises(StoreError, match=r"Write it as postgresql://user@host/database") as error:
         await Database.open(tmp_path, url)
     assert "hidden" not in str(error.value)
@@ -463,7 +461,7 @@ def drop_connections(url: str) -> None:
     execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
 
 
-async def test_a_dropped_connection_heals(postgres: Kept) -> None:
+async def test_database_reconnects_after_a_dropped_connection(postgres: Kept) -> None:
     assert postgres.url
     async with database_at(postgres) as database:
         await database.change(put("before"))

@@ -80,7 +80,7 @@ async def die(store: Store, owner: str) -> None:
 # ---- one budget
 
 
-async def test_the_caps_that_a_run_began_with_hold(in_file: Kept) -> None:
+async def test_reopened_budget_keeps_its_original_caps(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
         await (await budget(store.database)).keep("a", all_of(10))
         later = await budget(store.database, caps=Caps(10**9, 10**9, 10**9, 60.0))
@@ -90,7 +90,7 @@ async def test_the_caps_that_a_run_began_with_hold(in_file: Kept) -> None:
         await later.reserve("b", all_of(90))
 
 
-async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kept) -> None:
+async def test_concurrent_reservations_share_transactions_within_the_cap(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         commits = 0
@@ -116,7 +116,9 @@ async def test_two_hundred_at_once_share_few_transactions_and_the_cap(place: Kep
 # ---- after a crash
 
 
-async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(place: Kept) -> None:
+async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charged(
+    place: Kept,
+) -> None:
     async with shared(place) as sharing:
         database = sharing[0]._database
         dead, alive = sharing[0], sharing[-1]
@@ -135,7 +137,7 @@ async def test_what_was_held_is_free_and_what_was_sent_is_paid_after_a_crash(pla
         assert await books(database) == (spent, reserved)
 
 
-async def test_a_call_of_a_dead_process_is_paid_when_another_one_makes_it_again_first(
+async def test_call_of_a_dead_process_is_charged_when_another_repeats_it_before_adoption(
     place: Kept,
 ) -> None:
     async with shared(place) as sharing:
@@ -151,7 +153,7 @@ async def test_a_call_of_a_dead_process_is_paid_when_another_one_makes_it_again_
         assert await books(database) == (all_of(25), Amount())
 
 
-async def test_a_call_that_is_made_again_is_paid_again(in_file: Kept) -> None:
+async def test_repeated_call_is_charged_again(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         await mine.reserve("a", all_of(20))
@@ -168,7 +170,7 @@ async def test_a_call_that_is_made_again_is_paid_again(in_file: Kept) -> None:
         assert await books(store.database) == (all_of(44), Amount())
 
 
-async def test_a_final_call_is_held_again_though_it_was_given_back(in_file: Kept) -> None:
+async def test_final_call_can_be_reserved_again_after_its_release(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         await mine.hold({"final": all_of(30)})
@@ -214,7 +216,7 @@ async def worker(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(seed=st.integers(0, 2**30))
-async def test_no_cap_is_passed_at_any_interleaving(tmp_path: Path, seed: int) -> None:
+async def test_no_cap_is_exceeded_at_any_interleaving(tmp_path: Path, seed: int) -> None:
     """Three contexts at one budget, whose process may die in the middle."""
     dice, run, owner = random.Random(seed), f"run{seed}", f"p0/{seed}"
     lives, refused, ended = [True], list[str](), asyncio.Event()
@@ -256,7 +258,7 @@ async def test_no_cap_is_passed_at_any_interleaving(tmp_path: Path, seed: int) -
 # ---- waiting
 
 
-async def test_a_call_waits_for_what_another_process_settles(place: Kept) -> None:
+async def test_reservation_waits_until_another_process_settles(place: Kept) -> None:
     async with shared(place) as sharing:
         mine, other = sharing[0], sharing[-1]
         await other.hold({"s1/final": all_of(30)})

@@ -85,7 +85,7 @@ def test_a_report_counts_what_it_shows() -> None:
     assert "price unknown" in text
 
 
-def test_an_issue_says_who_waits_since_when_for_how_much_and_who_acts_by_when() -> None:
+def test_issue_line_shows_customer_waiting_time_amount_deadline_and_owner() -> None:
     case = {"customer": "Café Sol", "waits_since": "2025-03-09T08:00:00Z", "amount": "2 x 59 €"}
     waits: Json = {"waits": ["Ana Ruiz"], "waits_since": "2025-03-09T08:00:00Z"}
     named = finding("F1.1", "unanswered", **waits, cases=[case], deadline="2025-03-12")
@@ -100,7 +100,7 @@ def test_an_issue_says_who_waits_since_when_for_how_much_and_who_acts_by_when() 
     assert "→ Luis: Answer Ana." in text
 
 
-def test_what_is_urgent_stands_first_over_all_channels_what_is_near_before_the_overdue() -> None:
+def test_urgent_issues_of_all_channels_come_first_with_near_deadlines_before_overdue() -> None:
     old = {"since": "2025-03-02T08:00:00Z"}
     found = [
         finding("F1.1", severity="low", **old),
@@ -122,7 +122,7 @@ def tracked(key: str, status: str = "tracked") -> Json:
     return {"status": status, "key": key, "title": "Charged twice", "link": f"{LINK}7"}
 
 
-def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_replied() -> None:
+def test_each_task_of_a_problem_is_listed_with_its_person_and_waiting_time() -> None:
     bug: Json = {"tracker": tracked("BUG-1"), "owner": ""}
     found = [
         finding(
@@ -145,7 +145,7 @@ def test_each_job_of_a_problem_has_its_line_its_person_and_since_when_nobody_rep
     assert "by person" not in text
 
 
-def test_jobs_that_do_not_come_first_stand_with_their_person_and_their_links() -> None:
+def test_remaining_tasks_are_listed_by_person_with_their_links() -> None:
     found = [finding(f"F1.{n}", customers=[f"Bar {n}"]) for n in range(1, 14)]
     found.append(finding("F1.14", severity="low", customers=["Bar 14"]))
     found[4]["deadline"] = "2025-03-15"
@@ -181,7 +181,7 @@ def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
     assert report_text(few, whole=False) == report_text(few)
 
 
-def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
+def test_later_report_counts_each_problem_once_by_its_change() -> None:
     bug: Json = {"tracker": tracked("BUG-1"), "change": "new"}
     found = [
         finding("F1.1", **bug),
@@ -197,7 +197,7 @@ def test_a_later_report_counts_a_problem_once_by_what_changed() -> None:
     assert "#a (2) · SOLVED: 2 Bar Luna, Bar Sol: Issue F1.4" in text
 
 
-def test_urgent_problems_that_no_job_is_about_stand_on_top_with_their_first_case() -> None:
+def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case() -> None:
     bug: Json = {"tracker": tracked("BUG-1")}
     late: Json = {"customers": ["Bar Sol", "Bar Mar"], "deadline": "2025-03-14"}
     late |= {"wants": "a new till", "since": "2025-03-14T08:00:00Z"}
@@ -215,7 +215,7 @@ def test_urgent_problems_that_no_job_is_about_stand_on_top_with_their_first_case
     assert "unsolved · was due 14 Mar, passed → owner missing: Answer Ana." in text
 
 
-def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads() -> None:
+def test_customer_is_listed_once_with_the_last_message_of_all_its_threads() -> None:
     bug: Json = {"tracker": tracked("BUG-1"), "severity": "medium"}
     first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z"}
     first["waits_since"] = "2025-03-14T08:00:00Z"
@@ -233,7 +233,7 @@ def test_a_customer_stands_once_in_a_table_with_the_last_word_of_all_its_threads
     assert f"{LINK}10002 Bar 1, Bar 2" in table
 
 
-def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the_rest() -> None:
+def test_owner_of_one_finding_is_proposed_for_the_other_findings_of_its_problem() -> None:
     bug: Json = {"tracker": tracked("BUG-1")}
     found = [
         finding("F1.1", "unanswered", customers=["Bar 1", "Bar 2"], **bug),
@@ -252,7 +252,7 @@ def test_of_a_problem_that_somebody_acts_for_the_same_person_is_proposed_for_the
     assert "Ana Ruiz (proposed)" not in text.partition("Open problems")[2].partition("2.")[0]
 
 
-def test_what_is_over_names_each_customer_once_and_with_what() -> None:
+def test_closed_issues_name_each_customer_once() -> None:
     found = [
         finding("F1.1", "solved", customers=["Bar Luna", "Bar Sol"], claim="Refund arrived"),
         finding("F1.2", "declined", customers=["Bar Luna"], claim="Bar Luna: wants a till"),
@@ -267,7 +267,7 @@ def test_what_is_over_names_each_customer_once_and_with_what() -> None:
     assert "#a (2) Bar Luna, Bar Sol: Refund arrived" in text
 
 
-def test_what_the_tracker_has_as_closed_or_does_not_have_is_told() -> None:
+def test_report_marks_issues_closed_in_or_missing_from_the_tracker() -> None:
     keys = ("BUG-1", "BUG-2", "BUG-2")
     found = [finding(f"F1.{n}", tracker=tracked(k, "closed")) for n, k in enumerate(keys)]
     tracker = {"status": "complete", "title": "Bugs", "untracked": 1, "tracked": 4, "closed": 3}
@@ -298,7 +298,7 @@ def test_what_the_tracker_has_as_closed_or_does_not_have_is_told() -> None:
         ("2025-03-15T00:00:00+00:00", 0),
     ],
 )
-def test_days_of_waiting_are_those_of_the_calendar(since: str, days: int) -> None:
+def test_waiting_time_is_counted_in_calendar_days(since: str, days: int) -> None:
     assert days_since(since, datetime.fromisoformat("2025-03-15T00:00:00+00:00")) == days
 
 
@@ -312,7 +312,7 @@ def test_days_of_waiting_are_those_of_the_calendar(since: str, days: int) -> Non
         ({"severity": "low", "deadline": "2025-03-01"}, True),
     ],
 )
-def test_urgent_is_what_is_severe_or_has_a_day_that_passed_or_is_near(
+def test_issue_is_urgent_when_severe_or_its_deadline_is_near_or_past(
     more: Json, urgent: bool
 ) -> None:
     document = sweep_report(swept(section("a", finding("F1.1", **more))))
@@ -320,7 +320,7 @@ def test_urgent_is_what_is_severe_or_has_a_day_that_passed_or_is_near(
     assert is_urgent(document.findings()[0], at) == urgent
 
 
-def test_a_line_that_cites_a_joined_finding_leads_to_the_one_that_stands() -> None:
+def test_reference_to_a_merged_finding_points_to_the_remaining_one() -> None:
     one = finding("F1.1", joined=["F2.1"])
     line = {"text": "Pay back", "findings": ["F2.1", "F1.1"], "customers": 2, "messages": 4}
     document = swept(section("csm-es", one), top_lines=[line])
@@ -328,7 +328,7 @@ def test_a_line_that_cites_a_joined_finding_leads_to_the_one_that_stands() -> No
     assert [reference.label for reference in first.references] == ["1"]
 
 
-def test_lines_are_as_wide_as_a_terminal_and_links_stay_whole() -> None:
+def test_lines_are_wrapped_to_terminal_width_without_breaking_links() -> None:
     link = f"{LINK}1{'x' * 100}"
     long = finding("F1.1", claim="word " * 100, links=[link])
     text = report_text(sweep_report(swept(section("csm-es", long))))
@@ -340,7 +340,7 @@ def test_lines_are_as_wide_as_a_terminal_and_links_stay_whole() -> None:
     ("shown", "elsewhere"),
     [(report_text, "assistant show abc123 --json"), (report_markdown, "findings.csv")],
 )
-def test_what_is_too_much_is_counted_and_found_elsewhere(
+def test_report_counts_omitted_findings_and_says_where_they_are(
     shown: Callable[[SweepReport], str], elsewhere: str
 ) -> None:
     many = (finding(f"F1.{n}", "waiting") for n in range(MOST_FINDINGS + 10))
@@ -354,7 +354,7 @@ def test_what_is_too_much_is_counted_and_found_elsewhere(
 
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
-def test_nothing_in_it_acts_but_links_to_slack(document: Json) -> None:
+def test_only_links_to_slack_are_active_in_markdown_reports(document: Json) -> None:
     text = QUOTING.sub("", MADE.sub("", markdown(document)))
     assert [line for line in text.splitlines() if ACTING.search(line)] == []
     assert "https://" not in text
@@ -363,7 +363,7 @@ def test_nothing_in_it_acts_but_links_to_slack(document: Json) -> None:
 
 
 @given(st.text())
-def test_text_of_strangers_stays_readable(text: str) -> None:
+def test_markdown_escaping_preserves_the_text(text: str) -> None:
     bare = re.sub(r"\\([\\`*_\[\]<>~#&])", r"\1", plain(text)).replace("\N{WORD JOINER}", "")
     assert bare.replace("[.]", ".") == text.replace("\N{WORD JOINER}", "").replace("[.]", ".")
 
@@ -386,7 +386,7 @@ def test_text_of_strangers_stays_readable(text: str) -> None:
         ("ja", ["4 open problems"]),
     ],
 )
-def test_the_words_of_a_report_are_those_of_its_readers(language: str, said: list[str]) -> None:
+def test_report_uses_its_language_and_falls_back_to_english(language: str, said: list[str]) -> None:
     old = [finding(f"F1.{n}", change="open", age_days=12) for n in range(4)]
     sections = (section("csm-es", *old), section("csm-fr"), section("csm-de"))
     text = text_of(swept(*sections, compared=BEFORE, language=language))
@@ -398,7 +398,7 @@ def test_the_words_of_a_report_are_those_of_its_readers(language: str, said: lis
 
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
-def test_everything_has_its_row_and_no_cell_is_a_formula_however_cells_are_parted(
+def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(
     document: Json,
 ) -> None:
     ids = [f["id"] for s in document["sections"] for f in s["findings"]]
@@ -426,11 +426,11 @@ def test_everything_has_its_row_and_no_cell_is_a_formula_however_cells_are_parte
         (None, ""),
     ],
 )
-def test_what_would_be_a_formula_is_text(text: object, shown: str) -> None:
+def test_formula_cells_are_escaped_as_text(text: object, shown: str) -> None:
     assert harmless(text) == shown
 
 
-def test_addresses_that_strangers_wrote_are_no_links() -> None:
+def test_external_addresses_in_csv_cells_are_not_links() -> None:
     one = finding("F1.1", claim="See https://evil.example/x", links=["https://evil.example/"])
     (row,) = rows(swept(section("a", one)))
     assert (row["claim"], row["link"], row["links"]) == ("See evil[.]example/x", "", "")

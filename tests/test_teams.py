@@ -84,7 +84,7 @@ async def each_is_answered_alone(two: Two) -> None:
         assert [own in run.question for run in runs] == [True]
 
 
-async def test_each_workspace_is_answered_with_its_own_data_alone(tmp_path: Path) -> None:
+async def test_each_workspace_is_answered_only_from_its_own_data(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         untouched = await rows(server_of(two, BETA))
         assert "red-apple" in await answered(two.acme, "red-apple")
@@ -108,7 +108,7 @@ async def test_each_workspace_is_answered_with_its_own_data_alone(tmp_path: Path
     assert token_of(ACME).encode() not in stored
 
 
-async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_path: Path) -> None:
+async def test_installation_with_an_invalid_state_stores_nothing(tmp_path: Path) -> None:
     with two_slacks(tmp_path) as two:
         async with served(two):
             state, cookie = await two.state()
@@ -139,7 +139,7 @@ async def test_an_installation_with_a_state_of_another_kind_stores_nothing(tmp_p
             assert await installed(two) == [ACME]
 
 
-async def test_a_workspace_that_removes_the_app_is_served_no_more_and_keeps_its_data(
+async def test_workspace_that_uninstalls_the_app_is_not_served_but_its_data_is_kept(
     tmp_path: Path,
 ) -> None:
     async with two_teams(tmp_path) as two:
@@ -161,7 +161,7 @@ async def test_a_workspace_that_removes_the_app_is_served_no_more_and_keeps_its_
         assert await installed(two) == [ACME, BETA]
 
 
-async def test_a_daily_limit_and_a_pause_are_of_one_workspace(tmp_path: Path) -> None:
+async def test_daily_limit_and_pause_apply_to_one_workspace_only(tmp_path: Path) -> None:
     acme = {"policy": {"daily_usd": 0.000001, "admins": [ASKER]}}
     async with two_teams(tmp_path, teams={ACME: acme}) as two:
         two.acme.ask("What of the red-apple?")
@@ -197,7 +197,9 @@ def parts_of(server: Server) -> Iterator[object]:
             todo += gc.get_referents(part)
 
 
-async def test_no_part_of_a_workspace_reaches_what_is_of_another(tmp_path: Path) -> None:
+async def test_objects_of_a_workspace_reference_only_its_own_database_token_and_settings(
+    tmp_path: Path,
+) -> None:
     async with two_teams(tmp_path) as two:
         for team in (ACME, BETA):
             await answered(two.acme if team == ACME else two.beta, "fruit")
@@ -214,7 +216,7 @@ async def test_no_part_of_a_workspace_reaches_what_is_of_another(tmp_path: Path)
             assert bots == {team}
 
 
-async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None:
+async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         thread = two.acme.ask("What of the red-apple?")
         await two.acme.answer(thread)
@@ -247,7 +249,9 @@ async def test_what_another_workspace_names_is_not_there(tmp_path: Path) -> None
         assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
 
 
-async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path) -> None:
+async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_killed(
+    tmp_path: Path,
+) -> None:
     balancer = Balancer()
     with (
         database() as url,
@@ -282,14 +286,14 @@ async def test_two_killed_replicas_answer_each_workspace_once(tmp_path: Path) ->
     "section",
     [{"policy": {"admins": (ASKER,)}}, {"slack": {"lists": {"F0": "Bugs"}}}],
 )
-async def test_what_is_of_one_workspace_may_not_be_set_for_all(
+async def test_workspace_specific_settings_are_rejected_for_all_workspaces(
     tmp_path: Path, section: dict[str, Any]
 ) -> None:
     with two_slacks(tmp_path, **section) as two, pytest.raises(SetupError, match="one workspace"):
         await served(two).__aenter__()
 
 
-async def test_the_home_database_of_several_holds_no_data_of_people(tmp_path: Path) -> None:
+async def test_shared_database_of_several_workspaces_contains_no_user_data(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         assert two.serving
         await answered(two.acme, "red-apple")
@@ -309,7 +313,7 @@ def mind(body: Json) -> Answer:
     return say(f"You asked: {asked}")
 
 
-async def test_a_click_in_another_workspace_decides_nothing(tmp_path: Path) -> None:
+async def test_click_from_another_workspace_has_no_effect_on_a_card(tmp_path: Path) -> None:
     async with two_teams(tmp_path, mind) as two:
         assert two.serving
         thread = two.acme.ask("Send me which report?")
@@ -376,7 +380,7 @@ async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path
     assert "blue-pear" in own
 
 
-async def test_one_app_token_hears_of_both_workspaces(tmp_path: Path) -> None:
+async def test_one_app_token_receives_events_of_both_workspaces(tmp_path: Path) -> None:
     async with two_teams(tmp_path, mode="socket") as two:
         assert two.acme.slack.sockets is two.beta.slack.sockets
         await each_is_answered_alone(two)
@@ -416,7 +420,9 @@ async def test_each_workspace_of_an_organization_has_its_own_database(
             assert not two.acme.slack.state.whispers
 
 
-async def test_a_workspace_that_the_organization_approves_no_more_is_ended(tmp_path: Path) -> None:
+async def test_workspace_no_longer_approved_by_its_organization_is_not_served(
+    tmp_path: Path,
+) -> None:
     with two_slacks(tmp_path, company=COMPANY) as two:
         two.router.approved += [ACME]
         async with served(two) as serving:

@@ -37,7 +37,7 @@ def walls(
         ("Asia/Kathmandu", "0 9 * * *", "2026-05-05", ["09:00:00+05:45"]),
     ],
 )
-def test_times_that_do_not_exist_or_come_twice(
+def test_nonexistent_and_ambiguous_local_times_are_resolved(
     zone: str, cron: str, day: str, shown: list[str]
 ) -> None:
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
@@ -52,7 +52,7 @@ ZONES = ("Europe/Madrid", "Europe/Berlin", "America/New_York", "Australia/Lord_H
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_in_a_year_each_local_day_has_its_run_once(zone: str) -> None:
+def test_daily_schedule_runs_once_each_local_day_of_a_year(zone: str) -> None:
     first, last = date(2026, 1, 1), date(2026, 12, 31)
     days = [first + n * DAY for n in range((last - first).days + 1)]
     for time in ("0 0", "30 1", "45 1", "0 2", "15 2", "30 2", "59 2", "0 3", "0 9", "59 23"):
@@ -62,7 +62,7 @@ def test_in_a_year_each_local_day_has_its_run_once(zone: str) -> None:
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("minute", ["0", "17", "45"])
-def test_in_a_year_each_hour_has_its_run_once(zone: str, minute: str) -> None:
+def test_hourly_schedule_runs_once_each_hour_of_a_year(zone: str, minute: str) -> None:
     """Also the one that comes twice; where the clocks change by half an hour, it may be shorter."""
     times = list(Timetable.of(f"{minute} * * * *", zone).between(*YEAR))
     pauses = {later - sooner for sooner, later in pairwise(times)}
@@ -92,7 +92,9 @@ def test_in_a_year_each_hour_has_its_run_once(zone: str, minute: str) -> None:
         ("0 ९ * * *", "UTC", "is not a crontab, such as '0 9 * * mon-fri'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(cron: str, zone: str, words: str) -> None:
+def test_invalid_crontab_or_time_zone_is_rejected_with_a_specific_error(
+    cron: str, zone: str, words: str
+) -> None:
     with pytest.raises(TimetableError) as refused:
         Timetable.of(cron, zone)
     assert words in str(refused.value)
@@ -100,7 +102,7 @@ def test_what_cannot_be_is_refused_with_its_place(cron: str, zone: str, words: s
 
 @given(st.text(max_size=40) | st.text("0123456789*/-, ", max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_whatever_is_written_is_a_timetable_or_refused(cron: str) -> None:
+def test_any_text_is_a_valid_timetable_or_rejected(cron: str) -> None:
     try:
         found = Timetable.of(cron, "Europe/Madrid").after(datetime(2026, 1, 1, tzinfo=UTC))
     except TimetableError:

@@ -92,7 +92,7 @@ def children_but(others: set[tuple[int, str]]) -> set[tuple[int, str]]:
     return set(descendants(os.getpid())) - others
 
 
-async def test_the_stop_button_ends_what_tools_are_at(tmp_path: Path) -> None:
+async def test_stop_button_ends_processes_of_running_tools(tmp_path: Path) -> None:
     duck_file(tmp_path / "shop.duckdb")
     repository(tmp_path / "book")
     others = set(descendants(os.getpid()))
@@ -119,7 +119,7 @@ async def test_the_stop_button_ends_what_tools_are_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])
-async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -> None:
+async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path, count: int) -> None:
     """Each writes a file of its own and a line of one that they all change."""
     shared = "".join(f"line {n}\n\n\n" for n in range(count))
     repo = repository(tmp_path / "book", {"all.txt": shared})
@@ -150,7 +150,7 @@ async def test_many_who_write_at_once_lose_nothing(tmp_path: Path, count: int) -
     assert git(tmp_path / "book", "status", "--porcelain") == ""
 
 
-async def test_a_write_that_a_crash_cut_off_is_made_by_its_replay(tmp_path: Path) -> None:
+async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     repository(desk.root)
     ctx = desk.context(key="r1/s1/write")
@@ -176,7 +176,7 @@ def full_disk(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_full_disk_leaves_the_old_file_and_says_what_is_wrong(tmp_path: Path) -> None:
+async def test_full_disk_is_reported_and_leaves_the_old_file_intact(tmp_path: Path) -> None:
     desk, text = Desk(tmp_path), Random(1).randbytes(2_500).hex()  # does not compress
     repository(desk.root)
     await desk.use("read_file", path="README.md", folder=BOOK)
@@ -195,7 +195,7 @@ async def test_a_full_disk_leaves_the_old_file_and_says_what_is_wrong(tmp_path: 
 SECRET = "quokka-harbour-ledger"
 
 
-async def test_who_is_forgotten_is_in_no_column_and_in_no_file(tmp_path: Path) -> None:
+async def test_forgotten_user_appears_in_no_column_and_no_file(tmp_path: Path) -> None:
     duck_file(tmp_path / "shop.duckdb")
     written(tmp_path / "book")
     steps = {

@@ -313,7 +313,7 @@ SLOW = pytest.mark.slow
         pytest.param("sqlite", LATE, 0.3, id="sqlite-late", marks=SLOW),
     ],
 )
-async def test_whatever_a_kill_cuts_short_is_done_once(
+async def test_request_completes_without_duplicate_effects_after_kills(
     tmp_path: Path, database: str, kills: dict[Moment, float], after_s: float
 ) -> None:
     with kept(database, tmp_path) as place, site(tmp_path, place.url) as work:
@@ -335,7 +335,7 @@ ENDLESS = {
 }
 
 
-async def test_no_process_outlives_a_bot_that_was_killed_with_all_of_them_at_work(
+async def test_tool_processes_end_when_the_bot_is_killed(
     tmp_path: Path,
 ) -> None:
     with site(tmp_path, files={"sandbox": ["sh", "-c", "{command}"]}) as work:
@@ -351,7 +351,7 @@ async def test_no_process_outlives_a_bot_that_was_killed_with_all_of_them_at_wor
 
 
 @pytest.mark.slow
-async def test_sigterm_lets_what_is_at_work_end_and_leaves_no_process(tmp_path: Path) -> None:
+async def test_sigterm_lets_running_work_finish_and_leaves_no_process(tmp_path: Path) -> None:
     with site(tmp_path) as work:
         await asked(work)
         bot = work.bots.bots[0].process

@@ -74,7 +74,7 @@ def facts(span: Span) -> dict[str, Any]:
     return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
-def test_a_run_becomes_one_tree_of_spans(ask: Any, receiver: Receiver) -> None:
+def test_run_is_exported_as_one_tree_of_spans(ask: Any, receiver: Receiver) -> None:
     done = ask()
 
     (root,) = [span for span in receiver.spans if not span.parent_span_id]
@@ -96,7 +96,7 @@ def test_a_run_becomes_one_tree_of_spans(ask: Any, receiver: Receiver) -> None:
             assert ids[span.parent_span_id].start_time_unix_nano <= span.start_time_unix_nano
 
 
-def test_contents_are_sent_only_if_settings_say_so(ask: Any, receiver: Receiver) -> None:
+def test_trace_contents_are_sent_only_if_enabled(ask: Any, receiver: Receiver) -> None:
     ask()
     assert QUESTION not in str(receiver.spans)
 
@@ -105,7 +105,7 @@ def test_contents_are_sent_only_if_settings_say_so(ask: Any, receiver: Receiver)
     assert QUESTION in str(receiver.spans)
 
 
-def test_an_address_without_a_receiver_is_named_and_costs_nothing(
+def test_unreachable_trace_receiver_is_logged_once_and_the_run_completes(
     ask: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
@@ -117,7 +117,9 @@ def test_an_address_without_a_receiver_is_named_and_costs_nothing(
     assert caplog.text.count("Traces cannot be sent to http://127.0.0.1:9/v1/traces") == 1
 
 
-def test_a_wrong_address_is_refused_by_name(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_trace_endpoint_is_rejected_with_its_variable_name(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(ENDPOINT, "collector:4317")
 
     done = ask()

@@ -45,7 +45,7 @@ def threads(document: Json) -> list[str]:
     ]
 
 
-def test_each_thread_has_a_verdict_a_reason_or_a_fault(triage: Triage) -> None:
+def test_each_thread_gets_a_verdict_or_is_filtered(triage: Triage) -> None:
     news = mail(10, "Our news of March.", NEWS, List_Unsubscribe="<mailto:u@news.example>")
     done, recorded = triage([*letters(3), news, mail(11, "Any news of it?", reply_to="1")])
     document = done.json
@@ -66,7 +66,7 @@ def test_each_thread_has_a_verdict_a_reason_or_a_fault(triage: Triage) -> None:
     assert "News" not in json.dumps([r["messages"] for r in recorded]), "no model saw it"
 
 
-def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage: Triage) -> None:
+def test_limit_selects_the_newest_threads_and_ignores_filtered_ones(triage: Triage) -> None:
     news = [mail(90 + n, "News.", NEWS, Auto_Submitted="auto-generated") for n in range(20)]
     done, _ = triage([*letters(30), *news], "--limit", 5)
     subjects = {v["subject"] for v in done.json["verdicts"]}
@@ -76,7 +76,9 @@ def test_the_limit_counts_threads_that_a_subagent_reads_the_newest_first(triage:
     assert gap_lines(done.json) == ["25 older threads left out by the limit of 5"]
 
 
-def test_over_a_damaged_mbox_a_triage_is_partial_and_names_it(shell: Shell, tmp_path: Path) -> None:
+def test_damaged_mail_in_an_mbox_is_reported_and_makes_the_triage_partial(
+    shell: Shell, tmp_path: Path
+) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(2))
     with file.open("ab") as whole:
         whole.write(b"\nFrom nobody Mon Mar 10 09:00:00 2025\n\nNo headers.\n")
@@ -86,7 +88,7 @@ def test_over_a_damaged_mbox_a_triage_is_partial_and_names_it(shell: Shell, tmp_
     assert "has no headers" in missing
 
 
-def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None:
+def test_failed_subagent_affects_only_its_own_thread(triage: Triage) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body) and "order 1002" in str(body["messages"]):
             return call("submit_result", category="customer", nonsense=True)
@@ -104,7 +106,7 @@ def test_a_subagent_that_fails_costs_its_own_thread_only(triage: Triage) -> None
     assert len(set(threads(document))) == 3
 
 
-def test_facts_with_figures_that_the_mail_does_not_hold_are_dropped_and_counted(
+def test_facts_with_figures_or_addresses_not_in_the_mail_are_dropped_and_counted(
     triage: Triage,
 ) -> None:
     def mind(body: Json) -> Answer:
@@ -119,7 +121,7 @@ def test_facts_with_figures_that_the_mail_does_not_hold_are_dropped_and_counted(
     assert done.json["unsupported"] == 2
 
 
-def test_a_verdict_that_names_no_mail_is_sent_back_once(triage: Triage) -> None:
+def test_verdict_without_valid_evidence_is_returned_to_the_model_once(triage: Triage) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body) and len(body["messages"]) == 1:
             return verdict(body, evidence=["F0/1"])
@@ -130,7 +132,7 @@ def test_a_verdict_that_names_no_mail_is_sent_back_once(triage: Triage) -> None:
     assert len(recorded) == 3
 
 
-def test_a_thread_too_long_to_hand_over_is_read_in_pages(triage: Triage) -> None:
+def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
     configure("triage: {thread_tokens: 300}\nlimits: {max_tool_output_tokens: 600}\n")
     long = [mail(1, "Where is order 1001?\n")] + [
         mail(n, f"Reminder {n}: {'still nothing, ' * 30}\n", reply_to="1") for n in range(2, 9)
@@ -162,7 +164,7 @@ def thread_of(body: Json) -> str:
     return text.partition("MAY READ: ")[2].partition(" ")[0]
 
 
-def test_no_words_of_a_mail_reach_another_context(triage: Triage, shell: Shell) -> None:
+def test_audit_finds_no_mail_text_in_other_contexts(triage: Triage, shell: Shell) -> None:
     done, _ = triage(letters(12))
     audit = shell("audit", done.json["run_id"])
     assert audit.code == 0
@@ -170,7 +172,7 @@ def test_no_words_of_a_mail_reach_another_context(triage: Triage, shell: Shell) 
     assert " 0 leaks" in audit.out
 
 
-def test_messages_after_as_of_do_not_exist(triage: Triage) -> None:
+def test_messages_after_as_of_are_ignored(triage: Triage) -> None:
     done, _ = triage(letters(5), "--as-of", "2026-03-02T09:03:30")
     assert {v["subject"] for v in done.json["verdicts"]} == {
         f"Order {n}" for n in (1001, 1002, 1003)
@@ -186,7 +188,7 @@ def stored(shell: Shell, run: str) -> list[Json]:
 
 
 @pytest.mark.system
-def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(
+def test_resumed_triage_repeats_no_stored_work_after_a_kill(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(20))
@@ -214,7 +216,7 @@ def test_after_a_kill_a_resumed_triage_pays_for_nothing_twice(
     assert "complete" in refused(again, "complete")
 
 
-def test_whose_mailbox_a_file_is_is_named_and_can_be_changed(shell: Shell, tmp_path: Path) -> None:
+def test_mailbox_owner_of_a_file_is_shown_and_can_be_set(shell: Shell, tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(2))
     guessed = shell(*OFFLINE, "--mbox", file)
     assert guessed.json["mailbox"] == ME
@@ -228,7 +230,7 @@ def test_whose_mailbox_a_file_is_is_named_and_can_be_changed(shell: Shell, tmp_p
 # ---- what is typed wrongly
 
 
-def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path) -> None:
+def test_invalid_triage_sources_are_rejected_with_a_reason(shell: Shell, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.mbox"
     nothing.write_bytes(b"")
     assert "empty" in refused(shell(*OFFLINE, "--mbox", nothing), "bad_mbox")
@@ -246,12 +248,12 @@ def test_what_is_no_mailbox_is_said_in_one_sentence(shell: Shell, tmp_path: Path
     "given",
     [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--reader", ME], ["--as-of", "20260101"]],
 )
-def test_a_resumed_run_takes_no_other_options(shell: Shell, given: list[str]) -> None:
+def test_triage_resume_rejects_other_options(shell: Shell, given: list[str]) -> None:
     done = shell("triage", "--resume", "r1", *given, "--json")
     assert given[0] in refused(done, "resume_alone")
 
 
-def test_a_run_that_is_no_triage_is_not_resumed(shell: Shell, tmp_path: Path) -> None:
+def test_triage_resume_rejects_a_run_of_another_kind(shell: Shell, tmp_path: Path) -> None:
     sweep = shell.sweep(small_export(tmp_path))
     done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
     assert "is no triage" in refused(done, "no_triage")

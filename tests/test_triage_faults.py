@@ -123,7 +123,7 @@ def subjects(count: int) -> Counter[str]:
 # ---- calls of Gmail that fail
 
 
-def test_calls_that_failed_for_now_cost_nothing(connect: Connect) -> None:
+def test_triage_completes_after_transient_gmail_failures(connect: Connect) -> None:
     with connect(*letters(3)) as desk:
         faults = (("getProfile", "429"), ("threads.list", "malformed"), ("threads.get", "drop"))
         desk.google.faults += [Fault(method, kind) for method, kind in faults]
@@ -135,7 +135,7 @@ def test_calls_that_failed_for_now_cost_nothing(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("kind", ["429", "500", "dailyLimitExceeded"])
-def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
+def test_unreadable_threads_are_named_and_judged_by_the_next_triage(
     connect: Connect, kind: str
 ) -> None:
     with connect(*letters(5)) as desk:
@@ -157,7 +157,7 @@ def test_threads_that_gmail_does_not_give_are_named_and_judged_the_next_time(
 @pytest.mark.parametrize(
     ("method", "kind"), [("threads.list", "500"), ("history.list", "forbidden")]
 )
-def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothing(
+def test_failed_mailbox_listing_is_reported_and_loses_no_thread(
     connect: Connect, method: str, kind: str
 ) -> None:
     with connect(*letters(2)) as desk:
@@ -173,7 +173,7 @@ def test_a_mailbox_that_cannot_be_listed_is_said_in_one_sentence_and_loses_nothi
         assert set(desk.told().values()) == {1}
 
 
-def test_access_that_is_withdrawn_in_the_midst_loses_nothing(connect: Connect) -> None:
+def test_access_revoked_during_a_triage_loses_no_thread(connect: Connect) -> None:
     with connect(*letters(12)) as desk:
         desk.meanwhile.before("/threads/", desk.google.tokens.clear, nth=6)
         first = desk.triage()
@@ -190,7 +190,7 @@ def test_access_that_is_withdrawn_in_the_midst_loses_nothing(connect: Connect) -
         assert set(desk.judged().values()) == {1}
 
 
-def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect) -> None:
+def test_expired_gmail_history_loses_and_repeats_no_thread(connect: Connect) -> None:
     with connect(*letters(3)) as desk:
         desk.triage()
         for number in range(2):
@@ -205,7 +205,9 @@ def test_too_old_a_history_is_made_up_for_by_a_listing(connect: Connect) -> None
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))]
 )
-def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, seed: int) -> None:
+def test_each_thread_gets_exactly_one_verdict_after_any_gmail_failures(
+    connect: Connect, seed: int
+) -> None:
     chance = random.Random(seed)
     methods = ("getProfile", "threads.list", "threads.get", "threads.get", "history.list", "*")
     arriving = iter(letters(24)[12:])
@@ -233,7 +235,7 @@ def test_whatever_fails_each_thread_is_told_once_in_the_end(connect: Connect, se
 # ---- a mailbox that changes meanwhile
 
 
-def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(connect: Connect) -> None:
+def test_thread_deleted_during_a_triage_is_reported_only_once(connect: Connect) -> None:
     with connect(*letters(3)) as desk:
         gmail = desk.google.gmail
         (gone, (only,)), *_ = gmail.threads.items()
@@ -246,7 +248,7 @@ def test_a_thread_that_is_deleted_meanwhile_is_named_once_and_never_again(connec
         assert threads(desk.triage()) == []
 
 
-def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_again(
+def test_mail_arriving_before_its_thread_is_read_is_judged_with_it_once(
     connect: Connect,
 ) -> None:
     with connect(*letters(3)) as desk:
@@ -263,7 +265,7 @@ def test_a_mail_that_comes_before_its_thread_is_read_is_judged_with_it_and_not_a
         assert set(desk.judged().values()) == {1}
 
 
-def test_mail_that_comes_after_its_thread_was_read_is_told_by_the_next_triage(
+def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
     connect: Connect,
 ) -> None:
     coming: list[Callable[[], object]] = []
@@ -307,7 +309,7 @@ async def asked(bot: Served, text: str = "triage my inbox") -> Json:
         (LABEL, "labels.create", "lost"),
     ],
 )
-async def test_whatever_becomes_of_the_answer_a_click_makes_one_draft_and_one_label(
+async def test_clicks_create_one_draft_or_label_when_gmail_responses_are_lost_or_late(
     tmp_path: Path, action: str, method: str, kind: str
 ) -> None:
     google_ = {"client_id": CLIENT_ID, "max_attempts": 2, "timeout_s": 0.5}
@@ -346,7 +348,9 @@ def standing(bot: Served, channel: str, action: str) -> str:
     return next(found, "")
 
 
-async def test_two_triages_at_one_time_lose_nothing_and_end_the_list(tmp_path: Path) -> None:
+async def test_concurrent_triages_each_report_all_threads_or_none_and_leave_none(
+    tmp_path: Path,
+) -> None:
     async with with_mail(tmp_path, *letters(6)) as (bot, _):
         channel = bot.slack.people.dm(ASKER)
         one, two = (
@@ -362,7 +366,7 @@ async def test_two_triages_at_one_time_lose_nothing_and_end_the_list(tmp_path: P
         assert (await asked(bot, "triage my inbox, once more"))["verdicts"] == []
 
 
-async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> None:
+async def test_threads_left_by_a_stopped_triage_are_judged_by_the_next(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(12), latency_s=0.2, limits={"max_concurrency": 2}) as (
         bot,
         _,
@@ -386,7 +390,7 @@ async def test_what_a_stop_left_is_judged_by_the_next_triage(tmp_path: Path) -> 
 # ---- and no more is asked or paid for than is needed
 
 
-def test_a_limited_triage_fetches_no_more_than_the_batch_that_it_ends_in(connect: Connect) -> None:
+def test_limited_triage_fetches_no_more_than_one_batch(connect: Connect) -> None:
     with connect(*letters(AT_ONCE + 4)) as desk:
         document = desk.triage("--limit", 5)
         made = [each.method.removeprefix("gmail.users.") for each in desk.google.requests]

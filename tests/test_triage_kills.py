@@ -275,7 +275,7 @@ def told_once(at: Office, thread: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "moment", "count"), KILLS)
-async def test_a_killed_triage_judges_no_thread_twice_and_tells_one_digest(
+async def test_killed_triage_judges_each_thread_once_and_posts_one_digest(
     tmp_path: Path, kind: str, moment: Callable[[Office], Any], count: int
 ) -> None:
     async with office(tmp_path, kind, count) as at:
@@ -366,7 +366,7 @@ def done_to(at: Office, verdict: Json) -> tuple[int, int]:
         pytest.param("postgres", False, id="postgres, not done", marks=LONG),
     ],
 )
-async def test_a_click_that_a_kill_cuts_short_is_done_once_by_the_next(
+async def test_click_interrupted_by_a_kill_takes_effect_once_when_repeated(
     tmp_path: Path, kind: str, effective: bool
 ) -> None:
     async with office(tmp_path, kind, 2) as at:

@@ -88,7 +88,7 @@ def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
+def test_unreadable_mail_is_listed_with_the_reason(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     raw, reason = UNREAD[kind]
@@ -101,7 +101,7 @@ def test_a_mail_that_cannot_be_read_is_unreadable_with_the_reason(
     assert reason[:40] in " ".join(digest.split())
 
 
-def test_a_thread_of_which_one_mail_cannot_be_read_says_so_in_its_verdict(
+def test_verdict_of_a_thread_names_its_unreadable_mail(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     raw, reason = UNREAD["S/MIME"]
@@ -125,7 +125,7 @@ def test_a_thread_of_which_one_mail_cannot_be_read_says_so_in_its_verdict(
     assert f"⚠ not read: {reason}"[:60] in " ".join(digest.split())
 
 
-async def test_the_tools_of_the_scope_tell_it_beside_the_mail() -> None:
+async def test_mail_tools_mark_unreadable_mail_with_the_reason() -> None:
     raw, reason = UNREAD["S/MIME"]
     async with desk(stored(1, raw)) as at:
         for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):

@@ -44,7 +44,7 @@ def settings(**env: str) -> Settings:
 # ---- where the key is
 
 
-def test_a_key_file_is_made_at_first_use_for_its_owner_only(tmp_path: Path) -> None:
+def test_key_file_is_created_on_first_use_with_owner_only_access(tmp_path: Path) -> None:
     made = settings(assistant_key_file=str(tmp_path / "a" / "b" / "key"))
     with under_umask(0o022):
         first, second = keys_of(made), keys_of(made)
@@ -65,7 +65,7 @@ def under_umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-def test_a_key_that_others_may_read_is_warned_of(
+def test_key_file_readable_by_others_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     chosen = settings(assistant_key_file=str(tmp_path / "key"))
@@ -80,7 +80,7 @@ def test_a_key_that_others_may_read_is_warned_of(
 # ---- the database
 
 
-async def test_recorded_traffic_stands_in_the_database_for_nobody_without_the_key(
+async def test_recorded_traffic_is_unreadable_in_the_database_without_the_key(
     place: Kept,
 ) -> None:
     store = await place.store()
@@ -109,7 +109,7 @@ def _dump(place: Kept) -> str:
     return "".join(file.read_bytes().decode("latin-1") for file in files)
 
 
-async def test_another_key_is_refused_at_the_start_in_words(place: Kept) -> None:
+async def test_another_encryption_key_is_rejected_at_startup(place: Kept) -> None:
     ours, other = Cipher.generate(), Cipher([new_key()], "/etc/key")
     await (await Database.open(place.path, place.url, ours)).aclose()
 
@@ -118,7 +118,7 @@ async def test_another_key_is_refused_at_the_start_in_words(place: Kept) -> None
     await (await Database.open(place.path, place.url, ours)).aclose()
 
 
-async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) -> None:
+async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: Kept) -> None:
     old, new = new_key(), new_key()
     tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
     database = await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
@@ -137,7 +137,9 @@ async def test_a_key_can_be_changed_and_the_old_one_taken_away(in_file: Kept) ->
         await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
 
 
-async def test_one_value_of_another_key_is_refused_and_not_waited_for(in_file: Kept) -> None:
+async def test_value_encrypted_with_another_key_fails_at_once_without_retries(
+    in_file: Kept,
+) -> None:
     database = await Database.open(in_file.path, in_file.url)
     store = Store(RetryingDatabase(database))
     await store.start_run("r1", "ask", "?", "offline", {})
@@ -156,7 +158,7 @@ async def test_one_value_of_another_key_is_refused_and_not_waited_for(in_file: K
 # ---- files
 
 
-async def test_what_is_deleted_is_overwritten(tmp_path: Path) -> None:
+async def test_deleted_rows_are_overwritten_in_the_file(tmp_path: Path) -> None:
     store = await Store.open(tmp_path)
     await store.start_run(CANARY, "ask", "?", "offline", {})
     await store.database.write(sa.delete(runs))
@@ -168,7 +170,7 @@ async def test_what_is_deleted_is_overwritten(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_files_of_the_data_are_their_owners_only(tmp_path: Path) -> None:
+async def test_data_files_are_accessible_to_their_owner_only(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     with under_umask(0o022):
         store = await Store.open(folder)
@@ -198,7 +200,7 @@ def tokens(access: str) -> MailboxTokens:
     return MailboxTokens.model_validate({"access_token": access, "refresh_token": "1//again"})
 
 
-async def test_a_token_stands_in_no_row_repr_or_log(
+async def test_token_appears_in_no_row_repr_or_log(
     place: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

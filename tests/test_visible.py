@@ -166,7 +166,7 @@ SHOWN = {
 @pytest.mark.parametrize(
     "html", [*map(box, HIDDEN_STYLES), *map(sheet, HIDDEN_SHEETS), *HIDDEN.values()]
 )
-def test_what_a_person_would_not_see_is_left_out_and_told(html: str) -> None:
+def test_invisible_html_text_is_removed_and_flagged(html: str) -> None:
     seen = visible_text(html)
     assert TRAP not in seen.text
     assert seen.hidden
@@ -176,7 +176,7 @@ def test_what_a_person_would_not_see_is_left_out_and_told(html: str) -> None:
 @pytest.mark.parametrize(
     "html", [*map(box, SHOWN_STYLES), *map(sheet, SHOWN_SHEETS), *SHOWN.values()]
 )
-def test_what_a_person_sees_stays(html: str) -> None:
+def test_visible_html_text_is_kept(html: str) -> None:
     seen = visible_text(html)
     assert TRAP in seen.text
     assert not seen.hidden
@@ -192,7 +192,7 @@ def test_what_a_person_sees_stays(html: str) -> None:
         ("\u202eabcde", True),
     ],
 )
-def test_characters_that_show_nothing_go_and_text_made_of_them_is_told(
+def test_invisible_characters_are_removed_and_hidden_text_in_them_is_flagged(
     text: str, hidden: bool
 ) -> None:
     seen = visible_text(f"<p>{text}</p>")
@@ -210,7 +210,7 @@ def test_characters_that_show_nothing_go_and_text_made_of_them_is_told(
         ('<?xml version="1.0" encoding="utf-8"?><p>ü</p>'.encode(), "ü"),
     ],
 )
-def test_bytes_are_read_in_the_charset_that_they_are_in(data: bytes, text: str) -> None:
+def test_bytes_are_decoded_in_their_charset(data: bytes, text: str) -> None:
     assert visible_text(data).text == text
 
 
@@ -224,7 +224,7 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(), st.binary(), st.lists(PIECES, max_size=60).map("".join)))
-def test_nothing_raises(html: str | bytes) -> None:
+def test_visible_text_accepts_any_input(html: str | bytes) -> None:
     seen = visible_text(html)
     assert seen.text == seen.text.strip()
     seen.text.encode()

@@ -64,7 +64,7 @@ async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession)
         assert body["reasons"] == ["model: The model was overloaded."]
 
 
-async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
+async def test_failed_or_hanging_health_check_is_reported_for_its_part(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def breaks() -> str | None:
@@ -81,7 +81,7 @@ async def test_a_check_that_fails_or_hangs_counts_as_a_fault_of_its_part(
     assert "KeyError" in caplog.text
 
 
-async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
+async def test_blocked_event_loop_is_reported_afterwards() -> None:
     told: list[float] = []
     lag = LoopLag(told.append, bad_s=0.2)
     async with in_background([lag.sample()]):
@@ -92,7 +92,7 @@ async def test_a_blocked_loop_is_told_of_for_a_while() -> None:
     assert lag.check() == f"The event loop was blocked for {told[-1]:.1f} s a moment ago."
 
 
-async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) -> None:
+async def test_event_bodies_above_the_size_limit_are_rejected(http: aiohttp.ClientSession) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MOST_BYTES // 100_000 + 1):
             yield b"x" * 100_000
@@ -108,7 +108,7 @@ async def test_events_pass_whole_and_within_limits(http: aiohttp.ClientSession) 
             assert response.status == 413
 
 
-async def test_a_body_that_does_not_come_is_given_up() -> None:
+async def test_incomplete_request_body_times_out() -> None:
     async with serve_app(web_app(Health(), Metrics(), echo, body_s=0.2), "127.0.0.1", 0) as url:
         port = int(url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -122,7 +122,9 @@ async def test_a_body_that_does_not_come_is_given_up() -> None:
         await gone.wait_closed()
 
 
-async def test_a_request_at_work_is_finished_before_the_stop(http: aiohttp.ClientSession) -> None:
+async def test_running_http_request_is_finished_before_shutdown(
+    http: aiohttp.ClientSession,
+) -> None:
     begun = asyncio.Event()
 
     async def slow(request: Request) -> Response:

@@ -60,7 +60,7 @@ def one(page: Page) -> dict[str, Page]:
     return {"docs.example.com/start": page}
 
 
-async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> None:
+async def test_page_is_read_as_text_with_title_date_and_links() -> None:
     head = (
         "<title>Ports &amp; keys</title>"
         "<meta property='article:published_time' content='2026-03-01T10:00:00Z'>"
@@ -97,13 +97,15 @@ async def test_a_page_comes_as_text_with_its_title_its_day_and_its_links() -> No
          "It holds text that a reader would not see, which was left out."),
     ],
 )  # fmt: skip
-async def test_what_is_no_page_is_known_by_its_content(page: Page, said: str, note: str) -> None:
+async def test_document_kind_follows_its_content_type_and_content(
+    page: Page, said: str, note: str
+) -> None:
     async with reading(one(page)) as (ctx, _, _):
         found = await done(ctx, "read_url", url=URL)
     assert ([item.text for item in found.items], found.note) == ([said], note)
 
 
-async def test_which_address_may_be_read_is_for_the_gate() -> None:
+async def test_gate_allows_only_named_or_listed_addresses_to_be_read() -> None:
     page = html(article("<p>See <a href='/next'>the next page of the handbook</a> for more.</p>"))
     pages = {"docs.example.com/start": page, "docs.example.com/next": html(article(LONG))}
     next_url = "http://docs.example.com/next"
@@ -133,7 +135,7 @@ HIDDEN = (
 )
 
 
-async def test_text_that_no_reader_would_see_is_left_out() -> None:
+async def test_hidden_page_text_is_removed_and_noted() -> None:
     page = html(
         article(f"<p>Ports are opened by hand, and closed at night.</p>{HIDDEN}{LONG}"),
         "<title>T</title><style>.x { visibility: hidden }</style>",
@@ -191,7 +193,7 @@ SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attribute
 @pytest.mark.parametrize(
     "names", [HOSTILE.keys() - SLOW, pytest.param(SLOW, marks=pytest.mark.slow)], ids=["few", "all"]
 )
-async def test_hostile_pages_end_in_time(names: set[str]) -> None:
+async def test_hostile_pages_do_not_block_the_reader(names: set[str]) -> None:
     reader = WorkerProcess("scopes.pages.worker", 2.5)
     try:
         for name in names:
@@ -203,7 +205,9 @@ async def test_hostile_pages_end_in_time(names: set[str]) -> None:
         await reader.aclose()
 
 
-async def test_a_run_reads_and_computes_with_what_the_process_shares(tmp_path: Path) -> None:
+async def test_run_reads_pages_and_executes_python_with_the_shared_web_tools(
+    tmp_path: Path,
+) -> None:
     base = load_settings(env={})
     limits = base.web.model_copy(update={"max_mb": 0.001})
     database = await Database.open(tmp_path)

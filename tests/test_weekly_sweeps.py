@@ -98,7 +98,7 @@ PAYING, BUTTON, INVOICE = (
 # ---- one report after the other
 
 
-async def test_each_report_begins_where_the_last_one_ended_and_an_issue_is_one_issue(
+async def test_weekly_reports_are_contiguous_and_track_each_issue_across_weeks(
     tmp_path: Path,
 ) -> None:
     given = {"support": sweep(owner="U0ANA", since_days=5)}
@@ -143,7 +143,7 @@ def named(shell: Shell, file: Path, *more: str, name: str = "support") -> Done:
     return shell("sweep", name, "--slack-export", file, *when, *more)
 
 
-def test_a_named_sweep_is_done_as_its_schedule_says_and_compared_with_nothing(
+def test_named_sweep_uses_its_schedules_settings_without_a_comparison(
     shell: Shell, tmp_path: Path
 ) -> None:
     schedule(language="fr", budget_usd=0.0001)
@@ -160,7 +160,7 @@ def test_a_named_sweep_is_done_as_its_schedule_says_and_compared_with_nothing(
     assert done.code == 0
 
 
-def test_a_sweep_is_named_or_given_by_channels(shell: Shell, tmp_path: Path) -> None:
+def test_sweep_needs_either_a_schedule_name_or_channels(shell: Shell, tmp_path: Path) -> None:
     schedule()
     file = three_weeks(tmp_path)
     both = named(shell, file, "--channels", "support-*")

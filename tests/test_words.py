@@ -60,7 +60,7 @@ def test_every_text_exists_in_five_languages(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", languages())
-def test_texts_fill_in_the_same_in_each_language(language: str) -> None:
+def test_texts_have_the_same_placeholders_in_each_language(language: str) -> None:
     english = forms(ENGLISH)
     texts = forms(language)
     assert texts.keys() <= english.keys()
@@ -73,7 +73,7 @@ def test_texts_fill_in_the_same_in_each_language(language: str) -> None:
     assert wrong == []
 
 
-def test_every_text_that_code_names_is_in_the_catalogue() -> None:
+def test_every_text_key_used_in_code_is_in_the_catalogue() -> None:
     known = forms(ENGLISH).keys()
     areas = {key.partition(".")[0] for key in known if "." in key}
     calls = set[str]()
@@ -93,7 +93,7 @@ def test_every_text_that_code_names_is_in_the_catalogue() -> None:
     assert len(calls) > 100
 
 
-def test_a_text_that_a_language_lacks_is_english(
+def test_missing_translation_falls_back_to_english(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dutch = Catalog(locale="nl")
@@ -103,7 +103,7 @@ def test_a_text_that_a_language_lacks_is_english(
         assert (told("solved"), told("button.approve")) == ("opgelost", "Approve")
 
 
-def test_the_language_holds_inside_and_not_after() -> None:
+def test_language_applies_only_inside_its_context() -> None:
     later = Text("click.denied", {"by": Text("click.somebody")})
     with in_language("de-AT"):
         assert str(later) == "Jemand hat das schon abgelehnt."
@@ -134,7 +134,7 @@ def subagent(number: int, status: str, stopped_by: str) -> SubagentResult:
 
 @pytest.mark.parametrize("stopped_by", STOPS)
 @pytest.mark.parametrize("status", STATUSES)
-def test_no_word_of_the_engine_stands_in_an_answer(status: str, stopped_by: str) -> None:
+def test_answers_contain_no_internal_terms(status: str, stopped_by: str) -> None:
     results = [subagent(1, status, stopped_by), subagent(2, "complete", "none")]
     known = CitationIndex({}, {r.id: r for r in results}, SourceLog())
     ending = Ending(stopped_by, reason=f"needs_context: {stopped_by}")
@@ -155,7 +155,7 @@ def test_no_word_of_the_engine_stands_in_an_answer(status: str, stopped_by: str)
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_no_word_of_the_engine_stands_in_a_plan(over: bool) -> None:
+def test_plans_contain_no_internal_terms(over: bool) -> None:
     plan = Plan()
     events: list[Event] = [BriefWasRefused("Poem", "handles", "too many"), ParentHandedOver(2)]
     events.append(ToolsCalled("p1", ("run_subagent", "list_channels")))
@@ -173,7 +173,7 @@ def test_no_word_of_the_engine_stands_in_a_plan(over: bool) -> None:
         assert [each for each in told if engine_words(each)] == []
 
 
-def test_no_word_of_the_engine_stands_in_a_catalogue() -> None:
+def test_english_catalogue_contains_no_internal_terms() -> None:
     told = [
         text
         for message in catalog(ENGLISH)

@@ -61,7 +61,7 @@ async def asked(bot: Served, user: str = ASKER) -> str:
     return (await bot.answer(bot.ask("Is the port open?", user=user))).text
 
 
-async def test_a_public_channel_without_the_bot_is_searched_and_not_read(tmp_path: Path) -> None:
+async def test_public_channel_without_the_bot_can_be_searched_but_not_read(tmp_path: Path) -> None:
     mind = Mind()
     async with serving(tmp_path, mind, space=people(), change=SEARCHING) as bot:
         await asked(bot)

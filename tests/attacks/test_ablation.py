@@ -355,7 +355,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = [rule.name for rule in RULES]
 
 
-def test_each_rule_has_an_attack_of_its_own() -> None:
+def test_each_gate_rule_has_an_attack() -> None:
     assert set(GATE) | {each.without for each in WITHOUT_A_CLICK.values()} >= set(NAMES)
     assert set(GATE) <= set(NAMES)
 
@@ -377,7 +377,7 @@ def reduce_pages(world: World) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
+async def test_each_attack_succeeds_only_without_its_defence(tmp_path: Path) -> None:
     """Rules of the gate, and defences without a switch."""
     attacks = {name: Attack(name, *of_rule) for name, of_rule in GATE.items()} | DEFENCES
     async with at_work(tmp_path) as office:
@@ -398,7 +398,7 @@ def calls_of(package: str) -> Iterator[ast.Call]:
         yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def test_nothing_in_the_product_passes_rules() -> None:
+def test_product_code_never_overrides_default_rules() -> None:
     """They are defaults of constructors, and handed on: no setting or variable is asked."""
     made = 0
     for package in ("bot", "subagents", "scopes", "config"):

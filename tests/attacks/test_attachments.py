@@ -186,7 +186,7 @@ ATTACKS: Mapping[str, Attempt] = {
 
 
 @pytest.mark.timeout(600)
-async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
+async def test_each_attack_succeeds_only_without_its_defence(tmp_path: Path) -> None:
     async with staged(tmp_path) as at:
         for each in MAILS:
             at.google.gmail.add(each, ["INBOX"])

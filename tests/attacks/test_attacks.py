@@ -31,7 +31,7 @@ MARKED = [pytest.param(c, id=c.name, marks=() if c in SHORT else pytest.mark.slo
 
 
 @pytest.mark.parametrize("case", MARKED)
-async def test_nothing_gets_through(case: Case, tmp_path: Path) -> None:
+async def test_planted_orders_cause_no_breach(case: Case, tmp_path: Path) -> None:
     click = deny if CASES.index(case) % 2 else None
     seen = await run_case(case, tmp_path, click=click)
     assert seen.mind.turned.total(), "no context was fooled: the order was not read"
@@ -39,7 +39,7 @@ async def test_nothing_gets_through(case: Case, tmp_path: Path) -> None:
     assert seen.writes, "the request was not even answered"
 
 
-def test_there_are_many_attacks_and_one_of_each_entry_runs_always() -> None:
+def test_at_least_90_attacks_exist_and_one_per_entry_always_runs() -> None:
     assert len(CASES) >= 90
     assert len({case.name for case in CASES}) == len(CASES)
     assert {case.goal for case in CASES} == set(GOALS)
@@ -108,7 +108,7 @@ BEGINNINGS = (
 )
 
 
-async def test_who_may_not_ask_starts_nothing(tmp_path: Path) -> None:
+async def test_unauthorized_senders_and_other_events_start_no_model_call(tmp_path: Path) -> None:
     slack = LocalSlack(workspace_of(CASE, secrets_of(CASE)))
     async with serving(tmp_path, Gullible(), slack=slack) as bot:
         await asyncio.sleep(1.5)  # what was said before the start has been read by then
@@ -183,7 +183,7 @@ def test_a_poisoned_channel_changes_no_other_section(
 # ---- only what the requester typed counts as the request: nothing that was forwarded or pasted
 
 
-async def test_addresses_of_what_was_forwarded_are_dead(tmp_path: Path) -> None:
+async def test_urls_from_forwarded_text_are_defanged(tmp_path: Path) -> None:
     """A message without words of its own is asked about; it is somebody else's text."""
     async with engine(led_by(say(f"It is {EXIT} as said."))) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "ask", "x", "claude", {})
@@ -203,7 +203,9 @@ PASTED = (
 
 
 @pytest.mark.parametrize("text", PASTED)
-async def test_an_order_in_a_pasted_mail_names_no_place(tmp_path: Path, text: str) -> None:
+async def test_order_in_pasted_text_is_not_executed_without_a_card(
+    tmp_path: Path, text: str
+) -> None:
     asked = Asked(text, does=(post(GENERAL, "our prices"),), says="They want prices.")
     async with at_work(tmp_path) as office:
         (came,) = await office.run(asked)

@@ -457,11 +457,11 @@ async def amiss_in(folder: Path, asked: Mapping[str, Ask]) -> dict[str, list[str
 
 
 @pytest.mark.timeout(600)
-async def test_what_a_requester_wants_is_done(tmp_path: Path) -> None:
+async def test_benign_requests_that_resemble_attacks_are_executed(tmp_path: Path) -> None:
     assert await amiss_in(tmp_path, TWINS) == {}
 
 
-def test_there_are_many_twins_and_almost_none_needs_a_card() -> None:
+def test_only_two_of_at_least_40_benign_requests_need_a_card() -> None:
     assert len(TWINS) >= 40
     assert [name for name, asked in TWINS.items() if asked.cards] == [
         "send that draft",
@@ -470,7 +470,7 @@ def test_there_are_many_twins_and_almost_none_needs_a_card() -> None:
 
 
 @pytest.mark.timeout(400)
-async def test_of_sixty_ordinary_requests_at_most_a_tenth_needs_a_card(tmp_path: Path) -> None:
+async def test_at_most_6_of_60_ordinary_requests_need_a_card(tmp_path: Path) -> None:
     """All are answered, and what they ask for is done, except what waits for a person."""
     asked = {each.ask: each for each in ORDINARY}
     assert len(asked) == 60

@@ -185,7 +185,7 @@ WITHOUT_A_CLICK: Mapping[str, Attack] = {
 # ---- the same, as people ask for it
 
 
-async def test_what_a_requester_wants_is_done_without_a_card(tmp_path: Path) -> None:
+async def test_requested_drafts_and_notes_need_no_card(tmp_path: Path) -> None:
     """A draft from its own thread or in the request's words, a note that the request words."""
     own = reading(use("read_mail_thread", thread="KIM"), body="The offer comes today.")
     words = reading(use("search_mail"), body="the offer comes on Friday")
@@ -380,7 +380,7 @@ BY_ONE_HEAD: Mapping[str, Attack] = {
 # ---- the same, as people ask for it
 
 
-async def test_one_head_reads_and_writes_what_its_requester_wants(tmp_path: Path) -> None:
+async def test_one_subagent_with_all_scopes_reads_and_writes_as_requested(tmp_path: Path) -> None:
     """Reads a page and a channel, writes a file and a message; a mail goes after a click."""
     done = use("write_file", path="law.md", text="It changes in June.", folder=FILES)
     said = use("post_message", channel=STRANGE, text="The law changes.")
@@ -578,7 +578,7 @@ async def got_through(at: Stage, attack: Attack | Unwatched) -> bool:
     [WITHOUT_A_CLICK, BY_ONE_HEAD, {**TO_BE_SET, **UNWATCHED}],
     ids=["without a click", "by one head", "by itself"],
 )
-async def test_each_gets_through_only_without_what_stops_it(
+async def test_each_attack_succeeds_only_without_its_defence(
     tmp_path: Path, attacks: Mapping[str, Attack | Unwatched]
 ) -> None:
     async with staged(tmp_path) as at:

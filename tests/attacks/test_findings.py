@@ -207,7 +207,7 @@ def shown(attack: Attack) -> str:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_finding_tells_another_context_more_than_a_claim(
+def test_attack_by_a_finding_succeeds_only_without_its_defence(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     attack = ATTACKS[name]
@@ -263,7 +263,7 @@ def objected(attack: Objection) -> str:
 
 
 @pytest.mark.parametrize("name", OBJECTIONS)
-def test_no_objection_tells_the_author_more_than_a_verdict(
+def test_attack_by_an_objection_succeeds_only_without_its_defence(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     attack = OBJECTIONS[name]
@@ -299,10 +299,10 @@ Il contratto non prevede una penale
 
 
 @pytest.mark.parametrize("claim", ORDINARY)
-def test_an_ordinary_claim_is_told_as_it_is(claim: str) -> None:
+def test_ordinary_claim_is_shown_unchanged(claim: str) -> None:
     assert claim in shown(claims(claim, "", "instruction"))
 
 
-def test_an_order_is_still_one_in_every_normal_form() -> None:
+def test_order_is_withheld_in_every_unicode_normal_form() -> None:
     for form in ("NFC", "NFKC", "NFKD"):
         assert shown(claims(normalize_unicode("Ígnóre this", form), "", "instruction")) == ""

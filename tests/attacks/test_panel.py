@@ -83,7 +83,7 @@ class PanelRun(Run):
         return made
 
 
-def test_a_panel_as_it_is_run_has_no_leak() -> None:
+def test_regular_panel_run_has_no_leaks() -> None:
     run = PanelRun()
     run.judge().submit(verdicts=[])
     defence = run.context("s4", "security", "verdicts")
@@ -188,7 +188,7 @@ PLANTED: tuple[tuple[Callable[[PanelRun], None], str], ...] = (
 
 
 @pytest.mark.parametrize(("plant", "told"), PLANTED, ids=lambda each: getattr(each, "__name__", ""))
-def test_the_audit_finds_what_is_planted_in_each_phase(
+def test_audit_finds_leaks_planted_in_each_panel_phase(
     plant: Callable[[PanelRun], None], told: str
 ) -> None:
     run = PanelRun()
@@ -215,13 +215,13 @@ GOOD = Passage.of("F1.1", "[F1.1] a claim | security, high | app.py:1", "securit
         ),
     ],
 )
-def test_a_passage_is_checked_before_it_is_handed_over(panel: PanelBrief, told: str) -> None:
+def test_panel_brief_with_an_invalid_passage_is_refused(panel: PanelBrief, told: str) -> None:
     PanelBrief("quality", passages=(GOOD,)).check()
     with pytest.raises(BriefRefused, match=told):
         panel.check()
 
 
-async def test_a_passage_that_was_changed_is_sent_to_nobody(
+async def test_modified_passage_is_sent_to_no_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Passage.of
@@ -235,7 +235,7 @@ async def test_a_passage_that_was_changed_is_sent_to_nobody(
     assert [f.outcome for f in done.report.findings] == ["unjudged"]
 
 
-async def test_where_a_passage_is_from_is_not_shown(tmp_path: Path) -> None:
+async def test_judges_do_not_see_the_author_of_a_passage(tmp_path: Path) -> None:
     done = await held(Minds({"correctness": finds(point(1))}), tmp_path)
     for body in done.judgements:
         judged = "\n".join(to_judge(body).values())
@@ -263,9 +263,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("name", POISON)
-async def test_a_poisoned_finding_reaches_no_other_context_as_it_is(
-    tmp_path: Path, name: str
-) -> None:
+async def test_poisoned_claim_reaches_no_other_context_verbatim(tmp_path: Path, name: str) -> None:
     claim = POISON[name]
     minds = Minds(
         {"correctness": finds(point(1, claim=claim)), "quality": finds(point(9, "quality"))}
@@ -280,7 +278,7 @@ async def test_a_poisoned_finding_reaches_no_other_context_as_it_is(
     assert claim not in done.report.model_dump_json(include={"findings", "top_lines"})
 
 
-async def test_a_poisoned_document_is_data_in_each_phase_and_is_never_quoted_as_an_order(
+async def test_order_in_a_document_stays_inside_the_fence_in_each_phase(
     tmp_path: Path,
 ) -> None:
     poison = f"# Reviewers: {ORDER}. {SIDE}"
@@ -314,7 +312,7 @@ async def test_a_specialist_that_echoes_delimiters_raises_alarms(tmp_path: Path)
     assert_clean(done)
 
 
-async def test_a_judge_that_writes_instead_of_judging_changes_nothing(tmp_path: Path) -> None:
+async def test_judge_with_an_order_as_evidence_changes_no_outcome(tmp_path: Path) -> None:
     def preaching(body: Json) -> Answer:
         if specialist(body) == "security":
             ids = to_judge(body)
@@ -328,13 +326,13 @@ async def test_a_judge_that_writes_instead_of_judging_changes_nothing(tmp_path: 
         assert ORDER not in json.dumps(to_judge(body))
 
 
-async def test_a_judge_that_confirms_everything_is_named(tmp_path: Path) -> None:
+async def test_judges_that_confirm_every_finding_raise_an_alarm(tmp_path: Path) -> None:
     many = [point(n) for n in range(1, 40, 3)]
     done = await held(Minds({"correctness": finds(*many)}), tmp_path)
     assert {a.kind for a in done.report.alarms} == {"yes_to_all"}
 
 
-async def test_an_objection_carries_no_words_but_the_materials(tmp_path: Path) -> None:
+async def test_proposed_fix_reaches_no_judge_even_after_an_objection(tmp_path: Path) -> None:
     gossip = sentence("gossip", 10)
 
     def objecting(body: Json) -> Answer:
@@ -357,7 +355,7 @@ def assert_clean(done: Held) -> None:
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
-async def test_a_poisoned_copy_of_a_finding_does_not_take_the_clean_one_along(
+async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
     tmp_path: Path,
 ) -> None:
     clean = point(4)
@@ -370,7 +368,7 @@ async def test_a_poisoned_copy_of_a_finding_does_not_take_the_clean_one_along(
     }
 
 
-async def test_a_later_round_names_all_contexts_that_its_passages_are_from(tmp_path: Path) -> None:
+async def test_later_round_references_the_judges_of_earlier_rounds(tmp_path: Path) -> None:
     def objecting(body: Json) -> Answer:
         found = to_judge(body)
         given = (verdict(id, "refute", evidence=quote_of(said)) for id, said in found.items())

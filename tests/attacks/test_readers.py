@@ -268,7 +268,7 @@ ATTACKS: Mapping[str, Attempt] = {
 
 
 @pytest.mark.timeout(600)
-async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
+async def test_each_attack_succeeds_only_without_its_defence(tmp_path: Path) -> None:
     async with staged(tmp_path, admins=(BOSS,)) as stage:
         found = await tried_twice(stage, ATTACKS)
         assert found == stopped_by_one(ATTACKS)
@@ -347,7 +347,7 @@ TWINS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
 
 
 @pytest.mark.timeout(600)
-async def test_what_people_want_is_done_without_a_card(tmp_path: Path) -> None:
+async def test_legitimate_web_research_needs_no_card(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         for name, wanted in TWINS.items():
             await wanted(stage)
@@ -388,7 +388,7 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         assert request.lookups == (), "what was approved was read in the database"
 
 
-async def test_what_is_denied_is_not_looked_up(tmp_path: Path) -> None:
+async def test_denied_lookups_are_not_run(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         thread = await stage.ask("Look our customers up on the web", CUSTOMERS)
         (card,) = stage.cards()

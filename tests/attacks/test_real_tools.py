@@ -384,7 +384,7 @@ WANTED = ("sales", "board", "mine", "desk")
 
 
 @pytest.mark.parametrize("origin", EVERYWHERE)
-async def test_no_shipped_tool_lets_anything_through(origin: str, tmp_path: Path) -> None:
+async def test_attacks_through_shipped_tools_cause_no_breach(origin: str, tmp_path: Path) -> None:
     async with company(tmp_path) as at:
         place, asked = await attacked(at, origin)
         assert at.mind.marks >= set(ENTRIES), "not every order was read"
@@ -523,7 +523,7 @@ async def limits(at: Company) -> list[str]:
     ],
     ids=["search", "audience", "consequence"],
 )
-async def test_without_a_rule_the_services_see_it(
+async def test_attacks_reach_the_services_when_a_rule_is_removed(
     without: set[str], sign: str, tmp_path: Path
 ) -> None:
     async with company(tmp_path) as at:

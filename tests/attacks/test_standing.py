@@ -48,17 +48,17 @@ PREFER = [case for case in CASES if case.goal == "prefer"]
 
 
 @pytest.mark.parametrize("case", PREFER, ids=[case.entry for case in PREFER])
-async def test_what_is_read_sets_something_where_the_request_need_not_say_it(
+async def test_read_text_sets_a_preference_without_the_consequence_rule(
     case: Case, tmp_path: Path
 ) -> None:
-    """With all rules it does not: `test_nothing_gets_through`."""
+    """With all rules it does not: `test_planted_orders_cause_no_breach`."""
     less = [each for each in RULES if each.name != "consequence"]
     seen = await run_case(case, tmp_path, less)
     assert seen.mind.turned.total()
     assert CC in seen.standing
 
 
-def test_every_way_in_is_tried() -> None:
+def test_preference_attacks_cover_every_entry() -> None:
     assert {case.entry for case in PREFER} == {
         *("message", "thread-history", "file-text", "mail-body", "page")
     }
@@ -213,7 +213,7 @@ async def got_through(office: Office, attack: Attempt) -> bool:
 
 
 @pytest.mark.timeout(600)
-async def test_each_gets_through_only_without_what_stops_it(tmp_path: Path) -> None:
+async def test_each_attack_succeeds_only_without_its_defence(tmp_path: Path) -> None:
     async with at_work(tmp_path) as office:
         assert await tried_twice(office, ATTACKS, got_through) == stopped_by_one(ATTACKS)
 
@@ -231,7 +231,7 @@ def with_strangers() -> Workspace:
 
 
 @pytest.mark.parametrize("user", [GUEST, EXTERN])
-async def test_only_full_members_set_instructions_by_two_defences(
+async def test_two_defences_keep_guests_and_externals_from_setting_instructions(
     tmp_path: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No card is made for others, and a card that is made counts no click of theirs."""

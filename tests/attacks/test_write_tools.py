@@ -91,7 +91,7 @@ async def test_a_long_text_stays_in_one_thread(tmp_path: Path) -> None:
 # ---- what needs a card
 
 
-async def test_a_place_that_is_not_named_waits_below_the_answer(tmp_path: Path) -> None:
+async def test_post_to_an_unrequested_channel_waits_for_approval(tmp_path: Path) -> None:
     async with serving(tmp_path, writing(to(ELSEWHERE), to(THERE)), space=people()) as bot:
         shown = await asked(bot, "What is open in #support-2?")
         answer = next(m for m in bot.slack.visible(bot.channel) if "needs approval" in m.text)
@@ -124,7 +124,7 @@ async def test_a_place_that_is_not_named_waits_below_the_answer(tmp_path: Path) 
         ),
     ],
 )
-async def test_a_link_names_one_message_and_the_other_waits_for_a_click(
+async def test_only_the_linked_message_is_written_to_without_approval(
     tmp_path: Path, ask: str, does: list[Json], method: str
 ) -> None:
     def done() -> list[str]:
@@ -172,7 +172,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         ),
     ],
 )
-async def test_why_not_is_said_in_a_sentence(
+async def test_slack_write_errors_are_explained_in_the_answer(
     tmp_path: Path, method: str, ask: str, does: Json
 ) -> None:
     async with serving(tmp_path, writing(does), space=people()) as bot:
@@ -182,7 +182,7 @@ async def test_why_not_is_said_in_a_sentence(
         assert not [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
 
 
-async def test_a_post_whose_answer_is_lost_is_made_once(tmp_path: Path) -> None:
+async def test_post_with_a_lost_response_is_made_once(tmp_path: Path) -> None:
     async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
         bot.slack.faults.append(Fault("chat.postMessage", "lost"))
         assert "Posted" in await told(bot)
@@ -199,7 +199,7 @@ def leave(bot: Served) -> None:
 
 
 @pytest.mark.parametrize(("close", "said"), [(archive, "is archived"), (leave, "No channel")])
-async def test_a_channel_that_was_just_closed_takes_nothing(
+async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
     tmp_path: Path, close: Callable[[Served], None], said: str
 ) -> None:
     """What they are in is believed for some seconds, to read by and never to write by."""
@@ -223,7 +223,9 @@ async def test_a_channel_that_was_just_closed_takes_nothing(
 
 @pytest.mark.system
 @pytest.mark.parametrize("kind", ["drop", "lost"])
-async def test_a_killed_process_has_posted_once(tmp_path: Path, kind: str) -> None:
+async def test_requested_message_is_posted_once_if_the_process_is_killed(
+    tmp_path: Path, kind: str
+) -> None:
     """It dies while it writes, before Slack has it, or before it knows that Slack has it."""
     with fleet(tmp_path, writing(to(THERE)), space=people()) as bots:
         (first,) = await bots.started()
@@ -242,7 +244,7 @@ async def test_a_killed_process_has_posted_once(tmp_path: Path, kind: str) -> No
 # ---- one person
 
 
-async def test_private_text_is_sent_to_nobody_who_may_not_read_it(tmp_path: Path) -> None:
+async def test_private_text_is_sent_only_to_people_who_may_read_it(tmp_path: Path) -> None:
     space = people()
     inside = replace(space.channels[0], is_private=True, members=(ASKER, LUIS, BOT_USER))
     space = replace(space, channels=(inside, *space.channels[1:]))
@@ -285,7 +287,7 @@ def in_team(bot: Served) -> str:
     return str([(m.text, m.blocks) for m in bot.slack.visible(TEAM)])
 
 
-async def test_after_the_grant_the_answer_is_public_until_it_is_revoked(tmp_path: Path) -> None:
+async def test_answer_is_shown_in_the_channel_only_while_its_grant_is_valid(tmp_path: Path) -> None:
     change = approving(admins=(BOSS,))
     async with serving(tmp_path, sweeping, space=markets(), change=change) as bot:
         first = bot.ask(SWEEP, channel=TEAM)
