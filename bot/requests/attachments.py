@@ -32,7 +32,7 @@ MAX_BASE64 = 5_000_000
 
 
 IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
-"""The first bytes of an image, whatever the file is called."""
+"""The first bytes of an image; the name of the file does not matter."""
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 DOWNLOAD_S = 30.0
 MAX_REDIRECTS = 3
@@ -67,20 +67,20 @@ async def read_files(
 ) -> AttachedFile:
     """Read the files of a message with the bot's token.
 
-    `delimiter` surrounds their text. Raises nothing but cancellation: a file that cannot
+    `delimiter` surrounds their text. Raises only cancellation: a file that cannot
     be read is listed in `refused`.
     """
     listed = event.get("files")
     files = [f for f in listed if isinstance(f, dict)] if isinstance(listed, list) else []
     files = [readable(f) for f in files]
-    taken, left = files[: settings.max_files], files[settings.max_files :]
+    accepted, excess = files[: settings.max_files], files[settings.max_files :]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_read(web, f, settings, delimiter)) for f in taken]
+        tasks = [group.create_task(_read(web, f, settings, delimiter)) for f in accepted]
     results = [task.result() for task in tasks]
     refused = [r for r in results if isinstance(r, str)]
     most = settings.max_files
     refused += [
-        f"{_name(f)} was not read: at most {most} files are read of a message." for f in left
+        f"{_name(f)} was not read: at most {most} files are read of a message." for f in excess
     ]
     return AttachedFile(
         tuple(b for r in results if not isinstance(r, str) for b in r), tuple(refused)
@@ -113,7 +113,7 @@ def _name(file: Mapping[str, Any]) -> str:
 
 
 async def _complete(web: AsyncWebClient, file: dict[str, Any]) -> dict[str, Any]:
-    """Return the file's facts; the event has only the id of one shared from another workspace."""
+    """Return the file's facts; for a file of another workspace the event has only its id."""
     match file:
         case {"file_access": "check_file_info", "id": str(id)}:
             found = (await web.files_info(file=id)).get("file")
@@ -163,12 +163,16 @@ def _redirect_target(url: str, location: str, base_url: str) -> str:
 def _is_slack_url(url: str, base_url: str) -> bool:
     """Return whether the token may be sent to this address."""
     try:
-        asked, base = urlsplit(url), urlsplit(base_url)
-        same = (asked.scheme, asked.hostname, asked.port) == (base.scheme, base.hostname, base.port)
-        secure = asked.scheme == "https" and asked.port in (None, 443)
+        target, base = urlsplit(url), urlsplit(base_url)
+        same = (target.scheme, target.hostname, target.port) == (
+            base.scheme,
+            base.hostname,
+            base.port,
+        )
+        secure = target.scheme == "https" and target.port in (None, 443)
     except ValueError:
         return False
-    return same or (secure and asked.hostname in SLACK_HOSTS)
+    return same or (secure and target.hostname in SLACK_HOSTS)
 
 
 async def _body(
@@ -186,7 +190,7 @@ async def _body(
 
 
 def _is_called_html(file: Mapping[str, Any]) -> bool:
-    """Return whether Slack says that a file is HTML; a canvas or an export called .doc is not."""
+    """Return whether Slack reports a file as HTML; a canvas or an export named .doc is not."""
     return any("html" in str(file.get(k) or "").lower() for k in ("mimetype", "filetype"))
 
 
@@ -197,13 +201,13 @@ async def _content(
     if IMAGE.match(data):
         return [text_block(f"IMAGE: {name}"), _image(data)]
     found = await read_document(data, 4 * max_tokens, source=_is_called_html(file))
-    facts, cut = found.facts, shorten(found.text, max_tokens)
+    facts, text = found.facts, shorten(found.text, max_tokens)
     if found.cut:
         facts += "; cut"
-    elif len(cut) < len(found.text):
+    elif len(text) < len(found.text):
         facts += f"; cut: about {max_tokens} of {estimate_tokens(found.text)} tokens are shown"
     head = f"FILE: {name} ({facts})"
-    body = wrap(delimiter, [cut]) if delimiter else cut
+    body = wrap(delimiter, [text]) if delimiter else text
     return [text_block(f"{head}\n{body}")]
 
 

@@ -45,9 +45,9 @@ log = logging.getLogger(__name__)
 
 MAX_EARLIER_ANSWERS = 20
 MAX_RECENT, RECENT = 6, timedelta(hours=24)
-"""Earlier requests that a new one in a direct message goes on with, and their age."""
+"""Earlier requests that a new one in a direct message continues, and their maximum age."""
 MAX_READ = 20
-"""Conversations that an earlier answer rests on; if it was more, the model lists them again."""
+"""Maximum conversations that an earlier answer rests on; for more, the model lists them again."""
 LEFT_OUT = "(an earlier answer, left out here)"
 MAX_EARLIER_RUNS = 3
 """Latest earlier answers with findings whose findings are included."""
@@ -62,7 +62,7 @@ NO_WORDS = "(The message mentions you and says nothing else.)"
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """A request with what was said around it, as a step of its run stores it."""
+    """A request with the messages around it, as a step of its run stores it."""
 
     asked: Request
     refused: tuple[str, ...]
@@ -89,8 +89,8 @@ class ContextReader:
         if in_thread or request.asked_back:
             earlier = await self._earlier(request, live.run)
         before = await self._earlier_requests(request)
-        known = (reader.web, self.people, self.bot_user, reader.label)
-        threads = ThreadReader(*known, self.settings.thread_tokens, self.url)
+        arguments = (reader.web, self.people, self.bot_user, reader.label)
+        threads = ThreadReader(*arguments, self.settings.thread_tokens, self.url)
         thread = await threads.read(request, earlier.answers, () if in_thread else tuple(before))
         delimiter = new_delimiter()
         attached = await read_files(self.web, request.event, self.settings, delimiter)
@@ -103,7 +103,7 @@ class ContextReader:
             label = label.join(replace(await self._home(request, reader), outside=True))
         preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
         instructions = await preferences.instructions(request.channel)
-        if instructions:  # somebody else's words, though a full member's
+        if instructions:  # written by somebody else, though by a full member
             label = label.join(await self._home(request, reader))
         await self._note(request, live, thread, earlier)
         here = {request.channel: name}
@@ -112,7 +112,7 @@ class ContextReader:
         as_of, choices = asked_at(request), request.choices
         person = await self.people.person(request.user, request.team)
         language = await self.people.language(request.user, request.channel, request.words)
-        asked = Request(
+        task_request = Request(
             text=f"{text}\n({looking_at})" if looking_at else text,
             window=Window(as_of - timedelta(days=self.settings.since_days), as_of),
             earliest=as_of - timedelta(days=self.settings.max_since_days),
@@ -136,19 +136,19 @@ class ContextReader:
             label=reduce(Label.join, (Label.of(each.label) for each in choices), label),
             said=thread.said,
             intent=Intent(
-                text=plain(thread.said, {}),  # without names, which others choose
+                text=plain(thread.said, {}),  # without display names: others choose them
                 home=request.channel,
                 thread=f"{request.channel}/{request.thread_ts}",
                 own=f"{request.channel}/{request.ts}",
                 lookups=frozenset(request.lookups),
             ),
         )
-        return RequestContext(asked, (*attached.refused, *filter(None, [thread.note])))
+        return RequestContext(task_request, (*attached.refused, *filter(None, [thread.note])))
 
     async def _note(
         self, request: StoredRequest, live: ActiveRun, thread: Thread, earlier: EarlierAnswers
     ) -> None:
-        """Record whose text this run holds: that of the thread, files, and earlier answers."""
+        """Record whose text this run holds: from the thread, files, and earlier answers."""
         listed = request.event.get("files")
         files = listed if isinstance(listed, list) else []
         ids = [file.get("id") for file in files if isinstance(file, dict)]
@@ -158,7 +158,7 @@ class ContextReader:
         live.run.sink.saw(live.run.id, seen)
 
     async def _is_outside(self, request: StoredRequest, thread: Thread) -> bool:
-        """Return whether anyone but full members wrote what the thread shows."""
+        """Return whether the thread shows text by anyone but full members."""
         users = people_in(thread.others)
         found = await asyncio.gather(*(self.people.person(u, request.team) for u in users))
         kinds = {person.id: person.kind for person in found if person}
@@ -177,18 +177,18 @@ class ContextReader:
         return await self.inbox.find_earlier(request, asked_at(request) - RECENT, MAX_RECENT)
 
     async def _read_by(self, run: str | None) -> tuple[str, ...]:
-        """Return the conversations that a run read, direct messages aside; () for too many."""
+        """Return the conversations that a run read, without direct messages; () for too many."""
         found = await self.store.find_run(run) if run else None
         label = ((found.result if found else None) or {}).get("label") or {}
         read = [s for s in label.get("sources", ()) if is_conversation(s) and s[0] != "D"]
         return tuple(read) if len(read) <= MAX_READ else ()
 
     async def _earlier(self, request: StoredRequest, run: Run) -> EarlierAnswers:
-        """Return the findings of earlier answers in the thread, and of those that asked back, the
+        """Return the findings of earlier answers in the thread, and of answers that asked back, the
         latest first, with their label.
 
-        An answer that rests on what this requester may not read is left out, wherever it was
-        posted.
+        An answer that rests on sources this requester may not read is left out, even if it was
+        posted here.
         """
         found, reader = EarlierAnswers(), run.client(SlackReader)
         runs = [*await self.inbox.earlier_runs(request), *request.asked_back]
@@ -198,8 +198,8 @@ class ContextReader:
             offset = number * EARLIER
             before = len(found.findings)
             document = (await self.store.run(id)).result or {}
-            told = document.get("label")
-            label = Label.of(told) if told else await self._home(request, reader)
+            stored = document.get("label")
+            label = Label.of(stored) if stored else await self._home(request, reader)
             subagents = await self.store.subagents(id) if rich < MAX_EARLIER_RUNS else []
             label = await self._current_label(join_labels(label, subagents), reader)
             if await run.gate.directory.obstacles(label, request.user):
@@ -222,14 +222,14 @@ class ContextReader:
 
 
 async def conversation_name(people: People, channel: str) -> str:
-    """Return the name of a public channel, with which a request may refer to it."""
+    """Return the name of a public channel, by which a request may refer to it."""
     facts = await people.channel(channel)
     public = facts is not None and not facts.private and not facts.shared
     return f"#{facts.name}" if facts and public and facts.name else "this conversation"
 
 
 async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> Label:
-    """Return who may read a channel; `unless` that is known, only these."""
+    """Return who may read a channel, or `unless` if that cannot be found out."""
     try:
         return await reader.label(channel)
     except FAILURES as error:
@@ -240,8 +240,8 @@ async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> L
 def join_labels(label: Label, subagents: Sequence[StoredSubagent]) -> Label:
     """Join a run's label with those of its subagents, whose findings are shown, too."""
     for subagent in subagents:
-        if told := (subagent.result or {}).get("label"):
-            label = label.join(Label.of(told))
+        if stored := (subagent.result or {}).get("label"):
+            label = label.join(Label.of(stored))
     return label
 
 
@@ -271,8 +271,8 @@ def _shift_ids(text: str, offset: int) -> str:
 
 def _renumber(stored: Sequence[Mapping[str, Any]], offset: int) -> list[Finding]:
     found = map(Finding.model_validate, stored)
-    held = [each for each in found if each.evidence]  # the source of the others was deleted
-    return [each.model_copy(update={"id": _shift_ids(each.id, offset)}) for each in held]
+    kept = [each for each in found if each.evidence]  # the source of the others was deleted
+    return [each.model_copy(update={"id": _shift_ids(each.id, offset)}) for each in kept]
 
 
 @dataclass(frozen=True)

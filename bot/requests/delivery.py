@@ -68,29 +68,29 @@ async def post_thread(
 ) -> str:
     """Post the parts in one thread, each once; return the ts of the first message.
 
-    Nothing of it was posted before `after`.
+    No part was posted before `after`.
     """
     marks = [replace(mark, key=f"{mark.key}#{number}") for number in range(1, len(parts) + 1)]
     root = await writer.post(marks[0], channel, None, parts[0], look_first=True, after=after)
-    there = (await writer.posted.of(channel, root, mark.key, "")).parts if parts[1:] else {}
+    posted_parts = (await writer.posted.of(channel, root, mark.key, "")).parts if parts[1:] else {}
     for number, part in enumerate(parts[1:], 2):
-        if number not in there:
+        if number not in posted_parts:
             await writer.post(marks[number - 1], channel, root, part)
     return root
 
 
 def why(obstacles: Sequence[Obstacle]) -> str:
     """Explain the obstacles to the requester alone: channels that they can read are named."""
-    told = phrase("reply.for_you", names=format_obstacles(obstacles, MOST_NAMED))
+    text = phrase("reply.for_you", names=format_obstacles(obstacles, MOST_NAMED))
     ever = all(o.grantable for o in obstacles)
-    return f"{told} {phrase('reply.grantable')}" if ever else told
+    return f"{text} {phrase('reply.grantable')}" if ever else text
 
 
 def format_obstacles(obstacles: Sequence[Obstacle], most: int) -> str:
     """Name the sources that somebody may not read, at most so many, and why."""
-    named = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
-    more = f" {phrase('more', n=len(named) - most)}" if len(named) > most else ""
-    return f"{'; '.join(named[:most])}{more}"
+    names = list(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
+    more = f" {phrase('more', n=len(names) - most)}" if len(names) > most else ""
+    return f"{'; '.join(names[:most])}{more}"
 
 
 HIDDEN = "file.hidden"
@@ -102,7 +102,7 @@ REASONS = {LACKING: "file.lacking", FILE_TAKEN: "file.not_shown"}
 
 
 async def _as_optional(write: Write[T]) -> T:
-    """Return the result of a write; the lack of its permission is no reason to wait."""
+    """Return the result of a write; do not wait if Slack denies its permission."""
     try:
         return await write()
     except TokenRefused as error:
@@ -112,12 +112,12 @@ async def _as_optional(write: Write[T]) -> T:
 
 
 async def read_file(run: Run, file: Resource) -> bytes:
-    """Return a kept file as people get it. Raises WriteFailed."""
+    """Return a stored file as people get it. Raises WriteFailed."""
     files = run.client(Resources)  # type: ignore[type-abstract]
     found = await files.get(file.space, file.name, file.version)
     if found is None:
         raise WriteFailed("upload", "file_is_gone")
-    return await asyncio.to_thread(getattr, found, "shown")  # of 5 MB it takes seconds
+    return await asyncio.to_thread(getattr, found, "shown")  # takes seconds for 5 MB
 
 
 BELIEVED_S = 5.0
@@ -169,8 +169,8 @@ class Delivery:
                 return await reply.finish(parts)
             parts = (blocks.sentence(why(obstacles)), *parts)
             place = await self._send_privately(gate, ctx, request, parts)
-            said = phrase("reply.sent_in_private" if place else "reply.held_back")
-            done = await reply.fail(said)
+            notice = phrase("reply.sent_in_private" if place else "reply.held_back")
+            done = await reply.fail(notice)
             return done.model_copy(update={"withheld": obstacles, "private": place})
 
         return await self.once(live, "finish", StoredReply, finish)
@@ -180,7 +180,7 @@ class Delivery:
     ) -> tuple[str, str] | None:
         """Send the answer to its requester alone; return channel and ts of its first message.
 
-        May be called again. A requester who may not read it (any more) gets nothing of it.
+        May be called again. A requester who may not read it (any more) gets no part of it.
         """
         if await gate.obstacles("p1", ctx, to=request.user):
             return None
@@ -198,7 +198,7 @@ class Delivery:
     ) -> None:
         """Attach the files of the request below its answer, written as `done`, each once.
 
-        `ctx` is the context of the answer, which stays if this fails: what is missing is reported.
+        `ctx` is the context of the answer, which stays if this fails: missing files are reported.
         """
         files = await kept_files(live.run)
         place = done.private if done.withheld else (request.channel, request.thread_ts)
@@ -208,12 +208,12 @@ class Delivery:
         missing = []
         for file in files[:MOST]:
             hidden = await live.run.gate.obstacles("p1", replace(ctx, label=file.label), to)
-            if hidden:  # its name is, too
+            if hidden:  # its name is hidden, too
                 missing.append(phrase(HIDDEN))
             elif why := await self._upload(live, place, file):
                 missing.append(f"{file.name} ({phrase(why)})")
-        left = len(files) - MOST
-        missing += [phrase("file.more", n=left, most=str(MOST))] if left > 0 else []
+        excess = len(files) - MOST
+        missing += [phrase("file.more", n=excess, most=str(MOST))] if excess > 0 else []
         if missing:
             part = blocks.sentence(phrase("file.missing", names="; ".join(missing)))
             try:
@@ -222,7 +222,7 @@ class Delivery:
                 log.warning("%s is not told of its files: %s", request.key, error)
 
     async def _upload(self, live: ActiveRun, place: tuple[str, str], file: Resource) -> str:
-        """Upload a file and show it, in a step each; return why it is not there, if so."""
+        """Upload a file and show it, in a step each; return why it is missing, if it is."""
         uploads, (channel, thread) = self.writer.uploads, place
         name = f"files/{channel}/{file.name}@{file.version}"
 
@@ -257,7 +257,7 @@ class Delivery:
             log.warning("what waits for approval of %s is not shown: %s", request.key, error)
 
     async def once(self, live: ActiveRun, name: str, kind: type[T], write: Write[T]) -> T:
-        """Return what a write to Slack returned: it is made once, and waits while Slack is down."""
+        """Return the result of a write to Slack: it runs once, and waits while Slack is down."""
         give_up_s = self.settings.serve.outage_give_up_s
         key = f"{live.run.id}/{name}"
         return await live.run.once(key, kind, lambda: retry_until(write, give_up_s))
@@ -267,7 +267,7 @@ class Delivery:
         return live.run.find_recorded(f"{live.run.id}/{TOOK}", float) is not None
 
     async def publish(self, run: str) -> bool:
-        """Post an answer that was held back where it was asked for.
+        """Post an answer that was held back in the place of its request.
 
         Returns False if it may not be posted there now either. The report of a schedule is
         delivered again. Raises WriteFailed.
@@ -291,7 +291,7 @@ class Delivery:
             async with aclosing(reply):
                 done = await reply.finish(render_answer(document, request, settings))
             await publish_conversation(self.store.database, run)
-            if before and before.withheld:  # else all of this was done before
+            if before and before.withheld:  # else this ran before
                 await self.attach(request, live, ctx, done)
         await self.inbox.finish(request.key, "done", done)
         return True
@@ -307,9 +307,9 @@ class Delivery:
         if found is None or not found.request:
             return False
         while True:
-            begun = await self.inbox.again(found.request, run, lookups, choice)
-            if begun is not None:
-                return begun
+            is_started = await self.inbox.again(found.request, run, lookups, choice)
+            if is_started is not None:
+                return is_started
             await asyncio.sleep(AGAIN_S)
 
 
@@ -329,17 +329,17 @@ def bare_context(run: Run, label: Label, intent: Intent, key: str = "") -> ToolC
 
 
 def audience_check(run: Run, home: str) -> Admits:
-    """Return a check whether what rests on a label may be shown in `home` while being written."""
+    """Return a check whether text with a label may be shown in `home` while it is being written."""
     clock = asyncio.get_running_loop().time
     seen: dict[Label, tuple[float, bool]] = {}
     """Label -> until when the result is valid, and the result."""
 
     async def ask(label: Label) -> bool:
-        until, known = seen.get(label, (0.0, False))
+        until, may_see = seen.get(label, (0.0, False))
         if clock() >= until:
             ctx = bare_context(run, label, Intent(home=home))
-            known = not await run.gate.obstacles("p1", ctx, again=label in seen)
-            seen[label] = (clock() + BELIEVED_S, known)
-        return known
+            may_see = not await run.gate.obstacles("p1", ctx, again=label in seen)
+            seen[label] = (clock() + BELIEVED_S, may_see)
+        return may_see
 
     return ask

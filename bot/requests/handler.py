@@ -136,7 +136,7 @@ class RequestHandler:
         request = await self.inbox.request(key)
         if request is None or request.run is None or request.attempt != attempt:
             return {"state": "gone"}
-        if request.state != "running":  # it was over: the process died before this workflow ended
+        if request.state != "running":  # it had ended: the process died before this workflow ended
             return {"state": request.state}
         language = await self._language(request)
         with about(run=request.run, request=key), in_language(language):
@@ -183,21 +183,21 @@ class RequestHandler:
         if request.reply is None and not isinstance(
             await self.admission.decide(request), Permitted
         ):
-            await self.inbox.finish(request.key, "ignored")  # it would not have been answered
+            await self.inbox.finish(request.key, "ignored")  # it would have got no answer
             return "ignored"
         reply = StreamingReply(self.writer, request, self.settings.reply, request.reply)
         async with aclosing(reply):
-            said = await reply.fail(phrase("reply.stopped_early"))
-        await self.inbox.finish(request.key, "failed", said)  # no answer to build upon
+            reply_state = await reply.fail(phrase("reply.stopped_early"))
+        await self.inbox.finish(request.key, "failed", reply_state)  # no answer to build upon
         return "stopped"
 
     async def _admit(self, request: StoredRequest, run: str) -> bool:
-        """Decide on the request, once: it is stored with its run, and with the budget it gets.
+        """Decide on the request once, and store the decision with its run and budget.
 
         Returns False if it cannot be decided yet.
         """
         await self.admission.gather(request, self.settings.serve.outage_give_up_s)
-        async with self._admitting:  # each of several at once must count what the others may spend
+        async with self._admitting:  # concurrent requests must count what the others may spend
             return await self._decide(request, run)
 
     async def _decide(self, request: StoredRequest, run: str) -> bool:
@@ -211,8 +211,8 @@ class RequestHandler:
             admitted = admitted.model_copy(update={"allowed": allowed, "limits": limits})
         else:
             verdict = "refused" if isinstance(decision, NotPermitted) else "silent"
-            told = {"verdict": verdict, "reason": decision.reason}
-            admitted = admitted.model_copy(update=told)
+            changes = {"verdict": verdict, "reason": decision.reason}
+            admitted = admitted.model_copy(update=changes)
         await self.store.start_run(
             run,
             request.kind,
@@ -227,7 +227,7 @@ class RequestHandler:
         return True
 
     async def _more(self, request: StoredRequest, usd: float) -> float:
-        """Return how much of these US dollars the policy leaves for a request at work."""
+        """Return how much of these US dollars the policy still allows a running request."""
         async with self._admitting:
             decision = await self.admission.decide(request, usd)
         if not isinstance(decision, Permitted) or decision.fixed:
@@ -249,14 +249,14 @@ class RequestHandler:
         return "ignored"
 
     async def _reply(self, request: StoredRequest, live: ActiveRun, resumed: bool) -> str:
-        opened = live.run.find_recorded(f"{live.run.id}/reply", StoredReply) or request.reply
+        stored = live.run.find_recorded(f"{live.run.id}/reply", StoredReply) or request.reply
         links: dict[str, Sequence[str]] = {}
         settings = self.settings.reply
         reply = StreamingReply(
             self.writer,
             request,
             settings,
-            opened,
+            stored,
             shown=Prose(links, settings, unescape(request.text), request.user).live,
             title=title_of(request.text),
             run=live.run.id,
@@ -294,11 +294,11 @@ class RequestHandler:
     async def _report_alarms(
         self, request: StoredRequest, alarms: Sequence[PanelAlarm]
     ) -> list[str]:
-        """Count the alarms of a review; tell administrators of many, and return who was told."""
+        """Count the alarms of a review; notify administrators of many, and return these people."""
         for each in alarms:
             self.metrics.count_panel_alarm(each.kind, each.count)
         total = sum(each.count for each in alarms)
-        told: list[str] = []
+        informed: list[str] = []
         if total >= self.settings.panel.alarms:
             text = phrase("panel.told", n=total, user=f"<@{request.user}>", run=request.run)
             part, mark = blocks.sentence(text), Mark(f"{request.written_key}/alarms")
@@ -306,10 +306,10 @@ class RequestHandler:
                 try:
                     place = await self.writer.direct(admin)
                     await self.writer.post(mark, place, None, part, look_first=True)
-                    told.append(admin)
+                    informed.append(admin)
                 except WriteFailed as error:
                     log.warning("%s is not told of alarms: %s", admin, error)
-        return told
+        return informed
 
     async def _open(
         self, request: StoredRequest, live: ActiveRun, reply: StreamingReply, resumed: bool
@@ -323,7 +323,7 @@ class RequestHandler:
         await self.delivery.once(live, "reply", StoredReply, open)
         if not resumed:
             self.metrics.first_sign.observe((datetime.now(UTC) - request.received).total_seconds())
-        await open()  # if an earlier process did this step: show that it continues
+        await open()  # if an earlier process ran this step: show that it continues
         await reply.set_working(True)
 
     async def _work(
@@ -353,38 +353,38 @@ class RequestHandler:
     async def _wait(
         self, request: StoredRequest, live: ActiveRun, reply: StreamingReply, document: Answer
     ) -> str:
-        """Report once that the provider is down, and retry until it is given up."""
+        """Report once that the provider is down, and retry until the time for it is over."""
         serve, now = self.settings.serve, datetime.now(UTC)
-        said = request.reply
-        since = (said and said.down_since) or now
+        reply_state = request.reply
+        since = (reply_state and reply_state.down_since) or now
         ended = (now - since).total_seconds() > serve.outage_give_up_s
-        if ended or said is None:
-            said = await reply.fail(phrase("reply.given_up" if ended else "reply.down"))
+        if ended or reply_state is None:
+            reply_state = await reply.fail(phrase("reply.given_up" if ended else "reply.down"))
         await self.store.finish_run(live.run.id, "failed", result=document.to_json())
         if ended:
-            await self.inbox.finish(request.key, "failed", said)
+            await self.inbox.finish(request.key, "failed", reply_state)
             return "failed"
         until = now + timedelta(seconds=serve.outage_retry_s)
-        said = said.model_copy(update={"down_since": since})
-        await self.inbox.postpone(request.key, until, said)
+        reply_state = reply_state.model_copy(update={"down_since": since})
+        await self.inbox.postpone(request.key, until, reply_state)
         return "waiting"
 
     async def _fail(self, request: StoredRequest, text: str) -> str:
         """End with one sentence for people and a reference to look up the run."""
-        said = request.reply
-        reply = StreamingReply(self.writer, request, self.settings.reply, said)
+        reply_state = request.reply
+        reply = StreamingReply(self.writer, request, self.settings.reply, reply_state)
         try:
-            said = await reply.apologise(text, request.run or "")
+            reply_state = await reply.apologise(text, request.run or "")
         except Exception as error:  # top-level boundary: the request is over, reported or not
             trace = not isinstance(error, WriteFailed)
             log.warning("%s is not told of its failure: %s", request.key, error, exc_info=trace)
         finally:
             await reply.aclose()
         if request.run:
-            told = {"code": "failed", "message": text}
+            error_record = {"code": "failed", "message": text}
             try:
-                await self.store.finish_run(request.run, "failed", error=told)
+                await self.store.finish_run(request.run, "failed", error=error_record)
             except RunNotFound:
                 log.info("run %s was not begun", request.run)
-        await self.inbox.finish(request.key, "failed", said)
+        await self.inbox.finish(request.key, "failed", reply_state)
         return "failed"

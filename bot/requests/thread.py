@@ -1,4 +1,4 @@
-"""Rebuild the thread of a request from Slack for each turn; nothing of it is stored."""
+"""Rebuild the thread of a request from Slack for each turn; no part of it is stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 FAILURES = (Absent, SourceFailed, aiohttp.ClientError, TimeoutError, OSError)
 """Exceptions that a call to Slack may raise."""
 READ_S = 20.0
-"""Seconds for reading a thread; what was read by then is used."""
+"""Seconds for reading a thread; messages read by then are used."""
 HEAD_SHARE = 0.25
 """Share of the tokens for the root and the first replies; the last ones get the rest."""
 MESSAGE_SHARE = 0.2
@@ -58,17 +58,17 @@ class Thread:
     label: Label
     """Label of what others said; a request without context belongs to its author."""
     request: str
-    """The words of the request as people see them, without the mention; empty when there are none.
-    As they are now: an edit counts."""
+    """The current words of the request as people see them, without the mention; an edit counts.
+    Empty if there are none."""
     said: str = ""
     """The request as Slack sent it, with its marks for channels and people.
 
     It is empty if the request has no words of its own.
     """
     note: str = ""
-    """What is missing of the thread and why, in a sentence; empty if nothing is."""
+    """The missing part of the thread and the reason, in a sentence; empty if it is complete."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """Time -> words, as Slack sent them, of what the requester said before, oldest first."""
+    """Time -> text, as Slack sent it, of the requester's earlier messages, oldest first."""
     others: tuple[SlackMessage, ...] = ()
     """The messages besides the request and earlier answers, as Slack has them."""
     attached: bool = False
@@ -83,7 +83,7 @@ class ThreadReader:
     people: People
     bot_user: str
     label_of: Callable[[str], Awaitable[Label]]
-    """Says who may read a channel (`SlackReader.label`)."""
+    """Returns who may read a channel (`SlackReader.label`)."""
     max_tokens: int
     url: str = ""
     """The workspace's address, for links."""
@@ -98,30 +98,30 @@ class ThreadReader:
 
         `answers` holds the text of our own earlier answers by run, as it was written: with the ids
         of its findings instead of numbered links. A top-level message is its own thread and costs
-        no call; that of a direct message comes after the same person's requests of the times
-        `asked_before`, without their answers: what these rest on would decide who may read all that
-        follows. A thread that cannot be read is the request alone, with a note. Raises nothing but
-        cancellation.
+        no call; in a direct message it follows the same person's requests of the times
+        `asked_before`, without their answers: the sources of these would decide who may read all
+        later answers. For a thread that cannot be read, return the request alone, with a note.
+        Raises only cancellation.
         """
-        asked = _request_of(incoming)
-        said: list[SlackMessage] = []
+        request = _request_of(incoming)
+        messages: list[SlackMessage] = []
         note, label = "", _strictest_label(incoming)
         if asked_before:
             found, note = await _read(self.client, incoming, asked_before[0])
-            said = [m for m in found if m.ts in asked_before and has_words(m)]
+            messages = [m for m in found if m.ts in asked_before and has_words(m)]
         elif incoming.thread_ts != incoming.ts:
-            said, note = await _read(self.client, incoming)
-            asked = next((m for m in said if m.ts == incoming.ts), asked)
+            messages, note = await _read(self.client, incoming)
+            request = next((m for m in messages if m.ts == incoming.ts), request)
             label = await _label(incoming, self.label_of)
-        before = [m for m in said if m.ts != incoming.ts]
+        before = [m for m in messages if m.ts != incoming.ts]
         lines = ThreadLines(incoming, self.bot_user, self.url, label, {}, answers)
         if asked_before or incoming.thread_ts != incoming.ts:
-            head, tail = lines.fit_messages(before, asked, self.max_tokens)
-            ids = people_in([*before[:head], *before[len(before) - tail :], asked])
+            head, tail = lines.fit_messages(before, request, self.max_tokens)
+            ids = people_in([*before[:head], *before[len(before) - tail :], request])
             others = (id for id in ids if id != self.bot_user)
             names = await self.people.names(others, incoming.team)
             lines = replace(lines, people=names)
-        return lines.thread(before, asked, self.max_tokens, note)
+        return lines.thread(before, request, self.max_tokens, note)
 
 
 def _request_of(incoming: Incoming) -> SlackMessage:
@@ -134,11 +134,11 @@ def _request_of(incoming: Incoming) -> SlackMessage:
 async def _read(
     client: SlackClient, incoming: Incoming, since: str = ""
 ) -> tuple[list[SlackMessage], str]:
-    """Return what was said in the thread up to the request, oldest first, and what failed.
+    """Return the messages of the thread up to the request, oldest first, and what failed.
 
     `since` is the time of the first message to read outside of threads instead.
     """
-    said: list[SlackMessage] = []
+    messages: list[SlackMessage] = []
     where = {"oldest": since} if since else {"ts": incoming.thread_ts}
     pages = client.pages(
         "conversations.history" if since else "conversations.replies",
@@ -154,14 +154,14 @@ async def _read(
         async with asyncio.timeout(READ_S):
             async for message in pages:
                 if _counts(message, incoming.ts):
-                    said.append(SlackMessage(message))
+                    messages.append(SlackMessage(message))
     except FAILURES as error:
         if isinstance(error, Absent) and str(error) == "not_in_channel":
             error = SlackRefused("conversations.replies", str(error), "")
         why = str(error) or type(error).__name__
-        note = phrase("thread.rest_unread" if said else "thread.unread", why=why)
+        note = phrase("thread.rest_unread" if messages else "thread.unread", why=why)
         log.warning("the thread %s/%s: %s", incoming.channel, incoming.thread_ts, note)
-    return sorted(said, key=lambda m: m.ts), note
+    return sorted(messages, key=lambda m: m.ts), note
 
 
 def _counts(message: Any, latest: str) -> bool:
@@ -179,7 +179,7 @@ async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]
 
 
 def _strictest_label(incoming: Incoming) -> Label:
-    """Return a label without a call: public if the event says so, else for the asker only."""
+    """Return a label without a call: public if the event says so, else for the requester only."""
     public = incoming.event.get("channel_type") == "channel"
     readers = WORKSPACE if public else frozenset({incoming.user})
     return Label(untrusted=True, readers=readers, sources=frozenset({incoming.channel}))
@@ -196,21 +196,21 @@ class ThreadLines:
     people: Mapping[str, str]
     answers: Mapping[str, str]
 
-    def item(self, message: SlackMessage, room: int) -> Item:
+    def item(self, message: SlackMessage, max_tokens: int) -> Item:
         channel, root = self.incoming.channel, self.incoming.thread_ts
         own = message.user == self.bot_user
         people = {**self.people, self.bot_user: ASSISTANT}
         maker = Maker(channel, people, self.url, self.label, None)
         words = self.answers.get(self._run(message)) or words_of(message)
-        said = {**message.raw, "text": shorten(BREAKS.sub(" / ", words), room)}
-        said |= {"files": dicts(message.files), "reactions": dicts(message.reactions)}
-        made = maker.item(SlackMessage(said), root)
+        content = {**message.raw, "text": shorten(BREAKS.sub(" / ", words), max_tokens)}
+        content |= {"files": dicts(message.files), "reactions": dicts(message.reactions)}
+        line_item = maker.item(SlackMessage(content), root)
         if own:
-            notes = [n for n in made.notes if n != "bot"]
-            return replace(made, by=ASSISTANT, notes=(*notes, OWN))
-        if made.by == ASSISTANT and made.author:
-            return replace(made, by=f"{ASSISTANT} ({clean_name(made.author)})")
-        return made
+            notes = [n for n in line_item.notes if n != "bot"]
+            return replace(line_item, by=ASSISTANT, notes=(*notes, OWN))
+        if line_item.by == ASSISTANT and line_item.author:
+            return replace(line_item, by=f"{ASSISTANT} ({clean_name(line_item.author)})")
+        return line_item
 
     def _is_known(self, message: SlackMessage) -> bool:
         """Return whether a message is the requester's, or our answer with a known label."""
@@ -219,8 +219,8 @@ class ThreadLines:
 
     def request(self, message: SlackMessage) -> str:
         """Return the text of the request, without the mention of the bot."""
-        bare = self._strip_mention(words_of(message))
-        return plain(bare, {**self.people, self.bot_user: ASSISTANT}).strip()
+        text = self._strip_mention(words_of(message))
+        return plain(text, {**self.people, self.bot_user: ASSISTANT}).strip()
 
     def own_words(self, message: SlackMessage) -> str:
         """Return what the author typed, without forwarded messages and link previews."""
@@ -230,33 +230,35 @@ class ThreadLines:
         mention = rf"<@{re.escape(self.bot_user)}(?:\|[^<>]*)?>"
         return re.sub(rf"\A\s*{mention}[\s,:;]*|\s*{mention}\s*\Z", "", text).strip()
 
-    def last(self, message: SlackMessage, room: int) -> tuple[Item, str]:
-        item = replace(self.item(message, room), text=shorten(self.request(message), room))
+    def last(self, message: SlackMessage, max_tokens: int) -> tuple[Item, str]:
+        item = replace(
+            self.item(message, max_tokens), text=shorten(self.request(message), max_tokens)
+        )
         return item, f"REQUEST: {item.line().strip()}"
 
     def fit_messages(
-        self, before: Sequence[SlackMessage], asked: SlackMessage, room: int
+        self, before: Sequence[SlackMessage], request: SlackMessage, max_tokens: int
     ) -> tuple[int, int]:
-        """Return how many of the first and of the last messages fit beside the request."""
-        left = room - estimate_tokens(self.last(asked, room // 2)[1]) - 20
-        each = int(room * MESSAGE_SHARE)
+        """Return how many of the first and of the last messages fit next to the request."""
+        available = max_tokens - estimate_tokens(self.last(request, max_tokens // 2)[1]) - 20
+        each = int(max_tokens * MESSAGE_SHARE)
         sizes = [estimate_tokens(self.item(m, each).line()) + 1 for m in before]
-        if sum(sizes) <= left:
+        if sum(sizes) <= available:
             return len(sizes), 0
-        head = _fit(sizes, min(left, int(room * HEAD_SHARE)))
-        tail = _fit(sizes[head:][::-1], left - sum(sizes[:head]))
+        head = _fit(sizes, min(available, int(max_tokens * HEAD_SHARE)))
+        tail = _fit(sizes[head:][::-1], available - sum(sizes[:head]))
         return head, tail
 
     def thread(
-        self, before: Sequence[SlackMessage], asked: SlackMessage, room: int, note: str
+        self, before: Sequence[SlackMessage], request: SlackMessage, max_tokens: int, note: str
     ) -> Thread:
-        head, tail = self.fit_messages(before, asked, room)
-        each = int(room * MESSAGE_SHARE)
-        told = [*before[:head], *(before[len(before) - tail :] if tail else ())]
-        first = [self.item(m, each) for m in told[:head]]
-        later = [self.item(m, each) for m in told[head:]]
+        head, tail = self.fit_messages(before, request, max_tokens)
+        each = int(max_tokens * MESSAGE_SHARE)
+        shown = [*before[:head], *(before[len(before) - tail :] if tail else ())]
+        first = [self.item(m, each) for m in shown[:head]]
+        later = [self.item(m, each) for m in shown[head:]]
         left_out = len(before) - head - tail
-        item, line = self.last(asked, room // 2)
+        item, line = self.last(request, max_tokens // 2)
         user = self.incoming.user
         lines = [i.line() for i in first]
         if left_out:
@@ -267,30 +269,30 @@ class ThreadLines:
         return Thread(
             text="\n".join([*lines, line]),
             items=(*first, *later, item),
-            label=self.said_label(before, asked),
-            request=self.request(asked),
-            said=self.own_words(asked),
+            label=self.said_label(before, request),
+            request=self.request(request),
+            said=self.own_words(request),
             note=note,
-            own={m.ts: self.own_words(m) for m in told if m.user == user},
-            others=tuple(m for m in told if self._run(m) not in self.answers),
-            attached=asked.has_attachments,
+            own={m.ts: self.own_words(m) for m in shown if m.user == user},
+            others=tuple(m for m in shown if self._run(m) not in self.answers),
+            attached=request.has_attachments,
         )
 
-    def said_label(self, before: Sequence[SlackMessage], asked: SlackMessage) -> Label:
-        """Return the label of what others said; the requester's words add nothing to it, but the
-        names of files and links that go with them do, as others may have chosen those.
+    def said_label(self, before: Sequence[SlackMessage], request: SlackMessage) -> Label:
+        """Return the label of what others wrote; the requester's words add nothing to it, but the
+        names of attached files and links do, as others may have chosen those.
 
         Our answers have the label of their run; our other messages, such as a card or something
         sent for somebody, have that of the conversation.
         """
         alone = all(has_words(m) and self._is_known(m) for m in before)
         direct = self.incoming.channel.startswith("D")
-        if not has_words(asked) or not (alone and (direct or not before)):
+        if not has_words(request) or not (alone and (direct or not before)):
             return self.label
         return Label(untrusted=not all(map(self._is_own_text, before)))
 
     def _is_own_text(self, message: SlackMessage) -> bool:
-        """Return whether a message is words of the requester and nothing else."""
+        """Return whether a message contains only words of the requester."""
         return message.user == self.incoming.user and not message.has_attachments
 
     def _run(self, message: SlackMessage) -> str:
@@ -298,10 +300,10 @@ class ThreadLines:
         return mark_of(message).run if message.user == self.bot_user else ""
 
 
-def _fit(sizes: Sequence[int], room: int) -> int:
+def _fit(sizes: Sequence[int], available: int) -> int:
     """Count how many of these fit, from the first on."""
     for count, size in enumerate(sizes):
-        room -= size
-        if room < 0:
+        available -= size
+        if available < 0:
             return count
     return len(sizes)
