@@ -1,4 +1,4 @@
-"""Read the messages that were missed during a gap, from each channel's cursor on."""
+"""Read the messages that were missed during a gap, starting at each channel's cursor."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Backfill:
             self._asked.set()
 
     async def idle(self) -> None:
-        """Return when everything that was asked for has been read, or could not be."""
+        """Return when every requested pass has ended; some channels may be unreadable."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -86,7 +86,7 @@ class Backfill:
             self._asked.clear()
             try:
                 again = await self._pass()
-            except Exception as error:  # top-level boundary: what was missed is looked for again
+            except Exception as error:  # top-level boundary: the next pass retries
                 trace = not isinstance(error, StoreError)
                 log.error("what was missed could not be looked for: %s", error, exc_info=trace)
                 again = True
@@ -111,9 +111,9 @@ class Backfill:
         found = read = 0
         again = bool(set(failed.values()) - PERMANENT)
         for name in sorted(channels, key=lambda id: cursors.get(id, ""), reverse=True):
-            cursor, known = cursors.get(name, ""), threads.get(name, {})
+            cursor, known_roots = cursors.get(name, ""), threads.get(name, {})
             try:
-                found += await self._read(name, cursor, known, direct=channels[name])
+                found += await self._read(name, cursor, known_roots, direct=channels[name])
             except (SlackRefused, Absent, aiohttp.ClientError, TimeoutError) as error:
                 failed[name] = _reason(error)
                 again = again or failed[name] not in PERMANENT
@@ -130,7 +130,7 @@ class Backfill:
     async def _channels(self) -> tuple[dict[str, bool], dict[str, str]]:
         """Return the conversations that the bot is in, and the kinds that cannot be listed.
 
-        The former by id, with whether it is a direct message; the latter with the reason.
+        Conversations map an id to whether it is a direct message; kinds map to the reason.
         """
         failed: dict[str, str] = {}
         found: dict[str, bool] = {}
@@ -146,7 +146,7 @@ class Backfill:
         return found, failed
 
     async def _threads(self) -> dict[str, dict[str, str]]:
-        """Return channel -> root -> when we were first asked there, of recently used threads."""
+        """Return channel -> root -> time of our first request there, for recently used threads."""
         since = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=OLD_THREAD_DAYS)
         found: dict[str, dict[str, str]] = {}
         team = self._intake.bot.team
@@ -154,32 +154,34 @@ class Backfill:
             found.setdefault(channel, {})[root] = first
         return found
 
-    async def _read(self, name: str, cursor: str, known: Mapping[str, str], *, direct: bool) -> int:
+    async def _read(
+        self, name: str, cursor: str, known_roots: Mapping[str, str], *, direct: bool
+    ) -> int:
         """Process what is new in a channel, oldest first; return the number of new requests.
 
-        It takes one call if less than a page was said within `backfill_hours`. A thread is read if
-        its root is among the listed messages (the newest page, or all of `backfill_hours`), or if
-        we were asked in it recently: `known`, its root -> when that first was.
+        It takes one call if `backfill_hours` hold less than a page. A thread is read if its root is
+        among the listed messages (the newest page, or all of `backfill_hours`), or if it recently
+        had a request to us: `known_roots`, root -> time of the first one.
         """
         since = self._since(cursor)
         roots = await self._pages(HISTORY, {"channel": name}, self._oldest())
         due = [ts for ts, m in roots.items() if str(m.get("latest_reply") or "") > since]
-        began: dict[str, str] = {}
-        said = dict(roots)
-        for ts in (*due, *(known.keys() - roots.keys())):
+        joined_at: dict[str, str] = {}
+        messages = dict(roots)
+        for ts in (*due, *(known_roots.keys() - roots.keys())):
             thread = await self._replies(name, ts, since, whole=ts in roots)
-            said |= thread
-            first = "" if ts in roots else known[ts]
-            began[ts] = min(first or "~", self._find_first_turn(thread) or "~")
-        await note_changes(self._inbox.database, name, list(said.values()))
+            messages |= thread
+            first = "" if ts in roots else known_roots[ts]
+            joined_at[ts] = min(first or "~", self._find_first_turn(thread) or "~")
+        await note_changes(self._inbox.database, name, list(messages.values()))
         found = 0
-        for ts in sorted(ts for ts in said if ts > since):
-            event = {**said[ts], "type": "message", "channel": name}
+        for ts in sorted(ts for ts in messages if ts > since):
+            event = {**messages[ts], "type": "message", "channel": name}
             event |= {"channel_type": "im"} if direct else {}
-            joined = began.get(str(said[ts].get("thread_ts") or ""), "~")
+            first_turn = joined_at.get(str(messages[ts].get("thread_ts") or ""), "~")
             was = bool(event.get("edited")) and ts <= cursor  # an edit makes no new request
             found += await self._intake.take_from_history(
-                event, in_thread=joined < ts, known_before=was
+                event, in_thread=first_turn < ts, known_before=was
             )
         return found
 
@@ -198,17 +200,17 @@ class Backfill:
         self, channel: str, ts: str, since: str, *, whole: bool
     ) -> dict[str, Message]:
         """Return a thread: all of it if `whole`; else its root and what is new."""
-        ours = whole and await self._inbox.has_answered(self._intake.bot.team, channel, ts)
-        arguments = {"channel": channel, "ts": ts, **({} if ours else {"oldest": since})}
+        has_answered = whole and await self._inbox.has_answered(self._intake.bot.team, channel, ts)
+        arguments = {"channel": channel, "ts": ts, **({} if has_answered else {"oldest": since})}
         try:
             return await self._pages(REPLIES, arguments)
-        except Absent:  # deleted meanwhile
+        except Absent:  # deleted in the meantime
             return {}
 
     async def _pages(
         self, method: str, arguments: Mapping[str, str], until: str = ""
     ) -> dict[str, Message]:
-        """Return all messages by ts, or the pages down to the one that reaches back to `until`."""
+        """Return all messages by ts, or the pages back to the one that contains `until`."""
         messages: dict[str, Message] = {}
         cursor, seen = "", {""}
         while True:
@@ -225,15 +227,15 @@ class Backfill:
     def _find_first_turn(self, thread: Mapping[str, Message]) -> str:
         """Return when we first wrote or were mentioned in a thread; empty = never.
 
-        A stored request of the thread is not enough: it may be a later one.
+        A stored request of the thread does not tell: it may be a later one.
         """
         bot = self._intake.bot
-        ours = (
+        times = (
             ts
             for ts, m in thread.items()
             if m.get("user") == bot.user or mentions(str(m.get("text") or ""), bot)
         )
-        return min(ours, default="")
+        return min(times, default="")
 
 
 def _reason(error: Exception) -> str:

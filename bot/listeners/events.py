@@ -55,17 +55,17 @@ class ThreadChosen:
     ts: str
     """The message."""
     thread_ts: str
-    """Root of its thread; empty if Slack does not say."""
+    """Root of its thread; empty if Slack does not name it."""
     user: str
     at: str
-    """When, as Slack's timestamp."""
+    """Time of the choice, as Slack's timestamp."""
     by: str
     """Name of the emoji, without its skin tone, or callback id of the shortcut."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeOpened:
-    """A user opened our App Home or agent pane, or (no tab) something else beside it."""
+    """A user opened our App Home or agent pane, or (no tab) another view next to the pane."""
 
     team: str
     user: str
@@ -92,7 +92,7 @@ class FeedbackGiven:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackExplained:
-    """The form that asks why an answer is bad was sent."""
+    """The form that asks why an answer is bad was submitted."""
 
     key: str
     user: str
@@ -124,7 +124,7 @@ class DigestAction:
     text: str
     """Fallback text of that message."""
     thread_ts: str = ""
-    """The thread that the message stands in; empty for none."""
+    """The thread that contains the message; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,10 @@ SlackEvent = (
 
 
 def parse_event(body: Any, bot: Bot) -> SlackEvent | None:
-    """Parse a payload of Slack's; None = nothing that concerns us.
+    """Parse a payload of Slack; None = it does not concern us.
 
-    A reply in a thread is returned as a `follow_up`; the caller must find out whether the bot was
-    asked there before.
+    A reply in a thread is returned as a `follow_up`; the caller must find out whether the bot
+    had a request there before.
     """
     if not isinstance(body, Mapping):
         return None
@@ -193,7 +193,7 @@ def _parse_callback(body: Mapping[str, Any], bot: Bot) -> SlackEvent | None:
 
 
 def _deletion(event: Mapping[str, Any]) -> ForgetTarget | None:
-    """Return the channel, file or account that was deleted with everything in it.
+    """Return the channel, file or account that was deleted with all its content.
 
     The deletion of a message is an event of its channel. Slack marks a deactivated account as
     `deleted`.
@@ -211,9 +211,9 @@ def _deletion(event: Mapping[str, Any]) -> ForgetTarget | None:
 
 
 def installed_team(body: Mapping[str, Any]) -> str:
-    """Return the workspace of several that Slack sends a payload for; empty if it names none.
+    """Return the installed workspace that Slack sends a payload for; empty if it names none.
 
-    A button stands in a message of ours, and whoever clicks may be of another company.
+    A button is in a message of ours, and the person who clicks may belong to another company.
     """
     message = mapping(body.get("message")) if body.get("type") == "block_actions" else {}
     return _first_id(
@@ -235,12 +235,12 @@ def team_of(body: Mapping[str, Any], event: Mapping[str, Any], bot: Bot) -> str:
     first (docs.slack.dev/apis/events-api, "Event type structure").
     """
     granted = first(body.get("authorizations")).get("team_id")
-    said = (granted, body.get("context_team_id"), body.get("team_id"), event.get("team"))
-    return _first_id(*said) or bot.team
+    candidates = (granted, body.get("context_team_id"), body.get("team_id"), event.get("team"))
+    return _first_id(*candidates) or bot.team
 
 
-def _first_id(*said: Any, kinds: str = "") -> str:
-    return next(filter(None, (id_of(each, kinds) for each in said)), "")
+def _first_id(*values: Any, kinds: str = "") -> str:
+    return next(filter(None, (id_of(each, kinds) for each in values)), "")
 
 
 def parse_message(
@@ -248,16 +248,16 @@ def parse_message(
 ) -> Incoming | Seen | None:
     """Return a message as a request, or as `Seen` if it asks nothing; None if it is no message.
 
-    `mentioned`: Slack says so. `late`: it was read from the history, where an edited message does
-    not show what it asked at first.
+    `mentioned`: Slack reports a mention of us. `late`: it was read from the history, where an
+    edited message does not show its first text.
     """
     channel, ts = id_of(event.get("channel"), "CDG"), ts_of(event.get("ts"))
     if not channel or not ts:
         return None
     seen = Seen(team, channel, ts)
     user, text = id_of(event.get("user"), "UW"), event.get("text")
-    told = _is_by_person(event, user, bot) and isinstance(text, str | None)
-    if not told or (event.get("edited") and not late):
+    is_message = _is_by_person(event, user, bot) and isinstance(text, str | None)
+    if not is_message or (event.get("edited") and not late):
         return seen
     thread_ts = ts_of(event.get("thread_ts")) or ts
     if channel.startswith("D") or event.get("channel_type") == "im":
@@ -302,18 +302,18 @@ def _message(event: Mapping[str, Any], team: str, bot: Bot) -> SlackEvent | None
         return parse_message(event, team, bot)
     channel = id_of(event.get("channel"), "CDG")
     message = mapping(event.get("message")) if subtype == "message_changed" else {}
-    told = message or mapping(event.get("previous_message"))
-    ts = ts_of(told.get("ts")) or ts_of(event.get("deleted_ts"))
-    # A reply that is being written changes once a second: not worth a look-up.
-    if not channel or not ts or told.get("user") == bot.user or told.get("bot_id") == bot.id:
+    content = message or mapping(event.get("previous_message"))
+    ts = ts_of(content.get("ts")) or ts_of(event.get("deleted_ts"))
+    # A reply that is being streamed changes once a second: not worth a look-up.
+    if not channel or not ts or content.get("user") == bot.user or content.get("bot_id") == bot.id:
         return None
     if subtype == "message_deleted" or message.get("subtype") == "tombstone":
         return MessageEdited(team, channel, ts, None)
-    if told.get("bot_id"):
-        return None  # other bots write answers, too, and their questions are not answered
+    if content.get("bot_id"):
+        return None  # other bots also stream answers, and we answer no bot
     text = message.get("text")
     if not isinstance(text, str) or not message.get("edited"):
-        return None  # an unfurled link or a new reply does not change what was asked
+        return None  # an unfurled link or a new reply does not change the request
     return MessageEdited(team, channel, ts, sanitize_json(text))
 
 
@@ -334,7 +334,7 @@ def _reaction(event: Mapping[str, Any], team: str, bot: Bot) -> ThreadChosen | N
 
 
 def _shortcut(body: Mapping[str, Any], bot: Bot) -> ThreadChosen | None:
-    """Return the choice of a shortcut of ours.
+    """Return the choice of one of our shortcuts.
 
     Shape: docs.slack.dev/interactivity/implementing-shortcuts.
     """
@@ -381,14 +381,14 @@ def _digest_action(body: Mapping[str, Any]) -> DigestAction | None:
 def _button_click(body: Mapping[str, Any], bot: Bot) -> FeedbackGiven | ButtonClicked | None:
     """Return a click on a button; the value of a feedback button names the request."""
     action, user = first(body.get("actions")), id_of(mapping(body.get("user")).get("id"), "UW")
-    name, told = action.get("action_id"), action.get("value")
+    name, raw_value = action.get("action_id"), action.get("value")
     if not isinstance(name, str) or not user:
         return None
     if name != FEEDBACK:
-        value = told[:MAX_VALUE] if isinstance(told, str) else ""
+        value = raw_value[:MAX_VALUE] if isinstance(raw_value, str) else ""
         team = id_of(mapping(body.get("team")).get("id")) or bot.team
         return ButtonClicked(team, user, name, value, _trigger(body))
-    key, value = (parse_feedback(told) if isinstance(told, str) else None) or ("", "")
+    key, value = (parse_feedback(raw_value) if isinstance(raw_value, str) else None) or ("", "")
     if not _KEY.fullmatch(key):
         return None
     shown = mapping(body.get("container"))
@@ -400,17 +400,17 @@ def _button_click(body: Mapping[str, Any], bot: Bot) -> FeedbackGiven | ButtonCl
 def _explanation(body: Mapping[str, Any]) -> FeedbackExplained | None:
     view, user = mapping(body.get("view")), id_of(mapping(body.get("user")).get("id"), "UW")
     key, values = view.get("private_metadata"), mapping(mapping(view.get("state")).get("values"))
-    known = isinstance(key, str) and _KEY.fullmatch(key)
-    if view.get("callback_id") != FEEDBACK_FORM or not user or not known:
+    is_key = isinstance(key, str) and _KEY.fullmatch(key)
+    if view.get("callback_id") != FEEDBACK_FORM or not user or not is_key:
         return None
-    chosen = mapping(mapping(mapping(values.get(REASON)).get(REASON)).get("selected_option"))
-    typed = mapping(mapping(values.get(COMMENT)).get(COMMENT)).get("value")
-    reason = chosen.get("value")
+    option = mapping(mapping(mapping(values.get(REASON)).get(REASON)).get("selected_option"))
+    comment = mapping(mapping(values.get(COMMENT)).get(COMMENT)).get("value")
+    reason = option.get("value")
     return FeedbackExplained(
         str(key),
         user,
         reason if isinstance(reason, str) and reason in WHY_BAD else "",
-        sanitize_json(typed)[:MAX_COMMENT].strip() if isinstance(typed, str) else "",
+        sanitize_json(comment)[:MAX_COMMENT].strip() if isinstance(comment, str) else "",
     )
 
 

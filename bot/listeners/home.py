@@ -73,12 +73,12 @@ The scope of an MCP server is in the title of its handle.
 
 
 def abilities(scopes: Collection[str], handles: Mapping[str, str]) -> list[str]:
-    """List what these scopes can do with these handles."""
+    """List what a request with these scopes and handles can do."""
 
     def within(scope: str) -> bool:
         return scope in (*scopes, *permitted_scopes(scopes))
 
-    told = [
+    lines = [
         phrase(f"can.{key}")
         for pattern, (scope, key) in CAN.items()
         if any(
@@ -86,11 +86,11 @@ def abilities(scopes: Collection[str], handles: Mapping[str, str]) -> list[str]:
             for handle, title in handles.items()
         )
     ]
-    return told or [phrase("can.nothing")]
+    return lines or [phrase("can.nothing")]
 
 
 async def readable_handles(toolkit: Toolkit, directory: Directory, user: str) -> dict[str, str]:
-    """Return handle -> title of what requests of this user may use besides Slack and mail.
+    """Return handle -> title of the sources that this user may use besides Slack and mail.
 
     The result is empty if a request could not be opened either. Raises StoreError.
     """
@@ -117,9 +117,9 @@ LINK = "home_mail_link"
 """Action id of the button that only opens a page."""
 
 DELETE = "home_preference_delete"
-"""Action id of the button beside a preference; its value is the id of that preference."""
+"""Action id of the button next to a preference; its value is the id of that preference."""
 MOST_SCHEDULES = 10
-"""Schedules that are shown; the rest is counted."""
+"""Maximum number of schedules shown; the rest is counted."""
 LAST_RUNS = 5
 QUESTION_CHARS = 140
 
@@ -202,8 +202,8 @@ def _mail_blocks(mail: MailAccess, admin: bool) -> Iterator[Block]:
     if mail.note:
         yield plain_section(mail.note)
     if mail.state == "off":
-        told = phrase("mail.not_connected", how=phrase("mail.cannot_connect"))
-        yield plain_section(phrase("mail.how_to_offer") if admin else told)
+        text = phrase("mail.not_connected", how=phrase("mail.cannot_connect"))
+        yield plain_section(phrase("mail.how_to_offer") if admin else text)
     elif mail.state == "delegated":
         yield plain_section(phrase("mail.delegated"))
     elif mail.state == "absent":
@@ -219,11 +219,11 @@ def _mail_blocks(mail: MailAccess, admin: bool) -> Iterator[Block]:
         yield actions([button(CANCEL, phrase("button.cancel"))])
     else:
         yield plain_section(phrase("mail.connected", address=mail.address))
-        told = phrase("mail.disconnect_means", address=mail.address)
-        sure = _confirm(phrase("mail.disconnect"), told, phrase("button.disconnect"))
+        text = phrase("mail.disconnect_means", address=mail.address)
+        sure = _confirm(phrase("mail.disconnect"), text, phrase("button.disconnect"))
         end = button(DISCONNECT, phrase("button.disconnect"), style="danger", confirm=sure)
         yield actions([button(CONNECT, phrase("button.connect_again")), end])
-    if mail.corrected:  # addresses come from strangers, so they are cut
+    if mail.corrected:  # addresses come from strangers, so they are shortened
         lines = [each[:MAX_CORRECTED] for each in mail.corrected]
         yield plain_section("\n".join([phrase("mail.corrected"), *_list(lines, MOST_CORRECTED)]))
         yield actions([button(FORGET, phrase("button.forget_all"))])
@@ -290,12 +290,12 @@ def _with_names(text: str) -> Iterator[str | Element]:
 
 
 def _shorten(parts: Iterable[str | Element]) -> Iterator[str | Element]:
-    room = QUESTION_CHARS
+    available = QUESTION_CHARS
     for part in parts:
-        if isinstance(part, str) and len(part) > room:
-            yield f"{part[: room - 1].rstrip()}…"
+        if isinstance(part, str) and len(part) > available:
+            yield f"{part[: available - 1].rstrip()}…"
             return
-        room -= len(part) if isinstance(part, str) else 1
+        available -= len(part) if isinstance(part, str) else 1
         yield part
 
 
@@ -308,10 +308,10 @@ def _cost(usd: float | None) -> list[str]:
 
 
 def _format_spent(facts: HomeFacts) -> str:
-    spent = current().usd(facts.spent_usd)
+    amount = current().usd(facts.spent_usd)
     if facts.daily_usd is None:
-        return phrase("home.spent", amount=spent)
-    return phrase("home.spent_of", amount=spent, limit=current().usd(facts.daily_usd))
+        return phrase("home.spent", amount=amount)
+    return phrase("home.spent_of", amount=amount, limit=current().usd(facts.daily_usd))
 
 
 def _who(by: str) -> str:
@@ -319,8 +319,8 @@ def _who(by: str) -> str:
 
 
 def _confirm(title: str, text: str, words: str) -> Block:
-    told = {"title": title, "text": text, "confirm": words, "deny": phrase("button.cancel")}
-    return {name: plain_text_block(each, 300) for name, each in told.items()}
+    texts = {"title": title, "text": text, "confirm": words, "deny": phrase("button.cancel")}
+    return {name: plain_text_block(each, 300) for name, each in texts.items()}
 
 
 @dataclass(frozen=True)
@@ -371,14 +371,14 @@ class Home:
             policy = await self.admission.file.read()
         except PolicyFault as fault:
             return HomeFacts(fault.reason, paused=paused)
-        refusal, where, offered = offers(policy, await self._admission_facts(policy, user, team))
-        mail = await connecting.access(user) if "email" in permitted_scopes(offered) else None
+        refusal, where, scopes = offers(policy, await self._admission_facts(policy, user, team))
+        mail = await connecting.access(user) if "email" in permitted_scopes(scopes) else None
         own = {OPEN_MAIL: ""} if mail and mail.state != "off" else {}
         handles = {} if refusal else {OPEN_CHANNELS: "", **own, **await self.reach(user)}
         return HomeFacts(
             refusal=refusal,
             places=where,
-            scopes=offered,
+            scopes=scopes,
             handles=handles,
             runs=await last_runs(inbox, user, connecting.url),
             spent_usd=(await inbox.spending(user, day_of(datetime.now(UTC))))[0],
@@ -391,20 +391,20 @@ class Home:
         )
 
     async def _admission_facts(self, policy: Policy, user: str, team: str) -> AdmissionFacts:
-        """Return the policy's view of the user without a particular place or budgets."""
-        asked = await self.admission.gather_facts(policy, user, team, "", DIRECT)
-        needed = needed_groups(policy, _somewhere(asked))
-        more = {g: await self.admission.people.group(g) for g in needed}
-        return replace(asked, groups={**asked.groups, **more}, user_usd=0.0, all_usd=0.0)
+        """Return the policy's facts on the user, without a particular place or budgets."""
+        facts = await self.admission.gather_facts(policy, user, team, "", DIRECT)
+        groups = needed_groups(policy, _somewhere(facts))
+        more = {g: await self.admission.people.group(g) for g in groups}
+        return replace(facts, groups={**facts.groups, **more}, user_usd=0.0, all_usd=0.0)
 
 
-def offers(policy: Policy, asked: AdmissionFacts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return why this user may not ask anywhere (or nothing), where they may, and their scopes.
+def offers(policy: Policy, facts: AdmissionFacts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return why this user may not ask at all (or empty), where they may ask, and their scopes.
 
     Channels with rules of their own are not named: a user may not know that they exist.
     """
     free = policy.model_copy(update={"user_daily_usd": None, "daily_usd": None})
-    direct, wide = decide(free, asked, 0.0), decide(free, _somewhere(asked), 0.0)
+    direct, wide = decide(free, facts, 0.0), decide(free, _somewhere(facts), 0.0)
     places, scopes = [], dict[str, None]()
     if isinstance(direct, Permitted):
         places.append(phrase("home.in_dm"))
@@ -412,7 +412,7 @@ def offers(policy: Policy, asked: AdmissionFacts) -> tuple[str, tuple[str, ...],
     if isinstance(wide, Permitted):
         places.append(phrase("home.in_channels"))
         scopes |= dict.fromkeys(wide.scopes)
-        if not closest_rule(policy, asked.user, "", "mention", None).mention_needed:
+        if not closest_rule(policy, facts.user, "", "mention", None).mention_needed:
             places.append(phrase("home.in_threads"))
     if policy.channels:
         places.append(phrase("home.own_rules"))
@@ -422,14 +422,14 @@ def offers(policy: Policy, asked: AdmissionFacts) -> tuple[str, tuple[str, ...],
     return getattr(shown, "reason", ""), (), ()
 
 
-def _somewhere(asked: AdmissionFacts) -> AdmissionFacts:
+def _somewhere(facts: AdmissionFacts) -> AdmissionFacts:
     """Return the same user, mentioning the assistant in a channel without rules of its own."""
-    return replace(asked, kind="mention", facts=ChannelFacts("", "", shared=False, private=False))
+    return replace(facts, kind="mention", facts=ChannelFacts("", "", shared=False, private=False))
 
 
 async def _schedules(database: Database, user: str) -> tuple[str, ...]:
-    """Return a line for each schedule that is this user's or reminds them; nothing if they cannot
-    be read now.
+    """Return a line for each schedule that belongs to this user or reminds them; empty if they
+    cannot be read now.
     """
     now = datetime.now(UTC)
     try:

@@ -51,9 +51,9 @@ from config.words import in_language, phrase
 log = logging.getLogger(__name__)
 
 IN_ITS_LANGUAGE = "(Answer in the language of the thread.)"
-"""What a shortcut asks besides its name."""
+"""The words that a shortcut adds to its name."""
 FLUSH_S = 1.0
-"""Least seconds between two writes of a channel's cursor."""
+"""Minimum seconds between two writes of a channel's cursor."""
 
 Place = tuple[str, str]
 """Team and channel."""
@@ -63,15 +63,15 @@ Place = tuple[str, str]
 class Cursors:
     """Tracks each channel's newest message, and stores it when no earlier message can be lost.
 
-    A channel's cursor does not move while one of its messages could not be stored, and none moves
-    between a gap and the end of the backfill that follows. So after a crash the stored cursor is
-    ahead of missed messages by at most the time between a socket's last sign of life and the
+    A channel's cursor does not move while one of its messages could not be stored, and no cursor
+    moves between a gap and the end of the following backfill. So after a crash the stored cursor
+    is ahead of missed messages by at most the time between a socket's last sign of life and the
     discovery that it is stale.
     """
 
     inbox: RequestQueue
     is_held: bool = False
-    """Whether something may have been missed that was not looked for yet."""
+    """Whether messages may have been missed that no backfill has read yet."""
     _newest: dict[Place, str] = field(default_factory=dict)
     _unstored: set[tuple[Place, str]] = field(default_factory=set)
 
@@ -85,7 +85,7 @@ class Cursors:
         self._newest[team, channel] = max(ts, self._newest.get((team, channel), ""))
 
     async def flush(self) -> None:
-        """Store the cursors that may be stored. Raises StoreError; then nothing is forgotten."""
+        """Store the cursors that may be stored. Raises StoreError; then it keeps them all."""
         waiting = {place for place, _ in self._unstored}
         for team, channel in [] if self.is_held else [p for p in self._newest if p not in waiting]:
             ts = self._newest[team, channel]
@@ -146,7 +146,7 @@ class Receiver(ABC):
         self.app = AsyncApp(
             name="workspace-assistant",
             logger=log,
-            token=token,  # without one it warns of the token in the environment
+            token=token,  # without a token it warns of the one in the environment
             authorize=None if token else _nobody,
             signing_secret=signing_secret,
             before_authorize=Middleware(self.answer),
@@ -156,11 +156,11 @@ class Receiver(ABC):
     async def answer(self, body: Mapping[str, Any]) -> BoltResponse: ...
 
     async def from_socket(self, payload: Any) -> BoltResponse:
-        """Return the answer to an envelope's payload, of whatever type that is; 200 = ack it."""
+        """Return the answer to an envelope's payload, of any type; 200 = ack it."""
         return await self._dispatch("socket_mode", {}, payload if isinstance(payload, dict) else {})
 
     async def from_http(self, request: Request) -> Response:
-        """Return the answer to Slack's POST; one without Slack's signature gets a 401."""
+        """Return the answer to Slack's POST; without Slack's signature it is a 401."""
         if not (self._signed and _is_checkable(request.headers)):
             refusal = BoltResponse(status=401, body={"error": "invalid request"})
             return to_starlette_response(refusal)
@@ -198,7 +198,7 @@ class Intake(Receiver):
         self.on_request: Callable[[], object] = lambda: None
         """Called after each new request."""
         self.on_repeat: Callable[[], object] = lambda: None
-        """Called after a request that came again though it was stored."""
+        """Called after a request that Slack sent again although it was stored."""
         self.on_feedback: Callable[[str, str], object] = lambda value, reason: None
         """Called after a new rating, and again with the reason for a bad one."""
         self._later: set[asyncio.Task[None]] = set()
@@ -219,9 +219,9 @@ class Intake(Receiver):
             async with asyncio.timeout(STORE_S):
                 text = await self._store(found)
         except Exception as error:
-            known = isinstance(error, StoreError)
+            is_store_error = isinstance(error, StoreError)
             what = "an event could not be stored; Slack will send it again: %s"
-            log.error(what, error or type(error).__name__, exc_info=not known)
+            log.error(what, error or type(error).__name__, exc_info=not is_store_error)
             return BoltResponse(status=503, body="")
         if isinstance(found, HomeOpened | ButtonClicked | DigestAction):
             self._after_ack(self._interactions.follow(found))
@@ -233,7 +233,7 @@ class Intake(Receiver):
         """Process a message from the history; return whether it is a new request.
 
         `in_thread`: we were in its thread before it. `known_before`: its first version was already
-        processed, so it is no new request. Raises what storing raises.
+        processed, so it is no new request. Raises the errors of storing.
         """
         found = parse_message(event, self.bot.team, self.bot, late=True)
         if isinstance(found, Incoming) and found.kind == "follow_up" and not in_thread:
@@ -248,13 +248,13 @@ class Intake(Receiver):
         return new
 
     async def aclose(self) -> None:
-        """Cancel the work after acks; none of it is a request."""
+        """Cancel the work after acks; it includes no request."""
         for task in self._later:
             task.cancel()
         await asyncio.gather(*self._later, return_exceptions=True)
 
     async def _store(self, found: SlackEvent | None) -> str:
-        """Store an event; return what the user is told at once."""
+        """Store an event; return the immediate reply to the user."""
         inbox = self._inbox
         match found:
             case Incoming() | Seen():
@@ -296,46 +296,46 @@ class Intake(Receiver):
         (self.on_request if new else self.on_repeat)()
         return new
 
-    async def _choose(self, chosen: ThreadChosen) -> None:
-        """Store what a reaction or a shortcut asks as a request in the thread of its message.
+    async def _choose(self, choice: ThreadChosen) -> None:
+        """Store the request of a reaction or a shortcut in the thread of its message.
 
         It has no message of its own, so it moves no cursor.
         """
-        words = self._asks.get(chosen.by)
+        words = self._asks.get(choice.by)
         if not words:
             return
         try:
-            root = await self._root(chosen)
+            root = await self._root(choice)
         except SlackApiError as error:
             code = error.response.get("error")
             if code not in NOT_READABLE:
                 raise
-            log.info("the thread that %s chose cannot be read: %s", chosen.user, code)
-            if chosen.by in SHORTCUTS:
-                self._after_ack(self._tell_invite(chosen))
+            log.info("the thread that %s chose cannot be read: %s", choice.user, code)
+            if choice.by in SHORTCUTS:
+                self._after_ack(self._tell_invite(choice))
             return
-        kind = "dm" if chosen.channel.startswith("D") else "mention"
-        event = {"text": words, "user": chosen.user, "ts": chosen.at, "thread_ts": root}
-        event |= {CHOSEN: chosen.by}
-        place = (chosen.team, chosen.channel, chosen.at, root)
-        await self._add(Incoming(*place, chosen.user, kind, event))
+        kind = "dm" if choice.channel.startswith("D") else "mention"
+        event = {"text": words, "user": choice.user, "ts": choice.at, "thread_ts": root}
+        event |= {CHOSEN: choice.by}
+        place = (choice.team, choice.channel, choice.at, root)
+        await self._add(Incoming(*place, choice.user, kind, event))
 
-    async def _root(self, chosen: ThreadChosen) -> str:
+    async def _root(self, choice: ThreadChosen) -> str:
         """Return the root of the thread of a message. Raises SlackApiError, also for a thread
-        whose root Slack has told and that cannot be read.
+        that cannot be read although Slack named its root.
         """
-        ts = chosen.thread_ts or chosen.ts
-        found = await self._web.conversations_replies(channel=chosen.channel, ts=ts, limit=1)
+        ts = choice.thread_ts or choice.ts
+        found = await self._web.conversations_replies(channel=choice.channel, ts=ts, limit=1)
         return ts_of(first(found.get("messages")).get("thread_ts")) or ts
 
-    async def _tell_invite(self, chosen: ThreadChosen) -> None:
-        place, bot = f"<#{chosen.channel}>", f"<@{self.bot.user}>"
-        is_direct = chosen.channel.startswith("D")  # of two people, whom nobody can join
-        with in_language(await self._interactions.language(chosen.user)):
+    async def _tell_invite(self, choice: ThreadChosen) -> None:
+        place, bot = f"<#{choice.channel}>", f"<@{self.bot.user}>"
+        is_direct = choice.channel.startswith("D")  # between two people; nobody else can join
+        with in_language(await self._interactions.language(choice.user)):
             key = "invite.not_direct" if is_direct else "invite.channel"
             text = phrase(key, channel=place, bot=bot)
-        channel = await self._writer.direct(chosen.user)
-        mark = Mark(f"invite/{chosen.channel}/{chosen.at}")
+        channel = await self._writer.direct(choice.user)
+        mark = Mark(f"invite/{choice.channel}/{choice.at}")
         await self._writer.post(mark, channel, None, MessagePart(text))
 
     async def _command(self, command: SlashCommand) -> str:
@@ -353,24 +353,26 @@ class Intake(Receiver):
             by = await inbox.paused_by()
             return phrase("command.paused", by=by) if by else phrase("command.running")
 
-    async def _rate(self, given: FeedbackGiven | FeedbackExplained) -> None:
-        if isinstance(given, FeedbackGiven):
-            if await self._inbox.feedback(given.key, given.user, given.value):
-                self.on_feedback(given.value, "")
-            self._after_ack(self._respond(given))
-        elif given.reason or given.comment:
-            why = (given.reason, given.comment)
-            if await self._inbox.explain(given.key, given.user, *why):
-                self.on_feedback(BAD, given.reason or "other")
+    async def _rate(self, feedback: FeedbackGiven | FeedbackExplained) -> None:
+        if isinstance(feedback, FeedbackGiven):
+            if await self._inbox.feedback(feedback.key, feedback.user, feedback.value):
+                self.on_feedback(feedback.value, "")
+            self._after_ack(self._respond(feedback))
+        elif feedback.reason or feedback.comment:
+            why = (feedback.reason, feedback.comment)
+            if await self._inbox.explain(feedback.key, feedback.user, *why):
+                self.on_feedback(BAD, feedback.reason or "other")
 
-    async def _respond(self, given: FeedbackGiven) -> None:
-        """Ask why an answer is bad; say thank you where that is not possible, or it is good."""
-        if given.value == BAD and await self._interactions.ask_why(given):
+    async def _respond(self, feedback: FeedbackGiven) -> None:
+        """Ask why an answer is bad; say thank you if it is good or the form cannot be opened."""
+        if feedback.value == BAD and await self._interactions.ask_why(feedback):
             return
-        if given.channel:
-            with in_language(await self._interactions.language(given.user, given.channel)):
+        if feedback.channel:
+            with in_language(await self._interactions.language(feedback.user, feedback.channel)):
                 thanks = phrase("feedback.thanks")
-            await self._writer.whisper(given.channel, given.user, thanks, given.thread_ts or None)
+            await self._writer.whisper(
+                feedback.channel, feedback.user, thanks, feedback.thread_ts or None
+            )
 
     def _after_ack(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_within_time(work))

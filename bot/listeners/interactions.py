@@ -66,7 +66,7 @@ SNOOZED = timedelta(days=1)
 TOOLS = {LABEL: "apply_label", DRAFT: "create_draft"}
 """Button -> tool name in the gate's log."""
 SAID = {("priority", "low"): "digest.noted_low", ("asked_of_me", "false"): "digest.noted_false"}
-"""Corrected field and value -> key of what is said of it."""
+"""Corrected field and value -> key of its message."""
 
 
 class NotActed(Exception):
@@ -75,7 +75,7 @@ class NotActed(Exception):
 
 @dataclass
 class DigestActing:
-    """Executes clicks on a digest, and reports the result beside the thread."""
+    """Executes clicks on a digest, and reports the result next to the thread."""
 
     inbox: RequestQueue
     mailboxes: Mailboxes
@@ -87,15 +87,15 @@ class DigestActing:
     async def act(self, acted: DigestAction) -> None:
         """Execute a click after its ack.
 
-        If the work of a click was cut short, the next click executes it.
+        If the work of a click was interrupted, the next click executes it.
         """
         click = acted.click
         try:
             stored = await self._digest(click)
             if click.what == SHOW:
-                said = await self._open(acted, stored)
+                result = await self._open(acted, stored)
             else:
-                said = await self._perform(click, _verdict(stored, click.thread))
+                result = await self._perform(click, _verdict(stored, click.thread))
         except WriteFailed as error:
             log.warning("%s of %s is not shown: %s", click.thread, click.run, error)
             return
@@ -103,11 +103,11 @@ class DigestActing:
             await self._tell(click, str(error))
             return
         log.info("%s: %s of %s in %s", click.user, click.what, click.thread, click.run)
-        await self._show(acted, said, stored.request or click.run)
+        await self._show(acted, result, stored.request or click.run)
 
-    async def _show(self, acted: DigestAction, said: str, key: str) -> None:
+    async def _show(self, acted: DigestAction, result: str, key: str) -> None:
         click = acted.click
-        blocks = blocks_after(acted.blocks, click, said)
+        blocks = blocks_after(acted.blocks, click, result)
         part = MessagePart(acted.text, tuple(map(dict, blocks)))
         try:
             await self.writer.update(Mark(key, click.run), click.channel, click.ts, part)
@@ -200,17 +200,17 @@ class DigestActing:
 
 
 async def _write(gmail: Gmail, click: DigestClick, verdict: ThreadVerdict, key: str) -> str:
-    """Write to the mailbox what the digest proposed; return what was done, in a sentence."""
+    """Write the digest's proposal to the mailbox; return what was done, in a sentence."""
     if click.what == LABEL:
         await gmail.relabel(click.thread, [verdict.category], [])
         return phrase("digest.labelled", category=verdict.category)
     if click.what == DRAFT and verdict.draft_reply:
         thread = await gmail.thread(click.thread)
-        told = datetime.fromisoformat(verdict.at) if verdict.at else None
-        if any(m.at and told and m.at > told and is_incoming(m) for m in thread.messages):
+        judged_at = datetime.fromisoformat(verdict.at) if verdict.at else None
+        if any(m.at and judged_at and m.at > judged_at and is_incoming(m) for m in thread.messages):
             raise NotActed(
                 phrase("digest.newer")
-            )  # the draft would answer the last writer, not the one who asked
+            )  # the draft would answer the last writer, not the asker
         await gmail.draft(thread, verdict.draft_reply, key)
         return phrase("digest.drafted")
     raise NotActed(phrase("digest.no_action"))
@@ -232,7 +232,7 @@ def _document(stored: StoredRun) -> TriageReport:
 
 @dataclass
 class Interactions:
-    """Handles what users open, click or look at. Its methods raise StoreError."""
+    """Handles views that users open, and their clicks. Its methods raise StoreError."""
 
     web: AsyncWebClient
     admission: Admission
@@ -262,7 +262,7 @@ class Interactions:
                     await assistant_pane.suggest(self.web, self.admission.people, event)
 
     async def _details(self, run: str, user: str) -> Block:
-        """Return the details of an answer, for a user who may read what it rests on."""
+        """Return the details of an answer, for a user who may read its sources."""
         try:
             stored = await self.store.run(run)
         except RunNotFound:
@@ -277,11 +277,11 @@ class Interactions:
         took = (stored.finished or stored.started) - stored.started
         return details_view(document, self.settings, took.total_seconds())
 
-    async def ask_why(self, given: FeedbackGiven) -> bool:
+    async def ask_why(self, feedback: FeedbackGiven) -> bool:
         """Open the form that asks why an answer is bad; return whether it is open."""
-        with in_language(await self.language(given.user, given.channel)):
-            form = feedback_form(given.key)
-            opened = self.web.views_open(trigger_id=given.trigger, view=form)
+        with in_language(await self.language(feedback.user, feedback.channel)):
+            form = feedback_form(feedback.key)
+            opened = self.web.views_open(trigger_id=feedback.trigger, view=form)
             return not await attempt("the form of a rating", opened)
 
     async def entitle(self, request: Incoming) -> None:
@@ -290,7 +290,7 @@ class Interactions:
             await assistant_pane.set_title(self.web, request.channel, request.ts, request.text)
 
     async def language(self, user: str, channel: str = "") -> str:
-        """Return the language of what this user is told; empty if Slack does not tell in time."""
+        """Return the language for replies to this user; empty if Slack does not answer in time."""
         try:
             async with asyncio.timeout(LANGUAGE_S):
                 return await self.admission.people.language(user, channel)

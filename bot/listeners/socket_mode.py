@@ -1,9 +1,9 @@
 """Keep Socket Mode connections open, and replace each one when it ends.
 
-The SDK's client reconnects by itself, from three places at once (leaving connections behind), with
+The SDK's client reconnects by itself, from three places at once (leaving connections open), with
 an address that is valid only once, and forever with a token that is refused; see python-slack-sdk,
-socket_mode/aiohttp/__init__.py. So here a connection is a websocket of aiohttp, which also notices
-with its heartbeat that nothing is received any more.
+socket_mode/aiohttp/__init__.py. So a connection here is a websocket of aiohttp, whose heartbeat
+also detects that nothing is received any more.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SocketConnection(AsyncBaseSocketModeClient):
             log.info("an ack was lost: %s", error)
 
     async def close(self) -> None:
-        """Ack what was received, close, and leave no task behind."""
+        """Ack received events, close, and leave no task running."""
         if self._answers:
             await asyncio.wait(self._answers, timeout=LINGER_S)
         try:
@@ -107,18 +107,18 @@ class SocketConnection(AsyncBaseSocketModeClient):
             self._end("deaf" if silent else "lost")
 
     def _receive(self, text: str) -> None:
-        """Start to process an envelope at once; one with a malformed payload is acked, too."""
+        """Start to process an envelope at once; ack it even if its payload is malformed."""
         try:
-            said = json.loads(text)
+            envelope = json.loads(text)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            envelope = None
+        if not isinstance(envelope, dict):
             log.warning("Slack sent %d characters that are no envelope", len(text))
-        elif said.get("type") == "disconnect":
-            self._end(str(said.get("reason") or "disconnect")[:40])
+        elif envelope.get("type") == "disconnect":
+            self._end(str(envelope.get("reason") or "disconnect")[:40])
         else:
-            payload = said.get("payload")
-            whole = {**said, "payload": payload if isinstance(payload, dict) else {}}
+            payload = envelope.get("payload")
+            whole = {**envelope, "payload": payload if isinstance(payload, dict) else {}}
             if request := SocketModeRequest.from_dict(whole):
                 task = asyncio.create_task(self._answer(request))
                 self._answers.add(task)
@@ -147,8 +147,8 @@ class Sockets:
         base_url: str | None = None,
         on_gap: Callable[[], object] = lambda: None,
     ) -> None:
-        """`on_gap` is called when something may have been missed: at the first connect, and when
-        a connection replaces another."""
+        """`on_gap` is called when events may have been missed: at the first connect, and when a
+        connection replaces another."""
         self.connected = asyncio.Event()
         """Set when the first connection has received its hello."""
         self.settings = settings
@@ -159,7 +159,7 @@ class Sockets:
 
     @property
     def alive(self) -> int:
-        """Connections that Slack may send events to, and need no replacement."""
+        """Connections that Slack may send events to, and that need no replacement."""
         return sum(not each.ended.is_set() for each in self._open)
 
     async def run(self) -> None:
@@ -174,7 +174,7 @@ class Sockets:
                 self._open.clear()
 
     def close(self) -> None:
-        """Make `run` end, with every connection closed."""
+        """Close every connection and end `run`."""
         self._closing.set()
 
     async def _keep(self, session: aiohttp.ClientSession, delay: float) -> None:
@@ -216,11 +216,11 @@ class Sockets:
 
     async def _connect(self, session: aiohttp.ClientSession) -> aiohttp.ClientWebSocketResponse:
         """Open a websocket, and wait for Slack's hello: nothing is delivered before it."""
-        opened = await self._web.apps_connections_open(app_token=self._token)
-        url = str(opened["url"])
+        response = await self._web.apps_connections_open(app_token=self._token)
+        url = str(response["url"])
         socket = await session.ws_connect(
             url,
-            heartbeat=self.settings.deaf_after_s / 1.5,  # it waits half as long again for a pong
+            heartbeat=self.settings.deaf_after_s / 1.5,  # it waits half as long for a pong
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
             proxy=None if is_here(url) else load_http_proxy_from_env(log),
             ssl=self._web.ssl or True,
@@ -228,8 +228,8 @@ class Sockets:
         )
         try:
             hello = await socket.receive()
-            said = json.loads(hello.data) if hello.type == aiohttp.WSMsgType.TEXT else {}
-            if said.get("type") != "hello":
+            greeting = json.loads(hello.data) if hello.type == aiohttp.WSMsgType.TEXT else {}
+            if greeting.get("type") != "hello":
                 raise ConnectionError("closed before hello")
         except BaseException:
             await socket.close()
@@ -239,8 +239,8 @@ class Sockets:
 
 def _refusal(response: object) -> tuple[str, float]:
     """Return the reason of Slack's refusal, and the seconds that it asks to wait."""
-    data = getattr(response, "data", None)  # a malformed answer has none
+    data = getattr(response, "data", None)  # a malformed answer has no data
     code = str(data.get("error") if isinstance(data, dict) else "no proper answer")
     headers = getattr(response, "headers", None) or {}
-    told = headers.get("Retry-After") or headers.get("retry-after") or ""
-    return code, float(told) if str(told).isdigit() else 0.0
+    retry_after = headers.get("Retry-After") or headers.get("retry-after") or ""
+    return code, float(retry_after) if str(retry_after).isdigit() else 0.0
