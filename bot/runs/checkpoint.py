@@ -1,4 +1,4 @@
-"""The log of a run: its trajectory is stored together with the steps that produced it."""
+"""The log of a run, which stores its trajectory together with the steps that produced it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from subagents.run import Checkpoint, step_value
 from subagents.trajectory import Context, Seen
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
-"""Takes a model, how its call ended, and the tokens and US dollars that it used."""
+"""Takes a model, the outcome of its call, and the tokens and US dollars that it used."""
 
 
 class RunLog(PendingRecords, Checkpoint):
     """The recording and the checkpoint of a durable run, which was started in the store.
 
-    It buffers trajectory and decisions, and stores them with each step; a replay gets what the
-    steps returned. Storing twice is harmless, so after a failure or a cancellation everything stays
+    It buffers trajectory and decisions, and stores them with each step; a replay gets the results
+    of the steps. Storing twice is harmless, so after a failure or a cancellation everything stays
     in the buffer for the next flush.
     """
 
@@ -39,7 +39,7 @@ class RunLog(PendingRecords, Checkpoint):
         """Create a log; `on_call` is called for each model call, `on_fault` for a step that could
         not be stored.
 
-        Without the latter StoreError is raised: what is not stored would be done again.
+        Without `on_fault` a failure raises StoreError: a step that is not stored would run again.
         """
         super().__init__()
         self._store, self._run, self._on_call, self._on_fault = store, run, on_call, on_fault
@@ -81,21 +81,21 @@ class RunLog(PendingRecords, Checkpoint):
         """
         await self._flushes.ask(None)
 
-    async def _store_pending(self, asked: Sequence[None]) -> Sequence[None]:
-        taken = self.take()
+    async def _store_pending(self, waiting: Sequence[None]) -> Sequence[None]:
+        records = self.take()
         try:
-            await self._store.record(taken)
+            await self._store.record(records)
         except BaseException:
-            self.put_back(taken)
+            self.put_back(records)
             raise
-        return asked
+        return waiting
 
     async def load(self, prefix: str = "") -> None:
-        """Load the results that steps with this key prefix returned before a restart."""
+        """Load the results of steps with this key prefix from before a restart."""
         self._done |= await self._store.steps(self._run, prefix)
 
     def find_step(self, key: str) -> dict[str, Any] | None:
-        """Return what this step returned before a restart."""
+        """Return the result of this step from before a restart."""
         return self._done.get(key)
 
     async def keep(self, key: str, body: str) -> None:
@@ -105,8 +105,8 @@ class RunLog(PendingRecords, Checkpoint):
     def defer(self, key: str, body: str) -> None:
         self.steps.append({"run": self._run, "key": key, "body": JsonText(body)})
 
-    async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
-        self.subagents.append(RanSubagent(self._run, frozen, result))
+    async def keep_result(self, brief: SpawnedBrief, result: SubagentResult) -> None:
+        self.subagents.append(RanSubagent(self._run, brief, result))
         await self._store_step()
 
     async def _store_step(self) -> None:
@@ -118,7 +118,7 @@ class RunLog(PendingRecords, Checkpoint):
             self._on_fault(error)
 
     def sum_paid(self) -> Amount:
-        """Return what the model calls before a restart have cost."""
+        """Return the cost of the model calls before a restart."""
         paid = Amount()
         for key, body in self._done.items():
             if not key.endswith("/model"):

@@ -1,14 +1,14 @@
-"""Durable execution: a run that was begun is finished, in this process or in the next one.
+"""Durable execution: every run that was started ends, in this process or in the next one.
 
-The only importer of dbos, which stores the workflows that were begun and restarts those of a dead
-process. Its steps are not used: it numbers them in the order of calls, which differs between two
-lives of a run whose subagents run in parallel, and stores each in a transaction of its own. Their
-results are in our own `steps` table (`bot.runs.checkpoint`), by name, in one transaction with the
-trajectory of that step: a replay can never give one subagent the result of another, nothing that
-was read is stored twice, and the steps of many subagents share a transaction.
+The only importer of dbos, which stores started workflows and restarts those of a dead process. Its
+steps are not used: it numbers them in the order of calls, which differs between two attempts of a
+run whose subagents run in parallel, and stores each in a separate transaction. Step results are in
+our `steps` table (`bot.runs.checkpoint`), by name, in one transaction with the trajectory of that
+step: a replay can never give one subagent the result of another, source text is never stored
+twice, and the steps of many subagents share a transaction.
 
-`APPLICATION` is pinned: a new version of it would never resume what an old one began. Raise it only
-when a workflow's own steps get other names or meanings, after draining the old one.
+`APPLICATION` is pinned: a new version of it would never resume the workflows of an old one. Raise
+it only when a workflow's own steps get other names or meanings, after draining the old one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUEUE = "subagents"
 QUEUE_POLL_S = 0.25
 JOIN_POLL_S = 0.25
 """Seconds between checks for another replica's result."""
-NOTICE_POLL_S = 0.05  # ours send each other no messages, but the end waits for the next poll
+NOTICE_POLL_S = 0.05  # our workflows send no messages, but shutdown waits for the next poll
 REAP_EVERY_S = 2.0
 LOCKS = 7_001
 """Class of the advisory locks that replicas hold while they live."""
@@ -54,15 +54,15 @@ T = TypeVar("T")
 Body = Callable[..., Awaitable[dict[str, Any]]]
 """A workflow: plain JSON in and out."""
 Child = WorkflowHandleAsync[dict[str, Any]]
-"""A child workflow that was begun."""
+"""A child workflow that was started."""
 
 
 def prepare_connection(connection: sqlite3.Connection, _: object) -> None:
     """Set up a connection to the workflow file that does not wait for the disk at each commit.
 
-    Only a power cut loses the last moments, and nothing depends on them: a begun request is in the
-    request queue, which is written durably, and so are the steps and results from which a restarted
-    workflow continues.
+    Only a power cut loses the last moments, and nothing depends on them: a started request is in
+    the request queue, which is written durably, and so are the steps and results from which a
+    restarted workflow continues.
     """
     if sqlite3.sqlite_version_info < SUBSECONDS:  # DBOS uses it on Python 3.12 and newer
         connection.create_function("unixepoch", 1, lambda _: time.time())
@@ -122,10 +122,10 @@ class Durable:
         return self.url is not None
 
     async def open(self) -> None:
-        """Start; workflows that an earlier process of this id left are resumed at once."""
+        """Start, and at once resume the workflows that an earlier process of this id left."""
         for name, body in self.bodies.items():
-            made = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes - 1)
-            self._flows[name] = made(_function(name, body))
+            decorate = DBOS.workflow(name=name, max_recovery_attempts=self.max_crashes - 1)
+            self._flows[name] = decorate(_function(name, body))
         try:
             with translate_errors(self.where):
                 DBOS(config=self._config())
@@ -172,12 +172,12 @@ class Durable:
         )
 
     async def begin(self, name: str, id: str, *args: Any) -> None:
-        """Begin a workflow, once for each id, however often it is asked for."""
+        """Start a workflow, once for each id, even if called more often."""
         with translate_errors(self.where), SetWorkflowID(id):
             await DBOS.start_workflow_async(self._flows[name], *args)
 
     async def spawn(self, name: str, id: str, *args: Any) -> Child:
-        """Begin a child, once for each id: here, or by a queue if replicas share it."""
+        """Start a child, once for each id: here, or by a queue if replicas share it."""
 
         async def start() -> Child:
             with SetWorkflowID(id):
@@ -189,7 +189,7 @@ class Durable:
 
     @staticmethod
     async def join(child: Child) -> dict[str, Any]:
-        """Return what a child returned. Raises WorkflowLost."""
+        """Return the result of a child. Raises WorkflowLost."""
         try:
             return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
         except Exception as error:  # top-level boundary: one child
@@ -201,17 +201,17 @@ class Durable:
 
         Most of them crashed their process too often.
         """
-        wanted = list(ids)
-        if not wanted:
+        workflow_ids = list(ids)
+        if not workflow_ids:
             return set()
         with translate_errors(self.where):
             found = await DBOS.list_workflows_async(
-                workflow_ids=wanted, status=LOST, load_input=False, load_output=False
+                workflow_ids=workflow_ids, status=LOST, load_input=False, load_output=False
             )
         return {each.workflow_id for each in found}
 
     async def cancel_children(self, id: str) -> None:
-        """Cancel what a workflow that will not be resumed had begun."""
+        """Cancel the children of a workflow that will not be resumed."""
         pending = await DBOS.list_workflows_async(
             workflow_id_prefix=f"{id}/",
             status=["PENDING", "ENQUEUED"],
@@ -221,7 +221,7 @@ class Durable:
         await DBOS.cancel_workflows_async([each.workflow_id for each in pending])
 
     async def forget(self, before: datetime) -> int:
-        """Delete ended workflows; return how many. Their ids may then be begun again."""
+        """Delete ended workflows; return how many. Their ids may then be used again."""
         with translate_errors(self.where):
             ended = await DBOS.list_workflows_async(
                 status=["SUCCESS", *LOST],
@@ -235,16 +235,17 @@ class Durable:
         return len(ended)
 
     async def aclose(self) -> None:
-        """Leave what is not finished to the next process of this id, or to another replica."""
+        """Close; the next process of this id, or another replica, resumes unfinished workflows."""
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1, "durable-close") as aside:
-            await loop.run_in_executor(aside, lambda: DBOS.destroy(destroy_registry=True))
-        loop.set_default_executor(ThreadPoolExecutor())  # dbos has shut its own, which it had set
+        with ThreadPoolExecutor(1, "durable-close") as executor:
+            await loop.run_in_executor(executor, lambda: DBOS.destroy(destroy_registry=True))
+        loop.set_default_executor(ThreadPoolExecutor())  # dbos has closed the one that it had set
         if self._lock:
             await self._lock.close()
             self._lock = None
 
-    # Postgres only: a replica holds a lock while it lives; who gets a dead one's recovers its work.
+    # Postgres only: a replica holds a lock while it lives; the one that gets a dead replica's lock
+    # recovers its work.
 
     async def _claim(self) -> None:
         assert self.url
@@ -281,10 +282,10 @@ class Durable:
             rows = await DBOS.list_workflows_async(
                 status="PENDING", load_input=False, load_output=False
             )
-        known = {r.executor_id for r in rows if r.executor_id}
-        known |= await self.owners() if self.owners else set()
+        executors = {r.executor_id for r in rows if r.executor_id}
+        executors |= await self.owners() if self.owners else set()
         dead = []
-        for other in sorted(known - {self.executor}):
+        for other in sorted(executors - {self.executor}):
             key = (LOCKS, _key(other))
             cursor = await self._lock.execute("select pg_try_advisory_lock(%s, %s)", key)
             row = await cursor.fetchone()
@@ -303,7 +304,7 @@ class Durable:
 
 
 def _function(name: str, body: Body) -> Body:
-    """Return a plain function that calls `body`: dbos marks the functions that it is given."""
+    """Return a plain function that calls `body`: dbos marks the functions that it gets."""
 
     async def flow(*args: Any) -> dict[str, Any]:
         return await body(*args)
@@ -315,8 +316,8 @@ def _function(name: str, body: Body) -> Body:
 def _apart(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Run work outside the context of a workflow.
 
-    dbos numbers what a workflow begins and waits for, and takes the same number in a later life for
-    the same child; here the id of a child identifies it.
+    dbos numbers the calls of a workflow, and takes the same number in a later attempt for the same
+    child; here the id of a child identifies it.
     """
     apart = copy_context()
     apart.run(_leave_the_workflow)  # private; tests/test_triage_kills.py covers it
@@ -336,7 +337,7 @@ class TeamWorkflows(Durable):
     """The workflows of all workspaces of a process that serves several."""
 
     teams: dict[str, TeamDurable] = field(default_factory=dict)
-    """Those that are served here at the moment."""
+    """Workspaces that this process serves at the moment."""
     _opened: defaultdict[str, asyncio.Event] = field(
         default_factory=lambda: defaultdict(asyncio.Event)
     )
@@ -361,7 +362,7 @@ class TeamWorkflows(Durable):
             self._opened[durable.team].clear()
 
     async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
-        """Run a workflow of a team; if the team is closed meanwhile, once more when it is back."""
+        """Run a workflow of a team; if the team closes meanwhile, run it again when it is back."""
         if task := asyncio.current_task():
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -402,11 +403,11 @@ class TeamDurable(Durable):
         super().__init__(whole.executor, {}, whole.file, whole.url, *limits)
         self.team, self._all = team, workflows
         self.work: set[asyncio.Future[dict[str, Any]]] = set()
-        """What runs at the moment."""
+        """Workflows that run at the moment."""
         self.closed = False
 
     async def open(self) -> None:
-        """Let its workflows run, also those that an earlier process left."""
+        """Let its workflows run, including those that an earlier process left."""
         self._all.add(self)
 
     async def begin(self, name: str, id: str, *args: Any) -> None:
@@ -420,14 +421,14 @@ class TeamDurable(Durable):
         return {id.removeprefix(self._id("")) for id in found}
 
     async def forget(self, before: datetime) -> int:
-        """Delete nothing: that is done for all workspaces together."""
+        """Delete nothing: `TeamWorkflows` deletes for all workspaces together."""
         return 0
 
     async def cancel_children(self, id: str) -> None:
         await self._all.cancel_children(self._id(id))
 
     async def aclose(self) -> None:
-        """Stop what runs; it goes on when the workspace is served again."""
+        """Stop the running workflows; they resume when the workspace is served again."""
         self.closed = True
         self._all.remove(self)
         for work in list(self.work):

@@ -1,4 +1,4 @@
-"""The runs in progress in this process: each opened once, by the workflow that needs it first."""
+"""The open runs of this process: each is opened once, by the workflow that needs it first."""
 
 from __future__ import annotations
 
@@ -109,21 +109,21 @@ class Runs:
     async def _follow(self) -> None:
         table = tables.subagents
         shown = [run for run, live in self._live.items() if live.listeners]
-        over = sa.and_(table.c.run.in_(shown), table.c.status != WAITING)
-        query = sa.select(table.c.run, table.c.id, table.c.result).where(over)
+        is_ended = sa.and_(table.c.run.in_(shown), table.c.status != WAITING)
+        query = sa.select(table.c.run, table.c.id, table.c.result).where(is_ended)
         for row in await self.store.database.read(query) if shown else ():
             live = self._live.get(row.run)
             if live and row.id not in live.ended:
                 live.emit(finished_event(SubagentResult.model_validate(row.result)))
 
     def stop(self, run: str) -> None:
-        """Stop this run: everything in it ends with what it has."""
+        """Stop this run: everything in it ends with its current results."""
         if live := self._live.get(run):
             live.run.stop.set()
 
     @asynccontextmanager
     async def at_work(self, run: str) -> AsyncIterator[ActiveRun]:
-        """Open the run if it is not open yet; the last user closes it."""
+        """Open the run if it is not open yet; the last caller closes it."""
         opening = self._opening.setdefault(run, asyncio.Lock())
         async with opening:
             live = self._live.get(run)
@@ -153,7 +153,7 @@ class Runs:
         mail = await self.mailboxes.open(row.requester) if self.mailboxes else None
         tools = await self.toolkit.open(run, row.requester)
         decisions = await self.store.decisions(run)  # those from before a restart
-        made = Run(
+        opened_run = Run(
             id=run,
             requester=row.requester,
             model=self.model,
@@ -177,14 +177,14 @@ class Runs:
             handles=tools.handles,
             checkpoint=record,
         )
-        bind(made)
-        live = ActiveRun(made, record, budget, row.args, mail=mail)
-        made.emit = live.emit
+        bind(opened_run)
+        live = ActiveRun(opened_run, record, budget, row.args, mail=mail)
+        opened_run.emit = live.emit
         await self.check_stop(live)
         return live
 
     async def check_stop(self, live: ActiveRun) -> None:
-        """Stop a run that was asked to stop, in case this process does not know of it yet."""
+        """Stop a run if somebody has stopped it, in case this process does not know yet."""
         if await RequestQueue(self.store.database).find_stopped([live.run.id]):
             live.run.stop.set()
 
@@ -195,7 +195,7 @@ class Runs:
         await live.budget.aclose()
         try:
             await live.record.flush()
-        except Exception:  # top-level boundary: the run itself is over
+        except Exception:  # top-level boundary: the run itself has ended
             log.exception("what was recorded last of %s is lost", live.run.id)
         if self.traces:
             await self.traces.export(live.run.id)
@@ -211,36 +211,36 @@ class WorkflowSpawner:
     workflow: str
     """Id of the workflow that they are children of."""
 
-    async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
+    async def ready(self, briefs: Sequence[SpawnedBrief]) -> None:
         """Store the briefs, so that any process can run a subagent."""
         run = self.live.run.id
-        for first in range(0, len(frozen), STORED_AT_ONCE):
-            await self.store.save_briefs(run, frozen[first : first + STORED_AT_ONCE])
+        for first in range(0, len(briefs), STORED_AT_ONCE):
+            await self.store.save_briefs(run, briefs[first : first + STORED_AT_ONCE])
 
-    async def start(self, frozen: SpawnedBrief) -> Joined:
-        run, id = self.live.run.id, frozen.id
-        self.live.frozen[id] = frozen
+    async def start(self, brief: SpawnedBrief) -> Joined:
+        run, id = self.live.run.id, brief.id
+        self.live.frozen[id] = brief
         child = await self.durable.spawn("subagent", f"{self.workflow}/{id}", run, id)
-        return partial(self.result, frozen, child)
+        return partial(self.result, brief, child)
 
-    async def result(self, frozen: SpawnedBrief, child: Child) -> SubagentResult:
+    async def result(self, brief: SpawnedBrief, child: Child) -> SubagentResult:
         """Return the result of a subagent that ran as a workflow, here or on another replica.
 
-        One that crashed every process that ran it, or its own code, has failed.
+        A subagent that crashed every process that ran it, or whose code crashed, has failed.
         """
-        live, id, lost = self.live, frozen.id, ""
+        live, id, fault = self.live, brief.id, ""
         try:
             await self.durable.join(child)
         except WorkflowLost as error:
-            lost = str(error)
+            fault = str(error)
         found = live.results.pop(id, None)
         if found is None:
             row = await self.store.subagent(live.run.id, id)
             if row.status != WAITING:
                 found = SubagentResult.model_validate(row.result)
             else:
-                found = crash_result(frozen, lost)
-                await live.record.keep_result(frozen, found)
+                found = crash_result(brief, fault)
+                await live.record.keep_result(brief, found)
         if id not in live.ended:  # it ended in another process, before a restart, or is lost
             live.emit(finished_event(found))
         return found
@@ -258,17 +258,17 @@ class Subagents:
 
     async def work(self, run: str, child: str) -> dict[str, Any]:
         async with self.slots, self.runs.at_work(run) as live:
-            frozen = live.frozen.pop(child, None)
-            if frozen is None or self.store.database.shared:  # another process may have begun it
+            brief = live.frozen.pop(child, None)
+            if brief is None or self.store.database.shared:  # another process may have started it
                 row = await self.store.subagent(run, child)
                 if row.status != WAITING:  # it ended just before a crash
                     return {"id": child, "status": row.status}
-                if frozen is None:
-                    frozen = brief_of(row.brief, await self.store.template(row.template))
+                if brief is None:
+                    brief = brief_of(row.brief, await self.store.template(row.template))
                 await live.record.load(f"{run}/{child}/")
             await self.runs.check_stop(live)  # it may have waited for its turn
-            result = await run_subagent(live.run, frozen)
-            await live.record.keep_result(frozen, result)
+            result = await run_subagent(live.run, brief)
+            await live.record.keep_result(brief, result)
             live.results[child] = result
             self.metrics.count_subagent(result.status)
         return {"id": child, "status": result.status}

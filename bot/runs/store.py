@@ -50,7 +50,7 @@ class Review:
     template: str
     total: int
     troubled: tuple[StoredSubagent, ...]
-    """Those that failed, stayed partial or lacked something in their brief; newest first."""
+    """Subagents that failed, stayed partial or lacked something in their brief; newest first."""
 
 
 WAITING = "waiting"
@@ -76,22 +76,22 @@ class RanSubagent:
         }
 
     def seen_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of what it has seen."""
+        """Return the rows of the items that it has seen."""
         return deletions.seen_by_subagent(self.run, self.frozen.brief, self.result.findings)
 
 
-def _row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
-    """Return what is known of a subagent from its start; its id ends in its number, which is its
+def _row(run: str, spawned: SpawnedBrief) -> dict[str, Any]:
+    """Return the row of a subagent that just started; its id ends in its number, which is its
     place in call order."""
-    digits = re.search(r"\d*$", frozen.id)
+    digits = re.search(r"\d*$", spawned.id)
     position = int((digits and digits[0]) or 0)
-    brief, version = brief_to_json(frozen), frozen.template
-    return {"run": run, "id": frozen.id, "position": position, "brief": brief, "template": version}
+    brief, version = brief_to_json(spawned), spawned.template
+    return {"run": run, "id": spawned.id, "position": position, "brief": brief, "template": version}
 
 
-def _brief_row(run: str, frozen: SpawnedBrief) -> dict[str, Any]:
+def _brief_row(run: str, spawned: SpawnedBrief) -> dict[str, Any]:
     state = {"status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
-    return {**_row(run, frozen), **state, "result": {"id": frozen.id, **state}}
+    return {**_row(run, spawned), **state, "result": {"id": spawned.id, **state}}
 
 
 def _trajectory(
@@ -123,7 +123,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 @dataclass
 class PendingRecords(Recording):
-    """Records that are not stored yet: the trajectory, and what else is stored with it."""
+    """Records that are not stored yet: the trajectory, and the other data stored with it."""
 
     decisions: list[Decision] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -134,22 +134,22 @@ class PendingRecords(Recording):
     subagents: list[RanSubagent] = field(default_factory=list)
 
     def take(self) -> PendingRecords:
-        """Return the records so far; this goes on without them, knowing which blocks they hold."""
-        taken = copy(self)
+        """Remove the records so far and return them; remember which blocks they hold."""
+        records = copy(self)
         for name in PARTS:
             setattr(self, name, type(getattr(self, name))())
-        return taken
+        return records
 
-    def put_back(self, taken: PendingRecords) -> None:
+    def put_back(self, records: PendingRecords) -> None:
         """Add records that were taken and could not be stored, before later ones."""
         for name in PARTS:
-            first, later = getattr(taken, name), getattr(self, name)
+            first, later = getattr(records, name), getattr(self, name)
             setattr(self, name, first + later if isinstance(first, list) else first | later)
 
 
 REMEMBERED = {"held", "digests", "toolsets"}
 PARTS = [each.name for each in fields(PendingRecords) if each.name not in REMEMBERED]
-"""Fields of the records that are stored: not what is remembered of the blocks."""
+"""Fields of the records that are stored; the remembered blocks are not."""
 
 
 class RunNotFound(SetupError):
@@ -177,7 +177,7 @@ class Store:
         return cls(await Database.open(data_dir, url, cipher))
 
     async def aclose(self) -> None:
-        """Finish what was asked for, then close the database."""
+        """Finish pending work, then close the database."""
         await self.database.aclose()
 
     async def start_run(
@@ -191,7 +191,7 @@ class Store:
         requester: str | None = None,
         request: str | None = None,
     ) -> None:
-        """Store that a run began; nothing changes if it was stored before."""
+        """Store the start of a run; do nothing if it was stored before."""
         row = {
             "id": id,
             "kind": kind,
@@ -229,10 +229,10 @@ class Store:
         error: Mapping[str, Any] | None = None,
         private: bool = False,
     ) -> None:
-        """Store how a run ended, and its question and answer, which can be searched.
+        """Store the end of a run, and its question and answer, which can be searched.
 
-        `private`: the answer went to the requester alone. Raises RunNotFound for a run that was
-        never started.
+        `private`: only the requester got the answer. Raises RunNotFound for a run that was never
+        started.
         """
         end = {"status": status, "result": result, "cost_usd": cost_usd, "error": error}
         change = sa.update(tables.runs).where(tables.runs.c.id == id)
@@ -248,9 +248,9 @@ class Store:
         if not await self.database.change(finish):
             raise RunNotFound(id, ())
 
-    async def save_subagent(self, run: str, frozen: SpawnedBrief, result: SubagentResult) -> None:
+    async def save_subagent(self, run: str, spawned: SpawnedBrief, result: SubagentResult) -> None:
         """Store a frozen brief with its result."""
-        await self.record(PendingRecords(subagents=[RanSubagent(run, frozen, result)]))
+        await self.record(PendingRecords(subagents=[RanSubagent(run, spawned, result)]))
 
     async def save_briefs(self, run: str, briefs: Sequence[SpawnedBrief]) -> None:
         """Store frozen briefs that wait for a process, with the texts of their templates."""
@@ -265,8 +265,8 @@ class Store:
     async def record(self, records: PendingRecords) -> None:
         """Store records, with the steps that produced them, in one transaction.
 
-        What is stored already is left as it is; but a call that is made again after a crash, which
-        lost its reply, replaces the earlier one.
+        Existing rows stay unchanged; but a call that is repeated after a crash, which lost its
+        reply, replaces the earlier one.
         """
         saw = [deletions.seen_row(run, item, by) for (run, item), by in records.authors.items()]
         parts = [  # in this order: references point to earlier rows
@@ -285,9 +285,9 @@ class Store:
         filled = [
             (upsert(table, *REDONE.get(table.name, ())), rows) for table, rows in parts if rows
         ]
-        cited = [row for each in records.subagents for row in each.seen_rows()]
-        if cited:  # known by their authors already, where a tool showed them
-            filled.append((upsert(tables.quoted), cited))
+        seen_rows = [row for each in records.subagents for row in each.seen_rows()]
+        if seen_rows:  # already stored with their authors if a tool showed them
+            filled.append((upsert(tables.quoted), seen_rows))
 
         def save(connection: sa.Connection) -> None:
             for insert, rows in filled:
@@ -302,26 +302,26 @@ class Store:
         return [StoredRun(**row._asdict()) for row in await self.database.read(newest)]
 
     async def find_run(self, id: str) -> StoredRun | None:
-        """Return the run with exactly this id; None = it was not begun."""
+        """Return the run with exactly this id; None = it was not started."""
         found = await self.database.read(sa.select(tables.runs).where(tables.runs.c.id == id))
         return StoredRun(**found[0]._asdict()) if found else None
 
     async def run(self, id: str) -> StoredRun:
-        """Return the run with this id, or the only one whose id begins so. Raises RunNotFound."""
+        """Return the run with this id, or the only one with this prefix. Raises RunNotFound."""
         if id and (exact := await self.find_run(id)):
             return exact
         column = tables.runs.c.id
-        begins = sa.func.substr(column, 1, len(id)) == id
-        found = await self.database.read(sa.select(tables.runs).where(begins).limit(20))
+        has_prefix = sa.func.substr(column, 1, len(id)) == id
+        found = await self.database.read(sa.select(tables.runs).where(has_prefix).limit(20))
         if id and len(found) == 1:
             return StoredRun(**found[0]._asdict())
         if id and found:
             raise RunNotFound(id, sorted(row.id for row in found)[:3], several=True)
-        known = [row.id for row in await self.database.read(sa.select(column).limit(10_000))]
-        raise RunNotFound(id, difflib.get_close_matches(id, known, n=3, cutoff=0.3))
+        ids = [row.id for row in await self.database.read(sa.select(column).limit(10_000))]
+        raise RunNotFound(id, difflib.get_close_matches(id, ids, n=3, cutoff=0.3))
 
     async def steps(self, run: str, prefix: str = "") -> dict[str, dict[str, Any]]:
-        """Return what the steps of a run returned, by key; `prefix`: only of keys that begin so."""
+        """Return the results of a run's steps, by key; `prefix`: only keys with this prefix."""
         table = tables.steps
         query = sa.select(table.c.key, table.c.body).where(table.c.run == run)
         if prefix:
@@ -337,8 +337,8 @@ class Store:
     async def subagent(self, run: str, id: str) -> StoredSubagent:
         """Return one subagent. Raises LookupError if there is none."""
         table = tables.subagents
-        mine = sa.select(table).where(table.c.run == run, table.c.id == id)
-        rows = await self.database.read(mine)
+        query = sa.select(table).where(table.c.run == run, table.c.id == id)
+        rows = await self.database.read(query)
         if not rows:
             raise LookupError(f"{run} has no subagent {id}")
         return StoredSubagent(**rows[0]._asdict())
@@ -350,7 +350,7 @@ class Store:
         return dict(rows[0].body)
 
     async def subagents_by_template(self) -> list[Review]:
-        """Return all template versions with the subagents that did badly, most of those first."""
+        """Return all template versions with their troubled subagents, most of those first."""
         table = tables.subagents
         rows = await self.database.read(
             sa.select(table).join(tables.runs).order_by(tables.runs.c.started.desc())
@@ -370,7 +370,7 @@ class Store:
         return [Decision(**row._asdict()) for row in await self._of(run, tables.decisions, columns)]
 
     async def trajectory(self, run: str, context: str | None = None) -> Trajectory:
-        """Return what was recorded of a run, or of one of its contexts, in order of recording."""
+        """Return the records of a run, or of one of its contexts, in order of recording."""
         contexts, ledger, requests, replies = [
             await self._of(run, table, [c for c in table.c if not c.primary_key], context)
             for table in (tables.contexts, tables.ledger, tables.requests, tables.replies)
@@ -384,8 +384,8 @@ class Store:
     async def _blocks(self, hashes: Iterable[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for some in chunks(hashes):
-            mine = tables.blocks.c.hash.in_(some)
-            for row in await self.database.read(sa.select(tables.blocks).where(mine)):
+            is_block = tables.blocks.c.hash.in_(some)
+            for row in await self.database.read(sa.select(tables.blocks).where(is_block)):
                 found[row.hash] = row.body
         return found
 

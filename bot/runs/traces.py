@@ -1,8 +1,8 @@
-"""Traces: a finished run as OpenTelemetry spans, made from what is stored of it.
+"""Traces: a finished run as OpenTelemetry spans, built from its stored records.
 
-The names are those of the semantic conventions for generative AI. A run costs nothing more while it
-is answered, and a process that was killed loses no span. Times are those of the record: a tool's
-span is that of the batch it was called in.
+The names follow the semantic conventions for generative AI. Tracing does not slow down a running
+request, and a killed process loses no span. Times come from the records: the span of a tool is the
+span of the batch it was called in.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ FAILED = ("failed", "refused")
 
 
 class _OneWarning(SpanExporter):
-    """Sends spans, and says once that they cannot be sent."""
+    """Sends spans, and logs once that they cannot be sent."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.inner = OTLPSpanExporter(endpoint=endpoint)
         self.warned = False
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it says so each time
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs each failure
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self.inner.export(spans)
@@ -71,7 +71,7 @@ class _OneWarning(SpanExporter):
 
 
 class Traces:
-    """Exports finished runs. Contents are left out unless they are asked for."""
+    """Exports finished runs, without contents unless the settings ask for them."""
 
     def __init__(
         self, store: Store, endpoint: str, provider: str, *, contents: bool = False
@@ -87,7 +87,7 @@ class Traces:
         try:
             stored = await self.store.run(run)
             if stored.finished is None:
-                return  # another process goes on with it, and exports it
+                return  # another process continues it, and exports it
             parts = (
                 await self._inbox_row(stored.request),
                 await self.store.subagents(run),
@@ -100,12 +100,12 @@ class Traces:
         RunSpans(self, stored, *parts).emit()
 
     async def _inbox_row(self, key: str | None) -> sa.Row[Any] | None:
-        mine = sa.select(inbox.c.received, inbox.c.kind, inbox.c.team, inbox.c.channel)
-        rows = await self.store.database.read(mine.where(inbox.c.key == key)) if key else ()
+        query = sa.select(inbox.c.received, inbox.c.kind, inbox.c.team, inbox.c.channel)
+        rows = await self.store.database.read(query.where(inbox.c.key == key)) if key else ()
         return next(iter(rows), None)
 
     async def aclose(self) -> None:
-        """Send what is queued, for a few seconds at most."""
+        """Send queued spans, for a few seconds at most."""
         await asyncio.to_thread(self._provider.force_flush, CLOSE_S * 1_000)
         await asyncio.to_thread(self._provider.shutdown)
 
@@ -122,7 +122,7 @@ class RunSpans:
     decisions: Sequence[Decision]
 
     def emit(self) -> None:
-        """Emit the request, the run, its contexts, and what each of them did."""
+        """Emit the request, the run, its contexts, and their calls."""
         run, end = self.run, self.run.finished
         assert end
         above = None
@@ -171,13 +171,13 @@ class RunSpans:
         end = run_end if context.kind == "parent" else max(times, default=context.created)
         failed = stored.stopped_by if stored and stored.status in FAILED else ""
         name = f"invoke_agent {context.scope}"
-        made = self._span(name, parent, context.created, end, about, failed=failed)
+        span = self._span(name, parent, context.created, end, about, failed=failed)
         for request, later in zip(requests, [*requests[1:], None], strict=True):
             reply = replies.get((request.seq, request.attempt))
-            self._call(context, request, reply, made)
+            self._call(context, request, reply, span)
             if reply:
-                self._tools(reply, made, later.at if later else end)
-        return made
+                self._tools(reply, span, later.at if later else end)
+        return span
 
     def _call(
         self,
@@ -245,7 +245,7 @@ class RunSpans:
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, int]:
-    """Return the attributes of what a call or a context used; empty if it is not known."""
+    """Return the attributes for the usage of a call or a context; empty if it is not known."""
     if not usage:
         return {}
     read, written = usage.get("cache_read", 0), usage.get("cache_write", 0)
@@ -258,7 +258,7 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _json(value: Any) -> str:
-    """Return a content as JSON, without what looks like a secret."""
+    """Return a content as JSON, without anything that looks like a secret."""
     return redact(json.dumps(value, ensure_ascii=False))
 
 

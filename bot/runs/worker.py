@@ -30,11 +30,11 @@ CLAIMS = (
     (actions.c.owner, actions.c.state == "approved"),
     (schedules.c.worker, schedules.c.at_work.is_not(None)),
 )
-"""Where the process is named that does stored work, and when there is such work."""
+"""Columns that name the process of stored work, and the condition for such work."""
 
 
 async def owners(database: Database) -> set[str]:
-    """Return the processes that have claimed work and not ended it. Raises StoreError."""
+    """Return the processes with claimed work that has not ended. Raises StoreError."""
     found = (sa.select(owner).where(claimed, owner.is_not(None)) for owner, claimed in CLAIMS)
     query = sa.select(sa.union(*found).subquery())
     return {row[0] for row in await database.read(query)}
@@ -46,8 +46,8 @@ async def adopt(database: Database, owner: str, dead: str) -> None:
 
     def change(connection: sa.Connection) -> None:
         for column, claimed in CLAIMS:
-            theirs = sa.update(column.table).where(column == dead, claimed)
-            connection.execute(theirs.values({column: owner}))
+            update = sa.update(column.table).where(column == dead, claimed)
+            connection.execute(update.values({column: owner}))
         settle_dead_calls(connection, dead)
 
     await database.change(change)
@@ -58,12 +58,12 @@ W = TypeVar("W")
 
 @dataclass
 class Worker(ABC, Generic[W]):
-    """Starts stored work. `run` it as a task; `wake` it when something was stored."""
+    """Starts stored work. `run` it as a task; `wake` it after storing work."""
 
     inbox: RequestQueue
     durable: Durable
     most: int
-    """Maximum work of this process at once; more waits its turn."""
+    """Maximum concurrent work of this process; more waits."""
     draining: bool = field(default=False, init=False)
     """Whether nothing new is started."""
     at_work: set[str] = field(default_factory=set, init=False)
@@ -77,11 +77,11 @@ class Worker(ABC, Generic[W]):
 
     @abstractmethod
     async def load_claimed(self) -> Sequence[W]:
-        """Return what this process has claimed and not ended."""
+        """Return the work that this process has claimed and that has not ended."""
 
     @abstractmethod
     async def take(self, free: int) -> Sequence[W]:
-        """Claim what is due now, at most so much."""
+        """Claim at most so much of the work that is due now."""
 
     @abstractmethod
     async def give_up(self, work: W, id: str) -> None:
@@ -113,7 +113,7 @@ class Worker(ABC, Generic[W]):
             raise
 
     async def look(self) -> None:
-        """Start what is due now, and end what was lost. Raises StoreError."""
+        """Start work that is due, and end lost work. Raises StoreError."""
         if self._unsure:
             await self.recover()
             self._unsure = False
@@ -126,7 +126,7 @@ class Worker(ABC, Generic[W]):
                 await self._begin(work)
 
     async def recover(self) -> None:
-        """Resume what an earlier process of this id, or a dead replica, had claimed."""
+        """Resume work that an earlier process of this id, or a dead replica, had claimed."""
         for work in await self.load_claimed():
             if self.key(work) not in self.at_work:
                 self._recovered[self.workflow(work)[1]] = work
@@ -147,7 +147,7 @@ class Worker(ABC, Generic[W]):
 
     @contextmanager
     def count_work(self, key: str) -> Iterator[None]:
-        """Count what is done inside as work of this process; if it raises, its workflow failed."""
+        """Count the body as work of this process; if it raises, its workflow failed."""
         self.at_work.add(key)
         try:
             yield
@@ -173,15 +173,15 @@ class Worker(ABC, Generic[W]):
             raise
 
     async def _give_up(self) -> None:
-        """Check what was recovered: another replica may have claimed it, or nobody resumes it."""
+        """Check recovered work: another replica may have claimed it, or no workflow resumes it."""
         if not self._recovered:
             return
-        mine = {self.key(work) for work in await self.load_claimed()}
-        for key in {self.key(work) for work in self._recovered.values()} - mine:
+        claimed = {self.key(work) for work in await self.load_claimed()}
+        for key in {self.key(work) for work in self._recovered.values()} - claimed:
             self.mark_ended(key)
         for id in await self.durable.find_lost(self._recovered):
             work = self._recovered.get(id)
-            if work is None:  # it ended meanwhile
+            if work is None:  # it has ended in the meantime
                 continue
             log.error("%s is given up: each try ended with the process", id)
             await self.durable.cancel_children(id)
