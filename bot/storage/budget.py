@@ -1,4 +1,4 @@
-"""The budget of a durable run: rows, so that replicas share it and a crash forgets nothing."""
+"""The budget of a durable run, stored as rows: replicas share it and it survives a crash."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SETTLED = "settled"
 
 NOTHING = Amount()
 POLL_S = 0.25
-"""Seconds between checks whether another process has made room."""
+"""Seconds between checks whether another process has released budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """One pending change of the budget, to be written with the next transaction.
 
-    An empty one only checks what other processes have changed.
+    An empty one only loads the changes of other processes.
     """
 
     wish: ReservationRequest | None = None
@@ -58,8 +58,8 @@ class StoredBudget(Budget):
     """The budget of a run as rows. Concurrent requests of many subagents share a transaction.
 
     Waiting requests are in the memory of their process. The rows of their contexts are marked
-    `waits`, so that each process can tell whether any call is in progress in another one. No call
-    is made that is not recorded here: pass a RetryingDatabase.
+    `waits`, so that each process can tell whether any call is in progress in another one. Every
+    call must be recorded here: pass a RetryingDatabase.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class StoredBudget(Budget):
     async def open(
         cls, database: Database, run: str, caps: Caps, clock: Callable[[], float], owner: str
     ) -> StoredBudget:
-        """Open the budget of this run; the caps that it was first opened with hold."""
+        """Open the budget of this run, with the caps of the first time it was opened."""
         insert = database.upsert(budgets)
         await database.write(insert.values(run=run, **_row("cap", caps), **_ZERO))
         return cls(database, run, caps, clock, owner)
@@ -105,7 +105,7 @@ class StoredBudget(Budget):
             await asyncio.sleep(POLL_S)
             try:
                 await self._entries.ask(_Entry())
-            except Exception as error:  # passed on to those who wait
+            except Exception as error:  # passed to the waiting callers
                 self._answer(dict.fromkeys(self._queue, error))
                 self._queue = []
 
@@ -124,7 +124,7 @@ class StoredBudget(Budget):
         waiting: Sequence[ReservationRequest],
         connection: sa.Connection,
     ) -> tuple[list[ReservationRequest], dict[ReservationRequest, BudgetExceeded | None]]:
-        """Apply these entries in order; return who still waits, and who was answered."""
+        """Apply these entries in order; return the waiting and the answered requests."""
         row = connection.execute(_TOTALS, {"of": self._run}).one()
         caps = Caps(**_amount(row, "cap_"), seconds=self.caps.seconds)
         spent, reserved = (Amount(**_amount(row, f"{k}_")) for k in ("spent", "reserved"))
@@ -156,7 +156,7 @@ class StoredBudget(Budget):
 
 @dataclass
 class _Rows:
-    """The reservations of a run as rows: loaded into the budget, and saved where they changed."""
+    """The reservations of a run as rows: loads them into the budget, and saves changed ones."""
 
     connection: sa.Connection
     database: Database
@@ -164,9 +164,9 @@ class _Rows:
     owner: str
     totals: BudgetQueue
     stored: dict[str, Reservation | Amount] = field(default_factory=dict)
-    """State of the rows that were read: a reservation, or an amount that was settled."""
+    """State of the loaded rows: a reservation, or a settled amount."""
     lost: set[str] = field(default_factory=set)
-    """Calls in progress, by key, of another process."""
+    """Keys of calls in progress in another process."""
     _all: bool = False
 
     def load(self, keys: Collection[str]) -> None:
@@ -186,16 +186,16 @@ class _Rows:
             if row.state == SETTLED:
                 self.stored[key] = self.totals.settled[key] = amount
             else:
-                held = Reservation(amount, State(row.state))
-                self.stored[key] = self.totals.held[key] = held
-                if held.state is State.SENT and row.owner != self.owner:
+                reservation = Reservation(amount, State(row.state))
+                self.stored[key] = self.totals.held[key] = reservation
+                if reservation.state is State.SENT and row.owner != self.owner:
                     self.lost.add(key)
 
     def reopen(self, keys: Iterable[str]) -> None:
-        """Reopen calls that were settled before a crash and are made again.
+        """Reopen calls that were settled before a crash and are repeated.
 
-        One that is in progress in another process died with it, even if nobody has settled its
-        calls yet: it counts as paid at its maximum.
+        A call in progress in another process died with that process, even if nobody has settled
+        its calls yet: it counts as paid at its maximum.
         """
         for key in keys:
             if key in self.lost and key in self.totals.held:
@@ -209,8 +209,8 @@ class _Rows:
     def save(self) -> None:
         """Write the rows that differ from the budget."""
         now: dict[str, Reservation | Amount] = {**self.totals.settled, **self.totals.held}
-        gone = (k for k, each in self.stored.items() if isinstance(each, Reservation))
-        now |= {key: NOTHING for key in gone if key not in now}
+        reserved_keys = (k for k, each in self.stored.items() if isinstance(each, Reservation))
+        now |= {key: NOTHING for key in reserved_keys if key not in now}
         changed = {key: each for key, each in now.items() if self.stored.get(key) != each}
         if changed:
             save = self.database.upsert(reservations, ("run", "key"), (*AMOUNTS, "state", "owner"))
@@ -228,12 +228,12 @@ class _Rows:
 
 def settle_dead_calls(connection: sa.Connection, owner: str) -> None:
     """Settle the calls of the dead process `owner`: calls in progress count as paid at their
-    maximum, and reservations of calls that it had not begun are released."""
-    mine = sa.and_(reservations.c.owner == owner, reservations.c.state != "settled")
-    found = connection.execute(sa.select(reservations.c.run).where(mine)).scalars()
-    for run in sorted(set(found)):  # no other process changes these budgets meanwhile
+    maximum, and reservations of calls that it had not started are released."""
+    is_pending = sa.and_(reservations.c.owner == owner, reservations.c.state != "settled")
+    found = connection.execute(sa.select(reservations.c.run).where(is_pending)).scalars()
+    for run in sorted(set(found)):  # no other process changes these budgets now
         connection.execute(sa.select(budgets.c.run).where(budgets.c.run == run).with_for_update())
-    rows = connection.execute(sa.select(reservations).where(mine)).all()
+    rows = connection.execute(sa.select(reservations).where(is_pending)).all()
     for run in sorted({row.run for row in rows}):
         own = [row for row in rows if row.run == run]
         change = {}
@@ -246,14 +246,14 @@ def settle_dead_calls(connection: sa.Connection, owner: str) -> None:
         for row in own:
             if row.state == "sent":
                 _rename(connection, run, row.key)
-    connection.execute(sa.delete(reservations).where(mine))
+    connection.execute(sa.delete(reservations).where(is_pending))
 
 
 def _rename(connection: sa.Connection, run: str, key: str) -> None:
-    """Keep the row as spent under another key: its key will be used again."""
-    mine = sa.and_(reservations.c.run == run, reservations.c.key == key)
-    lost = f"{key}/lost-{uuid.uuid4().hex[:8]}"
-    connection.execute(sa.update(reservations).where(mine).values(key=lost, state="settled"))
+    """Keep the row as spent under another key, since its key will be used again."""
+    is_row = sa.and_(reservations.c.run == run, reservations.c.key == key)
+    new_key = f"{key}/lost-{uuid.uuid4().hex[:8]}"
+    connection.execute(sa.update(reservations).where(is_row).values(key=new_key, state="settled"))
 
 
 def _amount(row: sa.Row[Any], prefix: str = "") -> dict[str, int]:
@@ -264,7 +264,7 @@ def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
     return {f"{prefix}_{name}": getattr(amount, name) for name in AMOUNTS}
 
 
-# Built once: a run changes its budget three times a call.
+# Built once: a run changes its budget three times per call.
 _OF = budgets.c.run == sa.bindparam("of")
 _TOTALS = sa.select(budgets).where(_OF).with_for_update()
 _NEW_TOTALS = sa.update(budgets).where(_OF)

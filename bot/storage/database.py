@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 MIGRATING = 7_002
 """Advisory lock of Postgres that a replica holds while it migrates."""
 ONE_MIGRATION = threading.Lock()
-"""Alembic keeps what it is doing in a module, and several workspaces are opened at once."""
+"""Alembic keeps its state in a module, and several workspaces are opened at once."""
 INDEXES = ("notes_search", "conversations_search")
 """Tables of SQLite that FTS5 searches: created in bot/migrations."""
 KEY_CHECK = "key_check"
@@ -43,8 +43,8 @@ KEY_CHECK = "key_check"
 def migrate(engine: sa.Engine, where: object, elsewhere: str) -> None:
     """Create the schema in an empty database, once among concurrent processes.
 
-    `elsewhere` says how to use another one. Raises StoreError for a database that is not ours, or
-    has the schema of another version.
+    `elsewhere` tells how to use another database. Raises StoreError for a foreign database, or
+    one with the schema of another version.
     """
     with engine.connect() as connection:
         if _revision(connection, where, elsewhere) == REVISIONS[-1]:
@@ -57,18 +57,18 @@ def migrate(engine: sa.Engine, where: object, elsewhere: str) -> None:
 
 
 def check_key(engine: sa.Engine, cipher: Cipher) -> None:
-    """Raise WrongKey if this database was first used with a key that the cipher lacks.
+    """Raise WrongKey if the key that this database was first used with is not in the cipher.
 
-    If another key than the first one was in use, the tokens are encrypted with the first one.
+    If a key other than the first was in use, encrypt the tokens again with the first.
     """
     find = sa.select(flags.c.value).where(flags.c.name == KEY_CHECK)
     with engine.connect() as connection:
         found: str | None = connection.execute(find).scalar()
     if found is None:
         row = {"name": KEY_CHECK, "value": cipher.encrypt(KEY_CHECK), "at": datetime.now(UTC)}
-        made = postgresql if engine.dialect.name == "postgresql" else sqlite
+        dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
         with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
-            connection.execute(made.insert(flags).values(row).on_conflict_do_nothing())
+            connection.execute(dialect.insert(flags).values(row).on_conflict_do_nothing())
             found = str(connection.execute(find).scalar_one())
     cipher.decrypt(found)
     if not cipher.is_current(found):
@@ -76,18 +76,18 @@ def check_key(engine: sa.Engine, cipher: Cipher) -> None:
 
 
 def _rotate(engine: sa.Engine, cipher: Cipher) -> None:
-    """Encrypt with the first key what is kept permanently: tokens and preferences."""
-    kept = (credentials.c.body, preferences.c.text, installations.c.body)
+    """Encrypt permanent data (tokens and preferences) with the first key."""
+    columns = (credentials.c.body, preferences.c.text, installations.c.body)
     with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
-        for column in kept:  # read and written again: the first key encrypts
+        for column in columns:  # read and written again: the first key encrypts
             key = list(column.table.primary_key)
             query = sa.select(*key, column.label("kept")).with_for_update()
             for row in connection.execute(query).all():
-                mine = sa.and_(*(each == row[number] for number, each in enumerate(key)))
-                update = sa.update(column.table).where(mine)
+                is_row = sa.and_(*(each == row[number] for number, each in enumerate(key)))
+                update = sa.update(column.table).where(is_row)
                 connection.execute(update.values({column: row.kept}))
-        mine = flags.c.name == KEY_CHECK
-        connection.execute(sa.update(flags).where(mine).values(value=cipher.encrypt(KEY_CHECK)))
+        is_row = flags.c.name == KEY_CHECK
+        connection.execute(sa.update(flags).where(is_row).values(value=cipher.encrypt(KEY_CHECK)))
 
 
 def _revision(connection: sa.Connection, where: object, elsewhere: str) -> str | None:
@@ -107,7 +107,7 @@ def _revision(connection: sa.Connection, where: object, elsewhere: str) -> str |
 
 
 def _upgrade(connection: sa.Connection) -> None:
-    # Imported here: Alembic takes 0.15 s to import, which nearly every start can do without.
+    # Imported here: the import of Alembic takes 0.15 s, and nearly no start needs it.
     from alembic import command
     from alembic.config import Config
 
@@ -141,7 +141,7 @@ _COMPLAINTS = {
     sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE),
 }
 _STATES = ("08", "25006", "28", "3D", "3F", "40", "42501", "53", "55", "57", "58", "XX")
-"""SQLSTATEs, or their classes, for faults of a server or an account, not of a query."""
+"""SQLSTATEs, or their classes, of faults of a server or an account, not of a query."""
 
 
 @contextmanager
@@ -156,9 +156,9 @@ def translate_errors(where: object) -> Iterator[None]:
             raise StoreError(where, *_COMPLAINTS[code & 0xFF]) from error
         if code or not isinstance(error, sa.exc.DBAPIError) or not _is_of_the_server(error):
             raise
-        said = str(error.orig).strip().splitlines()
+        lines = str(error.orig).strip().splitlines()
         hint = f"Check that Postgres runs and takes this account, or {URL_ELSEWHERE}"
-        raise StoreError(where, f"cannot be used: {said[0] if said else error}", hint) from error
+        raise StoreError(where, f"cannot be used: {lines[0] if lines else error}", hint) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         hint = f"Fix that, or {FILE_ELSEWHERE}"
@@ -176,10 +176,10 @@ Made = TypeVar("Made")
 
 
 class BatchWriter(Generic[Given, Made]):
-    """Passes to `work` in one batch everything that was asked for while the previous batch ran.
+    """Passes to `work`, in one batch, all items that were added while the previous batch ran.
 
-    `work` returns for each item, in order, its result or its error; what it raises is raised for
-    all. If a waiting caller is cancelled, its item is still processed. If the work itself is
+    `work` returns the result or error of each item, in order; if it raises, all callers get that
+    error. If a waiting caller is cancelled, its item is still processed. If the work itself is
     cancelled, as at the end of a loop, all callers are cancelled.
     """
 
@@ -190,27 +190,27 @@ class BatchWriter(Generic[Given, Made]):
         self._asked: list[tuple[Given, asyncio.Future[Made]]] = []
         self._working: asyncio.Task[None] | None = None
 
-    def ask(self, given: Given) -> asyncio.Future[Made]:
+    def ask(self, item: Given) -> asyncio.Future[Made]:
         """Add an item; return a future of its result. It is processed even if nobody waits."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Made] = loop.create_future()
-        self._asked.append((given, done))
+        self._asked.append((item, done))
         if self._working is None:
             self._working = loop.create_task(self._work_on_all())
         return done
 
     async def aclose(self) -> None:
-        """Wait until everything that was asked for is done."""
+        """Wait until all items are processed."""
         if self._working:
             await self._working
 
     async def _work_on_all(self) -> None:
-        asked: list[tuple[Given, asyncio.Future[Made]]] = []
+        batch: list[tuple[Given, asyncio.Future[Made]]] = []
         try:
             while self._asked:
-                asked, self._asked = self._asked, []
-                outcomes = await self._outcomes([given for given, _ in asked])
-                for (_, done), outcome in zip(asked, outcomes, strict=True):
+                batch, self._asked = self._asked, []
+                outcomes = await self._outcomes([item for item, _ in batch])
+                for (_, done), outcome in zip(batch, outcomes, strict=True):
                     if done.cancelled():
                         continue
                     if isinstance(outcome, Exception):
@@ -219,19 +219,19 @@ class BatchWriter(Generic[Given, Made]):
                         done.set_result(outcome)
         finally:
             self._working = None
-            for _, done in (*asked, *self._asked):
+            for _, done in (*batch, *self._asked):
                 done.cancel()
             self._asked = []
 
-    async def _outcomes(self, given: Sequence[Given]) -> Sequence[Made | Exception]:
+    async def _outcomes(self, items: Sequence[Given]) -> Sequence[Made | Exception]:
         try:
-            return await self._work(given)
-        except Exception as error:  # raised for all who wait
-            return [error] * len(given)
+            return await self._work(items)
+        except Exception as error:  # raised for all waiting callers
+            return [error] * len(items)
 
 
 CHUNK = 500
-"""Maximum values of one condition or rows of one transaction: others wait for it."""
+"""Maximum values of one condition or rows of one transaction, since others wait for it."""
 
 
 def chunks(values: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
@@ -251,16 +251,17 @@ CONNECTIONS = READERS + 1
 BUSY_SECONDS = 10
 """Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
-"""Schema of our tables in Postgres: everything else in that database is left alone.
+"""Schema of our tables in Postgres; nothing else in that database is touched.
 
-Where several workspaces are served, the address of each names its own: see `Settings.database_url`.
+If several workspaces are served, the address of each names its schema: see
+`Settings.database_url`.
 """
 
 
 def open_file(path: Path, cipher: Cipher) -> sa.Engine:
     """Open an engine for the file, readable only by its owner, at the current schema.
 
-    Blocks for a few milliseconds, or 0.2 s if a schema has to be created. Raises StoreError.
+    Blocks for a few milliseconds, or 0.2 s if it must create the schema. Raises StoreError.
     """
     with translate_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -269,11 +270,13 @@ def open_file(path: Path, cipher: Cipher) -> sa.Engine:
 
 
 def make_private(path: Path) -> None:
-    """Restrict a database file, and what SQLite keeps beside it, to its owner."""
+    """Restrict a database file, and SQLite's files next to it, to its owner."""
     if not path.exists():
-        path.touch(mode=0o600)  # SQLite gives the files beside it the same mode
+        path.touch(mode=0o600)  # SQLite gives the files next to it the same mode
     for file in (path, *(path.with_name(f"{path.name}-{kind}") for kind in ("wal", "shm"))):
-        with suppress(FileNotFoundError, PermissionError):  # another account's is not ours to shut
+        with suppress(
+            FileNotFoundError, PermissionError
+        ):  # we cannot restrict the file of another account
             if file.stat().st_mode & 0o077:
                 file.chmod(0o600)
 
@@ -299,7 +302,7 @@ def open_server(url: str, cipher: Cipher) -> sa.Engine:
 
 
 def server_url(url: str) -> URL:
-    """Return the address with the installed driver. Raises StoreError for one of another kind."""
+    """Return the address with the installed driver. Raises StoreError for other databases."""
     try:
         address = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: a port that is no number
@@ -317,7 +320,7 @@ def schema_of(address: URL) -> str:
 
 
 def place_of(address: URL) -> str:
-    """Return a server's database as it may be shown: without account and password."""
+    """Return a server's database for display: without account and password."""
     return f"{address.database or ''} on {address.host or 'this machine'}"
 
 
@@ -352,12 +355,12 @@ def _file_engine(path: Path) -> sa.Engine:
         json_serializer=compact_json,
     )
 
-    # The driver would open transactions by itself, late and not around DDL; we open them.
+    # We open transactions ourselves: the driver would open them late and not around DDL.
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None
         write_ahead(connection)
-        # Deleted text is overwritten: nobody shall find it in the file.
+        # Deleted text is overwritten, so that nobody finds it in the file.
         for pragma in ("foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -371,9 +374,9 @@ def _file_engine(path: Path) -> sa.Engine:
 def write_ahead(connection: sqlite3.Connection) -> None:
     """Turn on write-ahead logging (WAL), so that reads do not wait for changes.
 
-    SQLite itself refuses at once if another process begins to write to a file that is not in this
-    mode yet, as two do that start together on a new one. Raises sqlite3.OperationalError if that
-    process has not finished after BUSY_SECONDS.
+    SQLite itself refuses at once if another process starts to write to a file that is not in this
+    mode yet, as with two processes that start together on a new file. Raises
+    sqlite3.OperationalError if the other process has not finished after BUSY_SECONDS.
     """
     until = time.monotonic() + BUSY_SECONDS
     while True:
@@ -386,17 +389,17 @@ def write_ahead(connection: sqlite3.Connection) -> None:
 
 
 class Database:
-    """Reads in some threads and changes in another: neither the event loop nor a read waits.
+    """Reads in some threads and writes in another: neither the event loop nor a read waits.
 
-    Changes that are asked for while a transaction runs share the next one: a transaction waits 2 to
-    6 ms for the disk, and a fan-out of 200 would otherwise wait for more than a second. Methods
+    Changes that are requested while a transaction runs share the next one: a transaction waits 2
+    to 6 ms for the disk, and a fan-out of 200 would otherwise wait for more than a second. Methods
     that read or write raise StoreError.
     """
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.where = where
         self.shared = engine.dialect.name == "postgresql"
-        """True if other processes use it, too."""
+        """True if other processes may use it, too."""
         self.fault = ""
         """Why the last write failed; empty = it succeeded."""
         self._engine = engine
@@ -413,8 +416,8 @@ class Database:
         """Open `assistant.sqlite` in this directory, or the Postgres database of `url`.
 
         Without a cipher, the keys of this account and environment are used. Raises StoreError for a
-        database that is damaged, foreign, of another version, written with another key, out of
-        reach or not writable.
+        database that is damaged, foreign, of another version, written with another key,
+        unreachable or not writable.
         """
         if cipher is None:
             cipher = await asyncio.to_thread(cipher_here, data_dir)
@@ -426,16 +429,16 @@ class Database:
 
     @classmethod
     async def of(cls, settings: Settings) -> Database:
-        """Open the database that the settings name, with the keys that they name."""
+        """Open the database that the settings name, with the keys from the settings."""
         return await cls.open(settings.data_dir, settings.database_url, cipher_of(settings))
 
     async def aclose(self) -> None:
-        """Finish what was asked for, then close the database."""
+        """Finish pending work, then close the database."""
         await self._changes.aclose()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        # The threads first: what came after the connections were closed would open one again.
+        # The threads first: a call after the connections are closed would open one again.
         self._readers.shutdown()
         self._writer.shutdown()
         with translate_errors(self.where):
@@ -443,25 +446,25 @@ class Database:
 
     def insert(self, table: sa.Table) -> sqlite.Insert:
         """Return an INSERT that supports ON CONFLICT, for either kind of database."""
-        made = (postgresql if self.shared else sqlite).insert(table)
-        return cast(sqlite.Insert, made)
+        statement = (postgresql if self.shared else sqlite).insert(table)
+        return cast(sqlite.Insert, statement)
 
     def upsert(
         self, table: sa.Table, index: tuple[str, ...] = (), changed: tuple[str, ...] = ()
     ) -> sqlite.Insert:
         """Return an INSERT of rows; a row with the same `index` gets these columns updated.
 
-        Without columns an existing row stays. Built once each: building takes as long as running
-        it.
+        Without columns an existing row stays. Each statement is built once: building takes as
+        long as running it.
         """
         key = (table.name, index, changed)
         if key not in self._upserts:
-            made = self.insert(table)
-            latest = {name: made.excluded[name] for name in changed}
+            statement = self.insert(table)
+            latest = {name: statement.excluded[name] for name in changed}
             self._upserts[key] = (
-                made.on_conflict_do_update(index_elements=index, set_=latest)
+                statement.on_conflict_do_update(index_elements=index, set_=latest)
                 if changed
-                else made.on_conflict_do_nothing()
+                else statement.on_conflict_do_nothing()
             )
         return self._upserts[key]
 
@@ -479,12 +482,12 @@ class Database:
 
         Raises what `work` raises. If the caller is cancelled, the change is still made.
         """
-        made: T = await self._changes.ask(work)
-        return made
+        result: T = await self._changes.ask(work)
+        return result
 
     async def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
         """Run one statement; return the number of rows that it touched."""
-        counted = statement.execution_options(preserve_rowcount=True)  # for an INSERT, too
+        counted = statement.execution_options(preserve_rowcount=True)  # also counts for an INSERT
         return await self.change(lambda connection: connection.execute(counted).rowcount)
 
     async def empty_log(self) -> None:
@@ -508,7 +511,7 @@ class Database:
         await self._do(self._writer, empty)
 
     async def _outcomes(self, works: Sequence[Work]) -> list[Any]:
-        """Return what each work returned or raised: in one transaction, or else each in its own."""
+        """Return the result or error of each work: in one transaction, else in one each."""
         try:
             outcomes = await self._do(self._writer, lambda: self._commit(works))
             self.fault = ""
@@ -549,7 +552,9 @@ def in_transaction(
     """
 
     async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.database.change(lambda given: work(self, given, *args, **kwargs))
+        return await self.database.change(
+            lambda connection: work(self, connection, *args, **kwargs)
+        )
 
     update_wrapper(method, work)
     return method
@@ -559,9 +564,9 @@ RETRY_S = 2.0
 
 
 class RetryingDatabase(Database):
-    """The same database, but what fails is retried forever. Raises only WrongKey.
+    """The same database, but it retries failed calls forever. Raises only WrongKey.
 
-    Work that was paid for is not lost to a fault that somebody can fix.
+    So a fault that somebody can fix does not lose work that was paid for.
     """
 
     def __init__(self, database: Database) -> None:
@@ -585,7 +590,7 @@ class RetryingDatabase(Database):
         while True:
             try:
                 return await ask()
-            except WrongKey:  # one value was changed, and waiting does not fix that
+            except WrongKey:  # somebody has changed one value, and waiting does not fix that
                 raise
             except StoreError as error:
                 log.error("%s It is tried again every %.0f s.", error, RETRY_S)

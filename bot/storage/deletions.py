@@ -21,7 +21,7 @@ from subagents.trajectory import Seen
 
 
 def source_of(item: str) -> str:
-    """Return the channel, list, thread or table of an item; a page is its own source."""
+    """Return the channel, list, thread or table of an item; the source of a page is the page."""
     if "://" in item:
         return item
     return item.partition("/")[0].partition("#")[0] or item
@@ -38,7 +38,7 @@ def seen_rows(run: str, items: Iterable[Seen]) -> list[dict[str, Any]]:
 
 
 def seen_in_request(run: str, request: str | None, requester: str | None) -> list[dict[str, Any]]:
-    """Return the row of the message that asked for a run, if any: its key is `team/id`."""
+    """Return the row of the message that requested a run, if any: its key is `team/id`."""
     item = (request or "").partition("/")[2]
     return seen_rows(run, [(item, requester)]) if item else []
 
@@ -53,14 +53,14 @@ def seen_by_subagent(
 
 
 async def seen_by_runs(database: Database, runs: Sequence[str]) -> list[Seen]:
-    """Return what these runs have seen: a run that reads their answers sees it, too."""
+    """Return the items that these runs have seen: a run that reads their answers sees them, too."""
     c = quoted.c
     query = sa.select(c.item, c.author).where(c.run.in_(runs)).distinct()
     return [(row.item, row.author) for row in await database.read(query)] if runs else []
 
 
 async def runs_that_read(database: Database, runs: Iterable[str], handle: str) -> set[str]:
-    """Return those of these runs of which a subagent had this handle, or a label with it."""
+    """Return those of these runs with a subagent that had this handle, or a label with it."""
     found, c = set(), subagents.c
     for some in chunks(runs):
         query = sa.select(c.run, c.brief, c.result).where(c.run.in_(some))
@@ -72,13 +72,13 @@ async def runs_that_read(database: Database, runs: Iterable[str], handle: str) -
 
 
 async def record_reused_items(database: Database, run: str, items: Sequence[str]) -> None:
-    """Note that a run repeats what earlier ones had read of these items."""
+    """Record that a run repeats text that earlier runs had read from these items."""
     c = quoted.c
     for some in chunks(items):
         query = sa.select(c.item, sa.func.max(c.author).label("author")).where(c.item.in_(some))
-        known = {row.item: row.author for row in await database.read(query.group_by(c.item))}
-        made = seen_rows(run, [(item, known.get(item)) for item in some])
-        await database.write(database.upsert(quoted).values(made))
+        authors = {row.item: row.author for row in await database.read(query.group_by(c.item))}
+        rows = seen_rows(run, [(item, authors.get(item)) for item in some])
+        await database.write(database.upsert(quoted).values(rows))
 
 
 Condition = sa.ColumnElement[bool]
@@ -87,7 +87,7 @@ _WHOLE = re.compile(r"(data|files|mcp):([a-z][a-z0-9_-]*)")
 """A whole database, project or tool server, as labels and answers name it."""
 _PERMALINK = re.compile(r"/archives/([A-Z0-9]+)/p(\d{10})(\d{6})")
 _ROWS = ("q-______", "q-______#%", "t-______", "t-______#%")
-"""Ids of what is read from databases: they do not name the database."""
+"""Ids of rows and tables read from databases: they do not name the database."""
 NOTES = "forget/"
 """Prefix of the names of flags for pending deletions."""
 
@@ -97,8 +97,8 @@ class ForgetTarget:
     """The target of a deletion: one message, one source, one channel, or one person.
 
     `item`: one message, row or file. `source`: that, or all of a thread, list, table, file, folder,
-    sheet or database. `channel`: everything said there. `author`: everything that a person wrote.
-    `user`: that, and everything that they asked for and left here.
+    sheet or database. `channel`: every message there. `author`: everything that a person wrote.
+    `user`: that, their requests, and the data that they left here.
     """
 
     kind: str
@@ -115,13 +115,13 @@ class ForgetTarget:
 
     def quotes(self) -> Condition:
         """Match rows of `quoted`, which say which run has seen the target."""
-        mine = {
+        conditions = {
             "item": quoted.c.item == self.id,
             "source": sa.or_(*self._in_source()),
             "channel": quoted.c.channel == self.id,
         }
         person = sa.or_(quoted.c.author == self.id, quoted.c.item == self.id)
-        return mine.get(self.kind, person)
+        return conditions.get(self.kind, person)
 
     def _in_source(self) -> list[Condition]:
         item = quoted.c.item
@@ -136,12 +136,12 @@ class ForgetTarget:
 
     @property
     def told_by_label(self) -> bool:
-        """Return whether only labels tell which of the runs that `quotes` finds have seen it."""
+        """Return whether only labels show which runs that `quotes` matches have seen it."""
         return self.kind == "source" and self.id.startswith("data:")
 
     @property
     def space(self) -> str:
-        """Return the space of notes and files that is a user's or a channel's own; else empty."""
+        """Return the space of notes and files that belongs to a user or channel; else empty."""
         return f"{self.kind}:{self.id}" if self.kind in ("user", "channel") else ""
 
     @property
@@ -152,20 +152,20 @@ class ForgetTarget:
         return {self.id, f"mail:{self.id}"} if self.kind in ("channel", "source") else set()
 
     def requests(self) -> Condition:
-        """Match requests that are the target, or were made there."""
+        """Match requests that are the target or were made in it."""
         if self.is_person:
             return inbox.c.user == self.id
         channel, _, ts = self.id.partition("/")
-        here = inbox.c.channel == channel
-        return sa.and_(here, inbox.c.ts == ts) if ts else here
+        in_channel = inbox.c.channel == channel
+        return sa.and_(in_channel, inbox.c.ts == ts) if ts else in_channel
 
     def runs(self) -> Condition:
-        """Match runs that are deleted whatever they saw."""
+        """Match runs that are deleted, no matter what they saw."""
         return runs.c.requester == self.id if self.kind == "user" else sa.false()
 
 
 def item_at(link: str) -> str:
-    """Return the id of the message that a permalink leads to; empty if it leads to none."""
+    """Return the id of the message of a permalink; empty if it is not one."""
     found = _PERMALINK.search(link)
     return f"{found[1]}/{found[2]}.{found[3]}" if found else ""
 

@@ -90,7 +90,7 @@ def _cipher(keys: Keys) -> Cipher:
 
 
 class EncryptedText(sa.types.TypeDecorator[str]):
-    """Text that is encrypted in the database, by the cipher that `Database.open` was given."""
+    """Text that is encrypted in the database, by the cipher passed to `Database.open`."""
 
     impl = sa.Text
     cache_ok = True
@@ -105,11 +105,11 @@ class EncryptedText(sa.types.TypeDecorator[str]):
 
 
 class JsonText(str):
-    """A value that is written as JSON already."""
+    """A value that is already JSON."""
 
 
 class EncryptedJson(sa.types.TypeDecorator[Any]):
-    """JSON that is encrypted likewise."""
+    """JSON that is encrypted in the same way."""
 
     impl = EncryptedText
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Requests: Slack messages that ask the bot something, as received and as stored."""
+"""Requests: Slack messages that ask the bot for something, as received and as stored."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from subagents.directory import Obstacle
 LOOKUPS = "approved_lookups"
 """Key added to the event of a request: outside look-ups that its requester approved."""
 CHOICES = "choices"
-"""Key added: what its requester chose when asked back, see `Choice`."""
+"""Key added: the requester's choices when the bot asked back, see `Choice`."""
 ASKED_BACK = "asked_back"
 """Key added: the runs that asked back, oldest first."""
 CHOSEN = "chosen"
-"""Key added: its requester chose a message with a shortcut or a reaction, and wrote nothing."""
+"""Key added: the requester chose a message by a shortcut or a reaction, and wrote nothing."""
 ROUND = "answered_again"
 """Key added: how often it was answered again because of an approval or a choice."""
 NEVER = datetime.fromtimestamp(0, UTC)
@@ -59,7 +59,7 @@ class Choice(BaseModel):
     question: str
     option: str
     label: dict[str, Any]
-    """Label of what the model had read when it wrote both."""
+    """Label of the sources that the model had read when it wrote both."""
 
 
 class StoredReply(BaseModel):
@@ -68,15 +68,15 @@ class StoredReply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     ts: tuple[str, ...] = ()
-    """Its messages, in their order."""
+    """Its messages, in order."""
     streamed: bool = False
-    """Whether the first of them may still be open as a stream."""
+    """Whether the first message may still be open as a stream."""
     down_since: datetime | None = None
-    """Since when the model provider is down."""
+    """The time since which the model provider is down."""
     withheld: tuple[Obstacle, ...] = ()
-    """What kept the answer from the place where it was asked for."""
+    """The obstacles to posting the answer in the place of its request."""
     private: tuple[str, str] | None = None
-    """Channel and ts of an answer that was withheld there and sent to its requester alone."""
+    """Channel and ts of an answer that was withheld there and sent only to its requester."""
 
     @property
     def is_lost(self) -> bool:
@@ -94,9 +94,9 @@ class Rating:
     """`good` or `bad`."""
     at: datetime
     reason: str | None
-    """Why it is bad: `wrong`, `missing` or `off_topic`; None = not said."""
+    """Why it is bad: `wrong`, `missing` or `off_topic`; None = no reason given."""
     comment: str | None
-    """The same in their own words."""
+    """The reason in their own words."""
     run: str | None
     """The latest run that answered the request; None = it is deleted."""
     question: str | None
@@ -104,7 +104,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A message that asks something of the bot."""
+    """A message that asks the bot for something."""
 
     team: str
     channel: str
@@ -113,7 +113,7 @@ class Incoming:
     """Root of the thread that the answer goes into; `ts` itself for a top-level message."""
     user: str
     kind: str
-    """`mention`, `dm` (the agent pane, too) or `follow_up`."""
+    """`mention`, `dm` (including the agent pane) or `follow_up`."""
     event: Mapping[str, Any]
     """The event as Slack sent it."""
 
@@ -123,7 +123,7 @@ class Incoming:
 
     @property
     def user_team(self) -> str:
-        """Return the user's workspace, which in a shared channel may be another company's."""
+        """Return the user's workspace; in a shared channel it may belong to another company."""
         teams = (self.event.get("user_team"), self.event.get("team"))
         return next((t for t in teams if isinstance(t, str) and t.startswith("T")), self.team)
 
@@ -145,7 +145,7 @@ class MessageEdited:
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest(Incoming):
-    """A message that asks something, and the progress of its answer."""
+    """A message that asks for something, and the progress of its answer."""
 
     state: str = "new"
     """`new`, `running`, `waiting` (for a model that is down), `done`, `ignored` or `failed`."""
@@ -162,7 +162,7 @@ class StoredRequest(Incoming):
 
     @property
     def words(self) -> str:
-        """Return what its requester wrote; empty where they chose a thread with words of ours."""
+        """Return the requester's own text; empty if they chose a thread, with words of ours."""
         return "" if self.event.get(CHOSEN) else self.text
 
     @property
@@ -172,7 +172,7 @@ class StoredRequest(Incoming):
 
     @property
     def choices(self) -> list[Choice]:
-        """Return what the requester chose when asked back, oldest first."""
+        """Return the requester's choices when the bot asked back, oldest first."""
         return [Choice.model_validate(each) for each in self.event.get(CHOICES) or ()]
 
     @property
@@ -182,9 +182,9 @@ class StoredRequest(Incoming):
 
     @property
     def action_token(self) -> str:
-        """Return what lets the bot search for its requester for a while; empty if Slack sent none.
+        """Return the token to search for the requester for a while; empty if Slack sent none.
 
-        Slack puts it into `assistant_thread`; its documentation says the event itself.
+        Slack puts it into `assistant_thread`, although its documentation names the event itself.
         """
         pane = self.event.get("assistant_thread")
         found = (pane or {}).get("action_token") if isinstance(pane, dict | None) else None
@@ -205,7 +205,7 @@ def request_of(row: sa.Row[Any], **changes: Any) -> StoredRequest:
 
 
 def asked_at(request: StoredRequest) -> datetime:
-    """Return when it was asked: messages from then on are not sources of its answer."""
+    """Return the time of the request: later messages are not sources of its answer."""
     return datetime.fromtimestamp(float(request.ts), UTC)
 
 
@@ -236,7 +236,7 @@ def _due(ready: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 _NOW = sa.bindparam("now", type_=inbox.c.not_before.type)
-# Built once; two queries, since an index finds the oldest of one state without sorting the queue.
+# Built once; two queries, because an index finds the oldest of one state without sorting.
 _DUE = (
     _due(inbox.c.state == "new"),
     _due(sa.and_(inbox.c.state == "waiting", inbox.c.not_before <= _NOW)),
@@ -244,7 +244,7 @@ _DUE = (
 
 AT_WORK = ("new", "running", "waiting")
 SCHEDULED = "schedule"
-"""Kind of the runs that a schedule began."""
+"""Kind of the runs that a schedule started."""
 
 
 @dataclass(frozen=True)
@@ -269,20 +269,20 @@ class RequestQueue:
     def amend(
         self, connection: sa.Connection, edit: MessageEdited, at: datetime | None = None
     ) -> None:
-        """Note that a message was edited or deleted: forget what was read of it.
+        """Record that a message was edited or deleted: its stored text must be deleted.
 
-        A request that is not begun yet is updated. `at`: when it happened; None = just now.
+        Update its request if that has not started. `at`: time of the change; None = now.
         """
         message, edited = f"{edit.channel}/{edit.ts}", edit.text is not None
         target = ForgetTarget("item", message)
-        mine = sa.and_(inbox.c.key == f"{edit.team}/{message}", inbox.c.state == "new")
-        event = connection.execute(sa.select(inbox.c.event).where(mine)).scalar()
+        is_new_request = sa.and_(inbox.c.key == f"{edit.team}/{message}", inbox.c.state == "new")
+        event = connection.execute(sa.select(inbox.c.event).where(is_new_request)).scalar()
         facts = {"edited": edited, "amended": edited and event is not None}
         note(connection, self.database, target, at, **facts)
         if event is not None:
             changed = {"event": {**event, "text": readable(edit.text or "")}}
             values = changed if edited else {"state": "ignored"}
-            connection.execute(sa.update(inbox).where(mine).values(**values))
+            connection.execute(sa.update(inbox).where(is_new_request).values(**values))
 
     async def advance(self, team: str, channel: str, ts: str) -> None:
         """Move the channel's cursor to this message; it never goes back."""
@@ -299,36 +299,36 @@ class RequestQueue:
     async def has_answered(
         self, team: str, channel: str, thread_ts: str, before: str | None = None
     ) -> bool:
-        """Return whether a request in this thread was taken up; `before`: whether one that is older
-        than this message was. Slack may deliver a message after a later request in its thread.
+        """Return whether a request in this thread was accepted; `before`: only requests older than
+        this message count. Slack may deliver a message after a later request in its thread.
         """
-        mine = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
+        in_thread = _thread(team, channel, thread_ts) & (inbox.c.state != "ignored")
         if before is not None:
-            mine &= inbox.c.ts < before
-        return bool(await self.database.read(sa.select(inbox.c.key).where(mine).limit(1)))
+            in_thread &= inbox.c.ts < before
+        return bool(await self.database.read(sa.select(inbox.c.key).where(in_thread).limit(1)))
 
     async def threads(self, team: str, since: datetime, most: int) -> list[tuple[str, str, str]]:
-        """Return channel, root and first request of threads asked in since then, latest first."""
+        """Return channel, root and first request of threads used since then, latest first."""
         first, last = sa.func.min(inbox.c.ts).label("first"), sa.func.max(inbox.c.received)
-        here = sa.and_(inbox.c.team == team, inbox.c.state != "ignored")
-        query = sa.select(inbox.c.channel, inbox.c.thread_ts, first).where(here)
+        in_team = sa.and_(inbox.c.team == team, inbox.c.state != "ignored")
+        query = sa.select(inbox.c.channel, inbox.c.thread_ts, first).where(in_team)
         query = query.group_by(inbox.c.channel, inbox.c.thread_ts).having(last >= since)
         rows = await self.database.read(query.order_by(last.desc()).limit(most))
         return [(row.channel, row.thread_ts, row.first) for row in rows]
 
     async def earlier_runs(self, request: StoredRequest) -> list[str]:
         """Return the runs that were answered in this thread before the request, oldest first."""
-        mine = _thread(request.team, request.channel, request.thread_ts)
-        done = sa.and_(mine, inbox.c.state == "done", inbox.c.ts < request.ts)
+        in_thread = _thread(request.team, request.channel, request.thread_ts)
+        done = sa.and_(in_thread, inbox.c.state == "done", inbox.c.ts < request.ts)
         rows = await self.database.read(sa.select(inbox.c.run).where(done).order_by(inbox.c.ts))
         return [row.run for row in rows if row.run]
 
     async def find_earlier(
         self, request: StoredRequest, since: datetime, most: int
     ) -> dict[str, str]:
-        """Return time and run of the last requests that this user made before it and that were
-        answered, oldest first: those in its thread, or for one outside of threads, those outside
-        of threads in its channel.
+        """Return time and run of the user's last answered requests before this one, oldest first:
+        from its thread, or for a request outside of threads, those outside of threads in its
+        channel.
         """
         threaded = request.thread_ts != request.ts
         where = sa.and_(
@@ -348,7 +348,7 @@ class RequestQueue:
         """Stop the requests in this thread; return how many of them were running."""
         stop = sa.update(inbox).where(_thread(team, channel, thread_ts)).values(stopped_by=user)
         idle = inbox.c.state.in_(("new", "waiting"))
-        connection.execute(stop.where(idle).values(state="new"))  # it waits for no model any more
+        connection.execute(stop.where(idle).values(state="new"))  # it no longer waits for the model
         return connection.execute(stop.where(inbox.c.state == "running")).rowcount
 
     @in_transaction
@@ -358,15 +358,15 @@ class RequestQueue:
         """Take up to `free` requests to work on: oldest first, one at a time per thread."""
         if self.database.shared:  # two replicas must not both find a thread idle
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
-        asked = {"now": now, "free": free}
-        found = [row for query in _DUE for row in connection.execute(query, asked)]
-        taken = []
+        parameters = {"now": now, "free": free}
+        found = [row for query in _DUE for row in connection.execute(query, parameters)]
+        claimed = []
         for row in sorted(found, key=lambda row: row.received)[:free]:
             run = row.run or uuid.uuid4().hex[:12]
-            told = {"state": "running", "owner": owner, "run": run}
-            connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(told))
-            taken.append(request_of(row, **told))
-        return taken
+            changes = {"state": "running", "owner": owner, "run": run}
+            connection.execute(sa.update(inbox).where(inbox.c.key == row.key).values(changes))
+            claimed.append(request_of(row, **changes))
+        return claimed
 
     async def finish(self, key: str, state: str, reply: StoredReply | None = None) -> None:
         """Mark the request as answered (`done`), refused or silent (`ignored`), or `failed`."""
@@ -374,22 +374,22 @@ class RequestQueue:
 
     @in_transaction
     def forget(self, connection: sa.Connection, before: datetime) -> int:
-        """Delete finished requests from before then; return how many."""
-        over = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
+        """Delete finished requests older than that; return how many."""
+        is_finished = sa.and_(inbox.c.received < before, inbox.c.state.not_in(AT_WORK))
         at_work = sa.union(
             sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None)),
             sa.select(schedule_runs.c.run).where(
                 schedule_runs.c.state == "running", schedule_runs.c.run.is_not(None)
             ),
         )
-        gone = connection.execute(sa.delete(inbox).where(over)).rowcount
+        count = connection.execute(sa.delete(inbox).where(is_finished)).rowcount
         connection.execute(sa.delete(reservations).where(reservations.c.run.not_in(at_work)))
-        kept = sa.select(inbox.c.key)
-        connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(kept)))
-        return gone
+        remaining = sa.select(inbox.c.key)
+        connection.execute(sa.delete(feedback).where(feedback.c.request.not_in(remaining)))
+        return count
 
     async def postpone(self, key: str, until: datetime, reply: StoredReply | None) -> None:
-        """Try the request again from then on, as another run."""
+        """Retry the request after that time, as another run."""
         attempt = {"run": None, "attempt": inbox.c.attempt + 1}
         await self._end(key, reply, {"state": "waiting", "not_before": until, **attempt})
 
@@ -402,31 +402,31 @@ class RequestQueue:
         lookups: Sequence[str] = (),
         choice: Choice | None = None,
     ) -> bool | None:
-        """Have the request of this run answered again, with these look-ups approved, or with what
-        its requester chose.
+        """Queue the request of this run again, with these look-ups approved, or with its
+        requester's choice.
 
-        Return whether it will be; repeating the call returns the same. None = its answer is still
-        being finished: try again in a moment.
+        Return whether it is queued; repeating the call returns the same. None = its answer is not
+        finished yet: try again in a moment.
         """
-        mine = inbox.c.key == key
-        row = connection.execute(sa.select(inbox).where(mine)).one_or_none()
+        is_request = inbox.c.key == key
+        row = connection.execute(sa.select(inbox).where(is_request)).one_or_none()
         if row is None:
             return False
         found = request_of(row)
-        known, chosen, asked = set(found.lookups), found.choices, found.asked_back
-        if run in asked if choice else known.issuperset(lookups):
+        approved, choices, asked_back = set(found.lookups), found.choices, found.asked_back
+        if run in asked_back if choice else approved.issuperset(lookups):
             return True
         if row.run != run or row.state != "done":
             return None if row.run == run and row.state == "running" else False
-        event = {**row.event, LOOKUPS: sorted(known.union(lookups))}
+        event = {**row.event, LOOKUPS: sorted(approved.union(lookups))}
         if choice:
-            event[CHOICES] = [each.model_dump() for each in (*chosen, choice)]
-            event[ASKED_BACK] = [*asked, run]
+            event[CHOICES] = [each.model_dump() for each in (*choices, choice)]
+            event[ASKED_BACK] = [*asked_back, run]
         event[ROUND] = int(row.event.get(ROUND) or 0) + 1
         values = {"state": "waiting", "not_before": datetime.now(UTC), "event": event}
         values["attempt"] = row.attempt + 1
         values |= dict.fromkeys(("owner", "stopped_by", "run", "reply"))
-        connection.execute(sa.update(inbox).where(mine).values(**values))
+        connection.execute(sa.update(inbox).where(is_request).values(**values))
         return True
 
     @in_transaction
@@ -437,10 +437,12 @@ class RequestQueue:
         reply: StoredReply | None,
         change: Mapping[str, Any],
     ) -> None:
-        """Note that its run is over."""
-        mine, told = inbox.c.key == key, reply and reply.model_dump(mode="json")
-        run = connection.execute(sa.select(inbox.c.run).where(mine)).scalar()
-        connection.execute(sa.update(inbox).where(mine).values(owner=None, reply=told, **change))
+        """Record that its run has ended."""
+        is_request, reply_json = inbox.c.key == key, reply and reply.model_dump(mode="json")
+        run = connection.execute(sa.select(inbox.c.run).where(is_request)).scalar()
+        connection.execute(
+            sa.update(inbox).where(is_request).values(owner=None, reply=reply_json, **change)
+        )
         delete_reservations(connection, run)
 
     async def at_work(self, owner: str | None = None) -> list[StoredRequest]:
@@ -451,15 +453,15 @@ class RequestQueue:
 
     async def claim(self, key: str, owner: str) -> None:
         """Record that this process works on the request."""
-        mine = sa.and_(inbox.c.key == key, inbox.c.state == "running")
-        await self.database.write(sa.update(inbox).where(mine).values(owner=owner))
+        is_running = sa.and_(inbox.c.key == key, inbox.c.state == "running")
+        await self.database.write(sa.update(inbox).where(is_running).values(owner=owner))
 
     async def count_waiting(self) -> int:
         """Return how many requests wait for their turn."""
         return int((await self.database.read(_WAITING))[0].n)
 
     async def find_stopped(self, ids: list[str]) -> set[str]:
-        """Return which of these runs were asked to stop."""
+        """Return which of these runs somebody has stopped."""
         if not ids:
             return set()
         stopped = sa.and_(inbox.c.state == "running", inbox.c.stopped_by.is_not(None))
@@ -468,13 +470,13 @@ class RequestQueue:
 
     @in_transaction
     def feedback(self, connection: sa.Connection, key: str, user: str, value: str) -> bool:
-        """Store what a user thinks of an answer; return whether that is new.
+        """Store a user's rating of an answer; return whether it is new.
 
         The last click counts. The reason for a bad answer is dropped when its rating changes.
         """
         c = feedback.c
-        mine = sa.and_(c.request == key, c.user == user)
-        if connection.execute(sa.select(c.value).where(mine)).scalar() == value:
+        is_rating = sa.and_(c.request == key, c.user == user)
+        if connection.execute(sa.select(c.value).where(is_rating)).scalar() == value:
             return False
         changing = ("value", "at", "reason", "comment")
         insert = self.database.upsert(feedback, ("request", "user"), changing)
@@ -483,14 +485,14 @@ class RequestQueue:
         return True
 
     async def explain(self, key: str, user: str, reason: str, comment: str) -> bool:
-        """Store why a user finds an answer bad; return False unless they had said that it is."""
+        """Store why a user rated an answer as bad; return False if they have not rated it so."""
         c = feedback.c
         bad = sa.and_(c.request == key, c.user == user, c.value == BAD)
-        told = {"reason": reason or None, "comment": comment or None}
-        return bool(await self.database.write(sa.update(feedback).where(bad).values(told)))
+        changes = {"reason": reason or None, "comment": comment or None}
+        return bool(await self.database.write(sa.update(feedback).where(bad).values(changes)))
 
     async def ratings(self, limit: int, value: str = "") -> list[Rating]:
-        """Return the latest ratings of answers with their runs, newest first; all or of a value."""
+        """Return the latest ratings of answers with their runs, newest first; all or by value."""
         c = feedback.c
         latest = (
             sa.select(runs.c.id)
@@ -507,7 +509,7 @@ class RequestQueue:
         return [Rating(**row._asdict()) for row in await self.database.read(query)]
 
     async def votes(self, keys: Iterable[str]) -> dict[str, Votes]:
-        """Return what people think of the answer to each request."""
+        """Return the votes on the answer to each request."""
         c, found = feedback.c, dict.fromkeys(keys, Votes())
         good, bad = (sa.func.count().filter(c.value == value) for value in (GOOD, BAD))
         counted = sa.select(c.request, good.label("good"), bad.label("bad")).group_by(c.request)
@@ -531,16 +533,16 @@ class RequestQueue:
         await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
 
     async def spending(self, user: str | None, since: datetime) -> tuple[float, float]:
-        """Return the US dollars of the runs that `user` (None = anyone) asked for since then.
+        """Return the US dollars of the runs that `user` (None = anyone) has requested since then.
 
-        First what they have spent and reserved, then what running ones may spend beyond that. For a
-        user, runs of their schedules do not count: they have budgets of their own.
+        First the spent and reserved sum, then the sum that running ones may spend beyond that. For
+        a user, runs of their schedules do not count: these have separate budgets.
         """
         paid, usd = budgets.c.spent_nanousd + budgets.c.reserved_nanousd, 1.0 / NANO
-        left = sa.case((runs.c.status == "running", budgets.c.cap_nanousd - paid), else_=0)
+        remaining = sa.case((runs.c.status == "running", budgets.c.cap_nanousd - paid), else_=0)
         query = sa.select(
             sa.func.sum(sa.func.coalesce(runs.c.cost_usd, paid * usd)).label("paid"),
-            sa.func.sum(left * usd).label("open"),
+            sa.func.sum(remaining * usd).label("open"),
         )
         query = query.select_from(runs.outerjoin(budgets)).where(runs.c.started >= since)
         if user:
@@ -549,7 +551,7 @@ class RequestQueue:
         return float(row.paid or 0.0), float(row.open or 0.0)
 
     async def recent(self, user: str, limit: int = 5) -> list[StoredRun]:
-        """Return the latest runs that a user asked for, newest first."""
+        """Return the latest runs that a user requested, newest first."""
         query = sa.select(runs).where(runs.c.requester == user, runs.c.request.is_not(None))
         newest = query.order_by(runs.c.started.desc()).limit(limit)
         return [StoredRun(**row._asdict()) for row in await self.database.read(newest)]

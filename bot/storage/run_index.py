@@ -1,4 +1,4 @@
-"""By what runs are found and added up: their questions, names in Slack, and costs by model."""
+"""Indexes to find runs and add up costs: questions, names in Slack, and costs by model."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from scopes.clean import normalize_unicode
 PARENT = "p1"
 """Context of a run's first parent."""
 LEAST_USD = 1e-9
-"""Less is an error of rounding."""
+"""A smaller amount is a rounding error."""
 
 
 def fold_text(text: str) -> str:
-    """Return a text as it is compared, whatever its case, in every script."""
+    """Return a text folded for comparison without case, in every script."""
     return normalize_unicode(text, "NFKC").casefold()
 
 
 def asks(text: str) -> sa.ColumnElement[bool]:
     """Match runs whose question contains this text."""
-    mine = questions.c.run == runs.c.id
-    return sa.exists().where(mine, questions.c.text.contains(fold_text(text), autoescape=True))
+    same_run = questions.c.run == runs.c.id
+    return sa.exists().where(same_run, questions.c.text.contains(fold_text(text), autoescape=True))
 
 
 def store_model_costs(connection: sa.Connection, run: str) -> None:
-    """Store what a finished run has cost by model.
+    """Store the cost of a finished run by model.
 
-    Subagents count to their own models, the rest to that of the run's parent.
+    Subagents count for their own models, the rest for the model of the run's parent.
     """
     connection.execute(sa.delete(model_costs).where(model_costs.c.run == run))
     total = sa.select(runs.c.cost_usd, runs.c.started).where(runs.c.id == run)
     cost, started = connection.execute(total).one()
     if cost is None:
         return
-    named = sa.select(contexts.c.id, contexts.c.model).where(contexts.c.run == run)
-    models = {row.id: row.model for row in connection.execute(named)}
+    query = sa.select(contexts.c.id, contexts.c.model).where(contexts.c.run == run)
+    models = {row.id: row.model for row in connection.execute(query)}
     paid = sa.select(subagents.c.id, subagents.c.cost_usd).where(subagents.c.run == run)
     costs: defaultdict[str, float] = defaultdict(float)
     for row in connection.execute(paid.where(subagents.c.cost_usd > 0)):
@@ -66,7 +66,7 @@ class Names:
     database: Database
 
     async def save(self, id: str, name: str) -> None:
-        """Store a name; if the database cannot be used, Slack will tell it again."""
+        """Store a name; if that fails, Slack will send it again."""
         plain = fold_text(name.removeprefix("#"))
         row = {"id": id, "name": name, "folded": plain, "at": datetime.now(UTC)}
         upsert = self.database.upsert(names, ("id",), ("name", "folded", "at"))
@@ -76,7 +76,7 @@ class Names:
             log.warning("%s The name of %s is not stored.", error, id)
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return the names of these, without those that are not known. Raises StoreError."""
+        """Return the names of these ids, without unknown ones. Raises StoreError."""
         found = {}
         for some in chunks(set(ids) - {""}):
             query = sa.select(names.c.id, names.c.name).where(names.c.id.in_(some))
@@ -86,7 +86,7 @@ class Names:
 
 def ids_named(text: str) -> sa.Select[tuple[str]]:
     """Select the ids whose names have words that begin with this text."""
-    wanted, c = fold_text(text.removeprefix("#").removeprefix("@")), names.c
-    begins = c.folded.startswith(wanted, autoescape=True)
-    later = c.folded.contains(f" {wanted}", autoescape=True)
-    return sa.select(c.id).where(sa.or_(begins, later))
+    folded, c = fold_text(text.removeprefix("#").removeprefix("@")), names.c
+    at_start = c.folded.startswith(folded, autoescape=True)
+    in_middle = c.folded.contains(f" {folded}", autoescape=True)
+    return sa.select(c.id).where(sa.or_(at_start, in_middle))

@@ -1,4 +1,4 @@
-"""Schedules and their occurrences, as they are stored."""
+"""Stored schedules and their occurrences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DeliveryState = Literal["waiting", "delivered", "quiet", "superseded", "failed"]
 Row = sa.Row[Any]
 TIME = "%Y%m%dT%H%M%S.%fZ"
 LABEL = "label"
-"""Key of the label beside the fields of a schedule."""
+"""Key of the label next to the fields of a schedule."""
 
 
 class Recovery(BaseModel, frozen=True):
@@ -49,9 +49,9 @@ class Failure(BaseModel, frozen=True):
     """Time of the occurrence that failed last."""
     why: str
     again: datetime | None = None
-    """Time of the next try."""
+    """Time of the next attempt."""
     told: tuple[str, ...] | None = None
-    """Ids of the users who were told."""
+    """Ids of the users who were notified."""
     over: Recovery | None = None
     held: AlertHold | None = None
 
@@ -70,12 +70,12 @@ class StoredSchedule:
     made: datetime
     changed: datetime
     watermark: datetime
-    """Up to this time its occurrences are stored as rows."""
+    """Its occurrences up to this time are stored as rows."""
     at_work: str | None = None
     """Id of the workflow that works for it."""
     trouble: Failure | None = None
     label: Label = TRUSTED
-    """Label of the context in which it was asked for; that of the settings is trusted."""
+    """Label of the context in which it was requested; one from the settings is trusted."""
 
     @classmethod
     def new(
@@ -86,14 +86,14 @@ class StoredSchedule:
         now: datetime,
         label: Label = TRUSTED,
     ) -> StoredSchedule:
-        """Return one that begins now; with its one time over there is nothing left to do."""
+        """Return a schedule that begins now; it is done if its only time has passed."""
         state: State = "active" if spec.timetable.after(now) else "done"
         return cls(id, origin, state, "", spec, now, now, now, label=label)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One try of an occurrence or of a delivery: a workflow."""
+    """One attempt at an occurrence or a delivery: a workflow."""
 
     kind: Literal["occurrence", "delivery"]
     """Name of the workflow."""
@@ -104,7 +104,7 @@ class Work:
 
     @property
     def id(self) -> str:
-        """Return the id of the workflow, the same for every process that finds it due."""
+        """Return the id of the workflow; it is the same in every process that finds it due."""
         return f"{self.kind}/{self.schedule}/{self.at.astimezone(UTC):{TIME}}/{self.attempt}"
 
     @classmethod
@@ -127,16 +127,16 @@ class Occurrence:
     latest: datetime | None = None
     """Its report covers `[oldest, latest)`; None until it runs."""
     cost_usd: float | None = None
-    """Cost of all its tries."""
+    """Cost of all its attempts."""
     tries: int = 0
-    """Number of tries that failed for a temporary reason and are followed by another one."""
+    """Number of attempts that failed for a temporary reason and are followed by another one."""
     not_before: datetime | None = None
     begun: datetime | None = None
     ended: datetime | None = None
     extra: Mapping[str, Any] | None = None
     """Data to be recorded when the report is delivered."""
     delivery: DeliveryState | None = None
-    """None until it ran; from then on `why` and `not_before` are of the delivery."""
+    """None until it ran; from then on `why` and `not_before` belong to the delivery."""
     delivery_tries: int = 0
     delivered: datetime | None = None
     place: Mapping[str, Any] | None = None
@@ -144,19 +144,19 @@ class Occurrence:
 
     @property
     def attempt(self) -> int:
-        """Return the number of the current or next try."""
+        """Return the number of the current or next attempt."""
         return self.tries + 1
 
     @property
     def work(self) -> Work:
-        """Return the work of the current or next try to run or, once it ran, to deliver it."""
+        """Return the work of the current or next attempt to run or, once it ran, to deliver it."""
         if self.delivery:
             return Work("delivery", self.schedule, self.at, self.delivery_tries + 1)
         return Work("occurrence", self.schedule, self.at, self.attempt)
 
     @property
     def run_id(self) -> str:
-        """Return the id of the run of its current or next try."""
+        """Return the id of the run of its current or next attempt."""
         return run_id(self.schedule, self.at, self.attempt)
 
 
@@ -166,19 +166,19 @@ def schedule_of(row: Row) -> StoredSchedule | None:
     label = Label.of(body.pop(LABEL)) if LABEL in body else TRUSTED
     try:
         spec = Schedule.model_validate(body)
-        trouble = Failure.model_validate(row.trouble) if row.trouble else None
+        failure = Failure.model_validate(row.trouble) if row.trouble else None
     except ValidationError:
         log.exception("the schedule %s cannot be read", row.id)
         return None
     same = {name: getattr(row, name) for name in ("id", "origin", "state", "made", "changed")}
     times = {"watermark": row.watermark, "at_work": row.at_work}
     return StoredSchedule(
-        **same, **times, why=row.why or "", spec=spec, trouble=trouble, label=label
+        **same, **times, why=row.why or "", spec=spec, trouble=failure, label=label
     )
 
 
 def body_of(spec: Schedule, label: Label) -> str:
-    """Return what the column `body` holds."""
+    """Return the content of the column `body`."""
     return json.dumps({**spec.model_dump(mode="json"), LABEL: label.to_json()})
 
 
@@ -187,6 +187,6 @@ def occurrence_of(row: Row) -> Occurrence:
 
 
 def run_id(schedule: str, at: datetime, attempt: int = 1) -> str:
-    """Return the id of the run of an occurrence's try, the same whoever starts it."""
+    """Return the id of the run of an occurrence's attempt, the same in every process."""
     again = f"-{attempt}" if attempt > 1 else ""
     return f"{schedule}-{at.astimezone(UTC):%y%m%d-%H%M%S}{again}"

@@ -34,7 +34,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
 
 
 class PlainText(sa.types.TypeDecorator[str]):
-    """Text without what PostgreSQL refuses: NUL and halves of surrogate pairs."""
+    """Text without characters that PostgreSQL refuses: NUL and halves of surrogate pairs."""
 
     impl = sa.Text
     cache_ok = True
@@ -85,8 +85,8 @@ runs = table(
     optional(sa.String, "requester", "request", index=True),
     sa.Index("runs_listed", "started", "id", "kind", "status", "requester", "request", "cost_usd"),
 )
-"""The index holds all that runs are listed, filtered and added up by: SQLite would otherwise read
-past each result to get at what stands behind it."""
+"""The index holds all columns by which runs are listed, filtered and added up: SQLite would
+otherwise read past each result to reach the columns after it."""
 
 questions = table(
     "questions",
@@ -94,8 +94,8 @@ questions = table(
     columns(PlainText, "text"),
     sqlite_with_rowid=False,
 )
-"""The questions of runs as they are searched, see `bot.storage.run_index`: the rows of runs are
-wide, and to fold the case of each takes PostgreSQL longer than to read it."""
+"""The questions of runs for searches, see `bot.storage.run_index`: the rows of runs are wide, and
+PostgreSQL takes longer to fold the case of a row than to read it."""
 
 model_costs = table(
     "model_costs",
@@ -106,8 +106,8 @@ model_costs = table(
     sa.Index("model_costs_listed", "started", "model", "usd"),
     sqlite_with_rowid=False,
 )
-"""What each finished run has cost by model; empty model = it was not recorded. `started` is the
-run's. Its contexts, which name the models, are deleted earlier."""
+"""Cost of each finished run by model; empty model = it was not recorded. `started` is the run's.
+Its contexts, which name the models, are deleted earlier."""
 
 subagents = table(
     "subagents",
@@ -134,7 +134,7 @@ decisions = table(
     ),
     sqlite_autoincrement=True,
 )
-"""Append-only by triggers, and without a reference to its runs: it outlives them."""
+"""Append-only by triggers, and without a reference to the runs: its rows outlive them."""
 
 contexts = table(
     "contexts",
@@ -194,7 +194,7 @@ class StoredRun:
     kind: str
     """Either `ask` or `sweep`."""
     status: str
-    """`running` until it is finished; a run that was killed stays so."""
+    """`running` until it is finished; a killed run keeps this status."""
     question: str
     """The question, or the sweep's name."""
     model: str
@@ -207,7 +207,7 @@ class StoredRun:
     requester: str | None = None
     """The requester; None on the command line without --as-user."""
     request: str | None = None
-    """Key of the message in Slack that asked; None = it was not asked there."""
+    """Key of the Slack message that requested it; None = it was not requested in Slack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class StoredSubagent:
 
     @property
     def dropped(self) -> Sequence[str]:
-        """Return the claims and quotes of its result that no source carries."""
+        """Return the claims and quotes of its result that no source supports."""
         return (self.result or {}).get("unsupported") or ()
 
     @property
@@ -248,8 +248,8 @@ inbox = table(
     sa.Index("inbox_by_thread", "team", "channel", "thread_ts"),
     sa.Index("inbox_by_state", "state", "received"),
 )
-"""Messages that ask something, by (team, channel, ts). `owner` is the process that works on it,
-`stopped_by` the user who stopped it."""
+"""Messages that ask for something, by (team, channel, ts). `owner` is the process that works on
+it, `stopped_by` the user who stopped it."""
 
 cursors = table(
     "cursors",
@@ -271,8 +271,8 @@ names = table(
     columns(PlainText, "name", "folded"),
     columns(UtcTime, "at"),
 )
-"""What people and channels (`#support`) are called in Slack, as it was last told: for pages, which
-ask Slack nothing. `folded` is searched, see `bot.storage.run_index`."""
+"""Names of people and channels (`#support`) in Slack, as last received: for pages, which send no
+request to Slack. `folded` is searched, see `bot.storage.run_index`."""
 
 feedback = table(
     "feedback",
@@ -282,7 +282,7 @@ feedback = table(
     optional(sa.String, "reason"),
     optional(PlainText, "comment"),
 )
-"""What people think of answers; `reason` and `comment` say why one was bad."""
+"""Ratings of answers; `reason` and `comment` tell why one was bad."""
 
 steps = table(
     "steps",
@@ -290,15 +290,15 @@ steps = table(
     columns(sa.String, "key", primary_key=True),
     columns(EncryptedJson, "body"),
 )
-"""Results of the steps of a run: after a crash, and in a replay, they are returned again."""
+"""Results of the steps of a run; they are returned again after a crash and in a replay."""
 
 templates = table(
     "templates",
     columns(sa.String, "version", primary_key=True),
     columns(JSON, "body"),
 )
-"""Prompt and schemas of a template version, so that a subagent begun before an update ends with
-the texts that it began with."""
+"""Prompt and schemas of a template version, so that a subagent that started before an update keeps
+its texts until it ends."""
 
 budgets = table(
     "budgets",
@@ -316,7 +316,7 @@ reservations = table(
     columns(sa.String, "state"),
     columns(sa.String, "owner", index=True),
 )
-"""State: `held` for a call that may come, `waits` for the same while its context waits for room,
+"""State: `held` for a possible call, `waits` for the same while its context waits for budget,
 `kept` for the call that reads the results of others, `sent` for one in progress, `settled`
 with its actual cost; `owner` is the process that makes the call."""
 
@@ -326,12 +326,12 @@ _ADDRESS = re.compile(r"<([^<>\s]++)>\s*$")
 def address_of(sender: str) -> str:
     """Return the address in `Name <address>`, or the address itself, in lower case."""
     found = _ADDRESS.search(sender)
-    named = found[1] if found and "@" in found[1][1:-1] else sender.strip()
-    return named.lower()
+    address = found[1] if found and "@" in found[1][1:-1] else sender.strip()
+    return address.lower()
 
 
 class Author(sa.types.TypeDecorator[str]):
-    """Id of an author; a mail address is stored without the name beside it, in lower case."""
+    """Id of an author; a mail address is stored without its name, in lower case."""
 
     impl = sa.String
     cache_ok = True
@@ -367,8 +367,8 @@ grants = table(
     optional(sa.String, "revoked_by"),
     optional(UtcTime, "revoked_at"),
 )
-"""Sources whose text may appear in a destination although not all there may read them, allowed
-once by an administrator."""
+"""Sources whose text may appear in a destination although not everyone there may read them; an
+administrator has allowed each once."""
 
 quoted = table(
     "quoted",
@@ -378,8 +378,8 @@ quoted = table(
     optional(Author, "author"),
     sa.Index("quoted_by_run", "run"),
 )
-"""Which run holds text of which item; ids only. A row is written for each item that is read:
-more indexes would double the cost, and scanning all rows takes a second for millions."""
+"""Which run holds text of which item; ids only. It gets a row for each item that is read: more
+indexes would double the cost, and scanning all rows takes a second for millions."""
 
 credentials = table(
     "credentials",
@@ -398,8 +398,8 @@ oauth_states = table(
     columns(UtcTime, "expires", index=True),
     columns(EncryptedText, "body"),
 )
-"""Accounts that are being connected, for minutes: `state` is the hash of what the browser
-carries. `phase`: `asked`, `begun` in one browser, `spent`, then `granted` until the person
+"""Accounts that are being connected; rows live for minutes. `state` is the hash of the browser's
+state parameter. `phase`: `asked`, `begun` in one browser, `spent`, then `granted` until the person
 has entered the code that this browser shows. `body` holds secrets."""
 
 installations = table(
@@ -408,8 +408,8 @@ installations = table(
     columns(UtcTime, "at"),
     columns(EncryptedJson, "body"),
 )
-"""Slack workspaces that installed the app, where several are served: `id` is a workspace's or, for
-all workspaces of a company, the company's. `body` is slack_sdk's Installation, with its token."""
+"""Slack workspaces that installed the app, if several are served: `id` names a workspace or, for
+all workspaces of a company, the company. `body` is slack_sdk's Installation, with its token."""
 
 
 def proposal(action: Action) -> dict[str, Any]:
@@ -428,7 +428,7 @@ mail_cursors = table(
     columns(sa.String, "run"),
     columns(UtcTime, "at"),
 )
-"""Where the next triage begins: `bot.mailbox.sync.Cursor`; `run` is the last one to move it."""
+"""Start of the next triage: `bot.mailbox.sync.Cursor`; `run` is the last run that moved it."""
 
 mail_threads = table(
     "mail_threads",
@@ -442,8 +442,8 @@ mail_threads = table(
     sa.Index("mail_threads_by_time", "at"),
 )
 """Handled threads; ids only. `state`: handled, or owed (a triage left it to the next one).
-`messages`: ids of those that were read, including all that the thread had at `history`.
-`until`: the user wants to see it again then."""
+`messages`: ids of the messages that were read, including all that the thread had at `history`.
+`until`: time when the user wants to see it again."""
 
 mail_corrections = table(
     "mail_corrections",
@@ -487,10 +487,11 @@ preferences = table(
     columns(JSON, "label"),
     optional(sa.String, "run", index=True),
     columns(UtcTime, "at"),
-    sqlite_autoincrement=True,  # a button of a deleted one deletes no other
+    sqlite_autoincrement=True,  # the button of a deleted row must not delete another
 )
-"""What a person prefers, several rows, or the instructions of a channel, one row. `space`: whose,
-as for notes; `label` and `run`: what the text may rest on, see `scopes.preferences.Authorship`."""
+"""Preferences of a person (several rows), or the instructions of a channel (one row). `space`: the
+owner, as for notes; `label` and `run`: possible sources of the text, see
+`scopes.preferences.Authorship`."""
 
 resources = table(
     "resources",
@@ -520,8 +521,8 @@ conversations = table(
     columns(sa.Text, "words"),
     columns(UtcTime, "at", index=True),
 )
-"""Questions and answers of the bot. `place`: the Slack conversation that they are in, else the
-owner, as for notes. `words` is searched."""
+"""Questions and answers of the bot. `place`: their Slack conversation, else the owner, as for
+notes. `words` is searched."""
 
 outside_tools = table(
     "outside_tools",
@@ -538,8 +539,8 @@ outside_calls = table(
     columns(sa.String, "run"),
     columns(UtcTime, "at", index=True),
 )
-"""Calls that leave nothing by which to tell that they were made: those of outside tools that change
-something, once begun, and deletions of preferences, once done. None is made twice."""
+"""Calls that leave no other trace: calls of outside tools that change something, once started, and
+deletions of preferences, once done. None is made twice."""
 
 schedules = table(
     "schedules",
@@ -552,11 +553,11 @@ schedules = table(
     optional(sa.String, "worker", index=True),
     optional(JSON, "trouble"),
 )
-"""`origin`: config or chat. `state`: active, paused, refused (`why` says what its owner has to
-fix), done (its one time is over) or deleted. `body` holds the `config.schedules.Schedule`, and the
-label of the context in which it was asked for. `watermark`: up to this time
-its occurrences are rows. `at_work`: the workflow that works for it, of the process `worker`;
-there is one at a time. `trouble`: since when it fails, and whether its owner was told."""
+"""`origin`: config or chat. `state`: active, paused, refused (`why` tells what its owner has to
+fix), done (its only time has passed) or deleted. `body` holds the `config.schedules.Schedule`, and
+the label of the context in which it was requested. `watermark`: its occurrences up to this time
+are rows. `at_work`: the workflow that works for it, in the process `worker`; there is one at a
+time. `trouble`: the start of its failure, and whether its owner was notified."""
 
 schedule_runs = table(
     "schedule_runs",
@@ -574,14 +575,14 @@ schedule_runs = table(
     sa.Index("schedule_runs_by_delivery", "delivery", "schedule"),
 )
 """`state`: due, running, then ran, failed or skipped. A run that failed for a temporary reason is
-due again, not before `not_before`; `tries` counts those. `run`, `begun` and `ended` are of the
-latest try, `cost_usd` of all of them. Its report covers `[oldest, latest)`. `extra`: data to be
+due again, not before `not_before`; `tries` counts those. `run`, `begun` and `ended` belong to the
+latest try, `cost_usd` to all of them. Its report covers `[oldest, latest)`. `extra`: data to be
 recorded when the report is delivered. `figures`: counts by which reports are compared.
 
 `delivery`, once it ran: waiting, then delivered, quiet (nothing was new, so nothing was sent),
-superseded (a later report covers its window too) or failed (given up: nothing follows it).
-`delivery_tries` counts its tries. `place`: where the message is. `why` and `not_before` are of the
-run, then of its delivery."""
+superseded (a later report covers its window too) or failed (no further try).
+`delivery_tries` counts its tries. `place`: where the message is. `why` and `not_before` belong to
+the run, then to its delivery."""
 
 issues = table(
     "issues",
@@ -591,5 +592,5 @@ issues = table(
     columns(UtcTime, "first", "last"),
     sa.Index("issues_by_state", "schedule", "state"),
 )
-"""The issues in a schedule's delivered reports, each under one id however it is worded. `state`
-is that of its last report; `body` holds its evidence (ids of messages) and its text."""
+"""The issues in a schedule's delivered reports, each with one id even if its wording changes.
+`state` comes from its last report; `body` holds its evidence (ids of messages) and its text."""
