@@ -97,17 +97,17 @@ NO_PROGRAM = "; no program or test can be run in a folder"
 
 
 def is_open(handle: str) -> bool:
-    """Return whether a handle's kind is described in one line, instead of by named source."""
+    """Return whether one line describes all handles of this kind, instead of one per source."""
     return any(handle.startswith(kind) for kind in (*KINDS, "slack:"))
 
 
 def facts(handles: Mapping[str, str], *, runs_programs: bool = True) -> Iterator[str]:
-    """Yield one line for each kind of handle that is held."""
+    """Yield one line for each kind of handle in `handles`."""
     for kind, line in KINDS.items():
-        held = [f"{h} ({t})" if t else h for h, t in handles.items() if h.startswith(kind)]
-        if held:
+        sources = [f"{h} ({t})" if t else h for h, t in handles.items() if h.startswith(kind)]
+        if sources:
             less = "" if runs_programs or kind != "files:" else NO_PROGRAM
-            yield line.format(", ".join(held)) + less
+            yield line.format(", ".join(sources)) + less
 
 
 COMMANDS = "scopes.folders.commands:Commands"
@@ -123,13 +123,13 @@ class ResolvedSources:
     delimiter: str = ""
     system: str = ""
     handles: Mapping[str, str] = field(default_factory=dict)
-    """What may be read."""
+    """Handles that may be read."""
     named: Sequence[str] = ()
     """The places that the request asks to write to."""
     aside: Sequence[str] = ()
-    """Sources that only the conversation before names; no brief is given them unasked."""
+    """Sources named only earlier in the conversation; a brief gets them only on demand."""
     missing: Sequence[str] = ()
-    """Sources that are named and not visible, in words."""
+    """Sources that are named but not visible, in words."""
     programs: bool = True
     """Whether programs can be run in a folder."""
 
@@ -141,15 +141,15 @@ async def resolve_sources(
     earlier: Sequence[Finding],
     tools: Collection[str] = (),
 ) -> ResolvedSources:
-    """Resolve what a request names; `tools` are the parent's own."""
+    """Resolve the sources that a request names; `tools` are the parent's own."""
     reader = run.clients.get(SlackReader)
     assert reader is None or isinstance(reader, SlackReader)
-    said = request.said or request.text
+    text = request.said or request.text
     turns = request.before
-    heard = "\n".join((*(turn.said for turn in turns), said))
-    asks = names_any(heard) or earlier or any(turn.read for turn in turns)
-    known = await seen_channels(run, reader) if asks and reader else {}
-    names = [(c.id, c.name) for c in known.values()]
+    all_text = "\n".join((*(turn.said for turn in turns), text))
+    asks = names_any(all_text) or earlier or any(turn.read for turn in turns)
+    channels = await seen_channels(run, reader) if asks and reader else {}
+    names = [(c.id, c.name) for c in channels.values()]
     titles = {id: f"#{name}" for id, name in names}
     evidence = [e.partition("/")[0] for f in earlier for e in f.evidence[:1]]
     cited = {id: titles[id] for id in evidence if id in titles}
@@ -157,37 +157,37 @@ async def resolve_sources(
         {id: titles[id] for id in turn.read if id in titles} | find_named(turn.said, names)
         for turn in turns
     ]
-    asked = find_named(said, names)
-    wanted = reduce(or_, (cited, *before, asked))
-    answers = await asyncio.gather(*(run.gate.may_read(run.requester, id) for id in wanted))
+    requested = find_named(text, names)
+    candidates = reduce(or_, (cited, *before, requested))
+    answers = await asyncio.gather(*(run.gate.may_read(run.requester, id) for id in candidates))
     # Anything else is treated as missing.
-    readable = {id: wanted[id] for id, may in zip(wanted, answers, strict=True) if may}
-    named = {id: _title(id, title, known, heard) for id, title in readable.items()}
-    meant = asked if names_any(said) else next(filter(None, reversed(before)), cited)
+    readable = {id: candidates[id] for id, may in zip(candidates, answers, strict=True) if may}
+    titled = {id: _title(id, title, channels, all_text) for id, title in readable.items()}
+    in_focus = requested if names_any(text) else next(filter(None, reversed(before)), cited)
     own = {OPEN_CHANNELS: ""} if reader else {}
     searches = reader and (reader.user_web or reader.action_token)
     own |= {OPEN_SEARCH: ""} if searches else {}
     own |= {OPEN_MAIL: ""} if GMAIL in names_in(run.clients) else {}
     own |= await _tool_sources(run, request)
-    people = await _people(reader, said) if reader else {}
-    missing = reader and asks and await _describe_unseen(reader, said, {*readable, *request.here})
+    people = await _people(reader, text) if reader else {}
+    missing = reader and asks and await _describe_unseen(reader, text, {*readable, *request.here})
     return ResolvedSources(
         delimiter=request.delimiter or new_delimiter(),
         system=parent_prompt(tools),
-        handles={**own, **lists, **request.here, **named, **people},
-        named=sorted(places_to_write(said, [(i, n) for i, n in names if i in readable])),
-        aside=[id for id in readable if id not in meant],
+        handles={**own, **lists, **request.here, **titled, **people},
+        named=sorted(places_to_write(text, [(i, n) for i, n in names if i in readable])),
+        aside=[id for id in readable if id not in in_focus],
         missing=missing or [],
         programs=COMMANDS in names_in(run.clients),
     )
 
 
-async def _describe_unseen(reader: SlackReader, said: str, seen: Collection[str]) -> list[str]:
+async def _describe_unseen(reader: SlackReader, text: str, seen: Collection[str]) -> list[str]:
     """Describe which channels in the request are not visible, whether hidden or missing.
 
-    Includes what Slack permanently refuses to return about memberships.
+    Includes memberships that Slack permanently refuses to return.
     """
-    unseen = [title for id, title in find_marked(said).items() if id not in seen]
+    unseen = [title for id, title in find_marked(text).items() if id not in seen]
     refusals = reader.members.refusals if reader.members else []
     return [
         phrase("source.unseen", title=title, invite=await reader.invite()) for title in unseen
@@ -198,25 +198,25 @@ async def _tool_sources(run: Run, request: Request) -> dict[str, str]:
     """Return the tools' own sources that the requester may read, and addresses in the request."""
     home = request.intent.home
     shared = Notes in run.clients and is_conversation(home) and not home.startswith("D")
-    offered = {**run.handles, **({notes_of(home): "of this conversation"} if shared else {})}
-    asked = [run.gate.may_read(run.requester, handle) for handle in offered]
-    answers = zip(offered.items(), await asyncio.gather(*asked), strict=True)
-    held = {handle: title for (handle, title), may in answers if may}
+    candidates = {**run.handles, **({notes_of(home): "of this conversation"} if shared else {})}
+    checks = [run.gate.may_read(run.requester, handle) for handle in candidates]
+    answers = zip(candidates.items(), await asyncio.gather(*checks), strict=True)
+    readable = {handle: title for (handle, title), may in answers if may}
     reads = "web" in scopes.offering_scopes(run.clients)
-    return held | (dict.fromkeys(sorted(request.intent.addresses()), "") if reads else {})
+    return readable | (dict.fromkeys(sorted(request.intent.addresses()), "") if reads else {})
 
 
-def _title(id: str, title: str, known: Mapping[str, ChannelInfo], said: str) -> str:
+def _title(id: str, title: str, channels: Mapping[str, ChannelInfo], text: str) -> str:
     """Name a private channel as the request does, so that its name reveals nothing new."""
-    channel = known.get(id.partition("/")[0])
+    channel = channels.get(id.partition("/")[0])
     private = channel is not None and channel.is_private
-    return UNNAMED if private and title.startswith("#") and title[1:] not in said else title
+    return UNNAMED if private and title.startswith("#") and title[1:] not in text else title
 
 
-async def _people(reader: SlackReader, said: str) -> dict[str, str]:
-    """Return the people whom the request addresses: they may be sent something."""
+async def _people(reader: SlackReader, text: str) -> dict[str, str]:
+    """Return the people whom the request addresses: messages may be sent to them."""
     found = {}
-    for user in list(dict.fromkeys(PERSON.findall(said)))[:MAX_PEOPLE]:
+    for user in list(dict.fromkeys(PERSON.findall(text)))[:MAX_PEOPLE]:
         with suppress(Absent):
             found[user] = f"@{(await reader.user(user)).name}"
     return found
@@ -230,7 +230,7 @@ DIRECT = ("list_channels", "read_thread", "lookup_user", "search_notes")
 """Tools for one look-up, which the parent calls itself."""
 
 ANSWERING = tuple(AnswerPart.model_fields.keys() & AnswerDocument.model_fields.keys())
-"""Fields that a report has from the answer that it is part of."""
+"""Fields that a report takes from the answer that contains it."""
 
 
 IN_ORDER = "the oldest first; of two that contradict each other the later one holds"
@@ -276,7 +276,7 @@ class Ask:
     async def work(self) -> Answer:
         """Have the parent look things up, delegate, and write its answer; return it.
 
-        A report that was asked for is the whole of it, with the fields of an answer.
+        A requested report is the whole answer, with the fields of an answer.
         """
         try:
             await record_task(self)
@@ -292,7 +292,7 @@ class Ask:
             others = {*self.request.here, *self.sources.aside}
             self.delegation.named = self.sources.handles.keys() - others
             self.done = await self._answer(Handles(self.sources.handles))
-        except Exception as error:  # the seam: one request; its subagents' results are kept
+        except Exception as error:  # boundary: one request; the results of its subagents are kept
             log.exception("the parent of %s crashed", self.run.id)
             self.done = ParentRun(Ending("tool_error", reason=crash_text("the parent", error)))
         self._stream(self.citations.close())
@@ -314,7 +314,7 @@ class Ask:
         return await run_parent(open_agent, spec, ctx, self.request.text, self.delegation)
 
     async def _workflow(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
-        """Run the calls of one turn that start subagents; one outcome a call, in order."""
+        """Run the calls of one turn that start subagents; one outcome per call, in order."""
         delegated = [call for call in calls if call.name in DELEGATING]
         outcomes = await self.delegation(delegated, ctx) if delegated else []
         found = {call.id: each for call, each in zip(delegated, outcomes, strict=True)}
@@ -329,8 +329,8 @@ class Ask:
     def _direct(self) -> dict[str, Tool]:
         """Return the parent's own tools: for single look-ups, or all readers without delegation.
 
-        It can write if there is something to write with, and manage schedules and preferences if
-        they are stored. A schedule's own question can do neither, and ask nobody.
+        It can write if there is a client for that, and manage schedules and preferences if they
+        are stored. The question of a schedule can do neither, and cannot ask back.
         """
         scheduled = self.request.intent.scheduled
         writes = SlackWriter in self.run.clients and not scheduled
@@ -400,10 +400,10 @@ class Ask:
         )
 
     def _lines(self, handles: Handles) -> Iterator[str]:
-        """Yield the request and what belongs to it, each text on one line."""
+        """Yield the request and its context, each text on one line."""
         request, clock = self.request, self.request.requester.clock().key
-        held = {k: v for k, v in handles.titles.items() if not is_open(k)}
-        titles = {k: f"{k} ({v})" if v else k for k, v in held.items()}
+        named_handles = {k: v for k, v in handles.titles.items() if not is_open(k)}
+        titles = {k: f"{k} ({v})" if v else k for k, v in named_handles.items()}
         yield f"REQUEST: {request.text}"
         if request.here:
             yield "ASKED IN: " + "; ".join(titles[k] for k in request.here)
@@ -420,8 +420,8 @@ class Ask:
             yield "APPROVED LOOK-UPS: " + "; ".join(sorted(self.intent.lookups)) + LOOKUPS
         yield from (f"CHOSEN when you asked back: {q} -> {o}" for q, o in request.choices)
         others = {k: title for k, title in titles.items() if k not in request.here}
-        named = "; ".join(title for k, title in others.items() if not is_list(k))
-        yield f"NAMED SOURCES: {named or 'none'}"
+        names = "; ".join(title for k, title in others.items() if not is_list(k))
+        yield f"NAMED SOURCES: {names or 'none'}"
         if lists := "; ".join(title for k, title in others.items() if is_list(k)):
             yield LISTS.format(lists)
         earliest = minute(request.frame.earliest, clock)
@@ -434,15 +434,15 @@ class Ask:
         yield from facts(handles.titles, runs_programs=self.sources.programs)
 
     def _now(self) -> str:
-        """Return day and time where the requester is."""
+        """Return day and time in the requester's time zone."""
         clock = self.request.requester.clock()
         return f"{self.request.window.latest.astimezone(clock):%A, %Y-%m-%d %H:%M} ({clock.key})"
 
     def _first_message(self, handles: Handles) -> Iterator[Block]:
-        """Yield the first user message: the request, and everything said and attached around it."""
+        """Yield the first user message: the request, its conversation and its attachments."""
         if self.request.conversation:
-            said = wrap(self.sources.delimiter, self.request.conversation.splitlines())
-            yield text_block(f"CONVERSATION that the request stands in:\n{said}")
+            conversation = wrap(self.sources.delimiter, self.request.conversation.splitlines())
+            yield text_block(f"CONVERSATION that the request stands in:\n{conversation}")
         if self.earlier:
             found = [f"{finding_line(f)} | in {f.evidence[0]}" for f in self.earlier.values()]
             yield text_block("FINDINGS OF EARLIER ANSWERS (cite them by id):\n" + "\n".join(found))
@@ -450,7 +450,7 @@ class Ask:
         yield text_block("\n".join(self._lines(handles)))
 
     def _show(self, text: str) -> None:
-        """Stream the text of the answer, which below a report is shown when it is whole."""
+        """Stream the text of the answer; below a report, show it only when it is complete."""
         if self.reports.report is None:
             self._stream(self.citations.add(text))
 
@@ -465,7 +465,7 @@ class Ask:
     def _document(self) -> Answer:
         done, report = self.done, self.reports.report
         every = list(self.fanout.results.values())
-        known = self.citable.links()
+        links = self.citable.links()
         of_report = {each.id for each in report.subagents} if report else set()
         results = [r for r in every if r.id not in of_report]
         text = self.allowed.defang(answer_text(results, done, self.citable))
@@ -473,9 +473,9 @@ class Ask:
         if report:
             lead = "" if text.strip(" .*_`\n") in ("", NOTHING_TO_ADD) else text
             text = "\n\n".join(filter(None, (lead, report_words(report))))
-        said = cited_statements(text, known)
-        cited = sorted(known.keys() & ids_in(text))
-        shown = {i: known[i] for i in (filter(known.get, known) if report else cited)}
+        statements = cited_statements(text, links)
+        cited = sorted(links.keys() & ids_in(text))
+        shown = {i: links[i] for i in (filter(links.get, links) if report else cited)}
         reports, cost = self.reports.task.spent if self.reports.task else (Usage(), 0.0)
         usage, cost = total(every, done.usage + reports, sum_usd(done.cost_usd, cost))
         label = self.request.label.join(self.reading.label).join(join_labels(every))
@@ -493,8 +493,8 @@ class Ask:
             language=current().language,
             question=self.request.text,
             answer=text,
-            statements=said,
-            cited=sum(bool(s.findings) for s in said),
+            statements=statements,
+            cited=sum(bool(s.findings) for s in statements),
             coverage=coverage,
             windows=[
                 Period(oldest=iso(w.oldest), latest=iso(w.latest)) for w in self.delegation.windows
@@ -514,24 +514,30 @@ class Ask:
         return _with_report(answer, report, lead) if report else answer
 
     def _places(self, results: Sequence[SubagentResult], cited: Collection[str]) -> dict[str, str]:
-        """Return the names of the channels, and of the sources that the request names, in which
-        cited findings were read."""
+        """Return the names of the channels, and of the sources named in the request, that cited
+        findings come from."""
         titles = {**self.sources.handles, **self.delegation.titles}
         ids = [e for r in results for f in r.findings if f.id in cited for e in f.evidence]
         ids += [item.item for item in cited_items(self.citable, cited).values()]
         read = dict.fromkeys(id.partition("/")[0] for id in ids)
-        named = {id: titles.get(id, "") for id in read}
-        return {id: t for id, t in named.items() if t.startswith("#") or id in self.sources.handles}
+        titles_by_id = {id: titles.get(id, "") for id in read}
+        return {
+            id: t
+            for id, t in titles_by_id.items()
+            if t.startswith("#") or id in self.sources.handles
+        }
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         found = coverage_of(results)
         own = (*self.sources.missing, *self.reports.missing, *self.reading.undone.values())
-        told, problems = ([Gap(reason=r) for r in each if r] for each in (own, self.app.problems))
+        own_gaps, problems = (
+            [Gap(reason=r) for r in each if r] for each in (own, self.app.problems)
+        )
         missing = found.not_covered
         if len(results) > 1:
             subjects = self.delegation.subjects
             missing = [gap.about(subjects.get(gap.subagent or "", "")) for gap in missing]
-        gaps = list(dict.fromkeys((*told, *missing, *problems)))
+        gaps = list(dict.fromkeys((*own_gaps, *missing, *problems)))
         update = {"not_covered": gaps, "looked_up": len(self.reading.seen_items())}
         return found.model_copy(update=update)
 
@@ -539,7 +545,7 @@ class Ask:
 def _with_report(
     answer: AnswerDocument, report: Report, lead: str
 ) -> SweepAnswer | TriageAnswer | PanelAnswer:
-    """Return the report that a request asked for; `lead` is what its parent wrote above."""
+    """Return the requested report; `lead` is the parent's text above it."""
     gaps = list(dict.fromkeys((*report.coverage.not_covered, *answer.coverage.not_covered)))
     states = (report.status, answer.status)
     whole = "cancelled" if "cancelled" in states else "partial"

@@ -1,7 +1,7 @@
-"""What an answer, a sweep and a triage have in common; each `work` returns its document.
+"""The common parts of an answer, a sweep and a triage; each `work` returns its document.
 
-All that is not a pure function of what came before is inside steps of the run's checkpoint: a run
-that was killed goes on when the same task works again over what its steps returned.
+Everything that is not a pure function of earlier results is inside steps of the run's checkpoint: a
+killed run continues when the same task works again over the results of its steps.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Workplace(Protocol):
     def spawner(self, run: Run) -> Spawner: ...
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
-        """Give the run what a report may cost, as far as the policy allows, and its time."""
+        """Extend the run's budget for a report, as far as the policy allows, and its time."""
 
 
 class Requester(BaseModel):
@@ -94,7 +94,7 @@ class Requester(BaseModel):
 
     @classmethod
     def of(cls, person: Person | None, id: str = "", language: str = "") -> Requester:
-        """Return what Slack says of a person; None = it says nothing."""
+        """Return a person's data from Slack; None = Slack returned none."""
         if person is None:
             return cls(id=id, language=language)
         zone = person.zone or cls().zone
@@ -102,11 +102,11 @@ class Requester(BaseModel):
 
     def line(self) -> str:
         """Return name, id and role on one line."""
-        named = f"{_short(self.name)} ({self.id})" if self.name else self.id
-        return ", ".join(filter(None, (named, _short(self.title))))
+        name = f"{_short(self.name)} ({self.id})" if self.name else self.id
+        return ", ".join(filter(None, (name, _short(self.title))))
 
     def clock(self) -> ZoneInfo:
-        """Return the time zone; UTC where this machine does not know it."""
+        """Return the time zone; UTC if this machine does not know it."""
         try:
             return ZoneInfo(self.zone)
         except (ValueError, OSError, LookupError):
@@ -133,20 +133,20 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, with everything that was said around it."""
+    """A request, with its conversation and attachments."""
 
     text: str
     window: Window
-    """What is read of messages and mails where a brief gives no time; it ends now."""
+    """Time of messages and mails to read if a brief gives none; it ends now."""
     earliest: datetime | None = None
     """The first time that a brief may give; None = that of the window."""
     requester: Requester = NOBODY
     preferences: tuple[str, ...] = ()
-    """How the requester wants to be answered, always."""
+    """How the requester always wants to be answered."""
     instructions: str = ""
-    """How all who ask in its channel are answered."""
+    """Instructions for all answers in its channel."""
     delimiter: str = ""
-    """Delimiter round the text of `files`; empty = any."""
+    """Delimiter around the text of `files`; empty = any."""
     conversation: str = ""
     """The thread around the request, as lines with ids; data, never instructions."""
     before: tuple[EarlierTurn, ...] = ()
@@ -158,14 +158,14 @@ class Request:
     here: Mapping[str, str] = field(default_factory=dict)
     """Ids of sources that may be used without being named: its own channel and thread."""
     choices: tuple[tuple[str, str], ...] = ()
-    """What the requester was asked back, and the option that they chose; oldest first."""
+    """Questions that the requester was asked back, and the chosen options; oldest first."""
     label: Label = TRUSTED
     """Label of the conversation, the files and the choices."""
     allowed: Allowed = ANYTHING
     said: str = ""
     """The requester's own message as Slack sent it, with its marks for channels and people."""
     intent: Intent = UNASKED
-    """The requester's words and where the answer goes; `Ask` resolves what they name."""
+    """The requester's words and the place of the answer; `Ask` resolves the names in them."""
 
     @property
     def frame(self) -> TimeFrame:
@@ -177,14 +177,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """The input of a task, as far as a later replay of its run cannot know it."""
+    """The input of a task that a later replay of its run cannot know."""
 
     kind: str
     """`ask`, or the kind of a report."""
     request: Request
     requester: str | None
     language: str
-    """Of the texts that code writes."""
+    """Language of the texts that code writes."""
     limits: LimitSettings
     lists: Mapping[str, str]
     clients: tuple[str, ...]
@@ -201,7 +201,7 @@ OF_THIS_PROCESS = frozenset({"app", "run", "request", "asked_by", "gmail", "list
 
 
 class Task(Protocol):
-    """A task that is all that its run does."""
+    """A task that is the whole work of its run."""
 
     kind: ClassVar[str]
     app: Workplace
@@ -210,7 +210,7 @@ class Task(Protocol):
 
 
 async def record_task(task: Task) -> None:
-    """Store what a task was given, as a step of its run."""
+    """Store the input of a task, as a step of its run."""
     run = task.run
     own = {each.name for each in fields(task)} - OF_THIS_PROCESS  # type: ignore[arg-type]
 
@@ -232,12 +232,12 @@ async def record_task(task: Task) -> None:
 
 
 def task_key(run: str) -> str:
-    """Return the key of the step that stores what a task was given."""
+    """Return the key of the step that stores the input of a task."""
     return f"{run}/task"
 
 
 REPORT = "report"
-"""The context that writes a report's lines where a parent (`p1`) asked for the report."""
+"""The context that writes a report's lines if a parent (`p1`) asked for the report."""
 Opening = tuple[str, Origin, str]
 """A block at the start of the parent's context: text, reason, and subagent that it shows."""
 Urgency = Callable[[SubagentResult], tuple[Any, ...]]
@@ -255,11 +255,11 @@ class ReportTask(ABC, Generic[R]):
     run: Run
     request: Request
     asked_by: Fanout | None = field(default=None, kw_only=True)
-    """The subagents of the parent that asked for it; None = it is all that the run does."""
+    """The subagents of the parent that asked for it; None = it is the whole work of the run."""
     language: str = field(default="", kw_only=True)
-    """Of the report; empty = as `report.language` says, else English."""
+    """Language of the report; empty = `report.language`, else English."""
     kind: ClassVar[str]
-    """`sweep` or `triage`: the scope that the context of the call is recorded under."""
+    """`sweep` or `triage`: the recorded scope of the call's context."""
     prompt: ClassVar[str]
     """Name of the file in config/prompts/, without `.md`."""
 
@@ -270,10 +270,10 @@ class ReportTask(ABC, Generic[R]):
             self.context, self.fanout = "p1", Fanout(self.run, self.app.spawner(self.run))
         self.language = self.language or self.app.settings.report.language or ENGLISH
         self.agent: Agent | None = None
-        """The writer of the lines; None where code wrote them."""
+        """The writer of the lines; None if code wrote them."""
 
     async def work(self) -> R:
-        """Have the sources read by subagents, and the first lines written; return the report."""
+        """Have subagents read the sources, and have the first lines written; return the report."""
         if self.asked_by is None:
             await record_task(self)
         with in_language(self.language):
@@ -284,10 +284,10 @@ class ReportTask(ABC, Generic[R]):
         """Do the work, in the language of the report."""
 
     async def record_delivery(self, report: R) -> None:
-        """Store what the next report must know once this one is delivered. Raises StoreError."""
+        """Store the data that the next report needs, after delivery. Raises StoreError."""
 
     def shared_fields(self) -> dict[str, Any]:
-        """Return what every report says of its run."""
+        """Return the fields about the run that every report has."""
         results = self.fanout.own
         usage, cost = total(results, *self.spent)
         return {
@@ -307,7 +307,7 @@ class ReportTask(ABC, Generic[R]):
         return self.request.label.join(join_labels(self.fanout.own))
 
     def status(self, whole: bool, some: bool, coverage: RunCoverage) -> str:
-        """Return the status of the report: whether its sources were judged whole, or in part."""
+        """Return the status of the report, by how completely its sources were judged."""
         if self.run.stop:
             return "cancelled"
         if whole and coverage.is_whole:
@@ -320,33 +320,35 @@ class ReportTask(ABC, Generic[R]):
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Declare the context of the lines; hold the cost of its call inside this context."""
+        """Declare the context of the lines; reserve the cost of its call inside this context."""
         by = self.asked_by.parent if self.asked_by else None
         self.run.declare(
             self.context, scope=self.kind, role="parent", template=self.prompt, parent=by
         )
         worst = self.run.model.worst("parent", self.run.limits.max_fanout_tokens)
-        held = f"{self.run.id}/{self.context}/final"
+        key = f"{self.run.id}/{self.context}/final"
         with suppress(BudgetExceeded):  # then code writes the lines
-            await self.run.budget.keep(held, worst)
+            await self.run.budget.keep(key, worst)
         try:
             yield
         finally:
-            await self.run.budget.settle(held, Amount())
+            await self.run.budget.settle(key, Amount())
 
     @property
     def spent(self) -> tuple[Usage, float | None]:
-        """Return what the writer of the lines has used."""
+        """Return the usage of the writer of the lines."""
         return (self.agent.usage, self.agent.cost_usd) if self.agent else (Usage(), 0.0)
 
     def choose_views(
         self, results: Sequence[SubagentResult], urgency: Urgency, least: int
     ) -> tuple[list[SubagentResult], int]:
-        """Return what the parent is shown and the maximum tokens of each view: all results, or the
-        most urgent ones if not every view can have `least` tokens."""
+        """Return the results for the parent and the maximum tokens of each view: all results, or
+        the most urgent ones if not every view can have `least` tokens."""
         limits = self.run.limits
-        room = max(1, limits.max_fanout_tokens // least)
-        shown = list(results) if len(results) <= room else sorted(results, key=urgency)[:room]
+        max_views = max(1, limits.max_fanout_tokens // least)
+        shown = (
+            list(results) if len(results) <= max_views else sorted(results, key=urgency)[:max_views]
+        )
         cap = min(limits.max_result_tokens, limits.max_fanout_tokens // max(1, len(shown)))
         return shown, cap
 
@@ -378,12 +380,12 @@ class ReportTask(ABC, Generic[R]):
 
 
 def label_of(items: Iterable[Item], label: Label = TRUSTED) -> Label:
-    """Return the label of a text that rests on these items, too."""
+    """Return the label of a text that also rests on these items."""
     return reduce(Label.join, (item.label for item in items), label)
 
 
 def cited_items(citable: CitationIndex, cited: Collection[str]) -> dict[str, LookedUp]:
-    """Return what a document says about the looked-up items that it cites."""
+    """Return the looked-up items that a document cites."""
     items = {id: item for id, item in citable.items().items() if id in cited}
     return {
         id: LookedUp(
@@ -397,29 +399,31 @@ def cited_items(citable: CitationIndex, cited: Collection[str]) -> dict[str, Loo
 
 
 def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: CitationIndex) -> str:
-    """Return what the parent wrote; if it was stopped before that, the results and the reason.
+    """Return the parent's text; if it was stopped earlier, the results and the reason.
 
-    A subagent's text cites nothing that the parent looked up.
+    The text of a subagent cannot cite the parent's own look-ups.
     """
-    known = citable.findings()
+    findings = citable.findings()
     own = citable.map_item_ids(done.ending.seen)
     files = citable.files()
-    text = drop_unknown(done.ending.text, known, own, files).strip()
-    if text and (done.ending.stopped_by == "none" or known.keys() & ids_in(text) or not known):
+    text = drop_unknown(done.ending.text, findings, own, files).strip()
+    if text and (
+        done.ending.stopped_by == "none" or findings.keys() & ids_in(text) or not findings
+    ):
         return text
     what = phrase("answer.not_finished" if text else "answer.not_written")
-    said = [] if done.ending.stopped_by == "user" else [what]  # then it stands below
+    reasons = [] if done.ending.stopped_by == "user" else [what]  # then the reason is below
     lines = [text, ""] if text else []
     found = [r for r in results if r.findings or r.status in ("complete", "partial")]
-    lines.append(" ".join([*said, *([phrase("answer.found_until")] if found else [])]))
+    lines.append(" ".join([*reasons, *([phrase("answer.found_until")] if found else [])]))
     for r in found:
-        cited = " ".join(f"[{f.id}]" for f in r.findings[:5])
-        lines.append(f"- {drop_unknown(r.text, known, files=files)} {cited}")
+        citations = " ".join(f"[{f.id}]" for f in r.findings[:5])
+        lines.append(f"- {drop_unknown(r.text, findings, files=files)} {citations}")
     return "\n".join(lines)
 
 
 FAULTS = ("model_error", "rate_limit", "tool_error", "invalid_output")
-"""Outcomes after which a parent's last text is no answer."""
+"""Outcomes after which a parent's last text is not an answer."""
 
 
 def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
@@ -435,7 +439,7 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
 
 
 def count_statuses(statuses: Sequence[str], missing: Sequence[Gap]) -> RunCoverage:
-    """Return the coverage of parts that ended with these statuses."""
+    """Return the coverage of parts with these final statuses."""
     counts = {status: statuses.count(status) for status in STATUSES}
     return RunCoverage.model_validate(
         {"items": len(statuses), **counts, "not_covered": list(missing)}
@@ -443,7 +447,7 @@ def count_statuses(statuses: Sequence[str], missing: Sequence[Gap]) -> RunCovera
 
 
 def coverage_of(results: Sequence[SubagentResult]) -> RunCoverage:
-    """Return how many subagents ended how, what they read together and did not cover."""
+    """Return the number of subagents by outcome, the sources they read, and those not covered."""
     missing = [Gap(subagent=r.id, reason=each) for r in results for each in r.not_covered]
     nothing_ran = is_all_refused(results)
     for r in results:
@@ -459,20 +463,20 @@ def coverage_of(results: Sequence[SubagentResult]) -> RunCoverage:
 
 
 def whole_or_partial(status: str, coverage: RunCoverage) -> str:
-    """Return the status of a run by what it does not cover, such as a damaged source."""
+    """Return the status of a run by the sources that it does not cover, such as damaged ones."""
     return "partial" if status == "complete" and not coverage.is_whole else status
 
 
 def is_all_refused(results: Sequence[SubagentResult]) -> bool:
-    """Return whether subagents were asked for and none of them was started."""
+    """Return whether subagents were requested and none of them was started."""
     return bool(results) and all(r.status == "refused" for r in results)
 
 
 def is_lost(result: SubagentResult) -> bool:
-    """Return whether something stays undone that the result does not mention itself.
+    """Return whether some work is missing that the result itself does not mention.
 
     A brief refused for its form can be fixed and sent again; a partial result that nothing stopped
-    says what is missing.
+    tells what is missing.
     """
     refused_for_good = result.reason.partition(":")[0] in ("max_subagents", "items")
     if result.status == "refused":

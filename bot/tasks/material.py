@@ -1,4 +1,4 @@
-"""The material of a review: read by code, cut into items, split between files and sections."""
+"""The material of a review: code reads it, and splits it into items, sections and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from subagents.run import Run
 
 MAX_FILE_MB = 20
 MAX_READ = 1_000_000
-"""Tokens that are read of a thread or a page, before its size is checked."""
+"""Maximum tokens read from a thread or a page, before the check of its size."""
 MEGABYTE = 1_000_000
 _START = re.compile(
     r"#{1,6} |(?:async )?def |class |@\w|diff --git |@@ |\d{1,3}(?:\.\d{1,3})*[.)] "
@@ -35,7 +35,7 @@ _ATTACHED = re.compile(r"FILE: (.+?) \((.*)\)")
 
 
 class MaterialRefused(Exception):
-    """Material that is not reviewed; the text is one sentence that says why."""
+    """Material that is not reviewed; the text is one sentence with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class ReviewMaterial:
 
     name: str
     scope: str
-    """The scope whose prompt says how its items are read: `files`, `slack` or `web`."""
+    """The scope whose prompt describes how to read its items: `files`, `slack` or `web`."""
     files: tuple[tuple[tuple[Item, ...], ...], ...]
-    """The sections of each file, a section being items that belong together."""
+    """The sections of each file; a section is a group of items that belong together."""
     missing: tuple[str, ...] = ()
-    """What could not be read, and why."""
+    """Parts that could not be read, and why."""
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -60,7 +60,7 @@ class ReviewMaterial:
 
     @property
     def version(self) -> str:
-        """Return a hash of all that is under review."""
+        """Return a hash of all material under review."""
         texts = "\0".join(f"{item.id}\0{item.text}" for item in self.items)
         return hashlib.sha256(texts.encode(errors="replace")).hexdigest()[:12]
 
@@ -68,27 +68,27 @@ class ReviewMaterial:
         """Split it into parts of at most so many tokens: between files, else between sections,
         else between items."""
         parts: list[list[Item]] = [[]]
-        left = max_tokens
+        available = max_tokens
         for block in _blocks(self.files, max_tokens):
             size = sum(map(tokens_of, block))
-            if parts[-1] and size > left:
+            if parts[-1] and size > available:
                 parts.append([])
-                left = max_tokens
+                available = max_tokens
             parts[-1] += block
-            left -= size
+            available -= size
         return [tuple(part) for part in parts if part]
 
     def around(self, ids: Iterable[str], tokens: int) -> tuple[Item, ...]:
-        """Return the items with these ids, each with about so many tokens of its file before it and
-        behind it."""
-        wanted, kept = set(ids), set[str]()
+        """Return the items with these ids, each with about so many tokens of its file before and
+        after it."""
+        targets, included = set(ids), set[str]()
         for file in self.files:
             items = [item for section in file for item in section]
-            for place in (n for n, item in enumerate(items) if item.id in wanted):
-                kept.add(items[place].id)
+            for place in (n for n, item in enumerate(items) if item.id in targets):
+                included.add(items[place].id)
                 for run in (reversed(items[:place]), iter(items[place + 1 :])):
-                    kept.update(item.id for item in _first(run, tokens))
-        return tuple(item for item in self.items if item.id in kept)
+                    included.update(item.id for item in _first(run, tokens))
+        return tuple(item for item in self.items if item.id in included)
 
 
 def _first(items: Iterable[Item], tokens: int) -> Iterator[Item]:
@@ -100,7 +100,7 @@ def _first(items: Iterable[Item], tokens: int) -> Iterator[Item]:
 
 
 def _blocks(files: Sequence[Sequence[Sequence[Item]]], max_tokens: int) -> Iterator[Sequence[Item]]:
-    """Yield what stays together: files, of large ones sections, of large ones items."""
+    """Yield units that stay together: files; sections of large files; items of large sections."""
     for file in files:
         whole = [item for section in file for item in section]
         if sum(map(tokens_of, whole)) <= max_tokens:
@@ -112,7 +112,7 @@ def _blocks(files: Sequence[Sequence[Sequence[Item]]], max_tokens: int) -> Itera
 
 
 def check_size(material: ReviewMaterial, settings: Settings) -> ReviewMaterial:
-    """Return it. Raises MaterialRefused for one that is empty or larger than the settings allow."""
+    """Return the material. Raises MaterialRefused if it is empty or larger than allowed."""
     allowed = settings.limits.max_material_tokens > 0
     max_tokens = settings.panel.material_tokens if allowed else 0
     if not material.items:
@@ -162,7 +162,7 @@ def _load(path: Path) -> tuple[str, list[tuple[str, bytes]]]:
 
 
 def _decode(data: bytes) -> str | None:
-    """Return the text of a file; None if it is no text in UTF-8."""
+    """Return the text of a file; None if it is not UTF-8 text."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -172,15 +172,15 @@ def _decode(data: bytes) -> str | None:
 
 def _files_below(folder: Path) -> list[tuple[str, bytes]]:
     """Return path and content of the files, in the order of their paths; links are not followed."""
-    found, room = [], MAX_FILE_MB * MEGABYTE
+    found, available = [], MAX_FILE_MB * MEGABYTE
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in SKIPPED and not f.startswith("."))
         for name in sorted(names):
             path = Path(root) / name
             if name.startswith(".") or path.is_symlink() or not path.is_file():
                 continue
-            room -= path.stat().st_size
-            if room < 0:
+            available -= path.stat().st_size
+            if available < 0:
                 raise MaterialRefused(f"{folder.name} holds more than {MAX_FILE_MB} MB of files.")
             found.append((path.relative_to(folder).as_posix(), path.read_bytes()))
     return found
@@ -237,8 +237,8 @@ def reading_context(run: Run, intent: Intent, context: str) -> ToolContext:
 async def read_through_gate(
     run: Run, ctx: ToolContext, tool: Tool, **arguments: str
 ) -> ReviewMaterial:
-    """Read one source whole with its own tool, as far as its requester may read it: each of its
-    items is a section. Raises MaterialRefused.
+    """Read one source completely with its own tool, as far as the requester may read it: each of
+    its items is a section. Raises MaterialRefused.
     """
     (name,) = arguments.values()
     ctx = replace(ctx, max_output_tokens=MAX_READ, key=f"{ctx.key or run.id}/material")
@@ -267,7 +267,7 @@ def material_of_attachment(
         attached, facts = found.groups() if found else ("", "")
         if found and attached.casefold() == name.strip().casefold():
             text = re.sub(r"\A<(items-[0-9a-f]{32})>\n(.*)\n</\1>\Z", r"\2", body, flags=re.DOTALL)
-            cut = (f"{attached}: {facts}",) if "cut" in facts else ()
+            missing = (f"{attached}: {facts}",) if "cut" in facts else ()
             sections = sections_of(attached, text, label.join(FOREIGN))
-            return ReviewMaterial(attached, "files", (sections,), cut)
+            return ReviewMaterial(attached, "files", (sections,), missing)
     return None

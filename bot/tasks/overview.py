@@ -1,4 +1,4 @@
-"""Parse what a parent wrote about a report: what to do first, problems, tracker rows."""
+"""Parse a parent's text about a report: first steps, problems, tracker rows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Overview:
     """The verified part of a parent's lines."""
 
     headline: Statement | None = None
-    """What the problems have in common."""
+    """The statement that joins the problems."""
     first: tuple[Statement, ...] = ()
     problems: tuple[SharedPattern, ...] = ()
-    """Each has at least two findings, and none is in two of them."""
+    """Each has at least two findings, and no finding is in two problems."""
     decisions: tuple[Statement, ...] = ()
-    """What only the reader can decide."""
+    """Decisions that only the reader can make."""
     pairs: tuple[tuple[str, str], ...] = ()
-    """Id of a finding, and the key or id of the row that it is said to match."""
+    """Id of a finding, and the key or id of its matching row according to the parent."""
 
 
 def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
@@ -50,23 +50,23 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
         marked[found[1].upper() if found else ""].append(found[2] if found else line)
 
     def cited(mark: str, most: int) -> tuple[Statement, ...]:
-        told = statements("\n".join(marked[mark]), channels)
-        return tuple([each for each in told if each.findings][:most])
+        parsed = statements("\n".join(marked[mark]), channels)
+        return tuple([each for each in parsed if each.findings][:most])
 
     headline: Statement | None = None
-    for said in marked["MAIN"]:
-        known = tuple(dict.fromkeys(id for id in ids_in(said) if id in channels))
-        headline = Statement(SPACED.sub("", said).strip(), known) if known else headline
+    for entry in marked["MAIN"]:
+        findings = tuple(dict.fromkeys(id for id in ids_in(entry) if id in channels))
+        headline = Statement(SPACED.sub("", entry).strip(), findings) if findings else headline
     problems: list[SharedPattern] = []
     placed: set[str] = set()
-    for said in marked["PROBLEM"]:
-        own = dict.fromkeys(i for i in ids_in(said) if i in channels.keys() - placed)
-        name = SPACED.sub("", said).strip(" .")
+    for entry in marked["PROBLEM"]:
+        own = dict.fromkeys(i for i in ids_in(entry) if i in channels.keys() - placed)
+        name = SPACED.sub("", entry).strip(" .")
         if name and len(own) > 1:
             markets = list(dict.fromkeys(channels[id] for id in own))
             problems.append(SharedPattern(text=name, findings=list(own), markets=markets))
             placed.update(own)
-    pairs = (pair for said in marked["TRACKED"] for pair in _pairs(said, channels))
+    pairs = (pair for entry in marked["TRACKED"] for pair in _pairs(entry, channels))
     return Overview(
         headline,
         cited("", MAX_JOBS),
@@ -76,9 +76,9 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     )
 
 
-def _pairs(said: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
+def _pairs(text: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
     pairs, ids = list[tuple[str, str]](), list[str]()
-    for step in _PAIR.finditer(said):
+    for step in _PAIR.finditer(text):
         finding, name = step.group("id", "name")
         if finding:
             ids.append(finding)
@@ -93,7 +93,7 @@ def pair_rows(
 ) -> dict[str, TrackerRow]:
     """Return the rows that the parent named, if they exist and their market fits.
 
-    A finding that is said to match several rows matches none.
+    A finding that the parent pairs with several rows matches none.
     """
     found: dict[str, set[TrackerRow]] = {}
     for id, name in overview.pairs:
@@ -105,51 +105,51 @@ def pair_rows(
 
 MAX_RELATED: Final = 3
 MAX_KNOWN: Final = 2
-"""Maximum lines of what the threads of one topic say together."""
+"""Maximum lines about the threads of one topic together."""
 SAME, TOGETHER, NEXT = "SAME:", "KNOWN:", "NEXT:"
 
 
 @dataclass(slots=True)
 class TriageLines:
-    """Lines that rest on verdicts."""
+    """Lines supported by verdicts."""
 
     first: list[TriageLine] = field(default_factory=list)
     matters: list[SharedTopic] = field(default_factory=list)
-    """No thread is in two of them."""
+    """Topics; no thread is in two of them."""
     dropped: int = 0
-    """Lines on a topic whose figures no cited verdict holds."""
+    """Number of lines on a topic whose figures no cited verdict contains."""
 
 
 def read_triage_lines(
-    text: str, told: Mapping[str, str], threads: Mapping[str, str]
+    text: str, verdicts: Mapping[str, str], threads: Mapping[str, str]
 ) -> TriageLines:
     """Parse the lines that cite known findings.
 
-    `told` and `threads`: id of a finding -> what its verdict says, and the id of its thread. A
-    thread belongs to its first topic only. What is said of a topic cites threads of that topic
-    alone, and each of its figures occurs in what they say.
+    `verdicts` and `threads`: id of a finding -> the text of its verdict, and the id of its thread.
+    A thread belongs to its first topic only. A line on a topic cites only threads of that topic,
+    and each of its figures occurs in their verdicts.
     """
     lines = TriageLines()
     further: list[tuple[str, TriageLine]] = []
     placed: set[str] = set()
     for line in text.splitlines():
-        cited = list(dict.fromkeys(i for i in ids_in(line) if i in told))
-        said = SPACED.sub("", line).strip(" -*•").rstrip(" ,;")
-        mark = next((m for m in (SAME, TOGETHER, NEXT) if said.upper().startswith(m)), "")
-        said = said[len(mark) :].strip()
+        cited = list(dict.fromkeys(i for i in ids_in(line) if i in verdicts))
+        content = SPACED.sub("", line).strip(" -*•").rstrip(" ,;")
+        mark = next((m for m in (SAME, TOGETHER, NEXT) if content.upper().startswith(m)), "")
+        content = content[len(mark) :].strip()
         if mark == SAME:
             rest = [threads[i] for i in cited if threads[i] not in placed]
             if len(rest) > 1:
                 placed.update(rest)
-                lines.matters.append(SharedTopic(text=said, threads=rest))
-        elif said and cited:
-            read = TriageLine(text=said, findings=cited, threads=[threads[i] for i in cited])
+                lines.matters.append(SharedTopic(text=content, threads=rest))
+        elif content and cited:
+            read = TriageLine(text=content, findings=cited, threads=[threads[i] for i in cited])
             if mark:
                 further.append((mark, read))
             elif len(lines.first) < MAX_RELATED:
                 lines.first.append(read)
     for mark, read in further:
-        if BARE.search(read.text) or not _is_told(read, told):
+        if BARE.search(read.text) or not _is_told(read, verdicts):
             lines.dropped += 1
             continue
         _add(mark, read, lines.matters)
@@ -168,15 +168,15 @@ def _add(mark: str, line: TriageLine, matters: Sequence[SharedTopic]) -> None:
         topic.steps.append(line)
 
 
-def _is_told(said: TriageLine, told: Mapping[str, str]) -> bool:
-    """Return whether the verdicts that a line cites hold each figure of it, short ones too."""
-    known = {int(d) for id in said.findings for d in _DIGITS.findall(_strip_groups(told[id]))}
-    return {int(d) for d in _DIGITS.findall(_strip_groups(said.text))} <= known
+def _is_told(line: TriageLine, verdicts: Mapping[str, str]) -> bool:
+    """Return whether the verdicts that a line cites contain each figure in it, even short ones."""
+    figures = {int(d) for id in line.findings for d in _DIGITS.findall(_strip_groups(verdicts[id]))}
+    return {int(d) for d in _DIGITS.findall(_strip_groups(line.text))} <= figures
 
 
 _DIGITS: Final = re.compile(r"[0-9]+")
 _GROUP: Final = re.compile(r"(?<=[0-9])[ '.,\u00a0\u202f](?=[0-9]{3}(?![0-9]))")
-"""What separates thousands: `3,412`, `2.940`, `2 940`."""
+"""Separators of thousands: `3,412`, `2.940`, `2 940`."""
 
 
 def _strip_groups(text: str) -> str:
@@ -184,12 +184,12 @@ def _strip_groups(text: str) -> str:
 
 
 def verdict_text(value: TriageVerdict) -> str:
-    """Return what a verdict says, for the figures of lines that cite it."""
+    """Return the text of a verdict, to check the figures of lines that cite it."""
     return "\n".join([*value.key_facts, value.proposed_action, value.deadline])
 
 
 def urgency(result: SubagentResult) -> tuple[bool, str, int]:
-    """Sort verdicts by what to do first: asked of the reader, due soonest, high priority."""
+    """Sort verdicts by urgency: asked of the reader, due soonest, high priority."""
     value = verdict(result)
     if value is None:
         return (True, "9999", len(SEVERITIES))
@@ -198,7 +198,7 @@ def urgency(result: SubagentResult) -> tuple[bool, str, int]:
 
 
 def by_urgency(results: Sequence[SubagentResult], threads: Mapping[str, str]) -> list[TriageLine]:
-    """Return what to do first without a model: asked of the reader, or urgent and due."""
+    """Return the first steps without a model: asked of the reader, or urgent and due."""
     judged = ((r, verdict(r)) for r in sorted(results, key=urgency) if r.findings)
     first = [
         result.findings[0]

@@ -1,4 +1,4 @@
-"""A panel: specialists review one material alone, then judge each other's findings through code."""
+"""A panel: specialists review a material alone, then judge each other's findings through code."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ NEAR = 0.9
 ONCE = 0.5
 """Factor of the confidence of a finding that only one round found."""
 CHALLENGE_ROUNDS = 3
-"""Most rounds of verdicts; one without a change is the last."""
+"""Maximum rounds of verdicts; a round without a change is the last."""
 REFERENCE_TOKENS = 4_000
 """Tokens of all references of one specialist; further ones are left out."""
 MOST_JUDGED = 12
-"""Findings that one context judges."""
+"""Maximum findings that one context judges."""
 AROUND = 800
-"""Tokens of the material that a judge is shown before a finding's place, and behind it."""
+"""Tokens of the material that a judge sees before a finding's place, and after it."""
 EVERYBODY = "all"
 """Name of the one context that plays all specialists."""
 Phase = Literal["read", "challenge", "report"]
 SHARES: dict[Phase, float] = {"read": 0.6, "challenge": 0.3, "report": 0.1}
-"""Phase -> share of the budget; a phase that has spent its share ends with what it has."""
+"""Phase -> share of the budget; a phase that has spent its share ends with its results."""
 OUTCOMES = ("confirmed", "disputed", "unjudged", "dropped", "merged", "withheld")
 
 
@@ -97,7 +97,7 @@ class SpecialistFinding:
 
     finding: ReviewFinding
     shown: CleanFinding | Reason
-    """What others read of it, or why they read nothing."""
+    """The finding as others read it, or why they do not."""
     sources: list[str]
     """Ids of the contexts that found it."""
     links: list[str]
@@ -106,19 +106,19 @@ class SpecialistFinding:
     judged_in: list[str] = field(default_factory=list)
     """Ids of the contexts that judged or defended it."""
     joined: list[SpecialistFinding] = field(default_factory=list)
-    """The same, as others found it."""
+    """The same finding by other specialists."""
 
     @property
     def clean(self) -> CleanFinding:
-        """Return what others read of one that is not withheld."""
+        """Return the finding as others read it, if it is not withheld."""
         assert isinstance(self.shown, CleanFinding)
         return self.shown
 
     @property
     def confidence(self) -> float:
-        """Return the highest confidence, raised with each specialist who found it, too."""
-        once = len(self.sources) < 2
-        own = self.finding.confidence * (ONCE if once else 1.0)
+        """Return the highest confidence, raised for each other specialist who found it."""
+        is_single = len(self.sources) < 2
+        own = self.finding.confidence * (ONCE if is_single else 1.0)
         highest = max([own, *(each.confidence for each in self.joined)])
         return 1 - (1 - highest) / len(self.found_by)
 
@@ -130,16 +130,16 @@ class Reading:
     specialist: Specialist
     references: tuple[Item, ...] = ()
     rounds: list[list[ReviewFinding]] = field(default_factory=list)
-    """Findings of each round in which it read all of the material."""
+    """Findings of each round in which it read all material."""
     found: list[SpecialistFinding] = field(default_factory=list)
     silent: int = 0
     """Contexts without a valid result."""
     left_out: list[str] = field(default_factory=list)
     """References that did not fit or could not be read."""
     reasons: dict[str, None] = field(default_factory=dict)
-    """Why."""
+    """Reasons for contexts without a result."""
     gaps: list[str] = field(default_factory=list)
-    """What it says that it could not read or decide, in its last round."""
+    """Parts that it could not read or decide, by its own account in its last round."""
     read: set[int] = field(default_factory=set)
     """Parts of the material that it has read."""
 
@@ -150,8 +150,8 @@ class Reading:
     def add_round(
         self, results: Sequence[SubagentResult], texts: Material, categories: Collection[str]
     ) -> None:
-        """Add the results of one round, one for each part of the material; each finding is at the
-        line of its first quote."""
+        """Add the results of one round, one for each part of the material; the place of a finding
+        is the line of its first quote."""
         points: list[ReviewFinding] = []
         silent = self.silent
         origins: dict[str, tuple[str, list[str]]] = {}
@@ -162,14 +162,14 @@ class Reading:
                 self.reasons[result.reason if needs else why_ended(result.stopped_by)] = None
                 continue
             self.read.add(part)
-            given = ReviewContract.model_validate(result.value).points
-            for point, checked in zip(given, result.findings, strict=True):
+            part_points = ReviewContract.model_validate(result.value).points
+            for point, checked in zip(part_points, result.findings, strict=True):
                 span = texts.find(point.quotes[0], point.place)
                 place = span.place if span else point.place
                 points.append(point.model_copy(update={"id": checked.id, "place": place}))
                 origins[checked.id] = (result.id, checked.links)
-        known = [each.finding for each in self.found]
-        before = dict(compare(points, known).remaining)
+        earlier = [each.finding for each in self.found]
+        before = dict(compare(points, earlier).remaining)
         by_id = {each.finding.id: each for each in self.found}
         for point in points:
             source, links = origins[point.id]
@@ -185,7 +185,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class PanelStart:
-    """The choices made when a panel begins, so that it goes on with the same after a restart."""
+    """The choices at the start of a panel, so that it continues with them after a restart."""
 
     budget: Amount
     profile: Profile
@@ -202,7 +202,7 @@ class Panel(ReportTask[PanelReport]):
     material: ReviewMaterial
     profile: Profile
     place: str
-    """What a later panel on the same material is given, too; its findings are known then."""
+    """The same for a later panel on this material, which then knows these findings."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,22 +221,22 @@ class Panel(ReportTask[PanelReport]):
         self.lines: list[CitedStatement] = []
 
     def _fit_references(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
-        """Return a specialist with its references, in their order, as far as they fit."""
-        reading, room = Reading(specialist), REFERENCE_TOKENS
+        """Return a specialist with its references, in order, as far as they fit."""
+        reading, available = Reading(specialist), REFERENCE_TOKENS
         for each in specialist.references:
             note = notes.get(each.name)
             text, label = (note.text, note.label) if note else (each.text, TRUSTED)
             version = replace(each, text=text).version
             item = Item(f"{each.name}@{version}", text, None, label, verbatim=True)
-            if text and (size := tokens_of(item)) <= room:
+            if text and (size := tokens_of(item)) <= available:
                 reading.references += (item,)
-                room -= size
+                available -= size
             else:
                 reading.left_out.append(item.id if text else each.name)
         return reading
 
     async def _notes(self) -> dict[str, Item]:
-        """Return the notes that specialists judge by, as far as the requester may read them."""
+        """Return the notes for the specialists, as far as the requester may read them."""
         names = {r.name for s in self.profile.specialists for r in s.references if not r.text}
         found: dict[str, Item] = {}
         for name in sorted(names if Notes in self.run.clients else ()):
@@ -248,7 +248,7 @@ class Panel(ReportTask[PanelReport]):
         return found
 
     async def make(self) -> PanelReport:
-        """Have the material read, the findings judged and the first lines written."""
+        """Have specialists read the material and judge findings, and the first lines written."""
         key = f"{self.run.id}/{self.context}/start"
         start = await self.run.once(key, PanelStart, self._start)
         self._plan(start)
@@ -270,22 +270,22 @@ class Panel(ReportTask[PanelReport]):
         await save_findings(self.app.database, self._key, report)
 
     async def _start(self) -> PanelStart:
-        """Return what is fixed at the start; it may spend what the run has left."""
+        """Return the choices at the start; the panel may spend the rest of the run's budget."""
         caps, spent = self.run.budget.caps, self.run.budget.spent
         usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
         budget = Amount(usd, caps.tokens - spent.tokens)
-        known = await known_findings(self.app.database, self._key)
-        return PanelStart(budget, self.profile, await self._notes(), known)
+        earlier = await known_findings(self.app.database, self._key)
+        return PanelStart(budget, self.profile, await self._notes(), earlier)
 
     def _plan(self, start: PanelStart) -> None:
-        """Split the material, and decide whether more than one context can be paid."""
+        """Split the material, and decide whether the budget allows more than one context."""
         run, limits = self.run, self.run.limits
         self.budget, self.profile = start.budget, start.profile
         self.readings = [
             self._fit_references(each, start.notes) for each in self.profile.specialists
         ]
-        room = int(PART_SHARE * limits.child_context)
-        self.parts = self.material.parts(min(room, limits.max_material_tokens))
+        max_tokens = int(PART_SHARE * limits.child_context)
+        self.parts = self.material.parts(min(max_tokens, limits.max_material_tokens))
         largest = max(sum(map(tokens_of, part)) for part in self.parts)
         fixed = fixed_tokens(self.material.scope, (), "review") + REFERENCE_TOKENS
         role = f"subagent_{DEFAULT_MODEL['review']}"
@@ -298,15 +298,15 @@ class Panel(ReportTask[PanelReport]):
 
     @asynccontextmanager
     async def _phase(self, name: Phase) -> AsyncIterator[PanelPhase]:
-        """Hold what later phases may spend out of reach of this one; count what it uses."""
-        begun = [phase.name for phase in self.phases] + [name]
-        later = sum(share for each, share in SHARES.items() if each not in begun)
+        """Reserve the shares of later phases during this one; count its usage."""
+        started = [phase.name for phase in self.phases] + [name]
+        later = sum(share for each, share in SHARES.items() if each not in started)
         usd = self._share(1.0 if self.degraded and name == "read" else SHARES[name]).usd
         phase, used = PanelPhase(name=name, share_usd=usd), self.used.setdefault(name, [])
         self.phases.append(phase)
         key = f"{self.run.id}/{self.context}/after-{name}"
         if not self.degraded:
-            with suppress(BudgetExceeded):  # then the caps of the run are what holds
+            with suppress(BudgetExceeded):  # then the caps of the run apply
                 await self.run.budget.keep(key, self._share(later))
         try:
             yield phase
@@ -328,7 +328,7 @@ class Panel(ReportTask[PanelReport]):
         return results
 
     def _may_go_on(self, phase: PanelPhase, most: int) -> bool:
-        """Return whether another round of a phase may begin; else note why not."""
+        """Return whether another round of a phase may begin; else record why not."""
         done = self.used[phase.name]
         if self.run.stop or any(result.stopped_by == "user" for result in done):
             phase.stopped = "user"
@@ -339,8 +339,8 @@ class Panel(ReportTask[PanelReport]):
         return not phase.stopped
 
     async def _read(self, phase: PanelPhase) -> None:
-        """Have each specialist read until two rounds found the same; two are needed, so that the
-        first two run side by side."""
+        """Have each specialist read until two rounds find the same; as two are needed, the first
+        two run in parallel."""
         if self.degraded:
             await self._read_in_one(phase)
             return
@@ -378,7 +378,7 @@ class Panel(ReportTask[PanelReport]):
         self._join()
 
     def _join(self) -> None:
-        """Keep back what no other context may read, and join what several specialists found."""
+        """Withhold findings that no other context may read, and join equal ones of specialists."""
         groups: dict[str, list[SpecialistFinding]] = {}
         for reading in self.readings:
             texts = (f"{f.finding.claim}\n{f.finding.fix}" for f in reading.found)
@@ -391,17 +391,17 @@ class Panel(ReportTask[PanelReport]):
                 groups.setdefault(same.get(each.finding.id, each.finding.id), []).append(each)
             withheld = (each for each in reading.found if not isinstance(each.shown, CleanFinding))
             self.found |= {each.finding.id: each for each in withheld}
-        kept = (self._merge(group) for group in groups.values())
-        self.found |= {each.finding.id: each for each in kept}
+        merged = (self._merge(group) for group in groups.values())
+        self.found |= {each.finding.id: each for each in merged}
 
     def _merge(self, group: Sequence[SpecialistFinding]) -> SpecialistFinding:
-        """Return what several found as the one of them says it who knows its category best, else
-        is surest, else briefest; with the highest severity."""
+        """Return equal findings as one: in the words of the specialist with the best affinity to
+        its category, else the surest, else the briefest; with the highest severity."""
         affinity = {r.specialist.name: r.specialist.affinity for r in self.readings}
 
         def clear(each: SpecialistFinding) -> tuple[float, float, int]:
-            known = affinity[each.found_by[0]].get(each.finding.category, 0.0)
-            return known, each.confidence, -len(each.finding.claim)
+            own_affinity = affinity[each.found_by[0]].get(each.finding.category, 0.0)
+            return own_affinity, each.confidence, -len(each.finding.claim)
 
         best = max(group, key=clear)
         best.joined = [each for each in group if each is not best]
@@ -412,7 +412,7 @@ class Panel(ReportTask[PanelReport]):
         return best
 
     async def _judge(self, phase: PanelPhase) -> None:
-        """Have findings judged until no verdict changes; authors defend once what is contested."""
+        """Have findings judged until no verdict changes; authors defend contested ones once."""
         shown = {id: f for id, f in self.found.items() if isinstance(f.shown, CleanFinding)}
         findings = {id: each.finding for id, each in shown.items()}
         found_by = {id: each.found_by for id, each in shown.items()}
@@ -420,36 +420,43 @@ class Panel(ReportTask[PanelReport]):
         self.challenge = challenge = Challenge(findings, authors, self.texts)
         affinities = {each.name: each.affinity for each in self.profile.specialists}
         routed = route(findings.values(), authors, affinities, found_by=found_by)
-        left, changed = set(findings), True
-        while left and changed and self._may_go_on(phase, CHALLENGE_ROUNDS):
+        unresolved, changed = set(findings), True
+        while unresolved and changed and self._may_go_on(phase, CHALLENGE_ROUNDS):
             phase.rounds += 1
-            asked = {name: [id for id in ids if id in left] for name, ids in routed.items()}
-            opinions = await self._opinions(phase, asked, phase.rounds)
+            assignments = {
+                name: [id for id in ids if id in unresolved] for name, ids in routed.items()
+            }
+            opinions = await self._opinions(phase, assignments, phase.rounds)
             changed = challenge.record(opinions)
-            left = challenge.open()
-            if phase.rounds == 1 and left:
-                await self._defend(phase, left)
-                left = challenge.open()
-        if not left or not changed:
+            unresolved = challenge.open()
+            if phase.rounds == 1 and unresolved:
+                await self._defend(phase, unresolved)
+                unresolved = challenge.open()
+        if not unresolved or not changed:
             phase.stopped = ""
         self.alarms += challenge.alarms()
 
     async def _defend(self, phase: PanelPhase, contested: set[str]) -> None:
-        """Have each author look again at its own findings, with what others object."""
+        """Have each author review its own findings again, with the objections of others."""
         assert self.challenge
-        asked: dict[str, list[str]] = {}
+        assignments: dict[str, list[str]] = {}
         for id, author in self.challenge.authors.items():
             if id in contested and self.challenge.objections(id):
-                asked.setdefault(author, []).append(id)
-        self.challenge.record(await self._opinions(phase, asked, 1, defends=True))
+                assignments.setdefault(author, []).append(id)
+        self.challenge.record(await self._opinions(phase, assignments, 1, defends=True))
 
     async def _opinions(
-        self, phase: PanelPhase, asked: dict[str, list[str]], draw: int, *, defends: bool = False
+        self,
+        phase: PanelPhase,
+        assignments: dict[str, list[str]],
+        draw: int,
+        *,
+        defends: bool = False,
     ) -> list[Opinion]:
         """Have specialists judge the findings with these ids, each in fresh contexts."""
         readings = {reading.specialist.name: reading for reading in self.readings}
         briefs = []
-        for name, ids in asked.items():
+        for name, ids in assignments.items():
             for some, shown in self._batches(ids):
                 passages = tuple(self._passage(id) for id in some)
                 panel = PanelBrief(name, draw, passages=passages, defends=defends)
@@ -483,8 +490,8 @@ class Panel(ReportTask[PanelReport]):
         """Return the ids of the items that a finding points at or quotes."""
         finding = self.found[id].finding
         spans = (self.texts.find(quote, finding.place) for quote in finding.quotes)
-        named = [finding.place, *(span.place for span in spans if span)]
-        return list(filter(None, map(self.texts.holder, named)))
+        places = [finding.place, *(span.place for span in spans if span)]
+        return list(filter(None, map(self.texts.holder, places)))
 
     def _passage(self, id: str) -> Passage:
         """Return a finding as others read it, with objections and defence; without names."""
@@ -493,8 +500,8 @@ class Panel(ReportTask[PanelReport]):
         author, lines = found.found_by[0], [found.clean.line()]
         lines += [f"  objection: {each}" for each in self.challenge.objections(id)]
         if defence := self.challenge.opinions.get((id, author)):
-            said = json.dumps(defence.evidence, ensure_ascii=False)
-            lines.append(f"  defence: {defence.verdict} | {defence.place} | {said}")
+            evidence = json.dumps(defence.evidence, ensure_ascii=False)
+            lines.append(f"  defence: {defence.verdict} | {defence.place} | {evidence}")
         return Passage.of(id, "\n".join(lines), author, [*found.sources, *found.judged_in])
 
     def _brief(
@@ -541,12 +548,12 @@ class Panel(ReportTask[PanelReport]):
         )
 
     async def _overview(self, phase: PanelPhase) -> None:
-        """Write what to repair first: by the model as far as it cites findings, else by code."""
+        """Write the first repairs: by the model as far as it cites findings, else by code."""
         ranked = [f for f in self._findings() if f.outcome in ("confirmed", "disputed", "unjudged")]
-        known = {f.id: f for f in ranked}
+        by_id = {f.id: f for f in ranked}
         if ranked:
             text = await self.write(list(self._opening_parts(ranked)), self.fanout.own)
-            cited = [s for s in statements(text, known) if s.findings][:MAX_FIRST]
+            cited = [s for s in statements(text, by_id) if s.findings][:MAX_FIRST]
             self.lines = [CitedStatement(text=s.text, findings=list(s.findings)) for s in cited]
         first = [f for f in ranked if f.outcome == "confirmed"] or ranked
         self.lines = self.lines or [
@@ -558,25 +565,25 @@ class Panel(ReportTask[PanelReport]):
 
     def _opening_parts(self, ranked: Sequence[PanelFinding]) -> Iterator[Opening]:
         yield f"REVIEW of one material.\nLANGUAGE: {self.language}", Origin.REQUEST, ""
-        room = self.run.limits.max_fanout_tokens
+        available = self.run.limits.max_fanout_tokens
         for each in ranked:
             found = self.found[each.id]
             clean = replace(found.clean, severity=each.severity)
             text = f"{each.outcome.upper()}: {clean.line()}"
-            if (room := room - estimate_tokens(text)) < 0:
+            if (available := available - estimate_tokens(text)) < 0:
                 break
             yield text, Origin.VIEW, " ".join(found.sources)
         yield "WRITE: first lines", Origin.REQUEST, ""
 
     def _findings(self) -> list[PanelFinding]:
-        judged = {j.finding: j for j in self.challenge.list_judged()} if self.challenge else {}
-        found = [self._make_finding(id, judged.get(id)) for id in self.found]
+        judgements = {j.finding: j for j in self.challenge.list_judged()} if self.challenge else {}
+        found = [self._make_finding(id, judgements.get(id)) for id in self.found]
         return sorted(
             found,
             key=lambda f: (OUTCOMES.index(f.outcome), GRADES.index(f.severity), -f.confidence),
         )
 
-    def _make_finding(self, id: str, judged: Judged | None) -> PanelFinding:
+    def _make_finding(self, id: str, judgement: Judged | None) -> PanelFinding:
         found, finding = self.found[id], self.found[id].finding
         clean = found.shown if isinstance(found.shown, CleanFinding) else None
         withheld = "" if isinstance(found.shown, CleanFinding) else found.shown
@@ -586,14 +593,14 @@ class Panel(ReportTask[PanelReport]):
                 same_as=o.duplicate_of,
                 **o.model_dump(include={"verdict", "evidence", "place"}),
             )
-            for o in (judged.opinions if judged else ())
+            for o in (judgement.opinions if judgement else ())
         ]
         return PanelFinding(
             id=id,
-            outcome="withheld" if withheld else judged.outcome if judged else "unjudged",
-            reason=withheld or (judged.into if judged else ""),
+            outcome="withheld" if withheld else judgement.outcome if judgement else "unjudged",
+            reason=withheld or (judgement.into if judgement else ""),
             category=finding.category,
-            severity=judged.severity if judged else finding.severity,
+            severity=judgement.severity if judgement else finding.severity,
             confidence=round(found.confidence, 2),
             claim=without_markup(printable(finding.claim)) if clean else "",
             place=clean.place if clean else finding.place,
@@ -610,10 +617,10 @@ class Panel(ReportTask[PanelReport]):
         results = self.fanout.own
         coverage = self._coverage(results)
         some = any(reading.read for reading in self.readings)
-        left = self.degraded or any(phase.stopped for phase in self.phases)
+        is_incomplete = self.degraded or any(phase.stopped for phase in self.phases)
         return PanelReport(
             **self.shared_fields(),
-            status=self.status(some and not left, some, coverage),
+            status=self.status(some and not is_incomplete, some, coverage),
             profile=self.profile.name,
             profile_version=self.profile.version,
             material=self._material(),
@@ -660,9 +667,9 @@ class Panel(ReportTask[PanelReport]):
 
     def _unread(self, reading: Reading) -> str:
         """Return how many parts of the material a specialist has not read, and why."""
-        left, of = len(self.parts) - len(reading.read), len(self.parts)
+        unread_parts, of = len(self.parts) - len(reading.read), len(self.parts)
         why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""
-        return phrase("panel.unread", left=left, of=of) + why if left else ""
+        return phrase("panel.unread", left=unread_parts, of=of) + why if unread_parts else ""
 
     def _coverage(self, results: Sequence[SubagentResult]) -> RunCoverage:
         cover = coverage_of(results)
@@ -672,8 +679,10 @@ class Panel(ReportTask[PanelReport]):
             missing += [Gap(source=reading.specialist.name, reason=each) for each in left_out]
         unread = [(self._unread(each), each) for each in self.readings if self._unread(each)]
         undecided = [(gap, each) for each in self.readings for gap in dict.fromkeys(each.gaps)]
-        told: dict[str, tuple[str, dict[str, None]]] = {}
-        for reason, reading in (*unread, *undecided):  # what several say is told once
-            told.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
-        missing += [Gap(source=", ".join(names), reason=reason) for reason, names in told.values()]
+        by_reason: dict[str, tuple[str, dict[str, None]]] = {}
+        for reason, reading in (*unread, *undecided):  # report a common reason once
+            by_reason.setdefault(normal(reason), (reason, {}))[1][reading.specialist.name] = None
+        missing += [
+            Gap(source=", ".join(names), reason=reason) for reason, names in by_reason.values()
+        ]
         return cover.model_copy(update={"not_covered": missing, "read": None})

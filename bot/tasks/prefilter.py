@@ -1,9 +1,9 @@
 """Filter threads that no model needs to see, by headers alone: spam, bounces, newsletters.
 
-The two errors differ: a newsletter that gets through costs one cheap call, a person's mail that
-does not costs the trust in the digest. So a rule that might match a person's mail does not apply.
-What counts is what a header is defined to say (RFC 3834 Auto-Submitted, RFC 3464 and 5321 bounces,
-RFC 2369 lists), not what a mail looks like; reasons contain no text of strangers.
+The two errors differ: a newsletter that passes costs one cheap call, a person's mail that is
+filtered costs the trust in the digest. So a rule that might match a person's mail does not apply.
+Only the defined meaning of a header counts (RFC 3834 Auto-Submitted, RFC 3464 and 5321 bounces,
+RFC 2369 lists), not the look of a mail; reasons contain no text of strangers.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _NOTICES = frozenset(
     "alert alerts announcement announcements autoreply autoresponder bounce bounces"
     " newsflash newsletter newsletters notice notification notifications notify".split()
 )
-"""Last words of addresses that people seldom write from; `news`, `info`, `support` are excluded."""
+"""Last words of addresses that people rarely write from; `news`, `info`, `support` are excluded."""
 _SHARED = frozenset("ac co com edu gob gov govt ne net or org".split())
 _LISTS = ("x-mailing-list", "mailing-list", "x-beenthere", "x-mailman-version", "x-ml-name")
 """Headers of software for discussion lists, some older than List-Post."""
 _LIST_SENDER = re.compile(r"owner-|.*-(?:owner|admin|request|bounces)(?:[+=].*)?$", re.I)
 _INVITES = re.compile(rf"^(?:{'|'.join(INVITATIONS.values())}): ", re.M)
-"""How the text of a calendar object that one person sent to another begins."""
+"""Start of the text of a calendar object that one person sent to another."""
 
 
 def why_automatic(thread: MailThread, me: str) -> str | None:
@@ -85,7 +85,7 @@ def _own(message: MailMessage, me: str) -> bool:
 
 
 def _certainly(message: MailMessage) -> str | None:
-    """Return why a message is automatic wherever it occurs."""
+    """Return why a message is automatic in any place of a thread."""
     headers = message.headers
     if "SPAM" in message.labels:
         return SPAM
@@ -101,7 +101,7 @@ def _certainly(message: MailMessage) -> str | None:
 
 
 def _probably(message: MailMessage) -> str | None:
-    """Return why a message is automatic if it answers nothing."""
+    """Return why a message is automatic, for one that is not an answer."""
     says_so = _submission(message.headers) not in ("", "no")
     if _mass(message) and not _people_talk(message):
         return GENERATED if says_so else NEWSLETTER
@@ -131,13 +131,13 @@ def _mass(message: MailMessage) -> bool:
     if "list-unsubscribe" in headers:
         return True
     if _word(headers, "precedence") in ("bulk", "junk"):
-        return not _answers(headers)  # trackers add it to what people say in a ticket
+        return not _answers(headers)  # trackers add it to people's messages in a ticket
     promoted = "CATEGORY_PROMOTIONS" in message.labels or _is_from(message, _is_notice)
     return "feedback-id" in headers and promoted
 
 
 def _people_talk(message: MailMessage) -> bool:
-    """Return whether unsubscribable mail may be by a person after all: lists, web forms."""
+    """Return whether a person may have written mail with unsubscribe headers: lists, web forms."""
     return _is_reply(message) or _on_list(message.headers) or _replies_elsewhere(message)
 
 
@@ -185,8 +185,8 @@ def _replies_elsewhere(message: MailMessage) -> bool:
 
 def _reply_addresses(message: MailMessage) -> set[str]:
     """Return the addresses for answers, other than the sender's, that accept them."""
-    wanted = _mailboxes(message.headers.get("reply-to", "")) - _mailboxes(message.text.sender)
-    return {each for each in wanted if not _is_no_reply(each)}
+    addresses = _mailboxes(message.headers.get("reply-to", "")) - _mailboxes(message.text.sender)
+    return {each for each in addresses if not _is_no_reply(each)}
 
 
 def _is_from(message: MailMessage, kind: Callable[[str], bool]) -> bool:

@@ -1,7 +1,7 @@
 """Replay a recorded run: its task works again over its record, with today's code and prompts.
 
 Each request that the task would send is compared with the recorded one, and answered by the
-recorded reply; steps return what they returned. Nothing is read, sent or stored.
+recorded reply; steps return their recorded results. Nothing is read, sent or stored.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ Part = tuple[str, str]
 """Place and hash of a block of a request."""
 
 WITHOUT_LIMIT = Caps(10**18, 10**15, 10**9, 10.0**9)
-"""Limits of a replay: the record tells where the run met its own."""
+"""Limits of a replay: the record shows where the run reached its own."""
 REPORTS = frozenset(tool.name for tool in TOOLS)
 PLACES = {"system": "prompt", "tool": "schema"}
-"""Place of a block -> what the user is told that differs."""
+"""Place of a block -> its name in a reported difference."""
 SENTENCE = re.compile(r"(?<=[.;:!?]) ")
 WIDTH, MOST_LINES = 100, 40
-"""Of a diff."""
+"""Width and maximum lines of a diff."""
 
 
 class RecordEnded(BaseException):
-    """The replay needs what the record does not hold; no boundary for faults may catch this."""
+    """The record lacks something that the replay needs; no boundary for faults may catch this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A request that is not as it was recorded, or that only one of both runs has made."""
+    """A request that differs from the recorded one, or that only one of both runs has made."""
 
     context: str
     number: int
@@ -87,7 +87,7 @@ class Departure:
 
 @dataclass
 class Record:
-    """Everything that is stored of a run, by what a replay looks up."""
+    """All stored data of a run, indexed for a replay."""
 
     run: StoredRun
     task: TaskRecord
@@ -102,14 +102,14 @@ class Record:
         self.order = {call: place for place, call in enumerate(self.requests)}
         self.contexts = {each.id: n for n, each in enumerate(self.trajectory.contexts)}
         self.parents = {e.id for e in self.trajectory.contexts if e.kind == "parent"}
-        made = Counter[str]()
+        counts = Counter[str]()
         self.numbers: dict[Call, int] = {}
         for context, seq in sorted(self.requests):
-            made[context] += 1
-            self.numbers[context, seq] = made[context]
+            counts[context] += 1
+            self.numbers[context, seq] = counts[context]
 
     def step(self, call: Call, name: str, kind: type[T]) -> T | None:
-        """Return what came of a model call or of its tools; None if the record does not tell."""
+        """Return the result of a model call or of its tools; None if it is not recorded."""
         context, seq = call
         body = self.steps.get(f"{self.run.id}/{context}/{seq}/{name}")
         try:
@@ -121,9 +121,9 @@ class Record:
         """Return the results of all ordinary tool calls, by tool and arguments."""
         found: dict[str, ToolOutcome] = {}
         for context, seq in self.requests:
-            made = self.step((context, seq), "model", ModelStep)
+            model_step = self.step((context, seq), "model", ModelStep)
             done = self.step((context, seq + 1), "tools", ToolsStep)
-            calls = _calls(made.reply) if made and made.reply else ()
+            calls = _calls(model_step.reply) if model_step and model_step.reply else ()
             found |= dict(zip(calls, done.outcomes if done else (), strict=False))
         return found
 
@@ -152,22 +152,22 @@ async def read_record(store: Store, run: StoredRun, days: int | None) -> Record:
         raise SetupError("not_ended", text, "Replay it when it has.")
     trajectory, steps = await store.trajectory(run.id), await store.steps(run.id)
     if not trajectory.contexts:
-        kept = f" after {days} days (`retention.trajectories_days`)" if days else ""
-        text = f"Nothing is recorded of the run {run.id}: records are deleted{kept}."
+        after = f" after {days} days (`retention.trajectories_days`)" if days else ""
+        text = f"Nothing is recorded of the run {run.id}: records are deleted{after}."
         raise SetupError("no_record", text, "`assistant runs` lists newer ones.")
     body = steps.get(task_key(run.id))
     try:
         if body is not None:
             return Record(run, step_value(TaskRecord, body), trajectory, steps)
     except ValidationError:
-        pass  # the same sentence as for a record without one
+        pass  # same sentence as for a record without a task
     text = f"The run {run.id} was recorded by another version, without what a replay needs."
     raise SetupError("old_record", text, "Replay a run of this version.")
 
 
 @dataclass
 class Start:
-    """Where a replay begins to ask the model again: at the first request of a context."""
+    """Where a replay starts to call the model again: at the first request of a context."""
 
     record: Record
     context: str
@@ -175,9 +175,9 @@ class Start:
 
     def __post_init__(self) -> None:
         if self.context not in self.record.contexts:
-            known = ", ".join(self.record.contexts)
+            contexts = ", ".join(self.record.contexts)
             text = f"The run {self.record.run.id} has no context {self.context!r}."
-            raise SetupError("no_context", text, f"Its contexts: {known}.")
+            raise SetupError("no_context", text, f"Its contexts: {contexts}.")
         own = (n for (context, _), n in self.record.order.items() if context == self.context)
         self._first, self._place = min(own, default=0), self.record.contexts[self.context]
 
@@ -196,7 +196,7 @@ class Start:
 
 @dataclass
 class Replay:
-    """One replay: what it was given, and where it departed from the record."""
+    """One replay: its input, and its departures from the record."""
 
     record: Record
     settings: Settings
@@ -205,7 +205,7 @@ class Replay:
     """None = the record answers all."""
     departures: list[Departure] = field(default_factory=list)
     compared: set[Call] = field(default_factory=set)
-    """Calls that were made again, and are recorded."""
+    """Recorded calls that were repeated."""
     asked: set[Call] = field(default_factory=set)
     """Calls that were sent to the model."""
     system: Callable[[], str] | None = None
@@ -218,7 +218,7 @@ class Replay:
         self.origins = {(e.context, e.hash): e.origin for e in entries}
 
     def is_live(self, context: str, seq: int | None = None) -> bool:
-        """Return whether the model is asked again here."""
+        """Return whether this context calls the model again."""
         return self.start is not None and self.start.reaches(context, seq)
 
     @property
@@ -229,7 +229,7 @@ class Replay:
         return sorted(self.departures, key=lambda d: calls.get((d.context, d.number), last))
 
     def end(self, context: str, number: int, detail: str) -> NoReturn:
-        """Note what the record lacks, and end the replay."""
+        """Record what is missing in the record, and end the replay."""
         self.departures.append(Departure(context, number, "record", detail))
         raise RecordEnded(detail)
 
@@ -240,15 +240,15 @@ class Replay:
         return self.record.numbers.get(call, before + 1)
 
     def compare(self, call: Call, body: Mapping[str, Any]) -> None:
-        """Note the difference of a request to the recorded one, if there is any."""
+        """Record the difference between a request and the recorded one, if there is any."""
         self.compared.add(call)
         run, (context, seq) = self.record.run.id, call
-        made = Recording()
-        made.request(run, context, seq, 1, body)
-        old, new = self.record.requests[call], made.requests[0].parts
+        recording = Recording()
+        recording.request(run, context, seq, 1, body)
+        old, new = self.record.requests[call], recording.requests[0].parts
         if tuple(old) == new:
             return
-        blocks = {**self.record.trajectory.blocks, **made.blocks}
+        blocks = {**self.record.trajectory.blocks, **recording.blocks}
         origins = {(e.context, e.hash): e.origin for e in self.sink.entries} | self.origins
         kind, detail, pair = _difference(old, new, lambda h: origins.get((context, h)))
         texts = [_text(blocks[h]) if h else "" for h in pair]
@@ -256,39 +256,39 @@ class Replay:
         self.departures.append(Departure(context, self.number(call), kind, detail, diff))
 
     def unmade(self) -> None:
-        """Note the first recorded request that was not made again."""
+        """Record the first recorded request that was not repeated."""
         calls = (c for c in self.record.requests if c not in self.compared and not self.is_live(*c))
         if call := next(calls, None):
             detail = "it is recorded, and is not made any more."
             self.departures.append(Departure(call[0], self.record.numbers[call], "order", detail))
 
     async def run(self) -> Document | None:
-        """Work again; return the document, or None where the record did not hold enough."""
-        given, run = self.record.task, self._run()
+        """Run the task again; return the document, or None if the record is incomplete."""
+        task_record, run = self.record.task, self._run()
         place = ReplayPlace(self, run)
         task = _task(self.record, place, run)
         if isinstance(task, Ask):
             self.system = lambda: parent_prompt(task.parent_tools())
         document = None
-        with in_language(given.language):
+        with in_language(task_record.language):
             try:
                 document = await task.work()
                 self.unmade()
             except* RecordEnded:
-                pass  # it is noted
+                pass  # already recorded
             finally:
                 await place.tasks.aclose()
         return document
 
     def _run(self) -> Run:
-        given, limits = self.record.task, self.record.task.limits
+        task_record, limits = self.record.task, self.record.task.limits
         caps = WITHOUT_LIMIT
         if self.start:
             caps = Caps.of(limits)
-        unopened = {name: partial(self._client, name) for name in given.clients}
+        unopened = {name: partial(self._client, name) for name in task_record.clients}
         return ReplayedRun(
             id=self.record.run.id,
-            requester=given.requester,
+            requester=task_record.requester,
             model=ReplayModel(self),
             rate_limiter=RateLimiter(limits.max_concurrency),
             budget=Budget(caps, asyncio.get_running_loop().time),
@@ -296,7 +296,7 @@ class Replay:
             sink=self.sink,
             limits=limits,
             clients=Clients({}, unopened),
-            handles=given.handles,
+            handles=task_record.handles,
             checkpoint=ReplaySteps(self),
         )
 
@@ -309,7 +309,7 @@ class Replay:
 
 
 def _no_mailbox(replay: Replay) -> Gmail:
-    """Return a mailbox of which nothing can be read."""
+    """Return a mailbox that cannot be read."""
 
     class NoMailbox(Gmail):
         def __init__(self) -> None:
@@ -322,20 +322,20 @@ def _no_mailbox(replay: Replay) -> Gmail:
 
 
 def _task(record: Record, place: ReplayPlace, run: Run) -> Ask | Sweep | Triage | Panel:
-    """Return the task that the run was for. Raises SetupError."""
-    given = record.task
+    """Return the task of the run. Raises SetupError."""
+    task_record = record.task
     kinds: dict[str, type[Sweep | Triage | Panel]] = {k.kind: k for k in (Sweep, Triage, Panel)}
-    if given.kind == Ask.kind:
-        return Ask(place, run, given.request)
-    kind = kinds[given.kind]
+    if task_record.kind == Ask.kind:
+        return Ask(place, run, task_record.request)
+    kind = kinds[task_record.kind]
     hints = get_type_hints(kind)
     own = {
         name: TypeAdapter(hints[name]).validate_python(value)
-        for name, value in given.fields.items()
+        for name, value in task_record.fields.items()
     }
     if kind is Triage:
         own |= {"gmail": run.clients[Gmail], "listing": place.listing}
-    return kind(place, run, given.request, **own)
+    return kind(place, run, task_record.request, **own)
 
 
 @dataclass
@@ -354,7 +354,7 @@ class ReplayPlace:
         self.tasks = TaskSpawner(self.run)
 
     async def listing(self) -> NoReturn:
-        """End the replay: what a mailbox holds is a step of the record."""
+        """End the replay: the content of a mailbox must be a step of the record."""
         self.replay.end("p1", 1, "the mailbox would be listed, which the record does not hold.")
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
@@ -365,7 +365,7 @@ class ReplayPlace:
 
 
 class ReplayedRun(Run):
-    """A run whose record may be that of a version with other steps."""
+    """A run whose record may come from a version with other steps."""
 
     def find_recorded(self, key: str, kind: type[T]) -> T | None:
         try:
@@ -377,12 +377,12 @@ class ReplayedRun(Run):
 
 @dataclass
 class ReplaySteps(Checkpoint):
-    """The checkpoint of a replay: it returns what steps returned, and stores nothing."""
+    """The checkpoint of a replay: it returns recorded results of steps, and stores nothing."""
 
     replay: Replay
 
     def find_step(self, key: str) -> dict[str, Any] | None:
-        """Return what a step returned; None where the model is asked, or answers by its record."""
+        """Return the result of a step; None if the model is called, or answers from the record."""
         body, (context, *path) = self.replay.record.steps.get(key), key.split("/")[1:]
         if path[-1:] == ["freeze"] and self.replay.is_live(path[0]):
             return None
@@ -391,7 +391,7 @@ class ReplaySteps(Checkpoint):
             if self.replay.is_live(*call):
                 return None
             if path[-1] == "model" and (body is None or step_value(ModelStep, body).reply):
-                return None  # it is compared where it would be sent
+                return None  # it is compared at the point of sending
             if path[-1] == "model":
                 self.replay.compared.add(call)
         if body is None:
@@ -404,8 +404,8 @@ class ReplaySteps(Checkpoint):
         """End the replay at this step."""
         _, context, *path = key.split("/")
         at = int(path[0]) if path and path[0].isdigit() else 0
-        known = context in self.replay.record.contexts
-        call = (context, at) if known else ("p1", 0)
+        is_recorded = context in self.replay.record.contexts
+        call = (context, at) if is_recorded else ("p1", 0)
         self.replay.end(call[0], self.replay.number(call), f"{why} ({key.partition('/')[2]}).")
 
 
@@ -465,20 +465,20 @@ class ReplayGate(Gate):
 def _difference(
     old: Sequence[Part], new: Sequence[Part], origin: Callable[[str], Origin | None]
 ) -> tuple[str, str, tuple[str, str]]:
-    """Return what differs first, in words, and the hashes of both blocks; "" = there is none."""
+    """Return the first difference, in words, and the hashes of both blocks; "" = there is none."""
     if Counter(old) == Counter(new):
         return "order", "the same blocks stand in another order.", ("", "")
     for place, name in PLACES.items():
         before, after = ([h for p, h in parts if p == place] for parts in (old, new))
         if before != after:
-            gone, come = set(before) - set(after), set(after) - set(before)
+            removed, added = set(before) - set(after), set(after) - set(before)
             pair = (
-                next(filter(gone.__contains__, before), ""),
-                next(filter(come.__contains__, after), ""),
+                next(filter(removed.__contains__, before), ""),
+                next(filter(added.__contains__, after), ""),
             )
             return name, f"{_change(*pair)} {name}.", pair
-    said = [[h for p, h in parts if p not in PLACES] for parts in (old, new)]
-    pair = next((a, b) for a, b in zip_longest(*said, fillvalue="") if a != b)
+    hashes = [[h for p, h in parts if p not in PLACES] for parts in (old, new)]
+    pair = next((a, b) for a, b in zip_longest(*hashes, fillvalue="") if a != b)
     kind = str(origin(pair[0] or pair[1]) or "message").replace("_", " ")
     return kind, f"{_change(*pair)} {kind}.", pair
 
@@ -499,7 +499,7 @@ def _text(block: str) -> str:
 
 
 def _diff(old: str, new: str) -> str:
-    """Return a unified diff, sentence by sentence, cut where it is long."""
+    """Return a unified diff, sentence by sentence, shortened if it is long."""
     before, after = (list(_sentences(text)) for text in (old, new))
     lines = list(difflib.unified_diff(before, after, "recorded", "today", n=1, lineterm=""))
     more = len(lines) - MOST_LINES

@@ -1,4 +1,4 @@
-"""The reports that a parent may have made for a request: a sweep, a triage, a review."""
+"""The reports that a parent may request: a sweep, a triage, a review."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from subagents.summary import overview
 from subagents.toolbox import ToolCall, crash_text
 from subagents.trajectory import Origin
 
-if TYPE_CHECKING:  # a report is imported when it is asked for
+if TYPE_CHECKING:  # a report is imported on demand
     from bot.mailbox.sync import Sync
     from bot.tasks.material import ReviewMaterial
     from bot.tasks.triage import Triage
@@ -67,10 +67,10 @@ PAGE, THREAD = ("web", "read_url", "url"), ("slack", "read_thread", "thread")
 ABSENT, UNLISTED = Text("gap.absent"), Text("gap.unlisted")
 ONE_REPORT = "This request has its report already; another one needs a request of its own."
 NOTHING_TO_ADD = "NONE"
-"""What a parent writes that leaves the answer to the report."""
+"""The parent's text if it adds nothing to the report."""
 TOLD_OF_CHANNEL, MAX_TOLD = 5, 700
-"""Issues of a channel, and characters of one line, that the answer tells in words; the report
-has all."""
+"""Maximum issues of a channel, and characters of a line, in an answer's words; the report has
+all."""
 BELOW = (
     "The program shows this report, whole, below your answer: do not repeat it. Write only what "
     f"the request asks beyond it; if that is nothing, write only {NOTHING_TO_ADD}."
@@ -83,7 +83,7 @@ class ChosenChannels:
 
     channels: list[ChannelInfo]
     missing: list[Gap]
-    """Names that stand for none of them, and why."""
+    """Names that match none of them, and why."""
     tracker: str | None
 
 
@@ -103,7 +103,7 @@ class Reports:
         """Sources that could not be read at all, and why."""
 
     def tools(self) -> dict[str, Tool]:
-        """Return the tools that this request's parent is offered."""
+        """Return the tools for the parent of this request."""
         sweep, triage, panel = TOOLS
         mailbox = GMAIL in names_in(self.run.clients) or self.app.mail is not None
         may = {
@@ -118,7 +118,7 @@ class Reports:
         return scope in scopes.permitted_scopes(self.request.allowed.scopes)
 
     async def __call__(self, call: ToolCall, ctx: ToolContext) -> Outcome:
-        """Run one call; what its parent is shown of the report is a view of its subagents."""
+        """Run one call; the parent sees a view of the report's subagents."""
         parent = self.delegation.fanout.parent
         key = f"{self.run.id}/{parent}/{call.id}"
         clients = with_clients(ctx.clients, {Reports: self})
@@ -128,7 +128,7 @@ class Reports:
             found = await self.run.gate.call(parent, ctx, tool, call.input)
         except ToolError as error:
             return Outcome(str(error), Origin.ERROR, label=error.label)
-        except Exception as error:  # the seam: one report; the rest of the request goes on
+        except Exception as error:  # boundary: one report; the rest of the request continues
             log.exception("the report of %s crashed", self.run.id)
             why = crash_text(tool.name, error)
             self.missing.append(why)
@@ -138,21 +138,21 @@ class Reports:
         results = self.task.fanout.own if self.task else []
         if not results:
             return Outcome(found.note, Origin.REMINDER, label=found.label)
-        room = self.run.limits.max_result_tokens
-        text = f"{found.note}\n\n{overview(results, room, room)}"
+        max_tokens = self.run.limits.max_result_tokens
+        text = f"{found.note}\n\n{overview(results, max_tokens, max_tokens)}"
         self.delegation.record_view(results, text)
         return Outcome(text, Origin.VIEW, " ".join(r.id for r in results), found.label)
 
     async def read_material(self, ctx: ToolContext, source: str) -> ReviewMaterial:
-        """Read what is to be reviewed with the tool of its kind. Raises MaterialRefused."""
+        """Read the material with the tool of its kind. Raises MaterialRefused."""
         from bot.tasks.material import MaterialRefused, material_of_attachment, read_through_gate
 
         if found := material_of_attachment(source, self.request.files, self.request.label):
             return found
         is_page = source.startswith(("http://", "https://"))
         scope, name, argument = PAGE if is_page else THREAD
-        offered = scopes.offered_tools(scope, self.run.clients) if self._allows(scope) else ()
-        tool = next((each for each in offered if each.name == name), None)
+        tools = scopes.offered_tools(scope, self.run.clients) if self._allows(scope) else ()
+        tool = next((each for each in tools if each.name == name), None)
         if tool is None:
             raise MaterialRefused(f"{source[:200]} cannot be read here.")
         return await read_through_gate(self.run, ctx, tool, **{argument: source})
@@ -165,7 +165,7 @@ class Reports:
 
     @classmethod
     def of(cls, ctx: ToolContext) -> Reports:
-        """Return that of a request. Raises ToolError if it has made its report."""
+        """Return the reports of a request. Raises ToolError if it already has its report."""
         reports = ctx.client(cls)
         if reports.task:
             raise ToolError(ONE_REPORT)
@@ -174,7 +174,7 @@ class Reports:
     async def make(
         self, task: ReportTask[Any], usd: float, seconds: float, missing: Sequence[Gap] = ()
     ) -> ToolResult:
-        """Have the report made for so much money and time; `missing`: what is not in it, too."""
+        """Make the report with so much money and time; `missing`: further gaps of the report."""
         self.task = task
         await self.app.extend(self.run, usd, seconds)
         self.report = report = await task.work()
@@ -188,44 +188,44 @@ class Reports:
         return self.app.settings.report.language or asked or self.request.requester.language
 
     def window(self, since: str, until: str, days: int) -> Window:
-        """Return what to read; so many days without `since`. Raises ToolError."""
+        """Return the window to read; the last `days` without `since`. Raises ToolError."""
         try:
             return self.request.frame.of_days(days).window(since, until)
         except BriefRefused as refusal:
             raise ToolError(f"{refusal}.") from refusal
 
     async def choose_channels(self, ctx: ToolContext, names: Sequence[str]) -> ChosenChannels:
-        """Find the channels meant: those that the request names or the parent has listed.
+        """Find the channels: those that the request names or the parent has listed.
 
-        A pattern means private ones only where nobody but the requester reads the answer.
+        A pattern matches private ones only if nobody but the requester reads the answer.
         """
         run = self.run
         seen = list((await seen_channels(run, run.client(SlackReader))).values())
-        said = f"{self.request.said} {self.request.text}".casefold()
+        text = f"{self.request.said} {self.request.text}".casefold()
         alone = self.request.intent.home[:1] in ("", "D")
-        chosen: dict[str, ChannelInfo] = {}
+        by_id: dict[str, ChannelInfo] = {}
         missing = []
         for name in dict.fromkeys(each.strip().lstrip("#") for each in names):
-            asked = bool(name) and (name.casefold() in said or _says_stem(said, name))
+            is_named = bool(name) and (name.casefold() in text or _says_stem(text, name))
             matched = [
                 channel
                 for channel in match_channels(seen, name)
                 if (alone or "*" not in name or not channel.is_private)
                 and await run.gate.may_read(run.requester, channel.id)
             ]
-            found = [c for c in matched if asked or c.id in ctx.handles.titles]
-            chosen |= {channel.id: channel for channel in found}
-            if found:  # a pattern does not quietly mean fewer channels than it says
+            found = [c for c in matched if is_named or c.id in ctx.handles.titles]
+            by_id |= {channel.id: channel for channel in found}
+            if found:  # report the channels of a pattern that are left out
                 missing += [_gap(c.name, UNLISTED) for c in matched if c not in found]
             else:
-                listed = asked or name in ctx.handles.titles
+                listed = is_named or name in ctx.handles.titles
                 missing.append(_gap(name, ABSENT if listed else UNLISTED))
         most = run.limits.max_items
-        kept = list(chosen.values())[:most]
-        left = list(chosen.values())[most:]
-        missing += [_gap(c.name, Text("gap.at_once", {"most": most})) for c in left]
+        accepted = list(by_id.values())[:most]
+        excess = list(by_id.values())[most:]
+        missing += [_gap(c.name, Text("gap.at_once", {"most": most})) for c in excess]
         lists = [id for id in self.app.lists if await run.gate.may_read(run.requester, id)]
-        return ChosenChannels(kept, missing, lists[0] if len(lists) == 1 else None)
+        return ChosenChannels(accepted, missing, lists[0] if len(lists) == 1 else None)
 
 
 @tool(client=Reports)
@@ -240,21 +240,23 @@ async def sweep_channels(
     reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings
     window = reports.window(since, until, settings.sweep.since_days)
-    key, chosen = f"{ctx.key}/channels", lambda: reports.choose_channels(ctx, channels)
+    key, choose = f"{ctx.key}/channels", lambda: reports.choose_channels(ctx, channels)
     try:
-        made = await run.once(key, ChosenChannels, chosen)
+        selection = await run.once(key, ChosenChannels, choose)
     except SlackRefused as error:
         reports.missing.append(str(error))
         raise ToolError(f"{error}.") from error
-    if not made.channels:
-        why = "; ".join(map(gap_text, made.missing))
+    if not selection.channels:
+        why = "; ".join(map(gap_text, selection.missing))
         raise ToolError(f"None of them can be swept: {why}. Try list_channels.")
     task = Sweep(
-        *(app, run, replace(reports.request, window=window), made.channels, made.tracker),
+        *(app, run, replace(reports.request, window=window), selection.channels, selection.tracker),
         language=reports.language(language) or ENGLISH,
         asked_by=reports.delegation.fanout,
     )
-    return await reports.make(task, settings.limits.cost_usd, settings.sweep.time_s, made.missing)
+    return await reports.make(
+        task, settings.limits.cost_usd, settings.sweep.time_s, selection.missing
+    )
 
 
 @tool(client=Reports)
@@ -273,7 +275,7 @@ async def triage_inbox(
     reports = Reports.of(ctx)
     app, run, settings = reports.app, reports.run, reports.app.settings.triage
     request = reports.request
-    if since or until or app.mail:  # all mails of a file, unless the request says when
+    if since or until or app.mail:  # all mails of a file, unless the request gives a time
         window = reports.window(since, until, settings.since_days)
         request = replace(request, window=window)
     try:
@@ -326,13 +328,12 @@ def _gap(name: str, why: Text) -> Gap:
     return Gap(source=name, reason=str(why))
 
 
-def _says_stem(said: str, pattern: str) -> bool:
-    """Return whether a text says in words what a pattern leaves open: "the csm channels" says
-    `csm-*`."""
+def _says_stem(text: str, pattern: str) -> bool:
+    """Return whether a text expresses a pattern in words: "the csm channels" expresses `csm-*`."""
     stems = [each.strip("-_.").casefold() for each in re.split(r"[*?\[\]]+", pattern)]
     words = [each for each in stems if each]
     wild = len(stems) > 1 and bool(words)
-    return wild and all(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", said) for each in words)
+    return wild and all(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text) for each in words)
 
 
 async def inbox_triage(
@@ -342,9 +343,9 @@ async def inbox_triage(
     asked_for: Reports | None = None,
     account: str = "",
 ) -> Triage | None:
-    """Return the triage of the mailbox that the run has open; None where none is connected.
+    """Return the triage of the run's open mailbox; None if none is connected.
 
-    `account`: what it is known under; empty = its reader. Raises GoogleError.
+    `account`: its stored name; empty = its reader. Raises GoogleError.
     """
     if GMAIL not in names_in(run.clients):
         return None
@@ -359,7 +360,7 @@ async def inbox_triage(
     today = (asked_for.request if asked_for else request).window.latest.date()
     reader = Reader(run.requester or address, address, today)
     account = account or reader.owner
-    # Before any row of the plan: its subjects are for those who may read the mailbox.
+    # Before any row of the plan: only people who may read the mailbox may see its subjects.
     run.emit(ContextGrew("p1", mailbox_label(reader.owner)))
 
     async def listing() -> Sync:
@@ -370,17 +371,17 @@ async def inbox_triage(
     async def corrections() -> list[Correction]:
         return await state.corrections.all(account) if state else []
 
-    known = await run.once(f"{run.id}/corrections", list[Correction], corrections)
+    stored = await run.once(f"{run.id}/corrections", list[Correction], corrections)
     return Triage(
         *(app, run, request, gmail, reader, listing),
-        corrections=known,
+        corrections=stored,
         account=account,
         asked_by=asked_for.delegation.fanout if asked_for else None,
     )
 
 
 def _summary(report: Report) -> Iterator[str]:
-    """Yield what a parent is told of a report beside the views of its subagents."""
+    """Yield the facts about a report that a parent gets with the views of its subagents."""
     cover, window = report.coverage, report.window
     what = {"sweep": "channels", "triage": "threads", "panel": "readings"}[report.kind]
     period = f", {window.oldest} to {window.latest}" if window else ""
@@ -409,8 +410,8 @@ def _lines(report: Report) -> Iterator[str]:
         yield from (line for section in report.sections for line in _section(section))
     elif isinstance(report, TriageReport):
         for verdict in report.verdicts:
-            told = filter(None, (verdict.priority, verdict.deadline))
-            text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(told)})"
+            details = filter(None, (verdict.priority, verdict.deadline))
+            text = f"{verdict.subject}: {verdict.proposed_action} ({', '.join(details)})"
             yield f"- {_cite(text, verdict.finding or '')}"
         yield from (f"- {_cite(gap_text(each.gap))}" for each in report.unreadable)
     else:
@@ -423,14 +424,14 @@ def _section(section: SweepSection) -> Iterator[str]:
     yield f"\n**#{section.item}** ({section.status})"
     still = [f for f in section.findings if f.state in NEEDS_ACTION]
     for finding in still[:TOLD_OF_CHANNEL]:
-        who = "" if finding.owner == NOBODY else f" · {finding.owner}"
-        text = f"{finding.claim} ({finding.state}, {finding.severity}){who}"
+        owner = "" if finding.owner == NOBODY else f" · {finding.owner}"
+        text = f"{finding.claim} ({finding.state}, {finding.severity}){owner}"
         yield f"- {_cite(text, finding.id)}"
     if not still:
         yield "- Nothing is open." if section.findings else f"- {section.summary}"
 
 
 def _cite(text: str, *findings: str) -> str:
-    """Return a text of others, cleaned, with these citations alone: only code cites."""
-    told = SPACED.sub("", clean_text(text, MAX_TOLD))
-    return told + "".join(f" [{id}]" for id in findings if id)
+    """Return a text by others, cleaned, with only these citations: only code cites."""
+    cleaned = SPACED.sub("", clean_text(text, MAX_TOLD))
+    return cleaned + "".join(f" [{id}]" for id in findings if id)

@@ -29,7 +29,7 @@ class ShareThread:
 
     root: str
     at: datetime
-    """When it was opened."""
+    """Time of its first message."""
     ids: tuple[str, ...]
     """Ids of its messages inside the window."""
 
@@ -41,16 +41,16 @@ class Share:
     window: Window
     threads: tuple[ShareThread, ...]
     items: tuple[Item, ...] = ()
-    """All its messages, which its subagent is given; empty if they are too many: it reads them."""
+    """All its messages, for its subagent; empty if there are too many: then it reads them."""
     number: str = "1"
-    """`2`; `2a` and `2b` where its result was too long and two read it again."""
+    """`2`; `2a` and `2b` if its result was too long and two subagents read it again."""
 
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(id for thread in self.threads for id in thread.ids)
 
     def describe(self, name: str, parts: int) -> str:
-        """Return which threads of a channel are in it, of so many shares."""
+        """Describe which threads of a channel it contains, as one of so many shares."""
         first, last = self.threads[0].root, self.threads[-1].root
         span = first if first == last else f"{first} to {last}"
         own = f"share {self.number} of {parts}, threads {span}; others have the rest"
@@ -62,11 +62,11 @@ class Share:
         middle = len(self.threads) // 2
         if not middle:
             return []
-        cut = self.threads[middle].at
+        boundary = self.threads[middle].at
         first, second = self.threads[:middle], self.threads[middle:]
         return [
-            self._part(replace(self.window, opened_before=cut), first, "a"),
-            self._part(replace(self.window, opened_from=cut), second, "b"),
+            self._part(replace(self.window, opened_before=boundary), first, "a"),
+            self._part(replace(self.window, opened_from=boundary), second, "b"),
         ]
 
     def _part(self, window: Window, threads: tuple[ShareThread, ...], letter: str) -> Share:
@@ -86,7 +86,7 @@ class ChannelPlan:
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Root of a thread -> the bug keys that it names."""
     label: Label = TRUSTED
-    """Label of what is said of the channel itself, which may be private."""
+    """Label of statements about the channel itself, which may be private."""
     fault: str = ""
     stopped: str = ""
     """What stopped the planning before its turn: `user`, `time`, or `slack` (unavailable)."""
@@ -146,11 +146,11 @@ def select_channels(channels: Sequence[ChannelInfo], patterns: Sequence[str]) ->
 
 def match_channels(channels: Sequence[ChannelInfo], pattern: str) -> list[ChannelInfo]:
     """Return the channels that a name, an id or a pattern means."""
-    bare = pattern.lstrip("#")
+    name = pattern.lstrip("#")
     return [
         c
         for c in channels
-        if c.id == bare or fnmatch.fnmatchcase(c.name.casefold(), bare.casefold())
+        if c.id == name or fnmatch.fnmatchcase(c.name.casefold(), name.casefold())
     ]
 
 
@@ -161,21 +161,21 @@ def split(
     max_threads: int,
     max_material: int,
 ) -> list[Share]:
-    """Split the window between threads, a share for each subagent; [] if nothing is to be read.
+    """Split the window between threads, a share for each subagent; [] if there is nothing to read.
 
-    A share holds its messages if these have at most `max_material` tokens.
+    A share contains its messages if these have at most `max_material` tokens.
     """
     if not found:
         return []
     sizes = [sum(estimate_tokens(i.line()) + 1 for i in c.items) for c in found]
     parts = max(-(-sum(sizes) // max_tokens), -(-len(found) // max_threads))
-    share, cuts, used, here = sum(sizes) / parts, [0], 0, 0
+    share, cuts, used, size_here = sum(sizes) / parts, [0], 0, 0
     for k, size in enumerate(sizes):
-        over = here + size > max_tokens or k - cuts[-1] >= max_threads
-        if k > cuts[-1] and (over or used + size / 2 > share * len(cuts)):
+        is_full = size_here + size > max_tokens or k - cuts[-1] >= max_threads
+        if k > cuts[-1] and (is_full or used + size / 2 > share * len(cuts)):
             cuts.append(k)
-            here = 0
-        used, here = used + size, here + size
+            size_here = 0
+        used, size_here = used + size, size_here + size
     bounds = list(zip(cuts, [*cuts[1:], len(found)], strict=True))
     starts = [None, *(found[k].root.at for k in cuts[1:]), None]
     return [
@@ -201,7 +201,7 @@ def _thread_of(conversation: SlackConversation) -> ShareThread:
 async def seen_channels(run: Run, reader: SlackReader) -> dict[str, ChannelInfo]:
     """Return the workspace's channels without private ones that the requester is not in.
 
-    All private ones are checked, whatever is named, so that the time reveals no hidden one.
+    It checks all private ones, even unnamed ones, so that the duration reveals no hidden one.
     """
     channels = await reader.channels()
     private = [c.id for c in channels if c.is_private]

@@ -1,4 +1,4 @@
-"""The parts of a sweep's report, put together by code from the subagents' checked results."""
+"""The parts of a sweep's report, which code builds from the subagents' checked results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Tracked = Mapping[str, TrackerEntry | None]
 def section(source: SweepSource, tracked: Tracked) -> SweepSection:
     """Return one channel's part of the report, from its own subagents only.
 
-    `tracked`: what is known of each finding's row in the tracker, by id of the finding.
+    `tracked`: id of a finding -> its row in the tracker.
     """
     results = source.results
     keys = source.plan.keys if source.plan else {}
@@ -103,36 +103,36 @@ def section(source: SweepSource, tracked: Tracked) -> SweepSection:
 
 
 def _summary(result: SubagentResult) -> str:
-    """Return what a subagent said, and why it found no more if it failed."""
+    """Return a subagent's summary, and the reason if it failed."""
     if result.status not in ("failed", "cancelled"):
         return result.text
     return f"{result.text} ({why_ended(result.stopped_by)})"
 
 
 def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ()) -> SweepFinding:
-    """Add what a reader needs: the owner, and the row of the tracker.
+    """Add the owner and the row of the tracker, for readers.
 
-    `joined`: ids of the findings that it stands for besides its own.
+    `joined`: ids of other findings that it represents.
     """
     entries = [tracked.get(id) for id in (finding.id, *joined)]
-    named = next((each for each in entries if each and each.key), entries[0])
-    made = SweepFinding(**dict(finding), tracker=named, joined=list(joined) or None)
-    if made.state != "none":
-        made.owner = made.owner or NOBODY
-    return made
+    entry = next((each for each in entries if each and each.key), entries[0])
+    result = SweepFinding(**dict(finding), tracker=entry, joined=list(joined) or None)
+    if result.state != "none":
+        result.owner = result.owner or NOBODY
+    return result
 
 
-def top_line(said: Statement, findings: Mapping[str, Finding]) -> TopLine:
-    """Return a top line with what code counts over the findings that it cites: each customer named
-    once, and those who are not named."""
-    cited = [findings[i] for i in said.findings]
-    named = distinct([name for f in cited for name in f.customers])
+def top_line(statement: Statement, findings: Mapping[str, Finding]) -> TopLine:
+    """Return a top line with the counts of its cited findings: each named customer once, and the
+    unnamed ones."""
+    cited_findings = [findings[i] for i in statement.findings]
+    customers = distinct([name for f in cited_findings for name in f.customers])
     return TopLine(
-        text=said.text,
-        findings=list(said.findings),
-        customers=len(named) + sum(f.people for f in cited if not f.customers),
-        messages=sum(f.messages for f in cited),
-        links=[f.links[0] for f in cited if f.links],
+        text=statement.text,
+        findings=list(statement.findings),
+        customers=len(customers) + sum(f.people for f in cited_findings if not f.customers),
+        messages=sum(f.messages for f in cited_findings),
+        links=[f.links[0] for f in cited_findings if f.links],
     )
 
 
@@ -147,7 +147,7 @@ PLAN_SHARE = 0.75
 
 
 class SweepPlanner:
-    """Plans channels without a model, many at a time; holds only the texts that are being read."""
+    """Plans channels without a model, many at a time; keeps only texts that are being read."""
 
     def __init__(
         self,
@@ -164,15 +164,15 @@ class SweepPlanner:
         self._holding: set[str] = set()
 
     async def plan(self, source: SweepSource) -> ChannelPlan:
-        """Return the plan of a channel; those after it are read meanwhile.
+        """Return the plan of a channel; the next channels are read in the meantime.
 
-        It is the work of a step: channels whose plan an earlier process returned are not read
-        again.
+        It is the work of a step: a channel that an earlier process has planned is not read again.
         """
         if not self._tasks:
-            left = [each for each in self._sources if each.plan is None]
+            unplanned = [each for each in self._sources if each.plan is None]
             self._tasks = {
-                each.channel.id: self._group.create_task(self._plan_in_turn(each)) for each in left
+                each.channel.id: self._group.create_task(self._plan_in_turn(each))
+                for each in unplanned
             }
         self._tell()
         return await self._tasks.pop(source.channel.id)
@@ -182,7 +182,7 @@ class SweepPlanner:
         self._run.emit(SourcesRead(read, len(self._sources)))
 
     def read(self, source: SweepSource) -> None:
-        """Release the text of a channel whose subagents are done, so that the next one may come."""
+        """Release the text of a channel whose subagents are done, to make room for the next one."""
         self._tell()
         if source.channel.id in self._holding:
             self._reader.release(source.channel.id)
@@ -227,20 +227,20 @@ class SweepPlanner:
         return ChannelPlan(fault=fault, stopped=stopped)
 
     async def _label(self, source: SweepSource) -> Label:
-        """Return the label of what a report says of a channel, even if nobody wrote in it."""
+        """Return the label of a report's statements on a channel, even if nobody wrote in it."""
         if source.channel.is_private:
             return await self._reader.label(source.channel.id)
         return Label(True, WORKSPACE, frozenset({source.channel.id}))
 
 
 def _keys(found: Sequence[SlackConversation]) -> Mapping[str, list[str]]:
-    """Return the bug keys that each thread names, by which code finds its row in the tracker."""
-    named = {c.root.id: keys_in(" ".join(item.text for item in c.items)) for c in found}
-    return {root: keys for root, keys in named.items() if keys}
+    """Return the bug keys that each thread names; code finds its row in the tracker by them."""
+    keys_by_root = {c.root.id: keys_in(" ".join(item.text for item in c.items)) for c in found}
+    return {root: keys for root, keys in keys_by_root.items() if keys}
 
 
 MIN_VIEW = 400
-"""Minimum tokens of a result that the parent is shown; without room for all, urgent ones win."""
+"""Minimum tokens of a result for the parent; if not all fit, urgent ones win."""
 
 
 @dataclass
@@ -252,7 +252,7 @@ class Sweep(ReportTask[SweepReport]):
     channels: Sequence[ChannelInfo]
     tracker: str | None = None
     since: Mapping[str, datetime] = field(default_factory=dict)
-    """Channel id -> beginning of its window, if not that of the request."""
+    """Channel id -> start of its window, if it differs from the request's."""
     title: str = ""
 
     def __post_init__(self) -> None:
@@ -265,10 +265,10 @@ class Sweep(ReportTask[SweepReport]):
         reading = TrackerReading(self.tracker or "", title, self.run, self.fanout)
         self.reading = reading if self.tracker else None
         self.tracked: dict[str, TrackerEntry | None] = {}
-        """What is known of each finding's row in the tracker, by id of the finding."""
+        """Id of a finding -> its row in the tracker."""
         self.aside = set[str]()
         """Ids of subagents whose result was too long, so that two others read a half each, and of
-        those that checked findings which contradict each other."""
+        subagents that checked contradictory findings."""
         self.lines = Overview()
 
     async def make(self) -> SweepReport:
@@ -279,7 +279,7 @@ class Sweep(ReportTask[SweepReport]):
         return self._document()
 
     async def _read(self) -> None:
-        """Read all channels, each in its own time; their order is the same in each life."""
+        """Read all channels, each at its own pace; their order is the same after a restart."""
         async with asyncio.TaskGroup() as group:
             if self.reading:
                 await self.reading.look()
@@ -307,10 +307,10 @@ class Sweep(ReportTask[SweepReport]):
             planning.read(source)
 
     async def _judge_halves(self) -> None:
-        """Have each share whose result was too long for one answer read again by two subagents,
-        with half of its threads each, until each result fits or is that of a single thread.
+        """If the result of a share was too long for one answer, have two subagents read it again,
+        with half of its threads each, until each result fits or comes from a single thread.
 
-        It begins when all others have ended: then a replay numbers the subagents alike.
+        It begins when all others have ended, so that a replay gives subagents the same numbers.
         """
         while torn := [
             (source, share, result, halves)
@@ -330,8 +330,8 @@ class Sweep(ReportTask[SweepReport]):
                 self.aside.add(result.id)
 
     async def _check_contradictions(self) -> None:
-        """Have a new context read again what subagents tell of one issue in different states; both
-        findings get the state that it finds."""
+        """Have a new context check findings that report one issue in different states; both get the
+        state that it finds."""
         found = [
             (source, pair)
             for source in self.sources
@@ -340,9 +340,9 @@ class Sweep(ReportTask[SweepReport]):
                 [f for r in source.results for f in r.findings], is_one_issue
             )[:MOST]
         ]
-        asked = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
-        results = await self.fanout.run_all([brief for *_, brief in asked])
-        for (source, pair, _), result in zip(asked, results, strict=True):
+        checks = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
+        results = await self.fanout.run_all([brief for *_, brief in checks])
+        for (source, pair, _), result in zip(checks, results, strict=True):
             self.aside.add(result.id)
             if state := next((f.state for f in result.findings if f.state != "none"), None):
                 source.set_state([finding.id for finding in pair], state)
@@ -366,11 +366,11 @@ class Sweep(ReportTask[SweepReport]):
         )
 
     def _brief(self, source: SweepSource, share: Share, parts: int) -> Brief:
-        which = f" ({share.number} of {parts})" if parts > 1 or share.number != "1" else ""
+        position = f" ({share.number} of {parts})" if parts > 1 or share.number != "1" else ""
         handles = Handles({} if share.items else {source.channel.id: source.name})
         draft = BriefDraft(
             task=prompt("sweep_task").replace("{name}", source.name),
-            description=f"Read {source.name}{which}"[:120],
+            description=f"Read {source.name}{position}"[:120],
             scope="slack",
             contract="issues",
             known=share.describe(source.name, parts),
@@ -390,8 +390,8 @@ class Sweep(ReportTask[SweepReport]):
         )
 
     async def _overview(self) -> None:
-        """Write what to do first and what sections share: by the model as far as it rests on
-        findings, else by code. Each finding gets its row of the tracker."""
+        """Write the first steps and the common problems: by the model as far as findings support
+        it, else by code. Each finding gets its row of the tracker."""
         findings = [f for s in self.sources for r in s.results for f in r.findings]
         self._track(Overview())
         if not findings:
@@ -405,16 +405,16 @@ class Sweep(ReportTask[SweepReport]):
         self.lines = replace(overview, first=first)
 
     def _track(self, overview: Overview) -> None:
-        """Assign each finding its row: one that code is sure of, else the one that was named."""
+        """Assign each finding its row: a certain match by code, else the row named by the model."""
         rows = self.reading.rows() if self.reading else None
         if self.reading is None or rows is None:
             return
         whole = len(rows) == len(self.reading.items)
         tracker = TrackerReader(rows, list({source.channel.name for source in self.sources}))
-        named = pair_rows(overview, tracker, self._channels())
+        pairs = pair_rows(overview, tracker, self._channels())
         for source in self.sources:
             for finding in (f for r in source.results for f in r.findings):
-                row = tracker.find(finding, source) or named.get(finding.id)
+                row = tracker.find(finding, source) or pairs.get(finding.id)
                 self.tracked[finding.id] = tracker_entry(row, finding, whole)
 
     def _channels(self) -> dict[str, str]:
@@ -425,9 +425,9 @@ class Sweep(ReportTask[SweepReport]):
     def _opening_parts(self, shown: Sequence[SubagentResult], cap: int) -> Iterator[Opening]:
         zone = self.request.requester.clock()
         window, today = self.request.window, self.request.window.latest.astimezone(zone)
-        said = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.format(zone.key)}"
-        said += f"\nTODAY: {today:%A} {today.day} {today:%B %Y}"
-        yield f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
+        head = f"SWEEP of {len(self.sources)} channels. WINDOW: {window.format(zone.key)}"
+        head += f"\nTODAY: {today:%A} {today.day} {today:%B %Y}"
+        yield f"{head}\nLANGUAGE: {self.language}", Origin.REQUEST, ""
         views = {r.id for r in shown}
         for source in self.sources:
             own = [r for r in source.results if r.id in views]
@@ -441,7 +441,7 @@ class Sweep(ReportTask[SweepReport]):
         yield "WRITE: top lines", Origin.REQUEST, ""
 
     def _tracker_opening(self, cap: int) -> Iterator[Opening]:
-        """Yield the rows, and which findings code is sure of."""
+        """Yield the rows, and the findings that code has matched with certainty."""
         if self.reading is None or self.reading.rows() is None:
             return
         yield f"TRACKER: {self.reading.title}", Origin.REQUEST, ""
@@ -450,8 +450,8 @@ class Sweep(ReportTask[SweepReport]):
         sure = []
         for id, entry in self.tracked.items():
             if entry and entry.key:
-                known = ", ".join(filter(None, (entry.stage, entry.owner)))
-                sure.append(f"{id} = {entry.key}{f' ({known})' if known else ''}")
+                details = ", ".join(filter(None, (entry.stage, entry.owner)))
+                sure.append(f"{id} = {entry.key}{f' ({details})' if details else ''}")
         yield f"TRACKED BY CODE: {', '.join(sure) or 'none'}", Origin.REQUEST, ""
 
     def _document(self) -> SweepReport:
@@ -499,14 +499,14 @@ class Sweep(ReportTask[SweepReport]):
         undone = [s for s in sections if s.status in ("failed", "cancelled")]
         by = {"cancelled": "user", "failed": None}
         missing = [Gap(source=s.item, reason=s.summary, stopped_by=by[s.status]) for s in undone]
-        told = {child for s in undone for child in s.subagents} | self.aside
+        reported = {child for s in undone for child in s.subagents} | self.aside
         long = [(s, share, r) for s in self.sources for share, r in s.read if r.is_too_long]
         for source, share, result in long:
             why = phrase("gap.too_long", threads=", ".join(each.root for each in share.threads))
             missing.append(Gap(source=source.channel.name, reason=why))
-            told.add(result.id)
+            reported.add(result.id)
         names = {child: s.item for s in sections for child in s.subagents}
-        gaps = coverage_of([r for r in results if r.id not in told]).not_covered
+        gaps = coverage_of([r for r in results if r.id not in reported]).not_covered
         missing += [gap.about(names.get(gap.subagent or "", "")) for gap in gaps]
         missing += self.problems()
         if tracker and tracker.reason:

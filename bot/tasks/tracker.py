@@ -1,4 +1,4 @@
-"""Match issues by code: told twice, with each other; and with rows of a tracker."""
+"""Match issues by code: duplicates with each other, and issues with rows of a tracker."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ class TrackerRow:
 def rows_of(results: Iterable[SubagentResult], items: Mapping[str, Item]) -> list[TrackerRow]:
     """Return the rows that were returned and exist, each once.
 
-    What its row does not contain (key, title, stage, owner) is not used.
+    A key, title, stage or owner that is not in its row is not used.
     """
     found: dict[str, TrackerRow] = {}
-    for told in (row for r in results for row in tracked_rows(r)):
-        if item := items.get(told.id):
+    for tracked in (row for r in results for row in tracked_rows(r)):
+        if item := items.get(tracked.id):
             text = normal(item.text)
-            said = (told.key, told.title, told.stage, told.owner)
-            key, title, stage, owner = (v if normal(v) in text else "" for v in said)
+            fields = (tracked.key, tracked.title, tracked.stage, tracked.owner)
+            key, title, stage, owner = (v if normal(v) in text else "" for v in fields)
             linked = frozenset(f"{c}/{s}.{part}" for c, s, part in LINK.findall(item.text))
-            title, closed = title or item.text[:120], told.status == "closed"
+            title, closed = title or item.text[:120], tracked.status == "closed"
             row = TrackerRow(
-                item.id, key, title, closed, told.market, item.link, linked, stage, owner
+                item.id, key, title, closed, tracked.market, item.link, linked, stage, owner
             )
             found.setdefault(item.id, row)
     return list(found.values())
@@ -109,38 +109,38 @@ class TrackerReader:
 
     def by_name(self, name: str) -> TrackerRow | None:
         """Return the row with this key or id; None if several or none match."""
-        wanted = name.strip(" .[]()").casefold()
-        found = [r for r in self.rows if wanted in (r.key.casefold(), r.id.casefold())]
+        target = name.strip(" .[]()").casefold()
+        found = [r for r in self.rows if target in (r.key.casefold(), r.id.casefold())]
         return found[0] if len(found) == 1 else None
 
     def fits(self, row: TrackerRow, channel: str) -> bool:
-        """Return whether a row may be about what a channel reports.
+        """Return whether a row may be about an issue of this channel.
 
-        Its market must name this channel, or none of the sweep.
+        Its market must name this channel, or no channel of the sweep.
         """
         words = _name_words(row.market)
-        named = [name for name in self.channels if words & _name_words(name)]
-        return not named or channel in named
+        markets = [name for name in self.channels if words & _name_words(name)]
+        return not markets or channel in markets
 
     def find(self, finding: Finding, source: SweepSource) -> TrackerRow | None:
         """Return the row that a finding of this source is about; None if that is not certain."""
         rows = [row for row in self.rows if self.fits(row, source.channel.name)]
         places = {*finding.evidence, *finding.threads}
         linked = [row for row in rows if row.threads & places]
-        said = " ".join([finding.claim, finding.next_step, *finding.quotes])
+        text = " ".join([finding.claim, finding.next_step, *finding.quotes])
         keys = source.plan.keys if source.plan else {}
-        named = Counter(key for root in finding.threads for key in keys.get(root, ()))
-        named.update(keys_in(said))
-        sure = linked or _most(named, rows)
+        key_counts = Counter(key for root in finding.threads for key in keys.get(root, ()))
+        key_counts.update(keys_in(text))
+        sure = linked or _most(key_counts, rows)
         return sure[0] if sure else self._alike(finding, rows)
 
     def _alike(self, finding: Finding, rows: Sequence[TrackerRow]) -> TrackerRow | None:
         """Return the row whose title shares rare words with a finding, far ahead of any other."""
         weights = _weights(tuple(row.title for row in self.rows))
-        ours = words_of(" . ".join([finding.claim, *finding.quotes]))
+        words = words_of(" . ".join([finding.claim, *finding.quotes]))
         scored = []
         for row in rows:
-            shared = ours & words_of(row.title)
+            shared = words & words_of(row.title)
             whole = sum(weights[word] for word in words_of(row.title))
             score = sum(weights[word] for word in shared)
             if _is_telling(shared) and score >= LEAST * whole:
@@ -163,17 +163,17 @@ def _name_words(name: str) -> frozenset[str]:
 
 
 def _most(keys: Counter[str], rows: Sequence[TrackerRow]) -> list[TrackerRow]:
-    """Return the row whose key is named most, an open one first; none if undecided."""
+    """Return the row whose key occurs most, preferring open rows; None if undecided."""
     by_key = {row.key.upper(): row for row in rows if row.key}
-    named = [(count, by_key[key]) for key, count in keys.items() if key in by_key]
-    most = max((count for count, _ in named), default=0)
-    best = [row for count, row in named if count == most]
+    counted = [(count, by_key[key]) for key, count in keys.items() if key in by_key]
+    most = max((count for count, _ in counted), default=0)
+    best = [row for count, row in counted if count == most]
     still = [row for row in best if not row.closed]
     return still if len(still) == 1 else best if len(best) == 1 else []
 
 
 def _is_telling(shared: Words) -> bool:
-    """Return whether so many common words are more than chance."""
+    """Return whether so many common words exceed chance."""
     strong = sum(kind != "stem" for kind, _ in shared)
     return strong >= 2 or (strong == 1 and len(shared) > 1) or len(shared) >= 3
 
@@ -181,13 +181,13 @@ def _is_telling(shared: Words) -> bool:
 @lru_cache(maxsize=4096)
 def words_of(text: str) -> Words:
     """Return the words of a text that may also occur in another language or wording."""
-    bare = KEY.sub(" ", text)
-    shouted = sum(c.isupper() for c in bare) * 3 > sum(c.isalpha() for c in bare)
-    acronyms = [] if shouted else [a for a in _ACRONYM.findall(bare) if a not in _COMMON]
-    stems = _WORD.findall(fold(_ACRONYM.sub(" ", bare)))
+    rest = KEY.sub(" ", text)
+    shouted = sum(c.isupper() for c in rest) * 3 > sum(c.isalpha() for c in rest)
+    acronyms = [] if shouted else [a for a in _ACRONYM.findall(rest) if a not in _COMMON]
+    stems = _WORD.findall(fold(_ACRONYM.sub(" ", rest)))
     return frozenset(
         [("acronym", fold(a)) for a in acronyms]
-        + [("number", n.casefold()) for n in _NUMBER.findall(bare)]
+        + [("number", n.casefold()) for n in _NUMBER.findall(rest)]
         + [("stem", word[:_STEM]) for word in stems]
     )
 
@@ -201,7 +201,7 @@ def _weights(titles: tuple[str, ...]) -> Mapping[tuple[str, str], float]:
 
 
 def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> TrackerEntry | None:
-    """Return what the tracker says of a finding.
+    """Return the tracker entry of a finding.
 
     None = there is nothing to track, or its row may be among those that were not read (not
     `whole`).
@@ -220,10 +220,10 @@ def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> Trac
 
 
 _STANDARD: Final = re.compile(r"(?:UTF|ISO|RFC|SHA|AES|MD|CVE)-")
-"""Beginnings of names that look like the key of a bug."""
+"""Prefixes of names that look like the key of a bug."""
 _BUG: Final = re.compile(r"(?:\bbug\s*#?|show_bug\.cgi\?id=)(\d{4,})", re.IGNORECASE)
 ALIKE: Final = 0.5
-"""Minimum share of words that two claims of one customer have in common if they are one issue."""
+"""Minimum share of common words for two claims of one customer to be one issue."""
 
 
 def join_duplicates(
@@ -231,7 +231,7 @@ def join_duplicates(
 ) -> list[tuple[Finding, list[str]]]:
     """Return each issue once, ranked, with the ids of the findings that were joined to its first.
 
-    One known bug stands once for all who wait for it, and one issue of one customer once.
+    A known bug is listed once for all customers who wait for it, and an issue of a customer once.
     `keys`: root of a thread -> the bug keys that it names.
     """
     groups: list[list[Finding]] = []
@@ -241,8 +241,8 @@ def join_duplicates(
             groups.append([finding])
         else:
             own.append(finding)
-    joined = [(_join(group), [f.id for f in group[1:]]) for group in groups]
-    return sorted(joined, key=lambda each: rank(each[0]))
+    issues = [(_join(group), [f.id for f in group[1:]]) for group in groups]
+    return sorted(issues, key=lambda each: rank(each[0]))
 
 
 def _same(one: Finding, other: Finding, keys: Mapping[str, Sequence[str]]) -> bool:
@@ -254,17 +254,17 @@ def _same(one: Finding, other: Finding, keys: Mapping[str, Sequence[str]]) -> bo
 
 
 def is_one_issue(one: Finding, other: Finding) -> bool:
-    """Return whether two findings of a channel tell one issue of a customer, in any state."""
+    """Return whether two findings of a channel report one issue of a customer, in any state."""
     shared = distinct(one.customers) & distinct(other.customers)
     return bool(shared) and _alike(one.claim, other.claim)
 
 
 def _bugs(finding: Finding, keys: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the bugs that a finding names, else the one that its threads name."""
-    said = " ".join([finding.claim, finding.next_step, *finding.quotes])
-    named = {k for k in keys_in(said) if not _STANDARD.match(k)} | set(_BUG.findall(said))
+    """Return the bugs that a finding names, else the single bug that its threads name."""
+    text = " ".join([finding.claim, finding.next_step, *finding.quotes])
+    bugs = {k for k in keys_in(text) if not _STANDARD.match(k)} | set(_BUG.findall(text))
     read = {k for root in finding.threads for k in keys.get(root, ()) if not _STANDARD.match(k)}
-    return named or (read if len(read) == 1 else set())
+    return bugs or (read if len(read) == 1 else set())
 
 
 def _alike(one: str, other: str) -> bool:
@@ -275,7 +275,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _join(group: Sequence[Finding]) -> Finding:
-    """Return the first finding with what the others add."""
+    """Return the first finding, extended by the others."""
     first, *others = group
     if not others:
         return first
@@ -304,7 +304,7 @@ def _join(group: Sequence[Finding]) -> Finding:
 
 
 MOST_ROWS = 80
-"""Rows for one subagent: its result has to fit into one answer."""
+"""Maximum rows for one subagent: its result has to fit into one answer."""
 ABSENT = Text("gap.no_list")
 
 
@@ -347,7 +347,7 @@ class TrackerReading:
         return [], fault
 
     async def judge(self) -> None:
-        """Run its subagents, which return what the rows say."""
+        """Run its subagents, which return the content of the rows."""
         self.results = await self.fanout.run_all([self._brief(b) for b in self._batches()])
 
     def _batches(self) -> list[list[Item]]:
@@ -378,17 +378,17 @@ class TrackerReading:
         )
 
     def rows(self) -> list[TrackerRow] | None:
-        """Return its rows; None where none could be read."""
+        """Return its rows; None if none could be read."""
         rows = rows_of(self.results, {item.id: item for item in self.items})
         return rows if rows or not (self.fault or self.items) else None
 
     def summary(self, found: Sequence[TrackerEntry]) -> TrackerSummary:
-        """Return what a report says of it; `found` are the tracker entries of its findings."""
+        """Return its part of a report; `found` are the tracker entries of the report's findings."""
         rows = self.rows()
         read = len(rows or ())
-        left = len(self.items) - read
-        status = "failed" if rows is None else "partial" if left else "complete"
-        reason = self.fault or (phrase("gap.rows", n=left, of=len(self.items)) if left else "")
+        unread = len(self.items) - read
+        status = "failed" if rows is None else "partial" if unread else "complete"
+        reason = self.fault or (phrase("gap.rows", n=unread, of=len(self.items)) if unread else "")
         states = [each.status for each in found]
         return TrackerSummary(
             id=self.id,

@@ -53,7 +53,7 @@ class Reader:
 
 
 def mailbox_label(owner: str) -> Label:
-    """Return the label of a mailbox itself: that it holds nothing new is a fact for its owner."""
+    """Return the label of the mailbox: only its owner may learn even that it has nothing new."""
     return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
 
 
@@ -61,15 +61,15 @@ UNCHANGED = "filter.unchanged"
 FILE = "in:anywhere"
 """Query for a file: everything, so that each message is accounted for."""
 INBOX = "{in:inbox in:spam}"
-"""Query for an account; spam is counted and shown to no model."""
+"""Query for an account; spam is counted but no model sees it."""
 _GMAIL_BEGAN = datetime(2004, 4, 1, tzinfo=UTC)
 
 
 def query_of(where: str, window: Window) -> str:
-    """Return the Gmail query for threads of a place with a message in the window."""
+    """Return the Gmail query for the threads in a place with a message in the window."""
     oldest, latest = (int(at.timestamp()) for at in (window.oldest, window.latest))
-    begins = f" after:{oldest}" if window.oldest > _GMAIL_BEGAN else ""
-    return f"{where}{begins} before:{latest}"
+    after = f" after:{oldest}" if window.oldest > _GMAIL_BEGAN else ""
+    return f"{where}{after} before:{latest}"
 
 
 async def all_threads(gmail: Gmail, window: Window) -> Sync:
@@ -87,7 +87,7 @@ class ThreadRead:
     sender: str = ""
     """The last writer: `Name <address>`."""
     at: datetime | None = None
-    """When the last message came, UTC."""
+    """Time of the last message, UTC."""
     link: str = ""
     flags: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
@@ -99,9 +99,9 @@ class ThreadRead:
     seen: tuple[str, ...] = ()
     """Ids of all its messages."""
     filtered: str = ""
-    """Why no model may see it; empty when one may."""
+    """Why no model may see it; empty if one may."""
     fault: str = ""
-    """Why it could not be read; empty when it was."""
+    """Why it could not be read; empty if it was read."""
     lasting: bool = False
     """True if it cannot be read later either."""
 
@@ -112,7 +112,7 @@ class ThreadRead:
 
 
 def thread_read(thread: MailThread, reader: Reader, filtered: str) -> ThreadRead:
-    """Return what is kept of a thread; its text only if a model may read it."""
+    """Return the data of a thread; its text only if a model may read it."""
     last, opens = thread.last, thread.messages[0].item_id
     faults = [m.fault for m in thread.messages]
     fault = "; ".join(dict.fromkeys(faults)) if all(faults) else ""
@@ -141,16 +141,16 @@ def unread(ref: ThreadRef, fault: str) -> ThreadRead:
 
 
 OTHER = "other"
-"""The category of a thread whose own is not configured."""
+"""The category of a thread if its category is not configured."""
 
 
 def verdict_of(
     thread: ThreadRead, result: SubagentResult, categories: Sequence[str]
 ) -> ThreadVerdict:
-    """Return the verdict: the category is one of those configured, in any case; else `other`, or
-    the last one."""
+    """Return the verdict; its category is a configured one, compared without case, else `other`,
+    else the last one."""
     value = TriageVerdict.model_validate(result.value)
-    known = {name.casefold(): name for name in categories}
+    by_name = {name.casefold(): name for name in categories}
     finding = result.findings[0] if result.findings else None
     return ThreadVerdict(
         thread_id=thread.id,
@@ -160,7 +160,9 @@ def verdict_of(
         at=iso(thread.at) if thread.at else None,
         link=thread.link,
         messages=len(thread.items),
-        category=known.get(value.category.strip().casefold()) or known.get(OTHER) or categories[-1],
+        category=by_name.get(value.category.strip().casefold())
+        or by_name.get(OTHER)
+        or categories[-1],
         priority=value.priority,
         deadline=value.deadline or None,
         asked_of_me=value.asked_of_me,
@@ -188,7 +190,7 @@ GONE, CRASHED, NOT_JUDGED = "lost.gone", "lost.crashed", "lost.not_judged"
 AT_ONCE = 16
 """Threads that are fetched together, and whose subagents then start together."""
 MIN_VIEW = 150
-"""Minimum tokens of a verdict for its parent; without room for all, urgent ones win."""
+"""Minimum tokens of a verdict for its parent; if not all fit, urgent ones win."""
 
 
 @dataclass
@@ -204,9 +206,9 @@ class Triage(ReportTask[TriageReport]):
     limit: int | None = None
     """Maximum number of threads that subagents read; None = all."""
     corrections: Sequence[Correction] = ()
-    """What the reader has set right before."""
+    """Earlier corrections by the reader."""
     account: str = ""
-    """The account that the mailbox is known under; empty = its reader."""
+    """The stored account of the mailbox; empty = its reader."""
 
     def __post_init__(self) -> None:
         own = self.app.settings.triage.language or self.request.requester.language
@@ -223,14 +225,18 @@ class Triage(ReportTask[TriageReport]):
             await self.app.mail.record_delivery(self.handled_mail())
 
     def handled_mail(self) -> HandledMail:
-        """Return what to record once the digest is delivered."""
+        """Return the data to record once the digest is delivered."""
         account = self.account or self.reader.owner
         done = (t for t in self.looked if t.filtered or t.fault == GONE or t.lasting)
-        over = [*done, *(t for t in self.looked if self._value(t))]
-        threads = {t.id: list(t.seen) for t in over}
-        left = [ref.id for ref in self.sync.refs if ref.id not in threads]
+        handled = [*done, *(t for t in self.looked if self._value(t))]
+        threads = {t.id: list(t.seen) for t in handled}
+        remaining = [ref.id for ref in self.sync.refs if ref.id not in threads]
         return HandledMail(
-            account=account, run=self.run.id, cursor=self.sync.cursor, threads=threads, left=left
+            account=account,
+            run=self.run.id,
+            cursor=self.sync.cursor,
+            threads=threads,
+            left=remaining,
         )
 
     async def make(self) -> TriageReport:
@@ -243,22 +249,22 @@ class Triage(ReportTask[TriageReport]):
         key = f"{self.run.id}/{self.context}/threads"
         self.sync = await self.run.once(key, Sync, self.listing)
         rest = list(self.sync.refs)
-        wanted, stopped = self.limit or len(rest), False
+        remaining, stopped = self.limit or len(rest), False
         async with asyncio.TaskGroup() as group:
-            while rest and wanted > 0 and not stopped:
+            while rest and remaining > 0 and not stopped:
                 some, rest = rest[:AT_ONCE], rest[AT_ONCE:]
-                begun = len(self.looked)
+                start = len(self.looked)
                 found, stopped = await self._fetch_all(some, len(self.sync.refs) - len(rest))
                 for each in found:
-                    if wanted > 0:
+                    if remaining > 0:
                         self.looked.append(each)
-                        wanted -= each.is_open
-                group.create_task(self._judge([t for t in self.looked[begun:] if t.is_open]))
+                        remaining -= each.is_open
+                group.create_task(self._judge([t for t in self.looked[start:] if t.is_open]))
 
     async def _fetch_all(
         self, refs: Sequence[ThreadRef], number: int
     ) -> tuple[list[ThreadRead], bool]:
-        """Return these threads, and whether the user stopped the run."""
+        """Fetch these threads; return them, and whether the user stopped the run."""
 
         async def read() -> tuple[list[ThreadRead], bool]:
             return await asyncio.gather(*map(self._fetch, refs)), bool(self.run.stop)
@@ -313,38 +319,38 @@ class Triage(ReportTask[TriageReport]):
         )
 
     async def _overview(self) -> None:
-        """Write what to do first and what is one matter; by the model, else by code."""
+        """Write the first steps and the topics; by the model, else by code."""
         read = {t.id: r for t in self.looked if (r := self.results.get(t.id)) and r.findings}
         results, threads = list(read.values()), {r.findings[0].id: id for id, r in read.items()}
         if not results:
             return
         shown, cap = self.choose_views(results, urgency, MIN_VIEW)
         text = await self.write(self._opening_parts(shown, cap, len(results)), shown)
-        told = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
-        self.lines = read_triage_lines(text, told, threads)
+        verdicts = {r.findings[0].id: verdict_text(v) for r in results if (v := verdict(r))}
+        self.lines = read_triage_lines(text, verdicts, threads)
         self.lines.first = self.lines.first or by_urgency(results, threads)
 
     def _opening_parts(
         self, shown: Sequence[SubagentResult], cap: int, count: int
     ) -> list[Opening]:
-        said = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
+        head = f"TRIAGE of {count} threads. TODAY: {self.reader.today:%A %Y-%m-%d}"
         if count > len(shown):
-            said += f" ({len(shown)} of them are shown, the most urgent)"
+            head += f" ({len(shown)} of them are shown, the most urgent)"
         return [
-            (f"{said}\nLANGUAGE: {self.language}", Origin.REQUEST, ""),
+            (f"{head}\nLANGUAGE: {self.language}", Origin.REQUEST, ""),
             *((parent_view(r, cap), Origin.VIEW, r.id) for r in shown),
             ("WRITE: digest lines", Origin.REQUEST, ""),
         ]
 
     def _document(self) -> TriageReport:
-        looked, lines, results = self.looked, self.lines, self.fanout.own
-        judged = [t for t in looked if t.is_open and self._value(t) is not None]
-        undone = [t for t in looked if not t.filtered and t not in judged]
+        threads, lines, results = self.looked, self.lines, self.fanout.own
+        judged = [t for t in threads if t.is_open and self._value(t) is not None]
+        undone = [t for t in threads if not t.filtered and t not in judged]
         names = tuple(self.app.settings.triage.categories)
         verdicts = [verdict_of(t, self.results[t.id], names) for t in judged]
-        lost = [unreadable(t, self.results.get(t.id)) for t in undone]
-        window, coverage = self.request.window, self._coverage(results, lost)
-        whole = not (lost or any(verdict.not_read for verdict in verdicts))
+        without_verdict = [unreadable(t, self.results.get(t.id)) for t in undone]
+        window, coverage = self.request.window, self._coverage(results, without_verdict)
+        whole = not (without_verdict or any(verdict.not_read for verdict in verdicts))
         unsupported = sum(len(r.unsupported) for r in results) + lines.dropped
         return TriageReport(
             **self.shared_fields() | {"unsupported": unsupported},
@@ -359,18 +365,18 @@ class Triage(ReportTask[TriageReport]):
                 FilteredThread(
                     thread_id=t.id, subject=t.subject, sender=t.sender, reason=phrase(t.filtered)
                 )
-                for t in looked
+                for t in threads
                 if t.filtered
             ],
-            unreadable=lost,
+            unreadable=without_verdict,
             unchanged_since=self._last_digest_if_unchanged(),
             zone=self.request.requester.clock().key,
         )
 
     def _last_digest_if_unchanged(self) -> EarlierDigest | None:
-        """Return the last digest if no thread has a message that it did not know."""
-        last, left = self.sync.last, len(self.sync.refs) - len(self.looked)
-        if last is None or left or any(t.filtered != UNCHANGED for t in self.looked):
+        """Return the last digest if no thread has a newer message."""
+        last, remaining = self.sync.last, len(self.sync.refs) - len(self.looked)
+        if last is None or remaining or any(t.filtered != UNCHANGED for t in self.looked):
             return None
         return EarlierDigest(run_id=last.run, at=iso(last.at))
 
@@ -383,23 +389,25 @@ class Triage(ReportTask[TriageReport]):
         return result.value if result else None
 
     def _coverage(
-        self, results: Sequence[SubagentResult], lost: Sequence[UnreadableThread]
+        self, results: Sequence[SubagentResult], without_verdict: Sequence[UnreadableThread]
     ) -> RunCoverage:
-        missing = [each.gap for each in lost]
+        missing = [each.gap for each in without_verdict]
         missing += [
             Gap(source=t.subject or phrase("digest.no_subject"), subagent=r.id, reason=each)
             for t in self.looked
             if (r := self.results.get(t.id)) and r.value is not None
             for each in r.not_covered
         ]
-        asked, left = 0, len(self.sync.refs) - len(self.looked)
-        if left and self.run.stop:
-            reason = phrase("digest.left_by_stop", n=left)
+        by_limit, remaining = 0, len(self.sync.refs) - len(self.looked)
+        if remaining and self.run.stop:
+            reason = phrase("digest.left_by_stop", n=remaining)
             missing.append(Gap(reason=reason, stopped_by="user"))
-        elif left:
-            missing.append(Gap(reason=phrase("digest.left_by_limit", n=left, limit=self.limit)))
-            asked = 1
+        elif remaining:
+            missing.append(
+                Gap(reason=phrase("digest.left_by_limit", n=remaining, limit=self.limit))
+            )
+            by_limit = 1
         missing += self.problems()
         found = count_statuses([r.status for r in results], missing)
-        unreached = left if self.run.stop else None
-        return found.model_copy(update={"left_out": asked, "unreached": unreached})
+        unreached = remaining if self.run.stop else None
+        return found.model_copy(update={"left_out": by_limit, "unreached": unreached})
