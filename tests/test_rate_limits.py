@@ -171,7 +171,7 @@ async def test_calls_after_a_refusal_stay_within_the_tier_limit() -> None:
 
 
 async def test_patient_calls_leave_capacity_for_immediate_ones() -> None:
-    turns = ReadTurns(slack_settings(), kept=0.1)
+    turns = ReadTurns(slack_settings(), reserved=0.1)
     turns.record_refusal(INFO, 0.0)
     for _ in range(45):
         await asyncio.wait_for(turns.take(INFO, patient=True), WAIT_S)

@@ -1,7 +1,7 @@
-"""Fill the agent pane: suggested prompts, conversation titles, and what the user is looking at.
+"""Fill the agent pane: suggested prompts, conversation titles, and the view the user is looking at.
 
-It needs `features.agent_view` in the manifest. All of it is optional: if Slack refuses a call, that
-is logged and the request continues.
+It needs `features.agent_view` in the manifest. All calls are optional: if Slack refuses one, we log
+that and the request continues.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ async def attempt(what: str, call: Awaitable[Any]) -> str:
 
 
 def prompts(looking_at: ChannelFacts | None = None) -> list[Prompt]:
-    """Return suggested prompts, first those about the public channel open beside the pane.
+    """Return suggested prompts, first those about the public channel open next to the pane.
 
     Slack takes four: docs.slack.dev/reference/methods/assistant.threads.setSuggestedPrompts.
     """
-    offered = [_prompt("abilities"), _prompt("channels")]
+    general = [_prompt("abilities"), _prompt("channels")]
     if looking_at and not looking_at.private:
-        here = f"<#{looking_at.id}>"
-        return [_prompt("unanswered", here=here), _prompt("catch_up", here=here), *offered]
-    return offered
+        channel = f"<#{looking_at.id}>"
+        return [_prompt("unanswered", here=channel), _prompt("catch_up", here=channel), *general]
+    return general
 
 
 def _prompt(key: str, **values: str) -> Prompt:
@@ -98,9 +98,9 @@ def title_of(text: str) -> str:
 
 
 def hint(event: Mapping[str, Any]) -> str:
-    """Return a hint for the model about what the user is looking at; empty if it is not known.
+    """Return a hint for the model about the user's current view; empty if it is not known.
 
-    Slack says so in each direct message (docs.slack.dev/changelog/2026/07/02/app-context).
+    Slack sends it with each direct message (docs.slack.dev/changelog/2026/07/02/app-context).
     """
     channel = channel_in(event.get("app_context"))
     if not channel:

@@ -30,7 +30,7 @@ _PERSON = re.compile(r"[UW][A-Z0-9]{2,}")
 
 
 def fill(key: str, **parts: str | Element | Sequence[str | Element]) -> Iterator[str | Element]:
-    """Yield the text of a key with elements in the places of its names."""
+    """Yield the text of a key with elements in place of its names."""
     marks = {name: f"\0{name}\0" for name in parts}
     for number, piece in enumerate(phrase(key, **marks).split("\0")):
         part = parts[piece] if number % 2 else piece
@@ -43,8 +43,8 @@ def rich(*elements: Element) -> Block:
 
 def paragraph(*parts: str | Element) -> Element:
     """Return a paragraph of text and elements; text may contain line breaks."""
-    leaves = [_text(part) if isinstance(part, str) else part for part in parts if part]
-    return {"type": "rich_text_section", "elements": leaves}
+    elements = [_text(part) if isinstance(part, str) else part for part in parts if part]
+    return {"type": "rich_text_section", "elements": elements}
 
 
 def pre(text: str) -> Element:
@@ -79,7 +79,7 @@ def format_decider(by: str | None) -> str | Element:
 
 
 def split_links(text: str, address: str) -> Iterator[str | Element]:
-    """Split a text into plain text and links, where message ids become links."""
+    """Split a text into plain text and links; message ids become links."""
     start = 0
     for found in _MESSAGE.finditer(text):
         yield text[start : found.start()]
@@ -101,7 +101,7 @@ _NO_WORDS = re.compile(" {41,}")
 def show_invisible(text: str) -> str:
     """Replace each invisible character by `\\uXXXX`; only line feeds stay.
 
-    A joiner or selector inside an emoji stays, too. Empty lines and spaces that would push the
+    A joiner or selector inside an emoji also stays. Empty lines and spaces that would push the
     following text out of sight are replaced by their number.
     """
     return _with_count(_letters(text))
@@ -148,7 +148,7 @@ def with_spelling(text: str) -> str:
 
 
 def format_json(value: Any, indent: str = "") -> str:
-    """Format a JSON value over several lines, with each text in it spelled in ASCII, too."""
+    """Format a JSON value over several lines, with the ASCII spelling of each text in it."""
     inner = f"{indent} "
     if isinstance(value, str):
         return show_invisible(json.dumps(value, ensure_ascii=False)) + _spell_ascii(value)
@@ -177,7 +177,7 @@ def _spell(letter: str) -> str:
 MAX_MARKDOWN = 12_000
 """Characters of all markdown blocks of a message (docs.slack.dev, markdown block)."""
 MAX_MESSAGE = 12_900
-"""Characters of all blocks; Slack refuses from about 13,200 on (slackapi/bolt-js#2509)."""
+"""Characters of all blocks; Slack refuses more than about 13,200 (slackapi/bolt-js#2509)."""
 MAX_TABLE = 9_900
 """Characters of the cells of a message's table; Slack allows 10,000."""
 
@@ -191,7 +191,7 @@ FEEDBACK = "answer_feedback"
 def assemble(
     bodies: Sequence[str], prose: Prose, foot: Sequence[Block] = ()
 ) -> tuple[MessagePart, ...]:
-    """Return the messages of an answer; `foot` is what stands below the last one."""
+    """Return the messages of an answer; `foot` goes below the last one."""
     links, last = prose.collect_links(), len(bodies) - 1
     return tuple(
         MessagePart(
@@ -206,10 +206,10 @@ def assemble(
 def sentence(text: str, reference: str = "") -> MessagePart:
     """Render one plain sentence as a whole reply, with a reference id for support."""
     clean = Links().defang(redact(printable(text.strip())))
-    said = harmless(clean or phrase("answer.failed"))[: MAX_MARKDOWN // 4]
+    body = harmless(clean or phrase("answer.failed"))[: MAX_MARKDOWN // 4]
     foot = [phrase("answer.reference", id=escape_mrkdwn(reference))] if reference else []
-    shown = (*markdown.blocks(said, Links()), *map(context_block, foot))
-    return MessagePart(neutralize_links(said), shown)
+    shown = (*markdown.blocks(body, Links()), *map(context_block, foot))
+    return MessagePart(neutralize_links(body), shown)
 
 
 def message(
@@ -217,7 +217,7 @@ def message(
 ) -> tuple[MessagePart, ...]:
     """Render a text that a tool posts; addresses become links only if they occur in `request`.
 
-    `by` is the user on whose behalf it is posted, so that readers know.
+    `by` is the user on whose behalf it is posted, shown to readers.
     """
     foot = (context_block(phrase("message.for", who=f"<@{by}>")),) if by else ()
     prose = Prose({}, settings, request, "")
@@ -226,7 +226,7 @@ def message(
 
 
 def size(blocks: Sequence[Block]) -> int:
-    """Count the characters that blocks show, as Slack counts them for a message."""
+    """Count the characters in blocks, as Slack counts them for a message."""
     return sum(map(_size, blocks))
 
 
@@ -265,7 +265,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
 def split(text: str, limit: int) -> list[str]:
     """Split a tidy text into parts of at most `limit` characters, each with at most one table.
 
-    A fence that continues is opened again in the next part; a table is not cut. Slack refuses a
+    A fence that continues is reopened in the next part; tables are never cut. Slack refuses a
     message with two tables (`only_one_table_allowed`). Without fences the joined parts equal the
     text.
     """
@@ -284,12 +284,12 @@ def split(text: str, limit: int) -> list[str]:
 
 
 def _pieces(line: MarkdownLine, most: int) -> Iterator[MarkdownLine]:
-    """Cut a long line between words, or in a word that is too long itself; never in a table."""
+    """Cut a long line between words, or inside a word that is too long; never in a table."""
     start, text = line.start, line.text
     while len(text) > most and line.kind not in ("header", "row"):
-        cut = text.rfind(" ", 0, most) + 1 or most
-        yield replace(line, start=start, text=text[:cut])
-        start, text = start + cut, text[cut:]
+        end = text.rfind(" ", 0, most) + 1 or most
+        yield replace(line, start=start, text=text[:end])
+        start, text = start + end, text[end:]
     yield replace(line, start=start, text=text)
 
 
@@ -308,13 +308,13 @@ def _end_of_part(every: Sequence[MarkdownLine], at: int, limit: int) -> int:
     first = table + 1 if is_second and table is not None else at + 1
     half = (every[at].start + every[end].start) / 2
     places = [(n, _rank(every[n - 1], every[n])) for n in range(first, end + 1)]
-    known = [(n, rank) for n, rank in places if rank is not None]
-    late = [(n, rank) for n, rank in known if every[n].start >= half]
-    return min(late or known or [(end, 0)], key=lambda place: (place[1], -place[0]))[0]
+    ranked = [(n, rank) for n, rank in places if rank is not None]
+    late = [(n, rank) for n, rank in ranked if every[n].start >= half]
+    return min(late or ranked or [(end, 0)], key=lambda place: (place[1], -place[0]))[0]
 
 
 def _rank(before: MarkdownLine, line: MarkdownLine) -> int | None:
-    """Rank the start of this line as a place to cut, 0 the best; None if it is none."""
+    """Rank the start of this line as a place to cut, 0 the best; None if it must not be cut."""
     if line.kind in ("row", "close") or before.kind == "open":
         return None
     if not before.text.endswith("\n"):
@@ -341,8 +341,8 @@ def feedback(key: str) -> Block:
 
 def context_block(text: str) -> Block:
     """Return a context block; with `verbatim`, Slack makes no links or mentions of words."""
-    said = {"type": "mrkdwn", "text": text[:MAX_SECTION], "verbatim": True}
-    return {"type": "context", "elements": [said]}
+    element = {"type": "mrkdwn", "text": text[:MAX_SECTION], "verbatim": True}
+    return {"type": "context", "elements": [element]}
 
 
 def plain_text(text: str) -> str:
@@ -351,9 +351,9 @@ def plain_text(text: str) -> str:
 
 
 def escape_mrkdwn(text: str) -> str:
-    """Escape a text by others for use inside a mrkdwn line that code writes."""
-    bare = neutralize_links(Links().defang(redact(printable(text))))
-    calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", bare))
+    """Escape a text by others for use inside our mrkdwn line."""
+    safe = neutralize_links(Links().defang(redact(printable(text))))
+    calm = one_line(re.sub(r"@(?=\w)", "@\N{WORD JOINER}", safe))
     return calm.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -383,7 +383,7 @@ def link(url: str, text: str) -> Element | None:
 
 
 def button(action: str, words: str, **more: Any) -> Block:
-    """Return a button; `more` may be its value, its style, its address, what it asks first."""
+    """Return a button; `more` may be its value, its style, its address, its confirmation."""
     return {"type": "button", "action_id": action, **more, "text": plain_text_block(words, 75)}
 
 
@@ -398,8 +398,8 @@ def header(text: str) -> Block:
 
 def section(markup: str) -> Block:
     """Return a section in which Slack makes no links or mentions of words."""
-    said = {"type": "mrkdwn", "text": markup[:MAX_SECTION], "verbatim": True}
-    return {"type": "section", "text": said}
+    element = {"type": "mrkdwn", "text": markup[:MAX_SECTION], "verbatim": True}
+    return {"type": "section", "text": element}
 
 
 def plain_section(text: str, **more: Any) -> Block:
@@ -416,8 +416,8 @@ def field(name: str, label: str, element: Block, **more: Any) -> Block:
 
 def modal(title: str, close: str, blocks: Sequence[Block], **more: Any) -> Block:
     """Return a view in front of the conversation; `more` makes a form of it."""
-    named = {"title": plain_text_block(title), "close": plain_text_block(close)}
-    return {"type": "modal", **more, **named, "blocks": list(blocks)}
+    labels = {"title": plain_text_block(title), "close": plain_text_block(close)}
+    return {"type": "modal", **more, **labels, "blocks": list(blocks)}
 
 
 def plain_text_block(text: str, most: int = 150) -> Block:

@@ -27,7 +27,7 @@ from scopes.tool import readable
 log = logging.getLogger(__name__)
 
 MINUTE_S = 60.5
-"""Slack counts a call when it arrives, which may be a little later than we send it."""
+"""Slack counts a call on arrival, which may be a little later than we send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ TIERS: Mapping[str, Tier] = {
     "users.info": Tier(100),
     "users.list": Tier(20),
 }
-"""docs.slack.dev/apis/web-api/rate-limits: one message a second in a channel with short bursts,
-tiers 2 to 4 (20, 50, 100 calls a minute) for the others."""
+"""docs.slack.dev/apis/web-api/rate-limits: one message per second in a channel with short bursts,
+tiers 2 to 4 (20, 50, 100 calls per minute) for the others."""
 SOLD: Mapping[str, Tier] = {
     **TIERS,
     "conversations.history": Tier(1),
@@ -85,11 +85,11 @@ class _Window:
     times: deque[float] = field(default_factory=deque)
     held_until: float = 0.0
 
-    def wait(self, now: float, kept: float = 0.0) -> float:
-        """Return the seconds until another call is allowed that leaves this share to others."""
+    def wait(self, now: float, reserved: float = 0.0) -> float:
+        """Return the seconds until another call is allowed; a share `reserved` stays for others."""
         while self.times and now - self.times[0] >= self.tier.seconds:
             self.times.popleft()
-        most = max(1, self.tier.calls - int(self.tier.calls * kept))
+        most = max(1, self.tier.calls - int(self.tier.calls * reserved))
         full = len(self.times) >= most
         free = self.times[-most] + self.tier.seconds - now if full else 0.0
         return max(free, self.held_until - now, 0.0)
@@ -103,11 +103,11 @@ class RateLimit:
         self._tiers = tiers or {}
         self._windows: dict[tuple[str, str], _Window] = {}
 
-    async def take(self, method: str, channel: str, kept: float = 0.0) -> None:
-        """Wait until the method may be called, leaving a share `kept` of its calls to others."""
+    async def take(self, method: str, channel: str, reserved: float = 0.0) -> None:
+        """Wait until the method may be called; a share `reserved` of its calls stays for others."""
         window = self._window(method, channel)
         while True:
-            wait = window.wait(time.monotonic(), kept)
+            wait = window.wait(time.monotonic(), reserved)
             if not wait:
                 break
             await asyncio.sleep(wait)
@@ -126,13 +126,13 @@ class RateLimit:
         return True
 
     def note(self, method: str) -> None:
-        """Record a call of the method, whatever its limit."""
+        """Record a call of the method, regardless of its limit."""
         window, now = self._window(method, ""), time.monotonic()
         window.wait(now)  # drops the calls that no longer count
         window.times.append(now)
 
     def hold(self, method: str, channel: str, seconds: float) -> None:
-        """Block the method for so long, because Slack said to wait."""
+        """Block the method for so long, because Slack asked to wait."""
         window = self._window(method, channel)
         window.held_until = max(window.held_until, time.monotonic() + seconds)
 
@@ -145,18 +145,18 @@ class RateLimit:
 
 
 class ReadTurns:
-    """Limits read calls: a method runs freely until its first refusal, and is paced from then on.
+    """Limits read calls: a method runs freely until its first refusal, and at its limit afterwards.
 
     So a few channels are read without a pause, and hundreds without further refusals. Patient calls
     queue behind each other and let all other calls go first.
     """
 
-    def __init__(self, settings: SlackSettings, kept: float = 0.0) -> None:
-        """`kept` is the share of a method's calls that patient callers leave to others."""
+    def __init__(self, settings: SlackSettings, reserved: float = 0.0) -> None:
+        """`reserved` is the share of a method's calls that patient callers leave to others."""
         sold = settings.app_distribution == "distributed"
         self._pace = RateLimit((SOLD if sold else TIERS) if settings.paced else None)
         self._refused: set[str] = set()
-        self._kept = kept
+        self._reserved = reserved
         self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def take(self, method: str, *, patient: bool = False) -> None:
@@ -165,7 +165,7 @@ class ReadTurns:
             self._pace.note(method)
         elif patient:
             async with self._lines[method]:
-                await self._pace.take(method, "", self._kept)
+                await self._pace.take(method, "", self._reserved)
         else:
             await self._pace.take(method, "")
 
@@ -180,7 +180,7 @@ T = TypeVar("T")
 AGAIN_S = (2.0, 30.0)
 """First and longest pause before a failed write of a reply is retried."""
 MAX_WAIT_S = 60.0
-"""Longest wait for which a Retry-After is obeyed; after it we try again."""
+"""Longest Retry-After that is obeyed; after this time we try again."""
 
 
 class WriteFailed(Exception):
@@ -232,7 +232,7 @@ class RateLimited(WriteFailed):
 
 
 GONE = "message_not_found"
-"""The message does not exist (any more); with the other codes of `MessageGone` it still does."""
+"""The message does not exist (any more); with other codes of `MessageGone` it still exists."""
 _CLOSED = """is_archived not_in_channel channel_not_found channel_is_archived thread_not_found
     restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
     cannot_reply_to_message messages_tab_disabled"""
@@ -259,7 +259,7 @@ _KINDS: Mapping[str, type[WriteFailed]] = {
     for code in codes.split()
 }
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
-"""Part of it may have been done: docs.slack.dev/reference/methods/chat.postMessage#errors."""
+"""The call may have taken effect: docs.slack.dev/reference/methods/chat.postMessage#errors."""
 NO_JSON = frozenset({"files.getUploadURLExternal"})
 """Methods that accept no JSON, according to docs.slack.dev/reference/methods."""
 _LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
@@ -314,8 +314,8 @@ class ApiCalls:
                     continue
                 except (Unsent, RefusedForNow, OutcomeUnknown) as error:
                     failures += 1
-                    known = not isinstance(error, OutcomeUnknown)
-                    if failures >= self.attempts or not (known or repeatable):
+                    is_definite = not isinstance(error, OutcomeUnknown)
+                    if failures >= self.attempts or not (is_definite or repeatable):
                         raise
                     log.info("%s; it is tried again", error)
                 await self.pause(failures)
@@ -363,7 +363,11 @@ class ApiCalls:
             raise Unsent(method, "no_connection") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise OutcomeUnknown(method, type(error).__name__) from error
-        except (AttributeError, ValueError, TypeError) as error:  # the SDK's, for odd JSON
+        except (
+            AttributeError,
+            ValueError,
+            TypeError,
+        ) as error:  # raised by the SDK for unexpected JSON
             raise OutcomeUnknown(method, "malformed_answer") from error
         finally:
             self.count(method, outcome)
@@ -410,18 +414,18 @@ def is_away(error: WriteFailed) -> bool:
 async def retry_until(write: Callable[[], Awaitable[T]], give_up_s: float) -> T:
     """Call `write` and return its result; repeat it while Slack is down or refuses our token.
 
-    `write` must detect by itself what it has already written. Raises WriteFailed for what Slack
-    rejects, and after `give_up_s` seconds.
+    `write` must detect its own earlier writes. Raises WriteFailed if Slack rejects the write, and
+    after `give_up_s` seconds.
     """
     clock = asyncio.get_running_loop().time
-    began, pause = clock(), AGAIN_S[0]
+    started, pause = clock(), AGAIN_S[0]
     while True:
         try:
             return await write()
         except WriteFailed as error:
             if not (is_away(error) or isinstance(error, TokenRefused | RefusedForNow)):
                 raise
-            if clock() - began + pause > give_up_s:
+            if clock() - started + pause > give_up_s:
                 raise
             log.warning("%s; it is tried again in %.0f s", error, pause)
         await asyncio.sleep(pause)
@@ -446,7 +450,7 @@ def ts_of(body: Mapping[str, Any], method: str) -> str:
 
 
 MOST_PAGES = 20
-"""Pages of a channel's history that are searched for a message of ours."""
+"""Maximum pages of a channel's history searched for a message of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,9 +458,9 @@ class ReplyMessages:
     """The messages that we wrote in a thread."""
 
     parts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Messages of a reply by the number of the part, from 1 on; more than one = written twice."""
+    """Messages of a reply by part number, from 1; more than one = written twice."""
     final: Mapping[str, int] = field(default_factory=dict)
-    """Messages that hold a part of a finished answer, and how many parts that answer has."""
+    """Messages with a part of a finished answer, and the number of parts of that answer."""
     unmarked: tuple[str, ...] = ()
     """Messages without metadata, newest first: unfinished streams."""
 
@@ -476,7 +480,7 @@ class PostedMessages:
         after: str = "",
         besides: Collection[str] = (),
     ) -> str | None:
-        """Return the first message of ours with this key; other apps may use the same metadata.
+        """Return our first message with this key; other apps may use the same metadata.
 
         Messages in `besides` do not count.
         """
@@ -486,7 +490,7 @@ class PostedMessages:
         return None
 
     async def find_file(self, channel: str, thread_ts: str, id: str) -> str | None:
-        """Return the first message of ours in a thread that shows this file."""
+        """Return our first message in a thread that shows this file."""
         async for message in self._ours(channel, thread_ts, ""):
             if any(file.get("id") == id for file in dicts(message.files)):
                 return message.ts
@@ -555,7 +559,7 @@ def clients(
         url, token=token, timeout=settings.slack.timeout_s, session=session, retry_handlers=[]
     )
     client = connect(session, token, url, settings.slack, ReadTurns(settings.slack, KEPT))
-    if settings.is_company_token:  # each call says for which of its workspaces it is
+    if settings.is_company_token:  # each call names one of the token's workspaces
         for each in (web, client.web):
             each.default_params["team_id"] = settings.team
     return client, web

@@ -1,4 +1,4 @@
-"""The workspaces that installed the app, and the states of installations that were begun."""
+"""The workspaces that installed the app, and the states of installations in progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Installations(AsyncInstallationStore):
         self._database = database
 
     async def async_save(self, installation: Installation) -> None:
-        """Store an installation, instead of an earlier one of the same workspace."""
+        """Store an installation, replacing an earlier one of the same workspace."""
         body = installation.to_dict()
         at = body.pop("installed_at")
         body = {k: v for k, v in body.items() if k not in _NOT_KEPT and v is not None}
@@ -45,13 +45,13 @@ class Installations(AsyncInstallationStore):
         return found
 
     async def remove(self, id: str, before: datetime) -> bool:
-        """Delete what was installed before; return whether anything was."""
-        mine = sa.and_(installations.c.id == id, installations.c.at <= before)
-        return bool(await self._database.write(sa.delete(installations).where(mine)))
+        """Delete installations before that time; return whether there were any."""
+        is_older = sa.and_(installations.c.id == id, installations.c.at <= before)
+        return bool(await self._database.write(sa.delete(installations).where(is_older)))
 
 
 class InstallStates(AsyncOAuthStateStore):
-    """States of installations: each is good once, for ten minutes."""
+    """States of installations: each is valid once, for ten minutes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,10 +60,10 @@ class InstallStates(AsyncOAuthStateStore):
         state, now = secrets.token_urlsafe(32), datetime.now(UTC)
         row = {"state": _digest(state), "account": "", "phase": INSTALL, "tries": 0}
         insert = sa.insert(oauth_states).values(**row, expires=now + STATE_LIFE, body="")
-        over = sa.delete(oauth_states).where(oauth_states.c.expires < now)
+        delete_expired = sa.delete(oauth_states).where(oauth_states.c.expires < now)
 
         def work(connection: sa.Connection) -> None:
-            connection.execute(over)
+            connection.execute(delete_expired)
             connection.execute(insert)
 
         await self._database.change(work)

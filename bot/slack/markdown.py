@@ -18,18 +18,18 @@ from config.sections import ReplySettings
 from scopes.clean import find_unsettled, printable, redact
 
 MAX_COLUMNS = 20
-"""Columns of a table that stays one."""
+"""Maximum columns of a table; a wider one becomes a list."""
 MAX_ROWS = 99
-"""Rows of one table under its header; Slack allows 100 with it."""
+"""Maximum rows of a table below its header; Slack allows 100 including it."""
 MAX_TABLES = 4
-"""Tables of one answer that stay tables; each takes a message of its own (see `split`)."""
+"""Maximum tables of one answer; each takes a separate message (see `split`)."""
 MAX_URL = 500
 MAX_INDENT = 8
 """Levels of indent that Slack allows in a list."""
 
 Json = dict[str, Any]
 SYNTAX = ("code", "html_block", "reference", "lheading")
-"""Blocks of CommonMark that a chat has no use for."""
+"""Blocks of CommonMark that a chat does not need."""
 LINE_PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable("table")
 LINE_PARSER.disable([*SYNTAX, "normalize", "inline", "text_join"])
 
@@ -40,7 +40,7 @@ INLINE = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
 
 @dataclass(frozen=True, slots=True)
 class MarkdownLine:
-    """A line with its line break, and what it is part of."""
+    """A line with its line break, and the block that contains it."""
 
     start: int
     text: str
@@ -56,7 +56,7 @@ class MarkdownLine:
         return self.kind in ("code", "close")
 
 
-@lru_cache(16)  # a text is split, cut and rendered: parsing it once takes most of the time
+@lru_cache(16)  # a text is split, cut and rendered, and parsing takes most of the time
 def lines(text: str) -> tuple[MarkdownLine, ...]:
     """Split a text into lines: of paragraphs, of fences, and of tables outside lists and quotes."""
     raw = re.findall(r"[^\n]*\n|[^\n]+", text)
@@ -113,7 +113,7 @@ MAX_NESTED = 8
 SHOUT = re.compile(r"@(?=(?:channel|here|everyone)\b)", re.IGNORECASE)
 QUOTE = re.compile(r"[ \t]*(?:>[ \t]?)*")
 DEFINED = re.compile(r"^([ \t>]*\[[^\]\n]+\]):", re.MULTILINE)
-"""A reference definition, which would give an address to a link elsewhere in the text."""
+"""A reference definition, which would set the address of a link elsewhere in the text."""
 
 
 def harmless(text: str) -> str:
@@ -125,20 +125,20 @@ def harmless(text: str) -> str:
     requester's.
     """
     text = SHOUT.sub("@\N{WORD JOINER}", replace_mentions(text))
-    made, fresh = [], True
+    pieces, fresh = [], True
     for code, piece in segments(text):
-        made.append(piece if code else _escape(piece, fresh))
+        pieces.append(piece if code else _escape(piece, fresh))
         if piece:
             fresh = piece.endswith("\n")
-    return DEFINED.sub(r"\1 :", "".join(made))
+    return DEFINED.sub(r"\1 :", "".join(pieces))
 
 
 def replace_mentions(text: str) -> str:
     """Replace Slack's control sequences by names."""
     for _ in range(MAX_NESTED):
-        if (bare := TOKEN.sub(_name_mention, text)) == text:
+        if (replaced := TOKEN.sub(_name_mention, text)) == text:
             return text
-        text = bare
+        text = replaced
     return BEGUN.sub("", text)
 
 
@@ -157,29 +157,29 @@ def _escape(piece: str, begins_line: bool) -> str:
 
 def tidy(text: str, limit: int) -> str:
     """Close open fences, and turn tables beyond Slack's limits into lists."""
-    made: list[str] = []
+    parts: list[str] = []
     table: list[str] = []
     tables = 0
     every = lines(text)
     for line in every:
         if table and line.kind != "row":
-            made.append(_table(table, limit, tables))
-            made.append("\n" if line.text.strip() else "")
+            parts.append(_table(table, limit, tables))
+            parts.append("\n" if line.text.strip() else "")
             table = []
         if line.kind == "header":
             tables += 1
         if line.kind in ("header", "row"):
             table.append(line.text)
         else:
-            made.append(line.text)
-    made.append(_table(table, limit, tables) if table else "")
+            parts.append(line.text)
+    parts.append(_table(table, limit, tables) if table else "")
     if every and every[-1].end and every[-1].kind != "close":
-        made.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
-    return "".join(made)
+        parts.append(("" if every[-1].text.endswith("\n") else "\n") + every[-1].end)
+    return "".join(parts)
 
 
 def _table(rows: Sequence[str], limit: int, number: int) -> str:
-    """Return a table as it is if Slack takes it so, else as a list."""
+    """Return a table unchanged if Slack accepts it, else as a list."""
     head, body = cells(rows[0]), [cells(row) for row in rows[2:]]
     width = max(map(len, [head, *body]))
     is_small = width <= MAX_COLUMNS and len(body) <= MAX_ROWS and len("".join(rows)) <= limit
@@ -190,15 +190,15 @@ def _table(rows: Sequence[str], limit: int, number: int) -> str:
 
 def _record(head: Sequence[str], row: Sequence[str]) -> str:
     pairs = zip_longest(head, row, fillvalue="")
-    named = [f"**{name}:** {cell}" if name else cell for name, cell in pairs if cell]
-    return "- " + " · ".join(named).replace("\\|", "|")
+    labelled = [f"**{name}:** {cell}" if name else cell for name, cell in pairs if cell]
+    return "- " + " · ".join(labelled).replace("\\|", "|")
 
 
 REQUESTER = "\ue000"
 """Placeholder for the requester's mention: a private character that `printable` removes."""
 WEB = re.compile(r"://[^\s<>()\[\]|\"'*`]+")
 FLANKED = re.compile(r"(?<=\w)\*\*(?=[^\w\s*])|(?<=[^\w\s*])\*\*(?=\w)")
-"""Marks of bold text that CommonMark does not take where no space separates words (Japanese)."""
+"""Bold marks that CommonMark does not accept where no space separates words (Japanese)."""
 STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 
 
@@ -250,7 +250,7 @@ class Leaf:
 
     @property
     def shown(self) -> str:
-        """Return its text, with the words of a link in its place."""
+        """Return its text; for a link, the words of the link."""
         return self.text or self.url or self.user
 
 
@@ -265,21 +265,21 @@ class RichPart:
     kind: PartKind
     leaves: Leaves = field(default_factory=list)
     items: list[Leaves] = field(default_factory=list)
-    """Of a list: the leaves of each item."""
+    """For a list: the leaves of each item."""
     ordered: bool = False
     indent: int = 0
     first: int = 1
-    """Of an ordered list: its first number."""
+    """For an ordered list: its first number."""
 
     def element(self) -> Json:
         kind = f"rich_text_{self.kind}"
         if self.kind != "list":
             return {"type": kind, "elements": _elements(self.leaves)}
         items = [{"type": "rich_text_section", "elements": _elements(i)} for i in self.items]
-        made: Json = {"type": kind, "style": "ordered" if self.ordered else "bullet"}
-        made |= {"elements": items}
-        made |= {"indent": self.indent} if self.indent else {}
-        return made | ({"offset": self.first - 1} if self.first > 1 else {})
+        result: Json = {"type": kind, "style": "ordered" if self.ordered else "bullet"}
+        result |= {"elements": items}
+        result |= {"indent": self.indent} if self.indent else {}
+        return result | ({"offset": self.first - 1} if self.first > 1 else {})
 
 
 def _elements(leaves: Leaves) -> list[Json]:
@@ -292,11 +292,11 @@ SIDES: Mapping[str, Side] = {"left": "left", "center": "center", "right": "right
 
 @dataclass(slots=True)
 class RichTable:
-    """A table, its titles in the first row."""
+    """A table with its titles in the first row."""
 
     rows: list[list[Leaves]]
     sides: list[Side]
-    """Of each column."""
+    """Alignment of each column."""
 
     def block(self) -> Json:
         sides = [{"align": side, "is_wrapped": True} for side in self.sides]
@@ -311,7 +311,7 @@ def _cell(leaves: Leaves) -> Json:
 
 
 def parse(text: str, links: Links, requester: str = "") -> list[RichPart | RichTable]:
-    """Return what a text consists of, in order."""
+    """Return the parts of a text, in order."""
     text = FLANKED.sub("\N{WORD JOINER}**\N{WORD JOINER}", text)
     builder = _Builder(text.split("\n"), links, requester)
     for token in PARSER.parse(text):
@@ -320,18 +320,18 @@ def parse(text: str, links: Links, requester: str = "") -> list[RichPart | RichT
 
 
 def blocks(text: str, links: Links, requester: str = "") -> tuple[Json, ...]:
-    """Return the blocks of a part; Slack takes one table at most."""
-    made: list[Json] = []
+    """Return the blocks of a part; Slack accepts one table at most."""
+    result: list[Json] = []
     elements: list[Json] = []
     for part in parse(text, links, requester):
         if isinstance(part, RichTable):
-            made.append(part.block())
+            result.append(part.block())
             elements = []
             continue
         if not elements:
-            made.append({"type": "rich_text", "elements": elements})
+            result.append({"type": "rich_text", "elements": elements})
         elements.append(part.element())
-    return tuple(made)
+    return tuple(result)
 
 
 @dataclass
@@ -345,7 +345,7 @@ class _Builder:
     end: int = 0
     """The line after the last paragraph, fence or table."""
     mark: str = ""
-    """Bullet or number of an item in a quote, where Slack has no lists."""
+    """Bullet or number of an item in a quote, because Slack has no lists there."""
     table: RichTable = field(default_factory=lambda: RichTable([], []))
 
     def add(self, token: Token) -> None:
@@ -353,9 +353,9 @@ class _Builder:
             self.open.append(token)
             self._begin(token)
         elif token.nesting == -1:
-            opened = self.open.pop()
-            if opened.type == "table_open":
-                self._table(opened)
+            opening = self.open.pop()
+            if opening.type == "table_open":
+                self._table(opening)
         elif token.type == "fence":
             words = f"{token.info.strip()}\n" if " " in token.info.strip() else ""
             self._code(words + token.content.removesuffix("\n"), token)
@@ -426,7 +426,7 @@ class _Builder:
         self.mark = ""
 
     def _advance(self, token: Token) -> bool:
-        """Note where a block ends; return whether empty lines precede it."""
+        """Record where a block ends; return whether empty lines precede it."""
         start, before = token.map[0] if token.map else self.end, self.end
         self.end = token.map[1] if token.map else self.end
         return start > before
@@ -437,7 +437,7 @@ class _Builder:
         self.parts.append(RichPart("preformatted", [Leaf(shown if shown.strip() else " ")]))
 
     def _table(self, token: Token) -> None:
-        """Add a table; one in a list or quote is shown as it was written."""
+        """Add a table; one in a list or quote is shown as its source text."""
         self._advance(token)
         if self.open:
             first, end = token.map or (0, 0)
@@ -448,34 +448,34 @@ class _Builder:
 
     def _leaves(self, token: Token, styles: Sequence[str]) -> Leaves:
         found: Leaves = []
-        opened = list(styles)
+        active = list(styles)
         start, url = 0, ""
         for each in token.children or ():
             style = STYLES.get(each.type.rpartition("_")[0])
             if style and each.nesting == 1:
-                opened.append(style)
+                active.append(style)
             elif style:
-                opened.remove(style)
+                active.remove(style)
             elif each.type == "link_open":
                 start, url = len(found), str(each.attrs.get("href"))
             elif each.type == "link_close":
-                found[start:] = self._link(found[start:], url, tuple(dict.fromkeys(opened)))
+                found[start:] = self._link(found[start:], url, tuple(dict.fromkeys(active)))
             else:
-                found += self._leaf(each, tuple(dict.fromkeys(opened)))
+                found += self._leaf(each, tuple(dict.fromkeys(active)))
         merged = [replace(f, text=self._plain(f.text)) if f.is_text else f for f in _merge(found)]
         return [leaf for leaf in merged if leaf.text or leaf.url]
 
     def _leaf(self, token: Token, styles: tuple[str, ...]) -> Iterator[Leaf]:
         if token.type == "web":
-            made = self.links.may_link(token.content)
-            yield Leaf("" if made else token.content, styles, token.content if made else "")
+            linkable = self.links.may_link(token.content)
+            yield Leaf("" if linkable else token.content, styles, token.content if linkable else "")
         elif token.type == "code_inline":
             yield Leaf(token.content, (*styles, "code"))
         elif token.type in ("softbreak", "hardbreak"):
             yield Leaf("\n", styles)
         else:
-            said = token.content.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-            first, *others = said.split(REQUESTER)
+            text = token.content.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+            first, *others = text.split(REQUESTER)
             yield Leaf(first, styles)
             for other in others:
                 yield Leaf(self.requester, styles, user=self.requester)
@@ -490,20 +490,20 @@ class _Builder:
 
     def _plain(self, text: str) -> str:
         """Return text to show literally; an address that results from joining is neutralized."""
-        bare = replace_mentions(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
-        return self.links.defang(bare)
+        visible = replace_mentions(text).replace("\N{WORD JOINER}", "").replace(REQUESTER, "")
+        return self.links.defang(visible)
 
 
 def _merge(leaves: Leaves) -> Leaves:
     """Merge neighbouring text of one style and drop empty text."""
-    made: Leaves = []
+    merged: Leaves = []
     for leaf in leaves:
-        last = made[-1] if made else None
+        last = merged[-1] if merged else None
         if last and last.is_text and leaf.is_text and leaf.styles == last.styles:
-            made[-1] = replace(last, text=last.text + leaf.text)
+            merged[-1] = replace(last, text=last.text + leaf.text)
         elif leaf.text or not leaf.is_text:
-            made.append(leaf)
-    return made
+            merged.append(leaf)
+    return merged
 
 
 UNSURE = re.compile(r"[<`\[|~@!]")
@@ -516,11 +516,11 @@ CITATIONS = re.compile(rf"{CITED.pattern}(?:[ \t]*{CITED.pattern})*")
 
 @dataclass
 class Numbers:
-    """Numbers the sources of citations in the order in which they first occur, each once."""
+    """Numbers the sources of citations in order of first occurrence, each once."""
 
     links: Mapping[str, Sequence[str]]
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Finding -> what its sources without a link are known by, such as statements."""
+    """Finding -> keys of its sources without a link, such as statements."""
     given: dict[str, int] = field(default_factory=dict)
     """Address or key of a source -> its number."""
     cited: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -537,7 +537,7 @@ class Numbers:
         return self.cited[finding]
 
     def put(self, text: str, code: bool) -> str:
-        """Return the text with citations as links, or as bare numbers where links cannot be."""
+        """Return the text with citations as links, or as plain numbers where links cannot be."""
         apart = text if code else re.sub(r"\](?=\[F\d+\.\d)", "] ", text)
         return CITATIONS.sub(lambda m: self._marks(ids_in(m[0]), code), apart)
 
@@ -567,8 +567,8 @@ class Prose:
     """The user who may be mentioned."""
 
     def collect_links(self) -> Links:
-        made = {address(url) for urls in self.links.values() for url in urls}
-        return Links(self.asked, self.settings.link_hosts, made - {""})
+        citation_urls = {address(url) for urls in self.links.values() for url in urls}
+        return Links(self.asked, self.settings.link_hosts, citation_urls - {""})
 
     def link_citations(self, text: str, numbers: Numbers) -> str:
         """Return markdown with citations as numbered links; nothing else in it is active."""
@@ -583,10 +583,10 @@ class Prose:
         return neutralize_links(markdown).replace(REQUESTER, f"<@{self.requester}>")
 
     def live(self, text: str) -> str:
-        """Return what can be shown of an answer that is still being written.
+        """Return the part of an unfinished answer that can be shown.
 
-        What is shown later begins with this. Held back: a table, the first line of a fence, the
-        last word, and what may still become a secret or a Slack mark.
+        A later result begins with this one. It leaves out a table, the first line of a fence, the
+        last word, and text that may still become a secret or a Slack mark.
         """
         most, settled = self.settings.message_chars, _settle(printable(text).lstrip())
         shown = self.for_stream(self.link_citations(settled, Numbers(self.links)))
@@ -597,9 +597,9 @@ def _settle(text: str) -> str:
     start = text.rfind("\n") + 1
     masked = CITED.sub(lambda m: "x" * len(m[0]), text[start:])
     unsure = UNSURE.search(masked)
-    kept = text[: start + unsure.start()] if unsure else text
-    kept = kept[: find_unsettled(kept)]
-    return kept[: _open_table(kept)].rstrip()
+    settled = text[: start + unsure.start()] if unsure else text
+    settled = settled[: find_unsettled(settled)]
+    return settled[: _open_table(settled)].rstrip()
 
 
 def _open_table(text: str) -> int:
@@ -613,7 +613,7 @@ def _open_table(text: str) -> int:
 
 
 def address(url: str) -> str:
-    """Return the address in the form allowed in a link; empty if it is none."""
+    """Return the address in the form allowed in a link; empty if it is not an address."""
     if not re.match(r"https?://", url) or len(url) > MAX_URL:
         return ""
     return re.sub(r"[\s()<>|\"\\`*\[\]]", lambda m: f"%{ord(m[0]):02X}", url)

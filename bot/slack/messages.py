@@ -1,4 +1,4 @@
-"""Read parts of Slack payloads safely: return a value of the right form, or nothing."""
+"""Read parts of Slack payloads safely: return a value of the right type, or an empty one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from scopes.slack_items import SlackMessage
 
 MAX_TEXT = 40_000
-"""Characters of any text kept; Slack itself cuts a message's text there."""
+"""Maximum characters kept of any text; Slack itself cuts a message's text there."""
 MAX_DEPTH = 40
-"""Levels of nesting kept of an event; Slack's own have fewer than 15."""
+"""Maximum levels of nesting kept of an event; Slack's own have fewer than 15."""
 
 _TS = re.compile(r"[0-9]{10}\.[0-9]{6}")
 _ID = re.compile(r"[A-Z][A-Z0-9]{1,40}")
@@ -56,13 +56,13 @@ def ts_of(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """The content of one message of ours."""
+    """The content of one of our messages."""
 
     text: str
     """Text for notifications, search and clients that show no blocks."""
     blocks: tuple[dict[str, Any], ...] = ()
     streamed: str = ""
-    """The markdown that a stream should end with before it is replaced by this."""
+    """The markdown at the end of a stream, before this part replaces it."""
 
 
 EVENT_TYPE = "assistant_reply"
@@ -71,10 +71,10 @@ EVENT_TYPE = "assistant_reply"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The mark in the metadata of a message of ours, by which it is found again."""
+    """The mark in the metadata of our messages, by which they are found again."""
 
     key: str
-    """That of its request, with `#2` for the second part of an answer."""
+    """Key of its request, with `#2` for the second part of an answer."""
     run: str = ""
     of: int = 0
     """The number of parts of the finished answer that it belongs to."""
@@ -94,8 +94,8 @@ class Mark:
 def mark_of(message: SlackMessage) -> Mark:
     """Return the mark of a message; it is empty if the message has none. Any app may set one."""
     metadata = mapping(message.raw.get("metadata"))
-    ours = metadata.get("event_type") == EVENT_TYPE
-    payload = mapping(metadata.get("event_payload")) if ours else {}
+    is_ours = metadata.get("event_type") == EVENT_TYPE
+    payload = mapping(metadata.get("event_payload")) if is_ours else {}
     key, run, of = payload.get("key"), payload.get("run"), payload.get("of")
     return Mark(str(key or ""), run if isinstance(run, str) else "", of if type(of) is int else 0)
 
@@ -119,7 +119,7 @@ def words_of(message: SlackMessage) -> str:
 
 
 def has_words(message: SlackMessage) -> bool:
-    """Return whether the author typed any words, besides what is forwarded or attached."""
+    """Return whether the author typed any words, besides forwarded and attached content."""
     text = message.raw.get("text")
     return isinstance(text, str) and bool(text.strip())
 
@@ -153,6 +153,6 @@ class Bot:
 
     user: str
     id: str
-    """The bot id that our own messages carry (B...)."""
+    """The bot id in our own messages (B...)."""
     team: str
     """The workspace where we are installed; payloads without a team belong to it."""

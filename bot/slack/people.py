@@ -43,7 +43,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFacts:
-    """A channel as the policy sees one."""
+    """The facts about a channel for the policy."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class People:
     ) -> None:
         """`languages`: channel id -> the language of all answers there (`slack.languages`).
 
-        `remember` is given the id and the name of each user and channel that Slack tells of.
+        `remember` gets the id and name of each user and channel that Slack returns.
         """
         self.client = client
         self._remember = remember
@@ -77,7 +77,7 @@ class People:
         self._facts = Kept(KEPT_S, clock, MOST_KEPT)
 
     async def aclose(self) -> None:
-        """End what is still being asked."""
+        """Cancel pending look-ups."""
         await self._facts.aclose()
 
     async def person(self, user: str, team: str, *, fresh: bool = False) -> Person | None:
@@ -85,18 +85,18 @@ class People:
         return person_of(await self._user(user, fresh), team)
 
     async def language(self, user: str, channel: str = "", said: str = "") -> str:
-        """Return the language of what this user reads there, as a code; empty = it is not known.
+        """Return the language for this user there, as a code; empty = it is not known.
 
-        That is the channel's, else that of the request `said` if its words are clear, else that of
-        their profile. A request of somebody whose profile has a language without a catalogue is
-        taken for one in it: it may be a close one.
+        It is the channel's, else that of the request `said` if its words are clear, else that of
+        their profile. If the profile has a language without a catalogue, the request counts as
+        written in it: the detected one may be a similar language.
         """
         if language := self._languages.get(channel):
             return language
         person = await self.person(user, "")
         locale = person.locale if person else ""
-        known = not locale or locale.partition("-")[0] in languages()
-        return (detect_language(said) if known else "") or locale
+        has_catalogue = not locale or locale.partition("-")[0] in languages()
+        return (detect_language(said) if has_catalogue else "") or locale
 
     async def address(self, user: str) -> str | None:
         """Return the user's mail address in the workspace; None = Slack does not return it."""
@@ -106,7 +106,7 @@ class People:
     async def names(self, users: Iterable[str], team: str) -> dict[str, str]:
         """Return the names of these users, without those that cannot be looked up.
 
-        Two people of one name are told apart by their ids.
+        Ids distinguish two people with the same name.
         """
         found = await asyncio.gather(*(self.person(each, team) for each in dict.fromkeys(users)))
         people = [each for each in found if each]
@@ -130,16 +130,16 @@ class People:
         return await self._fact(("group", group), "usergroups.users.list", parse, usergroup=group)
 
     def has_no_answer(self, user: str) -> bool:
-        """Return whether Slack gave no answer at all when last asked about this user."""
+        """Return whether Slack sent no answer at all to the last request about this user."""
         return self._is_silent("user", user)
 
     def may_pass(self, user: str, channel: str) -> bool:
-        """Return whether Slack gave no answer about one of them, but may give one in a minute."""
+        """Return whether Slack sent no answer about one of them, but may send one in a minute."""
         keys = (("user", user), ("channel", channel))
         return any(self._is_silent(*key) and not self.refusal(*key) for key in keys)
 
     def refusal(self, kind: str, id: str) -> str:
-        """Return why Slack did not return this fact when last asked, and who can change that.
+        """Return why Slack last did not return this fact, and who can change that.
 
         The reason is in sentences for people. It is empty if Slack answered or may answer in a
         minute.

@@ -45,11 +45,11 @@ MAX_TITLE = 120
 OWN = "request"
 """The row of the parent's own look-ups."""
 SCOPES = ("slack", "email", "data", "web", "notes", "files", "all")
-"""Scopes whose sources have a name of ours in a row; those of an MCP server have its own."""
+"""Scopes whose sources we name in a row; an MCP server names its own."""
 LOOKUPS = ("list_channels", "read_thread", "lookup_user", "search_notes")
-"""The parent's own tools that say what it looks at; the others show no row."""
+"""The parent's own tools that are shown as a row; the others are not."""
 ENDINGS = ("partial", "failed", "cancelled", "refused")
-"""States of a subagent that its row tells."""
+"""States of a subagent that its row shows."""
 
 
 def clean_line(text: str) -> str:
@@ -58,7 +58,7 @@ def clean_line(text: str) -> str:
 
 
 def clean_for_slack(text: str) -> str:
-    """Return the same where nothing in it is a link."""
+    """Return the same line, with no active links."""
     return neutralize_links(Links().defang(clean_line(text)))
 
 
@@ -72,7 +72,7 @@ class PlanRow:
     model: str = ""
     state: str = "queued"
     note: str = ""
-    """What a terminal shows beside it: its last tools, or what it found and cost."""
+    """Text next to it in a terminal: its last tools, or its findings and cost."""
     found: int | None = None
     """Number of findings; None while it works."""
 
@@ -87,9 +87,9 @@ class Plan:
 
     rows: dict[str, PlanRow] = field(default_factory=dict)
     own: str = ""
-    """What the parent itself looked at last; empty = nothing."""
+    """The last look-up of the parent itself; empty = none."""
     sources: str = ""
-    """Number of sources read, while some are still to be read."""
+    """Number of sources read, while some remain."""
     answer: str = ""
     clean: Callable[[str], str] = clean_for_slack
     """Cleans a text by others for the place where the plan is shown."""
@@ -118,17 +118,17 @@ class Plan:
         return ""
 
     def _read(self, event: SourcesRead) -> str:
-        said = phrase("plan.channels_read", n=event.total, read=current().number(event.read))
-        self.sources = said if event.read < event.total else ""
-        self.own = said
-        return "" if event.read else f"· {said}"
+        text = phrase("plan.channels_read", n=event.total, read=current().number(event.read))
+        self.sources = text if event.read < event.total else ""
+        self.own = text
+        return "" if event.read else f"· {text}"
 
     def _call(self, context: str, names: Sequence[str]) -> None:
         if context in self.rows:
             self.rows[context].note = self.clean(", ".join(dict.fromkeys(names)))
             return
-        known = [name for name in names if name in LOOKUPS]
-        self.own = phrase(f"plan.{known[-1]}") if known else self.own
+        lookups = [name for name in names if name in LOOKUPS]
+        self.own = phrase(f"plan.{lookups[-1]}") if lookups else self.own
 
     def _finish(self, event: SubagentFinished) -> str:
         row = self.rows.setdefault(event.child, PlanRow(event.child, ""))
@@ -153,8 +153,8 @@ class PlanTask:
         return {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
 
     def card(self) -> dict[str, Any]:
-        named = {"task_id": self.id, "title": self.title, "status": self.status}
-        return {"type": "task_card", **named}
+        fields = {"task_id": self.id, "title": self.title, "status": self.status}
+        return {"type": "task_card", **fields}
 
 
 def tasks(
@@ -162,10 +162,10 @@ def tasks(
 ) -> list[PlanTask]:
     """Return the rows: one for each question, or one for each kind of source above `max_rows`.
 
-    There is none before anything is looked up.
+    There is none before the first look-up.
 
     Rows in `shown` stay, because a stream cannot remove them; groups then count the rest. `over` =
-    nothing is running any more, whatever the events said.
+    nothing is running any more, even if the events say otherwise.
     """
     one_each = len(plan.rows) <= max_rows
     single = [r for r in plan.rows.values() if one_each or r.child in shown]
@@ -173,9 +173,9 @@ def tasks(
     for row in plan.rows.values():
         if not one_each and row.child not in shown:
             grouped.setdefault(row.scope or "other", []).append(row)
-    made = [*_own(plan), *map(_task, single)]
-    made += [_group(scope, rows, bool(single)) for scope, rows in grouped.items()]
-    return [_end(task) for task in made] if over else made
+    result = [*_own(plan), *map(_task, single)]
+    result += [_group(scope, rows, bool(single)) for scope, rows in grouped.items()]
+    return [_end(task) for task in result] if over else result
 
 
 def short_heading(plan: Plan, *, over: bool = False) -> str:
@@ -194,8 +194,8 @@ def block(rows: Iterable[PlanTask], title: str) -> dict[str, Any]:
 def lines(rows: Iterable[PlanTask], title: str) -> str:
     """Return the plan as plain text."""
     marks = {"pending": "·", "in_progress": "…", "complete": "✓", "error": "✗"}
-    said = "\n".join([title, *(f"{marks[row.status]} {row.title}" for row in rows)])
-    return said.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = "\n".join([title, *(f"{marks[row.status]} {row.title}" for row in rows)])
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _own(plan: Plan) -> Iterator[PlanTask]:
@@ -205,10 +205,10 @@ def _own(plan: Plan) -> Iterator[PlanTask]:
 
 
 def _task(row: PlanRow) -> PlanTask:
-    told = [_sources(row.scope)]
-    told += [phrase("count.finding", n=row.found)] if row.found else []
-    told += [phrase(f"plan.{row.state}")] if row.state in ENDINGS else []
-    note = f" · {', '.join(filter(None, told))}"
+    parts = [_sources(row.scope)]
+    parts += [phrase("count.finding", n=row.found)] if row.found else []
+    parts += [phrase(f"plan.{row.state}")] if row.state in ENDINGS else []
+    note = f" · {', '.join(filter(None, parts))}"
     title = shorten(row.title or phrase("plan.question"), MAX_TITLE - min(len(note), 60))
     return PlanTask(row.child, shorten(title + note), STATUSES.get(row.state, "error"))
 
@@ -222,8 +222,8 @@ def _group(scope: str, rows: list[PlanRow], more: bool) -> PlanTask:
     if len(done) == len(rows):
         status = "error" if failed == len(rows) else "complete"
     else:
-        begun = done or any(row.state == "working" for row in rows)
-        status = "in_progress" if begun else "pending"
+        is_started = done or any(row.state == "working" for row in rows)
+        status = "in_progress" if is_started else "pending"
     return PlanTask(f"scope-{scope}", shorten(title), status)
 
 

@@ -1,4 +1,4 @@
-"""Show a reply while its answer is being written, and put the whole answer into its place."""
+"""Show a reply while its answer is being written, and replace it by the complete answer."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from subagents.events import AnswerDelta, AnswerRestarted, ContextGrew, Event, S
 log = logging.getLogger(__name__)
 
 STREAM_BYTES = 9_000
-"""Plan and text of a streamed message, UTF-8; Slack refuses from about 10,600 on (measured:
-github.com/openclaw/openclaw/pull/143882)."""
+"""Bytes of plan and text of a streamed message, UTF-8; Slack refuses more than about 10,600
+(measured: github.com/openclaw/openclaw/pull/143882)."""
 EDIT_CHARS = 6_000
-"""Text shown below the plan of an edited message; the blocks of one may have about 13,000."""
+"""Maximum text below the plan of an edited message, whose blocks may have about 13,000."""
 QUIET_S = 20.0
 """Seconds that a write in progress may take when the reply ends."""
 TRIES = 4
-"""Tries to end a stream and write into its message, before a new one is posted instead."""
+"""Attempts to end a stream and write into its message, before a new one is posted instead."""
 
 Admits = Callable[[Label], Awaitable[bool]]
 
@@ -54,7 +54,7 @@ async def only_public(label: Label) -> bool:
 
 @dataclass
 class Draft:
-    """The plan and the answer so far, as everyone who sees the message may know them."""
+    """The plan and the answer so far, limited to what all viewers of the message may know."""
 
     settings: ReplySettings
     shown: Callable[[str], str]
@@ -70,7 +70,7 @@ class Draft:
         self._waiting.append(event)
 
     async def update(self) -> None:
-        """Process the recorded events; those that may not be shown here are dropped for good."""
+        """Process the recorded events; events that may not be shown here are dropped for good."""
         waiting, self._waiting = self._waiting, []
         if not waiting or not await self.admits(self._label):
             return
@@ -112,45 +112,45 @@ class StreamingReply:
     asked: StoredRequest
     settings: ReplySettings
     state: StoredReply | None = None
-    """What `open` returned in an earlier process: its message is then replaced."""
+    """The result of `open` in an earlier process: its message is then replaced."""
     shown: Callable[[str], str] = str
-    """Turns the answer so far into what can be shown of it (`Prose.live`)."""
+    """Returns the part of the answer so far that can be shown (`Prose.live`)."""
     title: str = ""
-    """Names the request beside Slack's Stop button."""
+    """Names the request next to Slack's Stop button."""
     run: str = ""
     admits: Admits = only_public
-    """Says which labels everyone who sees the message may know of."""
+    """Returns whether all viewers of the message may know text with a label."""
 
     def __post_init__(self) -> None:
         self._draft = Draft(self.settings, self.shown, self.admits)
         self._ts: str | None = None
         """The live message; None before it is posted, and after it is gone."""
         self._streaming = False
-        """As far as we know Slack accepts more stream chunks for it, and no edit."""
+        """Whether, as far as we know, Slack accepts stream chunks for it, and no edit."""
         self._sent: str | None = ""
         """The text that its stream shows; None = it may show anything."""
         self._rows: dict[str, PlanTask] = {}
         self._heading = ""
         self._began = 0.0
         self._last: MessagePart | None = None
-        """What an edit showed last."""
+        """The content of the last edit."""
         self._is_plain = False
-        """Slack refused the blocks of an edit."""
+        """Whether Slack has refused the blocks of an edit."""
         self._is_late = False
-        """An edit of unknown outcome may still be applied, over a newer one."""
+        """Whether an edit of unknown outcome may still replace a newer one."""
         self._is_unsettled = False
-        """A stream was started with an unknown outcome, was not found, and may still appear."""
+        """Whether a stream that was started with an unknown outcome may still appear."""
         self._is_known = False
-        """All messages of an earlier process are known."""
+        """Whether all messages of an earlier process are known."""
         self._parts: dict[int, tuple[str, ...]] = {}
         self._final: dict[str, int] = {}
-        """Messages that hold a part of a finished answer, and how many parts that answer has."""
+        """Messages with a part of a finished answer, and the number of parts of that answer."""
         self._dead: set[str] = set()
         """Messages that cannot be written to any more, and must be deleted."""
         self._late_streams: set[str] = set()
         """Messages of streams that were started with an unknown outcome and appeared later."""
         self._is_last_resort = False
-        """If writing the current sentence fails, nothing else will be tried."""
+        """Whether nothing else will be tried if writing the current sentence fails."""
         self._is_working = self.state is not None
         self._wake, self._ending = asyncio.Event(), asyncio.Event()
         self._updates: asyncio.Task[None] | None = None
@@ -158,9 +158,9 @@ class StreamingReply:
             self._adopt(self.state.ts[0], streaming=self.state.streamed)
 
     async def open(self, *, look_first: bool = True) -> StoredReply:
-        """Show the first sign; return the state to store. May be called again.
+        """Show the first sign of work; return the state to store. May be called again.
 
-        `look_first` False = no earlier process of this request wrote anything, so nothing is looked
+        `look_first` False = no earlier process of this request wrote anything, so it looks nothing
         up. Raises ChannelClosed or TokenRefused; any other failure is retried later.
         """
         if self._updates is None:
@@ -176,12 +176,12 @@ class StreamingReply:
         return self._state()
 
     def emit(self, event: Event) -> None:
-        """Record an event to show soon. Does no I/O, never raises; only in the loop's thread."""
+        """Record an event to show soon. Does no I/O, never raises; call it in the loop's thread."""
         self._draft.record(event)
         self._wake.set()
 
     async def finish(self, parts: Sequence[MessagePart]) -> StoredReply:
-        """Show the whole answer. May be called again, by any process. Raises WriteFailed."""
+        """Show the complete answer. May be called again, by any process. Raises WriteFailed."""
         return await self._finish(parts, len(parts))
 
     async def fail(self, text: str, reference: str = "") -> StoredReply:
@@ -189,7 +189,7 @@ class StreamingReply:
         return await self._finish([slack_blocks.sentence(text, reference)], 0)
 
     async def apologise(self, text: str, reference: str = "") -> StoredReply:
-        """Show one plain sentence in place of the answer; delivered parts of it stay.
+        """Show one plain sentence instead of the answer; delivered parts of it stay.
 
         If a part of the answer is missing, the sentence comes after the others.
         """
@@ -206,7 +206,7 @@ class StreamingReply:
         return self._state()
 
     async def aclose(self) -> None:
-        """Stop showing progress, and leave the message as it is."""
+        """Stop showing progress, and leave the message unchanged."""
         await self._stop_updates()
         await self.set_working(False)
 
@@ -214,7 +214,7 @@ class StreamingReply:
         """Show or remove Slack's Stop button. Best effort, never raises."""
         where = (self.asked.channel, self.asked.thread_ts, self.asked.user)
         if on:
-            self._is_working = True  # also if the outcome is unknown
+            self._is_working = True  # even if the outcome is unknown
             title = self.title or phrase("plan.working")
             await self.writer.set_status(*where, "processing", title)
         elif self._is_working:
@@ -242,9 +242,9 @@ class StreamingReply:
             self._wake.set()
 
     async def _start_stream(self) -> None:
-        asked, rows, title = self.asked, self._draft.rows(), self._draft.title()
+        request, rows, title = self.asked, self._draft.rows(), self._draft.title()
         chunks = [_title(title), *(row.chunk() for row in rows)]
-        where = (asked.channel, asked.thread_ts, asked.user_team, asked.user)
+        where = (request.channel, request.thread_ts, request.user_team, request.user)
         try:
             self._ts = await self.writer.start_stream(*where, chunks)
         except OutcomeUnknown:
@@ -253,7 +253,7 @@ class StreamingReply:
             await self._find_messages()
             self._is_unsettled = self._ts is None
         except WriteFailed as error:
-            log.info("no stream for %s: %s", asked.key, error)
+            log.info("no stream for %s: %s", request.key, error)
         else:
             self._streaming, self._began = self._ts is not None, time.monotonic()
             self._rows, self._heading = {row.id: row for row in rows}, title
@@ -297,18 +297,18 @@ class StreamingReply:
             await _wait(self._ending, self.settings.update_s)
 
     def _seconds_left(self) -> float | None:
-        """Return the seconds until the stream must be left; None = there is none."""
+        """Return the seconds until we must leave the stream; None = there is no stream."""
         if not self._streaming:
             return None
         return max(0.0, self._began + self.settings.stream_s - time.monotonic())
 
     async def _show_news(self) -> bool:
-        """Show what is new with one write; return False if some is left. Raises WriteFailed."""
+        """Show new content with one write; return False if some remains. Raises WriteFailed."""
         if self._ts is None:
             await self._start()
         await self._draft.update()
-        sent, ready, left = self._sent, self._draft.text, self._seconds_left()
-        if left and sent is not None and ready.startswith(sent):
+        sent, ready, seconds_left = self._sent, self._draft.text, self._seconds_left()
+        if seconds_left and sent is not None and ready.startswith(sent):
             try:
                 return await self._append(sent, ready)
             except Unsent:
@@ -319,7 +319,7 @@ class StreamingReply:
         return await self._edit() if self._ts else False
 
     async def _append(self, sent: str, ready: str) -> bool:
-        """Append what the stream does not show yet; return False if it is not possible now."""
+        """Append new content to the stream; return False if it is not possible now."""
         rows, title = self._draft.rows(self._rows), self._draft.title()
         rest = ready[len(sent) :] if _fits(rows, title, ready) else ""
         chunks = [] if title == self._heading else [_title(title)]
@@ -327,7 +327,7 @@ class StreamingReply:
         chunks += [{"type": "markdown_text", "text": rest}] if rest else []
         if not chunks:
             return True
-        self._sent = None  # it is known again when Slack has answered
+        self._sent = None  # unknown until Slack has answered
         try:
             done = await self.writer.append(self.asked.channel, self._ts or "", chunks)
         except Unsent:
@@ -340,9 +340,9 @@ class StreamingReply:
         return done
 
     async def _leave(self, whole: str = "") -> None:
-        """Stop using the stream, if there is one; an edit finds out whether it is still open.
+        """Stop using the stream, if there is one; an edit detects whether it is still open.
 
-        It ends with the text `whole` if it shows the beginning of that.
+        It ends with the text `whole` if it already shows the start of that.
         """
         if not (self._streaming and self._ts):
             return
@@ -351,7 +351,7 @@ class StreamingReply:
         goes_on = goes_on and _fits(self._rows.values(), self._heading, whole)
         rest = whole[len(sent or "") :] if goes_on else ""
         code = ""
-        for text in (rest, "") if whole else ("",):  # as it is, if Slack refuses the rest
+        for text in (rest, "") if whole else ("",):  # without the rest, if Slack refuses that
             try:
                 await self.writer.stop_stream(self._mark(1), self.asked.channel, self._ts, text)
                 return
@@ -362,7 +362,7 @@ class StreamingReply:
             self._lose(self._ts)
 
     def _lose(self, ts: str) -> None:
-        """Note that Slack reports the live message as gone; it is deleted in the end."""
+        """Record that Slack reports the live message as gone; it is deleted at the end."""
         self._dead.add(ts)
         self._ts = None
 
@@ -379,7 +379,7 @@ class StreamingReply:
             self._is_late = self._is_late or isinstance(error, OutcomeUnknown)
             if error.code == GONE:
                 self._lose(ts)
-            elif isinstance(error, StreamEnded):  # it is being streamed after all
+            elif isinstance(error, StreamEnded):  # it is still being streamed
                 self._adopt(ts)
             raise
         self._last = part if done else self._last
@@ -404,19 +404,21 @@ class StreamingReply:
         return self._state()
 
     async def _find_messages(self) -> None:
-        """Find what an earlier process of this request wrote, if Slack lets us read it."""
-        asked = self.asked
-        where = (asked.channel, asked.thread_ts)
+        """Find the messages of an earlier process of this request, if Slack lets us read them."""
+        request = self.asked
+        where = (request.channel, request.thread_ts)
         try:
-            mine = await self.writer.posted.of(*where, asked.written_key, asked.ts)
+            posted = await self.writer.posted.of(*where, request.written_key, request.ts)
         except WriteFailed as error:
             if is_away(error):
                 raise
-            log.warning("earlier messages of %s cannot be looked up: %s", asked.key, error)
+            log.warning("earlier messages of %s cannot be looked up: %s", request.key, error)
             return
-        self._parts, self._final = dict(mine.parts), dict(mine.final)
-        firsts = [ts for ts in (*mine.parts.get(1, ()), *mine.unmarked[:1]) if ts not in self._dead]
-        final = [ts for ts in firsts if ts in mine.final]
+        self._parts, self._final = dict(posted.parts), dict(posted.final)
+        firsts = [
+            ts for ts in (*posted.parts.get(1, ()), *posted.unmarked[:1]) if ts not in self._dead
+        ]
+        final = [ts for ts in firsts if ts in posted.final]
         if final and self._ts not in final:
             self._dead |= {self._ts} if self._ts else set()
             self._adopt(final[0], streaming=False)
@@ -424,7 +426,7 @@ class StreamingReply:
             self._adopt(firsts[0])
             self._is_working = True
         if self._is_unsettled:
-            self._late_streams = {*mine.unmarked} - {self._ts or ""}
+            self._late_streams = {*posted.unmarked} - {self._ts or ""}
         self._is_known = True
 
     async def _below_plan(self, part: MessagePart) -> MessagePart:
@@ -438,28 +440,28 @@ class StreamingReply:
         return replace(part, blocks=blocks) if fits else part
 
     async def _write(self, number: int, part: MessagePart, of: int) -> None:
-        """Put a part into the message that holds it, or into a new one if that fails."""
+        """Write a part into its message, or into a new one if that fails."""
         live = [self._ts] if number == 1 and self._ts else []
-        there = list(dict.fromkeys([*live, *self._parts.get(number, ())]))
+        candidates = list(dict.fromkeys([*live, *self._parts.get(number, ())]))
         dead = set(self._dead)
-        for ts in [each for each in there if each not in dead]:
+        for ts in [each for each in candidates if each not in dead]:
             if await self._is_written(number, ts, part, of):
                 break
             log.warning("part %d of %s is not written into its message", number, self.asked.key)
             self._dead.add(ts)
         else:
             try:
-                ts = await self._post(self._mark(number, of), part, besides=there)
+                ts = await self._post(self._mark(number, of), part, besides=candidates)
             except WriteFailed:
-                self._dead = dead  # a later try starts with these messages again
+                self._dead = dead  # a later attempt starts with these messages again
                 raise
-        self._parts[number] = tuple(dict.fromkeys([ts, *there]))
+        self._parts[number] = tuple(dict.fromkeys([ts, *candidates]))
         self._final[ts] = of
         if number == 1:
             self._ts, self._streaming = ts, False
 
     async def _is_written(self, number: int, ts: str, part: MessagePart, of: int) -> bool:
-        """Put a part into this message; return False if it is gone or refuses it."""
+        """Write a part into this message; return False if it is gone or Slack refuses the part."""
         for _ in range(TRIES):
             try:
                 if ts == self._ts:
@@ -471,7 +473,7 @@ class StreamingReply:
                     await self.writer.settle()
                     await self._replace(number, ts, part, of)
                 return True
-            except StreamEnded:  # it is being streamed after all
+            except StreamEnded:  # it is still being streamed
                 self._adopt(ts)
             except WriteFailed as error:
                 if is_away(error) and not self._is_last_resort:
@@ -481,16 +483,16 @@ class StreamingReply:
         return False
 
     async def _delete_others(self, count: int) -> None:
-        """Remove what an earlier process wrote beyond so many parts, twice, or into dead ones."""
+        """Delete messages of earlier processes: beyond so many parts, duplicates, and dead ones."""
         extra = [*self._dead, *self._late_streams]
-        for number, there in self._parts.items():
-            extra += there[1 if number <= count else 0 :]
+        for number, messages in self._parts.items():
+            extra += messages[1 if number <= count else 0 :]
         for ts in self._late_streams:
             with suppress(WriteFailed):
                 await self.writer.stop_stream(self._mark(1), self.asked.channel, ts)
         for ts in dict.fromkeys(extra):
             await self._delete(ts)
-        self._parts = {n: there[:1] for n, there in self._parts.items() if n <= count}
+        self._parts = {n: messages[:1] for n, messages in self._parts.items() if n <= count}
         self._late_streams = set()
 
     async def _replace(self, number: int, ts: str, part: MessagePart, of: int) -> None:

@@ -1,7 +1,7 @@
 """Write messages and files to Slack, each exactly once, even if the network fails.
 
-A write whose outcome is unknown is never replayed: each message carries its key as metadata, and is
-looked up by that key first.
+A write with an unknown outcome is never repeated blindly: each message has its key as metadata, and
+is looked up by that key first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 
 
 def _forms(part: MessagePart, exact: bool = False) -> list[Form]:
-    """Return the forms in which a message may be sent, the next one if Slack refuses one.
+    """Return the forms of a message, to try in order when Slack refuses one.
 
     The last ones are text alone, so that no answer is lost; `exact` = with these blocks only.
     """
@@ -68,7 +68,7 @@ def _forms(part: MessagePart, exact: bool = False) -> list[Form]:
 
 
 class MessageWriter:
-    """Writes to one workspace. Its methods raise WriteFailed, at the latest after a deadline."""
+    """Writes to one workspace. Its methods raise WriteFailed, after a deadline at the latest."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MessageWriter:
         pace: RateLimit | None = None,
         times: WriteTimes | None = None,
     ) -> None:
-        """`web` loses its retry handlers."""
+        """Removes the retry handlers of `web`."""
         pace, times = pace or RateLimit(TIERS if slack.paced else None), times or WriteTimes()
         self._writes = ApiCalls(web, slack, pace, times)
         self.posted = PostedMessages(self._writes)
@@ -85,7 +85,7 @@ class MessageWriter:
         self.uploads = Uploads(self._writes, self.posted)
 
     def count_calls(self, count: Count) -> None:
-        """Have each call counted from now on."""
+        """Count each call from now on."""
         self._writes.count = count
 
     async def post(
@@ -100,10 +100,10 @@ class MessageWriter:
         after: str = "",
         besides: Collection[str] = (),
     ) -> str:
-        """Post a message and return its ts; `look_first` = it may have been posted already.
+        """Post a message and return its ts; `look_first` = it may already have been posted.
 
-        `exact` = with these blocks or not at all: ContentRefused if Slack refuses them. `after` (a
-        ts older than the message) shortens the search; `besides` are other messages with this key.
+        `exact` = only with these blocks: ContentRefused if Slack refuses them. `after` (a ts older
+        than the message) shortens the search; `besides` are other messages with this key.
         """
 
         async def find() -> str | None:
@@ -124,7 +124,9 @@ class MessageWriter:
         """Replace a message; `exact` as in `post`. It is retried, because that is safe."""
 
         async def send(form: Form) -> str:
-            cleared: Form = {} if "markdown_text" in form else {"blocks": []}  # or old ones stay
+            cleared: Form = (
+                {} if "markdown_text" in form else {"blocks": []}
+            )  # otherwise old blocks stay
             form = {"channel": channel, "ts": ts, **cleared, **form, **mark.metadata()}
             await self._writes.call("chat.update", form, repeatable=True)
             return ts
@@ -143,7 +145,7 @@ class MessageWriter:
         await asyncio.sleep(self._settle_s)
 
     async def delete(self, channel: str, ts: str) -> None:
-        """Delete a message of ours; it may be gone already."""
+        """Delete one of our messages; it may already be gone."""
         try:
             args = {"channel": channel, "ts": ts}
             await self._writes.call("chat.delete", args, repeatable=True)
@@ -156,11 +158,11 @@ class MessageWriter:
     ) -> None:
         """Send a message that only one user sees; in a direct message it is a normal one.
 
-        An ephemeral message cannot be looked up: one of unknown outcome counts as sent.
+        An ephemeral message cannot be looked up, so one with an unknown outcome counts as sent.
         """
         if channel.startswith("D"):
-            said = hashlib.sha256(f"{user}/{thread_ts}/{text}".encode(errors="replace"))
-            mark = Mark(f"whisper/{said.hexdigest()[:16]}")
+            digest = hashlib.sha256(f"{user}/{thread_ts}/{text}".encode(errors="replace"))
+            mark = Mark(f"whisper/{digest.hexdigest()[:16]}")
             await self.post(mark, channel, thread_ts, MessagePart(text))
             return
         args = {"channel": channel, "user": user, "text": text[:MAX_TEXT], **LITERAL}
@@ -180,7 +182,7 @@ class MessageWriter:
         return channel
 
     async def react(self, channel: str, ts: str, name: str) -> None:
-        """Add a reaction; one that exists already is fine."""
+        """Add a reaction; it may already exist."""
         method, args = "reactions.add", {"channel": channel, "timestamp": ts, "name": name}
         try:
             await self._writes.call(method, args, repeatable=True)
@@ -212,7 +214,7 @@ class MessageWriter:
     async def stop_stream(self, mark: Mark, channel: str, ts: str, rest: str = "") -> None:
         """End a stream with the rest of its text, all or nothing.
 
-        Raises StreamEnded if it had ended, perhaps by an earlier try of ours.
+        Raises StreamEnded if it had ended, perhaps by our own earlier attempt.
         """
         args: Form = {"channel": channel, "ts": ts, **mark.metadata()}
         args |= {"chunks": [{"type": "markdown_text", "text": rest}]} if rest else {}
@@ -223,7 +225,7 @@ class MessageWriter:
     ) -> bool:
         """Set whether we are working, for Slack's Stop button. Best effort, never raises.
 
-        Returns False if Slack did not take it; True also if Slack has no sessions for us.
+        Returns False if Slack did not accept it; True also if Slack has no sessions for us.
         """
         method = "agents.sessions.setStatus"
         if not self._sessions:
@@ -273,8 +275,8 @@ UPLOAD_URL, UPLOAD_DONE = "files.getUploadURLExternal", "files.completeUploadExt
 UPLOAD = "upload"
 """Name for sending the bytes, which is not a Slack method."""
 FILE_LOOKS = (0.1, 0.5, 1.0, 2.0, 4.0)
-"""Pauses between looks for a file that was handed over, in units of `settle_s`: Slack shows it
-after it was checked (slackapi/bolt-js#2115)."""
+"""Pauses between checks for an uploaded file, in units of `settle_s`: Slack shows it after it has
+checked it (slackapi/bolt-js#2115)."""
 FILE_NOT_SHOWN = "not_shown"
 FILE_TAKEN = "file_not_found"
 """Slack's error for a file that was already shown: an earlier process may have done it."""
@@ -287,11 +289,11 @@ class Uploads:
         self._writes, self._posted = writes, posted
 
     async def hand_over(self, name: str, content: bytes) -> str:
-        """Upload a file to Slack, and return its id; it is invisible until it is shown."""
+        """Upload a file to Slack and return its id; it stays invisible until `show`."""
         async with self._writes.within_deadline(UPLOAD):
-            given = {"filename": name, "length": len(content)}
-            asked = await self._writes.call(UPLOAD_URL, given, repeatable=True)
-            id, url = asked.get("file_id"), asked.get("upload_url")
+            arguments = {"filename": name, "length": len(content)}
+            response = await self._writes.call(UPLOAD_URL, arguments, repeatable=True)
+            id, url = response.get("file_id"), response.get("upload_url")
             if not isinstance(id, str) or not isinstance(url, str):
                 raise OutcomeUnknown(UPLOAD_URL, "malformed_answer")
             await self._send(url, content)
@@ -300,8 +302,8 @@ class Uploads:
     async def show(self, channel: str, thread_ts: str, id: str, title: str) -> str:
         """Show an uploaded file in a thread, once; return the ts of its message.
 
-        One that Slack takes and does not show yet is looked for, and not taken again:
-        OutcomeUnknown.
+        Raises OutcomeUnknown if Slack accepts the file but does not show it in time: it is not
+        sent again.
         """
         async with self._writes.within_deadline(UPLOAD_DONE):
             if ts := await self._posted.find_file(channel, thread_ts, id):
@@ -344,7 +346,7 @@ class Uploads:
 
     async def _put(self, url: str, content: bytes) -> int:
         session = self._writes.web.session
-        assert session  # that of the process, see `clients`
+        assert session  # the session of the process, see `clients`
         async with (
             asyncio.timeout(self._writes.timeout_s),
             session.post(url, data=content, allow_redirects=False) as response,
@@ -397,7 +399,7 @@ class Writer:
 
 @contextmanager
 def _tool_errors() -> Iterator[None]:
-    """Raise ToolError for what Slack refuses."""
+    """Raise ToolError for refusals by Slack."""
     try:
         yield
     except WriteFailed as error:
