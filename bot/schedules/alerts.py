@@ -1,4 +1,4 @@
-"""Alert owners in private: once when a schedule fails, once when it works again."""
+"""Alert owners in private, once when a schedule fails and once when it works again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CLOCK_SKEW = timedelta(minutes=10)
 """How far Slack's clock may be behind ours."""
 MOST_ADMINS = 10
 KINDS: Mapping[Kind, str] = {"sweep": "report", "triage": "report", "ask": "ask"}
-"""Kind of schedule -> the end of the keys of its alerts; a reminder's is its own."""
+"""Kind of schedule -> the end of the keys of its alerts; a reminder uses its kind."""
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
 
 
@@ -48,25 +48,25 @@ def record_failure(
     at: datetime,
     again: datetime | None = None,
 ) -> None:
-    """Record that a schedule fails; `at` is the time of the occurrence. News lead to an alert."""
-    known = _failure(connection, schedule)
-    if known is None or known.over:
-        known = Failure(since=datetime.now(UTC), at=at, why=why)
-    values = {"at": max(known.at, at), "why": why, "again": again}
-    _store(connection, schedule, known.model_copy(update=values))
+    """Record that a schedule fails at the occurrence of `at`. A new failure leads to an alert."""
+    failure = _failure(connection, schedule)
+    if failure is None or failure.over:
+        failure = Failure(since=datetime.now(UTC), at=at, why=why)
+    values = {"at": max(failure.at, at), "why": why, "again": again}
+    _store(connection, schedule, failure.model_copy(update=values))
 
 
-def record_success(connection: sa.Connection, schedule: str, at: datetime, said: str) -> None:
+def record_success(connection: sa.Connection, schedule: str, at: datetime, summary: str) -> None:
     """Record that the occurrence of `at` has succeeded; a later one may have failed since."""
-    known = _failure(connection, schedule)
-    if known and not known.over and known.at <= at:
-        over = Recovery(at=datetime.now(UTC), said=said)
-        _store(connection, schedule, known.model_copy(update={"over": over}))
+    failure = _failure(connection, schedule)
+    if failure and not failure.over and failure.at <= at:
+        recovery = Recovery(at=datetime.now(UTC), said=summary)
+        _store(connection, schedule, failure.model_copy(update={"over": recovery}))
 
 
 @dataclass
 class FailureAlerts:
-    """Sends alerts about failing schedules, from rows, so that a restart loses or repeats none.
+    """Sends alerts about failing schedules from rows, so that a restart loses or repeats none.
 
     `fails` and `send` raise StoreError.
     """
@@ -112,13 +112,13 @@ class FailureAlerts:
         stored = await ScheduleStore(self.database).get(id) if failure else None
         if failure is None or stored is None:
             return
-        reached: list[str] = []
+        recipients: list[str] = []
         try:
-            reached = await self._send_to_owner(stored, failure)
+            recipients = await self._send_to_owner(stored, failure)
         except WriteFailed as error:
             log.warning("the alert about %s is not sent yet: %s", id, error)
         finally:
-            await self.database.change(lambda c: _record_reached(c, id, failure, reached))
+            await self.database.change(lambda c: _record_reached(c, id, failure, recipients))
 
     @in_transaction
     def _claim(self, connection: sa.Connection, id: str) -> Failure | None:
@@ -128,40 +128,40 @@ class FailureAlerts:
             return None
         if failure.held and failure.held.by != self.executor and failure.held.until > now:
             return None
-        held = AlertHold(by=self.executor, until=now + HELD_FOR)
-        failure = failure.model_copy(update={"held": held})
+        hold = AlertHold(by=self.executor, until=now + HELD_FOR)
+        failure = failure.model_copy(update={"held": hold})
         _store(connection, id, failure)
         return failure
 
     async def _send_to_owner(self, stored: StoredSchedule, failure: Failure) -> list[str]:
         """Send an alert to the owner, or to administrators if the owner cannot be reached.
 
-        Returns who received it. Raises WriteFailed if Slack is unavailable.
+        Returns the recipients. Raises WriteFailed if Slack is unavailable.
         """
         if failure.told:
             return await self._post(failure.told, stored, failure) or list(failure.told)
         owner = stored.spec.owner
         person = await self.people.person(owner, self.team, fresh=True)
-        gone = person.kind in ("deleted", "bot") if person else False
-        gone = gone or (person is None and not self.people.has_no_answer(owner))
-        if not gone and (reached := await self._post([owner], stored, failure)):
-            return reached
+        is_gone = person.kind in ("deleted", "bot") if person else False
+        is_gone = is_gone or (person is None and not self.people.has_no_answer(owner))
+        if not is_gone and (recipients := await self._post([owner], stored, failure)):
+            return recipients
         others = [each for each in await self.policy.admins() if each != owner]
-        reached = await self._post(others[:MOST_ADMINS], stored, failure, instead_of=owner)
-        if not reached:
+        recipients = await self._post(others[:MOST_ADMINS], stored, failure, instead_of=owner)
+        if not recipients:
             log.error("the schedule %s fails, and nobody can be told: %s", stored.id, failure.why)
-        return reached or [owner]
+        return recipients or [owner]
 
     async def _post(
         self, users: Sequence[str], stored: StoredSchedule, failure: Failure, instead_of: str = ""
     ) -> list[str]:
-        """Send an alert to each user; return who received it, without those who cannot be reached.
+        """Send an alert to each user; return the recipients, without users who cannot be reached.
 
         Raises WriteFailed.
         """
         with in_language(await self.people.language(stored.spec.owner)):
             part = _message(stored, failure, instead_of)
-        reached: list[str] = []
+        recipients: list[str] = []
         news = "over" if failure.over else "began"
         mark = Mark(f"trouble/{stored.id}/{iso(failure.since)}/{news}")
         after = f"{(failure.since - CLOCK_SKEW).timestamp():.6f}"
@@ -169,16 +169,16 @@ class FailureAlerts:
             try:
                 channel = await self.writer.direct(each)
                 await self.writer.post(mark, channel, None, part, look_first=True, after=after)
-                reached.append(each)
+                recipients.append(each)
             except WriteFailed as error:
                 if is_away(error) or isinstance(error, TokenRefused):
                     raise
                 log.warning("%s is not told of %s: %s", each, stored.id, error)
-        return reached
+        return recipients
 
 
 def with_mentions(text: str) -> Iterator[str | Element]:
-    """Yield a sentence of ours in which `<@U...>` is shown as the person."""
+    """Yield one of our sentences with `<@U...>` shown as the person."""
     for number, part in enumerate(_MENTION.split(text)):
         if part:
             yield user(part) if number % 2 else part
@@ -189,9 +189,9 @@ def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> Messa
     kind = KINDS.get(stored.spec.kind, stored.spec.kind)
     fails = [f"\n{when(stored.spec)}. ", *fill("alert.fails", since=since, why=why)]
     parts: list[str | Element]
-    if over := failure.over:
+    if recovery := failure.over:
         title = phrase(f"alert.again_{kind}", name=stored.id)
-        parts = [f"\n{_sentence(over.said)} ", *fill("alert.had_failed", since=since, why=why)]
+        parts = [f"\n{_sentence(recovery.said)} ", *fill("alert.had_failed", since=since, why=why)]
     elif stored.state == "refused":
         title = phrase(f"alert.refused_{kind}", name=stored.id)
         parts = [*fails, f"\n{phrase('alert.checked_again')} {phrase('alert.once')}"]
@@ -215,24 +215,26 @@ def _sentence(text: str) -> str:
 
 
 def _record_reached(
-    connection: sa.Connection, id: str, failure: Failure, reached: Sequence[str]
+    connection: sa.Connection, id: str, failure: Failure, recipients: Sequence[str]
 ) -> None:
-    """Record who received the alert; nobody = send it again."""
+    """Record the recipients of the alert; none = send it again."""
     now = _failure(connection, id)
     if now is None or now.since != failure.since:
         return
-    if reached and failure.over:
+    if recipients and failure.over:
         _store(connection, id, None)
         return
-    _store(connection, id, now.model_copy(update={"held": None, "told": (*reached,) or now.told}))
+    _store(
+        connection, id, now.model_copy(update={"held": None, "told": (*recipients,) or now.told})
+    )
 
 
 def _failure(connection: sa.Connection, schedule: str) -> Failure | None:
-    mine = sa.select(schedules.c.trouble).where(schedules.c.id == schedule).with_for_update()
-    found = connection.execute(mine).scalar()
+    query = sa.select(schedules.c.trouble).where(schedules.c.id == schedule).with_for_update()
+    found = connection.execute(query).scalar()
     return Failure.model_validate(found) if found else None
 
 
 def _store(connection: sa.Connection, schedule: str, failure: Failure | None) -> None:
-    mine = sa.update(schedules).where(schedules.c.id == schedule)
-    connection.execute(mine.values(trouble=failure and failure.model_dump(mode="json")))
+    update = sa.update(schedules).where(schedules.c.id == schedule)
+    connection.execute(update.values(trouble=failure and failure.model_dump(mode="json")))

@@ -41,7 +41,7 @@ from scopes.tool import ToolError
 log = logging.getLogger(__name__)
 
 LEAST = timedelta(minutes=15)
-"""Shortest pause between two runs of what is set in chat."""
+"""Shortest pause between two runs of a schedule set in chat."""
 
 OFTEN = (
     "It would run {often}, and every 15 minutes is the most. Nothing is set up: name times that "
@@ -53,7 +53,7 @@ NEVER = (
     "to `dm`, or choose another destination."
 )
 MOST_LISTED = 50
-"""Schedules in one answer; the rest is counted."""
+"""Maximum schedules listed in one answer; the rest is counted."""
 STATES: Mapping[Change, str] = {"pause": "paused", "resume": "active", "delete": "deleted"}
 """Change -> the state that it leads to."""
 
@@ -75,7 +75,7 @@ class ScheduleService:
             return "UTC"
 
     async def place(self, by: str, to: str) -> str:
-        """Return the id of a destination; what this person may not read is treated as missing."""
+        """Return the id of a destination; one that this person may not read counts as missing."""
         to = to.removeprefix("<@").removesuffix(">")
         if to == OWN or "@" in to or PERSON.fullmatch(to):
             return to
@@ -94,7 +94,7 @@ class ScheduleService:
         if await self._exists(name, spec, label):
             raise ToolError(f"The schedule {name} is set already, just so.")
         channels, waits = await self._check(spec, label)
-        named = [c.name for c in channels if not c.is_private or home.startswith("D")]
+        public_names = [c.name for c in channels if not c.is_private or home.startswith("D")]
         goes = destination(spec, await self._names(spec))
         goes += f" ({spec.language})" * bool(spec.language)
         goes += f"; {phrase('schedule.quiet')}" * spec.quiet
@@ -105,7 +105,9 @@ class ScheduleService:
         runs = phrase("schedule.rights", amount=current().usd(spec.budget_usd), missed=missed)
         return {
             phrase("schedule.when"): timing(spec, datetime.now(UTC)),
-            phrase(f"schedule.{spec.kind}_shows"): reads(spec, named, len(channels) - len(named)),
+            phrase(f"schedule.{spec.kind}_shows"): reads(
+                spec, public_names, len(channels) - len(public_names)
+            ),
             phrase("schedule.goes_to"): goes,
             phrase("schedule.runs"): missed if spec.kind == "reminder" else runs,
         }
@@ -124,8 +126,8 @@ class ScheduleService:
         )
 
     async def list_schedules(self, by: str, home: str) -> tuple[dict[str, str], str]:
-        """List schedules: in a DM one's own and reminders from others (an administrator: all), else
-        those that post here.
+        """List schedules: in a DM the person's own and reminders from others (all for an
+        administrator), else those that post here.
         """
         rows, now = await self.store.all(), datetime.now(UTC)
         admin, alone = by in await self.validator.policy.admins(), home.startswith("D")
@@ -138,9 +140,9 @@ class ScheduleService:
         hidden = frozenset[str]() if alone else _private_patterns(seen, channels)
         found = dict[str, str]()
         for row in seen[:MOST_LISTED]:
-            mine = row.spec.owner == by
+            is_own = row.spec.owner == by
             whose = phrase(
-                "schedule.your_rights" if mine else "schedule.rights_of", who=row.spec.owner
+                "schedule.your_rights" if is_own else "schedule.rights_of", who=row.spec.owner
             )
             reading = contents(row.spec) if alone else _describe_sources(row, hidden)
             found[row.id] = line(row, now, reading=reading, whose=whose, names=names)
@@ -174,15 +176,15 @@ class ScheduleService:
 
     async def _exists(self, name: str, spec: Schedule, label: Label) -> bool:
         """Return whether it already exists unchanged. Raises ToolError if the name is taken."""
-        known = await self.store.get(name)
-        if known is None or known.state == "done":
+        existing = await self.store.get(name)
+        if existing is None or existing.state == "done":
             return False
-        if known.spec == spec and known.origin == "chat" and label.within(known.label):
+        if existing.spec == spec and existing.origin == "chat" and label.within(existing.label):
             return True
         raise ToolError(f"There is a schedule {name} already. Choose another name.")
 
     async def _own(self, by: str, name: str, what: Change) -> StoredSchedule:
-        """Return the schedule if this person may change it: it is theirs, or reminds them.
+        """Return the schedule if this person may change it: they own it, or it reminds them.
 
         Raises ToolError.
         """
@@ -203,7 +205,7 @@ class ScheduleService:
         return row
 
     async def _check(self, spec: Schedule, label: Label) -> tuple[list[ChannelInfo], bool]:
-        """Return the channels that it would read now, and whether its reports wait for a grant.
+        """Return the channels that a schedule would read now, and whether its reports need a grant.
 
         Raises ToolError for an invalid schedule.
         """
@@ -235,11 +237,11 @@ class ScheduleService:
 
 
 def _check_times(spec: Schedule, now: datetime) -> None:
-    """Raise ToolError for times that are over, too far ahead or too close to each other."""
+    """Raise ToolError for times that are past, too far ahead or too close to each other."""
     pause = spec.timetable.shortest(now)
     if pause is not None and pause < LEAST:
-        said = when(spec)
-        raise ToolError(OFTEN.format(often=f"{said[:1].lower()}{said[1:]}"))
+        times_text = when(spec)
+        raise ToolError(OFTEN.format(often=f"{times_text[:1].lower()}{times_text[1:]}"))
     if spec.at:
         at = spec.timetable.once
         shown = f"{moment(at.astimezone(spec.timetable.info))} ({spec.zone})"
@@ -250,7 +252,7 @@ def _check_times(spec: Schedule, now: datetime) -> None:
 def _private_patterns(
     rows: Sequence[StoredSchedule], channels: Sequence[ChannelInfo]
 ) -> frozenset[str]:
-    """Return the patterns of these schedules that match something private, or nothing."""
+    """Return the patterns of these schedules that match a private channel, or no channel."""
     found = {p: match_channels(channels, p) for row in rows for p in row.spec.channels}
     return frozenset(p for p, hits in found.items() if any(c.is_private for c in hits) or not hits)
 
@@ -261,7 +263,7 @@ def _posts_to(to: str, channel: str, names: Mapping[str, str]) -> bool:
 
 
 def _describe_sources(row: StoredSchedule, unnamed: Collection[str]) -> str:
-    """Describe what it reads or says, as far as that may be said here."""
+    """Describe the sources or the text of a schedule, as far as they may be shown here."""
     if row.spec.kind in ("ask", "reminder"):
         return contents(row.spec) if row.spec.kind == "reminder" else ""
     shown = [p for p in row.spec.channels if p not in unnamed]

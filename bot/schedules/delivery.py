@@ -74,18 +74,18 @@ CLOSED = {
     "messages_tab_disabled": "no_dm",
     "thread_not_found": "no_root",
 }
-"""Slack's error -> end of the key of why nothing can be posted in a place."""
+"""Slack's error -> end of the key of the message why nothing can be posted in a place."""
 BACKOFF = tuple(timedelta(seconds=s) for s in (30, 60, 120, 300, 900, 3600))
-"""Pauses between tries; the last one repeats."""
+"""Pauses between attempts; the last one repeats."""
 LATE = timedelta(minutes=15)
-"""Delay from which on a reminder says when it was due."""
+"""Delay after which a reminder shows its due time."""
 MOST_REPORTS = 60
 """Reports that the chart includes."""
 OPEN = "open"
 
 
 class DeliveryFailed(Exception):
-    """A try to deliver failed; the text says why and what to do, for the schedule's owner."""
+    """A delivery failed; the text tells the schedule's owner why and what to do."""
 
     def __init__(
         self, text: str, sources: Mapping[str, str] | None = None, place: str = ""
@@ -103,7 +103,7 @@ class DeliveryPlace:
     channel: str
     """Id of a conversation; empty = by mail."""
     name: str
-    """Its name for people; a person as `<@U...>`."""
+    """Its name for people; `<@U...>` for a person."""
     mail: str = ""
 
 
@@ -125,7 +125,7 @@ class ReportDelivery:
         return self.validator.directory.people
 
     async def work(self, work: Work) -> None:
-        """Run the workflow of one try. It always stores the delivery's state."""
+        """Run the workflow of one attempt. It always stores the delivery's state."""
         stored = await self.schedules.get(work.schedule)
         occurrence = await self.schedules.occurrence(work.schedule, work.at)
         if not (stored and occurrence) or occurrence.delivery != "waiting":
@@ -155,7 +155,7 @@ class ReportDelivery:
             with in_language(stored.spec.language or language):
                 parts = () if quiet else self._parts(stored, occurrence, document)
             written = await self._write(live, place, occurrence, document, parts) if parts else None
-        said = phrase("delivery.quiet" if quiet else "delivery.done", place=place.name)
+        summary = phrase("delivery.quiet" if quiet else "delivery.done", place=place.name)
         database = self.runs.store.database
 
         def on_delivery(connection: sa.Connection) -> None:
@@ -163,7 +163,7 @@ class ReportDelivery:
                 at = occurrence.latest or occurrence.at
                 IssueStore(database).save(connection, stored.id, document, at)
             note_mail(MailState(database), connection, occurrence.extra)
-            record_success(connection, stored.id, occurrence.at, said)
+            record_success(connection, stored.id, occurrence.at, summary)
 
         await self.schedules.record_delivery(
             work, quiet=quiet, place=written, on_delivery=on_delivery
@@ -180,19 +180,21 @@ class ReportDelivery:
     def _parts(
         self, stored: StoredSchedule, occurrence: Occurrence, document: Answer | SweepReport
     ) -> tuple[MessagePart, ...]:
-        """Render what is delivered as messages; the first stands alone."""
+        """Render the content of a delivery as messages; the first is the root of the thread."""
         spec, settings = stored.spec, self.settings
         if spec.kind == "reminder" and isinstance(document, AnswerDocument):
             text = document.answer
             late = datetime.now(UTC) - occurrence.at > LATE
             due = moment(occurrence.at.astimezone(spec.timetable.info))
-            said = f"{phrase('delivery.reminder')} {text}"
-            said += f"\n\n{phrase('delivery.due', at=due, zone=spec.zone)}" if late else ""
+            message = f"{phrase('delivery.reminder')} {text}"
+            message += f"\n\n{phrase('delivery.due', at=due, zone=spec.zone)}" if late else ""
             own = "" if stored.label.untrusted else text
-            return blocks.message(said, own, settings.reply, "" if spec.is_private else spec.owner)
+            return blocks.message(
+                message, own, settings.reply, "" if spec.is_private else spec.owner
+            )
         if isinstance(document, AnswerDocument):
-            asked, times = blocks.escape_mrkdwn(contents(spec)), when(spec)
-            values = {"name": stored.id, "owner": spec.owner, "times": times, "asked": asked}
+            request, times = blocks.escape_mrkdwn(contents(spec)), when(spec)
+            values = {"name": stored.id, "owner": spec.owner, "times": times, "asked": request}
             of = phrase("delivery.schedule", **values)
             return answer_message(document, "", settings.reply, spec.owner, schedule=of)
         lead = lead_message(document, settings.reply, spec.owner)
@@ -201,13 +203,13 @@ class ReportDelivery:
     async def _not_delivered(
         self, work: Work, stored: StoredSchedule, occurrence: Occurrence, error: DeliveryFailed
     ) -> str:
-        """Keep it waiting, and alert its owner, once until it is delivered."""
+        """Keep the delivery waiting, and alert its owner once until it is delivered."""
         pause = self.backoff[min(work.attempt, len(self.backoff)) - 1]
         why, at, again = str(error), occurrence.at, datetime.now(UTC) + pause
         is_late = again > at + timedelta(hours=stored.spec.missed_hours)
-        next_try = None if stored.spec.at and is_late else again  # no later one takes its place
+        next_try = None if stored.spec.at and is_late else again  # no later one replaces it
         if error.sources:
-            try:  # once, whether it may be posted there permanently
+            try:  # ask once whether it may always be posted there
                 await self.approvals.offer_grant(
                     occurrence.run or "", stored.spec.owner, error.sources, error.place
                 )
@@ -250,7 +252,7 @@ class ReportDelivery:
             names = format_obstacles(hidden, MOST_NAMED)
             raise DeliveryFailed(phrase("delivery.not_yours", owner=owner, names=names))
         if place.mail and place.mail.casefold() not in own:
-            if not label.is_open:  # it leaves the workspace, and nobody can take it back
+            if not label.is_open:  # a mail leaves the workspace and cannot be recalled
                 raise DeliveryFailed(phrase("delivery.only_public"))
             if stored.origin == "chat" and owner not in await self.validator.policy.admins():
                 raise DeliveryFailed(phrase("delivery.not_approved"))
@@ -265,7 +267,7 @@ class ReportDelivery:
             raise DeliveryFailed(why, sources, place.channel)
 
     async def _own_addresses(self, stored: StoredSchedule, live: ActiveRun) -> list[str]:
-        """Return the owner's own addresses: of their mailbox, and as Slack knows it."""
+        """Return the owner's own addresses: from their mailbox, and from Slack."""
         made_for, owner = live.run.requester, stored.spec.owner
         if made_for != owner:
             raise DeliveryFailed(phrase("delivery.not_theirs", before=made_for, owner=owner))
@@ -329,7 +331,7 @@ class ReportDelivery:
             raise DeliveryFailed(_explain_not_sent(error)) from error
 
     async def _attach(self, run: Run, channel: str, root: str, file: MailAttachment) -> None:
-        """Put a file into the thread; if that fails, say so there instead."""
+        """Post a file in the thread; if that fails, post the reason instead."""
         uploads, key = self.writer.uploads, f"{run.id}/files/{root}/{file.name}"
 
         async def send() -> str:
@@ -357,8 +359,8 @@ class ReportDelivery:
         occurrence: Occurrence,
         document: Answer | SweepReport,
     ) -> list[MailAttachment]:
-        """Return the attachments: the files that a question kept, as far as all there may read
-        them, or of a sweep a table, and a chart of the open issues so far.
+        """Return the attachments: the files that a question kept, as far as all readers may read
+        them, or for a sweep a table and a chart of its open issues so far.
         """
         if isinstance(document, AnswerDocument):
             found = (await kept_files(live.run))[:MOST]
@@ -370,7 +372,9 @@ class ReportDelivery:
             ]
         if not isinstance(document, SweepReport):
             return []
-        table = await asyncio.to_thread(findings_csv, document)  # thousands take seconds
+        table = await asyncio.to_thread(
+            findings_csv, document
+        )  # takes seconds for thousands of findings
         files = [MailAttachment(FINDINGS_FILE, "text/csv", table)]
         schedule = occurrence.schedule
         earlier = await self.schedules.list_delivered(schedule, MOST_REPORTS)
@@ -380,8 +384,8 @@ class ReportDelivery:
             words = words_of(document.language)
             title = words("chart", title=document.title or schedule)
             try:
-                drawn = await open_issues_chart(sorted(points.items()), title)
-                files.append(MailAttachment("chart.png", "image/png", drawn))
+                chart = await open_issues_chart(sorted(points.items()), title)
+                files.append(MailAttachment("chart.png", "image/png", chart))
             except DrawingFailed as error:  # the report is complete without it
                 log.warning("there is no chart of %s: %s", schedule, error)
         return files
@@ -392,7 +396,7 @@ def _explain_not_sent(error: GoogleError) -> str:
 
 
 def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
-    """Explain why Slack refused it, in a sentence that says what to do."""
+    """Explain why Slack refused the message, in a sentence with what to do."""
     if isinstance(error, ChannelClosed):
         return phrase(f"delivery.{CLOSED.get(error.code, 'read_only')}", place=place.name)
     if isinstance(error, TokenRefused):

@@ -1,4 +1,4 @@
-"""Describe schedules in words: their times, what they read or say, where it goes, their status."""
+"""Describe schedules in words: times, sources or text, destination, status."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from scopes.tool import iso, one_line
 SHOWN = 3
 """Next runs that a dry run shows."""
 NAMED = 20
-"""Channels that are named; the rest is counted."""
+"""Maximum channels named; the rest is counted."""
 QUOTED = 80
-"""Characters of a request or a reminder in a list."""
+"""Maximum characters of a request or a reminder in a list."""
 _CLOCK = r"\d\d:\d\d(?::\d\d)?"
 _FIXED = re.compile(rf"At ({_CLOCK}(?:(?:, and|,| and) {_CLOCK})*)(?:, (.+))?")
-"""What cron-descriptor says of fixed times of a day, and of the days, in English."""
+"""The English output of cron-descriptor for fixed times of a day, and the days."""
 CRON_LOCALES = {"en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "it": "it_IT"}
-"""Language -> the locale of cron-descriptor; it names days and months as the machine does."""
+"""Language -> the locale of cron-descriptor; names of days and months depend on the machine."""
 
 
 def name(kind: Kind) -> str:
@@ -47,7 +47,7 @@ def day(at: datetime) -> str:
 
 
 def when(spec: Schedule) -> str:
-    """Return its times as people say them: `Every Monday at 09:00 (Europe/Berlin)`."""
+    """Return its times in words: `Every Monday at 09:00 (Europe/Berlin)`."""
     timetable = spec.timetable
     if timetable.at:
         at = timetable.once.astimezone(timetable.info)
@@ -55,63 +55,63 @@ def when(spec: Schedule) -> str:
     words, options = current(), Options()
     options.use_24hour_time_format = True
     options.locale_code = CRON_LOCALES.get(words.language, CRON_LOCALES[ENGLISH])
-    said = get_description(timetable.cron, options)
+    text = get_description(timetable.cron, options)
     if words.language != ENGLISH:
         names = words.calendar()
-        said = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), said)
-    elif fixed := _FIXED.fullmatch(said):
+        text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text)
+    elif fixed := _FIXED.fullmatch(text):
         days = _days(fixed[2] or "")
-        said = f"{days}{',' * (',' in days)} at {fixed[1]}"
-    return f"{said.replace('At 0 minutes past the hour', 'Every hour')} ({spec.zone})"
+        text = f"{days}{',' * (',' in days)} at {fixed[1]}"
+    return f"{text.replace('At 0 minutes past the hour', 'Every hour')} ({spec.zone})"
 
 
-def _days(said: str) -> str:
-    """Reword what cron-descriptor says of the days of a fixed time."""
-    if said in ("", "Monday through Friday"):
-        return "Every weekday" if said else "Every day"
-    said = re.sub(r"^only on (?=[A-Z])", "every ", said)
-    said = re.sub(r"of the month, only in (.+)", r"of \1", said)
-    said = re.sub(r"of the month$", "of every month", said)
-    said = re.sub(r"^only in ", "every day in ", said)
-    return f"{said[:1].upper()}{said[1:]}"
+def _days(text: str) -> str:
+    """Reword the days of a fixed time from cron-descriptor."""
+    if text in ("", "Monday through Friday"):
+        return "Every weekday" if text else "Every day"
+    text = re.sub(r"^only on (?=[A-Z])", "every ", text)
+    text = re.sub(r"of the month, only in (.+)", r"of \1", text)
+    text = re.sub(r"of the month$", "of every month", text)
+    text = re.sub(r"^only in ", "every day in ", text)
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def timing(spec: Schedule, now: datetime) -> str:
-    """Return its times as people say them, and the next one."""
-    said, times = when(spec), spec.timetable.next(1, now)
+    """Return its times in words, and the next one."""
+    text, times = when(spec), spec.timetable.next(1, now)
     if spec.at or not times:
-        return said
-    shown = day(times[0]) if f"{times[0]:%H:%M}" in said else moment(times[0])
-    return phrase("schedule.next", times=said, next=shown)
+        return text
+    shown = day(times[0]) if f"{times[0]:%H:%M}" in text else moment(times[0])
+    return phrase("schedule.next", times=text, next=shown)
 
 
 def next_run(spec: Schedule, now: datetime) -> str:
-    """Return the next time, in the schedule's own zone, which is named."""
+    """Return the next time, with the name of the schedule's own zone."""
     times = [moment(at) for at in spec.timetable.next(1, now)]
     return f"{times[0] if times else phrase('schedule.never')} ({spec.zone})"
 
 
 def contents(spec: Schedule) -> str:
-    """Return in short what it reads, asks or says; for its owner."""
-    if said := one_line(spec.request or spec.text):
-        return said if len(said) <= QUOTED else f"{said[: QUOTED - 1].rstrip()}…"
+    """Return its sources, request or text in short, for its owner."""
+    if text := one_line(spec.request or spec.text):
+        return text if len(text) <= QUOTED else f"{text[: QUOTED - 1].rstrip()}…"
     return ", ".join(spec.channels) or phrase("why.your_mailbox")
 
 
-def reads(spec: Schedule, named: Sequence[str], unnamed: int) -> str:
-    """Describe what a report is made of, or give the words of a question or a reminder whole.
+def reads(spec: Schedule, names: Sequence[str], unnamed: int) -> str:
+    """Describe the sources of a report, or return the full text of a question or a reminder.
 
-    `named` are the channels that may be named here, `unnamed` counts the private ones that may not.
+    `names` are the channels that may be named here, `unnamed` counts the private ones that may not.
     """
     if spec.kind == "triage":
         return phrase("schedule.mailbox")
-    if said := spec.request or spec.text:
-        return f"\n{said}"
-    shown = [f"#{with_spelling(name)}" for name in named[:NAMED]]
-    more = len(named) - len(shown)
+    if text := spec.request or spec.text:
+        return f"\n{text}"
+    shown = [f"#{with_spelling(name)}" for name in names[:NAMED]]
+    more = len(names) - len(shown)
     shown += [phrase("schedule.more", n=more)] if more > 0 else []
     shown += [phrase("schedule.private", n=unnamed)] if unnamed else []
-    count = phrase("schedule.channels_now", n=len(named) + unnamed)
+    count = phrase("schedule.channels_now", n=len(names) + unnamed)
     later = ", ".join(f"'{with_spelling(p)}'" for p in spec.channels if set(p) & set("*?["))
     grows = f"; {phrase('schedule.grows', patterns=later)}" if later else ""
     tracker = phrase("schedule.tracker", id=with_spelling(spec.tracker or ""))
@@ -120,7 +120,7 @@ def reads(spec: Schedule, named: Sequence[str], unnamed: int) -> str:
 
 
 def destination(spec: Schedule, names: Mapping[str, str]) -> str:
-    """Describe where it goes; `names` of channels and people by id."""
+    """Describe its destination; `names` of channels and people by id."""
     if spec.is_private:
         return phrase("schedule.own_dm")
     if "@" in spec.to:
@@ -140,7 +140,7 @@ def line(
 ) -> str:
     """Format as one line: `markets: sweep of ..., every Monday at 09:00 (UTC), to ...; next ...`.
 
-    `reading` is what may be told of its contents here.
+    `reading` is the part of its contents that may be shown here.
     """
     spec = stored.spec
     key = "schedule.quoted" if spec.request or spec.text else "schedule.of"
@@ -155,7 +155,7 @@ def line(
 
 
 def state(stored: StoredSchedule, now: datetime) -> str:
-    """Return `next run ...`, or why there is none."""
+    """Return `next run ...`, or the reason why there is none."""
     if stored.state == "active":
         failing = f"; {phrase('schedule.failing')}" if stored.trouble else ""
         return phrase("schedule.next_run", at=next_run(stored.spec, now)) + failing
@@ -164,14 +164,14 @@ def state(stored: StoredSchedule, now: datetime) -> str:
 
 
 LATEST = 20
-"""Occurrences that are searched for a finished one."""
+"""Maximum occurrences searched for a finished one."""
 LAST_RUN = ("at", "state", "why", "run", "cost_usd", "tries", "not_before")
 """Fields of an occurrence that are shown."""
 LAST_DELIVERY = {
     **{"at": "at", "state": "delivery", "why": "why", "tries": "delivery_tries"},
     **{name: name for name in ("not_before", "delivered", "place", "figures")},
 }
-"""Names of what is shown of a delivery -> the fields of its occurrence."""
+"""Shown name of a fact about a delivery -> the field of its occurrence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +185,13 @@ class ScheduleStatus:
     waiting: int
     """Occurrences that are due for the first time."""
     last: Occurrence | None
-    """The latest one that has finished, is running, or waits for another try."""
+    """The latest occurrence that has finished, is running, or waits for another attempt."""
     delivery: Occurrence | None
-    """The latest one that ran, delivered or not."""
+    """The latest occurrence that ran, delivered or not."""
 
     def to_json(self) -> dict[str, Any]:
-        spec, last, way = self.stored.spec, self.last, self.delivery
-        trouble, of_run = self.stored.trouble, {"why": "", "not_before": None}
+        spec, last, delivery = self.stored.spec, self.last, self.delivery
+        failure, of_run = self.stored.trouble, {"why": "", "not_before": None}
         run = {**asdict(last), **(of_run if last.delivery else {})} if last else {}
         return {
             "name": self.stored.id,
@@ -202,15 +202,16 @@ class ScheduleStatus:
             "next_run": self.next_run,
             "due": self.waiting,
             "last_run": {n: run[n] for n in LAST_RUN} if last else None,
-            "last_delivery": way and {n: getattr(way, f) for n, f in LAST_DELIVERY.items()},
-            "trouble": trouble.model_dump(mode="json") if trouble else None,
+            "last_delivery": delivery
+            and {n: getattr(delivery, f) for n, f in LAST_DELIVERY.items()},
+            "trouble": failure.model_dump(mode="json") if failure else None,
         }
 
 
 async def schedule_statuses(
     database: Database, settings: Mapping[str, Schedule], now: datetime
 ) -> list[ScheduleStatus]:
-    """Return all schedules by name, including new ones of the settings; those that are done last.
+    """Return all schedules by name, including new ones of the settings; finished ones come last.
 
     Raises StoreError.
     """
@@ -245,8 +246,8 @@ async def _status(
 def status_lines(each: ScheduleStatus, now: datetime) -> Iterator[str]:
     """Format a schedule for the terminal: a heading, and a line for each fact."""
     stored, spec = each.stored, each.stored.spec
-    said = f' "{contents(spec)}"' if spec.request or spec.text else ""
-    what = f" of {', '.join(spec.channels)}" if spec.channels else said
+    quoted = f' "{contents(spec)}"' if spec.request or spec.text else ""
+    what = f" of {', '.join(spec.channels)}" if spec.channels else quoted
     state = stored.state if each.taken_up else "new"
     times = when(spec)
     times = f"{times[:1].lower()}{times[1:]}"
@@ -264,12 +265,12 @@ def status_facts(each: ScheduleStatus, now: datetime) -> Iterator[tuple[str, str
         yield "next run", next_run(spec, now) + due
     else:
         yield "next run", state(stored, now)
-    last, way = each.last, each.delivery
+    last, delivery = each.last, each.delivery
     if last:
         yield "last run", _ran(last, zone)
     else:
         yield "last run", "none"
-    yield "last delivery", _way(way, zone) if way else "none"
+    yield "last delivery", _way(delivery, zone) if delivery else "none"
     if last and last.cost_usd is not None:
         yield "cost", f"${last.cost_usd:.2f} the last run"
     if stored.trouble and not stored.trouble.over:
@@ -280,19 +281,22 @@ def _ran(last: Occurrence, zone: Any) -> str:
     waits = last.state == "due"
     state, why = "failed" if waits else last.state, f": {last.why}" if last.why else ""
     why = "" if last.delivery else why
-    tried = f" after {last.tries} {'try' if last.tries == 1 else 'tries'}" if last.tries else ""
+    tries_text = (
+        f" after {last.tries} {'try' if last.tries == 1 else 'tries'}" if last.tries else ""
+    )
     again = f" (next try {last.not_before.astimezone(UTC):%H:%M} UTC)" if last.not_before else ""
     at = moment(last.at.astimezone(zone))
-    return f"{at}, {state}{tried}{why}{again if waits else ''}"
+    return f"{at}, {state}{tries_text}{why}{again if waits else ''}"
 
 
-def _way(way: Occurrence, zone: Any) -> str:
-    if way.delivered:
-        said = f"{moment(way.delivered.astimezone(zone))}, {way.delivery}"
-        return f"{said}: nothing was new" if way.delivery == "quiet" else said
-    again = f", next try {way.not_before.astimezone(UTC):%H:%M} UTC" if way.not_before else ""
-    why = f": {way.why}" if way.why else ""
-    of = moment(way.at.astimezone(zone))
-    tries = way.delivery_tries
-    tried = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
-    return f"{way.delivery}{tried}, that of {of}{why}{again if way.delivery == 'waiting' else ''}"
+def _way(last: Occurrence, zone: Any) -> str:
+    if last.delivered:
+        text = f"{moment(last.delivered.astimezone(zone))}, {last.delivery}"
+        return f"{text}: nothing was new" if last.delivery == "quiet" else text
+    again = f", next try {last.not_before.astimezone(UTC):%H:%M} UTC" if last.not_before else ""
+    why = f": {last.why}" if last.why else ""
+    of = moment(last.at.astimezone(zone))
+    tries = last.delivery_tries
+    tries_text = f" after {tries} {'try' if tries == 1 else 'tries'}" if tries else ""
+    again = again if last.delivery == "waiting" else ""
+    return f"{last.delivery}{tries_text}, that of {of}{why}{again}"

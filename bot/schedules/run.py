@@ -1,4 +1,4 @@
-"""Run schedules: plan what each run covers and may spend, make the report, retry failures."""
+"""Run schedules: plan coverage and budget of each run, make the report, retry failures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CALLS = 2
 WRITTEN_TOKENS = 1_000
 """Tokens that a subagent writes, and that the parent writes."""
 VIEW_TOKENS = 800
-"""Tokens of a subagent's result that the parent is shown."""
+"""Tokens of a subagent's result in the parent's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,17 @@ class Allowance:
 
     usd: float
     why: str = ""
-    """Why it is nothing, in a sentence for its owner; empty if it is something."""
+    """Why the amount is zero, in a sentence for the owner; empty if it is not."""
     waits: bool = False
-    """Whether it may be more once other runs have ended."""
+    """Whether the amount may be larger once other runs have ended."""
     note: str = ""
-    """Why it is less than the budget of one run; empty if it is not."""
+    """Why the amount is less than the budget of one run; empty if it is not."""
 
 
 async def allowance(
     database: Database, policy: Policy, budget_usd: float, occurrence: Occurrence, now: datetime
 ) -> Allowance:
-    """Return what the next try may spend, after the earlier ones. Raises StoreError."""
+    """Return the amount that the next attempt may spend, after earlier ones. Raises StoreError."""
     usd, note, words = budget_usd, "", current()
     limit = words.usd(budget_usd)
     if occurrence.tries and occurrence.cost_usd:
@@ -97,31 +97,33 @@ async def allowance(
         note = words("budget.left_of_run", left=words.usd(usd), limit=limit)
     if policy.daily_usd is not None:
         paid, open_usd = await RequestQueue(database).spending(None, day_of(now))
-        left = policy.daily_usd - paid - open_usd
-        if left < LEAST_USD:
-            waits = left + open_usd >= LEAST_USD
+        remaining = policy.daily_usd - paid - open_usd
+        if remaining < LEAST_USD:
+            waits = remaining + open_usd >= LEAST_USD
             key = "budget.held" if waits else "budget.spent"
             return Allowance(0.0, words(key, limit=words.usd(policy.daily_usd)), waits)
-        if left < usd:
-            usd, note = left, words("budget.left_today", left=words.usd(left))
+        if remaining < usd:
+            usd, note = remaining, words("budget.left_today", left=words.usd(remaining))
     return Allowance(usd, note=note)
 
 
 def window_starts(
     channels: Iterable[str], covered: Mapping[str, str], at: datetime, first: timedelta
 ) -> dict[str, datetime]:
-    """Return where each channel's window begins.
+    """Return the start of each channel's window.
 
-    That is where a delivered report last covered it fully, else `first` before the occurrence.
+    It is the end of its full coverage by delivered reports, else `first` before the occurrence.
     """
-    known = {id: datetime.fromisoformat(covered[id]) for id in channels if id in covered}
-    return {id: min(known[id], at) if id in known else at - first for id in channels}
+    covered_until = {id: datetime.fromisoformat(covered[id]) for id in channels if id in covered}
+    return {
+        id: min(covered_until[id], at) if id in covered_until else at - first for id in channels
+    }
 
 
 def find_covered(document: SweepReport, before: Mapping[str, str]) -> dict[str, str]:
-    """Return up to when each channel is fully covered, once this report is delivered.
+    """Return until when each channel is fully covered, once this report is delivered.
 
-    One that was not fully read is read again from where this window began.
+    A channel that was not fully read is read again from the start of this window.
     """
     after = dict(before)
     for section in document.sections:
@@ -132,7 +134,7 @@ def find_covered(document: SweepReport, before: Mapping[str, str]) -> dict[str, 
 
 
 SURELY = 2.0
-"""A run that may spend so many times its likely cost needs no estimate."""
+"""A run with a budget of so many times its likely cost needs no estimate."""
 LOOK_SHARE = 0.3
 """Share of a sweep's time for estimating its cost."""
 
@@ -148,28 +150,28 @@ class RunPlan(BaseModel, frozen=True):
     notes: tuple[str, ...] = ()
     channels: tuple[ChannelInfo, ...] = ()
     since: dict[str, datetime] = {}
-    """Channel id -> where its window begins."""
+    """Channel id -> start of its window."""
     added: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     covered: dict[str, str] = {}
-    """Channel id -> up to where it was covered before."""
+    """Channel id -> end of its coverage before this run."""
     last: datetime | None = None
     """End of the last delivered report."""
     reports: int = 0
-    """How many reports were delivered before."""
+    """Number of reports delivered before."""
     likely_usd: float | None = None
-    """Expected cost, from the last report's cost a day or from the amount to read.
+    """Expected cost, from the last report's cost per day or from the amount to read.
 
     None = not known.
     """
     language: str | None = None
-    """Language of the report; None = it is not set, and Slack does not return the owner's."""
+    """Language of the report; None = not set, and Slack does not return the owner's."""
     requester: Requester = NOBODY
-    """Who asks a question: its owner."""
+    """The requester of a question: its owner."""
     allowed: Allowed = ANYTHING
-    """What subagents of a question may be given."""
+    """Scopes and models that subagents of a question may use."""
     here: dict[str, str] = {}
-    """Id -> name of the channel that a question is asked in: where its answer goes."""
+    """Id -> name of the channel of a question: its answer is posted there."""
     label: dict[str, Any] = TRUSTED.to_json()
     """Label of the words of a question or a reminder."""
 
@@ -207,7 +209,7 @@ class RunPlanner:
         if spec.kind == "ask":
             return plan.model_copy(update=await self._asker(spec, reader))
         if spec.kind == "triage":
-            now = datetime.now(UTC)  # what arrived since its time is read, too
+            now = datetime.now(UTC)  # also read messages that arrived after its scheduled time
             return plan.model_copy(update={"oldest": now - timedelta(days=days), "latest": now})
         last = next(iter(await self.schedules.list_delivered(stored.id, 1)), None)
         extra = (last and last.extra) or {}
@@ -236,7 +238,7 @@ class RunPlanner:
         )
 
     async def _asker(self, spec: Schedule, reader: SlackReader) -> dict[str, Any]:
-        """Return who asks a question, where, and with which rights now."""
+        """Return the requester of a question, its channel, and the current rights."""
         validator, people = self.validator, self.validator.directory.people
         person = await people.person(spec.owner, validator.directory.team)
         place = await validator.place(spec, reader)
@@ -248,7 +250,7 @@ class RunPlanner:
         }
 
     async def _language(self, spec: Schedule, reader: SlackReader) -> str | None:
-        """Return the configured language, else that of the destination, or of the owner."""
+        """Return the configured language, else that of the destination, else that of the owner."""
         if language := spec.language or self.settings.report.language:
             return language
         place = await self.validator.place(spec, reader)
@@ -264,7 +266,7 @@ class RunPlanner:
     ) -> float | None:
         """Estimate the cost of reading the channels, and of the lines over them; None = not known.
 
-        What is read for the estimate is cached for the sweep.
+        Messages read for the estimate are cached for the sweep.
         """
 
         async def tokens(channel: ChannelInfo) -> int:
@@ -272,7 +274,7 @@ class RunPlanner:
             try:
                 found = await reader.conversations(channel.id, window)
             except (Absent, SlackRefused, aiohttp.ClientError, TimeoutError):
-                return 0  # the sweep itself reports it
+                return 0  # the sweep itself reports the error
             return sum(estimate_tokens(i.line()) + 1 for c in found for i in c.items)
 
         try:
@@ -286,8 +288,8 @@ class RunPlanner:
         costs = [cost_nanousd(models.fast, usage, models.prices) for usage in calls]
         shown = Usage(input=VIEW_TOKENS * len(read), output=WRITTEN_TOKENS if read else 0)
         costs.append(cost_nanousd(models.main, shown, models.prices))
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) / NANO if len(known) == len(costs) else None
+        known_costs = [cost for cost in costs if cost is not None]
+        return sum(known_costs) / NANO if len(known_costs) == len(costs) else None
 
 
 def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | None:
@@ -298,19 +300,19 @@ def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | Non
 
 
 def _too_little(likely: float, usd: float) -> str:
-    """Warn before a run that its budget will not be enough."""
+    """Warn before a run that its budget will not suffice."""
     words = current()
     return words("run.too_little", needed=words.usd(likely), limit=words.usd(usd))
 
 
 BACKOFF = tuple(timedelta(minutes=m) for m in (1, 5, 15, 60))
-"""Pauses between tries of a run; the last one repeats."""
+"""Pauses between attempts at a run; the last one repeats."""
 PASSING = ("model_error", "rate_limit")
-"""Reasons of subagents for ending early that may not occur an hour later."""
+"""Reasons for an early end of a subagent that may be gone an hour later."""
 PASSES = "passing"
 """`code` of the error of a run whose occurrence is retried."""
 STOPS = ("cost", "tokens", "time", "model_error", "rate_limit", "user")
-"""Reasons of subagents for ending early that the owner is told, without anything that was read."""
+"""Reasons for an early end of a subagent that the owner gets, without any source text."""
 AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
 SETTLING = timedelta(seconds=3)
@@ -319,11 +321,11 @@ SETTLING = timedelta(seconds=3)
 Our clock may be ahead of Slack's by this much without a message falling between two reports.
 """
 MAIL = "mail"
-"""Key of an occurrence's `extra`: what to record about the mailbox once the digest is delivered."""
+"""Key of an occurrence's `extra`: data on the mailbox to record after delivery of the digest."""
 
 
 class RunFailed(Exception):
-    """A run has no report; the text says why, for the schedule's owner."""
+    """A run has no report; the text tells the schedule's owner why."""
 
     def __init__(self, why: str, *, passing: bool = False) -> None:
         self.passing = passing
@@ -352,9 +354,9 @@ class RunArguments(BaseModel):
 def next_try(
     spec: Schedule, occurrence: Occurrence, now: datetime, backoff: Sequence[timedelta]
 ) -> datetime | None:
-    """Return when an occurrence is retried after this try failed.
+    """Return when to retry an occurrence after this failed attempt.
 
-    None if the schedule's next time comes first, which covers it, or it would be too late.
+    None if the schedule's next time, which covers it, comes first, or if it would be too late.
     """
     at = now + backoff[min(occurrence.tries, len(backoff) - 1)]
     if at > occurrence.at + timedelta(hours=spec.missed_hours):
@@ -369,34 +371,34 @@ def explain_nothing(document: Document) -> str:
         stop = document.stopped_by
         return phrase(f"run.stop_{stop}" if stop in STOPS else "run.no_answer")
     stops = Counter(each.stopped_by for each in document.subagents)
-    known = [phrase(f"run.stop_{stop}") for stop, _ in stops.most_common() if stop in STOPS]
-    return " ".join([phrase("run.nothing_read"), *known[:1]])
+    reasons = [phrase(f"run.stop_{stop}") for stop, _ in stops.most_common() if stop in STOPS]
+    return " ".join([phrase("run.nothing_read"), *reasons[:1]])
 
 
 def note_mail(state: MailState, connection: sa.Connection, extra: Mapping[str, Any] | None) -> None:
-    """Record, in the transaction of its delivery, what the digest of this `extra` has handled."""
+    """Record, in the transaction of its delivery, the threads handled by the digest of `extra`."""
     if material := (extra or {}).get(MAIL):
         state.note_delivery(connection, HandledMail.model_validate(material))
 
 
 def _delivery_record(task: Triage) -> dict[str, Any]:
-    """Return as `extra` what to record when its digest is delivered."""
+    """Return as `extra` the data to record when its digest is delivered."""
     return {MAIL: task.handled_mail().model_dump(mode="json")}
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledReport:
-    """A report, with what the row of its occurrence stores."""
+    """A report, with the values for the row of its occurrence."""
 
     document: Document
     extra: Mapping[str, Any] | None = None
     figures: Mapping[str, int] | None = None
     away: bool = False
-    """Slack could not be read in part."""
+    """Whether Slack was partly unavailable."""
 
     @property
     def passing(self) -> bool:
-        """Return whether it failed and may succeed later: something was unavailable for a part."""
+        """Return whether it failed and may succeed later, because a source was unavailable."""
         document = self.document
         stops = [each.stopped_by for each in document.subagents]
         stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
@@ -418,7 +420,7 @@ class OccurrenceRunner:
     backoff: Sequence[timedelta] = BACKOFF
     settling: timedelta = SETTLING
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Each of several at once must count what the others may spend."""
+    """Concurrent runs must count the amounts that the others may spend."""
 
     async def work(self, work: Work) -> None:
         """Run the workflow of one occurrence. It always stores the occurrence's state."""
@@ -442,7 +444,7 @@ class OccurrenceRunner:
             log.info("the schedule %s: %s", work.schedule, state)
 
     async def end_lost(self, work: Work) -> None:
-        """End lost work, whose workflow reported no end, and alert the owner.
+        """End lost work, whose workflow has reported no result, and alert the owner.
 
         The schedule continues with its next work.
         """
@@ -461,13 +463,13 @@ class OccurrenceRunner:
 
     async def _run(self, stored: StoredSchedule, occurrence: Occurrence) -> str:
         run = occurrence.run_id
-        begun = await self.runs.store.find_run(run)
-        if begun is None:
+        stored_run = await self.runs.store.find_run(run)
+        if stored_run is None:
             allowed = await self._begin(stored, occurrence)
             if not allowed.usd:
                 return await self._not_allowed(stored.spec, occurrence, allowed)
-        elif begun.error:
-            raise RunFailed.of(begun.error)
+        elif stored_run.error:
+            raise RunFailed.of(stored_run.error)
         async with self.runs.at_work(run) as live:
             plan = await self._plan(stored, occurrence, live)
             kinds = {"sweep": self._sweep, "triage": self._triage, "ask": self._ask}
@@ -495,7 +497,7 @@ class OccurrenceRunner:
         return "ran"
 
     async def _begin(self, stored: StoredSchedule, occurrence: Occurrence) -> Allowance:
-        """Store the run with its budget, if there is any; a reminder needs none."""
+        """Store the run with its budget, if there is one; a reminder needs none."""
         budget = stored.spec.budget_usd
         async with self._admitting:
             allowed = Allowance(budget)
@@ -511,7 +513,7 @@ class OccurrenceRunner:
         return allowed
 
     async def _not_allowed(self, spec: Schedule, occurrence: Occurrence, may: Allowance) -> str:
-        """End a try without budget: until others have ended, or for good, as its owner is told."""
+        """End an attempt without budget: until others have ended, or for good with an alert."""
         again = next_try(spec, occurrence, datetime.now(UTC), self.backoff) if may.waits else None
         if again is None:
             await self.alerts.fails(occurrence.schedule, may.why, occurrence.at)
@@ -522,17 +524,17 @@ class OccurrenceRunner:
         return "to be tried again" if again else "failed"
 
     async def _open(self, stored: StoredSchedule, occurrence: Occurrence, may: Allowance) -> None:
-        """Store the run, once, with the budget that it gets."""
+        """Store the run once, with its budget."""
         spec, run = stored.spec, occurrence.run_id
         usual = self.settings.limits.seconds
         seconds = getattr(getattr(self.settings, spec.kind, None), "time_s", usual)
         limits = self.settings.limits.of_task(seconds, may.usd)
-        given = RunArguments(
+        arguments = RunArguments(
             schedule=stored.id, as_of=iso(occurrence.at), note=may.note, limits=limits
         )
         question = spec.request or f"{spec.kind} {stored.id}"
         await self.runs.store.start_run(
-            *(run, SCHEDULED, question, self.model_name, given.model_dump(mode="json")),
+            *(run, SCHEDULED, question, self.model_name, arguments.model_dump(mode="json")),
             requester=spec.owner,
         )
         await self.runs.open_budget(run, limits)
@@ -540,28 +542,28 @@ class OccurrenceRunner:
     async def _plan(
         self, stored: StoredSchedule, occurrence: Occurrence, live: ActiveRun
     ) -> RunPlan:
-        """Return the plan of a run, as first made; later changes apply to the next run.
+        """Return the first plan of a run; later changes apply to the next run.
 
         Raises RunFailed.
         """
         planner = RunPlanner(self.settings, self.validator, self.schedules)
         usd = live.run.limits.cost_usd
         key = f"{live.run.id}/plan"
-        if made := live.run.find_recorded(key, RunPlan):
-            return made
+        if plan := live.run.find_recorded(key, RunPlan):
+            return plan
         early = occurrence.at + self.settling - datetime.now(UTC)
         await asyncio.sleep(max(0.0, early.total_seconds()))
         try:
-            made = await planner.plan(stored, occurrence, live.run.client(SlackReader), usd)
+            plan = await planner.plan(stored, occurrence, live.run.client(SlackReader), usd)
         except ScheduleInvalid as error:
             raise RunFailed(str(error)) from error
         except CheckUnavailable as error:
             raise RunFailed(str(error), passing=True) from error
         if note := RunArguments.model_validate(live.args).note:
-            made = made.model_copy(update={"notes": (note, *made.notes)})
-        for note in made.notes:
-            log.warning("%s: %s", made.name, note)
-        return await live.run.record(key, RunPlan, made)
+            plan = plan.model_copy(update={"notes": (note, *plan.notes)})
+        for note in plan.notes:
+            log.warning("%s: %s", plan.name, note)
+        return await live.run.record(key, RunPlan, plan)
 
     async def _sweep(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
         sweep = Sweep(
@@ -577,10 +579,12 @@ class OccurrenceRunner:
         document = await sweep.work()
         document.channels_added, document.channels_gone = list(plan.added), list(plan.gone)
         document.notes = list(plan.notes)
-        known = await IssueStore(self.runs.store.database).list_issues(plan.name)
-        document = compare_issues(document, known, plan.last, plan.reports)
+        known_issues = await IssueStore(self.runs.store.database).list_issues(plan.name)
+        document = compare_issues(document, known_issues, plan.last, plan.reports)
         again = {each.issue for each in document.still_open}
-        repeated = {id for issue in known if issue.id in again for id in issue.trace.messages}
+        repeated = {
+            id for issue in known_issues if issue.id in again for id in issue.trace.messages
+        }
         await record_reused_items(self.runs.store.database, live.run.id, sorted(repeated))
         names = {c.id: c.name for c in plan.channels}
         extra = {"covered": find_covered(document, plan.covered), "channels": names}
@@ -589,7 +593,7 @@ class OccurrenceRunner:
         return ScheduledReport(document, extra, figures, away)
 
     async def _triage(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
-        """Return the digest of the mailbox of whom the run is for. Raises RunFailed."""
+        """Return the digest of the owner's mailbox. Raises RunFailed."""
         spec, window = plan.spec, Window(plan.oldest, plan.latest)
         reader = Requester(zone=spec.zone)
         request = Request(f"schedule {plan.name}", window, requester=reader)
@@ -601,15 +605,15 @@ class OccurrenceRunner:
             if task is None:
                 why = phrase("mail.not_connected", how=how_to_connect(self.settings))
                 raise RunFailed(f"{phrase('run.nothing_read')} {why}")
-            made = await task.work()
+            digest = await task.work()
         except GoogleError as error:
             passing = isinstance(error, GoogleBusy)
             raise RunFailed(f"{phrase('run.nothing_read')} {error}", passing=passing) from error
-        text = report_words(made)
+        text = report_words(digest)
         links = {f.id: f.links for r in task.fanout.own for f in r.findings if f.links}
         statements = cited_statements(text, links)
         document = TriageAnswer(
-            **dict(made),
+            **dict(digest),
             question=request.text,
             answer=text,
             statements=statements,
@@ -626,28 +630,28 @@ class OccurrenceRunner:
         return ScheduledReport(document, extra, figures)
 
     async def _ask(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
-        """Answer a question as its owner. Nobody is there to approve of what it would write.
+        """Answer a question as its owner; it cannot write, because nobody is there to approve.
 
-        Its words are the owner's own only if no text of others was read when it was asked for.
+        Its words count as the owner's own only if no text by others was read when it was set.
         """
-        said, reply, label = plan.spec.request, self.settings.reply, Label.of(plan.label)
-        own = "" if label.untrusted else said
+        question, reply, label = plan.spec.request, self.settings.reply, Label.of(plan.label)
+        own = "" if label.untrusted else question
         preferences = live.run.client(Preferences)  # type: ignore[type-abstract]
 
         async def list_texts() -> list[str]:
             return [each.text for each in await preferences.list_preferences(plan.spec.owner)]
 
-        kept = await live.run.once(f"{live.run.id}/preferences", list[str], list_texts)
+        texts = await live.run.once(f"{live.run.id}/preferences", list[str], list_texts)
         request = Request(
-            said,
+            question,
             Window(plan.oldest, plan.latest),
             earliest=plan.latest - timedelta(days=reply.max_since_days),
             requester=plan.requester,
-            preferences=tuple(kept),
+            preferences=tuple(texts),
             here=plan.here,
             label=label,
             allowed=plan.allowed,
-            said=said,
+            said=question,
             intent=Intent(own, home=next(iter(plan.here), ""), scheduled=True),
         )
         ask = Ask(self._context(self.settings, plan, live, plan.notes), live.run, request)
@@ -658,7 +662,7 @@ class OccurrenceRunner:
         return ScheduledReport(document, extra)
 
     async def _remind(self, plan: RunPlan, live: ActiveRun) -> ScheduledReport:
-        """Return the words of a reminder; no model is called."""
+        """Return the text of a reminder without calling a model."""
         document = AnswerDocument(
             language=current().language,
             run_id=live.run.id,
@@ -682,11 +686,11 @@ class OccurrenceRunner:
     async def _fail(self, stored: StoredSchedule, occurrence: Occurrence, fault: RunFailed) -> str:
         """Record a run without a report, and alert its owner.
 
-        It is retried if the reason may pass; else the next one covers what it should have read.
+        It is retried if the reason may be temporary; else the next run covers its window.
         """
         run = occurrence.run_id
-        begun, paid = await self.runs.store.find_run(run), await self._cost_of(run)
-        if begun and begun.status == "running":
+        stored_run, paid = await self.runs.store.find_run(run), await self._cost_of(run)
+        if stored_run and stored_run.status == "running":
             await self.runs.store.finish_run(run, "failed", error=fault.to_json(), cost_usd=paid)
         now = datetime.now(UTC)
         again = next_try(stored.spec, occurrence, now, self.backoff) if fault.passing else None
@@ -696,7 +700,7 @@ class OccurrenceRunner:
         return "to be tried again" if again else "failed"
 
     async def _cost_of(self, run: str) -> float:
-        """Return what a run has spent that gave no document."""
+        """Return the cost of a run without a document."""
         paid = (budgets.c.spent_nanousd + budgets.c.reserved_nanousd).label("paid")
         rows = await self.runs.store.database.read(sa.select(paid).where(budgets.c.run == run))
         return float(rows[0].paid if rows else 0) / NANO

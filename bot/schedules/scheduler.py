@@ -1,4 +1,4 @@
-"""Create a row for each scheduled time, by APScheduler, and start the workflows of due work."""
+"""Create a row for each scheduled time with APScheduler, and start the workflows of due work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from config.settings import Settings
 from config.words import in_language
 
 MOST = 8
-"""Schedules running at once in one process."""
+"""Maximum schedules running at once in one process."""
 WorkOn = Callable[[Work], Awaitable[Any]]
 
 
@@ -59,9 +59,9 @@ class ScheduleWorker(Worker[Work]):
         return (work.kind, work.id, work.id)
 
     def body(self, work_on: WorkOn) -> Body:
-        """Return a workflow to register: it does what is still to be done.
+        """Return a workflow to register: it does the remaining work.
 
-        If it raises, the work is given up at the next look, which releases the schedule.
+        If it raises, the next poll gives up the work and releases the schedule.
         """
 
         async def body(id: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ScheduleWorker(Worker[Work]):
                 if await self.store.claim(id, self.durable.executor):
                     work = Work.parse(id)
                     await work_on(work)
-                    if await self.store.claim(id, self.durable.executor):  # nothing has ended it
+                    if await self.store.claim(id, self.durable.executor):  # it has not ended
                         await self.on_lost(work)
             return {"state": "done"}
 
@@ -82,13 +82,13 @@ RECONCILE_EVERY_S = 5.0
 """How often jobs are reconciled with changes by chat, the command line and other replicas."""
 VALIDATE_EVERY_S = 600.0
 LATE_JOBS = {"misfire_grace_time": None, "coalesce": True}
-"""However late a job is, it runs; after the machine has slept, it runs once."""
+"""A job runs even if it is late; after the machine has slept, it runs once."""
 
 
 class TimetableTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler 3 has no types
     """Fires at the times of a timetable.
 
-    APScheduler's own CronTrigger is wrong where clocks change, as in Europe/Madrid.
+    APScheduler's own CronTrigger is wrong at clock changes, as in Europe/Madrid.
     """
 
     def __init__(self, timetable: Timetable) -> None:
@@ -112,7 +112,7 @@ async def run_job(work: Callable[..., Awaitable[None]], *args: str) -> None:
 class Scheduler:
     """Keeps one job for each active schedule. `run` it as a task.
 
-    When it runs again, it catches up what was missed, from the schedule's watermark on.
+    When it restarts, it catches up missed times, starting at the schedule's watermark.
     """
 
     store: ScheduleStore
@@ -120,7 +120,7 @@ class Scheduler:
     """Called when occurrences may have become due."""
     jobs: AsyncIOScheduler = field(default_factory=lambda: AsyncIOScheduler(timezone=UTC))
     _known: dict[str, datetime] = field(default_factory=dict)
-    """Schedule -> the change that its job is based on."""
+    """Schedule -> time of the change that its job is based on."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -139,7 +139,7 @@ class Scheduler:
         )
 
     async def reconcile(self) -> None:
-        """Match the jobs to the table, and catch up what changed schedules have missed."""
+        """Match the jobs to the table, and catch up missed times of changed schedules."""
         active = {each.id: each for each in await self.store.all() if each.state == "active"}
         for id in self._known.keys() - active.keys():
             del self._known[id]
@@ -211,7 +211,7 @@ class Schedules:
         return [self.scheduler.run(), self.worker.run(), self.alerts.run()]
 
     async def validate(self) -> None:
-        """Refuse the schedules of the settings that cannot run; accept those that were fixed."""
+        """Refuse schedules of the settings that cannot run; accept those that were fixed."""
         for stored in await self.store.all():
             if stored.origin != "config" or stored.state not in ("active", "refused"):
                 continue

@@ -39,7 +39,7 @@ PAUSED = "the schedule was paused"
 DELETED = "the schedule was deleted"
 REPLACED = "A schedule of the same name that had been set in chat was replaced by the settings."
 OVER = ("deleted", "done")
-"""States of schedules whose name is free again."""
+"""States in which the name of a schedule is free again."""
 ASKED = {"asked": True}
 """`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
 SYNCING = 7_004
@@ -48,7 +48,7 @@ SYNCING = 7_004
 DUE, WAITS = schedule_runs.c.state == "due", schedule_runs.c.delivery == "waiting"
 
 OnDelivery = Callable[[sa.Connection], object]
-"""Records what follows from a delivery, in the same transaction. It may be called again."""
+"""Records the results of a delivery, in the same transaction. It may be called again."""
 
 
 class ScheduleError(SetupError):
@@ -60,13 +60,13 @@ class ScheduleError(SetupError):
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceResult:
-    """The facts that are stored of an occurrence that ran."""
+    """The stored facts of an occurrence that ran."""
 
     cost: float | None
     oldest: datetime | None
     latest: datetime | None
     extra: Mapping[str, Any] | None = None
-    """What to record on delivery."""
+    """Data to record on delivery."""
     figures: Mapping[str, int] | None = None
 
 
@@ -74,16 +74,16 @@ class OccurrenceResult:
 class ScheduleStore:
     """The schedules of one database, with occurrences and deliveries. Methods raise StoreError.
 
-    Methods that end an occurrence or a delivery take effect once, whoever calls them and however
-    often: they return whether this call did. The same transaction releases the schedule for its
-    next work. Calls for a finished try change nothing.
+    Methods that end an occurrence or a delivery take effect once, even if several callers call them
+    several times: they return whether this call took effect. The same transaction releases the
+    schedule for its next work. Calls for a finished attempt change nothing.
     """
 
     database: Database
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def all(self, *, done: bool = False) -> list[StoredSchedule]:
-        """Return those that were not deleted, by name; with `done` also those that are over."""
+        """Return the schedules that were not deleted, by name; with `done` also finished ones."""
         hidden = ("deleted",) if done else OVER
         query = sa.select(schedules).where(schedules.c.state.not_in(hidden))
         rows = await self.database.read(query.order_by(schedules.c.id))
@@ -99,7 +99,7 @@ class ScheduleStore:
     def sync(
         self, connection: sa.Connection, config: Mapping[str, Schedule], now: datetime
     ) -> None:
-        """Update the table from the settings; of what was set in chat, only taken names go."""
+        """Update the table from the settings; replace schedules set in chat with the same name."""
         if self.database.shared:  # two replicas must not start one schedule twice
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SYNCING)))
         found = {row.id: row for row in connection.execute(sa.select(schedules))}
@@ -126,9 +126,9 @@ class ScheduleStore:
         now: datetime,
         label: Label = TRUSTED,
     ) -> StoredSchedule:
-        """Create one, whose first time is after now. Raises ScheduleError if the name is taken.
+        """Create a schedule with its first time after now. Raises ScheduleError for a taken name.
 
-        `label` is that of the context in which it was asked for.
+        `label` is the label of the context in which it was requested.
         """
         new = StoredSchedule.new(id, origin, spec, now, label)
         if not await self.database.change(partial(self._insert, new=new)):
@@ -138,7 +138,7 @@ class ScheduleStore:
 
     @in_transaction
     def pause(self, connection: sa.Connection, id: str, by: str) -> None:
-        """Start nothing for it until it is resumed; running work continues to its end.
+        """Start no work for it until it is resumed; running work continues to its end.
 
         `by` is shown to users.
         """
@@ -148,16 +148,16 @@ class ScheduleStore:
 
     @in_transaction
     def resume(self, connection: sa.Connection, id: str, now: datetime) -> None:
-        """Resume from now on; the times of the pause are not caught up."""
+        """Resume it; times during the pause are not caught up."""
         values = {"state": "active", "why": "", "changed": now, "watermark": now}
         _update(connection, id, ("paused",), **values)
         _finish(connection, id, now)
 
     @in_transaction
     def delete(self, connection: sa.Connection, id: str) -> None:
-        """Delete one that was set in chat. Raises ScheduleError if it is in the settings."""
-        mine = sa.select(schedules.c.origin).where(schedules.c.id == id)
-        if connection.execute(mine).scalar() == "config":
+        """Delete a schedule set in chat. Raises ScheduleError if it is in the settings."""
+        query = sa.select(schedules.c.origin).where(schedules.c.id == id)
+        if connection.execute(query).scalar() == "config":
             what = f"The schedule {id!r} is set in assistant.yaml."
             raise ScheduleError(what, "Take it out there and start again, or pause it.")
         _end(connection, id, datetime.now(UTC))
@@ -165,7 +165,7 @@ class ScheduleStore:
 
     @in_transaction
     def refuse(self, connection: sa.Connection, id: str, why: str) -> bool:
-        """Mark it as unable to run; return whether that is news.
+        """Mark it as unable to run; return whether it was not before.
 
         Its times are caught up afterwards.
         """
@@ -200,7 +200,7 @@ class ScheduleStore:
         return [occurrence_of(row) for row in rows]
 
     async def list_delivered(self, schedule: str, limit: int) -> list[Occurrence]:
-        """Return those whose report was delivered or quiet, the latest first.
+        """Return the occurrences with a delivered or quiet report, the latest first.
 
         The next report continues from the latest.
         """
@@ -215,20 +215,20 @@ class ScheduleStore:
 
     @in_transaction
     def create_due(self, connection: sa.Connection, schedule: str) -> None:
-        """Create rows for all times up to now, however long the database was unavailable."""
+        """Create rows for all times up to now, even if the database was unavailable for long."""
         create_due(connection, self.database, schedule, self.now())
 
     async def ask_now(self, schedule: str, now: datetime) -> Occurrence:
         """Request an occurrence at the next free whole second.
 
-        One that already waits is returned instead. It is started in its turn, however late that is.
+        If one already waits, return that instead. It starts in its turn, even if that is late.
         """
         at = now.replace(microsecond=0)
         while True:
             row = {"schedule": schedule, "at": at, "state": "due", "extra": ASKED}
             is_ours = await self.database.write(self.database.upsert(schedule_runs).values(row))
             found = await self.occurrence(schedule, at)
-            if found and (is_ours or found.state == "due"):  # it may be started at once
+            if found and (is_ours or found.state == "due"):  # it may start at once
                 return found
             at += timedelta(seconds=1)
 
@@ -239,7 +239,7 @@ class ScheduleStore:
         work: Work,
         result: OccurrenceResult,
     ) -> bool:
-        """Store that its report exists and is to be delivered; older waiting ones are dropped."""
+        """Store that its report is ready for delivery; drop older waiting ones."""
         values: dict[str, Any] = {"state": "ran", "why": "", "not_before": None}
         values |= {"oldest": result.oldest, "latest": result.latest, "extra": result.extra}
         values |= {"figures": result.figures, "delivery": "waiting"}
@@ -277,19 +277,21 @@ class ScheduleStore:
         values: Mapping[str, Any],
         cost: float | None = None,
     ) -> bool:
-        """End one try to run or to deliver, and add up its cost; return whether this call did."""
-        c, tried = schedule_runs.c, dict[str, Any](delivery_tries=work.attempt)
-        mine = sa.and_(c.delivery_tries == work.attempt - 1, WAITS)
+        """End one attempt to run or to deliver, and add its cost; return whether this call did."""
+        c, changes = schedule_runs.c, dict[str, Any](delivery_tries=work.attempt)
+        is_attempt = sa.and_(c.delivery_tries == work.attempt - 1, WAITS)
         if work.kind == "occurrence":
-            tried = {"ended": self.now()}
-            tried |= {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
-            mine = sa.and_(c.tries == work.attempt - 1, c.state.in_(("due", "running")))
-        update = sa.update(schedule_runs).where(_row(work.schedule, work.at), mine)
-        ended = bool(connection.execute(update.values(**values, **tried)).rowcount)
+            changes = {"ended": self.now()}
+            changes |= (
+                {} if cost is None else {"cost_usd": sa.func.coalesce(c.cost_usd, 0.0) + cost}
+            )
+            is_attempt = sa.and_(c.tries == work.attempt - 1, c.state.in_(("due", "running")))
+        update = sa.update(schedule_runs).where(_row(work.schedule, work.at), is_attempt)
+        ended = bool(connection.execute(update.values(**values, **changes)).rowcount)
         if ended and work.kind == "occurrence":
             delete_reservations(connection, run_id(work.schedule, work.at, work.attempt))
-        held = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
-        connection.execute(sa.update(schedules).where(held).values(at_work=None, worker=None))
+        is_claimed = sa.and_(schedules.c.id == work.schedule, schedules.c.at_work == work.id)
+        connection.execute(sa.update(schedules).where(is_claimed).values(at_work=None, worker=None))
         _finish(connection, work.schedule, self.now())
         return ended
 
@@ -303,7 +305,7 @@ class ScheduleStore:
         place: Mapping[str, Any] | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> bool:
-        """Mark the report as delivered or, with `quiet`, as having nothing new."""
+        """Mark the report as delivered or, with `quiet`, as one without news."""
         values: dict[str, Any] = {"delivery": "quiet" if quiet else "delivered", "why": ""}
         values |= {"place": place, "delivered": self.now()}
         if not self._end(connection, work, values):
@@ -316,26 +318,26 @@ class ScheduleStore:
     def record_undelivered(
         self, connection: sa.Connection, work: Work, why: str, again: datetime | None
     ) -> bool:
-        """Mark one try as failed; the next one follows at `again`; None = it is given up."""
+        """Mark one attempt as failed; the next one follows at `again`; None = give up."""
         values = {"why": why, "not_before": again, **({} if again else {"delivery": "failed"})}
         return self._end(connection, work, values)
 
     @in_transaction
     def take(self, connection: sa.Connection, worker: str, now: datetime, most: int) -> list[Work]:
-        """Claim due work, one thing for each schedule, for so many schedules."""
-        taken = []
+        """Claim due work of so many schedules, one item for each."""
+        claimed = []
         for schedule in _idle(connection, now, most):
             if work := _next_work(connection, self.database, schedule, now):
                 _update(connection, schedule.id, at_work=work.id, worker=worker)
-                taken.append(work)
+                claimed.append(work)
             else:
                 _finish(connection, schedule.id, now)
-        return taken
+        return claimed
 
     async def claim(self, id: str, worker: str) -> bool:
-        """Claim it for this process; return whether it is still to be done."""
-        mine = sa.update(schedules).where(schedules.c.at_work == id).values(worker=worker)
-        return bool(await self.database.write(mine))
+        """Claim work for this process; return whether it still has to be done."""
+        update = sa.update(schedules).where(schedules.c.at_work == id).values(worker=worker)
+        return bool(await self.database.write(update))
 
     async def at_work(self, worker: str | None = None) -> list[Work]:
         """Return all running work, or that of one process."""
@@ -346,7 +348,7 @@ class ScheduleStore:
     def _insert(
         self, connection: sa.Connection, new: StoredSchedule, *, replace: bool = False
     ) -> bool:
-        """Insert a row, in place of one that is over or, with `replace`, of any; return whether."""
+        """Insert a row, replacing a finished one or, with `replace`, any; return whether it did."""
         same = ("state", "origin", "why", "made", "changed", "watermark")
         row = {name: getattr(new, name) for name in same}
         row |= {"body": body_of(new.spec, new.label), "trouble": None}
@@ -379,22 +381,22 @@ class ScheduleStore:
         values: dict[str, Any] = {"body": body, "state": state, "changed": now}
         values |= {} if state == "paused" else {"why": ""}
         if old is None or old.spec.timetable != spec.timetable:
-            if old and old.state == "active":  # what was missed under the old times is caught up
+            if old and old.state == "active":  # catch up missed times of the old timetable
                 create_due(connection, self.database, old.id, now)
             values["watermark"] = now
         _update(connection, row.id, **values)
 
 
 def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
-    """Mark a schedule as done if no time of it is to come and nothing of it is left to do."""
+    """Mark a schedule as done if it has no future time and no remaining work."""
     query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state == "active")
     row = connection.execute(query).one_or_none()
     stored = schedule_of(row) if row else None
     if stored is None or not stored.spec.at or stored.spec.timetable.after(stored.watermark):
         return
-    left = sa.or_(schedule_runs.c.state.in_(("due", "running")), WAITS)
+    is_unfinished = sa.or_(schedule_runs.c.state.in_(("due", "running")), WAITS)
     if not connection.execute(
-        sa.select(sa.exists().where(schedule_runs.c.schedule == id, left))
+        sa.select(sa.exists().where(schedule_runs.c.schedule == id, is_unfinished))
     ).scalar():
         _update(connection, id, state="done", changed=now)
 
@@ -414,21 +416,21 @@ def _update(connection: sa.Connection, id: str, among: tuple[str, ...] = (), **v
 
 
 def _skip(
-    connection: sa.Connection, which: sa.ColumnElement[bool], why: str, now: datetime
+    connection: sa.Connection, condition: sa.ColumnElement[bool], why: str, now: datetime
 ) -> None:
     values = {"state": "skipped", "why": why, "ended": now}
-    connection.execute(sa.update(schedule_runs).where(which).values(values))
+    connection.execute(sa.update(schedule_runs).where(condition).values(values))
 
 
-def _supersede(connection: sa.Connection, which: sa.ColumnElement[bool], why: str) -> None:
+def _supersede(connection: sa.Connection, condition: sa.ColumnElement[bool], why: str) -> None:
     values = {"delivery": "superseded", "why": why}
-    connection.execute(sa.update(schedule_runs).where(which, WAITS).values(values))
+    connection.execute(sa.update(schedule_runs).where(condition, WAITS).values(values))
 
 
 def create_due(connection: sa.Connection, database: Database, id: str, now: datetime) -> None:
     """Create a row for each time up to now.
 
-    Whoever notices a time first creates its row; the watermark never goes back.
+    The first process that notices a time creates its row; the watermark never goes back.
     """
     query = sa.select(schedules).where(schedules.c.id == id, schedules.c.state == "active")
     row = connection.execute(query.with_for_update()).one_or_none()
@@ -451,14 +453,14 @@ def _due(schedule: str) -> sa.ColumnElement[bool]:
 
 
 def _is_over(schedule: str) -> sa.ColumnElement[bool]:
-    over = schedule_runs.c.delivery.in_(("delivered", "quiet"))
-    return sa.and_(schedule_runs.c.schedule == schedule, over)
+    is_delivered = schedule_runs.c.delivery.in_(("delivered", "quiet"))
+    return sa.and_(schedule_runs.c.schedule == schedule, is_delivered)
 
 
 def _ready(
     schedule: str | sa.Column[str], state: sa.ColumnElement[bool], now: datetime
 ) -> sa.ColumnElement[bool]:
-    """Match the rows of a schedule in this state that wait for no later time."""
+    """Match the rows of a schedule in this state that do not wait for a later time."""
     c = schedule_runs.c
     return sa.and_(
         c.schedule == schedule, state, sa.or_(c.not_before.is_(None), c.not_before <= now)
@@ -466,7 +468,7 @@ def _ready(
 
 
 def _idle(connection: sa.Connection, now: datetime, most: int) -> list[StoredSchedule]:
-    """Lock the schedules with something due and nothing running; none in a pause."""
+    """Lock the schedules with due work and no running work; none in a pause."""
     due = _ready(schedules.c.id, DUE, now)
     first = sa.select(sa.func.min(schedule_runs.c.at)).where(due).scalar_subquery()
     deliverable = _ready(schedules.c.id, WAITS, now)
@@ -498,26 +500,26 @@ def _next_work(
             continue
         occurrence = occurrence_of(row)
         if state is DUE:
-            begun = {"state": "running", "begun": now, "ended": None, "run": occurrence.run_id}
-            mine = sa.update(schedule_runs).where(_row(schedule.id, occurrence.at))
-            connection.execute(mine.values(begun))
+            changes = {"state": "running", "begun": now, "ended": None, "run": occurrence.run_id}
+            update = sa.update(schedule_runs).where(_row(schedule.id, occurrence.at))
+            connection.execute(update.values(changes))
         return occurrence.work
     return None
 
 
 def _apply_policies(connection: sa.Connection, schedule: StoredSchedule, now: datetime) -> None:
-    """Skip occurrences by the schedule's policies, and give up what a later one covers."""
+    """Skip occurrences by the schedule's policies, and give up those that a later one covers."""
     runs, due = schedule_runs.c, _due(schedule.id)
     oldest = now - timedelta(hours=schedule.spec.missed_hours)
     other = schedule_runs.alias()
-    mine = other.c.schedule == schedule.id
-    later = sa.exists().where(mine, other.c.at > runs.at)
+    same_schedule = other.c.schedule == schedule.id
+    later = sa.exists().where(same_schedule, other.c.at > runs.at)
     failed = sa.and_(due, runs.tries > 0, sa.or_(later, runs.at < oldest))
     connection.execute(sa.update(schedule_runs).where(failed).values(state="failed"))
     unasked = sa.and_(due, runs.extra.is_(None))
     _skip(connection, sa.and_(unasked, runs.at < oldest), TOO_LATE, now)
     during = sa.and_(
-        mine, other.c.state == "ran", other.c.begun <= runs.at, other.c.ended > runs.at
+        same_schedule, other.c.state == "ran", other.c.begun <= runs.at, other.c.ended > runs.at
     )
     _skip(connection, sa.and_(unasked, sa.exists().where(during)), STILL_AT_WORK, now)
     last = connection.execute(sa.select(sa.func.max(runs.at)).where(due)).scalar()

@@ -1,6 +1,6 @@
 """Validate schedules: when they are set, at startup, and before each run.
 
-Errors are sentences for people that end with what to do.
+Errors are sentences for people that end with the action to take.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from subagents.directory import Obstacle
 Origin = Literal["config", "chat"]
 
 MOST_NAMED = 5
-"""Channels that a sentence names."""
+"""Maximum channels that a sentence names."""
 AT_ONCE = 16
 """Channels that are checked concurrently."""
 ONLY_PUBLIC = "mail leaves the workspace, so only public channels are mailed to others"
@@ -50,11 +50,11 @@ _WILD = frozenset("*?[")
 
 
 class CheckUnavailable(Exception):
-    """Slack gave no answer, so the check is incomplete. The text is for people."""
+    """Slack sent no answer, so the check is incomplete. The text is for people."""
 
 
 class ScheduleInvalid(Exception):
-    """A schedule cannot do what it is set to; the text says what to do about it."""
+    """A schedule cannot work as configured; the text tells what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class ScheduleValidator:
     mailboxes: Mailboxes
 
     async def language(self, spec: Schedule) -> str:
-        """Return the language of what its owner is told."""
+        """Return the language of messages to its owner."""
         return spec.language or await self.directory.people.language(spec.owner, spec.to)
 
     async def objection(self, spec: Schedule, origin: Origin) -> str:
-        """Return what keeps it from working, in a helpful sentence; empty if nothing does.
+        """Return the reason why it cannot work, in a helpful sentence; empty if it can.
 
         Raises CheckUnavailable and StoreError.
         """
@@ -110,7 +110,7 @@ class ScheduleValidator:
         return found.id if found else spec.to
 
     async def find_allowed(self, spec: Schedule, place: str) -> Allowed:
-        """Return what subagents may be given by the rules for its owner, as if asked there.
+        """Return what subagents may use by the rules for its owner, as for a request there.
 
         Raises ScheduleInvalid if the owner may not ask there.
         """
@@ -118,16 +118,16 @@ class ScheduleValidator:
         person = await people.person(spec.owner, self.directory.team)
         facts = None if spec.is_private else await people.channel(place)
         kind = DIRECT if spec.is_private else "mention"
-        asked = AdmissionFacts(spec.owner, place, kind, person, facts)
-        groups = {g: await people.group(g) for g in needed_groups(policy, asked)}
-        decision = decide(policy, replace(asked, groups=groups), spec.budget_usd)
+        admission_facts = AdmissionFacts(spec.owner, place, kind, person, facts)
+        groups = {g: await people.group(g) for g in needed_groups(policy, admission_facts)}
+        decision = decide(policy, replace(admission_facts, groups=groups), spec.budget_usd)
         if isinstance(decision, Permitted):
             return Allowed(decision.scopes, decision.models)
         if isinstance(decision, NotPermitted):
             why = str(decision.reason)
             raise ScheduleInvalid(phrase("check.may_not_ask_why", owner=spec.owner, why=why))
-        told = phrase("check.may_not_ask", owner=spec.owner, admin=admin(policy))
-        raise ScheduleInvalid(told)
+        message = phrase("check.may_not_ask", owner=spec.owner, admin=admin(policy))
+        raise ScheduleInvalid(message)
 
     async def obstacles(
         self,
@@ -138,11 +138,11 @@ class ScheduleValidator:
         *,
         trusted: bool = False,
     ) -> tuple[Obstacle, ...]:
-        """Return what keeps its reports from their readers now; `place` is its destination's id.
+        """Return the current obstacles between its reports and their readers.
 
-        `label` is that of the context in which it was asked for: what an answer rests on is known
-        only when it is delivered. `trusted`: it is in the settings, whose author may have reports
-        mailed to others.
+        `place` is the id of its destination. `label` is the label of the context in which it was
+        requested: the sources of an answer are known only on delivery. `trusted`: it is in the
+        settings, whose author may have reports mailed to others.
         """
         directory, private = self.directory, [c.id for c in channels if c.is_private]
         if spec.kind in ("ask", "reminder"):
@@ -170,16 +170,16 @@ class ScheduleValidator:
         if origin == "config" and person.kind == "member":
             return
         if not await self._may_schedule(policy, person):
-            told = phrase(f"check.{person.kind}_owns", owner=user, admin=admin(policy))
-            raise ScheduleInvalid(told)
+            message = phrase(f"check.{person.kind}_owns", owner=user, admin=admin(policy))
+            raise ScheduleInvalid(message)
 
     async def _may_schedule(self, policy: Policy, person: Person) -> bool:
-        named = policy.schedulers
-        if person.id in named or f"{person.kind}s" in named or person.kind in named:
+        allowed = policy.schedulers
+        if person.id in allowed or f"{person.kind}s" in allowed or person.kind in allowed:
             return True
         if person.kind != "member":
             return False
-        for group in (each for each in named if each.startswith("S")):
+        for group in (each for each in allowed if each.startswith("S")):
             members = await self.directory.people.group(group)
             if members is None:
                 raise CheckUnavailable(phrase("check.again"))
@@ -188,12 +188,12 @@ class ScheduleValidator:
         return False
 
     async def _mailbox(self, spec: Schedule) -> None:
-        opened = await self.mailboxes.open(spec.owner)
-        if opened is None:
+        mailbox = await self.mailboxes.open(spec.owner)
+        if mailbox is None:
             key = "check.no_mailbox" if spec.kind == "triage" else "delivery.no_mailbox"
             how = how_to_connect(self.mailboxes.settings)
             raise ScheduleInvalid(phrase(key, owner=spec.owner, how=how))
-        await opened.aclose()
+        await mailbox.aclose()
 
     async def _destination(self, spec: Schedule, reader: SlackReader) -> None:
         if spec.is_private or "@" in spec.to:
@@ -209,16 +209,16 @@ class ScheduleValidator:
             if found is None:
                 raise ScheduleInvalid(phrase("check.unseen", place=spec.to))
             place = found.id
-        there = await self._place(place, spec.to)
-        if there.archived:
-            raise ScheduleInvalid(phrase("check.archived", place=there.title))
+        destination = await self._place(place, spec.to)
+        if destination.archived:
+            raise ScheduleInvalid(phrase("check.archived", place=destination.title))
         info = await reader.web.call("conversations.info", channel=place)
         if not (info.get("channel") or {}).get("is_member"):
-            raise ScheduleInvalid(phrase("check.not_in", place=there.title))
+            raise ScheduleInvalid(phrase("check.not_in", place=destination.title))
         if not await self.directory.may_read(spec.owner, place):
             await self._surely(spec.owner)
-            told = phrase("check.unreadable", owner=spec.owner, place=there.title)
-            raise ScheduleInvalid(told)
+            message = phrase("check.unreadable", owner=spec.owner, place=destination.title)
+            raise ScheduleInvalid(message)
 
     async def _person(self, user: str) -> Person | None:
         """Return a person; None = there is none. Raises CheckUnavailable."""
@@ -245,21 +245,21 @@ class ScheduleValidator:
         except Absent:
             raise ScheduleInvalid(phrase("check.no_tracker", id=spec.tracker)) from None
         if not await self.directory.may_read(spec.owner, spec.tracker):
-            told = phrase("check.not_tracker", owner=spec.owner, id=spec.tracker)
-            raise ScheduleInvalid(told)
+            message = phrase("check.not_tracker", owner=spec.owner, id=spec.tracker)
+            raise ScheduleInvalid(message)
 
     async def _sources(self, spec: Schedule, reader: SlackReader) -> list[ChannelInfo]:
-        """Return the channels; those that the owner may not read never match a pattern."""
+        """Return the channels; channels that the owner may not read never match a pattern."""
         listed = await reader.channels()
         hits = {pattern: match_channels(listed, pattern) for pattern in spec.channels}
-        wanted = {c.id: c for found in hits.values() for c in found}
-        may = await self._readable(spec.owner, list(wanted.values()))
+        by_id = {c.id: c for found in hits.values() for c in found}
+        may = await self._readable(spec.owner, list(by_id.values()))
         for pattern, found in hits.items():
             if not any(c.id in may for c in found):
                 raise await self._explain_nothing(
                     spec, pattern, found, [c for c in listed if c.id in may]
                 )
-        return [c for c in wanted.values() if c.id in may]
+        return [c for c in by_id.values() if c.id in may]
 
     async def _readable(self, owner: str, channels: Sequence[ChannelInfo]) -> set[str]:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -268,8 +268,8 @@ class ScheduleValidator:
             async with gate:
                 return await self.directory.may_read(owner, channel.id)
 
-        told = await asyncio.gather(*map(may, channels))
-        return {c.id for c, yes in zip(channels, told, strict=True) if yes}
+        answers = await asyncio.gather(*map(may, channels))
+        return {c.id for c, yes in zip(channels, answers, strict=True) if yes}
 
     async def _surely(self, owner: str) -> None:
         """Check that a "no" of the directory is not a missing answer. Raises CheckUnavailable."""
@@ -282,14 +282,14 @@ class ScheduleValidator:
         if found:
             await self._surely(spec.owner)
         if _WILD & set(pattern):
-            told = phrase("check.no_match", owner=spec.owner, pattern=repr(pattern))
-            return ScheduleInvalid(told)
+            message = phrase("check.no_match", owner=spec.owner, pattern=repr(pattern))
+            return ScheduleInvalid(message)
         shown = pattern if pattern.startswith(("#", "C", "G")) else f"#{pattern}"
-        public = [c.name for c in may if not c.is_private]  # the sentence may be read by others
+        public = [c.name for c in may if not c.is_private]  # others may read the sentence
         names = ", ".join(f"#{name}" for name in public[:MOST_NAMED])
         readable = f" {phrase('check.readable', names=names)}" if names else ""
-        told = phrase("check.no_source", owner=spec.owner, place=shown)
-        return ScheduleInvalid(told + readable)
+        message = phrase("check.no_source", owner=spec.owner, place=shown)
+        return ScheduleInvalid(message + readable)
 
 
 @contextmanager
