@@ -54,7 +54,7 @@ ACTIONS = {
 FORM = "action_edited"
 """Callback id of the form in which a text is edited."""
 MAX_TYPED = 3_000
-"""Characters that a field of a form takes (docs.slack.dev, plain-text input)."""
+"""Maximum characters in a field of a form (docs.slack.dev, plain-text input)."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _NUMBERED = re.compile(r"[a-z ]+ \d+")
@@ -73,7 +73,7 @@ class CardClicked:
     all: bool
     """Whether the button is for a whole batch."""
     id: str
-    """The action id that the button carries; empty if it is not one."""
+    """The action id in the button; empty if it is not one."""
     channel: str
     ts: str
     """The message with the button."""
@@ -92,11 +92,11 @@ class FormSubmitted:
     user: str
     id: str
     texts: Mapping[str, str]
-    """Name of an argument -> the text that was entered."""
+    """Name of an argument -> the entered text."""
 
 
 def card_click(body: Mapping[str, Any]) -> CardClicked | None:
-    """Parse a click on a card; None for any other click, or one by nobody."""
+    """Parse a click on a card; None for any other click, or one without a user."""
     action, person = first(body.get("actions")), mapping(body.get("user"))
     name, user = action.get("action_id"), id_of(person.get("id"), "UW")
     if not isinstance(name, str) or name not in ACTIONS or not user:
@@ -104,9 +104,9 @@ def card_click(body: Mapping[str, Any]) -> CardClicked | None:
     place, message = mapping(body.get("container")), mapping(body.get("message"))
     channel = id_of(place.get("channel_id"), "CDG")
     ts, trigger = ts_of(place.get("message_ts")), body.get("trigger_id")
-    told = id_of(mapping(body.get("channel")).get("id"), "CDG"), ts_of(message.get("ts"))
-    if told != (channel, ts) or place.get("is_ephemeral"):
-        ts = ""  # two places in one payload: none that we showed
+    location = id_of(mapping(body.get("channel")).get("id"), "CDG"), ts_of(message.get("ts"))
+    if location != (channel, ts) or place.get("is_ephemeral"):
+        ts = ""  # two places in one payload: we did not show this card
     return CardClicked(
         team=id_of(person.get("team_id"), "TE"),
         user=user,
@@ -122,16 +122,16 @@ def card_click(body: Mapping[str, Any]) -> CardClicked | None:
 
 
 def submission(body: Mapping[str, Any]) -> FormSubmitted | None:
-    """Parse a submitted form of ours; None for any other view, or one by nobody."""
+    """Parse one of our forms when submitted; None for any other view, or one without a user."""
     view, person = mapping(body.get("view")), mapping(body.get("user"))
     user = id_of(person.get("id"), "UW")
     if view.get("callback_id") != FORM or not user:
         return None
     texts = {}
     for name, inputs in mapping(mapping(view.get("state")).get("values")).items():
-        typed = mapping(mapping(inputs).get(FORM)).get("value")
-        if isinstance(typed, str) and isinstance(name, str) and _NAME.fullmatch(name):
-            texts[name] = sanitize_json(typed)
+        text = mapping(mapping(inputs).get(FORM)).get("value")
+        if isinstance(text, str) and isinstance(name, str) and _NAME.fullmatch(name):
+            texts[name] = sanitize_json(text)
     team = id_of(person.get("team_id"), "TE")
     return FormSubmitted(team, user, _action_id(view.get("private_metadata")), texts)
 
@@ -141,23 +141,23 @@ def _action_id(value: Any) -> str:
 
 
 INLINE = 300
-"""Longest value that is shown on the line of its name."""
+"""Maximum length of a value shown on the line of its name."""
 RECIPIENTS = (
     *("to", "cc", "bcc", "recipient", "recipients", "attendees", "people", "emails", "email"),
     *("user", "users", "channel", "channels", "address", "url", "sheet", "table", "range"),
 )
-"""Arguments that are shown first, besides those that are handles."""
+"""Arguments that are shown first, besides handles."""
 SCHEDULED = {
     "schedule_create": "card.schedule_create",
     "remind_me": "card.schedule_create",
     "schedule_pause": "card.schedule_pause",
     "schedule_delete": "card.schedule_delete",
 }
-"""Tool -> key of what it does to a schedule. What its `prepare` tells is all that would be done."""
+"""Tool -> key of its effect on a schedule. Its `prepare` describes the complete effect."""
 OWN_WORDS = (*SCHEDULED, "set_channel_instructions")
-"""Tools that tell in words of ours, and spell themselves what others have chosen in them."""
+"""Tools that describe their effect in our words, and spell out text chosen by others in it."""
 EFFECTS = {Effect.POST: "card.send", Effect.REACT: "card.react", Effect.DRAFT: "card.draft"}
-"""Effect of a tool -> key of what it does."""
+"""Effect of a tool -> key of its description."""
 
 
 def tool_of(action: Action, clients: Mapping[type, object] | None = None) -> Tool | None:
@@ -180,7 +180,7 @@ def editable(action: Action) -> dict[str, str]:
 
 
 def title(action: Action) -> str:
-    """Describe in a line what would happen."""
+    """Describe the effect of an action in a line."""
     tool = tool_of(action)
     if action.is_question:
         return show_invisible(Question.model_validate(action.args).question)
@@ -202,7 +202,7 @@ def title(action: Action) -> str:
 
 
 def _name_of(tool: str) -> str:
-    """Return the name of a tool for people; that of another server's as it calls it."""
+    """Return the name of a tool for people; for an MCP tool, the name from its server."""
     if current().has(f"tool.{tool}"):
         return phrase(f"tool.{tool}")
     words = show_invisible(tool.replace("_", " ")).strip()
@@ -210,7 +210,7 @@ def _name_of(tool: str) -> str:
 
 
 def _label(name: str) -> str:
-    """Return what people call an argument, or a fact that a tool tells."""
+    """Return the name, for people, of an argument or of a fact that a tool reports."""
     base, _, number = name.rpartition(" ") if _NUMBERED.fullmatch(name) else (name, "", "")
     key = f"name.{base.replace(' ', '_')}"
     return f"{phrase(key)} {number}".rstrip() if current().has(key) else show_invisible(name)
@@ -221,9 +221,9 @@ def _handles(tool: Tool | None) -> Mapping[str, str]:
 
 
 def _format_thing(action: Action, value: str) -> str:
-    """Format a thing by its id, then by its name, which anybody may choose.
+    """Format a thing with its id first, then its name, which anybody may choose.
 
-    A message is named by its conversation.
+    A message gets the name of its conversation.
     """
     name = action.handles.get(value) or action.handles.get(value.partition("/")[0])
     return f"{with_spelling(value)} ({with_spelling(name)})" if name else with_spelling(value)
@@ -237,8 +237,8 @@ def _short(value: Any) -> str:
 def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
     """Yield name, value and whether it is a text, of all arguments: recipients first, texts last.
 
-    Texts that others would read are shown as they are; any other text is followed by its ASCII
-    form. Optional arguments without a value are left out.
+    Texts for others to read are shown unchanged; any other text is followed by its ASCII form.
+    Optional arguments without a value are left out.
     """
     tool = tool_of(action)
     handles, parts = _handles(tool), tool.parts if tool else {}
@@ -270,20 +270,20 @@ def _format_value(value: Any) -> str:
 
 
 def _is_left_out(tool: Tool | None, name: str, value: Any) -> bool:
-    known = tool.input_model.model_fields.get(name) if tool else None
-    if known is None or known.is_required() or value not in (None, "", [], {}):
+    model_field = tool.input_model.model_fields.get(name) if tool else None
+    if model_field is None or model_field.is_required() or value not in (None, "", [], {}):
         return False
-    return bool(known.get_default() == value)
+    return bool(model_field.get_default() == value)
 
 
 SHOWN = 2_900
-"""Characters of a text in one piece; a longer one continues in messages before the card."""
+"""Maximum characters of a text in one piece; a longer one continues in messages before the card."""
 MAX_CARD = 10_000
-"""Characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""
+"""Maximum characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""
 MOST_SOURCES = 20
-"""Sources that a card names; the rest is counted."""
+"""Maximum sources that a card names; the rest is counted."""
 MOST_MESSAGES = 20
-"""Messages for the texts of one card; an action that needs more cannot be approved."""
+"""Maximum messages for the texts of one card; an action that needs more cannot be approved."""
 WHY = ("audience", "consequence", "draft", "flood")
 """Rules of the gate with an explanation for people."""
 
@@ -293,31 +293,31 @@ class ApprovalCard:
     """The messages that are shown for approval."""
 
     before: tuple[MessagePart, ...]
-    """Messages with the full text of what is too long for the card."""
+    """Messages with the full text of pieces that are too long for the card."""
     last: MessagePart
     """The message with the buttons."""
 
     def messages(self, key: str) -> dict[str, MessagePart]:
-        """Return all messages by the keys of their marks; `key` is that of the last one."""
+        """Return all messages by the keys of their marks; the last one has `key`."""
         before = {f"{key}/text/{number}": part for number, part in enumerate(self.before, 1)}
         return {**before, key: self.last}
 
 
 def pending_card(action: Action, until: datetime) -> ApprovalCard | None:
-    """Return the card of one action; None if it is too long to be shown."""
+    """Return the card of one action; None if it is too long to show."""
     if action.is_question:
         return _question(action, until)
-    named, why = title(action), f" {_why(action)}"
+    heading, why = title(action), f" {_why(action)}"
     space = "" if action.tool in SCHEDULED else "\n"
-    foot = paragraph(space, *_rests_on(action), *_requester_line(action), why, *_valid(until))
-    pieces = list(_pieces(action, named))
-    return _card(pieces, [_head(named)], foot, _buttons(action.id, "", bool(editable(action))))
+    footer = paragraph(space, *_rests_on(action), *_requester_line(action), why, *_valid(until))
+    pieces = list(_pieces(action, heading))
+    return _card(pieces, [_head(heading)], footer, _buttons(action.id, "", bool(editable(action))))
 
 
 def _question(action: Action, until: datetime) -> ApprovalCard:
     """Return the card with a button for each option that its requester may choose."""
-    foot = fill("card.choose", who=user(action.requester))
-    shown = rich(paragraph(bold(f"{title(action)}\n")), paragraph(*foot, *_valid(until)))
+    footer = fill("card.choose", who=user(action.requester))
+    shown = rich(paragraph(bold(f"{title(action)}\n")), paragraph(*footer, *_valid(until)))
     choices = actions(
         button(f"action_choose_{n}", option, value=action.id)
         for n, option in enumerate(Question.model_validate(action.args).options)
@@ -330,11 +330,11 @@ def batch(id: str, actions: Sequence[Action], until: datetime) -> ApprovalCard |
     head = _head(phrase("card.things_wait", n=len(actions)))
     pieces, heads = [head], [head]
     for number, action in enumerate(actions, 1):
-        named, why = f"{number}. {title(action)}", f"{_why(action)}\n\n"
-        pieces += [*_pieces(action, named), paragraph(*_rests_on(action), why)]
-        heads.append(paragraph(f"{named}\n"))
-    foot = paragraph("\n", *_requester_line(actions[0]), *_valid(until))
-    return _card(pieces, heads, foot, _buttons(id, "_all", False))
+        heading, why = f"{number}. {title(action)}", f"{_why(action)}\n\n"
+        pieces += [*_pieces(action, heading), paragraph(*_rests_on(action), why)]
+        heads.append(paragraph(f"{heading}\n"))
+    footer = paragraph("\n", *_requester_line(actions[0]), *_valid(until))
+    return _card(pieces, heads, footer, _buttons(id, "_all", False))
 
 
 def offer(action: Action, until: datetime) -> ApprovalCard | None:
@@ -361,15 +361,15 @@ def offer(action: Action, until: datetime) -> ApprovalCard | None:
 
 
 def _card(
-    pieces: Sequence[Element], heads: Sequence[Element], foot: Element, buttons: Block
+    pieces: Sequence[Element], heads: Sequence[Element], footer: Element, buttons: Block
 ) -> ApprovalCard | None:
-    """Return a card with all pieces, or with heads alone if the whole needs messages before it."""
+    """Return a card with all pieces, or only with heads if the pieces need messages before it."""
     before: tuple[MessagePart, ...] = ()
-    shown = [*pieces, foot]
+    shown = [*pieces, footer]
     if weight([rich(*shown)]) > MAX_CARD:
         before = _messages(pieces)
         where = paragraph(f"\n{phrase('card.all_before', n=len(before))}\n")
-        shown = [*heads, where, foot]
+        shown = [*heads, where, footer]
     if len(before) > MOST_MESSAGES or weight([rich(*shown)]) > MAX_CARD:
         return None
     return ApprovalCard(before, MessagePart(phrase("card.waits"), (rich(*shown), buttons)))
@@ -377,13 +377,13 @@ def _card(
 
 def form(action: Action) -> Block | None:
     """Return the form in which the texts can be edited."""
-    typed = {"type": "plain_text_input", "action_id": FORM, "multiline": True}
-    typed |= {"max_length": MAX_TYPED}
+    element = {"type": "plain_text_input", "action_id": FORM, "multiline": True}
+    element |= {"max_length": MAX_TYPED}
     fields = [
         field(
             name,
             _capital(_label(name).replace("_", " ")),
-            {**typed, **({"initial_value": text} if text else {})},
+            {**element, **({"initial_value": text} if text else {})},
         )
         for name, text in editable(action).items()
     ]
@@ -402,9 +402,9 @@ def form(action: Action) -> Block | None:
 def _why(action: Action) -> str:
     if action.asks:
         return phrase("card.why_asks")
-    known = action.rule in WHY
+    has_text = action.rule in WHY
     return phrase(
-        f"card.why_{action.rule}" if known else "card.why", rule=show_invisible(action.rule)
+        f"card.why_{action.rule}" if has_text else "card.why", rule=show_invisible(action.rule)
     )
 
 
@@ -418,7 +418,7 @@ def _valid(until: datetime) -> Iterator[str | Element]:
 
 
 def _rests_on(action: Action) -> Iterator[str | Element]:
-    """Yield what the text may be based on: everything that was read before it was written."""
+    """Yield the possible sources of the text: everything that was read before it was written."""
     sources, public = action.label.sources, action.label.is_open
     heads = {source.partition("/")[0] for source in sources}
     places = sorted({head for head in heads if is_conversation(head)})
@@ -437,19 +437,19 @@ def _rests_on(action: Action) -> Iterator[str | Element]:
     yield ".\n" if places else f"{phrase('card.not_everyone')}.\n"
 
 
-def _head(named: str) -> Element:
-    return paragraph(bold(f"{named}\n"))
+def _head(heading: str) -> Element:
+    return paragraph(bold(f"{heading}\n"))
 
 
-def _pieces(action: Action, named: str) -> Iterator[Element]:
+def _pieces(action: Action, headline: str) -> Iterator[Element]:
     """Yield everything that an action does.
 
-    What code says of it is a line, or a text with a heading; of a schedule that is everything.
+    A fact from code is a line, or a text with a heading; a schedule has only such facts.
     """
     if action.tool in SCHEDULED:
-        yield from _of_schedule(action, named)
+        yield from _of_schedule(action, headline)
         return
-    yield _head(named)
+    yield _head(headline)
     for name, value in action.told.items():
         heading, _, text = value.partition("\n")
         yield paragraph(bold(f"{_capital(_label(name))}: "), f"{_show_line(action, heading)}\n")
@@ -465,9 +465,9 @@ def _pieces(action: Action, named: str) -> Iterator[Element]:
         yield from _text(value)
 
 
-def _of_schedule(action: Action, named: str) -> Iterator[Element]:
-    """Yield few lines; a text with lines of its own stands apart, as it could pass for others."""
-    parts: list[str | Element] = [bold(f"{named}\n")]
+def _of_schedule(action: Action, heading: str) -> Iterator[Element]:
+    """Yield few lines; a text with line breaks gets a block, as its lines could pass for ours."""
+    parts: list[str | Element] = [bold(f"{heading}\n")]
     for name, value in action.told.items():
         line, _, text = value.partition("\n")
         parts.append(bold(f"{_capital(_label(name))}: "))
@@ -499,7 +499,7 @@ def _messages(pieces: Sequence[Element]) -> tuple[MessagePart, ...]:
 
 
 def _show_line(action: Action, line: str) -> str:
-    """Return a line that a tool tells; words of ours in other languages are not spelled."""
+    """Return a line from a tool; our words in other languages are not spelled out."""
     return show_invisible(line) if action.tool in OWN_WORDS else with_spelling(line)
 
 
@@ -517,15 +517,15 @@ def _buttons(id: str, all: str, edit: bool) -> Block:
 
 
 def result_message(rows: Sequence[StoredAction], address: str) -> MessagePart:
-    """Show the result of an action, or of each one in a batch, without buttons.
+    """Show the result of an action, or of each action in a batch, without buttons.
 
-    `address` is the workspace's: only links that begin with it are links.
+    `address` is the workspace's: only addresses that begin with it become links.
     """
     pieces = []
     for number, each in enumerate(rows, 1):
         count = f"{number}. " if len(rows) > 1 else ""
-        named = f"{count}{_title(each)}\n"
-        pieces.append(paragraph(bold(named), *_state(each, address), "\n"))
+        heading = f"{count}{_title(each)}\n"
+        pieces.append(paragraph(bold(heading), *_state(each, address), "\n"))
     return MessagePart(phrase("card.decided"), (rich(*pieces),))
 
 
@@ -548,7 +548,7 @@ def _state(row: StoredAction, address: str) -> Iterator[str | Element]:
         yield " " if row.said else ""
         key = "card.denied_by" if row.state == "denied" else "card.approved_by"
         key = "card.chosen_by" if row.action.is_question else key
-        who: list[str | Element] = [format_decider(row.decided_by)]
-        who += [", ", date(row.decided_at)] if row.decided_at else []
-        yield from fill(key, who=who)
+        decider: list[str | Element] = [format_decider(row.decided_by)]
+        decider += [", ", date(row.decided_at)] if row.decided_at else []
+        yield from fill(key, who=decider)
         yield f" {phrase('card.at_work')}" if row.state == "approved" else ""

@@ -1,4 +1,4 @@
-"""Post approval cards, authorize clicks on them, and execute what was approved."""
+"""Post approval cards, authorize clicks on them, and execute approved actions."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ from subagents.gate import Action, Decision, Deny
 log = logging.getLogger(__name__)
 
 MOST_CARDS = 3
-"""Separate cards of one request; more actions share one card."""
+"""Maximum separate cards of one request; more actions share one card."""
 QUESTION_FOR = timedelta(days=1)
 """How long a question waits for an answer."""
 OVER = ("denied", "expired", "done", "failed")
-"""States in which a card is final; that of an edited action shows its replacement."""
+"""States in which a card is final; the card of an edited action shows its replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ class CardPoster:
     """
 
     actions: Actions
-    """Uses a database that retries: a workflow waits for it."""
+    """Uses a database that retries, because a workflow waits for it."""
     writer: MessageWriter
     admission: Admission
     directory: Directory
     address: str
-    """Address of the workspace: only links that begin with it are links on a card."""
+    """Address of the workspace: only addresses that begin with it become links on a card."""
     settings: ApprovalSettings
 
     async def show(self, run: str, request: StoredRequest) -> int:
-        """Post cards for what a run proposed; return how many actions wait now.
+        """Post cards for the proposals of a run; return how many actions wait now.
 
         All external look-ups share one card. May be called again.
         """
@@ -107,7 +107,7 @@ class CardPoster:
         return sum(row.state == "asked" for row in await self.actions.of_run(run))
 
     async def _show(self, rows: Sequence[StoredAction], request: StoredRequest) -> None:
-        """Post one card for one action or several, which a batch names in its arguments."""
+        """Post one card for an action, or for a batch, which names its actions in its arguments."""
         until = self._until(rows[0].action)
         if rows[1:]:
             head = await self.actions.add(_batch_of(rows))
@@ -135,7 +135,7 @@ class CardPoster:
         await self._drop([head, *(rows if rows[1:] else ())], request.channel, root)
 
     async def _places(self, label: Label, request: StoredRequest) -> AsyncIterator[tuple[str, str]]:
-        """Yield where the card may be posted: at the answer, else to the requester alone."""
+        """Yield the places for the card: at the answer, else to the requester alone."""
         if not await self.directory.obstacles(label, request.channel):
             yield request.channel, request.thread_ts
         if not await self.directory.obstacles(label, request.user):
@@ -201,7 +201,7 @@ class CardPoster:
     ) -> str:
         """Post messages that may have been posted already, by key; return the ts of the last one.
 
-        Raises ContentRefused if Slack accepts one in no form that shows all of it.
+        Raises ContentRefused if Slack accepts no form of a message that shows all of it.
         """
         ts, where = "", (channel, thread or None)
         for key, part in messages.items():
@@ -211,7 +211,7 @@ class CardPoster:
         return ts
 
     async def _drop(self, rows: Sequence[StoredAction], channel: str, thread: str | None) -> None:
-        """Close actions that cannot be shown, and so not approved, and notify their requester."""
+        """Close actions that cannot be shown and thus not approved, and notify their requester."""
         user = rows[0].requester
         for row in rows:
             await self.actions.decide(row, CardDecision("denied", ""), among=("proposed",))
@@ -222,7 +222,7 @@ class CardPoster:
             log.warning("%s is not told: %s", user, error)
 
     async def reshow(self, row: StoredAction) -> None:
-        """Show an edited action in the card of the one that it replaces."""
+        """Show an edited action in the card of the action that it replaces."""
         place, until = row.place, self._until(row.action)
         with in_language(await self.language_of(row)):
             card = cards.pending_card(row.action, until)
@@ -270,7 +270,7 @@ class CardPoster:
         await self.actions.mark_shown(row.id, row.place.model_copy(update={"drawn": row.state}))
 
     async def tidy(self, since: datetime) -> None:
-        """Show edited actions, and update the cards of actions since then that are out of date."""
+        """Show edited actions, and update outdated cards of actions since then."""
         for row in await self.actions.in_state("proposed"):
             if row.instead_of and row.card:
                 await self.reshow(row)
@@ -283,7 +283,7 @@ class CardPoster:
         return await self.admission.people.language(user, channel, said)
 
     async def language_of(self, row: StoredAction) -> str:
-        """Return the language of a card: that of the answer that it belongs to."""
+        """Return the language of a card: the language of its answer."""
         channel = row.place.messages[0][0] if row.place.messages else ""
         return await self.language(row.requester, channel, row.action.intent.text)
 
@@ -293,7 +293,7 @@ class CardPoster:
 
 
 def _batch_of(rows: Sequence[StoredAction]) -> Action:
-    """Return the action that stands for several, each named in its arguments."""
+    """Return the action that represents several, each named in its arguments."""
     ids = tuple(row.id for row in rows)
     return replace(
         rows[0].action,
@@ -310,24 +310,24 @@ def _batch_of(rows: Sequence[StoredAction]) -> Action:
 
 
 def homes_of(request: StoredRequest) -> tuple[str, ...]:
-    """Return the workspaces that the requester may belong to, as the signed event said."""
-    said = (request.team, request.event.get("user_team"), request.event.get("team"))
-    return tuple(dict.fromkeys(each for each in said if isinstance(each, str) and each))
+    """Return the workspaces that the requester may belong to, from the signed event."""
+    teams = (request.team, request.event.get("user_team"), request.event.get("team"))
+    return tuple(dict.fromkeys(each for each in teams if isinstance(each, str) and each))
 
 
 def _id(*parts: str) -> str:
-    """Return the same id for the same thing, so that it is asked for once."""
+    """Return the same id for the same action, so that its approval is requested once."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 CLICKER, BOUND, EXPIRY, ONCE, RECHECK = "clicker", "bound", "expiry", "once", "recheck"
 CLICK_RULES = frozenset({CLICKER, BOUND, EXPIRY, ONCE, RECHECK})
-"""All of them apply, always: only tests pass fewer."""
+"""All of them always apply; only tests pass fewer."""
 OWN_DECISIONS = frozenset(
     {"schedule_create", "remember_preference", "forget_preference", "set_channel_instructions"}
     | {"ask_user", "remind_me"}
 )
-"""Tools whose calls act for their requester from then on: nobody else can approve them."""
+"""Tools whose calls keep acting for their requester, so that nobody else can approve them."""
 PERSON_S = 2.0
 """Seconds for asking Slack who clicked; Slack expires the click after three."""
 
@@ -343,7 +343,7 @@ HOLDS_FOR = timedelta(days=1)
 
 TIDY_EVERY_S = 20.0
 UNSEEN_FOR = timedelta(days=1)
-"""An action that was never shown expires after this time."""
+"""Time after which an action that was never shown expires."""
 REDRAWN_FOR = timedelta(days=2)
 """How long an outdated card is retried."""
 
@@ -352,7 +352,7 @@ REFUSED = {
     "entitlement": "refused.entitlement",
     "handles": "refused.entitlement",
 }
-"""Rule of the gate -> key of why an approved action is refused."""
+"""Rule of the gate -> key of the reason for refusing an approved action."""
 
 
 class NotDone(Exception):
@@ -361,17 +361,17 @@ class NotDone(Exception):
 
 Click = CardClicked | FormSubmitted
 Refusal = Text | str | None
-"""Why a click counts for nothing; None = it counts."""
+"""Why a click is rejected; None = it is accepted."""
 After = Coroutine[Any, Any, None]
 """The work that follows a click after its ack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """Authorizes clicks and executes what was approved. Its methods raise StoreError."""
+    """Authorizes clicks and executes approved actions. Its methods raise StoreError."""
 
     actions: Actions
-    """Its database does not retry: a click must be acked within three seconds."""
+    """Its database does not retry, because a click must be acked within three seconds."""
     cards: CardPoster
     grants: Grants
     web: AsyncWebClient
@@ -382,7 +382,7 @@ class Approvals:
     rules: frozenset[str] = CLICK_RULES
 
     async def on_click(self, click: Click) -> After:
-        """Decide and store before the ack; return the work to be done after it."""
+        """Decide and store before the ack; return the work for after the ack."""
         row = await self.actions.get(click.id) if click.id else None
         if row is None:
             return await self._refuse(click, row, BOUND, UNKNOWN)
@@ -410,10 +410,10 @@ class Approvals:
             return UNBOUND if fixed or row.place.batch else None
         shown = (click.channel, click.ts) in row.place.messages
         whole = click.all == (row.tool == BATCH) and not row.place.batch
-        known = row.action.is_question == (click.what == CHOOSE)
+        fits_kind = row.action.is_question == (click.what == CHOOSE)
         if row.action.is_question:
-            known = known and click.option < len(row.question.options)
-        fits = known and (click.what != EDIT or row.tool not in OURS)
+            fits_kind = fits_kind and click.option < len(row.question.options)
+        fits = fits_kind and (click.what != EDIT or row.tool not in OURS)
         return None if shown and whole and fits else UNBOUND
 
     async def _check_clicker(self, click: Click, row: StoredAction) -> Refusal:
@@ -433,8 +433,8 @@ class Approvals:
             return UNCHECKED
         if person is None:
             return admission.people.refusal("user", click.user) or UNCHECKED
-        known = person.kind == "member" or row.action.is_question
-        return None if known else Text("click.not_member")
+        is_allowed = person.kind == "member" or row.action.is_question
+        return None if is_allowed else Text("click.not_member")
 
     async def _check_state(self, click: Click, row: StoredAction) -> Refusal:
         return None if row.state == "asked" else _format_decider(row)
@@ -453,10 +453,10 @@ class Approvals:
     async def _decide(self, click: CardClicked, row: StoredAction) -> After:
         approved = click.what in (APPROVE, CHOOSE)
         state = "approved" if approved else "denied"
-        said = row.question.options[click.option] if click.what == CHOOSE else ""
+        option = row.question.options[click.option] if click.what == CHOOSE else ""
         lines = await self._lines(click, row, state)
         owner = self.durable.executor if approved else None
-        decision = CardDecision(state, click.user, owner, said)
+        decision = CardDecision(state, click.user, owner, option)
         among = ("asked",) if ONCE in self.rules else STATES
         if not await self.actions.decide(row, decision, lines, among=among):
             return await self._too_late(click, row)
@@ -476,7 +476,7 @@ class Approvals:
         return self._reshow(new.id)
 
     async def _too_late(self, click: Click, row: StoredAction) -> After:
-        """Handle a click after somebody else decided."""
+        """Handle a click after somebody else has decided."""
         now = await self.actions.get(row.id) or row
         return await self._refuse(click, now, ONCE, _format_decider(now))
 
@@ -492,7 +492,7 @@ class Approvals:
     ) -> Sequence[Decision]:
         """Return the gate's log of a click; one line for each action of a batch.
 
-        `rule` is the one that the click broke, else the one that requires approval.
+        `rule` is the rule that the click violates, else the rule that requires approval.
         """
         now = datetime.now(UTC)
         if row is None:
@@ -514,8 +514,8 @@ class Approvals:
         try:
             if channel:
                 with in_language(await self.cards.language(click.user, channel)):
-                    told = str(sentence)
-                await self.cards.writer.whisper(channel, click.user, told, thread or None)
+                    text = str(sentence)
+                await self.cards.writer.whisper(channel, click.user, text, thread or None)
         except WriteFailed as error:
             log.warning("%s is not told of a click: %s", click.user, error)
         if row and row.state not in WAITS:
@@ -524,8 +524,8 @@ class Approvals:
     async def _open_form(self, click: CardClicked, row: StoredAction) -> None:
         with in_language(await self.cards.language(click.user, click.channel)):
             view = cards.form(row.action)
-        opened = self.web.views_open(trigger_id=click.trigger, view=view) if view else None
-        if opened is None or await attempt("the form of a card", opened):
+        opening = self.web.views_open(trigger_id=click.trigger, view=view) if view else None
+        if opening is None or await attempt("the form of a card", opening):
             await self._tell(click, row, Text("click.no_form"))
 
     async def _reshow(self, id: str) -> None:
@@ -537,7 +537,7 @@ class Approvals:
         await self.durable.begin(WORKFLOW, f"{WORKFLOW}/{id}", id)
 
     async def execute(self, id: str) -> dict[str, Any]:
-        """Run the workflow of an approved action, or of a batch in its order."""
+        """Run the workflow of an approved action, or of a batch in order."""
         actions = self.cards.actions
         row = await actions.get(id)
         if row is None:
@@ -568,8 +568,8 @@ class Approvals:
         first = next(iter(lookups), row)
         again = bool(asks) and await self.delivery.again(first.run, asks)
         for each in lookups:
-            said = phrase("action.looked_up" if again else "action.overtaken")
-            await actions.finish(each.id, "done" if again else "failed", said)
+            text = phrase("action.looked_up" if again else "action.overtaken")
+            await actions.finish(each.id, "done" if again else "failed", text)
 
     async def _carry_out(self, row: StoredAction) -> tuple[str, str]:
         """Return the final state, and a sentence on it."""
@@ -589,7 +589,7 @@ class Approvals:
             return "failed", phrase("action.failed")
 
     async def _answer(self, row: StoredAction) -> tuple[str, str]:
-        """Answer a request again, with what its requester chose; return as `_carry_out` does."""
+        """Answer a request again, with its requester's choice; return the same as `_carry_out`."""
         label = row.action.label.to_json()
         choice = Choice(question=row.question.question, option=row.said, label=label)
         again = await self.delivery.again(row.run, choice=choice)
@@ -606,8 +606,8 @@ class Approvals:
     async def _perform(self, action: Action) -> str:
         """Execute an approved action exactly as stored; return what was done, in a sentence.
 
-        It may be called again: its writes happen once for the action's id. Raises NotDone for what
-        must not or cannot be done, WriteFailed if Slack is unavailable.
+        It may be called again: its writes happen once for the action's id. Raises NotDone for an
+        action that must not or cannot be done, WriteFailed if Slack is unavailable.
         """
         async with self.delivery.runs.at_work(action.run) as live:
             run = live.run
@@ -627,34 +627,34 @@ class Approvals:
         return found.note or phrase("done.done")
 
     async def _objection(self, row: StoredAction) -> str:
-        """Return why it must not be executed although it was approved."""
+        """Return why an action must not be executed although it was approved."""
         if row.decided_at is None or datetime.now(UTC) - row.decided_at > HOLDS_FOR:
             return phrase("action.late")
         by = await self.delivery.inbox.paused_by() if RECHECK in self.rules else None
         return phrase("action.paused", by=by) if by else ""
 
     async def recover(self) -> None:
-        """Resume what an earlier process of this id, or a dead replica, had left."""
+        """Resume actions that an earlier process of this id, or a dead replica, has left."""
         for row in (await self._load_approved()).values():
             await self._begin(row.id)
 
     async def _load_approved(self) -> dict[str, StoredAction]:
-        """Return what this process has to execute, by workflow."""
+        """Return the actions that this process has to execute, by workflow."""
         rows = await self.cards.actions.in_state("approved", owner=self.durable.executor)
         return {f"{WORKFLOW}/{row.id}": row for row in rows if not row.place.batch}
 
     async def run(self) -> None:
         """Expire undecided actions and update outdated cards until cancelled."""
-        trouble = "the cards are not up to date"
-        await repeat(self.tidy, TIDY_EVERY_S, trouble, known=(StoreError, WriteFailed))
+        fault = "the cards are not up to date"
+        await repeat(self.tidy, TIDY_EVERY_S, fault, known=(StoreError, WriteFailed))
 
     async def tidy(self) -> None:
-        """Run one such pass. Raises WriteFailed."""
+        """Expire and update once. Raises WriteFailed."""
         now, actions = datetime.now(UTC), self.cards.actions
         await actions.expire(now, now - UNSEEN_FOR)
         approved = await self._load_approved()
-        for lost in await self.durable.find_lost(approved):
-            row = approved[lost]
+        for workflow in await self.durable.find_lost(approved):
+            row = approved[workflow]
             log.error("the action %s is given up: each try ended with the process", row.id)
             with in_language(await self.cards.language_of(row)):
                 crashed = phrase("action.crashed")
@@ -673,15 +673,15 @@ def _may_decide(policy: Policy, click: Click, row: StoredAction, team: str) -> b
 
 
 def _is_own_decision(row: StoredAction) -> bool:
-    """Return whether it, or one of a batch, is for its requester alone to decide."""
+    """Return whether only the requester may decide on the action, or on one of a batch."""
     tools = row.batch.tools if row.tool == BATCH else (row.tool,)
     return not OWN_DECISIONS.isdisjoint(tools)
 
 
 def _format_decider(row: StoredAction) -> Text:
-    """Say who decided, in a text that Slack parses: only an id becomes a mention."""
+    """Format who decided, in a text that Slack parses: only an id becomes a mention."""
     by = row.decided_by
-    named = f"<@{by}>" if by and by[0] in "UW" and by.isalnum() else (by or Text("click.somebody"))
-    chosen = row.action.is_question and row.state in ("approved", "done", "failed")
-    state = "answered" if chosen else "unknown" if row.state == "asked" else row.state
-    return Text(f"click.{state}", {"by": named})
+    name = f"<@{by}>" if by and by[0] in "UW" and by.isalnum() else (by or Text("click.somebody"))
+    is_answer = row.action.is_question and row.state in ("approved", "done", "failed")
+    state = "answered" if is_answer else "unknown" if row.state == "asked" else row.state
+    return Text(f"click.{state}", {"by": name})

@@ -1,4 +1,4 @@
-"""Store actions that need approval: their rows, from the proposal to the result."""
+"""Store actions that need approval, from the proposal to the result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from subagents.gate import Action, Decision
 BATCH = "batch"
 """Tool of an action that groups several: see `Batch`."""
 GRANT = "standing_grant"
-"""Tool of the offer of a grant to administrators: see `GrantOffer`."""
+"""Tool of the offer to administrators to grant access: see `GrantOffer`."""
 OURS = frozenset({BATCH, GRANT})
-"""Actions that code proposes, not tools of a scope."""
+"""Actions proposed by code, not by tools of a scope."""
 STATES = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
 WAITS = ("proposed", "asked")
 """States in which nobody has decided yet."""
@@ -38,7 +38,7 @@ class CardPlace(BaseModel):
     teams: tuple[str, ...] = ()
     """Workspaces that the requester may belong to."""
     batch: str = ""
-    """The batch whose card decides on it; empty = it has a card of its own."""
+    """The batch whose card decides on it; empty = it has its own card."""
     drawn: str = ""
     """The state that the card shows now."""
 
@@ -63,11 +63,11 @@ class CardDecision:
 
     state: str
     by: str
-    """User who decided; empty = code did."""
+    """User who decided; empty = code decided."""
     owner: str | None = None
     """Process that executes it."""
     said: str = ""
-    """The option that was chosen."""
+    """The chosen option."""
 
 
 class GrantOffer(BaseModel):
@@ -110,12 +110,12 @@ class StoredAction:
 
     @property
     def said(self) -> str:
-        """Return the sentence on what was done, or why not, or the chosen option."""
+        """Return a sentence with the result, or the reason why not, or the chosen option."""
         return str((self.outcome or {}).get("said") or "")
 
     @property
     def stands_for(self) -> list[str]:
-        """Return the ids of the actions that it decides on: its own, or those of a batch."""
+        """Return the ids of the actions that it decides on: itself, or those of a batch."""
         return list(self.batch.ids) if self.tool == BATCH else [self.id]
 
     @property
@@ -147,24 +147,24 @@ class Actions:
         return [found[id] for id in ids if id in found]
 
     async def parts(self, row: StoredAction) -> list[StoredAction]:
-        """Return the actions that it decides on: those of a batch in its order, or itself alone."""
+        """Return the actions that a row decides on: those of a batch in order, or itself."""
         return await self._several(row.stands_for) if row.tool == BATCH else [row]
 
     async def of_run(self, run: str) -> list[StoredAction]:
-        """Return what a run proposed, oldest first, without what code proposed for it."""
-        mine = sa.and_(actions.c.run == run, actions.c.tool.not_in(OURS))
-        return await self._rows(mine, actions.c.instead_of.is_(None))
+        """Return the proposals of a run, oldest first, without those made by code."""
+        from_tools = sa.and_(actions.c.run == run, actions.c.tool.not_in(OURS))
+        return await self._rows(from_tools, actions.c.instead_of.is_(None))
 
     async def in_state(
         self, *states: str, owner: str | None = None, since: datetime | None = None
     ) -> list[StoredAction]:
-        """Return actions in these states, oldest first, of one process, created since then."""
+        """Return actions of one process in these states, oldest first, created since then."""
         of = [actions.c.owner == owner] if owner else []
         young = [actions.c.made >= since] if since else []
         return await self._rows(actions.c.state.in_(states), *of, *young)
 
     async def add(self, action: Action) -> StoredAction:
-        """Store an action that code proposes, once for each id; return its row."""
+        """Store an action proposed by code, once for each id; return its row."""
         await self.database.write(self.database.upsert(actions).values(proposal(action)))
         (stored,) = await self._rows(actions.c.id == action.id)
         return stored
@@ -173,10 +173,10 @@ class Actions:
     def ask(
         self, connection: sa.Connection, places: Mapping[str, CardPlace], expires: datetime
     ) -> None:
-        """Record that the cards of these are posted: from now on a person can decide on them."""
+        """Record that the cards of these actions are posted: a person can decide on them now."""
         for id, place in places.items():
-            told = {"state": "asked", "card": place.model_dump(mode="json"), "expires": expires}
-            _set(connection, (id,), ("proposed",), told)
+            changes = {"state": "asked", "card": place.model_dump(mode="json"), "expires": expires}
+            _set(connection, (id,), ("proposed",), changes)
 
     @in_transaction
     def decide(
@@ -190,22 +190,22 @@ class Actions:
     ) -> bool:
         """Decide on an action, or on all waiting actions of a batch; return whether this call did.
 
-        It is one conditional update: of several people who decide at the same moment, one does.
+        It is one conditional update: if several people decide at once, only one succeeds.
         `decided` is for the gate's log. `among`: the states in which a decision is possible.
         """
-        told: dict[str, Any] = {"state": decision.state, "decided_by": decision.by}
-        told |= {"decided_at": datetime.now(UTC), "owner": decision.owner}
-        told |= {"outcome": {"said": decision.said}} if decision.said else {}
-        if not _set(connection, (row.id,), among, told):
+        changes: dict[str, Any] = {"state": decision.state, "decided_by": decision.by}
+        changes |= {"decided_at": datetime.now(UTC), "owner": decision.owner}
+        changes |= {"outcome": {"said": decision.said}} if decision.said else {}
+        if not _set(connection, (row.id,), among, changes):
             return False
-        _set(connection, [id for id in row.stands_for if id != row.id], among, told)
+        _set(connection, [id for id in row.stands_for if id != row.id], among, changes)
         _log(connection, decided)
         return True
 
     async def deny(self, row: StoredAction, by: str, where: str) -> bool:
         """Deny a waiting action; return whether it was still waiting.
 
-        Its card shows this when `serve` has noticed it. `where` is for the gate's log.
+        Its card shows this after `serve` has noticed it. `where` is for the gate's log.
         """
         now = datetime.now(UTC)
         line = Decision(row.run, row.id, row.tool, row.digest[:16], "denied", where, now, None)
@@ -224,26 +224,26 @@ class Actions:
 
         Nobody can decide on the new one before its card shows it: see `ask`.
         """
-        told = {"state": "edited", "decided_by": by, "decided_at": datetime.now(UTC)}
-        if not _set(connection, (row.id,), ("asked",), told):
+        changes = {"state": "edited", "decided_by": by, "decided_at": datetime.now(UTC)}
+        if not _set(connection, (row.id,), ("asked",), changes):
             return False
         place = {**(row.card or {}), "drawn": ""}
-        made = {**proposal(new), "instead_of": row.id, "card": place}
-        connection.execute(sa.insert(actions).values(made))
+        new_row = {**proposal(new), "instead_of": row.id, "card": place}
+        connection.execute(sa.insert(actions).values(new_row))
         _log(connection, decided)
         return True
 
-    async def finish(self, id: str, state: str, said: str) -> None:
+    async def finish(self, id: str, state: str, text: str) -> None:
         """Store the result of an approved action: `done` or `failed`, and a sentence on it."""
-        mine = sa.and_(actions.c.id == id, actions.c.state == "approved")
-        values = {"state": state, "outcome": {"said": said}, "owner": None}
-        await self.database.write(sa.update(actions).where(mine).values(values))
+        is_approved = sa.and_(actions.c.id == id, actions.c.state == "approved")
+        values = {"state": state, "outcome": {"said": text}, "owner": None}
+        await self.database.write(sa.update(actions).where(is_approved).values(values))
 
     async def mark_shown(self, id: str, place: CardPlace) -> None:
         """Record that the card shows this state now."""
-        mine = actions.c.id == id
+        is_action = actions.c.id == id
         await self.database.write(
-            sa.update(actions).where(mine).values(card=place.model_dump(mode="json"))
+            sa.update(actions).where(is_action).values(card=place.model_dump(mode="json"))
         )
 
     async def expire(self, now: datetime, unseen_before: datetime) -> None:
@@ -258,16 +258,16 @@ class Actions:
         """Write lines to the gate's log."""
         _log(connection, decided)
 
-    async def _rows(self, *wanted: sa.ColumnElement[bool]) -> list[StoredAction]:
-        query = sa.select(actions).where(*wanted).order_by(actions.c.made, actions.c.id)
+    async def _rows(self, *conditions: sa.ColumnElement[bool]) -> list[StoredAction]:
+        query = sa.select(actions).where(*conditions).order_by(actions.c.made, actions.c.id)
         return [StoredAction(**row._asdict()) for row in await self.database.read(query)]
 
 
 def _set(
-    connection: sa.Connection, ids: Sequence[str], among: Sequence[str], told: Mapping[str, Any]
+    connection: sa.Connection, ids: Sequence[str], among: Sequence[str], changes: Mapping[str, Any]
 ) -> int:
-    mine = sa.and_(actions.c.id.in_(ids), actions.c.state.in_(among))
-    return connection.execute(sa.update(actions).where(mine).values(**told)).rowcount
+    is_target = sa.and_(actions.c.id.in_(ids), actions.c.state.in_(among))
+    return connection.execute(sa.update(actions).where(is_target).values(**changes)).rowcount
 
 
 def _log(connection: sa.Connection, decided: Sequence[Decision]) -> None:
