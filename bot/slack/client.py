@@ -363,11 +363,7 @@ class ApiCalls:
             raise Unsent(method, "no_connection") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise OutcomeUnknown(method, type(error).__name__) from error
-        except (
-            AttributeError,
-            ValueError,
-            TypeError,
-        ) as error:  # raised by the SDK for unexpected JSON
+        except (AttributeError, ValueError, TypeError) as error:  # the SDK's, for other JSON
             raise OutcomeUnknown(method, "malformed_answer") from error
         finally:
             self.count(method, outcome)
