@@ -84,8 +84,8 @@ class Outcome:
         return self.origin in (Origin.ERROR, Origin.REPAIR)
 
     def block(self, call: ToolCall) -> Block:
-        made: Block = {"type": "tool_result", "tool_use_id": call.id, "content": self.text}
-        return {**made, "is_error": True} if self.is_error else made
+        block: Block = {"type": "tool_result", "tool_use_id": call.id, "content": self.text}
+        return {**block, "is_error": True} if self.is_error else block
 
 
 Workflow = Callable[[Sequence[ToolCall], ToolContext], Awaitable[list[Outcome]]]
@@ -127,7 +127,7 @@ class Agent:
         self._reminded = False
         self._parts: list[str] = []
         self._seen = 0
-        """Number of items that had been shown when the text was begun."""
+        """Number of items that had been shown when the model began the text."""
 
     async def run(self) -> Ending:
         """Run turns until the context ends; raise nothing for what a model or a tool does."""
@@ -155,7 +155,7 @@ class Agent:
         before, self.reading.sent = self.reading.sent, len(self.reading.items)
         out = await self._step("model", ModelStep, lambda: self._call_model(seq, final))
         if not out.reply:
-            self.reading.sent = before  # nothing was written after the others were shown
+            self.reading.sent = before  # the model wrote nothing after it was shown the others
         if out.limit:
             if final or out.limit == "user":
                 return self._end("user" if out.limit == "user" else self._limit)
@@ -178,11 +178,11 @@ class Agent:
         *,
         repeatable: bool = False,
     ) -> S:
-        """Return what a step gives, or gave before a restart."""
+        """Return the result of a step, or the one that was stored before a restart."""
         key = f"{self.spec.run}/{self.spec.context}/{self._seq}/{name}"
         self._seq += 1
-        if known := self.run_.find_recorded(key, kind):
-            return known
+        if recorded := self.run_.find_recorded(key, kind):
+            return recorded
         try:
             out = await fn()
         except LimitReached as reached:
@@ -194,10 +194,10 @@ class Agent:
         return self.run_.model.role(self.spec.role).max_tokens
 
     def _seconds_left(self) -> float:
-        left = self.run_.budget.seconds_left() - self.spec.spare
+        seconds = self.run_.budget.seconds_left() - self.spec.spare
         if self.spec.contract is None:  # a parent's time is that of its run
-            return left
-        return min(left, self.spec.seconds - (time.monotonic() - self._began))
+            return seconds
+        return min(seconds, self.spec.seconds - (time.monotonic() - self._began))
 
     @property
     def _final_call_s(self) -> float:
@@ -205,8 +205,8 @@ class Agent:
         return min(FINAL_SHARE * self.spec.seconds, FINAL_SECONDS)
 
     async def _call_model(self, seq: int, final: bool) -> ModelStep:
-        run, left = self.run_, self._seconds_left() - (0.0 if final else self._final_call_s)
-        if left <= 0:
+        run, seconds = self.run_, self._seconds_left() - (0.0 if final else self._final_call_s)
+        if seconds <= 0:
             raise LimitReached("time")
         last = self.spec.final_key
         call = ModelCall(
@@ -219,7 +219,7 @@ class Agent:
             behind=(last,),
         )
         try:
-            async with self._within(left):
+            async with self._within(seconds):
                 reply = await run.model.complete(call, run)
         except ModelMisconfigured as error:
             return ModelStep(fault="model_error", reason=str(error))
@@ -271,24 +271,24 @@ class Agent:
 
     async def _follow(self, content: list[Block], stop: str) -> Ending | None:
         """Do what the stop reason of a reply asks for."""
-        calls, said = list[ToolCall](), ""
+        calls, reply_text = list[ToolCall](), ""
         for block in content:
             match block:
-                case {"type": "tool_use", "id": id, "name": name, "input": given}:
-                    calls.append(ToolCall(id, name, given))
+                case {"type": "tool_use", "id": id, "name": name, "input": arguments}:
+                    calls.append(ToolCall(id, name, arguments))
                 case {"type": "text", "text": text}:
-                    said += text
-        self.text = said.strip() or self.text
-        if said.strip() and not self._parts:
+                    reply_text += text
+        self.text = reply_text.strip() or self.text
+        if reply_text.strip() and not self._parts:
             self._seen = self.reading.sent
         if stop in ("tool_use", "end_turn", "stop_sequence") and calls:  # some servers mix them up
             self.talk.append(content)
             return await self._answer(calls)
         self.talk.append([b for b in content if b["type"] != "tool_use"])
         if stop in ("end_turn", "stop_sequence", "tool_use"):
-            return self._end_turn(said)
+            return self._end_turn(reply_text)
         if stop == "max_tokens":
-            return self._cut_off(said)
+            return self._cut_off(reply_text)
         if stop == "model_context_window_exceeded":
             return self._end("tokens", "the model's context window is full")
         if stop == "refusal":
@@ -296,18 +296,18 @@ class Agent:
         what = "go on" if stop == "pause_turn" else f"the reply ended by {stop[:40]!r}; go on"
         return self._again(what, "model_error", f"the reply ended by {stop[:40]!r}")
 
-    def _end_turn(self, said: str) -> Ending | None:
-        if self.spec.contract is None and (said.strip() or self._parts):
-            text = "".join([*self._parts, said]).strip()
+    def _end_turn(self, reply_text: str) -> Ending | None:
+        if self.spec.contract is None and (reply_text.strip() or self._parts):
+            text = "".join([*self._parts, reply_text]).strip()
             return Ending(self._limit or "none", text=text, seen=self._seen)
         what = f"end by calling {SUBMIT}" if self.spec.contract else "write the answer as text"
         return self._again(what, "invalid_output", "it ended without a result")
 
-    def _cut_off(self, said: str) -> Ending | None:
+    def _cut_off(self, reply_text: str) -> Ending | None:
         if self.spec.divisible:
             return self._end(self._limit or "tokens", OUTPUT_CUT)
-        if self.spec.contract is None and said.strip():
-            self._parts.append(said)
+        if self.spec.contract is None and reply_text.strip():
+            self._parts.append(reply_text)
             what = "your answer was cut off; go on exactly where it stopped"
         else:
             what = f"your output was cut at {self._max_tokens} tokens; say it in half as many"
@@ -347,12 +347,12 @@ class Agent:
         flow = [c for c in calls if c.name in self.workflow_names]
         if flow and self.workflow and not self._limit:
             answers |= await self._delegate(self.workflow, flow)
-        given = [(c, answers.get(c.id, NOT_RUN)) for c in calls]
-        self._record(given)
+        answered = [(c, answers.get(c.id, NOT_RUN)) for c in calls]
+        self._record(answered)
         self.run_.emit(ContextGrew(self.spec.context, self.reading.label))
         if crash and self.spec.contract:
             return self._end("tool_error", crash)
-        self._say_all(given)
+        self._say_all(answered)
         return self._thresholds()
 
     async def _delegate(self, workflow: Workflow, calls: Sequence[ToolCall]) -> dict[str, Outcome]:
@@ -383,10 +383,10 @@ class Agent:
 
     def _is_early(self, label: Label) -> bool:
         """Return whether no outsider can have chosen what a search under this label lists: the
-        context has read only what members wrote in the place where the request was asked, or named
-        a channel."""
-        known = {self.ctx.intent.home, DIRECTORY}
-        return label.is_open and not label.outside and label.sources <= known
+        context has read only what members wrote in the place where the request was asked, or
+        names of channels."""
+        safe = {self.ctx.intent.home, DIRECTORY}
+        return label.is_open and not label.outside and label.sources <= safe
 
     def _may_list(self, handle: str) -> bool:
         return self.spec.contract is None or handle.startswith(("http://", "https://"))
@@ -398,25 +398,25 @@ class Agent:
         bad = Outcome(f"Not accepted: {fault} Submit again, whole.", Origin.REPAIR)
         good = Outcome("", Origin.TOOL_RESULT)
         skipped = Outcome("Not run.", Origin.REPAIR)
-        given = [(c, (bad if fault else good) if c is submit else skipped) for c in calls]
-        self._record(given)
+        answered = [(c, (bad if fault else good) if c is submit else skipped) for c in calls]
+        self._record(answered)
         over = self._final or self._chances <= 0
         if value and (not fault or over):
             return Ending(self._limit or (kind if fault else "none"), value, reason=fault)
         if over:
             return self._end(kind if kind == "injection" else self._limit or kind, fault)
         self._chances -= 1
-        self._say_all(given)
+        self._say_all(answered)
         return None
 
-    def _say_all(self, given: Sequence[tuple[ToolCall, Outcome]]) -> None:
-        for call, outcome in given:
+    def _say_all(self, answered: Sequence[tuple[ToolCall, Outcome]]) -> None:
+        for call, outcome in answered:
             self.talk.say(outcome.origin, outcome.block(call), outcome.ref)
 
     def _thresholds(self) -> Ending | None:
         spec, tokens = self.spec, self.talk.prompt_tokens
         if spec.handoff_at and tokens > spec.handoff_at and self.steps < spec.max_steps - 1:
-            return self._end("handoff")  # with one call left nobody else could be told to conclude
+            return self._end("handoff")  # with one call left no session could be told to conclude
         if spec.remind_at and tokens > spec.remind_at and not self._reminded:
             self._reminded = True
             self.talk.say(Origin.REMINDER, text_block(f"REMINDER: {DELEGATE}"))
@@ -425,8 +425,8 @@ class Agent:
     def _close(self, limit: str) -> None:
         self._limit = self._limit or limit
 
-    def _record(self, given: Sequence[tuple[ToolCall, Outcome]]) -> None:
-        self.tool_calls += [ToolUse(name=c.name[:60], is_error=o.is_error) for c, o in given]
+    def _record(self, answered: Sequence[tuple[ToolCall, Outcome]]) -> None:
+        self.tool_calls += [ToolUse(name=c.name[:60], is_error=o.is_error) for c, o in answered]
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         text = "".join(self._parts) or self.text

@@ -34,14 +34,14 @@ class TimeFrame:
     """The times that a request may choose from."""
 
     usual: Window
-    """What is read where a brief gives no time; it ends now."""
+    """The window of a brief that gives no time; it ends now."""
     earliest: datetime
-    """No window begins before."""
+    """No window begins before it."""
     zone: tzinfo = UTC
     """Time zone of days and times without one."""
 
     def of_days(self, days: int) -> TimeFrame:
-        """Return the same where so many days are usual."""
+        """Return a copy whose usual window has so many days."""
         oldest = self.usual.latest - timedelta(days=days)
         usual = Window(oldest, self.usual.latest)
         return TimeFrame(usual, min(oldest, self.earliest), self.zone)
@@ -49,19 +49,18 @@ class TimeFrame:
     def window(self, since: str, until: str) -> Window:
         """Return the window that a brief asks for; an empty text = as usual.
 
-        `until` is a day that is still read, or the time before which is read; what lies in the
-        future is not there yet. A `since` in the minute of `earliest` stands for `earliest`.
-        Raises BriefRefused.
+        `until` is the last day to read, or the time before which to read; it is at most now. A
+        `since` in the minute of `earliest` means `earliest`. Raises BriefRefused.
         """
         now = self.usual.latest
         latest = min(self._at("until", until, timedelta(days=1)), now) if until else now
         length = self.usual.latest - self.usual.oldest
         oldest = self._at("since", since) if since else max(latest - length, self.earliest)
-        if self._format_time(oldest) == self._format_time(self.earliest):  # models are told minutes
+        if self._format_time(oldest) == self._format_time(self.earliest):  # models see minutes
             oldest = max(oldest, self.earliest)
         if oldest >= now:
-            told = f"it is now {self._format_time(now)}, and nothing was said from {since} on"
-            raise BriefRefused("since", told)
+            reason = f"it is now {self._format_time(now)}, and nothing was said from {since} on"
+            raise BriefRefused("since", reason)
         if oldest >= latest:
             raise BriefRefused("until", f"{until} ends before {since or 'the time that is read'}")
         if oldest < self.earliest:
@@ -73,7 +72,7 @@ class TimeFrame:
         return Window(oldest, latest)
 
     def _at(self, field: str, text: str, more: timedelta = timedelta()) -> datetime:
-        """Return a time in UTC; of a day its beginning, and `more`."""
+        """Return a time in UTC; for a day, its beginning plus `more`."""
         try:
             if len(text) == len("YYYY-MM-DD"):
                 day = date.fromisoformat(text) + more
@@ -89,9 +88,9 @@ class TimeFrame:
 
 
 MATERIAL: Final = "material"
-"""Names, among the tools of a prompt's line, a context that has none: code gave it all it reads."""
+"""Stands in the tools of a prompt's line for a context without any: code gives it all it reads."""
 TOOLS: Final = "tools"
-"""Names, in the prompt of all subagents, a context that has tools."""
+"""Stands in the prompt of all subagents for a context that has tools."""
 _LINE = re.compile(r"(?:\{(?P<tools>\w+(?:[ |]\w+)*)\} )?(?P<text>.+)")
 """A line of a scope's prompt, after the tools that it needs: all of `{a b}`, any of `{a|b}`."""
 
@@ -104,18 +103,18 @@ def system_prompt(name: str, tools: Sequence[Tool], held: Collection[str] | None
     shared. Raises `UnknownScope`.
     """
     offered = {t.name for t in tools} or {MATERIAL}
-    told = list(_lines_for_tools(name, offered))
+    lines = list(_lines_for_tools(name, offered))
     if name == scopes.ALL:
         bare = {t.name for t in tools if t.sandboxed and not t.handle_arguments}
         for each in scopes.MODULES:
-            told += _lines_for_tools(each, offered if held is None or each in held else bare)
-    return "\n".join(told)
+            lines += _lines_for_tools(each, offered if held is None or each in held else bare)
+    return "\n".join(lines)
 
 
 def parent_prompt(offered: Collection[str]) -> str:
     """Return the prompt of a parent that has these tools of its own."""
-    told = "\n".join(_lines(prompt("parent"), offered))
-    return re.sub(r"\n{3,}", "\n\n", told)
+    text = "\n".join(_lines(prompt("parent"), offered))
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _lines_for_tools(name: str, offered: Collection[str]) -> Iterator[str]:
@@ -191,9 +190,9 @@ class BriefDraft(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A finding that code hands from one specialist of a panel to another, and where it is from.
+    """A finding that code hands from one specialist of a panel to another, and its origin.
 
-    The subagent reads `text`; the rest is checked before and stripped.
+    The subagent reads `text`; the rest is checked and removed before.
     """
 
     finding: str
@@ -217,9 +216,9 @@ class PanelBrief:
     """The part that a panel adds to the brief of a specialist."""
 
     name: str
-    """Of the specialist."""
+    """Name of the specialist."""
     draw: int = 1
-    """Number of the context that reads the same for the same specialist."""
+    """Number of this context among those that read the same for the same specialist."""
     categories: tuple[str, ...] = ()
     """Categories that its findings may have."""
     references: tuple[Item, ...] = ()
@@ -227,7 +226,7 @@ class PanelBrief:
     passages: tuple[Passage, ...] = ()
     """Findings to judge."""
     defends: bool = False
-    """True if they are its own."""
+    """True if the findings to judge are its own."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -266,13 +265,13 @@ class Brief:
     now: str = ""
     """Day and time where the requester is; empty = the end of the window."""
     zone: str = "UTC"
-    """Time zone in which the times of its window are told."""
+    """Time zone in which it states the times of its window."""
     intent: Intent = UNASKED
     """The requester's request: the gate reads it, the subagent does not."""
     allowed: tuple[str, ...] | None = None
-    """Scopes that the request is permitted: `all` holds their tools. None = every scope."""
+    """Scopes that the request may use: `all` has their tools. None = every scope."""
     divisible: bool = False
-    """True if two others get a half each where its result is too long for one answer."""
+    """True if two others take half of it each when its result is too long for one answer."""
     panel: PanelBrief | None = None
     """What a panel adds for one of its specialists."""
 
@@ -379,8 +378,8 @@ def _is_dated(handle: str) -> bool:
 
 def _titles(titles: Mapping[str, str]) -> str:
     """Return the readable sources on one line: strangers may have written their titles."""
-    told = ((key, one_line(name)) for key, name in titles.items())
-    return "; ".join(f"{key} ({name})" if name else key for key, name in told)
+    pairs = ((key, one_line(name)) for key, name in titles.items())
+    return "; ".join(f"{key} ({name})" if name else key for key, name in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,11 +402,11 @@ class SpawnedBrief:
     spare: float
     """Seconds of the run that it must leave, however late it starts, for reading its result."""
     frozen_at: datetime
-    """From then on it waits for its turn."""
+    """Time from which it waits for its turn."""
 
 
 WRITES = frozenset({Effect.POST, Effect.REACT, Effect.SEND})
-"""Effects in Slack of which a brief says that they are wanted."""
+"""Effects in Slack that a brief has to ask for, by `writes`."""
 READING = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 """Contracts that only report what was read: no tool of theirs writes or runs code."""
 
@@ -417,9 +416,9 @@ def tools_for(
 ) -> tuple[Tool, ...]:
     """Return those of these tools that a subagent with this contract is offered.
 
-    It gets none that the handles in `held` can never be used with. One that only reports what exact
-    ids hold gets the tools that take such ids: none where code gives it everything as material.
-    `held` None = whatever it holds. What is offered depends on the kinds of the handles only.
+    It gets no tool that can never use the handles in `held`. If it only reports what exact ids
+    hold, it gets the tools that take such ids: none if code gives it everything as material.
+    `held` None = any handles. The result depends only on the kinds of the handles.
     """
     kinds = PEOPLE.union(*map(_kinds_of, held or ()))
     able = tuple(t for t in tools if held is None or _is_usable(t, held, kinds))
@@ -442,13 +441,13 @@ PEOPLE = frozenset({"person"})
 
 def _is_exact(handle: str) -> bool:
     """Return whether a handle is the id of a conversation, of a thread in one, or of a mail thread,
-    all of which is read."""
+    which are read whole."""
     read = is_conversation(handle.partition("/")[0]) or scopes.scope_of(handle) == "email"
     return read and ":" not in handle
 
 
 def _kinds_of(handle: str) -> frozenset[str]:
-    """Return the kinds of arguments that take a handle, of those that a tool cannot do without."""
+    """Return the kinds of required arguments that take a handle."""
     if is_conversation(handle.partition("/")[0]):
         return frozenset({"thread"} if "/" in handle else {"channel", "thread"})
     if handle.startswith(SHEET):
@@ -469,12 +468,12 @@ def template(
     offered: Sequence[Tool],
     held: Iterable[str] | None = None,
 ) -> Template:
-    """Return what subagents share that have one scope, one contract and these tools.
+    """Return the blocks that subagents with this scope, contract and tools share.
 
-    For the scope `all` they also hold handles of the same scopes; `held` None = of every scope.
+    With the scope `all` they also hold handles of the same scopes; `held` None = of every scope.
     """
-    of = None if held is None or scope != scopes.ALL else frozenset(map(scopes.scope_of, held))
-    return _template(scope, contract, strict, tuple(offered), of, prompt_folder())
+    names = None if held is None or scope != scopes.ALL else frozenset(map(scopes.scope_of, held))
+    return _template(scope, contract, strict, tuple(offered), names, prompt_folder())
 
 
 @lru_cache(maxsize=64)
@@ -561,8 +560,8 @@ _STORED = TypeAdapter(SpawnedBrief)
 
 def brief_to_json(frozen: SpawnedBrief) -> dict[str, Any]:
     """Return a spawned brief as JSON; its prompts and schemas are stored by template version."""
-    made: dict[str, Any] = _STORED.dump_python(frozen, mode="json", exclude={"system", "tools"})
-    return made
+    data: dict[str, Any] = _STORED.dump_python(frozen, mode="json", exclude={"system", "tools"})
+    return data
 
 
 def brief_of(stored: Mapping[str, Any], template: Mapping[str, Any]) -> SpawnedBrief:

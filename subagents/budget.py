@@ -174,30 +174,30 @@ class BudgetQueue:
         """Return the next request to answer and why it is refused; None if all have to wait."""
         if found := self._answer_at_once(queue):
             return found
-        at_work = [wish for wish in queue if not self.held.keys().isdisjoint(wish.keys)]
-        if not at_work and any(each.state is State.WAITS for each in self.held.values()):
+        running = [wish for wish in queue if not self.held.keys().isdisjoint(wish.keys)]
+        if not running and any(each.state is State.WAITS for each in self.held.values()):
             return None  # in another process
-        head = (at_work or queue)[0]
+        head = (running or queue)[0]
         if self.has_room(head) or (self.fits(head) and not self._others_at_work(head)):
             return head, None
-        for wish in at_work:
+        for wish in running:
             self.mark(wish, State.HELD, State.WAITS)
         waiting = set[str]().union(*(wish.keys for wish in queue))
         others = (each for key, each in self.held.items() if key not in waiting)
         if any(each.state in UNDER_WAY for each in others):
             return None
-        return self._when_all_wait(sorted(at_work, key=_age), queue)
+        return self._when_all_wait(sorted(running, key=_age), queue)
 
     def _answer_at_once(
         self, queue: Iterable[ReservationRequest]
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
-        """Return the first request that asks for nothing new, or that no end of others can help."""
+        """Return the first request that asks for nothing new, or that cannot fit even later."""
         kept: list[str] | None = None
         for wish in queue:
             if self._wants(wish).within(self._has(wish.wanted)):
                 return wish, None
             if self.has_room(wish):
-                continue  # beside all that is held, and so beside what lasts of it
+                continue  # it fits with all that is held, so also with what lasts of it
             if kept is None:
                 kept = [key for key, each in self.held.items() if each.state is State.KEPT]
             lasting = {*kept, *wish.behind} - wish.wanted.keys()
@@ -207,15 +207,15 @@ class BudgetQueue:
         return None
 
     def _when_all_wait(
-        self, at_work: Sequence[ReservationRequest], queue: Sequence[ReservationRequest]
+        self, running: Sequence[ReservationRequest], queue: Sequence[ReservationRequest]
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
-        """Return the same, from contexts at work, oldest first, or else from new ones."""
-        fitting = next(filter(self.fits, at_work or queue), None)
+        """Return the same as `_next`, from running contexts, oldest first, else from new ones."""
+        fitting = next(filter(self.fits, running or queue), None)
         if fitting:
             return fitting, None
-        if not at_work:
+        if not running:
             return None
-        newest = at_work[-1]
+        newest = running[-1]
         return newest, self._excess(newest, self._others(newest))
 
     def _grant(self, wish: ReservationRequest) -> None:
@@ -305,8 +305,8 @@ class Budget:
         """Reserve `worst` for a call that follows at once, and `beside` for later ones, or nothing:
         contexts that each held only their final call would wait for each other.
 
-        Waits as `hold` does. The same key again changes the amount, and what is held under it is
-        available at once. After a crash the call counts as spent.
+        Waits as `hold` does. Reserving a key again changes its amount; what the key already holds
+        is available at once. After a crash the call counts as spent.
         """
         wanted = {**beside, key: worst}
         await self._ask(ReservationRequest(wanted, State.HELD, behind, sent=key))

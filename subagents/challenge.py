@@ -92,7 +92,7 @@ class FindingChanges:
 def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> FindingChanges:
     """Match findings by place and claim, whatever their wording; each to one at most.
 
-    In one category a common quote is enough; in two they stand at one line and share most quotes.
+    In one category a common quote is enough; in two they have one line and share most quotes.
     """
     left = [_Trace.of(finding) for finding in now]
     right = [_Trace.of(finding) for finding in before]
@@ -150,7 +150,7 @@ class _Trace:
         return shared if shared >= ALIKE else 0.0
 
     def _quotes_most_of(self, other: _Trace) -> bool:
-        """Return whether most quotes of each stand in the other one, too."""
+        """Return whether most quotes of each are also in the other."""
         return all(
             2 * sum(any(_overlap(q, o) for o in theirs) for q in own) > len(own) > 0
             for own, theirs in ((self.quotes, other.quotes), (other.quotes, self.quotes))
@@ -203,7 +203,7 @@ class Agreement(BaseModel):
 Alarm = tuple[str, str]
 """A kind of behaviour that is no review, and the specialist."""
 MIN_OPINIONS: Final = 5
-"""Opinions from which on a judge that confirms all of them is told."""
+"""Minimum opinions of a judge for an alarm that it confirms everything."""
 
 
 @dataclass
@@ -220,17 +220,17 @@ class Challenge:
     def record(self, opinions: Iterable[Opinion]) -> bool:
         """Add a round's opinions; return whether any verdict changed.
 
-        An opinion counts with a quote of the material, or with the known finding that it names as
-        the same; `out_of_scope` needs none. An author defends once.
+        An opinion counts if it quotes the material, or names a known finding as the same;
+        `out_of_scope` needs neither. An author defends once.
         """
         changed = False
-        for given in opinions:
-            key = (given.finding, given.judge)
-            defends = self.authors.get(given.finding) == given.judge
-            if given.finding not in self.findings or (defends and key in self.opinions):
+        for draft in opinions:
+            key = (draft.finding, draft.judge)
+            defends = self.authors.get(draft.finding) == draft.judge
+            if draft.finding not in self.findings or (defends and key in self.opinions):
                 continue
-            if (opinion := self._with_span(given)) is None:
-                self.without_evidence.append(given)
+            if (opinion := self._with_span(draft)) is None:
+                self.without_evidence.append(draft)
                 continue
             before = self.opinions.get(key)
             changed |= before is None or _vote(before) != _vote(opinion)
@@ -240,8 +240,8 @@ class Challenge:
     def _with_span(self, opinion: Opinion) -> Opinion | None:
         """Return an opinion with the span that it quotes; None if nothing supports it."""
         if opinion.verdict == "duplicate":
-            known = opinion.duplicate_of in self.findings.keys() - {opinion.finding}
-            return opinion.model_copy(update={"evidence": "", "place": ""}) if known else None
+            is_known = opinion.duplicate_of in self.findings.keys() - {opinion.finding}
+            return opinion.model_copy(update={"evidence": "", "place": ""}) if is_known else None
         span = self.material.find(opinion.evidence, self.findings[opinion.finding].place)
         if span is None and opinion.verdict != "out_of_scope":
             return None
@@ -249,7 +249,7 @@ class Challenge:
         return opinion.model_copy(update={"evidence": text, "place": place, "duplicate_of": ""})
 
     def objections(self, finding: str) -> list[str]:
-        """Return what stands against a finding, for its author; nothing tells who says it."""
+        """Return the objections to a finding, for its author, without the names of the judges."""
         against = [o for o in self._on(finding) if o.verdict not in ("confirm", "out_of_scope")]
         parts = [(o.verdict, o.duplicate_of, o.place, o.evidence) for o in against]
         return sorted(" | ".join(filter(None, each)) for each in parts)
@@ -257,25 +257,25 @@ class Challenge:
     def open(self) -> set[str]:
         """Return the findings that another round may change: too few have judged them, or
         somebody objects, unless all who judged them and their author weaken them."""
-        left = set()
+        undecided = set()
         for id, author in self.authors.items():
-            given, defence = self._on(id), self.opinions.get((id, author))
-            every = [*given, defence] if defence else []
+            opinions, defence = self._on(id), self.opinions.get((id, author))
+            every = [*opinions, defence] if defence else []
             weakened = bool(every) and all(o.verdict == "weaken" for o in every)
-            if len(given) < JUDGES or (self.objections(id) and not weakened):
-                left.add(id)
-        return left
+            if len(opinions) < JUDGES or (self.objections(id) and not weakened):
+                undecided.add(id)
+        return undecided
 
     def list_judged(self) -> list[Judged]:
-        """Return what became of each finding, in their order."""
+        """Return the outcome of each finding, in order."""
         twins = self._twins()
         return [self._judge(id, twins) for id in self.findings]
 
     def _judge(self, id: str, twins: Mapping[str, str]) -> Judged:
-        finding, given = self.findings[id], self._on(id)
+        finding, opinions = self.findings[id], self._on(id)
         defence = self.opinions.get((id, self.authors[id]))
-        every = (*given, defence) if defence else tuple(given)
-        votes: list[str] = [opinion.verdict for opinion in given]
+        every = (*opinions, defence) if defence else tuple(opinions)
+        votes: list[str] = [opinion.verdict for opinion in opinions]
         weakened, refuted, aside = map(votes.count, ("weaken", "refute", "out_of_scope"))
         upheld = len(votes) - refuted - aside  # a duplicate is true, too
         withdrawn = defence is not None and defence.verdict in ("refute", "out_of_scope")
@@ -297,16 +297,16 @@ class Challenge:
 
     def _twins(self) -> dict[str, str]:
         """Map each finding that most of its judges call a duplicate to the one that is kept."""
-        named: dict[str, str] = {}
+        duplicates: dict[str, str] = {}
         for id in self.findings:
-            given = [o for o in self._on(id) if o.verdict != "out_of_scope"]
-            targets = Counter(o.duplicate_of for o in given if o.verdict == "duplicate")
-            if 2 * targets.total() > len(given):
-                named[id] = targets.most_common(1)[0][0]
+            opinions = [o for o in self._on(id) if o.verdict != "out_of_scope"]
+            targets = Counter(o.duplicate_of for o in opinions if o.verdict == "duplicate")
+            if 2 * targets.total() > len(opinions):
+                duplicates[id] = targets.most_common(1)[0][0]
         found: dict[str, str] = {}
-        for id in sorted(named, key=self._rank, reverse=True):  # of a circle the worst stays
-            if _last(found, named[id]) != id:
-                found[id] = named[id]
+        for id in sorted(duplicates, key=self._rank, reverse=True):  # of a circle the worst is kept
+            if _last(found, duplicates[id]) != id:
+                found[id] = duplicates[id]
         return {id: _last(found, target) for id, target in found.items()}
 
     def _rank(self, id: str) -> tuple[int, float, str]:
@@ -320,10 +320,10 @@ class Challenge:
 
     def agreement(self) -> Agreement:
         """Return how much the judges agree."""
-        given = {id: self._on(id) for id in self.findings}
-        compared = {id: opinions for id, opinions in given.items() if len(opinions) > 1}
+        by_finding = {id: self._on(id) for id in self.findings}
+        compared = {id: opinions for id, opinions in by_finding.items() if len(opinions) > 1}
         triples = [(o.judge, id, o.verdict) for id, each in compared.items() for o in each]
-        verdicts = Counter(o.verdict for each in given.values() for o in each)
+        verdicts = Counter(o.verdict for each in by_finding.values() for o in each)
         return Agreement(
             findings=len(compared),
             unanimous=sum(len({o.verdict for o in each}) == 1 for each in compared.values()),
@@ -334,11 +334,11 @@ class Challenge:
     def alarms(self) -> Counter[Alarm]:
         """Return judges whose verdicts lack evidence, and those that confirm everything."""
         found = Counter(("no_evidence", opinion.judge) for opinion in self.without_evidence)
-        given: dict[str, list[Verdict]] = {}
+        by_judge: dict[str, list[Verdict]] = {}
         for (id, judge), opinion in self.opinions.items():
             if judge != self.authors[id]:
-                given.setdefault(judge, []).append(opinion.verdict)
-        for judge, verdicts in given.items():
+                by_judge.setdefault(judge, []).append(opinion.verdict)
+        for judge, verdicts in by_judge.items():
             if len(verdicts) >= MIN_OPINIONS and set(verdicts) == {"confirm"}:
                 found["yes_to_all", judge] = len(verdicts)
         return found
@@ -382,8 +382,8 @@ def contradictions(
     """
     pairs: list[Pair] = []
     for one, other in combinations(findings, 2):
-        taken = any(one in pair or other in pair for pair in pairs)
-        if not taken and _contradict(one, other) and same(one, other):
+        is_paired = any(one in pair or other in pair for pair in pairs)
+        if not is_paired and _contradict(one, other) and same(one, other):
             pairs.append((one, other))
     return pairs
 
@@ -395,7 +395,7 @@ def _contradict(one: Finding, other: Finding) -> bool:
 
 
 def check_draft(pair: Pair) -> BriefDraft:
-    """Return what a new context is to do about a contradiction; raise BriefRefused."""
+    """Return the brief of a new context that checks a contradiction; raise BriefRefused."""
     sources = tuple(dict.fromkeys(source for finding in pair for source in finding.sources))
     if not sources:
         ids = " and ".join(finding.id for finding in pair)
@@ -424,7 +424,7 @@ def claims(pair: Pair) -> tuple[str, ...]:
             place=place,
             quotes=finding.quotes[:5],
         )
-        # Its quotes were found in what it read: they stand for it here.
+        # Its quotes were found in what it read: here they are the material.
         material = Material({place: "\n".join(finding.quotes)})
         clean = sanitize(draft, material, [finding.state])
         if not isinstance(clean, CleanFinding):

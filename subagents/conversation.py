@@ -42,9 +42,9 @@ class Spec:
     on_text: Callable[[str], None] | None = None
     """Takes each piece of text as it is written; if set, calls stream."""
     on_restart: Callable[[], None] | None = None
-    """Called before another attempt: the text of its call handed over so far is void."""
+    """Called before another attempt: the text of its call so far is void."""
     divisible: bool = False
-    """True if two others get a half each where its result is too long for one answer."""
+    """True if two others take half of it each when its result is too long for one answer."""
     single: bool = False
     """True if only one call is expected; then nothing is cached for a second one."""
 
@@ -60,7 +60,7 @@ class Spec:
 
 
 OUTPUT_CUT: Final = "its output was cut off"
-"""Reason of a context whose answer was longer than one may be."""
+"""Reason of a context whose answer was too long."""
 
 
 @dataclass(frozen=True, slots=True)

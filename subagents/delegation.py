@@ -55,13 +55,13 @@ class SpawnGuard:
     items: int = 0
     """Number of subagents started over a list (`run_subagents`)."""
     _own: set[int] = field(default_factory=set)
-    """Eight-word runs that the parent may use freely: of the request, of briefs that it wrote."""
+    """Eight-word runs that the parent may use freely: from the request and its own briefs."""
     _foreign: set[int] = field(default_factory=set)
-    """Those of views that it has read, which may not be retyped into a brief."""
+    """Eight-word runs of views that it has read; it may not retype them into a brief."""
 
     async def check(self, brief: Brief) -> None:
         """Raise BriefRefused if a subagent could not do this brief alone."""
-        await asyncio.sleep(0)  # of a thousand each takes its time
+        await asyncio.sleep(0)  # checking a thousand takes long: let other tasks run
         check_brief(brief, self.limits, self._foreign)
         self.note_own(brief.draft.model_dump_json())
 
@@ -98,7 +98,7 @@ class SpawnGuard:
 ONE, MANY, CHALLENGE = "run_subagent", "run_subagents", "challenge"
 DELEGATING = frozenset({ONE, MANY, CHALLENGE})
 OPEN = (":search", ":read")
-"""Ends of open handles by which a subagent finds its sources itself."""
+"""Suffixes of open handles, with which a subagent finds its sources itself."""
 IN_ONE_HEAD = (
     " all = the tools of all of these, dearer: for a task that needs two at once in one head."
 )
@@ -136,10 +136,10 @@ def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list
 
 
 @lru_cache(maxsize=64)
-def _draft_types(named: tuple[str, ...]) -> tuple[type[BriefDraft], type[ManyAlike]]:
+def _draft_types(names: tuple[str, ...]) -> tuple[type[BriefDraft], type[ManyAlike]]:
     """Return the arguments of the tools that start subagents of these scopes."""
-    told = f"{SCOPE_FIELD}{IN_ONE_HEAD if scopes.ALL in named else ''}"
-    field = Field(description=told, json_schema_extra={"enum": list(named)})
+    description = f"{SCOPE_FIELD}{IN_ONE_HEAD if scopes.ALL in names else ''}"
+    field = Field(description=description, json_schema_extra={"enum": list(names)})
     doc = BriefDraft.__doc__
     draft = create_model("BriefDraft", __base__=BriefDraft, __doc__=doc, scope=(str, field))
     return draft, create_model("ManyAlike", __base__=ManyAlike, template=(draft, ...))
@@ -154,7 +154,7 @@ class Allowed:
     """Allowed models of `fast` and `main`; a brief for another one runs on the first of these."""
 
     def among(self, names: Iterable[str]) -> list[str]:
-        """Return those of the scopes that may be given."""
+        """Return the allowed ones of these scopes."""
         return [name for name in names if self.scopes is None or name in self.scopes]
 
 
@@ -177,7 +177,7 @@ class Delegation:
     """Handles that the request gives, besides those that a tool lists later."""
     asked_by: str = ""
     now: str = ""
-    """Who asks, and day and time where they are, as briefs tell it."""
+    """Who asks, and day and time where they are, as briefs state them."""
     zone: str = "UTC"
     """Their time zone."""
     reads: dict[Window, list[Coverage]] = field(default_factory=dict)
@@ -187,13 +187,13 @@ class Delegation:
     threads: dict[str, Sequence[str]] = field(default_factory=dict)
     """Id of each finding that the parent may refer to -> ids of the threads in its evidence."""
     _returned: list[SubagentResult] = field(default_factory=list)
-    """Results that the parent has been shown a view of."""
+    """Results whose view the parent has seen."""
     _known: dict[str, Finding] = field(default_factory=dict)
     """Findings that the parent may refer to, by id."""
     subjects: dict[str, str] = field(default_factory=dict)
     """Id of each subagent -> its title."""
     _found: set[str] = field(default_factory=set)
-    """Threads, mails, pages and lists in their evidence: they may be read by further subagents."""
+    """Threads, mails, pages and lists in their evidence: further subagents may read them."""
 
     def __post_init__(self) -> None:
         self._know(self.earlier.values())
@@ -216,19 +216,19 @@ class Delegation:
         ran = iter(done)
         results = [[next(ran) if isinstance(e, Brief) else e for e in plan] for plan in planned]
         share = self.fanout.run.limits.max_fanout_tokens // max(1, sum(map(len, results)))
-        given = [_sources_given(call, plan) for call, plan in zip(calls, planned, strict=True)]
-        return [self._outcome(each, share, note) for each, note in zip(results, given, strict=True)]
+        notes = [_sources_given(call, plan) for call, plan in zip(calls, planned, strict=True)]
+        return [self._outcome(each, share, note) for each, note in zip(results, notes, strict=True)]
 
     def _note_windows(self, briefs: Sequence[Brief], done: Sequence[SubagentResult]) -> None:
         """Note in which windows messages and mails were read."""
         for brief, result in zip(briefs, done, strict=True):
-            looked = any(c.name != SUBMIT and not c.is_error for c in result.tool_calls)
-            if brief.window and brief.is_dated and looked:
+            used_tools = any(c.name != SUBMIT and not c.is_error for c in result.tool_calls)
+            if brief.window and brief.is_dated and used_tools:
                 self.reads.setdefault(brief.window, []).append(result.read)
 
     @property
     def windows(self) -> list[Window]:
-        """Return the windows that were read; where all was, each begins with its first message."""
+        """Return the windows that were read; one read whole begins with its first message."""
         found = ((window, Coverage.sum(parts)) for window, parts in self.reads.items())
         begin = (
             replace(window, oldest=max(window.oldest, read.oldest))
@@ -248,7 +248,7 @@ class Delegation:
         for finding in findings:
             self._known[finding.id] = finding
             self.threads[finding.id] = finding.threads
-            web = ("http:", "https:")  # no whole store, as other handles with a colon are
+            web = ("http:", "https:")  # unlike other handles with a colon, no whole store
             self._found.update(s for s in finding.sources if ":" not in s or s.startswith(web))
 
     def _outcome(self, results: Sequence[SubagentResult], share: int, note: str) -> Outcome:
@@ -284,23 +284,23 @@ class Delegation:
         except BriefRefused as refusal:
             return [self._refuse(call.input, refusal)]
 
-    async def _or_refused(self, given: Any, made: Awaitable[Brief]) -> Brief | SubagentResult:
+    async def _or_refused(self, arguments: Any, brief: Awaitable[Brief]) -> Brief | SubagentResult:
         try:
-            return await made
+            return await brief
         except BriefRefused as refusal:
-            return self._refuse(given, refusal)
+            return self._refuse(arguments, refusal)
 
-    def _find_contested(self, named: Sequence[str]) -> list[Pair]:
+    def _find_contested(self, names: Sequence[str]) -> list[Pair]:
         """Return the contradictions among these results; raise BriefRefused if there are none."""
-        ids = {name.strip("[]") for name in named}
+        ids = {name.strip("[]") for name in names}
         found = [f for result in self._returned for f in result.findings]
         if unknown := ids - {f.id for f in found} - {r.id for r in self._returned}:
             raise BriefRefused("results", f"no result {min(unknown)[:40]!r} was returned here")
         owners = {f.id: result.id for result in self._returned for f in result.findings}
-        meant = [f for f in found if not ids or f.id in ids or owners[f.id] in ids]
-        pairs = contradictions(meant)[:MOST]
-        if not pairs and len(ids) == len(meant) == 2:
-            pairs = [(meant[0], meant[1])]
+        chosen = [f for f in found if not ids or f.id in ids or owners[f.id] in ids]
+        pairs = contradictions(chosen)[:MOST]
+        if not pairs and len(ids) == len(chosen) == 2:
+            pairs = [(chosen[0], chosen[1])]
         if not pairs:
             raise BriefRefused("results", "no two of these findings contradict each other")
         return pairs
@@ -358,21 +358,23 @@ class Delegation:
         return draft.model_copy(update={"description": title, "handles": handles})
 
     def _find_sources(self, draft: BriefDraft, held: Handles) -> tuple[str, ...]:
-        """Return the sources of its scope that the task names; else those that the request does."""
+        """Return the sources of its scope named by the task, else those named by the request."""
         own = {
             handle: title
             for handle, title in held.titles.items()
             if draft.scope in (scopes.ALL, scopes.scope_of(handle))
         }
-        said = (h for h, title in own.items() if _says(draft.task, h) or _says(draft.task, title))
-        if told := tuple(said):
-            return told
-        named = [h for h in own if h in self.named]
-        single = tuple(h for h in named if own[h] or "//" in h)
-        return single or tuple(h for h in named if h.endswith(OPEN))
+        matches = (
+            h for h, title in own.items() if _says(draft.task, h) or _says(draft.task, title)
+        )
+        if in_task := tuple(matches):
+            return in_task
+        in_request = [h for h in own if h in self.named]
+        single = tuple(h for h in in_request if own[h] or "//" in h)
+        return single or tuple(h for h in in_request if h.endswith(OPEN))
 
     def _items(self, many: ManyAlike, held: Handles) -> tuple[str, ...]:
-        """Return the items, each finding among them as the sources of its evidence."""
+        """Return the items, with each finding replaced by the sources of its evidence."""
         scope = many.template.scope
         spread = (self._sources(item, scope, held) or (item,) for item in many.items)
         return tuple(dict.fromkeys(each for sources in spread for each in sources))
@@ -406,8 +408,8 @@ class Delegation:
             raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
         return tuple(finding_line(self._known[i.strip("[]")]) for i in ids)
 
-    def _refuse(self, given: Any, refusal: BriefRefused) -> SubagentResult:
-        data: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    def _refuse(self, arguments: Any, refusal: BriefRefused) -> SubagentResult:
+        data: Mapping[str, Any] = arguments if isinstance(arguments, dict) else {}
         title = clip(str(data.get("description") or data.get("task") or "a brief"), MAX_TITLE)
         self.fanout.run.emit(BriefWasRefused(title, refusal.field, refusal.reason))
         scope, contract = str(data.get("scope", "")), str(data.get("contract", "answer"))
@@ -418,19 +420,19 @@ NOT_OF_SCOPE = "{} rests on nothing that a subagent of the scope {} can read"
 
 
 def _says(text: str, name: str) -> bool:
-    """Return whether a text names an id or a title, whole."""
+    """Return whether a text contains an id or a title as a whole."""
     whole = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
     return bool(name and re.search(whole, text, re.IGNORECASE))
 
 
 def _sources_given(call: ToolCall, plan: Sequence[Brief | SubagentResult]) -> str:
-    """Return which sources code gave a subagent whose brief named none; else nothing."""
-    given = call.input.get("handles") if isinstance(call.input, dict) else None
+    """Return a note on the sources that code gave to a brief that named none; else nothing."""
+    handles = call.input.get("handles") if isinstance(call.input, dict) else None
     titles = [t for b in plan if isinstance(b, Brief) for t in b.handles.titles.items()]
-    if call.name != ONE or given or not titles:
+    if call.name != ONE or handles or not titles:
         return ""
-    named = (f"{handle} ({one_line(title)})" if title else handle for handle, title in titles)
-    return f"The brief named no source; it was given {'; '.join(named)}."
+    names = (f"{handle} ({one_line(title)})" if title else handle for handle, title in titles)
+    return f"The brief named no source; it was given {'; '.join(names)}."
 
 
 def refusals(results: Sequence[SubagentResult]) -> str:
@@ -442,8 +444,8 @@ def refusals(results: Sequence[SubagentResult]) -> str:
     for reason, alike in list(by_reason.items())[:MAX_NAMED]:
         names = first_of([f"{r.id} ({r.text})" for r in alike], between="; ")
         lines.append(f"refused, {reason}: {names}")
-    if left := len(by_reason) - len(lines):
-        lines.append(f"and for {left} further reasons")
+    if more := len(by_reason) - len(lines):
+        lines.append(f"and for {more} further reasons")
     return "\n".join(lines)
 
 

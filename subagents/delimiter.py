@@ -78,5 +78,5 @@ def delimiters_in(text: str) -> list[str]:
 
 
 def leaks_delimiter(text: str) -> bool:
-    """Return whether a text contains a delimiter, which nothing that is read or written may do."""
+    """Return whether a text contains a delimiter; no text that is read or written may do so."""
     return PATTERN.search(text) is not None

@@ -33,7 +33,7 @@ class Directory(Protocol):
         """
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        """Return what keeps a text of this label from all who can read the destination now.
+        """Return the obstacles to showing a text of this label to all who can read the place now.
 
         A destination is a conversation, or a person (a direct message). Memberships are fetched
         again.

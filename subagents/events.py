@@ -10,7 +10,7 @@ from scopes.label import TRUSTED, Label
 
 @dataclass(frozen=True, slots=True)
 class SourcesRead:
-    """Progress of code with what it reads before the subagents start."""
+    """Progress of what code reads before the subagents start."""
 
     read: int
     total: int

@@ -47,7 +47,7 @@ def _rows(id: str, items: Container[str]) -> Iterable[str]:
 
 
 ASIDE = "\x1e"
-"""Separates texts that were shown apart: no quote reaches from one into the next."""
+"""Separates texts that were shown separately: no quote may span two of them."""
 MAX_EARLIER = 8
 """Maximum texts of one id that are kept besides the one that was shown last."""
 
@@ -105,13 +105,13 @@ class SourceLog:
     opened: set[str] = field(default_factory=set)
     """Ids of listed things that were read or searched."""
     given: int = 0
-    """Number of items, from the first on, that its brief held: it read none of them itself."""
+    """Number of its first items, which its brief held: it read none of them itself."""
     sent: int = 0
-    """Number of items, from the first on, that were sent to the model; the others wait."""
+    """Number of its first items, which were sent to the model; the others wait."""
     delimiter: str = ""
     """The delimiter of the context."""
     asked: tuple[str, ...] = ()
-    """Of a specialist of a panel: categories of its findings, and ids of findings to judge."""
+    """For a specialist of a panel: categories of its findings, and ids of findings to judge."""
     alarms: list[str] = field(default_factory=list)
     """Signs that a source steers the context, such as a delimiter that it repeats."""
 
@@ -213,12 +213,12 @@ def check(
 ) -> tuple[list[FindingDraft], list[str]]:
     """Return what the items support, and what was dropped, in words.
 
-    Known evidence ids are kept, quotes that occur, and customers that are named.
+    It keeps known evidence ids, quotes that occur, and customers that are named.
 
-    A quote that stands in another message than the cited ones adds that message to the evidence:
-    one of the same threads, else of a thread that no other finding cites and that is not in
-    `aside`. If it only stands in such threads, it is left out without being counted. A finding
-    without remaining evidence is dropped. Each thing dropped is counted once.
+    If a quote is not in a cited message, another message that has it is added to the evidence: one
+    of the same threads, else one of a thread that no other finding cites and that is not in
+    `aside`. If only threads excluded by this have it, it is left out without being counted. A
+    finding without remaining evidence is dropped. Each thing dropped is counted once.
     """
     cited = [[e for e in spread(f.evidence, items) if e in items] for f in findings]
     places = [{_root(items[e]) for e in evidence} for evidence in cited]
@@ -234,8 +234,8 @@ def check(
         about = [i for i in items.values() if _root(i) in own]
         names = "\n".join(normal(f"{t}\n{i.by or ''}") for i in about for t in texts_of(i))
         near = [*evidence, *(i.id for i in about)]
-        taken = set(aside).union(*places) - own
-        carriers = {q: read.carriers(q, near, taken) for q in finding.quotes}
+        excluded = set(aside).union(*places) - own
+        carriers = {q: read.carriers(q, near, excluded) for q in finding.quotes}
         lost = [q for q, found in carriers.items() if found is None]
         quotes = {q: found[0] for q, found in carriers.items() if found}
         customers = [c for c in finding.customers if is_named(c, names)]
@@ -256,15 +256,15 @@ class _Reading:
     _texts: dict[str, str] = field(default_factory=dict)
 
     def carriers(
-        self, quote: str, near: Iterable[str], taken: Container[str]
+        self, quote: str, near: Iterable[str], excluded: Container[str]
     ) -> Sequence[str] | None:
         """Return the ids of items that carry a quote: the first of `near`, else all that do and
-        whose thread is not `taken`; None if nothing that was read does."""
+        whose thread is not `excluded`; None if nothing that was read does."""
         if found := next((id for id in near if self._holds(id, quote)), ""):
             return [found]
         far = self.items if len(quote) >= MIN_FOUND else ()
         everywhere = [id for id in far if self._holds(id, quote)]
-        free = [id for id in everywhere if _root(self.items[id]) not in taken]
+        free = [id for id in everywhere if _root(self.items[id]) not in excluded]
         return free if everywhere else None
 
     def _holds(self, id: str, quote: str) -> bool:
@@ -322,8 +322,8 @@ def figures_occur(claim: str, text: str) -> bool:
     wanted = normal(claim)
     if any(address.strip(".,;:") not in text for address in _ADDRESS.findall(wanted)):
         return False
-    told = map(_bare, _FIGURE.findall(wanted))
-    figures = {f for f in told if len(f) >= MIN_FIGURE and not _is_dated(f)}
+    numbers = map(_bare, _FIGURE.findall(wanted))
+    figures = {f for f in numbers if len(f) >= MIN_FIGURE and not _is_dated(f)}
     return not figures or figures <= set(map(_bare, _FIGURE.findall(text)))
 
 

@@ -29,7 +29,7 @@ CHILD_SHARE = 0.8
 
 
 Joined = Callable[[], Awaitable[SubagentResult]]
-"""Waits for a subagent that was started and returns its result; raises nothing that it does."""
+"""Waits for a subagent that was started and returns its result; raises no error of its work."""
 
 
 class Spawner(Protocol):
@@ -65,7 +65,7 @@ class TaskSpawner:
         return lambda: task
 
     async def _run(self, frozen: SpawnedBrief) -> SubagentResult:
-        async with self._free:  # until it is stored: no more than these are paid again
+        async with self._free:  # until it is stored: a crash pays for no more than these again
             result = await run_subagent(self.run, frozen)
             try:
                 await self.run.checkpoint.keep_result(frozen, result)
@@ -82,7 +82,7 @@ class TaskSpawner:
 
 @dataclass(frozen=True, slots=True)
 class SpawnValues:
-    """Values that a replay cannot make again."""
+    """Values that a replay cannot compute again."""
 
     delimiters: tuple[str, ...]
     seconds_left: float
@@ -103,8 +103,8 @@ class Fanout:
     """Ids of subagents that other contexts of this run had started before."""
     _freezing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _arriving: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _given: Counter[str] = field(default_factory=Counter)
-    """Number of ids given of each kind."""
+    _id_counts: Counter[str] = field(default_factory=Counter)
+    """Number of ids assigned of each kind."""
     _complete: dict[str, str] = field(default_factory=dict)
     """Key of a brief -> id of the subagent that completed it."""
 
@@ -114,13 +114,13 @@ class Fanout:
         return [result for id, result in self.results.items() if id not in self.before]
 
     def for_context(self, context: str) -> Fanout:
-        """Return the fan-out of another context of this run: ids go on, its results are in both."""
+        """Return the fan-out of another context of this run: ids continue, results are in both."""
         return replace(self, parent=context, before=frozenset(self.results), _complete={})
 
     def _next(self, kind: str) -> str:
         """Give the next id: `s3` for the third subagent that runs, `r1` for the first refused."""
-        self._given[kind] += 1
-        return f"{kind}{self._given[kind]}"
+        self._id_counts[kind] += 1
+        return f"{kind}{self._id_counts[kind]}"
 
     def refuse(
         self, description: str, scope: str, contract: str, refusal: BriefRefused
@@ -147,12 +147,12 @@ class Fanout:
         async with self._freezing:  # two callers get different numbers, in the order they came
             ids = [self._next("s") for _ in briefs]
             key = f"{self.run.id}/{self.parent}/{ids[0]}/freeze"
-            made = self.run.find_recorded(key, SpawnValues)
-            if made is None:
-                made = await self.run.record(key, SpawnValues, self._draw(len(briefs)))
+            values = self.run.find_recorded(key, SpawnValues)
+            if values is None:
+                values = await self.run.record(key, SpawnValues, self._draw(len(briefs)))
             frozen = []
-            for id, brief, delimiter in zip(ids, briefs, made.delimiters, strict=True):
-                one = self._freeze(id, brief, delimiter, made)
+            for id, brief, delimiter in zip(ids, briefs, values.delimiters, strict=True):
+                one = self._freeze(id, brief, delimiter, values)
                 self.results[one.id] = placeholder(one)
                 frozen.append(one)
                 await asyncio.sleep(0)
@@ -167,7 +167,7 @@ class Fanout:
         delimiters = tuple(new_delimiter() for _ in range(count))
         return SpawnValues(delimiters, left, datetime.now(UTC))
 
-    def _freeze(self, id: str, brief: Brief, delimiter: str, made: SpawnValues) -> SpawnedBrief:
+    def _freeze(self, id: str, brief: Brief, delimiter: str, values: SpawnValues) -> SpawnedBrief:
         draft, strict = brief.draft, self.run.model.models.strict_tools
         offered, held = brief.tools(self.run.clients), brief.handles.titles
         system, tools, version = template(draft.scope, draft.contract, strict, offered, held)
@@ -180,9 +180,9 @@ class Fanout:
             tools=tuple(tools),
             template=version,
             parent=self.parent,
-            seconds=max(1.0, CHILD_SHARE * made.seconds_left),
-            spare=(1 - CHILD_SHARE) * made.seconds_left,
-            frozen_at=made.at,
+            seconds=max(1.0, CHILD_SHARE * values.seconds_left),
+            spare=(1 - CHILD_SHARE) * values.seconds_left,
+            frozen_at=values.at,
         )
 
     async def run_all(self, briefs: Sequence[Brief]) -> list[SubagentResult]:
@@ -192,11 +192,11 @@ class Fanout:
         first runs, and its result serves all; a second one runs if the first did not complete.
         """
         found: dict[int, SubagentResult] = {}
-        async with self._arriving:  # nothing overtakes at this yield: a replay numbers alike
+        async with self._arriving:  # nothing overtakes at this yield: a replay gives the same ids
             keys = []
             for brief in briefs:
                 keys.append(brief.key())
-                await asyncio.sleep(0)  # a thousand of them take longer than others may wait
+                await asyncio.sleep(0)  # a thousand keys take longer than other tasks may wait
             chosen = self._find_missing(keys, found)
             frozen = await self.freeze([briefs[i] for i in chosen])
         for again in (False, True):
@@ -214,8 +214,8 @@ class Fanout:
 
     def _find_missing(self, keys: Sequence[str], found: Container[int]) -> list[int]:
         """Return for each key that nobody has completed the first place that is not in `found`."""
-        left = [i for i, key in enumerate(keys) if i not in found and key not in self._complete]
-        return sorted({keys[i]: i for i in reversed(left)}.values())
+        missing = [i for i, key in enumerate(keys) if i not in found and key not in self._complete]
+        return sorted({keys[i]: i for i in reversed(missing)}.values())
 
     async def _run(self, frozen: Sequence[SpawnedBrief]) -> list[SubagentResult]:
         if not frozen:
@@ -247,7 +247,7 @@ class Fanout:
 
 
 async def run_subagent(run: Run, frozen: SpawnedBrief) -> SubagentResult:
-    """Run one subagent from its frozen brief to its result; raise nothing that it does."""
+    """Run one subagent from its frozen brief to its result; raise no error of its work."""
     try:
         run.emit(SubagentStarted(frozen.id))
         result = await _work(run, frozen)
@@ -274,7 +274,7 @@ async def _work(run: Run, frozen: SpawnedBrief) -> SubagentResult:
     agent = _agent(run, frozen)
     try:
         ending = await agent.run()
-    except Exception as error:  # what was read and spent so far is kept
+    except Exception as error:  # keep what was read and spent so far
         log.exception("subagent %s of %s crashed", frozen.id, run.id)
         ending = Ending("tool_error", text=agent.text, reason=crash_text("its run", error))
     draft = frozen.brief.draft

@@ -45,7 +45,7 @@ class Action:
     """Name of the rule that requires approval."""
     made: datetime
     told: Mapping[str, str] = field(default_factory=dict)
-    """Readable forms of the arguments, found by code when it was proposed; shown beside them."""
+    """Readable forms of the arguments, found by code when it was proposed; shown next to them."""
     asks: tuple[str, ...] = ()
     """Addresses or search words of an outside look-up: once approved, the request is answered
     again with them. Empty for an action that is executed itself."""
@@ -263,7 +263,7 @@ class Gate:
         return await self.directory.may_read(requester, thing)
 
     def inherited_label(self, label: Label) -> Label:
-        """Return the label that a subagent starts with: the author of its brief had read that."""
+        """Return the label that a subagent starts with: that of the author of its brief."""
         return label if self.holds("inherit") else TRUSTED
 
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
@@ -293,12 +293,12 @@ class Gate:
             "": (self.limits.request, "request"),
         }
         self.asked.update(places.keys())
-        said = (
+        messages = (
             f"{most:,} calls were made in this {where}. Use what you have, or narrow the question."
             for place, (most, where) in places.items()
             if self.asked[place] > most
         )
-        return next(said, "")
+        return next(messages, "")
 
     def _call(self, ctx: ToolContext, tool: Tool, args: Any, over: str = "") -> Call | Deny:
         try:
@@ -339,13 +339,13 @@ class Gate:
         if self.propose is None or not ctx.requester or not intent.home or intent.scheduled:
             nobody = "This needs approval, and nobody can be asked here."
             return Deny(reason if call.asks else nobody, rule)
-        told: Mapping[str, str] = {}
+        readable: Mapping[str, str] = {}
         if tool.prepare:
             try:
-                made = await tool.prepare(self._with_readers(ctx), **call.values)
-            except ToolError as error:  # nobody is asked about what cannot be done
+                prepared = await tool.prepare(self._with_readers(ctx), **call.values)
+            except ToolError as error:  # nobody is asked to approve what cannot be done
                 return Deny(str(error), "arguments", error.label)
-            call.values, told = dict(made.values), made.told
+            call.values, readable = dict(prepared.values), prepared.told
         key = json.dumps([tool.name, call.values], sort_keys=True, default=str)
         if key in self._proposed:
             return Card(self._proposed[key], rule)
@@ -368,7 +368,7 @@ class Gate:
             intent=ctx.intent,
             rule=rule,
             made=datetime.now(UTC),
-            told=told,
+            told=readable,
             asks=call.asks,
         )
         self._proposed[key] = action
@@ -385,24 +385,24 @@ class Gate:
 def count_allowed(log: Iterable[Decision]) -> Counter[str]:
     """Return what a run was allowed so far, according to its log: see `Gate.counts`.
 
-    A call that stores something is decided again in each life of the process until its step is
-    stored, but is made once: it counts once.
+    A call that stores something is decided again after each restart until its step is stored, but
+    is made once: it counts once.
     """
-    made = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
-    effects = [Effect(d.rule.removesuffix(WITHIN).removesuffix(APPROVED)) for d in made]
-    once = {(d.context, d.tool, d.args_hash): n for n, d in enumerate(made)}
+    allowed = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
+    effects = [Effect(d.rule.removesuffix(WITHIN).removesuffix(APPROVED)) for d in allowed]
+    last = {(d.context, d.tool, d.args_hash): n for n, d in enumerate(allowed)}
     return Counter(
         key
-        for n, (effect, d) in enumerate(zip(effects, made, strict=True))
-        if effect not in STORES or once[d.context, d.tool, d.args_hash] == n
+        for n, (effect, d) in enumerate(zip(effects, allowed, strict=True))
+        if effect not in STORES or last[d.context, d.tool, d.args_hash] == n
         for key in counts_of(effect, d.context, guarded=_was_guarded(d))
     )
 
 
 def count_calls(log: Iterable[Decision]) -> Counter[str]:
     """Return what models of a run asked for so far, according to its log: see `Gate.asked`."""
-    asked = [d.context for d in log if d.verdict in VERDICTS and d.tool != ANSWER]
-    return Counter({**Counter(asked), "": len(asked)})
+    contexts = [d.context for d in log if d.verdict in VERDICTS and d.tool != ANSWER]
+    return Counter({**Counter(contexts), "": len(contexts)})
 
 
 def _was_guarded(decision: Decision) -> bool:

@@ -22,7 +22,7 @@ from subagents.trajectory import Origin
 MAX_SESSIONS = 5
 """Maximum sessions of one request; each gets a share of the context for what was learned before."""
 PACKAGE_SHARE = 0.25
-"""Share of `context_limit` that a package may take: below the share at which it is reminded."""
+"""Share of `context_limit` that a package may take: below the share for the reminder."""
 
 
 @dataclass
@@ -54,16 +54,16 @@ def package(
 
 
 async def run_parent(
-    opened: Callable[[Spec, ToolContext], Agent],
+    open_agent: Callable[[Spec, ToolContext], Agent],
     spec: Spec,
     ctx: ToolContext,
     request: str,
     delegation: Delegation,
 ) -> ParentRun:
-    """Run sessions until one ends by itself; `opened` makes the agent of each.
+    """Run sessions until one ends by itself; `open_agent` makes the agent of each.
 
-    All share one log of what their tools return, and their steps: a request does not get more of
-    them by handing over.
+    All share one log of what their tools return, and their steps: a handoff does not give a request
+    more steps.
     """
     done, run = ParentRun(Ending("none")), delegation.fanout.run
     opening = spec.opening
@@ -79,7 +79,7 @@ async def run_parent(
             max_steps=max(1, spec.max_steps - done.steps),
             handoff_at=spec.handoff_at if done.sessions < MAX_SESSIONS else None,
         )
-        agent = opened(session, ctx)
+        agent = open_agent(session, ctx)
         done.ending = await agent.run()
         done.usage += agent.usage
         done.cost_usd = sum_usd(done.cost_usd, agent.cost_usd)
@@ -90,6 +90,6 @@ async def run_parent(
             return done
         reading.forget_unsent()
         cap = int(PACKAGE_SHARE * spec.context_limit)
-        made = package(request, done.ending, delegation.views, reading.label, cap)
-        opening = [*spec.opening, (Origin.HANDOFF, made, context)]
+        block = package(request, done.ending, delegation.views, reading.label, cap)
+        opening = [*spec.opening, (Origin.HANDOFF, block, context)]
         run.emit(ParentHandedOver(done.sessions + 1))

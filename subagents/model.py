@@ -33,11 +33,11 @@ RETRIED = frozenset(
         "serviceUnavailableException",
     }
 )
-"""Error types worth a retry, in Bedrock's words, too. By type: one in a stream has status 200."""
+"""Error types worth a retry, Bedrock's included. By type: an error in a stream has status 200."""
 RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error", "throttlingException"})
 MISCONFIGURED = frozenset({"authentication_error", "permission_error", "not_found_error"})
 UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError)
-"""Endings of a call that leave open whether it was paid for."""
+"""Errors after which it is unknown whether the call was paid for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ FAULTS: tuple[type[Exception], ...] = (
     *UNFINISHED,
     *NO_CREDENTIALS,
 )
-"""Everything that a call may end with, instead of a usable reply."""
+"""Every error that a call may end with instead of a usable reply."""
 
 
 def fault_of(error: Exception) -> ModelFault:
@@ -76,8 +76,8 @@ def fault_of(error: Exception) -> ModelFault:
         retry = limited or kind in RETRIED or error.status_code in (408, 409, 424)
         retry = retry or error.status_code >= 500
         what = "rate_limit" if limited else "model_error"
-        begun = error.status_code == 200  # an error in mid-stream: what came before it was paid for
-        return ModelFault(reason, what, retry, paid=begun, retry_after=_retry_after(error))
+        in_stream = error.status_code == 200  # what came before the error was paid for
+        return ModelFault(reason, what, retry, paid=in_stream, retry_after=_retry_after(error))
     if isinstance(error, NO_CREDENTIALS):
         reason = f"the credentials cannot be used: {error}"[:300]
         return ModelFault(reason, "model_error", retry=True, paid=False)
@@ -192,7 +192,7 @@ class ModelClient:
             "system": system,
             "messages": list(call.messages),
             **({"tools": list(spec.tools)} if spec.tools else {}),
-            **({} if spec.single else cache),  # writing costs a quarter more than plain input
+            **({} if spec.single else cache),  # a cache write costs a quarter more than plain input
             **({"output_config": {"effort": spec.effort or role.effort}} if role.effort else {}),
             **({"thinking": {"type": role.thinking}} if role.thinking else {}),
         }
@@ -200,20 +200,20 @@ class ModelClient:
     async def complete(self, call: ModelCall, run: Run) -> ModelReply:
         """Return one reply, after as many attempts as the settings allow; the run pays for it.
 
-        Waits before an attempt that does not fit beside what others have reserved. Raises
-        BudgetExceeded before one that the budget cannot carry, ModelFailed when no attempt gave a
-        usable reply, ModelMisconfigured when none ever will.
+        Waits before an attempt while reservations of others leave no room for it. Raises
+        BudgetExceeded if the budget cannot pay for an attempt, ModelFailed if no attempt gave a
+        usable reply, ModelMisconfigured if none ever will.
         """
         body, model = self.body(call), self.name(call.spec.role)
         worst = self.worst(call.spec.role, call.prompt_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
             key = call.held if call.held and attempt == 1 else call.key(attempt)
             await run.budget.reserve(key, worst, beside=call.beside, behind=call.behind)
-            try:  # what waits for money takes no slot
+            try:  # an attempt that waits for budget takes no slot
                 async with run.rate_limiter.slot(model):
                     outcome = await self._attempt(call, body, attempt, key, run)
             except BaseException:
-                await run.budget.settle(key, Amount())  # in case that it was not made
+                await run.budget.settle(key, Amount())  # in case the call was not made
                 raise
             if isinstance(outcome, ModelReply):
                 return outcome
@@ -243,7 +243,7 @@ class ModelClient:
     ) -> ModelReply | ModelFault:
         model = self.name(call.spec.role)
         spent = self.worst(call.spec.role, call.prompt_tokens)
-        # unless a reply says otherwise: an end of unknown outcome counts as paid
+        # until a reply gives the cost: a call of unknown outcome counts as paid
         run.sink.request(*call.place, attempt, body)
         recorded: dict[str, Any] = {"error": "cancelled"}
         try:
@@ -272,18 +272,18 @@ class ModelClient:
     ) -> tuple[ModelReply, Mapping[str, str]]:
         """Send the request; return the reply, without its cost, and the headers.
 
-        For Anthropic's API, JSON is written here, and it is parsed here for all: the SDK's copy of
-        the body and its models double the CPU time. The other clients need the body to send it.
+        JSON is written here for Anthropic's API, and parsed here for all: the SDK's copy of the
+        body and its models double the CPU time. The other clients need the body itself.
         """
-        own = self.models.provider == "anthropic"
-        body = body if own else explicit_marks(body)
+        is_anthropic = self.models.provider == "anthropic"
+        body = body if is_anthropic else explicit_marks(body)
         if on_text is None:
-            given: dict[str, Any] = (
-                {"content": compact_json(body).encode()} if own else {"body": body}
+            payload: dict[str, Any] = (
+                {"content": compact_json(body).encode()} if is_anthropic else {"body": body}
             )
-            raw = await self._client.post("/v1/messages", cast_to=httpx2.Response, **given)
+            raw = await self._client.post("/v1/messages", cast_to=httpx2.Response, **payload)
             message = json.loads(raw.content)
-            # readable() walks the whole message; only an escape can spell half of a pair
+            # readable() walks the whole message; only an escape can write half of a pair
             clean = message if SURROGATE.search(raw.content) is None else readable(message)
             return _reply_of(clean), raw.headers
         try:
@@ -307,10 +307,10 @@ def _reply_of(sent: Any) -> ModelReply:
         stop_reason, usage = str(sent.get("stop_reason") or ""), Usage.of(sent.get("usage") or {})
         reply = ModelReply(list(sent["content"]), stop_reason, usage)
         calls = [block["id"] for block in reply.content if block["type"] == "tool_use"]
-        sound = all(map(_is_block, reply.content)) and len(calls) == len(set(calls))
+        valid = all(map(_is_block, reply.content)) and len(calls) == len(set(calls))
     except (AttributeError, KeyError, TypeError, ValueError):
-        sound = False
-    if not sound:
+        valid = False
+    if not valid:
         raise Unusable("the reply was not a message")
     return reply
 

@@ -27,8 +27,8 @@ from subagents.trajectory import Context, Origin, Trajectory
 WORDS = 8
 """Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
 OWN = 5
-"""Words in a row that a context has read itself. With nothing but a day beside them they make a
-shingle of another's text by chance: two mails are about one meeting, and its answers name both."""
+"""Words in a row that a context has read itself. Together with only a day, they can be a shingle
+of another's text by chance: two mails are about one meeting, and its answers name both."""
 
 # Scripts without spaces have no words to count, so a character stands for a part of one: a Chinese
 # word has about 1.7 characters, a Japanese one about 2, a Thai, Lao, Khmer or Burmese one about 4
@@ -88,7 +88,7 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
     """Return the passages of a text made of the wanted shingles, as normalized words.
 
     Runs that are mostly figures, ids, times and addresses are left out: those recur by construction
-    and are nobody's words. So are those of `OWN` words in a row that are in `own`, and a day.
+    and are nobody's words. Left out are also runs of `OWN` words in a row from `own` and a day.
     """
     tokens, unspaced = _tokens(text)
     found: list[tuple[int, int]] = []
@@ -125,7 +125,7 @@ def _json(text: str) -> Any:
 
 
 def _tokens(text: str) -> tuple[list[str], bool]:
-    """Return words, and characters of scripts without spaces; and whether there were such."""
+    """Return words, and characters of scripts without spaces; and whether there were any."""
     text = _UNSEEN.sub("", normalize_unicode(text, "NFKC").casefold())
     unspaced = UNSPACED.search(text) is not None
     return (_TOKEN if unspaced else _WORD).findall(text), unspaced
@@ -153,9 +153,9 @@ def _weight(token: str) -> int:
 
 
 def _is_own_and_a_day(window: tuple[str, ...], own: Set[int]) -> bool:
-    """Return whether all is in `own` but words of a day at one end or both."""
-    told = [not (token.isdigit() or token in _day_words()) for token in window]
-    rest = window[told.index(True) : len(told) - told[::-1].index(True)] if any(told) else ()
+    """Return whether all but the words of a day at one end or both is in `own`."""
+    other = [not (token.isdigit() or token in _day_words()) for token in window]
+    rest = window[other.index(True) : len(other) - other[::-1].index(True)] if any(other) else ()
     runs = [rest[i : i + OWN] for i in range(len(rest) - OWN + 1)]
     return bool(runs) and all(hash(run) in own for run in runs)
 
@@ -225,21 +225,21 @@ class Overlap:
         return self._first[shingle][1]
 
     def leaks(self, context: Context) -> Iterator[Leak]:
-        """Yield what this context was sent, or wrote, of what only others have read."""
+        """Yield text that only others have read and that this context was sent, or wrote."""
         foreign: dict[str, set[int]] = {}
         for digest in self._find_seen(context.id):
             hits = self._hit(digest)
             if strange := {s for s in hits if self._reader(s) != context.id}:
                 foreign[digest] = strange
-        left = set().union(*foreign.values())
-        left -= self._own([context.id], left)
+        unexplained = set().union(*foreign.values())
+        unexplained -= self._own([context.id], unexplained)
         for excuse in (self._find_delivered, self._earlier, self._foreseen):
-            if not left:
+            if not unexplained:
                 return
-            left -= excuse(context.id, left)
-        own = self._own_runs(context.id) if left else set()
+            unexplained -= excuse(context.id, unexplained)
+        own = self._own_runs(context.id) if unexplained else set()
         for digest, strange in foreign.items():
-            yield from self._report(context.id, digest, strange & left, self._reader, own)
+            yield from self._report(context.id, digest, strange & unexplained, self._reader, own)
 
     def _own_runs(self, context: str) -> set[int]:
         """Return the runs of `OWN` words that the context has read itself."""
@@ -249,36 +249,40 @@ class Overlap:
     def find_retyped(self) -> Iterator[Leak]:
         """Find briefs that repeat another's answers, which may enter only by finding id.
 
-        Of a specialist of a panel all that code gave it counts as its brief.
+        For a specialist of a panel, all that code gave it counts as its brief.
         """
         briefs = {c.id: self._find_held(c.id) for c in self._index.subagents()}
-        asked = self._union(digest for held in briefs.values() for digest in held)
+        in_briefs = self._union(digest for held in briefs.values() for digest in held)
         fixed = self._union(
             d for c in self._index.contexts for d in self._index.find_held(c, *_FIXED)
         )
         for author in briefs:
-            said = (self._union(self._index.outputs(author)) & asked) - fixed
-            said -= self._union(briefs[author])  # usually all of it: what follows is slower
-            if said := said - self._find_sent(author, said):
-                begun = min(self._index.orders(author, Origin.OUTPUT), default=0)
+            answers = (self._union(self._index.outputs(author)) & in_briefs) - fixed
+            answers -= self._union(briefs[author])  # usually all of it: the next step is slower
+            if answers := answers - self._find_sent(author, answers):
+                first_answer = min(self._index.orders(author, Origin.OUTPUT), default=0)
                 for reader in briefs.keys() - {author}:
-                    if min(self._index.orders(reader, Origin.BRIEF), default=0) > begun:
-                        yield from self._find_copies(author, reader, said)
+                    if min(self._index.orders(reader, Origin.BRIEF), default=0) > first_answer:
+                        yield from self._find_copies(author, reader, answers)
 
     def _find_held(self, context: str) -> _Held:
         alone = (Origin.BRIEF, Origin.REFERENCES, Origin.MATERIAL)
         origins = alone if self._index.specialist(context) else alone[:1]
         return self._index.find_held(context, *origins)
 
-    def _find_copies(self, author: str, reader: str, said: set[int]) -> Iterator[Leak]:
+    def _find_copies(self, author: str, reader: str, answers: set[int]) -> Iterator[Leak]:
         copied_by_id = self._union(self._index.find_held(reader, Origin.FINDINGS, *PASSED))
-        own = set() if self._index.specialist(reader) else self._own([reader], said)
-        left = said - copied_by_id - own
-        asked = self._since([self._index.find_held(self._parent(reader), Origin.OUTPUT)], left)
-        heard = self._since([self._index.find_held(author, Origin.OUTPUT)], asked.keys())
-        left -= {shingle for shingle, order in asked.items() if order < heard.get(shingle, 0)}
+        own = set() if self._index.specialist(reader) else self._own([reader], answers)
+        copies = answers - copied_by_id - own
+        by_parent = self._since(
+            [self._index.find_held(self._parent(reader), Origin.OUTPUT)], copies
+        )
+        by_author = self._since([self._index.find_held(author, Origin.OUTPUT)], by_parent.keys())
+        copies -= {
+            shingle for shingle, order in by_parent.items() if order < by_author.get(shingle, 0)
+        }
         for digest in self._find_held(reader):
-            yield from self._report(reader, digest, self._of(digest) & left, lambda _: author)
+            yield from self._report(reader, digest, self._of(digest) & copies, lambda _: author)
 
     def _report(
         self,

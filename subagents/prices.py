@@ -52,7 +52,7 @@ class Usage:
 
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:
-        """Return the `usage` of a Messages API reply; what a compatible server leaves out is 0."""
+        """Return the `usage` of a Messages API reply; 0 where a compatible server leaves it out."""
         names = ("input", "output", "cache_read_input", "cache_creation_input")
         return cls(*(max(0, int(reported.get(f"{name}_tokens") or 0)) for name in names))
 
@@ -76,7 +76,7 @@ def rates(model: str, prices: str = "anthropic") -> tuple[Rates, ...]:
 
     genai-prices takes 0.25 ms per call, so its list is read once per model. A prompt over a
     threshold pays the higher rate for all of its tokens. Where no price of cached tokens is listed,
-    they cost what others do.
+    they cost as much as others.
     """
     provider, factor = SELLERS[prices]
     try:

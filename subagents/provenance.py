@@ -216,8 +216,8 @@ class _Rules:
     def _entry(self, entry: BlockOrigin, digest: str, opening: bool, seq: int) -> str:
         origin, parent = entry.origin, self._context.kind == "parent"
         if origin is Origin.OUTPUT:
-            given = self._outputs.get(digest)
-            return "" if given is not None and given < seq else "no reply of this context gave it"
+            call = self._outputs.get(digest)
+            return "" if call is not None and call < seq else "no reply of this context gave it"
         if origin in _PARENTS_ONLY and not parent:
             return f"a subagent holds a block of origin {origin}"
         if origin is Origin.BRIEF and parent:
@@ -233,7 +233,7 @@ class _Rules:
     def _view(self, digest: str) -> str:
         """Return what is wrong with a view: every subagent in it must be this context's own child.
 
-        A refused brief has an id and no context; a view may mention it beside others.
+        A refused brief has an id and no context; a view may mention it next to others.
         """
         entries = self._index.find_held(self._context.id, Origin.VIEW)[digest]
         refs = {ref for entry in entries for ref in entry.refs}
@@ -244,7 +244,7 @@ class _Rules:
 
     def _check_passage(self, entry: BlockOrigin) -> str:
         """Return what is wrong with findings of others: a judge is never their author, a defence is
-        of one's own, and they come from specialists that had answered before."""
+        of its own findings, and all come from specialists that had answered before."""
         index, mine = self._index, self._index.specialist(self._context.id)
         if index.is_finder(self._context.id) or not mine:
             return f"a block of origin {entry.origin} in a context that is to read alone"

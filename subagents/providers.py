@@ -53,8 +53,7 @@ def open_client(
 ) -> Client:
     """Return the SDK's client of the provider that the settings choose; it retries nothing.
 
-    `key` is the API key, of Bedrock the optional one; a compatible server may need none. Raises
-    ProviderNotReady.
+    `key` is the API key; Bedrock and a compatible server may need none. Raises ProviderNotReady.
     """
     shared: dict[str, Any] = {
         "base_url": base_url,
@@ -105,14 +104,14 @@ def _vertex(models: Models, shared: dict[str, Any]) -> AsyncAnthropicVertex:
             "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS "
             "to a key file.",
         ) from error
-    named = models.project or project
-    if not named:
+    project_id = models.project or project
+    if not project_id:
         raise ProviderNotReady(
             "no_project", "The credentials name no Google project.", "Set models.project."
         )
     assert models.region, "the settings need it for this provider"
     return AsyncAnthropicVertex(
-        region=models.region, project_id=named, credentials=credentials, **shared
+        region=models.region, project_id=project_id, credentials=credentials, **shared
     )
 
 
@@ -131,12 +130,12 @@ def explicit_marks(body: Mapping[str, Any]) -> dict[str, Any]:
 
     Bedrock and Vertex refuse the mark that Anthropic's API places itself.
     """
-    sent = dict(body)
-    mark = sent.pop("cache_control", None)
+    copy = dict(body)
+    mark = copy.pop("cache_control", None)
     if mark is None:
-        return sent
-    *before, last = sent["messages"]
+        return copy
+    *before, last = copy["messages"]
     *blocks, end = last["content"]
     content = [*blocks, {**end, "cache_control": mark}]
-    sent["messages"] = [*before, {**last, "content": content}]
-    return sent
+    copy["messages"] = [*before, {**last, "content": content}]
+    return copy

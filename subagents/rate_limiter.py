@@ -100,8 +100,8 @@ def _gap(headers: Mapping[str, str], kind: str, used: int) -> float:
     """
     try:
         limit = int(headers[f"{PREFIX}{kind}-limit"])
-        left = int(headers[f"{PREFIX}{kind}-remaining"])
-        if limit <= 0 or left / limit >= LOW:
+        remaining = int(headers[f"{PREFIX}{kind}-remaining"])
+        if limit <= 0 or remaining / limit >= LOW:
             return 0.0
         reset = datetime.fromisoformat(headers[f"{PREFIX}{kind}-reset"].replace("Z", "+00:00"))
         seconds = (reset - datetime.now(UTC)).total_seconds()
@@ -109,4 +109,4 @@ def _gap(headers: Mapping[str, str], kind: str, used: int) -> float:
         return 0.0
     if seconds <= 0:
         return 0.0
-    return min(seconds, MAX_GAP, seconds * used / (limit - left))
+    return min(seconds, MAX_GAP, seconds * used / (limit - remaining))

@@ -1,4 +1,4 @@
-"""The result of a subagent: read, checked, settled into one typed value, shown to the parent."""
+"""The result of a subagent: read, checked, turned into one typed value, shown to the parent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SHORT = 60
 
 
 def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
-    """Yield what is wrong with the form of findings, each with the number that they were given."""
+    """Yield the faults in the form of findings, each with the finding's id or number."""
     material, seen = Material.of(reading.items.values()), set[str]()
     for number, each in enumerate(value.points, 1):
         name = each.id or f"number {number}"
@@ -63,7 +63,7 @@ def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
 
 
 def _point_faults(each: ReviewFinding, reading: SourceLog, material: Material) -> Iterator[str]:
-    """Yield a category that is not asked for, and why the material does not carry the finding."""
+    """Yield a category that was not asked for, and why the material does not carry the finding."""
     if reading.asked and each.category not in reading.asked:
         yield f"category {each.category[:SHORT]!r} is none of CATEGORIES"
     if not material.holder(each.place):
@@ -77,7 +77,7 @@ def _point_faults(each: ReviewFinding, reading: SourceLog, material: Material) -
 
 
 def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewContract, list[str]]:
-    """Return the findings that the material carries, with ids of items as places; and what was
+    """Return the findings that the material supports, with ids of items as places; and what was
     dropped, in words."""
     material, kept, dropped = Material.of(reading.items.values()), [], []
     for number, each in enumerate(value.points, 1):
@@ -96,13 +96,13 @@ NEEDS_EVIDENCE = ("confirm", "refute", "weaken")
 
 
 def verdict_faults(value: VerdictsContract, reading: SourceLog) -> Iterator[str]:
-    """Yield what is wrong with the form of verdicts: ids, one for each finding, evidence."""
-    given = [each.finding for each in value.verdicts]
-    if unknown := [id for id in given if id not in reading.asked]:
+    """Yield the faults in the form of verdicts: ids, one for each finding, evidence."""
+    judged = [each.finding for each in value.verdicts]
+    if unknown := [id for id in judged if id not in reading.asked]:
         yield f"Not to be judged: {', '.join(unknown)[:200]}."
-    if twice := sorted({id for id in given if given.count(id) > 1}):
+    if twice := sorted({id for id in judged if judged.count(id) > 1}):
         yield f"Judged twice: {', '.join(twice)}."
-    if missing := [id for id in reading.asked if id not in given]:
+    if missing := [id for id in reading.asked if id not in judged]:
         yield f"Without a verdict: {', '.join(missing)}."
     material = Material.of(reading.items.values())
     for each in value.verdicts:
@@ -271,14 +271,14 @@ def faults(value: Submission, reading: SourceLog) -> Iterator[str]:
     if unread and reading.items:
         yield "evidence names no message that you read: give the ids in [brackets]."
     if isinstance(value, TrackerContract):
-        told = {row.id for row in value.rows}
-        if untold := [id for id in reading.items if id not in told]:
-            yield f"{len(untold)} rows are missing: {first_of(untold)}."
+        listed = {row.id for row in value.rows}
+        if missing := [id for id in reading.items if id not in listed]:
+            yield f"{len(missing)} rows are missing: {first_of(missing)}."
     if not isinstance(value, IssuesContract):
         return
     aside = _roots(value.no_issue, reading.items)
-    if torn := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
-        named = first_of(torn)
+    if mixed := [root for root, held in states.items() if len(held) > 1 and root not in aside]:
+        named = first_of(mixed)
         yield f"In findings of different states, place each once: {named}."
     if unplaced := _find_unplaced(value, reading):
         yield (
@@ -320,7 +320,7 @@ def checked_findings(
     drafts = [_place(f, aside, reading.items) for f in value.drafts()]
     kept, dropped = check(drafts, reading.whole(), aside)
     threads = reading.threads()
-    made = []
+    findings = []
     for k, draft in enumerate(kept, 1):
         rests_on = _roots(draft.evidence, reading.items)
         roots = [r for r in threads if r in rests_on]
@@ -329,7 +329,7 @@ def checked_findings(
         since, waits_since = _since([threads[r] for r in roots])
         cited = [reading.items[e] for e in draft.evidence]
         linked = [i for i in sorted(cited, key=lambda i: i.at is None) if i.link]  # messages first
-        made.append(
+        findings.append(
             Finding(
                 **_on_one_line(draft),
                 id=f"F{number}.{k}",
@@ -347,15 +347,15 @@ def checked_findings(
                 cases=list(_cases(draft.customers, [threads[r] for r in roots])),
             )
         )
-    return made, dropped
+    return findings, dropped
 
 
 def _cases(customers: Sequence[str], threads: Sequence[Sequence[Item]]) -> Iterator[CustomerCase]:
-    """Yield each customer with what the threads that name them say; none where no thread does."""
-    told = [[normal(item.text) for item in thread] for thread in threads]
+    """Yield the case of each customer that a thread names, from the threads that name them."""
+    thread_texts = [[normal(item.text) for item in thread] for thread in threads]
     named = [
         {name for name in customers if any(is_named(name, text) for text in texts)}
-        for texts in told
+        for texts in thread_texts
     ]
     for name in customers:
         own = [(t, here) for t, here in zip(threads, named, strict=True) if name in here]
@@ -391,15 +391,15 @@ def _amount(name: str, thread: Sequence[Item], is_alone: bool) -> str:
 
 
 def _wait_of(thread: Sequence[Item]) -> datetime | None:
-    """Return since when the one who opened a thread waits: they wrote first then since a person
-    last answered. To ask again begins no new wait."""
-    begun, answered = None, True
+    """Return since when the opener of a thread waits: their first message after a person last
+    answered. Asking again begins no new wait."""
+    wait_start, answered = None, True
     for item in thread:
         if item.author != thread[0].author:
             answered = answered or _is_person(item)
         elif answered and item.at:
-            begun, answered = item.at, False
-    return begun
+            wait_start, answered = item.at, False
+    return wait_start
 
 
 def _source(item: Item) -> str:
@@ -422,7 +422,7 @@ def _place(draft: FindingDraft, aside: set[str], items: Mapping[str, Item]) -> F
 
 
 def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
-    """Return the fields of a draft without line breaks, so that none imitates a line of code's."""
+    """Return the fields of a draft without line breaks, so that none imitates one made by code."""
     values = draft.model_dump()
     texts = {"claim", "severity_reason", "owner", "next_step", "wants"} & values.keys()
     values |= {name: one_line(values[name]) for name in texts}
@@ -430,7 +430,7 @@ def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
 
 
 ENDED = {"invalid_output": "partial", "injection": "failed", "user": "cancelled"}
-"""Endings whose status does not depend on what was read before."""
+"""Status of the endings for which it does not depend on what was read."""
 OVER_BUDGET = "the budget of the request was used up"
 """Reason of an ending that the context gave no reason for."""
 
@@ -491,7 +491,7 @@ def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVe
 
 
 def join_labels(results: Iterable[SubagentResult]) -> Label:
-    """Return the label of what results rest on; it stays untrusted whatever they say."""
+    """Return the joined label of results; it stays untrusted whatever they say."""
     return reduce(Label.join, (Label.of(result.label) for result in results), TRUSTED)
 
 
@@ -509,15 +509,15 @@ def placeholder(frozen: SpawnedBrief) -> SubagentResult:
 
 
 def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
-    """Return the result of a subagent whose own end is unknown."""
+    """Return the result of a subagent whose outcome is unknown."""
     ended = {"status": "failed", "stopped_by": "tool_error", "reason": reason, "text": "It failed."}
     read = {"coverage": Coverage().model_dump(mode="json"), "label": TRUSTED.to_json()}
     return placeholder(frozen).model_copy(update=ended | read)
 
 
 def salvage(ending: Ending, reading: SourceLog) -> str:
-    """Return what can be said without a result: how much was read, and the last words."""
+    """Return the text of a subagent without a result: how much it read, and its last words."""
     count = len(reading.items)
     read = f"Read {count} {'item' if count == 1 else 'items'}, then stopped."
-    said = "" if leaks_delimiter(ending.text) else shorten(ending.text, 1000)
-    return read + (f" Its last words: {said}" if said else "")
+    words = "" if leaks_delimiter(ending.text) else shorten(ending.text, 1000)
+    return read + (f" Its last words: {words}" if words else "")

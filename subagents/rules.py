@@ -55,7 +55,7 @@ class Call:
     over: str = ""
     """Why it is one call too many; empty if it is not."""
     note: str = ""
-    """What a rule has to add to the result."""
+    """Text that a rule adds to the result."""
 
     def __post_init__(self) -> None:
         fields = self.tool.input_model.model_fields
@@ -68,7 +68,7 @@ class Call:
 
     @property
     def effect(self) -> Effect:
-        """Return how it acts: a query whose result is stored must follow the rules of storing."""
+        """Return its effect: a query whose result is stored follows the rules of storing."""
         return Effect.KEEP if any(self.parts(Part.KEPT)) else self.tool.effect
 
     @property
@@ -95,12 +95,12 @@ class Call:
         declared = {*self.tool.handle_arguments, *self.tool.choices}
         declared |= {name for name, part in self.tool.parts.items() if part is Part.THREAD}
         fields = self.tool.input_model.model_fields
-        said = {
+        arguments = {
             name: value
             for name, value in self.values.items()
             if name not in declared and not (name in fields and value == fields[name].default)
         }
-        return [text for value in said.values() for text in _texts(value)]
+        return [text for value in arguments.values() for text in _texts(value)]
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -121,8 +121,8 @@ class Call:
 
 def is_literal(call: Call) -> bool:
     """Return whether it says only words of the request."""
-    said = call.texts()
-    return bool(said) and all(call.ctx.intent.says(text) for text in said)
+    texts = call.texts()
+    return bool(texts) and all(call.ctx.intent.says(text) for text in texts)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -145,7 +145,7 @@ async def shared_space(call: Call) -> Objection | None:
     """Keep in a shared space only what all its members may read."""
     label = call.ctx.label
     if label.is_open and (call.ctx.requester is None or not label.sources):
-        return None  # the operator's own, or rests on nothing that was read
+        return None  # it is the operator's own, or rests on nothing that was read
     for space in _spaces(call):
         place = space.partition(":")[2]
         place = place if is_conversation(place) else space
@@ -162,11 +162,11 @@ def for_others(call: Call) -> Objection | None:
     """
     ctx = call.ctx
     if call.effect is Effect.FILE:
-        given = [str(call.values.get(n) or "") for n in call.tool.handle_arguments]
-        if not any(given):
-            given = [ctx.handles.in_front(str(call.values.get("path") or ""), _FILES)[0]]
+        targets = [str(call.values.get(n) or "") for n in call.tool.handle_arguments]
+        if not any(targets):
+            targets = [ctx.handles.in_front(str(call.values.get("path") or ""), _FILES)[0]]
         held = [h for h in ctx.handles.titles if h.startswith(_FILES)]
-        projects = [h for h in (given if any(given) else held) if h and h != RUN_FOLDER]
+        projects = [h for h in (targets if any(targets) else held) if h and h != RUN_FOLDER]
         if not projects or any(_is_named(call, h) for h in projects):
             return None
         name = projects[0].partition(":")[2]
@@ -183,13 +183,13 @@ def for_others(call: Call) -> Objection | None:
 def _is_named(call: Call, handle: str) -> bool:
     """Return whether the requester's own words name what a handle refers to.
 
-    Those of a schedule name no place to write to.
+    The words of a schedule name no place to write to.
     """
     if call.ctx.intent.scheduled:
         return False
     name = handle.partition(":")[2].casefold()
-    said = Intent(call.ctx.intent.text.casefold())
-    return said.says(name) or said.says(re.sub("[-_]+", " ", name))
+    request = Intent(call.ctx.intent.text.casefold())
+    return request.says(name) or request.says(re.sub("[-_]+", " ", name))
 
 
 def _spaces(call: Call) -> set[str]:
@@ -261,12 +261,12 @@ async def handles(call: Call) -> Objection | None:
             value = threads[0]
         person = kind == "person"
         oneself = person and value in (ME, call.ctx.requester)
-        named = held.exact(value) if person or kind == NOTES else held.resolve(value)
-        if kind == NOTES and not (named or "").startswith(f"{NOTES}:"):
-            named = held.exact(f"{NOTES}:{value}")  # `team` is `notes:team`
-        if named is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
-            named = value
-        found = call.ctx.requester if oneself else named
+        resolved = held.exact(value) if person or kind == NOTES else held.resolve(value)
+        if kind == NOTES and not (resolved or "").startswith(f"{NOTES}:"):
+            resolved = held.exact(f"{NOTES}:{value}")  # `team` is `notes:team`
+        if resolved is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
+            resolved = value
+        found = call.ctx.requester if oneself else resolved
         if found is None:
             return call.not_found(name)
         call.values[name] = found
@@ -279,7 +279,7 @@ def _threads(ctx: ToolContext, finding: str) -> list[str]:
 
 
 async def entitlement(call: Call) -> Objection | None:
-    """Deny what the requester could not open themselves, as of now.
+    """Deny what the requester could not open themselves now.
 
     A mail thread is looked up in the requester's own mailbox, with the rights that they gave:
     threads of other mailboxes are not in it, and `email` reads and writes no other.
@@ -322,7 +322,7 @@ async def fetch(call: Call) -> Objection | None:
 
     A listed address is safe if nothing private was read, or if no outsider may have chosen it.
 
-    An address made by a model, and a choice among many, could carry what it read.
+    An address made by a model, and a choice among many, could disclose what it read.
     """
     if call.effect is not Effect.FETCH:
         return None
@@ -385,8 +385,8 @@ async def audience(call: Call) -> Objection | None:
 def in_the_way(obstacles: tuple[Obstacle, ...]) -> str:
     """Return a sentence for the model on why a text may not go somewhere."""
     named = ", ".join(dict.fromkeys(f"{o.name} ({o.why})" for o in obstacles))
-    ever = " An administrator can allow it for good." if all(o.grantable for o in obstacles) else ""
-    return f"It may not be written there: {named}. Say it in your answer instead.{ever}"
+    hint = " An administrator can allow it for good." if all(o.grantable for o in obstacles) else ""
+    return f"It may not be written there: {named}. Say it in your answer instead.{hint}"
 
 
 UNATTENDED = (
@@ -398,7 +398,7 @@ UNATTENDED = (
 async def consequence(call: Call) -> Objection | None:
     """Require that an act beyond the answer follows the requester's own words, or is approved."""
     intent = call.ctx.intent
-    if call.effect in ACTS and intent == UNASKED:  # no card of it would ever be seen
+    if call.effect in ACTS and intent == UNASKED:  # nobody would ever see its card
         return Objection("Nobody has asked for anything to be written or changed here.")
     if call.effect in (*STORES, *OWN) and intent == UNASKED:
         return Objection("Nobody has asked for anything to be stored here.")
@@ -499,4 +499,4 @@ RULES: tuple[Rule, ...] = (
     Rule("inherit", _elsewhere),
     Rule("arguments", _elsewhere),
 )
-"""All rules; they always hold, since only tests pass fewer to the gate."""
+"""All rules; they always apply: only tests pass fewer to the gate."""

@@ -33,7 +33,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def step_body(kind: type[T], value: T) -> str:
-    """Return the JSON text that is stored of the value that a step gave."""
+    """Return the JSON text to store for the value of a step."""
     adapter = _adapter(cast(Any, kind))
     try:
         text = adapter.dump_json(value).decode()  # without a dict for each of a hundred items
@@ -43,7 +43,7 @@ def step_body(kind: type[T], value: T) -> str:
 
 
 def step_value(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """Return the value of which `step_body` is stored, from the parsed JSON."""
+    """Return the value that `step_body` wrote, from the parsed JSON."""
     return cast(T, _adapter(cast(Any, kind)).validate_python(stored["value"]))
 
 
@@ -137,18 +137,18 @@ class Run:
         """Record a context before its first request."""
         model = self.model.name(role)
         now = datetime.now(UTC)
-        made = Context(self.id, context, parent, kind, scope, model, template, tuple(tools), now)
-        self.sink.context(made)
+        entry = Context(self.id, context, parent, kind, scope, model, template, tuple(tools), now)
+        self.sink.context(entry)
 
     def find_recorded(self, key: str, kind: type[T]) -> T | None:
-        """Return the value that a step of this key gave before a restart; None if it gave none."""
+        """Return the value that the step of this key had before a restart; None if it had none."""
         stored = self.checkpoint.find_step(key)
         return None if stored is None else step_value(kind, stored)
 
     async def once(self, key: str, kind: type[T], work: Callable[[], Awaitable[T]]) -> T:
-        """Return what a step of this key gives, or gave before a restart."""
-        known = self.find_recorded(key, kind)
-        return await self.record(key, kind, await work()) if known is None else known
+        """Return the value of the step of this key, or the one stored before a restart."""
+        recorded = self.find_recorded(key, kind)
+        return await self.record(key, kind, await work()) if recorded is None else recorded
 
     async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
         """Store the value that a step gave, and return it.

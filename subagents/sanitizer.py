@@ -1,7 +1,7 @@
-"""The sanitizer: what of a finding another context may read, by code, or why it is withheld.
+"""The sanitizer: code decides what other contexts may read of a finding, or why it is withheld.
 
-No free text of one agent reaches another unfiltered: a claim is cleaned and short, quotes are
-copied from the material, and whatever looks like more than a statement is withheld.
+No free text of one agent reaches another unfiltered: a claim is cleaned and shortened, quotes
+are copied from the material, and text that looks like more than a statement is withheld.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Reason = Literal[
     "category",
     "evidence",
 ]
-"""Why a finding is withheld: the first five are what its claim holds, the others what it lacks."""
+"""Why a finding is withheld: its claim holds one of the first five or lacks one of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanFinding:
-    """The fields of a finding that other contexts read; nothing tells who wrote it."""
+    """The fields of a finding that other contexts read; they do not show who wrote it."""
 
     id: str
     category: str
@@ -79,13 +79,13 @@ class Material:
 
     @classmethod
     def of(cls, items: Iterable[Item]) -> Material:
-        """Return the material of these items, without what nobody sees in it."""
+        """Return the material of these items, without invisible characters."""
         return cls({item.id: printable(item.text) for item in items})
 
     def find(self, quote: str, near: str = "") -> Excerpt | None:
-        """Return the span that a quote is a copy of, but for case, spaces and quotation marks.
+        """Return the span that a quote copies, ignoring case, spaces and quotation marks.
 
-        `near`: the place that is looked at first.
+        `near`: the place to search first.
         """
         words = printable(quote).strip(" \"'.…").split()
         if len("".join(words)) < 2:
@@ -106,7 +106,7 @@ class Material:
         return place if place in self.texts else next(held, "")
 
     def resolve(self, place: str) -> str:
-        """Return a place that the material has, as code writes it; empty for others."""
+        """Return a place of the material in the form that code writes; empty for any other."""
         source, line = source_of(_bare(place))
         held = self.holder(place)
         return f"{source}:{line}" if held not in ("", _bare(place)) else held
@@ -147,24 +147,24 @@ def _bare(place: str) -> str:
 
 def source_of(place: str) -> tuple[str, int | None]:
     """Return the file, message or page of a place, and its line if it names one."""
-    if not (named := _PLACE.fullmatch(place)):
+    if not (match := _PLACE.fullmatch(place)):
         return place, None
-    of, line = named.groups()
-    return of, int(line)
+    source, line = match.groups()
+    return source, int(line)
 
 
 def sanitize(
     finding: ReviewFinding, material: Material, categories: Collection[str]
 ) -> CleanFinding | Reason:
-    """Return what others may read of a finding, or why they may read nothing of it.
+    """Return what others may read of a finding, or why it is withheld.
 
-    Its id is one that code gave. A quote that is not in the material, or that holds what no claim
-    may, is left out; a finding without quote and without a place in the material is withheld.
+    Its id comes from code. A quote is left out if it is not in the material or holds what no claim
+    may hold; a finding with neither a quote nor a place in the material is withheld.
     """
     claim = one_line(printable(finding.claim))
     spans = [span for quote in finding.quotes if (span := material.find(quote, finding.place))]
     place = material.resolve(finding.place) or next((span.place for span in spans), "")
-    bare = without_markup(claim)  # its words, where marks stood between their letters
+    bare = without_markup(claim)  # its words, even if marks stood between the letters
     for text in (claim, bare, place):
         if reason := fault(text, material):
             return reason
@@ -180,7 +180,7 @@ def sanitize(
 
 
 def quotable(span: Excerpt, material: Material) -> str:
-    """Return a span on one line; empty if it holds what others may only read in its place."""
+    """Return a span on one line; empty if it holds what others may read only in the material."""
     text = one_line(span.text)
     return "" if fault(text, material) else text[:MAX_QUOTE]
 
@@ -221,7 +221,7 @@ _ORIGIN = re.compile(
     r"(?:agree|accept|approv|confirm|found|mark|refut|reject|vote)"
     r"| \bF\d+\.\d+\b | \[[FRsp]\d+\] | \bprovenance\s*[=:]"
 )
-"""Words by which a text claims an origin or an authority that only code can tell."""
+"""Words by which a text claims an origin or an authority that only code can state."""
 _BLOB = re.compile(
     r"\b[0-9a-fA-F]{32,}\b"
     r"|(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{24,}"
@@ -231,9 +231,9 @@ _BLOB = re.compile(
 )
 """Base64, hex, base32, escapes, bytes."""
 _SPELLED = re.compile(r"(?:(?<!\w)\w[\s._\-*]+){6,}")
-"""Letters that are set apart."""
+"""Letters separated by spaces or marks."""
 _SCRIPTS = ("Latin", "Cyrillic", "Greek", "Armenian", "Cherokee")
-"""Scripts that share the shapes of letters."""
+"""Scripts with letters that look the same."""
 _WORD = regex.compile(r"[\p{L}\p{M}]{3,}")
 _OF = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
 
@@ -300,7 +300,7 @@ def is_instruction(text: str) -> bool:
 
 
 def _fold(text: str) -> str:
-    """Return a text in small letters without accents, so that one spelling is compared."""
+    """Return a text in lower case without accents, so that spelling variants compare as equal."""
     return re.sub("[\u0300-\u036f]", "", normalize_unicode(text, "NFKD")).casefold()
 
 
@@ -311,4 +311,4 @@ FAULTS: dict[Reason, Callable[[str, Material], bool]] = {
     "homoglyph": _is_disguised,
     "instruction": lambda text, _: is_instruction(text),
 }
-"""What a text may not hold, in the order in which it is looked for."""
+"""Checks for what a text may not hold, in the order in which they run."""

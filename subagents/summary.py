@@ -14,11 +14,11 @@ from subagents.result import Finding, SubagentResult, tracked_rows, verdict
 
 SEVERITIES = ("high", "medium", "low")
 LAST = "9999"
-"""Sorts what has no time behind everything that has one."""
+"""Sorts findings without a time after those with one."""
 LATER = ("waiting", "known", "none", "declined", "solved")
 """States that need no action of the team now, by how soon they may."""
 _OPEN = re.compile(r"\[[^\[\]]+\]")
-"""What a draft leaves to the reader."""
+"""A gap that a draft leaves for the reader to fill."""
 CODE = "```"
 """Precedes code in Markdown."""
 FRAME_TOKENS = 80
@@ -46,29 +46,29 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
     ranked = [] if verdict(result) else sorted(result.findings, key=rank)
     tracked, cells = _rows(result), _cells(result)
     rows = [*map(row_line, tracked), *cells]
-    told = [*map(finding_line, ranked)]
-    named = [line + _openers_of(finding) for line, finding in zip(told, ranked, strict=True)]
+    findings = [*map(finding_line, ranked)]
+    named = [line + _openers_of(finding) for line, finding in zip(findings, ranked, strict=True)]
     if with_reporters and len(fitting_lines([*rows, *named], room)) == len(rows) + len(named):
-        told = named
-    about = fitting_lines(told, room // 2) if cells else []  # say what the rows are
+        findings = named
+    about = fitting_lines(findings, room // 2) if cells else []  # say what the rows are
     kept = fitting_lines(rows, room - sum(map(_size, about)))
-    lines = fitting_lines(told, room - sum(map(_size, kept)))
+    lines = fitting_lines(findings, room - sum(map(_size, kept)))
     shown += [*kept, *lines]
     if more := len(rows) - len(kept):
         shown.append(f"(cut: {format_count(more, 'more row')}{_CLOSED if tracked else ''})")
-    if left := ranked[len(lines) :]:
-        head = f"(cut: {_unshown(left, 'more finding')}: "
-        named = [f"{f.id} ({f.customers[0]})" if f.customers else f.id for f in left]
+    if cut := ranked[len(lines) :]:
+        head = f"(cut: {_unshown(cut, 'more finding')}: "
+        named = [f"{f.id} ({f.customers[0]})" if f.customers else f.id for f in cut]
         line = f"{head}{' '.join(named)})"
         if _size(line) > FRAME_TOKENS:
-            line = f"{head}{' '.join(f.id for f in left)})"
+            line = f"{head}{' '.join(f.id for f in cut)})"
         shown.append(shorten(line, FRAME_TOKENS))
     return "\n".join([*shown, foot])
 
 
 def room_for(result: SubagentResult, usual: int) -> int:
-    """Return the tokens that a view may take: more than the usual where a caller that is not shown
-    each case has to read the sources itself."""
+    """Return the tokens that a view may take: more than usual where a caller would have to read the
+    sources itself if it did not see each case."""
     return {"table": 4, "answer": 3}.get(result.contract, 1) * usual
 
 
@@ -78,19 +78,19 @@ MIN_VIEW_TOKENS = 60
 def fit_views(views: Mapping[str, str], max_tokens: int) -> str:
     """Return views (by id) that together fit, each shortened alike; name those without room."""
     room = max(1, max_tokens // MIN_VIEW_TOKENS - 1)
-    shown, left = list(views.items())[:room], list(views)[room:]
-    share = max_tokens // max(1, len(shown) + bool(left))
+    shown, rest = list(views.items())[:room], list(views)[room:]
+    share = max_tokens // max(1, len(shown) + bool(rest))
     lines = [shorten(view, share) for _, view in shown]
-    if left:
+    if rest:
         named = (
-            f"({format_count(len(left), 'more result')}, stored and in the report: {' '.join(left)}"
+            f"({format_count(len(rest), 'more result')}, stored and in the report: {' '.join(rest)}"
         )
         lines.append(shorten(named, share - 1) + ")")
     return "\n\n".join(lines)
 
 
 LEAST_TOKENS = 250
-"""Below this share of the room for each, results are shown together, by what was found."""
+"""If each result has less room than this, their findings are shown together."""
 NAMED_SHARE = 8
 """Each list of ids takes at most this part of the room (one eighth)."""
 LOOK_UP = "to read one, give its id in `findings` of a new brief"
@@ -127,19 +127,19 @@ def _level(sizes: Sequence[int], room: int) -> int:
 def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     """Return the findings of many subagents, the first of each first.
 
-    What is not shown is counted, and named as far as there is room.
+    The rest is counted, and named as far as there is room.
     """
     found = [r for r in results if r.findings and not verdict(r)]
-    made = ("table", "draft")  # their value is shown although it is not a finding
+    composed = ("table", "draft")  # their value is shown although it is not a finding
     read = [
         r
         for r in results
-        if not found or verdict(r) or (r.value and not r.findings and r.contract in made)
+        if not found or verdict(r) or (r.value and not r.findings and r.contract in composed)
     ]
     named = max_tokens // NAMED_SHARE
     lines = _describe_unfinished(results, named)
-    told = {r.id for r in (*found, *read)}
-    if empty := [r.id for r in results if r.id not in told]:
+    covered = {r.id for r in (*found, *read)}
+    if empty := [r.id for r in results if r.id not in covered]:
         count = format_count(len(empty), "subagent")
         head = f"({count} found nothing; what was written is stored and in the report: "
         lines.append(_name_some(head, empty, named))
@@ -147,18 +147,18 @@ def _together(results: Sequence[SubagentResult], max_tokens: int) -> str:
     places = [enumerate(sorted(result.findings, key=rank)) for result in found]
     ranked = [f for _, f in sorted(chain(*places), key=lambda each: (each[0], rank(each[1])))]
     shown = fitting_lines(map(finding_line, ranked), room // 2 if read else room)
-    if left := ranked[len(shown) :]:
-        head = f"(not shown: {_unshown(left, 'finding')}; {LOOK_UP}: "
-        lines.append(_name_some(head, [f.id for f in left], named))
+    if rest := ranked[len(shown) :]:
+        head = f"(not shown: {_unshown(rest, 'finding')}; {LOOK_UP}: "
+        lines.append(_name_some(head, [f.id for f in rest], named))
     if read:
         views = {r.id: parent_view(r, LEAST_TOKENS, with_reporters=True) for r in read}
         lines.insert(0, fit_views(views, room - sum(map(_size, shown))))
     return shorten("\n".join([*shown, *lines]), max_tokens)
 
 
-def _unshown(left: Sequence[Finding], noun: str) -> str:
-    still = sum(f.state in NEEDS_ACTION for f in left)
-    return f"{format_count(len(left), noun)}, {still} open, stored and in the report"
+def _unshown(findings: Sequence[Finding], noun: str) -> str:
+    still = sum(f.state in NEEDS_ACTION for f in findings)
+    return f"{format_count(len(findings), noun)}, {still} open, stored and in the report"
 
 
 def _describe_unfinished(results: Sequence[SubagentResult], room: int) -> list[str]:
@@ -166,10 +166,10 @@ def _describe_unfinished(results: Sequence[SubagentResult], room: int) -> list[s
     ends: dict[str, list[str]] = {}
     for r in results:
         ends.setdefault(_end(r), []).append(r.id)
-    told = [f"{len(ids)} {end}" for end, ids in ends.items()]
+    counts = [f"{len(ids)} {end}" for end, ids in ends.items()]
     gaps = sum(bool(r.not_covered) for r in results)
     dropped = sum(len(r.unsupported) for r in results)
-    lines = [f"{', '.join(told)} | not all covered: {gaps} | unsupported: {dropped}"]
+    lines = [f"{', '.join(counts)} | not all covered: {gaps} | unsupported: {dropped}"]
     for end, ids in ends.items():
         if end != "complete":
             lines.append(_name_some(f"({end}: ", ids, room // len(ends)))
@@ -213,8 +213,8 @@ def _verdict_line(found: TriageVerdict) -> str:
     facts = " ".join(f"(fact{k}) {one_line(fact)}" for k, fact in enumerate(found.key_facts, 1))
     step = f"next: {found.proposed_action}" if found.proposed_action else ""
     gaps = " ".join(_OPEN.findall(found.draft_reply))
-    left = f"its draft leaves open: {gaps}" if gaps else ""
-    parts = [found.category, found.priority, due, asked, facts, step, left]
+    gap_note = f"its draft leaves open: {gaps}" if gaps else ""
+    parts = [found.category, found.priority, due, asked, facts, step, gap_note]
     return " | ".join(one_line(part) for part in parts if part)
 
 
@@ -231,8 +231,8 @@ def _cells(result: SubagentResult) -> list[str]:
     if result.contract != "table" or not result.value:
         return []
     table = TableContract.model_validate(result.value)
-    told = [" | ".join(map(one_line, line)) for line in (table.columns, *table.rows)]
-    return [f"(row{k}) {line}" if k else f"columns: {line}" for k, line in enumerate(told)]
+    lines = [" | ".join(map(one_line, line)) for line in (table.columns, *table.rows)]
+    return [f"(row{k}) {line}" if k else f"columns: {line}" for k, line in enumerate(lines)]
 
 
 def row_line(row: TrackedRow) -> str:
@@ -244,8 +244,10 @@ def row_line(row: TrackedRow) -> str:
 def _foot(result: SubagentResult) -> str:
     missing = shorten("; ".join(map(one_line, result.not_covered)), 150) or "-"
     read = ", ".join(_read(result.read))
-    told = [f"read: {read}"] if read else []
-    return " | ".join([*told, f"not covered: {missing}", f"unsupported: {len(result.unsupported)}"])
+    parts = [f"read: {read}"] if read else []
+    return " | ".join(
+        [*parts, f"not covered: {missing}", f"unsupported: {len(result.unsupported)}"]
+    )
 
 
 def _read(cover: Coverage) -> Iterator[str]:

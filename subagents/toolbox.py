@@ -50,7 +50,7 @@ class Toolbox:
     delimiter: str
 
     def only_reads(self, calls: Sequence[ToolCall]) -> bool:
-        """Return whether all of these calls change nothing, here and outside."""
+        """Return whether none of these calls changes anything, here or outside."""
         used = [self.tools[call.name] for call in calls if call.name in self.tools]
         return all(tool.access is Access.READ and tool.effect is Effect.NONE for tool in used)
 
@@ -60,8 +60,8 @@ class Toolbox:
         """Run the calls; return one outcome per call, in call order, each cut at `max_tokens`."""
         ctx = replace(ctx, max_output_tokens=max_tokens - RESERVE)
         async with asyncio.TaskGroup() as group:
-            made = (self._one(context, ctx, call, max_tokens) for call in calls)
-            tasks = [group.create_task(each) for each in made]
+            runs = (self._one(context, ctx, call, max_tokens) for call in calls)
+            tasks = [group.create_task(each) for each in runs]
         return [task.result() for task in tasks]
 
     async def _one(
@@ -87,7 +87,7 @@ class Toolbox:
                 failed_outcome(crash_text(call.name, error), undone=undone), crashed=True
             )
         if isinstance(found, Card) and found.action.is_question:
-            return ToolOutcome(found.reason)  # to be asked is all that the call was for
+            return ToolOutcome(found.reason)  # the call had no other purpose than to ask
         if not isinstance(found, ToolResult):
             return failed_outcome(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
         text, shown = render(found, self.delimiter, max_tokens)
@@ -101,6 +101,6 @@ def failed_outcome(
 
 
 def crash_text(tool: str, error: Exception) -> str:
-    """Return what went wrong, in one line; a foreign error may quote what was read: log only."""
-    said = one_line(str(error))[:200] if isinstance(error, SourceFailed) else ""
-    return f"{tool} failed: {said or type(error).__name__}"
+    """Return the error in one line; a foreign one by type only: it may quote what was read."""
+    message = one_line(str(error))[:200] if isinstance(error, SourceFailed) else ""
+    return f"{tool} failed: {message or type(error).__name__}"

@@ -108,7 +108,7 @@ class RecordedReply:
     outcome: Mapping[str, Any]
     """Everything but the content: stop_reason, usage, cost_usd, error."""
     at: datetime = field(compare=False)
-    """When the last of it had come."""
+    """When its last part arrived."""
 
 
 @dataclass(frozen=True)
@@ -244,10 +244,10 @@ def messages_of(trajectory: Trajectory, request: RecordedRequest) -> list[dict[s
     Neighboring messages of one role come back as one message, as the API merges them; cache marks
     are not recorded.
     """
-    said = (part for part in request.parts if part[0] not in ("system", "tool"))
+    sent = (part for part in request.parts if part[0] not in ("system", "tool"))
     return [
         {"role": role, "content": [json.loads(trajectory.blocks[digest]) for _, digest in parts]}
-        for role, parts in groupby(said, key=itemgetter(0))
+        for role, parts in groupby(sent, key=itemgetter(0))
     ]
 
 
