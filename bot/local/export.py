@@ -26,7 +26,7 @@ from bot.local.workspace import (
     micros,
 )
 
-# ---- the JSON of an export, each model with the value that it stands for
+# ---- the JSON of an export; `value` converts each model to a value of the workspace
 
 
 Ts = Annotated[str, Field(pattern=r"^\d{1,12}\.\d{1,6}$")]
@@ -58,11 +58,11 @@ class ExportUser(_Model):
     profile: ExportProfile = ExportProfile()
 
     def value(self) -> User:
-        named = self.profile.model_dump() | {
+        names = self.profile.model_dump() | {
             "name": self.name or self.id,
             "real_name": self.real_name or self.profile.real_name,
         }
-        return User(**self.model_dump(exclude={"profile", "team_id"}) | named)
+        return User(**self.model_dump(exclude={"profile", "team_id"}) | names)
 
 
 class ExportChannel(_Model):
@@ -127,7 +127,7 @@ _ZIP_ERRORS = (
     RuntimeError,
     ValueError,
 )
-"""What zipfile raises for damaged, encrypted or unknown content (tried with damaged zips)."""
+"""Errors of zipfile for damaged, encrypted or unknown content (observed with damaged zips)."""
 _CONVERSATIONS: tuple[tuple[str, dict[str, bool]], ...] = (
     ("channels.json", {}),
     ("groups.json", {"is_private": True}),
@@ -145,7 +145,7 @@ class _DamagedError(ValueError):
 
 
 def load_export(path: Path) -> Workspace:
-    """Load a Slack export zip; what is damaged inside it is named in `Workspace.problems`.
+    """Load a Slack export zip; `Workspace.problems` names its damaged parts.
 
     Edits and deletions that the export lists as events are applied. Raises ExportError when the
     file is not a Slack export or its list of channels or users cannot be read.
@@ -242,11 +242,11 @@ class _Reader:
         for file, flags in _CONVERSATIONS:
             for entry in self._list_entries(file):
                 try:
-                    found = ExportChannel.model_validate(entry)
+                    conversation = ExportChannel.model_validate(entry)
                 except ValidationError as error:
                     self._skip(file, f"one conversation is not usable ({_reason(error)})")
                 else:
-                    yield found.name or found.id, found.value(**flags)
+                    yield conversation.name or conversation.id, conversation.value(**flags)
 
     def _list_entries(self, file: str) -> list[Any]:
         if file == "channels.json":
@@ -343,7 +343,7 @@ def _parse_json(raw: bytes) -> Any:
 
 
 def _drop_nulls(fields: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is null: to an export that is as good as missing."""
+    """Leave out nulls: in an export they mean the same as missing fields."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -351,11 +351,11 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _apply_changes(found: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
+def _apply_changes(entries: Iterable[ExportMessage]) -> tuple[dict[int, Message], set[str]]:
     """Apply edits and deletions; return the messages by time, and the deleted timestamps."""
     messages: dict[int, Message] = {}
     deleted: set[str] = set()
-    for entry in sorted(found, key=lambda entry: micros(entry.ts)):
+    for entry in sorted(entries, key=lambda entry: micros(entry.ts)):
         if entry.subtype == "message_changed" and entry.message:
             changed = entry.message.value()
             messages[micros(changed.ts)] = replace(changed, edited=changed.edited or entry.ts)
@@ -388,5 +388,5 @@ def _reason(error: ValidationError) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a name from the export without characters that could control a terminal."""
+    """Return a name from the export without the control characters of a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

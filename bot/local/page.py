@@ -1,6 +1,6 @@
-"""A web page on the local Slack: a person picks who they are, asks, and watches the answer arrive.
+"""A web page on the local Slack: choose a person, ask a question, and watch the answer arrive.
 
-The local Slack's own server serves it on loopback. It sees and does only what a person in Slack
+The local Slack's own server serves it on loopback. It can see and do only what a person in Slack
 could.
 """
 
@@ -24,7 +24,7 @@ from bot.local.slack.views import home, modal
 from bot.local.workspace import SLACKBOT, Channel, Message, User, micros
 
 LOOK_S = 0.25
-"""Time between two looks at what is visible."""
+"""Seconds between two checks for visible changes."""
 MOST_SHOWN = 200
 """Top-level messages of a channel that are sent; the page says how many came before."""
 _PING_LOOKS = 60
@@ -64,7 +64,7 @@ class Act(BaseModel):
     value: str | None = None
     view: str = ""
     typed: Mapping[str, str] = {}
-    """Block id of a form's field -> what was typed or chosen."""
+    """Block id of a form's field -> the typed text or the chosen value."""
 
 
 class Impossible(Exception):
@@ -119,16 +119,16 @@ class _Page:
         )
 
     async def live(self, request: Request) -> Response:
-        """Send what is visible as server-sent events, again after each change."""
-        asked = request.query_params
+        """Send the visible content as a server-sent event, and again after each change."""
+        query = request.query_params
         try:
-            self._user(asked.get("user", ""))
-            thread = self._ts(asked["thread"]) if asked.get("thread") else ""
-            if channel := asked.get("channel", ""):
-                self._channel(asked["user"], channel)
+            self._user(query.get("user", ""))
+            thread = self._ts(query["thread"]) if query.get("thread") else ""
+            if channel := query.get("channel", ""):
+                self._channel(query["user"], channel)
         except Impossible as error:
             return _refuse(str(error))
-        changes = changes_of(self._slack, asked["user"], channel, thread)
+        changes = changes_of(self._slack, query["user"], channel, thread)
         headers = {"cache-control": "no-store"}
         return StreamingResponse(changes, 200, headers, "text/event-stream")
 
@@ -219,8 +219,8 @@ def _foreign(request: Request) -> Response | None:
     host = request.headers.get("host", "").rpartition(":")
     if (host[0] or host[2]) not in _HOSTS:
         return _refuse("Open this page at 127.0.0.1.", 403)
-    followed = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
-    if not followed and request.headers.get("sec-fetch-site", "none") not in _OWN_SITES:
+    is_navigation = request.url.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
+    if not is_navigation and request.headers.get("sec-fetch-site", "none") not in _OWN_SITES:
         return _refuse("This may only be asked by the page itself.", 403)
     return None
 
@@ -252,7 +252,7 @@ def _channel_json(channel: Channel) -> Json:
 
 
 async def changes_of(slack: LocalSlack, user: str, channel: str, thread: str) -> AsyncIterator[str]:
-    """Yield a server-sent event after each change, until nobody listens.
+    """Yield a server-sent event after each change, until the client disconnects.
 
     `channel` "" = the assistant's home; `thread` is the timestamp of a root, "" = none is open.
     """
@@ -315,10 +315,10 @@ class _Seen:
             if (each.user, each.channel) == (user, channel)
         ]
 
-    def _is_working(self, channel: str, thread: str, shown: list[Message]) -> bool:
+    def _is_working(self, channel: str, thread: str, messages: list[Message]) -> bool:
         """Return whether the assistant is working in the thread, so that it can be stopped."""
         processing = self._state.sessions.get((channel, thread)) == "processing"
-        return processing or any(each.streaming == _STREAMING for each in shown)
+        return processing or any(each.streaming == _STREAMING for each in messages)
 
     def _modal(self, user: str) -> Json | None:
         with self._state.lock:

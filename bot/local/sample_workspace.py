@@ -1,7 +1,7 @@
 """The samples: five customer success channels of a fictional company, its bug tracker, and a
 mailbox of fifty threads of Helena Vasconcelos, who owns billing there.
 
-The data is in `bot/local/sample/`. An id of a message follows from its time, and stays the same
+The data is in `bot/local/sample/`. The id of a message is derived from its time, and stays the same
 when other messages are edited.
 """
 
@@ -20,8 +20,8 @@ _CHANNELS = ("csm-spain", "csm-france", "csm-italy", "csm-switzerland", "csm-ger
 def load_sample() -> Workspace:
     """Return the sample as a local workspace, with the same values, ids and times at every call."""
     channels = [read_data(name) for name in _CHANNELS]
-    told = {**read_data("people"), "channels": channels, "lists": [read_data("tracker")]}
-    return TypeAdapter(Workspace).validate_python(told)
+    workspace = {**read_data("people"), "channels": channels, "lists": [read_data("tracker")]}
+    return TypeAdapter(Workspace).validate_python(workspace)
 
 
 def load_sample_mailbox() -> Mailbox:

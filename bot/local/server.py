@@ -22,7 +22,7 @@ CONNECTIONS = "local.connections"
 
 def listen(port: int = 0) -> socket.socket:
     """Return a listening socket on 127.0.0.1; port 0 takes a free one."""
-    # asyncio turns Nagle's delay (40 ms a response) off only where the protocol is named
+    # asyncio disables Nagle's delay (40 ms per response) only if the protocol is named
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -67,7 +67,7 @@ class LocalServer:
         self._thread = threading.Thread(target=self._run, name=f"local-{name}", daemon=True)
 
     def start(self) -> str:
-        """Return the URL once the app answers there; OSError when it does not come up."""
+        """Return the URL once the app answers there; raise OSError if it does not start."""
         self._thread.start()
         if not self._server.ready.wait(START_TIMEOUT_S):
             raise OSError(f"The local {self.name} server did not start on {self.url}.")
@@ -110,28 +110,28 @@ class LocalServer:
 async def _abort(connections: Sequence[Any]) -> None:
     for connection in connections:
         connection.transport.abort()
-    await asyncio.sleep(0)  # lets the loss be noticed
+    await asyncio.sleep(0)  # lets the protocols notice the loss
 
 
 async def close_listeners(servers: Iterable[asyncio.Server]) -> None:
-    """Close the listening sockets of this loop's servers once all they accepted stand among the
-    protocol's connections.
+    """Close the listening sockets of this loop's servers once every accepted connection has a
+    protocol.
 
-    `Server.close` alone leaves what was accepted in the loop's last round open and unanswered.
+    `Server.close` alone leaves connections accepted in the loop's last round open and unanswered.
     """
     servers = tuple(servers)
     loop = asyncio.get_running_loop()
     for server in servers:
         for listener in server.sockets:
             loop.remove_reader(listener)
-    for _ in range(3):  # from accepted over a transport to a protocol
+    for _ in range(3):  # an accepted connection gets its transport, then its protocol
         await asyncio.sleep(0)
     for server in servers:
         server.close()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, started and stopped by events instead of ten looks a second."""
+    """uvicorn's server, started and stopped by events instead of polling ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -147,14 +147,14 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         assert self._stopping
         await self._stopping.wait()
-        for websocket in self._websockets():  # their tasks would go on for ever
+        for websocket in self._websockets():  # their tasks would never end
             try:
                 websocket.shutdown()
             except InvalidState:  # its app has just begun to close it
                 websocket.transport.abort()
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=GRACE_S)
-        if self.server_state.tasks:  # left to uvicorn they would be logged with a traceback
+        if self.server_state.tasks:  # uvicorn would log them with a traceback
             await _abort(self.connections())
             for task in self.server_state.tasks:
                 task.cancel()

@@ -49,11 +49,11 @@ class User:
     is_ultra_restricted: bool = False
     """A guest of one channel; Slack sets `is_restricted` as well."""
     is_stranger: bool = False
-    """Of another company, met in a shared channel."""
+    """A member of another company, in a shared channel."""
     team_id: str = ""
-    """The workspace of somebody from outside; empty = this one."""
+    """The workspace of an external user; empty = this one."""
     locale: str = "en-US"
-    """What Slack shows itself in to them."""
+    """Language of Slack's interface for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class File:
     mode: str = "hosted"
     """"tombstone" and "hidden_by_limit" are files whose content Slack no longer has."""
     content: bytes = field(default=b"", repr=False)
-    """What a download gives; files loaded from an export have none."""
+    """Content of a download; files loaded from an export have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class Message:
     """Empty for bots that have no user."""
     bot_id: str = ""
     username: str = ""
-    """The name a bot posted under."""
+    """The name under which a bot posted."""
     thread_ts: str = ""
-    """The root of the thread this replies to; empty (or its own ts) for a top-level message."""
+    """The root of this reply's thread; empty (or its own ts) for a top-level message."""
     subtype: str = ""
     edited: str = ""
     """Timestamp of the last edit; empty = never edited."""
@@ -174,7 +174,7 @@ class SlackList:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The content of a workspace when the local Slack starts; the server keeps later changes."""
+    """The content of a workspace when the local Slack starts; the server stores later changes."""
 
     team: Team = Team()
     users: tuple[User, ...] = ()
@@ -188,7 +188,7 @@ class Workspace:
 class Timeline:
     """The messages of one channel, ordered by time and indexed by thread.
 
-    It finds a page of history or a thread without looking at the other messages.
+    It finds a page of history or a thread without reading the other messages.
 
     Replies without a root get a tombstone as their root, because Slack keeps one when the root of a
     thread is deleted.
@@ -245,7 +245,7 @@ class Timeline:
             self._top.remove(at)
 
     def replace(self, message: Message) -> None:
-        """Put a changed message in the place of the one with its timestamp."""
+        """Replace the message that has the same timestamp."""
         self._messages[micros(message.ts)] = message
 
     def _index(self, at: int, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Calls of Google's APIs, and refusals in the form that all of these APIs share."""
+"""Calls of Google's APIs, and refusals in the common form of these APIs."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ class Reason(NamedTuple):
     status: str
     message: str
     info: str = ""
-    """The reason in the details of the answer; empty where it has none."""
+    """The reason in the details of the answer; empty = none."""
 
 
 REASONS = {
@@ -32,7 +32,7 @@ REASONS = {
     ),
     "notFound": Reason(404, "NOT_FOUND", "Requested entity was not found."),
 }
-"""As Gmail answers them."""
+"""Refusals as Gmail sends them."""
 
 
 class GoogleRefused(Exception):
@@ -47,21 +47,21 @@ class GoogleRefused(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Build a refusal. `reason` is one of REASONS; `message` and `code` override its own."""
-        said = REASONS[reason]
-        super().__init__(message or said.message)
+        defaults = REASONS[reason]
+        super().__init__(message or defaults.message)
         self.reason = reason
-        self.message = message or said.message
-        self.code = code or said.code
+        self.message = message or defaults.message
+        self.code = code or defaults.code
         self.headers = dict(headers or {})
-        self._said = said
+        self._defaults = defaults
 
     @property
     def json(self) -> Json:
         """Return the body of the answer."""
         one = {"message": self.message, "reason": self.reason}
         body: Json = {"code": self.code, "message": self.message, "errors": [one]}
-        body["status"] = self._said.status
-        if info := self._said.info:
+        body["status"] = self._defaults.status
+        if info := self._defaults.info:
             kind = "type.googleapis.com/google.rpc.ErrorInfo"
             body["details"] = [{"@type": kind, "reason": info, "domain": "googleapis.com"}]
         return {"error": body}
@@ -113,12 +113,12 @@ class Declared(NamedTuple):
 
     http: str
     path: str
-    """Below the server's root, with `{names}`."""
+    """Path below the server's root, with `{names}`."""
 
 
 @cache
 def discovery(name: str) -> Json:
-    """Return the document of an API, such as `gmail.v1`, which the client library brings along."""
+    """Return the document of an API, such as `gmail.v1`, from the client library."""
     folder = files("googleapiclient") / "discovery_cache" / "documents"
     document: Json = json.loads((folder / f"{name}.json").read_text("utf-8"))
     return document
@@ -137,7 +137,7 @@ def methods_of(name: str) -> Mapping[str, Json]:
 
 
 def find_declared(name: str, method: str) -> Declared:
-    """Return where a method of an API is served; KeyError where there is none."""
-    told = methods_of(name)[method]
-    path = discovery(name)["servicePath"] + told["path"].replace("{+", "{")
-    return Declared(told["httpMethod"], path)
+    """Return the address of a method of an API. Raises KeyError if there is none."""
+    description = methods_of(name)[method]
+    path = discovery(name)["servicePath"] + description["path"].replace("{+", "{")
+    return Declared(description["httpMethod"], path)

@@ -27,9 +27,9 @@ def labelled_json(held: Held) -> Json:
 
 
 def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
-    """Return a message as `form` asks: "full", or its "metadata".
+    """Return a message in this `form`: "full" or "metadata".
 
-    `headers` are those that `metadata` shows; none = all.
+    `headers` are the ones to include in `metadata`; none = all.
     """
     body = labelled_json(held) | {
         "snippet": held.snippet,
@@ -39,8 +39,8 @@ def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
     payload = held.root.json(held.id)
     if form == "metadata":
         wanted = {name.lower() for name in headers}
-        named = [h for h in payload["headers"] if not wanted or h["name"].lower() in wanted]
-        payload = {"mimeType": payload["mimeType"], "headers": named}
+        shown = [h for h in payload["headers"] if not wanted or h["name"].lower() in wanted]
+        payload = {"mimeType": payload["mimeType"], "headers": shown}
     return body | {"payload": payload}
 
 
@@ -54,7 +54,7 @@ def thread_json(state: GmailState, id: str, form: str, headers: Sequence[str] = 
 
 
 def label_json(state: GmailState, id: str) -> Json:
-    """Return a label as the list of labels shows it."""
+    """Return a label in the form of the list of labels."""
     kind = "system" if id in SYSTEM_LABELS else "user"
     return {"id": id, "name": state.labels[id], "type": kind}
 
@@ -92,12 +92,12 @@ def find_messages(call: GmailCall) -> list[Held]:
     """Return the messages that match `q` and `labelIds` of a list request, unordered."""
     state, labels = call.state, set(call.many("labelIds"))
     query = parse_query(call.text("q"))
-    hides = not (labels & {"SPAM", "TRASH"} or query.anywhere)
-    return [held for held in state.messages.values() if _shows(held, state, labels, query, hides)]
+    hide = not (labels & {"SPAM", "TRASH"} or query.anywhere)
+    return [held for held in state.messages.values() if _shows(held, state, labels, query, hide)]
 
 
-def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides: bool) -> bool:
-    if not labels <= held.labels or (hides and held.labels & {"SPAM", "TRASH"}):
+def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hide: bool) -> bool:
+    if not labels <= held.labels or (hide and held.labels & {"SPAM", "TRASH"}):
         return False
     return query.holds(held, state)
 
@@ -105,7 +105,7 @@ def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hides:
 def _list_page(
     call: GmailCall, kind: str, items: list[tuple[int, str]], row: Callable[[str], Json]
 ) -> Json:
-    """Return a page of a list's results, newest first; `row` shows the one with an id."""
+    """Return a page of a list's results, newest first; `row` formats the result with an id."""
     items.sort(reverse=True)
     ids, token = call.page(items)
     body: Json = {kind: [row(id) for id in ids]} if ids else {}
@@ -158,7 +158,7 @@ def _modify_thread(call: GmailCall) -> Json:
 
 
 def _send(call: GmailCall) -> Json:
-    """Send a message: it stands in SENT, and in the inbox too where it goes to oneself."""
+    """Send a message: it gets SENT, and also INBOX if it is to the mailbox's own address."""
     raw = urlsafe_b64decode(call.body["raw"])
     to = addresses(every(split_headers(raw)[0], "to", "cc", "bcc"))
     labels = {"SENT", "INBOX", "UNREAD"} if call.state.address in to else {"SENT"}
@@ -185,12 +185,12 @@ def _create_draft(call: GmailCall) -> Json:
 
 
 def _list_drafts(call: GmailCall) -> Json:
-    shown = {held.id: held for held in find_messages(call)}
-    drafts = {message: id for id, message in call.state.drafts.items() if message in shown}
-    items = [(shown[id].ms, id) for id in drafts]
+    found = {held.id: held for held in find_messages(call)}
+    drafts = {message: id for id, message in call.state.drafts.items() if message in found}
+    items = [(found[id].ms, id) for id in drafts]
 
     def row(id: str) -> Json:
-        return {"id": drafts[id], "message": reference_json(shown[id])}
+        return {"id": drafts[id], "message": reference_json(found[id])}
 
     return _list_page(call, "drafts", items, row)
 
@@ -199,12 +199,12 @@ def _list_history(call: GmailCall) -> Json:
     """List the messages that were added after `startHistoryId`, oldest first."""
     state = call.state
     after = int(call.text("pageToken") or call.text("startHistoryId"))
-    arrived = [each for each in state.history if each.id > after]
-    page = arrived[: min(int(call.text("maxResults") or 100), 500)]
+    new = [each for each in state.history if each.id > after]
+    page = new[: min(int(call.text("maxResults") or 100), 500)]
     body: Json = {"historyId": str(state.history_id)}
     if page:
         body["history"] = [arrival_json(change) for change in page]
-    return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(arrived) else {})
+    return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(new) else {})
 
 
 METHODS: dict[str, Answering] = {

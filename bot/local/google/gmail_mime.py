@@ -1,5 +1,5 @@
-"""A mail as Gmail shows it: headers, unfolded and decoded, none lost, and the tree of parts;
-no message is too broken for either.
+"""A mail as Gmail shows it: all headers, unfolded and decoded, and the tree of parts. Both can be
+read from any broken message.
 """
 
 import codecs
@@ -15,10 +15,10 @@ from html import escape, unescape
 from typing import Any
 
 Headers = list[tuple[str, str]]
-"""Name as it was sent, value on one line."""
+"""Name as sent, and value on one line."""
 
 MAX_HEADERS = 500_000
-"""Bytes of one header block that are read; the rest of it counts as its text."""
+"""Bytes of one header block that are read; the rest counts as text."""
 MAX_DECODED = 20_000
 """Characters of a value with encoded words."""
 MAX_PARAMETERS = 4_000
@@ -29,13 +29,13 @@ _LINE = re.compile(rb"([^\n]*?)\r?(?:\n|\Z)")
 _NOT_CHARSETS = frozenset(
     ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 )
-"""Codecs of Python's that are no charset of mail: they are slow, or they warn."""
+"""Python codecs that are not a charset of mail: they are slow, or they warn."""
 
 
 def split_headers(raw: bytes) -> tuple[Headers, bytes]:
     """Return the headers of a message or a part, not yet decoded, and its body.
 
-    A line that is no header ends them and belongs to the body.
+    The first line that is not a header ends them and belongs to the body.
     """
     fields: list[tuple[bytes, list[bytes]]] = []
     at = 0
@@ -78,7 +78,7 @@ def every(headers: Headers, *names: str) -> list[str]:
 def text_of(content: bytes, charset: str = "") -> str:
     """Decode bytes as UTF-8 if they are valid, else as the named charset, else as Western European.
 
-    ISO-2022 and HZ encode other letters in ASCII bytes, so there the named charset comes first.
+    ISO-2022 and HZ encode other letters in ASCII bytes, so for them the named charset comes first.
     """
     shifted = b"\x1b" in content or b"~{" in content
     for name in (charset if shifted else "", "utf-8", charset, "windows-1252"):
@@ -90,7 +90,7 @@ def text_of(content: bytes, charset: str = "") -> str:
 
 
 def in_charset(content: bytes, charset: str) -> bytes:
-    """Convert text to UTF-8, as Gmail does; leave what does not fit the named charset as it is."""
+    """Convert text to UTF-8, as Gmail does; keep the bytes if they do not fit the named charset."""
     try:
         return content.decode(_codec(charset)).encode()
     except (UnicodeError, LookupError):
@@ -122,7 +122,7 @@ def decode_words(value: str) -> str:
 
 
 def _word(chunk: bytes, charset: str | None) -> str:
-    if charset is None:  # `decode_header` has what stood between encoded words in this codec
+    if charset is None:  # text between encoded words, which `decode_header` returns in this codec
         return chunk.decode("raw-unicode-escape", "replace")
     return text_of(chunk, charset.partition("*")[0])
 
@@ -163,11 +163,11 @@ def references(headers: Headers) -> list[str]:
 Json = dict[str, Any]
 
 MAX_DEPTH = 20
-"""Parts within parts; what lies deeper is shown as one file."""
+"""Depth of nested parts; a deeper one is shown as one file."""
 MAX_PARTS = 500
-"""Parts of one message; those behind are left out."""
+"""Parts of one message; further ones are left out."""
 INLINE_BYTES = 1_000_000
-"""A text that is longer comes as an attachment (what Gmail's limit is, it tells nowhere)."""
+"""A longer text becomes an attachment (Gmail does not publish its limit)."""
 SNIPPET = 200
 
 _BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
@@ -180,15 +180,15 @@ class Part:
     """One part of a message: its type and, unless it is a container, its content."""
 
     id: str
-    """Where it stands: "" is the message, "0" its first part, "1.0" the first of its second."""
+    """Position: "" is the message, "0" its first part, "1.0" the first part of its second."""
     kind: str
     filename: str
     headers: Headers
     content: bytes
-    """The transfer encoding undone; a text is in UTF-8, where its charset told what it is."""
+    """Without the transfer encoding; a text with a known charset is in UTF-8."""
     parts: tuple["Part", ...] = ()
     attached: bool = False
-    """Whether its content has to be fetched by `attachments.get`."""
+    """True = its content has to be fetched by `attachments.get`."""
 
     def walk(self) -> Iterator["Part"]:
         """Yield this part and all parts within it, in order."""
@@ -239,7 +239,7 @@ class _Reader:
     """Reads one message and counts its parts."""
 
     def __init__(self) -> None:
-        self._left = MAX_PARTS
+        self._remaining = MAX_PARTS
 
     def part(self, raw: bytes, id: str, default: str, depth: int) -> Part:
         headers, body = split_headers(raw)
@@ -256,19 +256,19 @@ class _Reader:
         if kind == "message/rfc822" and depth < MAX_DEPTH:
             parts = self._parts([content], id, "text/plain", depth)
             return Part(id, kind, filename, headers, content, parts, attached=True)
-        named = filename or declared.get_content_disposition() == "attachment"
-        text = kind.startswith("text/") and not named
+        is_file = filename or declared.get_content_disposition() == "attachment"
+        text = kind.startswith("text/") and not is_file
         if text and (charset := _parameter(declared.get_content_charset)):
             content = in_charset(content, charset)
-        apart = bool(content) and (not text or len(content) > INLINE_BYTES)
-        return Part(id, kind, filename, headers, content, attached=apart)
+        attached = bool(content) and (not text or len(content) > INLINE_BYTES)
+        return Part(id, kind, filename, headers, content, attached=attached)
 
     def _parts(self, pieces: list[bytes], id: str, default: str, depth: int) -> tuple[Part, ...]:
         parts = []
         for number, piece in enumerate(pieces):
-            if not self._left:
+            if not self._remaining:
                 break
-            self._left -= 1
+            self._remaining -= 1
             parts.append(self.part(piece, f"{id}.{number}".lstrip("."), default, depth + 1))
         return tuple(parts)
 
@@ -290,19 +290,19 @@ def between(body: bytes, boundary: str) -> list[bytes]:
 
 
 def decode_transfer(body: bytes, encoding: str) -> bytes:
-    """Undo a transfer encoding, and skip what is broken in it."""
+    """Undo a transfer encoding; skip its broken parts."""
     match encoding.strip().lower():
         case "base64":
-            sent = _BASE64.sub(b"", body)
-            rest = len(sent) % 4
-            return a2b_base64(sent[:-1] if rest == 1 else sent + b"=" * (-len(sent) % 4))
+            data = _BASE64.sub(b"", body)
+            rest = len(data) % 4
+            return a2b_base64(data[:-1] if rest == 1 else data + b"=" * (-len(data) % 4))
         case "quoted-printable":
             return a2b_qp(body)
     return body
 
 
 def texts(root: Part) -> Iterator[str]:
-    """Yield what a person can read in a message: its texts, those of HTML without the tags."""
+    """Yield the readable texts of a message; the texts of HTML come without tags."""
     for part in root.walk():
         if part.kind.startswith("text/") and not part.filename and not part.parts:
             text = text_of(part.content)
@@ -310,7 +310,7 @@ def texts(root: Part) -> Iterator[str]:
 
 
 def _visible_texts(html: str) -> Iterator[str]:
-    """Yield the texts between tags, in one pass over any input."""
+    """Yield the texts between tags, in one pass."""
     within = ""
     for token in _TOKEN.finditer(html):
         name = (token[2] or "").lower()

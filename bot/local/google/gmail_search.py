@@ -15,9 +15,9 @@ from bot.local.google.gmail_mime import decode_words, every
 from bot.local.google.gmail_state import GmailState, Held
 
 MAX_DEPTH = 50
-"""Groups within groups."""
+"""Depth of nested groups."""
 MIDNIGHT = timezone(timedelta(hours=-8))
-"""Dates mean midnight there (PST), whatever the user's zone is: use seconds instead.
+"""Dates mean midnight in this zone (PST), not in the user's: use seconds instead.
 developers.google.com/gmail/api/guides/filtering"""
 _TOKEN = re.compile(
     r"""
@@ -45,16 +45,16 @@ _HEADERS = {
 }
 _PLACES = {"drafts": "draft", "primary": "category_personal"}
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-"""Scripts that put no space between words, or few."""
+"""Scripts with few or no spaces between words."""
 
 Match = Callable[[Held, GmailState], bool]
 
 
 class Query(NamedTuple):
     holds: Match
-    """Whether a message is one of those asked for."""
+    """Match one message."""
     anywhere: bool
-    """Whether it asks for spam or trash, which are left out otherwise."""
+    """True = it includes spam or trash, which are left out otherwise."""
 
 
 def parse_query(text: str) -> Query:
@@ -142,8 +142,8 @@ def _bag(held: Held, key: str) -> str:
 
 
 def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
-    own = key in ("cc", "from", "to") and value.lower() == "me"
-    words = normalize_words(state.address if own else value)
+    is_own = key in ("cc", "from", "to") and value.lower() == "me"
+    words = normalize_words(state.address if is_own else value)
     if not key and not words.strip():
         return True
     return (words.strip() if _UNSPACED.search(words) else words) in _bag(held, key)

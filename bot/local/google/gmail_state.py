@@ -46,9 +46,9 @@ class Held:
         self.labels = labels
         """Ids."""
         self.history = 0
-        """Id of the last change to it."""
+        """Id of its last change."""
         self.bags: dict[str, str] = {}
-        """What searches have made of its words."""
+        """Normalized words by search operator."""
 
     @cached_property
     def root(self) -> Part:
@@ -57,7 +57,7 @@ class Held:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """Return what a person can read in the body."""
+        """Return the readable texts of the body."""
         return tuple(texts(self.root))
 
     @property
@@ -85,9 +85,9 @@ class Arrival:
 
 
 class GmailState:
-    """One mailbox, served from a thread of its own: hold `lock` while you read it.
+    """One mailbox, served from a separate thread: hold `lock` while you read it.
 
-    `add` and `relabel` change it meanwhile.
+    `add` and `relabel` may change it at any time.
     """
 
     def __init__(self, mailbox: Mailbox) -> None:
@@ -123,8 +123,8 @@ class GmailState:
 
     def label(self, name: str) -> str:
         """Return the id of a label; create a user label if there is none."""
-        for id, known in self.labels.items():
-            if known.casefold() == name.casefold():
+        for id, label in self.labels.items():
+            if label.casefold() == name.casefold():
                 return id
         id = f"Label_{next(self._label_numbers)}"
         self.labels[id] = name
@@ -139,8 +139,8 @@ class GmailState:
             ids = {label if label in self.labels else self.label(label) for label in labels}
             held = self._hold(StoredMessage(id, thread or id, when, raw, frozenset()), ids)
             self.count_change(held)
-            labelled = tuple(sorted(held.labels))
-            self.history.append(Arrival(held.history, held.id, held.thread, labelled))
+            label_ids = tuple(sorted(held.labels))
+            self.history.append(Arrival(held.history, held.id, held.thread, label_ids))
             return held
 
     def relabel(self, ids: Iterable[str], add: Iterable[str], remove: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Read a mailbox from an mbox file, Google Takeout's or any other. No message is lost."""
+"""Read a mailbox from an mbox file of Google Takeout or another program. No message is lost."""
 
 import csv
 import re
@@ -43,10 +43,10 @@ _OLDEST = datetime(1971, 1, 1, tzinfo=UTC)
 MAX_HEADER = 20_000
 """Characters of a header that are searched for addresses."""
 PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zX", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd")
-"""How files begin that gzip, zip, bzip2, xz, 7-Zip and Zstandard made."""
+"""First bytes of files made by gzip, zip, bzip2, xz, 7-Zip and Zstandard."""
 PARTIES = ("from", "to", "cc", "bcc", "delivered-to", "x-original-to")
 NOBODY = "me@localhost"
-"""The address of a mailbox that tells none."""
+"""The address of a mailbox that has none."""
 
 
 class MboxError(Exception):
@@ -58,14 +58,14 @@ class StoredMessage:
     """A message of a mailbox, with the ids that Gmail would show."""
 
     id: str
-    """16 hex digits; the same for the same message of the same file."""
+    """16 hex digits, stable for a message of a file."""
     thread: str
-    """`X-GM-THRID` as the file writes it, so that it can be found there (Gmail's API shows the same
-    number in hex); else the id of the conversation's first message."""
+    """`X-GM-THRID` as written in the file, so that it can be found there (Gmail's API shows the
+    same number in hex); else the id of the conversation's first message."""
     at: datetime
-    """When it came, UTC."""
+    """Time of arrival, UTC."""
     raw: bytes
-    """As it was sent (RFC 5322), lines ended by CRLF; without Takeout's own headers."""
+    """As sent (RFC 5322), with CRLF line ends and without Takeout's own headers."""
     labels: frozenset[str]
     """Ids of Gmail's own labels (`INBOX`), names of the user's."""
 
@@ -77,7 +77,7 @@ class Mailbox:
     address: str
     messages: tuple[StoredMessage, ...]
     problems: tuple[str, ...] = ()
-    """What was odd while reading, a sentence each; nothing was left out for it."""
+    """Problems while reading, one sentence each; no message was left out because of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Entry:
     raw: bytes
     """Its lines may end in CRLF or LF."""
     envelope: str = ""
-    """The `From ` line above it; empty where there was none."""
+    """The `From ` line above it; empty = none."""
 
 
 def load_mbox(path: Path, me: str | None = None) -> Mailbox:
@@ -97,7 +97,7 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
     """
     try:
         with path.open("rb") as file:
-            packed = file.peek(4).startswith(PACKED)  # of a pipe nothing comes twice
+            packed = file.peek(4).startswith(PACKED)  # a pipe cannot be read twice
             entries = [] if packed else list(read_mbox(file))
     except IsADirectoryError:
         raise MboxError(f"{path} is a folder. Give an mbox file.") from None
@@ -113,17 +113,16 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
 
 
 def _is_mail(entry: Entry) -> bool:
-    """Return whether the line above it is a separator that ordinary text would not contain."""
+    """Return whether the line above it is a separator that does not occur in ordinary text."""
     dated = bool(_DATED.search(entry.envelope.encode()))
     return dated or bool(entry.envelope and split_headers(entry.raw)[0])
 
 
 def read_mbox(file: BinaryIO) -> Iterator[Entry]:
-    """Yield the messages of a file in order, whatever they look like.
+    """Yield all messages of a file in order, including broken ones.
 
     A line `From ` begins a message if it follows a blank line and names a sender or a date in the
-    way that mail systems write them; elsewhere it is text (RFC 4155 and the variants in qmail's
-    mbox(5)).
+    form that mail systems use; otherwise it is text (RFC 4155 and the variants in qmail's mbox(5)).
     """
     envelope, lines, blank = b"", list[bytes](), True
     for line, following in pairwise(chain(file, (b"",))):
@@ -174,10 +173,10 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
         )
         for n, entry in enumerate(entries)
     )
-    bare = [n for n, headers in enumerate(heads) if not headers]
-    met = me is None or any(address in addresses(every(h, *PARTIES)) for h in heads)
-    stranger = () if met else (f"No message is from or to {address}: --reader may be mistyped.",)
-    return Mailbox(address, messages, (*stranger, *_problems(undated, bare)))
+    headless = [n for n, headers in enumerate(heads) if not headers]
+    has_mail = me is None or any(address in addresses(every(h, *PARTIES)) for h in heads)
+    notes = () if has_mail else (f"No message is from or to {address}: --reader may be mistyped.",)
+    return Mailbox(address, messages, (*notes, *_problems(undated, headless)))
 
 
 def address_of(heads: Sequence[Headers]) -> str:
@@ -230,8 +229,8 @@ def _labels(headers: Headers, address: str) -> frozenset[str]:
 def _ids(entries: Sequence[Entry]) -> list[str]:
     ids: dict[str, None] = {}
     for entry in entries:
-        told = _TAKEOUT_ID.match(entry.envelope)
-        id = f"{int(told[1]):016x}" if told else new_id(entry.raw)
+        takeout_id = _TAKEOUT_ID.match(entry.envelope)
+        id = f"{int(takeout_id[1]):016x}" if takeout_id else new_id(entry.raw)
         while id in ids or len(id) > 16:
             id = new_id(id.encode())
         ids[id] = None
@@ -253,34 +252,34 @@ def _threads(heads: Sequence[Headers], ids: Sequence[str], times: Sequence[datet
     homes: dict[str, str] = {}
     keys = []
     for number, headers in enumerate(heads):
-        named = [id for id in (message_id(headers), *references(headers)) if id]
-        known = next((homes[id] for id in named if id in homes), f"conversation {number}")
-        given = first(headers, "x-gm-thrid")
-        keys.append(str(int(given)) if _THREAD.fullmatch(given) else known)
-        for id in named:
+        refs = [id for id in (message_id(headers), *references(headers)) if id]
+        thread = next((homes[id] for id in refs if id in homes), f"conversation {number}")
+        gmail_thread = first(headers, "x-gm-thrid")
+        keys.append(str(int(gmail_thread)) if _THREAD.fullmatch(gmail_thread) else thread)
+        for id in refs:
             homes.setdefault(id, keys[-1])
-    opening: dict[str, str] = {}
+    first_ids: dict[str, str] = {}
     for _, id, key in sorted(zip(times, ids, keys, strict=True), key=lambda each: each[0]):
-        opening.setdefault(key, id)
-    return [key if key.isdecimal() else opening[key] for key in keys]
+        first_ids.setdefault(key, id)
+    return [key if key.isdecimal() else first_ids[key] for key in keys]
 
 
 def _times(entries: Sequence[Entry], heads: Sequence[Headers]) -> tuple[list[datetime], list[int]]:
-    """Return each message's time of arrival, and the undated ones, which get a neighbour's time."""
-    known = [
+    """Return each message's time of arrival, and the undated ones (they get a neighbour's time)."""
+    dates = [
         _date(first(h, "date")) or _envelope_date(e.envelope)
         for e, h in zip(entries, heads, strict=True)
     ]
-    at = next((time for time in known if time), _OLDEST)
-    times = [at := time or at for time in known]
-    return times, [n for n, time in enumerate(known) if time is None]
+    at = next((time for time in dates if time), _OLDEST)
+    times = [at := time or at for time in dates]
+    return times, [n for n, time in enumerate(dates) if time is None]
 
 
 def _date(value: str) -> datetime | None:
     try:
         parsed = parsedate_tz(value[:200])
         at = datetime.fromtimestamp(mktime_tz(parsed), UTC) if parsed else None
-    except (ValueError, TypeError, IndexError, OverflowError, OSError):  # all of them occur
+    except (ValueError, TypeError, IndexError, OverflowError, OSError):  # all of these occur
         return None
     return at if at and at.year in _YEARS else None
 
@@ -296,10 +295,10 @@ def _envelope_date(envelope: str) -> datetime | None:
     return _date(f"{day} {month} {year} {clock} {before or after or '+0000'}")
 
 
-def _problems(undated: Sequence[int], bare: Sequence[int]) -> tuple[str, ...]:
+def _problems(undated: Sequence[int], headless: Sequence[int]) -> tuple[str, ...]:
     return (
         *(f"Message {n + 1} has no date; it stands at its neighbour's." for n in undated),
-        *(f"Message {n + 1} has no headers; all of it is its text." for n in bare),
+        *(f"Message {n + 1} has no headers; all of it is its text." for n in headless),
     )
 
 
@@ -330,8 +329,8 @@ CHAT: Chat, Chats
  Archived, Archiviert, Archivado, Archivados, Archivé, Archivés, Messages archivés, Archiviato,
  Archiviati
 """
-"""System label: how Takeout names it, in the languages of the product. The last row holds what is
-no label of Gmail's."""
+"""System label: its names in Takeout, in the languages of the product. The last row holds names
+that are not labels in Gmail."""
 
 
 def _label_table() -> dict[str, str]:

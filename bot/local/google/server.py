@@ -30,7 +30,7 @@ class Sent(NamedTuple):
 
     http: str
     path: str
-    """Still encoded, without the leading slash."""
+    """Encoded, without the leading slash."""
     query: Mapping[str, list[str]]
     token: str
     body: bytes
@@ -69,16 +69,16 @@ class LocalGoogle:
             return self.methods[name](call)
 
     def method_at(self, sent: Sent) -> tuple[str, dict[str, str]]:
-        """Return the method's name and what its path names; paths without names come first."""
-        for name, told in sorted(self.declared.items(), key=lambda item: item[1].path.count("{")):
-            pattern = _NAME.sub(r"(?P<\1>[^/]+)", told.path)
-            if told.http == sent.http and (found := re.fullmatch(pattern, sent.path)):
+        """Return the method and the values in its path. Paths without variables come first."""
+        for name, method in sorted(self.declared.items(), key=lambda item: item[1].path.count("{")):
+            pattern = _NAME.sub(r"(?P<\1>[^/]+)", method.path)
+            if method.http == sent.http and (found := re.fullmatch(pattern, sent.path)):
                 return name, {key: unquote(value) for key, value in found.groupdict().items()}
         raise GoogleRefused("notFound", "Method not found.")
 
 
 async def read_request(request: Request) -> Sent:
-    """Return the request; a GET too long for its address comes as a POST of its query."""
+    """Return the request; a client sends a GET with a too long address as a POST of its query."""
     http, query, body = request.method, request.url.query, await request.body()
     if override := request.headers.get("x-http-method-override"):
         http, query, body = override, body.decode("ascii", "replace"), b""

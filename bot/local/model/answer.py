@@ -12,7 +12,7 @@ DELTA_CHARS = 80
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a model: text, tool_use and thinking blocks; the server fills in the ids."""
+    """The answer of a model: text, tool_use and thinking blocks; the server adds the ids."""
 
     content: list[Json]
     stop_reason: str | None = None
@@ -21,7 +21,7 @@ class Answer:
 
 
 def message_of(body: Json, answer: Answer, usage: InputUsage) -> Json:
-    """Return the API's message, counted."""
+    """Return the API's message with its token counts."""
     content = [_with_id(block) for block in answer.content]
     output = max(1, estimate(sum(len(render(block)) for block in content)))
     if answer.stop_reason == "max_tokens":

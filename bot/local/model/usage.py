@@ -21,12 +21,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", 
 
 
 def estimate(size: int) -> int:
-    """Return the tokens of `size` UTF-8 bytes: ceil(size / 3), the product's one rule."""
+    """Return the tokens of `size` UTF-8 bytes: ceil(size / 3), the same rule as in the product."""
     return -(-size // 3)
 
 
 def render(block: Json) -> bytes:
-    """Return a block as it counts: JSON with sorted keys, without cache markers and nulls."""
+    """Return the counted form of a block: JSON with sorted keys, no cache markers and no nulls."""
     if "cache_control" in block or None in block.values():
         block = {k: v for k, v in block.items() if k != "cache_control" and v is not None}
     return _encode(block).encode()
@@ -53,7 +53,7 @@ class Prompt:
 
     model: str
     keys: list[bytes] = field(default_factory=list)
-    """The fingerprint of all that is sent up to and including each block."""
+    """The fingerprint of all content up to and including each block."""
     sizes: list[int] = field(default_factory=list)
     """UTF-8 bytes up to and including each block."""
     marks: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ def read_prompt(body: Json) -> Prompt:
 
     for block in (*(body.get("tools") or ()), *as_blocks(body.get("system") or [])):
         add(block)
-    hashed.update(_encode(body.get("thinking")).encode())  # its change saves tools and system only
+    hashed.update(_encode(body.get("thinking")).encode())  # a change keeps tools and system only
     for message in body["messages"]:
         hashed.update(message["role"].encode())
         for block in as_blocks(message["content"]):
@@ -103,7 +103,7 @@ class PromptCache:
         self._entries: dict[tuple[str, bytes], float] = {}
 
     def measure(self, prompt: Prompt) -> InputUsage:
-        """Return what the cache saves on this prompt now."""
+        """Return how many tokens of this prompt the cache saves now."""
         reached = read = self._longest_hit(prompt)
         for block in prompt.marks:
             tokens = prompt.tokens_at(block)
@@ -112,7 +112,7 @@ class PromptCache:
         return InputUsage(prompt.tokens - reached, read, reached - read)
 
     def keep(self, prompt: Prompt) -> None:
-        """Remember the prompt's marked prefixes, from when its answer begins."""
+        """Store the prompt's marked prefixes when its answer begins."""
         now = time.time()
         for block in prompt.marks:
             if prompt.tokens_at(block) >= MIN_CACHE_TOKENS:

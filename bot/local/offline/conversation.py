@@ -1,4 +1,4 @@
-"""Take a Messages API request apart: tools, the brief, words, results and views; make calls."""
+"""Parse a Messages API request: tools, brief, texts, results and views; build tool calls."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from bot.local.model.usage import as_blocks
 
 OFFLINE = "(offline rules, not a language model)"
-"""Said once in everything that the offline model writes."""
+"""Marks everything that the offline model writes."""
 
 Json = dict[str, Any]
 
@@ -46,24 +46,24 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A request, taken apart."""
+    """A parsed request."""
 
     tools: frozenset[str]
     opening: tuple[str, ...]
     """Texts of the first user message."""
     exchanges: tuple[Exchange, ...]
     last: tuple[str, ...]
-    """Texts of the last user message; its tool results stand in `exchanges`."""
+    """Texts of the last user message; its tool results are in `exchanges`."""
     turn: int = 0
     """Answers that the model has given in this context."""
 
     @property
     def must_end(self) -> bool:
-        """Return whether the program asked for the end, now."""
+        """Return whether the program asked the model to end now."""
         return any(text.startswith("REMINDER:") and _END.search(text) for text in self.last)
 
     def section(self, name: str) -> str:
-        """Return the first section of that name, never from data; an empty text without one."""
+        """Return the first section of that name outside data; empty if there is none."""
         return next((body for text in self.told for key, body in sections(text) if key == name), "")
 
     @property
@@ -78,7 +78,7 @@ class Conversation:
 
 
 def calls_left(talk: Conversation, first: Iterable[tuple[str, Json]]) -> list[Json]:
-    """Return the calls for these first pages, and for the pages after them, that were not made."""
+    """Return the remaining calls: these first pages and the pages after them, if not yet read."""
     wanted = [
         *first,
         *((e.name, {**e.input, "cursor": e.cursor}) for e in talk.exchanges if e.cursor),
@@ -106,7 +106,7 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def read_conversation(request: Mapping[str, Any]) -> Conversation:
-    """Take a Messages API request apart."""
+    """Parse a Messages API request."""
     messages: list[Json] = request["messages"]
     calls: dict[str, Json] = {}
     exchanges: list[Exchange] = []
@@ -142,15 +142,15 @@ def _plain(content: Any) -> str:
 
 @dataclass
 class Shown:
-    """An item as a tool shows it."""
+    """An item in a tool's result."""
 
     id: str
     text: str
-    """Without its time and the facts behind it; of a file with its lines."""
+    """Without the time and the facts after it; the text of a file includes its lines."""
 
 
 def format_count(number: int, thing: str) -> str:
-    """Return a number of things in words: `1 table`, `2 tables`."""
+    """Return a count with its noun: `1 table`, `2 tables`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
@@ -160,7 +160,7 @@ def use(tool: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 def items_of(text: str) -> Iterator[Shown]:
-    """Return the items of a tool's result; lines behind a bar belong to the item above."""
+    """Return the items of a tool's result; lines that begin with a bar belong to the item above."""
     item: Shown | None = None
     for line in text.splitlines():
         if line.startswith("|") and item:
@@ -187,9 +187,9 @@ class View:
     status: str
     text: str
     findings: list[tuple[str, str, str]] = field(default_factory=list)
-    """Id, claim and standing (state, severity, since when) of each."""
+    """Id, claim and status (state, severity, since when) of each."""
     left_out: int = 0
-    """Findings that the view has no room for."""
+    """Number of findings that did not fit into the view."""
 
 
 def parse_views(text: str) -> list[View]:

@@ -13,7 +13,7 @@ from bot.local.model.answer import Answer
 from bot.local.offline.conversation import OFFLINE, Conversation, Shown, format_count, items_of, use
 
 MAX_ROWS = 20
-"""Most rows or tables that are told."""
+"""Most rows or tables in a result."""
 SELECT = re.compile(r"\b(?:select\b.+\bfrom\b|with\b.+\bselect\b).*", re.IGNORECASE | re.DOTALL)
 """A statement in a question, to its end."""
 COUNT = re.compile(r"how many (?:rows in )?(?:the )?([\w.]+)(?: are there)?\W*$", re.IGNORECASE)
@@ -31,7 +31,7 @@ Finding = dict[str, Any]
 
 
 def as_data(talk: Conversation) -> Answer:
-    """Return the next turn: the tables, the query, the chart, the result."""
+    """Return the next turn: list the tables, run the query, draw the chart or submit the result."""
     task = talk.section("TASK").strip()
     chart = _CHART.search(task)
     question = _CHART.sub("", task)
@@ -41,8 +41,8 @@ def as_data(talk: Conversation) -> Answer:
         return Answer([use("list_tables", database=each) for each in handles])
     sql, handle = _query(question, _tables(talk))
     if not talk.must_end and sql and "execute_query" not in called:
-        kept = {"keep": "rows.csv"} if chart else {}
-        return Answer([use("execute_query", sql=sql, database=handle, **kept)])
+        options = {"keep": "rows.csv"} if chart else {}
+        return Answer([use("execute_query", sql=sql, database=handle, **options)])
     if not talk.must_end and chart and "make_chart" not in called and (axes := _axes(talk)):
         kind = chart[1].lower()
         return Answer([use("make_chart", file="rows.csv", kind=kind, x=axes[0], y=axes[1:])])
@@ -50,9 +50,9 @@ def as_data(talk: Conversation) -> Answer:
 
 
 def _list_tables(talk: Conversation) -> list[tuple[Shown, str]]:
-    """Return what was listed, each with the handle of its database."""
-    listed = [e for e in talk.exchanges if e.name == "list_tables"]
-    return [(item, str(e.input["database"])) for e in listed for item in items_of(e.text)]
+    """Return the listed items, each with the handle of its database."""
+    calls = [e for e in talk.exchanges if e.name == "list_tables"]
+    return [(item, str(e.input["database"])) for e in calls for item in items_of(e.text)]
 
 
 def _tables(talk: Conversation) -> list[tuple[str, str]]:
@@ -65,34 +65,34 @@ def _tables(talk: Conversation) -> list[tuple[str, str]]:
 
 
 def _query(question: str, tables: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Return the statement and the handle of its database; empty texts where no rule has one."""
+    """Return the statement and the handle of its database; both empty if no rule applies."""
     if tables and (select := SELECT.search(question)):
         return select[0].rstrip(" ?.;`\n"), tables[0][1]
-    asked = COUNT.match(question)
-    for table, handle in tables if asked else ():
+    counted = COUNT.match(question)
+    for table, handle in tables if counted else ():
         bare = table.rpartition(".")[2].strip('"')
-        if asked and asked[1].casefold() in (table.casefold(), bare.casefold()):
+        if counted and counted[1].casefold() in (table.casefold(), bare.casefold()):
             label = re.sub(r"\W", "_", bare)
             return f"SELECT COUNT(*) AS n_{label} FROM {table}", handle
     return "", ""
 
 
 def _axes(talk: Conversation) -> list[str]:
-    """Return the columns to draw by and to draw: the first one, and the numbers behind it."""
+    """Return the columns of the x and y axes: the first column, and the numeric ones after it."""
     found = [c for e in talk.exchanges if e.input.get("keep") for c in _COLUMNS.findall(e.text)]
-    named = [part.rpartition(" ") for part in (found[-1].split("; ") if found else ())]
-    numbers = [name for name, _, kind in named[1:] if _NUMBER.match(kind)]
-    return [named[0][0], *numbers] if numbers else []
+    columns = [part.rpartition(" ") for part in (found[-1].split("; ") if found else ())]
+    numbers = [name for name, _, kind in columns[1:] if _NUMBER.match(kind)]
+    return [columns[0][0], *numbers] if numbers else []
 
 
 def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
-    """Return the tables, or what the query gave, or why there was none."""
-    asked = [e for e in talk.exchanges if e.name == "execute_query"]
+    """Return the tables, the rows of the query, or the reason why there are none."""
+    queries = [e for e in talk.exchanges if e.name == "execute_query"]
     tables = _tables(talk)
     found: list[Finding] = []
     why = ""
-    if asked:
-        last = asked[-1]
+    if queries:
+        last = queries[-1]
         failed = _FAILED.search(last.text)
         found = [{"claim": text[:500], "evidence": [id]} for id, text in _ROW.findall(last.text)]
         text = f"The result of: {last.input['sql']}"
@@ -109,8 +109,8 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
         names = ", ".join([name for name, _ in tables][:MAX_ROWS])
         why = f"The offline rules have no query for this question to the tables {names or '(none)'}"
     more = len(found) - MAX_ROWS
-    told = ("execute_query", "submit_result")
-    unread = [e.text for e in talk.exchanges if e.is_error and e.name not in told]
+    reported = ("execute_query", "submit_result")
+    unread = [e.text for e in talk.exchanges if e.is_error and e.name not in reported]
     unread += [item.text for item, _ in _list_tables(talk) if _UNREADABLE in item.text]
     if why:
         unread, text = [why, *unread], f"{why}."

@@ -15,7 +15,7 @@ from bot.local.model.answer import Answer
 from bot.local.offline.conversation import Conversation, calls_left, use
 
 MARK = "(offline)"
-"""Ends each action that fixed rules proposed, not a reader or a language model."""
+"""Ends each action that was proposed by fixed rules, not by a reader or a language model."""
 _READ = "read_mail_thread"
 _CHARS = 160
 _LINE = re.compile(
@@ -32,7 +32,7 @@ _READER = re.compile(r"The reader is (?:[^<>\n]*?<)?([^\s<>]+@[^\s<>]+?)(?:>|\.(
 
 @dataclass(frozen=True)
 class Mail:
-    """One message of a thread, as shown."""
+    """One message of a thread, as the tool shows it."""
 
     id: str
     writer: str
@@ -47,7 +47,7 @@ class Mail:
 
 
 def as_triage(talk: Conversation) -> Answer:
-    """Return the next turn of a subagent that triages one thread: read on, or hand in a verdict."""
+    """Return the next turn of a subagent that triages one thread: read on, or submit a verdict."""
     first = [(_READ, {"thread": id}) for id in _HANDLE.findall(talk.section("MAY READ"))]
     if not talk.must_end and (calls := calls_left(talk, first)):
         return Answer(calls)
@@ -70,7 +70,7 @@ def _verdict(talk: Conversation) -> dict[str, Any]:
 
 
 def _mails(pages: Iterable[str]) -> list[Mail]:
-    """Return the messages shown, each once; `[id~2]` goes on with a long one."""
+    """Return the shown messages, each once; `[id~2]` continues a long one."""
     found: dict[str, Mail] = {}
     for line in filter(None, (_LINE.match(raw) for page in pages for raw in page.splitlines())):
         if before := found.get(line["id"]):

@@ -1,7 +1,7 @@
 """The offline model: it reads one Messages API request and answers by a few fixed rules.
 
-It is not a language model and says so in everything it writes. It knows nothing but the request,
-and what readers wrote about the sample data: no files, no clock, no chance.
+It is not a language model and says so in everything it writes. It uses only the request and the
+recorded answers for the sample data: no files, no clock, no random numbers.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _EMPTY: dict[str, dict[str, Any]] = {
     "tracker": {"rows": []},
     "table": {"columns": [], "rows": []},
 }
-"""Contract -> what stays empty in its result; the others have a text."""
+"""Contract -> empty fields of its result; the other contracts have a text."""
 _READABLE = re.compile(r"(?<![\w/])[CGD][A-Z0-9]{2,}\b")
 """A channel or a thread of Slack."""
 
 
 def answer(request: dict[str, Any]) -> Answer:
-    """Return what the offline model says to one Messages API request."""
+    """Return the offline model's answer to one Messages API request."""
     talk = read_conversation(request)
-    if replayed := find_recorded(talk):
-        return replayed
+    if recorded := find_recorded(talk):
+        return recorded
     return _as_subagent(talk) if "submit_result" in talk.tools else as_parent(talk)
 
 

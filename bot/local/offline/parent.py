@@ -1,4 +1,4 @@
-"""The offline model as a parent agent: one call for a plain request, and what came of it.
+"""The offline model as a parent agent: one call for a plain request, and an answer from its result.
 
 Plain requests in English are a question to a channel or a database, which a subagent reads, and
 orders: a sweep, a triage, a reminder, a preference. Anything else needs a language model.
@@ -17,7 +17,7 @@ from bot.local.offline.data import COUNT, LIST, SELECT
 Json = dict[str, Any]
 
 MAX_LINES = 12
-"""Most findings of a subagent that an answer tells; the rest is counted."""
+"""Most findings of a subagent in an answer; it counts the others."""
 BEYOND = (
     "This needs a language model. The offline rules say where the threads of a channel that you"
     " name and may read stand («What is open in #support?»), count the rows of a table («How many"
@@ -29,14 +29,14 @@ _HANDLE = re.compile(r"\bdata:[\w.-]+")
 _STANDING = re.compile(
     r"(?:which|what|who|is|are)\b.*\b(?:open|unanswered|unsolved)\b", re.IGNORECASE | re.DOTALL
 )
-"""A question about where threads stand."""
+"""A question about the state of threads."""
 _TRIAGE = re.compile(r"(?:please )?triage my inbox\W*$", re.IGNORECASE)
 _SWEEP = re.compile(r"(?:please )?sweep\s+(?P<channels>.+)", re.IGNORECASE | re.DOTALL)
 _NAMED = re.compile(
     r"#?([\w-]*\*|[\w-]*-[\w-]+)|#([\w-]+)|<#([CG]\w+)[^>]*>|\b([CG][A-Z0-9]{8,})\b"
 )
 _BETWEEN = re.compile(r"\b(?:in|of|the|and)\b|[\s,;.!]+", re.IGNORECASE)
-"""What may stand between the channels of a sweep."""
+"""Text allowed between the channels of a sweep."""
 _WINDOW = re.compile(
     r"\b(?:of|in|for) the (?:last|past) (?:(\d{1,3}) )?(day|week|month)s?\b", re.IGNORECASE
 )
@@ -71,7 +71,7 @@ def _say(text: str) -> Answer:
 
 
 def _order(text: str, talk: Conversation) -> Json | None:
-    """Return the call of a plain order; of one that says more, none."""
+    """Return the call for a plain order; None if the order says more."""
     rest = _WINDOW.sub("", text)
     if _TRIAGE.match(rest):
         return use("triage_inbox", **_since(text, talk))
@@ -85,7 +85,7 @@ def _order(text: str, talk: Conversation) -> Json | None:
 
 
 def _since(text: str, talk: Conversation) -> Json:
-    """Return the argument for so many days back as a text says, by the requester's clock."""
+    """Return the `since` argument for the days that a text names, by the requester's clock."""
     found, now = _WINDOW.search(text), _NOW.search(talk.section("NOW"))
     if not (found and now):
         return {}
@@ -104,7 +104,7 @@ def _reminder(text: str, talk: Conversation) -> Json | None:
 
 
 def _question(text: str, talk: Conversation) -> Json | None:
-    """Return the subagent that reads what a question is about, if rules can answer it."""
+    """Return the call of a subagent for a question, if rules can answer it."""
     databases = _HANDLE.findall(talk.section("DATA"))
     channels = _CHANNEL.findall(talk.section("NAMED SOURCES")) or [
         id for id, name in talk.here.items() if name.startswith("#") and "/" not in id
@@ -115,9 +115,9 @@ def _question(text: str, talk: Conversation) -> Json | None:
         scope, handles = "slack", channels
     else:
         return None
-    given = {"task": text, "description": " ".join(text.split()[:6])[:120], "scope": scope}
+    brief = {"task": text, "description": " ".join(text.split()[:6])[:120], "scope": scope}
     window = _since(text, talk) if scope == "slack" else {}
-    call = use("run_subagent", **given, handles=handles, contract="answer", **window)
+    call = use("run_subagent", **brief, handles=handles, contract="answer", **window)
     return call if handles else None
 
 
@@ -125,7 +125,7 @@ def _question(text: str, talk: Conversation) -> Json | None:
 
 
 def _write_answer(talk: Conversation) -> str:
-    """Return the answer; what an earlier session of the request found comes first."""
+    """Return the answer; findings of an earlier session of the request come first."""
     earlier = [view for text in talk.told for view in parse_views(text)]
     lines = [line for view in earlier for line in _lines(view)]
     for exchange in talk.exchanges:
@@ -141,7 +141,7 @@ def _lines(view: View) -> list[str]:
         return [f"This could not be read: {text}"]
     lines = [f"Only partly read: {text}" if view.status == "partial" else text]
     for id, claim, standing in view.findings[:MAX_LINES]:
-        standing = standing.replace(", low", "")  # the rules judge no severity
+        standing = standing.replace(", low", "")  # the rules do not judge severity
         lines.append(f"- «{claim}»{standing and f' ({standing})'} [{id}]")
     if more := len(view.findings[MAX_LINES:]) + view.left_out:
         lines.append(f"… and {more} more")

@@ -1,7 +1,7 @@
-"""Replay recorded answers: what careful readers answered as the model on the sample data.
+"""Replay answers that careful readers wrote for the sample data in place of a model.
 
-A turn is replayed only in a context that begins alike and has shown the same items; the rules
-answer any other one. `benchmarks/record.py` makes the file.
+A turn is replayed only in a context with the same beginning and the same shown items; the rules
+answer in any other context. `benchmarks/record.py` writes the file.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bot.local.offline.conversation import Conversation, items_of
 from bot.local.sample_workspace import read_data
 
 RECORDED = "(recorded: a careful reader wrote this for the samples)"
-"""Said once in every answer of a parent that is replayed."""
+"""Marks every replayed answer of a parent."""
 
 Content = Sequence[Mapping[str, Any]]
 Key = tuple[str, int, str]
 _CHOSEN = re.compile(r"^CHOSEN .*$", re.MULTILINE)
-"""What a requester has chosen whom the assistant asked back."""
+"""The requester's choice after a question of the assistant."""
 _CODE = re.compile(r"(?!en\b)[a-z]{2}(-|$)")
-"""A language that is not the one of most recordings."""
+"""A language other than English, the language of most recordings."""
 _QUERY = re.compile(r"\bq-[0-9a-f]{6}\b")
 """The id of a query, which differs from run to run."""
 
@@ -42,29 +42,29 @@ def find_recorded(talk: Conversation) -> Answer | None:
 
 
 def key_of(talk: Conversation) -> Key:
-    """Return what a context is known by: how it begins, its turn, a digest of the items seen."""
+    """Return the key of a context: its beginning, its turn, and a digest of the shown items."""
     chosen = [line for text in talk.told for line in _CHOSEN.findall(text)]
     language = talk.section("LANGUAGE")
     foreign = [f"LANGUAGE: {language}"] if _CODE.match(language) else []
-    if asked := _question_of(talk):
+    if question := _question_of(talk):
         material = (text for text in talk.opening if text.startswith("MATERIAL"))
         texts = [*material, *(exchange.text for exchange in talk.exchanges)]
         seen = sorted({_QUERY.sub("q-#", item.id) for text in texts for item in items_of(text)})
-    else:  # the first lines of a report: all that its subagents found, whatever the window
+    else:  # the first lines of a report: all findings of its subagents, not the window
         head, *seen = talk.opening
-        asked = head.partition(".")[0]
-    opening = "\n".join([asked, *foreign, *chosen])
+        question = head.partition(".")[0]
+    opening = "\n".join([question, *foreign, *chosen])
     digest = hashlib.sha256("\n".join(seen).encode()).hexdigest()[:12]
     return " ".join(opening.split()), talk.turn, digest
 
 
 def _question_of(talk: Conversation) -> str:
-    """Return what a subagent or a parent was asked; empty for the first lines of a report."""
+    """Return the question to a subagent or a parent; empty for the first lines of a report."""
     return talk.section("TASK") or talk.section("REQUEST")
 
 
 def as_recorded(talk: Conversation, content: Content) -> Content:
-    """Return an answer as it is stored: its queries are numbered in the order of their calls."""
+    """Return the stored form of an answer: queries are numbered in the order of their calls."""
     ids = {id: f"q-#{number}" for number, id in enumerate(_queries(talk), 1)}
     return _replace_ids(content, ids)
 
@@ -83,7 +83,7 @@ def _replace_ids(content: Content, ids: Mapping[str, str]) -> list[dict[str, Any
 @cache
 def _turns() -> Mapping[Key, Content]:
     return {
-        (each["opening"], turn, said["seen"]): said["content"]
+        (each["opening"], turn, recorded["seen"]): recorded["content"]
         for each in read_data("recordings")
-        for turn, said in enumerate(each["turns"])
+        for turn, recorded in enumerate(each["turns"])
     }

@@ -1,6 +1,6 @@
-"""The offline model over Slack: it reads every page and says where threads stand.
+"""The offline model over Slack: it reads every page and reports the state of each thread.
 
-A thread is judged by who spoke last, whether the asker thanked, and whether anything was asked.
+It judges a thread by its last writer, by thanks of the asker, and by whether it has a question.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bot.local.model.answer import Answer
 from bot.local.offline.conversation import OFFLINE, Conversation, calls_left, format_count, use
 
 STATES = ("unanswered", "unsolved", "waiting", "solved")
-"""States of threads that hold an issue; the team has to act on the first two."""
+"""States of threads with an issue; the team has to act on the first two."""
 CHARS = 120
-"""Longest claim."""
+"""Maximum length of a claim."""
 _LINE = re.compile(
     r"^(?P<indent> *)\[(?P<id>[^\]\s]+/[^\]\s]+)\] \d{4}-\d\d-\d\d \d\d:\d\d (?P<rest>.*)$"
 )
@@ -43,7 +43,7 @@ class Line:
     author: str
     text: str
     notes: str
-    """Reactions, files and what else stands in braces behind it."""
+    """Reactions, files and other notes, in braces after the text."""
 
     @property
     def is_bot(self) -> bool:
@@ -67,7 +67,7 @@ def as_reader(talk: Conversation) -> Answer:
 
 
 def read_threads(pages: Iterable[str]) -> list[Thread]:
-    """Return the threads of all pages; a thread that a page end cuts is put together again."""
+    """Return the threads of all pages; join a thread that is split by the end of a page."""
     threads: dict[str, dict[str, Line]] = {}
     for page in pages:
         root = ""
@@ -84,21 +84,21 @@ def _line(id: str, rest: str) -> Line:
 
 
 def judge(thread: Thread) -> str:
-    """Return where a thread stands; `none` where nothing is asked or reported."""
+    """Return the state of a thread; `none` if it has no question or report."""
     root = thread[0]
     people = [line for line in thread if not line.is_bot]
-    asked = [line for line in people if line.author == root.author]
-    helped = [line for line in people if line.author != root.author]
-    titled = root.text.startswith(("[", "*"))
-    if root.is_bot or not (any("?" in line.text for line in asked) or titled or helped):
+    by_asker = [line for line in people if line.author == root.author]
+    by_others = [line for line in people if line.author != root.author]
+    has_title = root.text.startswith(("[", "*"))
+    if root.is_bot or not (any("?" in line.text for line in by_asker) or has_title or by_others):
         return "none"
     if any(_DONE.search(line.notes) for line in thread):
         return "solved"
-    if not helped:
+    if not by_others:
         return "unanswered"
-    if len(asked) > 1 and _THANKS.search(asked[-1].text) and "?" not in asked[-1].text:
+    if len(by_asker) > 1 and _THANKS.search(by_asker[-1].text) and "?" not in by_asker[-1].text:
         return "solved"
-    return "waiting" if people[-1] is helped[-1] else "unsolved"
+    return "waiting" if people[-1] is by_others[-1] else "unsolved"
 
 
 def _result(talk: Conversation) -> dict[str, Any]:
@@ -107,10 +107,10 @@ def _result(talk: Conversation) -> dict[str, Any]:
     threads = read_threads([*pages, *material])
     states = {thread[0].id: judge(thread) for thread in threads}
     issues = talk.section("CONTRACT") == "issues"
-    wanted = STATES if issues else _states_in(talk.section("TASK"))
+    included = STATES if issues else _states_in(talk.section("TASK"))
     findings = [
         _make_finding(thread, state)
-        for state in wanted
+        for state in included
         for thread in threads
         if states[thread[0].id] == state
     ]
@@ -128,7 +128,7 @@ def _result(talk: Conversation) -> dict[str, Any]:
 
 
 def _states_in(question: str) -> tuple[str, ...]:
-    """Return the states that a question asks for: unanswered alone, or all that needs action."""
+    """Return the states that a question asks for: only unanswered, or all that need action."""
     if re.search(r"\bunanswered\b", question, re.IGNORECASE):
         return STATES[:1]
     return STATES[:2]

@@ -18,7 +18,7 @@ def _list(call: Call) -> Json:
 
 
 def _of_user(call: Call) -> Json:
-    """List the conversations of the caller, or those of `user` that the caller sees, too."""
+    """List the conversations of the caller, or those of `user` that the caller can also see."""
     user = call.text("user") or call.identity.user
     if user not in call.state.users:
         raise SlackError("user_not_found")
@@ -69,7 +69,7 @@ def _history(call: Call) -> Json:
 
 
 def _replies(call: Call) -> Json:
-    """Return the thread of a root; any other timestamp gives that message alone, as in Slack."""
+    """Return the thread of a root; for any other timestamp only that message, as in Slack."""
     channel = _readable(call)
     message = message_of(call, channel, "ts", "thread_not_found")
     if message.subtype in _UNTHREADED:

@@ -49,13 +49,13 @@ def message_events(state: SlackState, channel: Channel, message: Message) -> Ite
 
 
 def mention(event: Json) -> Json:
-    """Return the app_mention beside a message event; it has no subtype and no channel type."""
-    left_out = ("subtype", "channel_type")
-    return {k: v for k, v in event.items() if k not in left_out} | {"type": "app_mention"}
+    """Return the app_mention of a message event; it has no subtype and no channel type."""
+    excluded = ("subtype", "channel_type")
+    return {k: v for k, v in event.items() if k not in excluded} | {"type": "app_mention"}
 
 
 def build_typed_block(text: str) -> Json:
-    """Return the block that Slack makes of what a person types."""
+    """Return the block that Slack builds from typed text."""
     elements: list[Json] = []
     for number, part in enumerate(_USER.split(text)):
         if number % 2:
@@ -87,7 +87,7 @@ def nest_message(state: SlackState, channel: Channel, message: Message) -> Json:
 
 
 def when(state: SlackState, channel: Channel) -> Json:
-    """Return what an event says of its place and time."""
+    """Return the place and time fields of an event."""
     at = now_ts(state)
     return {
         "channel": channel.id,
@@ -132,7 +132,7 @@ def click_home(state: SlackState, user: str, action_id: str, value: str | None) 
 
 
 def close(state: SlackState, user: str, view_id: str) -> View:
-    """Take away a modal that a person has open. KeyError when this person has no such modal."""
+    """Close a modal of a person. Raises KeyError if this person has no such modal open."""
     view = state.views.get(view_id)
     if view is None or view.user != user or view.body["type"] != "modal":
         raise KeyError(f"{user} has no form {view_id}.")
@@ -140,7 +140,7 @@ def close(state: SlackState, user: str, view_id: str) -> View:
 
 
 def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str]) -> Json:
-    """Send in the form of a modal that a person has open, and close it.
+    """Submit the form of a modal that a person has open, and close it.
 
     `typed`: block id -> text, or the value of the chosen option; other fields keep their
     values. Raises KeyError if this person has no such modal, or a field has no such option.
@@ -152,15 +152,15 @@ def submit(state: SlackState, user: str, view_id: str, typed: Mapping[str, str])
         if block["type"] == "input":
             sent = {"type": element["type"], **_field_state(element, typed.get(block["block_id"]))}
             values[block["block_id"]] = {element["action_id"]: sent}
-    shown = view_json(state, view) | {"state": {"values": values}}
-    about = ("user", "api_app_id", "trigger_id", "team", "enterprise")
-    told = block_actions(state, user, {})
-    sent_in = {"type": "view_submission", "view": shown, "response_urls": []}
-    return {name: told[name] for name in (*about, "is_enterprise_install")} | sent_in
+    view_body = view_json(state, view) | {"state": {"values": values}}
+    names = ("user", "api_app_id", "trigger_id", "team", "enterprise")
+    payload = block_actions(state, user, {})
+    submission = {"type": "view_submission", "view": view_body, "response_urls": []}
+    return {name: payload[name] for name in (*names, "is_enterprise_install")} | submission
 
 
 def _field_state(element: Mapping[str, Any], typed: str | None) -> Json:
-    """Return the content of a field when its form is sent in."""
+    """Return the content of a field when its form is submitted."""
     if "options" not in element:
         return {"value": element.get("initial_value") if typed is None else typed}
     if typed is None:
@@ -170,16 +170,16 @@ def _field_state(element: Mapping[str, Any], typed: str | None) -> Json:
 
 
 def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | None) -> Json:
-    """Return what a click on an element sends. Raises KeyError if the blocks have no such element.
+    """Return the action of a click on an element. Raises KeyError if there is no such element.
 
-    If several elements have this action_id, the one that holds the value is clicked; if none holds
-    it, the first one sends it, as a forger would.
+    If several elements have this action_id, the one with the value is clicked; if none has it, the
+    first one sends it, as a forger would.
     """
     found = [(b, e) for b, e in _elements(blocks) if e.get("action_id") == action_id]
     if not found:
         raise KeyError(f"There is nothing to press with the action_id {action_id!r}.")
-    holding = (pair for pair in found if value in [c.get("value") for c in _choices(pair[1])])
-    block_id, element = next(holding, found[0])
+    matching = (pair for pair in found if value in [c.get("value") for c in _choices(pair[1])])
+    block_id, element = next(matching, found[0])
     sent: Json = {"type": element["type"], "action_id": action_id, "block_id": block_id}
     choices = _choices(element)
     values = [choice.get("value") for choice in choices]
@@ -188,13 +188,13 @@ def action_of(blocks: Iterable[Mapping[str, Any]], action_id: str, value: str | 
     chosen = choices[values.index(value) if value in values else 0]
     if "options" in element:
         return sent | {"selected_option": dict(chosen)}
-    said = value if value is not None else chosen.get("value")
-    sent |= {"value": said} if said is not None else {}
+    sent_value = value if value is not None else chosen.get("value")
+    sent |= {"value": sent_value} if sent_value is not None else {}
     return sent | ({"text": chosen["text"]} if "text" in chosen else {})
 
 
 def _choices(element: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what can be clicked: two buttons for feedback, options, or the element itself."""
+    """Return the clickable parts: two feedback buttons, options, or the element itself."""
     options = element.get("options")
     if options:
         return list(options)

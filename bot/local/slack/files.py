@@ -27,7 +27,7 @@ def _address(call: Call) -> Json:
 
 
 def take(state: SlackState, id: str, content: bytes) -> Response:
-    """Take the bytes of a file; the address alone identifies the file."""
+    """Receive the bytes of a file, which is identified by the address alone."""
     state.uploads[id].content = content
     return Response(f"OK - {len(content)}", 200, media_type="text/plain")
 

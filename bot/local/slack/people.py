@@ -1,4 +1,4 @@
-"""The actions of people in the local workspace, and the events that the app gets of them."""
+"""The actions of people in the local workspace, and the events that the app gets."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 class People:
-    """Acts for all people in the workspace. Raises KeyError for what does not exist.
+    """Acts for all people in the workspace. Raises KeyError for names that do not exist.
 
     All methods may be called from any thread. They return when the action is done and its events
     are queued.
@@ -26,12 +26,12 @@ class People:
         self.deliveries = deliveries
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> str:
-        """Write a message, as who joins a public channel by that; its timestamp."""
+        """Write a message, which joins its writer to a public channel; return its timestamp."""
         with self.state.lock:
             self.place(user, channel)
-            told = self.write(channel, thread_ts, Message("", text, user))
-        self.tell(channel, *told)
-        return str(told[0]["ts"])
+            created = self.write(channel, thread_ts, Message("", text, user))
+        self.tell(channel, *created)
+        return str(created[0]["ts"])
 
     def dm(self, user: str) -> str:
         """Return the channel of this person's direct message, or agent pane, with the bot."""
@@ -56,7 +56,7 @@ class People:
     def open_home(self, user: str, tab: str = "home") -> None:
         """Open the app's page; `tab` is "home" or "messages" (the agent pane)."""
         with self.state.lock:
-            told: Json = {
+            event: Json = {
                 "type": "app_home_opened",
                 "user": user,
                 "channel": self.dm(user),
@@ -64,8 +64,8 @@ class People:
                 "event_ts": events.now_ts(self.state),
             }
             if tab == "home" and (view := home(self.state, user)):
-                told["view"] = view_json(self.state, view)
-        self.tell(None, told)
+                event["view"] = view_json(self.state, view)
+        self.tell(None, event)
 
     def click(
         self, user: str, channel: str, ts: str, action_id: str, value: str | None = None
@@ -78,33 +78,33 @@ class People:
         self.put("interactive", "block_actions", payload)
 
     def click_home(self, user: str, action_id: str, value: str | None = None) -> None:
-        """Press a button of one's App Home."""
+        """Press a button of the person's App Home."""
         with self.state.lock:
             payload = events.click_home(self.state, user, action_id, value)
         self.put("interactive", "block_actions", payload)
 
     def submit(self, user: str, view_id: str, typed: Mapping[str, str]) -> None:
-        """Send in the form of a modal; `typed`: block id -> text."""
+        """Submit the form of a modal; `typed`: block id -> text."""
         with self.state.lock:
             payload = events.submit(self.state, user, view_id, typed)
         self.put("interactive", "view_submission", payload)
 
     def close_modal(self, user: str, view_id: str) -> None:
-        """Close a modal without sending it in; the app is not told. KeyError if it is not open."""
+        """Close a modal without submitting it or notifying the app. KeyError if it is not open."""
         with self.state.lock:
             events.close(self.state, user, view_id)
 
     def write(self, channel: str, thread_ts: str | None, message: Message) -> list[Json]:
-        """Store a new message and give it its time; the events of it."""
+        """Store a new message with its time; return its events."""
         ts = timestamp(self.state.new_ts(channel))
         message = replace(message, ts=ts, thread_ts=self.root(channel, thread_ts))
         self.state.timelines[channel].add(message)
         return list(events.message_events(self.state, self.state.channels[channel], message))
 
-    def tell(self, channel: str | None, *told: Json) -> None:
-        """Deliver the events, if the app hears of this channel (None = in any case)."""
+    def tell(self, channel: str | None, *queued: Json) -> None:
+        """Deliver the events if the app receives those of this channel (None = always)."""
         if channel is None or events.is_told(self.state, channel):
-            for event in told:
+            for event in queued:
                 self.deliveries.event(event)
 
     def put(self, kind: str, type: str, payload: Json) -> None:

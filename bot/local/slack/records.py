@@ -1,4 +1,4 @@
-"""The records of the local Slack beside messages: streams, uploads, views, whispers."""
+"""The records of the local Slack other than messages: streams, uploads, views, whispers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,14 +29,14 @@ class Stream:
     """Seconds since 1970."""
     text: str = ""
     title: str = ""
-    """Of the plan."""
+    """Title of the plan."""
     rows: dict[str, Row] = field(default_factory=dict)
     ended: StreamEnd = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Whisper:
-    """A message that only one person saw."""
+    """A message to one person only."""
 
     channel: str
     user: str
@@ -53,10 +53,10 @@ class Upload:
     id: str
     name: str
     length: int
-    """Bytes that were announced."""
+    """Announced size in bytes."""
     user: str
     content: bytes = b""
-    """Empty until it was sent."""
+    """Empty until the upload."""
     completed: bool = False
 
 
@@ -66,6 +66,6 @@ class View:
 
     id: str
     user: str
-    """Who sees it."""
+    """The person who sees it."""
     body: Mapping[str, Any]
-    """As it was sent: type, blocks, ..."""
+    """As sent: type, blocks, ..."""

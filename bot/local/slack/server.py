@@ -48,8 +48,8 @@ METHODS = {
 class LocalSlack:
     """One workspace: its Web API, and its events. `app` is the ASGI app, with `API_PATH` in it.
 
-    `methods` are those of the Web API. Writes change this object only. `tokens` are those that are
-    accepted. `people` act, and the app gets the events through `sockets`.
+    `methods` are those of the Web API. Writes change only this object. `tokens` are the accepted
+    ones. `people` act, and the app gets the events through `sockets`.
     """
 
     methods = METHODS
@@ -134,5 +134,5 @@ async def arguments(request: Request) -> dict[str, Any]:
 
 
 def json_response(body: Any) -> Response:
-    """Return JSON in pure ASCII, as Slack sends it; so half a surrogate pair gets through, too."""
+    """Return JSON in pure ASCII, as Slack sends it; this also keeps half a surrogate pair."""
     return Response(json.dumps(body), media_type="application/json; charset=utf-8")

@@ -1,6 +1,6 @@
 """Socket Mode: websockets that the app opens, and the events that come in through them.
 
-Nothing here waits for acks or sends again: over loopback to a bot in the same process no event is
+It does not wait for acks or send again: over loopback to a bot in the same process no event is
 lost.
 """
 
@@ -32,7 +32,7 @@ class Socket:
     """None closes the socket."""
 
     async def write(self) -> None:
-        with suppress(WebSocketDisconnect):  # the reader notices, too
+        with suppress(WebSocketDisconnect):  # the reader also notices it
             while (text := await self.outgoing.get()) is not None:
                 await self.websocket.send_text(text)
             await self.websocket.close()
@@ -82,17 +82,17 @@ class Sockets:
             await asyncio.wait([writer])
 
     def do(self, action: Callable[[], object]) -> bool:
-        """Do it in the sockets' loop; False = there is none."""
+        """Run an action in the sockets' loop; return False if there is none."""
         if self._loop is None:
             return False
         try:
             self._loop.call_soon_threadsafe(action)
-        except RuntimeError:  # closed since
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
     def send(self, envelope: str) -> bool:
-        """Send an envelope over the socket whose turn it is; False = none is open."""
+        """Send an envelope over the next socket in turn; return False if none is open."""
         open_ = self.listening
         if open_:
             self.post(open_[next(self._turns) % len(open_)], envelope)
@@ -111,7 +111,7 @@ class Sockets:
         self.post(socket, _hello(len(self.sockets)))
 
     def post(self, socket: Socket, text: str) -> None:
-        """Send a text behind those that were sent before."""
+        """Send a text after the earlier ones."""
         socket.outgoing.put_nowait(text)
 
     def forget(self, socket: Socket) -> None:
@@ -181,6 +181,6 @@ def wrap_envelope(kind: str, id: str, body: str, attempt: int = 0) -> str:
         "accepts_response_payload": kind != "events_api",
     }
     if kind == "events_api":
-        # Slack names only this reason in Socket Mode
+        # the only reason that Slack sends in Socket Mode
         head |= {"retry_attempt": attempt, "retry_reason": "timeout" if attempt else ""}
     return f'{json.dumps(head)[:-1]}, "payload": {body}}}'

@@ -50,7 +50,7 @@ class Identity:
 
 
 class SlackState:
-    """A workspace that can change: its loaded content, and all later writes with their authors."""
+    """A mutable workspace: its loaded content, and all later writes with their authors."""
 
     def __init__(self, workspace: Workspace) -> None:
         """Load a workspace, and add the bot to all public channels."""
@@ -72,16 +72,16 @@ class SlackState:
         self.sessions: dict[tuple[str, str], str] = {}
         """Channel and thread -> the status of the agent's conversation there."""
         self.prompts: dict[tuple[str, str], tuple[Mapping[str, str], ...]] = {}
-        """Channel and thread -> what is suggested there; thread "" = in the empty pane."""
+        """Channel and thread -> suggested prompts; thread "" = in the empty pane."""
         self.views: dict[str, View] = {}
         self.triggers: dict[str, tuple[str, float]] = {}
-        """Trigger id -> whose it is ("" once used), and since when."""
+        """Trigger id -> its user ("" once used), and its start time."""
         self.whispers: list[Whisper] = []
         self.uploads: dict[str, Upload] = {}
         self.base_url = f"https://files.{self.team.domain}.slack.com/"
-        """Where files are served; the server puts its own address here."""
+        """Address of files; the server sets its own address here."""
         self.lock = threading.RLock()
-        """Held through every call: people speak from other threads than the server's."""
+        """Held during every call: people act from other threads than the server's."""
         self.now: Callable[[], float] = time.time
 
     def new_ts(self, channel: str) -> int:
@@ -93,21 +93,21 @@ class SlackState:
 
     def direct(self, *users: str) -> Channel:
         """Return the direct message of these people, or their group's; create it if needed."""
-        wanted = set(users)
+        members = set(users)
         for channel in self.channels.values():
-            if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == wanted:
+            if channel.kind in ("im", "mpim") and self.members[channel.id].keys() == members:
                 return channel
-        number, is_group = len(self.channels), len(wanted) > 2
-        made = Channel(
+        number, is_group = len(self.channels), len(members) > 2
+        channel = Channel(
             f"{'G0MPIM' if is_group else 'D0IM'}{number}",
             f"mpdm-{number}" if is_group else "",
             is_private=True,
             is_im=not is_group,
             is_mpim=is_group,
         )
-        self.channels[made.id], self.timelines[made.id] = made, Timeline(())
-        self.members[made.id] = dict.fromkeys(users)
-        return made
+        self.channels[channel.id], self.timelines[channel.id] = channel, Timeline(())
+        self.members[channel.id] = dict.fromkeys(users)
+        return channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,8 @@ class Call:
     def keep(self, channel: Channel, message: Message) -> None:
         """Store a message, new or changed."""
         timeline = self.state.timelines[channel.id]
-        known = timeline.get(micros(message.ts)) is not None
-        (timeline.replace if known else timeline.add)(message)
+        exists = timeline.get(micros(message.ts)) is not None
+        (timeline.replace if exists else timeline.add)(message)
 
 
 def visible(call: Call, argument: str = "channel") -> Channel:

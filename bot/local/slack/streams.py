@@ -1,11 +1,11 @@
 """Web API methods of an agent: streamed messages, the state of its sessions, its pane.
 
 docs.slack.dev/reference/methods/chat.startStream; docs.slack.dev/ai/agent-sessions;
-docs.slack.dev/reference/methods/assistant.threads.setTitle. What no page says was measured by
+docs.slack.dev/reference/methods/assistant.threads.setTitle. Undocumented facts were measured by
 others: a stream ends 5 minutes after its start (github.com/slackapi/python-slack-sdk/issues/1859),
-chat.update is refused while it runs (`streaming_state_conflict`), `text` reads back as mrkdwn with
-the titles of the tasks behind it. Only what the product sends is taken: chunks of text, of a plan's
-title and of its tasks.
+chat.update is refused while it runs (`streaming_state_conflict`), `text` reads back as mrkdwn,
+followed by the titles of the tasks. It accepts only the chunks that the product sends: text, a
+plan's title and its tasks.
 """
 
 import re
@@ -27,7 +27,7 @@ from bot.local.slack.state import (
 from bot.local.workspace import Channel, Message, micros
 
 STREAMED = "s"
-"""Begins the ids of streamed blocks, by which the page knows prose that is markdown."""
+"""First letter of the ids of streamed blocks; it shows the page that their text is markdown."""
 _AS_MRKDWN = (
     (re.compile(r"\[([^\]]*)\]\(([^)]*)\)"), r"<\2|\1>"),
     (re.compile(r"\*\*([^\n]+?)\*\*"), r"*\1*"),
@@ -59,14 +59,14 @@ def _stop(call: Call) -> Json:
     _write(call, stream)
     stream.ended = "stopped"
     _settle_plan(stream)
-    done = _render(replace(message, metadata=call.metadata()), stream)
-    call.keep(channel, done)
-    body = message_json(call.state, channel.id, done)
-    return {"channel": channel.id, "ts": done.ts, "message": body}
+    final = _render(replace(message, metadata=call.metadata()), stream)
+    call.keep(channel, final)
+    body = message_json(call.state, channel.id, final)
+    return {"channel": channel.id, "ts": final.ts, "message": body}
 
 
 def halt(state: SlackState, channel: str, thread_ts: str) -> list[str]:
-    """End the streams of a thread as Slack's Stop button does; the timestamps of those it ended."""
+    """End the streams of a thread as Slack's Stop button does; return their timestamps."""
     with state.lock:
         ended = []
         for stream in list(state.streams.values()):
@@ -86,7 +86,7 @@ def is_open(state: SlackState, channel: str, ts: str) -> bool:
 
 
 def end(state: SlackState, stream: Stream, message: Message, why: StreamEnd) -> None:
-    """End a stream that its writer has not stopped."""
+    """End a stream that its writer did not stop."""
     stream.ended = why
     _settle_plan(stream)
     state.timelines[stream.channel].replace(_render(message, stream))
@@ -110,7 +110,7 @@ def _open_stream(call: Call) -> tuple[Channel, Message, Stream]:
 
 
 def _write(call: Call, stream: Stream) -> None:
-    """Add the chunks that the call brings."""
+    """Add the chunks of the call."""
     for chunk in call.objects("chunks"):
         match chunk["type"]:
             case "markdown_text":
@@ -122,7 +122,7 @@ def _write(call: Call, stream: Stream) -> None:
 
 
 def _render(message: Message, stream: Stream) -> Message:
-    """Return the message as it reads now."""
+    """Return the message with its current content."""
     prose = [rich_text(stream.text)] if stream.text else []
     return replace(
         message,
@@ -164,14 +164,14 @@ def _set_status(call: Call) -> Json:
 
 
 def _thread_title(call: Call) -> Json:
-    """Take the title of a thread, which the page does not show."""
+    """Accept the title of a thread, which the page does not show."""
     root_of(call, writable(call, "channel_id"))
     call.require("title")
     return {}
 
 
 def _prompts(call: Call) -> Json:
-    """Set the prompts of a thread, or without one, those of the pane while it is empty."""
+    """Set the prompts of a thread or, without a thread, of the empty pane."""
     channel = writable(call, "channel_id")
     thread_ts = root_of(call, channel).ts if call.text("thread_ts") else ""
     call.state.prompts[channel.id, thread_ts] = call.objects("prompts")

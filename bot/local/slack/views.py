@@ -46,7 +46,7 @@ def new_trigger(state: SlackState, user: str) -> str:
 
 
 def view_json(state: SlackState, view: View) -> Json:
-    """Return a view as Slack returns it and sends it with interactions."""
+    """Return a view in the form of Slack's answers and interactions."""
     return {
         "id": view.id,
         "team_id": state.team.id,
