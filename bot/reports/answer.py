@@ -39,34 +39,34 @@ from scopes.tool import format_count, one_line, size_of
 MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
 NO_LIMIT = 1_000_000
-"""Characters of a text: a terminal takes any."""
+"""Maximum characters of a text: a terminal has no limit."""
 GAP = 2
 """Spaces between the columns of a table."""
 BULLETS = ("•", "◦", "▪")
 
 
 def answer_text(document: AnswerDocument, *, whole: bool = False) -> str:
-    """Render an answer; `whole`: with each link and statement, and how it was made."""
+    """Render an answer; `whole` adds each link and statement, and how it was made."""
     numbers = numbers_of(document)
     text = _number(printable(document.answer.strip()), document, numbers)
     how = "" if document.status == "partial" and gaps(document) else ending(document)
     lines = [*_prose(text), *(["", *wrap(how)] if how else [])]
     sources = sources_of(document, numbers)
     lines += ["", phrase("sources"), *_sources(document, sources, whole)] if sources else []
-    if named := ", ".join(f"{f.name} ({size_of(f.bytes)})" for f in document.files or ()):
+    if files := ", ".join(f"{f.name} ({size_of(f.bytes)})" for f in document.files or ()):
         command = f"assistant show {document.run_id} --files DIR"
-        lines += ["", *wrap(phrase("answer.files", files=named, command=command), "  ")]
+        lines += ["", *wrap(phrase("answer.files", files=files, command=command), "  ")]
     return "\n".join([*lines, "", *_foot(document, len(sources), whole)])
 
 
 def _number(text: str, document: AnswerDocument, numbers: Numbers) -> str:
-    """Replace citations by the numbers of their sources."""
+    """Replace citations with the numbers of their sources."""
     found = {f.id for r in document.subagents for f in r.findings if f.evidence}
     known = found | document.looked_up.keys() | {id for id, each in document.links.items() if each}
 
     def marks(match: re.Match[str]) -> str:
-        given = [n for id in ids_in(match[0]) if id in known for n in numbers.of(id)]
-        return " ".join(_ranges(dict.fromkeys(given)))
+        cited = [n for id in ids_in(match[0]) if id in known for n in numbers.of(id)]
+        return " ".join(_ranges(dict.fromkeys(cited)))
 
     bare = CITED.sub(lambda m: m[0] if known.intersection(ids_in(m[0])) else "", text)
     return CITATIONS.sub(marks, bare)
@@ -85,7 +85,7 @@ def _ranges(numbers: Iterable[int]) -> Iterator[str]:
 
 def _prose(text: str) -> Iterator[str]:
     """Yield the lines of Markdown as a terminal shows them."""
-    links = Links(asked=text)  # what may be an address was decided when it was written
+    links = Links(asked=text)  # addresses were checked when the text was written
     before = ""
     for part in parse(tidy(harmless(text), NO_LIMIT), links):
         kind = "table" if isinstance(part, RichTable) else part.kind
@@ -118,7 +118,7 @@ def _list(part: RichPart) -> Iterator[str]:
 
 
 def _style(leaves: Sequence[Leaf]) -> str:
-    """Return the text of leaves, bold words between marks that `say` shows on a terminal."""
+    """Return the text of leaves, with bold words between marks that `say` prints in bold."""
     return "".join(
         f"{BOLD}{leaf.shown}{PLAIN}" if "bold" in leaf.styles else leaf.shown
         for leaf in leaves
@@ -127,8 +127,8 @@ def _style(leaves: Sequence[Leaf]) -> str:
 
 
 def _table(table: RichTable) -> Iterator[str]:
-    """Yield a table in columns, as wide as its cells, cells of wide ones on several lines; if that
-    would break words, each row as a list."""
+    """Yield a table in columns that fit their cells, with wide cells on several lines; if that
+    would break words, yield each row as a list."""
     head, *rows = (
         ["".join(leaf.shown for leaf in cell) or NOTHING for cell in row] for row in table.rows
     )
@@ -147,26 +147,26 @@ def _table(table: RichTable) -> Iterator[str]:
         yield from (f"{BOLD}{title}{PLAIN}", *lines)
         return
     for first, *cells in rows:
-        told = [f"{title}: {cell}" for title, cell in zip(head[1:], cells, strict=True)]
-        yield from wrap(f"{BULLETS[0]} {BOLD}{first}{PLAIN} · {' · '.join(told)}", "  ")
+        fields = [f"{title}: {cell}" for title, cell in zip(head[1:], cells, strict=True)]
+        yield from wrap(f"{BULLETS[0]} {BOLD}{first}{PLAIN} · {' · '.join(fields)}", "  ")
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return a width for each column: its longest word, and an equal share of the room that is
-    left, as far as it needs it."""
+    """Return a width for each column: its longest word, plus an equal share of the free space, up
+    to the width of its cells."""
     columns = list(zip(*rows, strict=True))
     widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
     missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]
     free = max(0, WIDTH - sum(widths) - GAP * (len(widths) - 1))
     order = sorted(range(len(widths)), key=missing.__getitem__)
-    for left, column in zip(range(len(order), 0, -1), order, strict=True):
-        more = min(missing[column], free // left)
+    for remaining, column in zip(range(len(order), 0, -1), order, strict=True):
+        more = min(missing[column], free // remaining)
         widths[column], free = widths[column] + more, free - more
     return widths
 
 
 def _sources(document: AnswerDocument, sources: dict[int, Source], whole: bool) -> Iterator[str]:
-    """Yield a line for each source; many messages stand together, channel by channel."""
+    """Yield a line for each source; many messages are grouped by channel."""
     together = not whole and sum(bool(each.place) for each in sources.values()) > MOST_LINES
     apart = {n: s for n, s in sources.items() if not (together and s.place)}
     for number, source in apart.items():
@@ -189,12 +189,12 @@ def _source(document: AnswerDocument, number: int, source: Source, whole: bool) 
 
 
 def _who(document: AnswerDocument, source: Source) -> str:
-    """Return who wrote a message, on which day, and until when its thread was read."""
+    """Return the author of a message, its day, and the day of the last message cited with it."""
     if not source.at:
         return source.author
     zone = ZoneInfo(document.zone)
-    given = filter(None, (source.at, source.until))
-    days = [datetime.fromisoformat(each).astimezone(zone).date() for each in given]
+    times = filter(None, (source.at, source.until))
+    days = [datetime.fromisoformat(each).astimezone(zone).date() for each in times]
     years = {day.year for day in days}
     years |= {datetime.fromisoformat(w.latest).year for w in document.windows}
     skeleton = "MMMd" if len(years) == 1 else "yMMMd"
@@ -203,7 +203,7 @@ def _who(document: AnswerDocument, source: Source) -> str:
 
 
 def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
-    """Yield one line on sources, days and cost, and what was not covered."""
+    """Yield the gaps, and one line with sources, days and cost."""
     missing = _gaps(document)
     if missing:
         shown = [one_line(each) for each in missing[:MOST_GAPS]]
@@ -224,20 +224,20 @@ def _foot(document: AnswerDocument, sources: int, whole: bool) -> Iterator[str]:
 
 
 def _gaps(document: AnswerDocument) -> list[str]:
-    """Return what was not covered, with the error behind it for who runs the program."""
+    """Return what was not covered, with the errors behind it for the operator."""
     errors = (g.reason for g in document.coverage.not_covered if g.stopped_by == "tool_error")
     return [*gaps(document), *filter(None, dict.fromkeys(errors))]
 
 
 def _join_parts(parts: Iterable[str], indent: str) -> Iterator[str]:
-    """Yield parts in lines that end between two of them."""
+    """Yield parts in lines that break only between parts."""
     text = " · ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
     for line in wrap(text, indent):
         yield line.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _provenance_lines(document: AnswerDocument) -> Iterator[str]:
-    """Yield how an answer was made, for who runs the assistant."""
+    """Yield how an answer was made, for the operator."""
     cover, parts = document.coverage, []
     if cover.items:
         parts.append(", ".join((format_count(cover.items, "subagent"), *cover.outcomes())))

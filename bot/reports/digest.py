@@ -1,4 +1,4 @@
-"""Build the view of a triage: order, what belongs together, texts, links, buttons."""
+"""Build the view of a triage: order, groups, texts, links, buttons."""
 
 from __future__ import annotations
 
@@ -71,37 +71,37 @@ MAIL = "https://mail.google.com/"
 """Prefix of the only links in a digest."""
 FIRST, MATTER, FACT, ACTION, REASON = 400, 300, 400, 400, 200
 SUBJECT, WARNING, CATEGORY_NAME = 100, 100, 60
-"""Maximum characters of each; of facts and actions the model writes less than half of it."""
+"""Maximum characters of each; facts and actions by the model have less than half of it."""
 FACTS = 260
-"""Characters up to which further facts of a thread are shown beside its first one."""
+"""Maximum characters of the facts of a thread, if more than its first one is shown."""
 REPLY = 4_000
 """Maximum characters of a proposed reply."""
 MOST_FIRST = 3
 """Maximum number of things to do first."""
 MOST_REFERENCES = 6
-"""Thread numbers beside a thing to do first."""
+"""Maximum number of thread numbers after a thing to do first."""
 MOST_WARNINGS = 5
 MOST_SENDERS = 12
-"""Senders that are named for one reason to filter; the rest is counted."""
+"""Maximum number of senders named for one reason to filter; the rest is counted."""
 MOST_UNREAD = 20
-"""Threads that are named for one reason why they could not be read."""
+"""Maximum number of threads named for one reason why they could not be read."""
 TOP, MOST_FULL = 5, 8
-"""Threads that are shown in full, with their buttons; and how many if so many are to do first."""
+"""Threads shown in full, with their buttons; the second holds if that many are to be done first."""
 FEW = 5
-"""Rows of what can wait, or of another list, that are shown without asking for them."""
+"""Rows of what can wait, or of another list, that are shown before a click."""
 SOON = 1
-"""Days from now on in which a deadline decides the order; so does one that is over."""
+"""Days from now on in which a deadline decides the order; a past deadline does so, too."""
 NOT_NEAR = 1_000
-"""Days that count for a verdict without a near deadline."""
+"""Number of days assumed for a verdict without a near deadline."""
 
 Matter = tuple[SharedTopic | None, Sequence[ThreadVerdict]]
 """Shared topic of verdicts (None for a single one), and the verdicts."""
 
 
 def digest_view(document: TriageReport, categories: Iterable[str] = ()) -> ReportView:
-    """Return the view of a triage, its threads numbered in reading order.
+    """Return the view of a triage, with its threads numbered in reading order.
 
-    `categories` come in this order, others after them; a verdict can be corrected to them.
+    `categories` come first, in this order; a verdict can be corrected to them.
     """
     if document.unchanged_since:
         sections = [_last_digest(document, document.unchanged_since)]
@@ -129,13 +129,13 @@ class _Block:
 
     verdicts: Sequence[ThreadVerdict]
     topic: SharedTopic | None = None
-    """What they are about."""
+    """Their shared topic."""
     follows: int = 0
-    """How many further threads of the topic stand in the next block."""
+    """Number of further threads of the topic, which are in the next block."""
     is_rest: bool = False
-    """Whether the topic stands above the block before."""
+    """Whether the topic is above the previous block."""
     title: str = ""
-    """Stands above them if no topic does."""
+    """Title above them if there is no topic."""
     is_full: bool = True
     fold: Button | None = None
 
@@ -150,7 +150,7 @@ class _Layout:
 
 
 def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[ReportSection]:
-    """Yield what presses, its first threads in full; then what can wait."""
+    """Yield what is pressing, with its first threads in full; then what can wait."""
     needs, urgent, waiting = _split(document)
     ranked = {"needs": _rank(needs, document), "urgent": _rank(urgent, document)}
     pressing = [verdict.thread_id for some in ranked.values() for verdict in some]
@@ -175,7 +175,7 @@ def _sections(document: TriageReport, categories: Sequence[str]) -> Iterator[Rep
 def _urgent_blocks(
     id: str, matters: Sequence[Matter], top: Collection[str], document: TriageReport
 ) -> list[_Block]:
-    """Return a topic or a single thread after the other, those of the first threads first.
+    """Return the blocks of topics and single threads, those with the first threads first.
 
     The rest of a topic is folded right below its first threads; other single threads come last.
     """
@@ -192,7 +192,7 @@ def _urgent_blocks(
     ordered = sorted(split, key=lambda each: not each[1])
     for number, (is_single, some) in enumerate(groupby(ordered, key=lambda each: not each[0])):
         if is_single:
-            first = [v for _, shown, _ in some for v in shown]
+            first = [v for _, top_threads, _ in some for v in top_threads]
             blocks += [_Block(first, title=others if blocks else "")] if first else []
             continue
         for place, (topic, first, rest) in enumerate(some):
@@ -214,7 +214,7 @@ def _later_layout(
     document: TriageReport,
     categories: Sequence[str],
 ) -> _Layout:
-    """Return what can wait: single threads by category, the newest first; then topics."""
+    """Return what can wait: single threads by category, newest first; then topics."""
     names = list(dict.fromkeys([*categories, *sorted({v.category for v in verdicts})]))
     newest = sorted(verdicts, key=lambda v: (not v.at, -_time(v), v.thread_id))
     ordered = sorted(newest, key=lambda v: names.index(v.category))
@@ -244,8 +244,8 @@ class _Threads:
             name = _prose(topic.text, MATTER) or phrase("digest.one_matter")
             title = phrase("digest.topic", topic=name, first=first, last=last)
             known = tuple(_highlight(line, self.references()) for line in topic.known)
-        said = " ".join(line.text for line in topic.known) if topic else ""
-        entries = tuple(self._entry(verdict, block.is_full, said) for verdict in block.verdicts)
+        text_above = " ".join(line.text for line in topic.known) if topic else ""
+        entries = tuple(self._entry(each, block.is_full, text_above) for each in block.verdicts)
         return Group(
             entries,
             title,
@@ -257,7 +257,7 @@ class _Threads:
         )
 
     def references(self) -> Mapping[str, Entry]:
-        """Return by thread what a line that cites it shows: number and link."""
+        """Return, for each thread, the number and link that a line citing it shows."""
         return {
             v.thread_id: Entry(
                 row=(),
@@ -268,8 +268,8 @@ class _Threads:
             for v in self.document.verdicts
         }
 
-    def _entry(self, verdict: ThreadVerdict, is_pressing: bool, said: str) -> Entry:
-        """Return the entry of a thread; `said` is what stands above it."""
+    def _entry(self, verdict: ThreadVerdict, is_pressing: bool, text_above: str) -> Entry:
+        """Return the entry of a thread; `text_above` is the text above it."""
         document, number = self.document, self.numbers[verdict.thread_id]
         now = datetime.fromisoformat(document.as_of).astimezone(UTC)
         from_, old = self._sender(verdict), age(verdict.at, now)
@@ -282,16 +282,16 @@ class _Threads:
         if not when and verdict.asked_of_me and verdict.at:
             when = phrase("digest.waiting", age=old)
         short = from_.full if warnings else from_.plain
-        told = [f" · ⚠ {warning}" for warning in warnings]
+        warning_texts = [f" · ⚠ {warning}" for warning in warnings]
         if not is_pressing:
             fact = _prose(next(iter(verdict.key_facts), ""), FACT)
             is_low = verdict.priority == "low" and fact and not warnings
             further = (f"\n{each}" for each in (fact, "" if is_low else f"→ {step}") if each)
-            row: Line = (Bold(short), f": {subject}", *told, f" · {old}", *further)
+            row: Line = (Bold(short), f": {subject}", *warning_texts, f" · {old}", *further)
             return Entry(row, _link(verdict), verdict.thread_id, number)
         after = "" if when else f" · {old}"
         lead = f"{when} · " if when else ""
-        facts = _facts(verdict, " ".join((from_.full, subject, step, said)))
+        facts = _facts(verdict, " ".join((from_.full, subject, step, text_above)))
         ready = phrase("digest.draft_ready") if draft else ""
         todo = " · ".join(filter(None, (f"→ {step}" if step else "", ready)))
         return Entry(
@@ -300,7 +300,7 @@ class _Threads:
             row=(
                 Bold(f"{lead}{short}"),
                 f": {subject}",
-                *told,
+                *warning_texts,
                 after,
                 *(f"\n{each}" for each in (facts[0], todo) if each),
             ),
@@ -319,13 +319,13 @@ class _Threads:
         )
 
     def _sender(self, verdict: ThreadVerdict) -> Sender:
-        """Return who wrote last; of others who did if the reader answered."""
+        """Return the author of the last mail; of the last by others if the reader answered."""
         last = sender(verdict.sender, self.document.mailbox)
         is_own = last.address == self.document.mailbox.lower() and verdict.writer
         return sender(verdict.writer, self.document.mailbox) if is_own else last
 
     def _step(self, verdict: ThreadVerdict) -> str:
-        """Return the next step, with the threads of its topic that answer a part of it."""
+        """Return the next step, with the threads of its topic that answer part of it."""
         steps = (step for topic in self.document.matters for step in topic.steps)
         found = next((s for s in steps if s.threads[:1] == [verdict.thread_id]), None)
         if found is None:
@@ -342,7 +342,7 @@ def _fold(document: TriageReport, id: str, total: int, more: bool = False) -> Bu
 
 
 def _last_digest(document: TriageReport, last: EarlierDigest) -> ReportSection:
-    """Return the section of a digest that has nothing new: the last one, to be shown again."""
+    """Return the section of a digest without news: the last digest, to be shown again."""
     show = phrase("digest.print", run=clean_text(last.run_id, 80))
     fold = Button(SHOW, phrase("button.show_again"), names(last.run_id, ALL))
     title = phrase("digest.last", at=_clock(last.at, document))
@@ -350,7 +350,7 @@ def _last_digest(document: TriageReport, last: EarlierDigest) -> ReportSection:
 
 
 def _clock(at: str, document: TriageReport) -> str:
-    """Format a time as its reader's clock shows it; with the day if that is another one."""
+    """Format a time in the reader's time zone; with the day if it is another day."""
     zone = ZoneInfo(document.zone)
     then, now = (datetime.fromisoformat(each).astimezone(zone) for each in (at, document.as_of))
     clock = f"{then:%H:%M}{' UTC' if zone.key == 'UTC' else ''}"
@@ -371,9 +371,9 @@ def find_section(view: ReportView, value: str) -> ReportSection | None:
 
 
 def _gaps(document: TriageReport) -> Iterator[str]:
-    """Yield what was not covered besides the threads that are listed as unread."""
-    told = {gap_text(each.gap) for each in document.unreadable}
-    yield from (clean_text(gap, REASON) for gap in gaps(document) if gap not in told)
+    """Yield what was not covered, except for the threads that are listed as unread."""
+    listed = {gap_text(each.gap) for each in document.unreadable}
+    yield from (clean_text(gap, REASON) for gap in gaps(document) if gap not in listed)
 
 
 def _lists(document: TriageReport) -> Iterator[ReportSection]:
@@ -402,8 +402,8 @@ def _split(document: TriageReport) -> tuple[list[ThreadVerdict], ...]:
 
 
 def _to_do_first(document: TriageReport) -> dict[str, int]:
-    """Return the threads of the lines at the top in their order, each with the number of its line:
-    of each line those that ask, if any does."""
+    """Return the threads of the lines at the top in their order, each with the number of its line;
+    if any thread of a line asks for something, only such threads of it."""
     asks, first = {v.thread_id for v in document.verdicts if v.asked_of_me}, dict[str, int]()
     for number, line in enumerate(document.top_lines[:MOST_FIRST]):
         for id in [id for id in line.threads if id in asks] or line.threads:
@@ -412,18 +412,18 @@ def _to_do_first(document: TriageReport) -> dict[str, int]:
 
 
 def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[ThreadVerdict]:
-    """Sort by what is over or due now, by what is to be done first, by priority; of these what has
-    no deadline and waits longest comes first, then what is due next.
+    """Sort by what is overdue or due now, by what is to be done first, by priority; within these,
+    threads without a deadline come first, by how long they wait, then those due next.
 
-    What one line at the top cites is due when the first of it is, and stands in the line's order:
-    one act may wait for another.
+    The threads that one line at the top cites are all due when the first of them is, and keep the
+    line's order, since one action may depend on another.
     """
     today = datetime.fromisoformat(document.as_of).astimezone(UTC).date()
     first, priorities = _to_do_first(document), list(DOTS)
     order = list(first)
     found = {v.thread_id: due(v.deadline, today) for v in document.verdicts}
     days = {id: until.days for id, until in found.items() if until}
-    near = {id: left for id, left in days.items() if -NEAR <= left <= SOON}
+    near = {id: days_left for id, days_left in days.items() if -NEAR <= days_left <= SOON}
     of_lines = dict[int, int]()
     for id, line in first.items():
         of_lines[line] = min(of_lines.get(line, NOT_NEAR), near.get(id, NOT_NEAR))
@@ -438,27 +438,27 @@ def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[Thr
 
 
 def _time(verdict: ThreadVerdict) -> float:
-    """Return the seconds at which its last mail came; infinite if that is not known."""
+    """Return the timestamp of its last mail, in seconds; infinite if unknown."""
     at = datetime.fromisoformat(verdict.at) if verdict.at else None
     return at.astimezone(UTC).timestamp() if at else inf
 
 
 def _by_matter(verdicts: Sequence[ThreadVerdict], topics: Iterable[SharedTopic]) -> list[Matter]:
-    """Group the threads of one topic where the first of them stands; each verdict occurs once."""
-    left = {verdict.thread_id: verdict for verdict in verdicts}
+    """Group the threads of one topic at the place of the first; each verdict occurs once."""
+    remaining = {verdict.thread_id: verdict for verdict in verdicts}
     matters = dict[str, Matter]()
     for topic in topics:
-        named = set(topic.threads)
-        some = [verdict for id, verdict in left.items() if id in named]
+        topic_ids = set(topic.threads)
+        some = [verdict for id, verdict in remaining.items() if id in topic_ids]
         if len(some) > 1:
             matters[some[0].thread_id] = (topic, some)
-            left = {id: verdict for id, verdict in left.items() if id not in named}
-    matters |= {id: (None, [verdict]) for id, verdict in left.items()}
+            remaining = {id: verdict for id, verdict in remaining.items() if id not in topic_ids}
+    matters |= {id: (None, [verdict]) for id, verdict in remaining.items()}
     return [matters[v.thread_id] for v in verdicts if v.thread_id in matters]
 
 
 def summary(document: TriageReport) -> str:
-    """Return one line of numbers alone, which is safe where text is parsed as markup."""
+    """Return one line with numbers only, which is safe where text is parsed as markup."""
     with in_language(document.language):
         return _summary(document)
 
@@ -487,15 +487,15 @@ def _period(document: TriageReport) -> str:
 
 
 def _coverage_line(document: TriageReport) -> str:
-    """Format the outcomes of the threads that a model was given."""
+    """Format the outcomes of the threads that a model read."""
     cover, dropped = document.coverage, document.unsupported
     if not cover.items:
         return ""
     ends = ((int(getattr(cover, status)), status) for status in STATUSES)
     line = phrase("digest.given", n=cover.items)
     if cover.complete < cover.items:
-        told = (phrase(f"digest.n_{status}", n=many) for many, status in ends if many)
-        line += f": {', '.join(told)}"
+        counts = (phrase(f"digest.n_{status}", n=many) for many, status in ends if many)
+        line += f": {', '.join(counts)}"
     return f"{line}; {phrase('digest.dropped', n=dropped)}" if dropped else line
 
 
@@ -507,28 +507,28 @@ def _lead(document: TriageReport) -> Iterator[str]:
 
 
 def _highlight(line: TriageLine, entries: Mapping[str, Entry]) -> Highlight:
-    """Name the threads of a line: of consecutive ones, the first and the last."""
+    """Name the threads of a line; for consecutive ones, only the first and the last."""
     about = [entries[id] for id in dict.fromkeys(line.threads) if id in entries]
     about.sort(key=lambda entry: entry.number)
     numbers = {entry.number for entry in about}
-    named = []
+    references = []
     for entry in about:
         follows, precedes = entry.number - 1 in numbers, entry.number + 1 in numbers
         if not (follows and precedes):
             is_end = follows and entry.number - 2 in numbers
             before = f" {phrase('digest.to')} " if is_end else " "
-            named.append((entry.number, Reference(str(entry.number), entry.url, before)))
-    named = named[:MOST_REFERENCES]
-    last = named[-1][0] if named else 0
+            references.append((entry.number, Reference(str(entry.number), entry.url, before)))
+    references = references[:MOST_REFERENCES]
+    last = references[-1][0] if references else 0
     return Highlight(
         text=_prose(line.text, FIRST),
-        references=tuple(each for _, each in named),
+        references=tuple(each for _, each in references),
         more=sum(number > last for number in numbers),
     )
 
 
 def subject_text(subject: str) -> str:
-    """Return the subject of a thread as a digest names it, which is never nothing."""
+    """Return the subject of a thread for a digest; it is never empty."""
     return clean_text(subject, SUBJECT) or phrase("digest.no_subject")
 
 
@@ -541,14 +541,14 @@ def _prose(text: str, most: int) -> str:
     return prose(with_amounts(text), most)
 
 
-def _facts(verdict: ThreadVerdict, told: str) -> list[str]:
-    """Return the facts; each that the text beside them tells is empty. At least one."""
+def _facts(verdict: ThreadVerdict, text: str) -> list[str]:
+    """Return at least one fact; facts that the text next to them already contains are empty."""
     facts = [_prose(fact, FACT) for fact in verdict.key_facts] or [""]
-    return ["" if repeats(fact, told) else fact for fact in facts]
+    return ["" if repeats(fact, text) else fact for fact in facts]
 
 
 def _short(facts: Sequence[str]) -> str:
-    """Return the first of the facts, and further ones as far as all of each is short enough."""
+    """Return the first fact, and further ones as long as each fits as a whole."""
     shown, *more = [*filter(None, facts), ""]
     for fact in filter(None, more):
         if len(shown) + len(fact) > FACTS:
@@ -558,7 +558,7 @@ def _short(facts: Sequence[str]) -> str:
 
 
 def _draft(verdict: ThreadVerdict) -> str:
-    """Return the whole proposed reply with its lines; empty if there is none."""
+    """Return the whole proposed reply with its line breaks; empty if there is none."""
     lines = (clean_text(line, REPLY) for line in (verdict.draft_reply or "").splitlines())
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip())[:REPLY]
 
@@ -596,8 +596,8 @@ def _buttons(
 
 
 def _automated_lines(document: TriageReport) -> list[str]:
-    """Return the threads that no model saw, by reason, the rarest first: the senders, the most
-    frequent first; of few threads the subjects too."""
+    """Return the senders of threads that no model saw, by reason, with the rarest reason and the
+    most frequent sender first; for few threads also the subjects."""
     lines, reasons = [], Counter(each.reason for each in document.filtered)
     for reason, total in sorted(reasons.items(), key=lambda each: each[1]):
         threads = (each for each in document.filtered if each.reason == reason)
@@ -608,7 +608,7 @@ def _automated_lines(document: TriageReport) -> list[str]:
 
 
 def _from(filtered: FilteredThread, owner: str, with_subject: bool) -> str:
-    """Return the sender, and the subject; for one's own mail the subject alone."""
+    """Return the sender and, if wanted, the subject; for the owner's mail only the subject."""
     found, subject = sender(filtered.sender, owner), subject_text(filtered.subject)
     if found.address == owner.lower():
         return subject

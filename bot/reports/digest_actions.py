@@ -14,19 +14,20 @@ Block = Mapping[str, Any]
 LABEL, DRAFT, SNOOZE, CORRECT = "mail_label", "mail_draft", "mail_snooze", "mail_correct"
 """Action ids of the buttons of a thread."""
 SHOW = "mail_show"
-"""Action id of the button that opens a folded section, or an earlier digest."""
+"""Action id of the button that opens a folded section or an earlier digest."""
 ALL = "all"
-"""Stands for a whole digest where the button of a section has the section's id."""
+"""Button value for a whole digest, instead of the id of a section."""
 ACTIONS = (LABEL, DRAFT, SNOOZE, CORRECT, SHOW)
 PRIORITY, ASKED, CATEGORY = "priority", "asked_of_me", "category"
 """Fields of a verdict that can be corrected."""
 FIELDS = (PRIORITY, ASKED, CATEGORY)
 NOT_URGENT, NOT_ASKED = "low", "false"
-"""Corrected values of the first two."""
+"""Corrected values of the first two fields."""
 DONE = "/done"
-"""Suffix of the id of the block that reports what was done about a thread."""
+"""Suffix of the id of the block that reports the actions on a thread."""
 MAX_NOTE, MAX_NOTES = 100, 3
-"""Characters of a note, and notes beside a thread; `bot.reports.slack` leaves room for them."""
+"""Maximum characters of a note, and notes per thread; `bot.reports.slack` reserves space for
+them."""
 MAX_VALUE = 150
 """Characters of the value of a menu option (docs.slack.dev, option object)."""
 
@@ -36,21 +37,21 @@ _CORRECTION = re.compile(rf"{_NAMES.pattern}/(?P<field>\w+)=(?P<value>.+)", re.D
 
 @dataclass(frozen=True, slots=True)
 class DigestClick:
-    """A button of a digest was clicked, or the menu of corrections below a thread used."""
+    """A click on a button of a digest, or a choice in the menu of corrections below a thread."""
 
     user: str
     what: str
     """One of ACTIONS."""
     run: str
     thread: str
-    """The thread that the button stands below; for SHOW the id of a section, or ALL."""
+    """The thread above the button; for SHOW the id of a section, or ALL."""
     channel: str
     ts: str
     """The message with the button; empty if the payload names no single message."""
     field: str = ""
     """One of FIELDS, for a correction."""
     value: str = ""
-    """What the field should have been."""
+    """Correct value of the field."""
 
     @property
     def button_value(self) -> str:
@@ -60,7 +61,7 @@ class DigestClick:
 
 
 def names(run: str, thread: str) -> str:
-    """Return the value of a button: the ids and nothing else."""
+    """Return the value of a button: only the ids."""
     return f"{run}/{thread}"
 
 
@@ -92,10 +93,10 @@ def digest_click(body: Mapping[str, Any]) -> DigestClick | None:
 
 
 def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list[Block]:
-    """Return the message after a click: `note` says what was done, in place of what was clicked.
+    """Return the message after a click: `note` (what was done) replaces the clicked element.
 
-    `note` may contain text of strangers, so it is shown without markup. A repeated call changes
-    nothing. The button of a section goes without a note: what it opened says enough.
+    `note` may contain untrusted text, so it is shown without markup. A repeated call changes
+    nothing. The button of a section is removed without a note, since the opened section is enough.
     """
     row = names(click.run, click.thread)
     if click.what == SHOW:
@@ -109,7 +110,7 @@ def blocks_after(blocks: Sequence[Block], click: DigestClick, note: str) -> list
     for block in blocks:
         if block.get("block_id") == row:
             elements = [
-                left for each in block["elements"] for left in _without_clicked(each, click)
+                element for each in block["elements"] for element in _without_clicked(each, click)
             ]
             after += [{**block, "elements": elements}] if elements else []
             after += [] if before else [done]
@@ -123,7 +124,7 @@ def _without_button(section: Block) -> dict[str, Any]:
 
 
 def _without_clicked(element: Block, click: DigestClick) -> Iterator[Block]:
-    """Yield the element without what was clicked; nothing if that was all of it."""
+    """Yield the element without the clicked part; nothing if no part remains."""
     if element.get("action_id") != click.what:
         yield element
     elif click.what == CORRECT:

@@ -101,7 +101,7 @@ class Gap(DocumentPart):
     """Why that subagent found no more; null: it told of the gap itself."""
 
     def about(self, source: str) -> Gap:
-        """Return it with the name of what it is about."""
+        """Return a copy with this source."""
         return self.model_copy(update={"source": source})
 
 
@@ -133,7 +133,7 @@ class RunCoverage(DocumentPart):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether nothing is missing but what `--limit` left out."""
+        """Return whether nothing is missing except for what `--limit` left out."""
         return len(self.not_covered) <= (self.left_out or 0)
 
     def outcomes(self) -> list[str]:
@@ -185,7 +185,7 @@ class SweepFinding(Finding):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Return its own id, and those of the findings that it stands for."""
+        """Return its own id, and those of the findings joined with it."""
         return (self.id, *(self.joined or ()))
 
 
@@ -764,16 +764,16 @@ Document = SweepReport | TriageReport | PanelReport | AnswerDocument
 
 def parse_document(stored: Mapping[str, Any]) -> Document:
     """Return the document of a stored run."""
-    answered = "answer" in stored
+    has_answer = "answer" in stored
     if "verdicts" in stored:
-        return (TriageAnswer if answered else TriageReport).model_validate(stored)
+        return (TriageAnswer if has_answer else TriageReport).model_validate(stored)
     if stored.get("kind") == "panel":
-        return (PanelAnswer if answered else PanelReport).model_validate(stored)
+        return (PanelAnswer if has_answer else PanelReport).model_validate(stored)
     if "sections" in stored:
-        return (SweepAnswer if answered else SweepReport).model_validate(stored)
+        return (SweepAnswer if has_answer else SweepReport).model_validate(stored)
     return AnswerDocument.model_validate(stored)
 
 
 def cited_statements(text: str, known: Collection[str]) -> list[CitedStatement]:
-    """Return the statements of an answer as its document has them."""
+    """Return the statements of an answer as parts of its document."""
     return [CitedStatement(text=s.text, findings=list(s.findings)) for s in statements(text, known)]

@@ -16,16 +16,16 @@ from scopes.chart_model import Axis, Chart
 from scopes.charts import DrawingFailed, render_chart
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
-"""Byte order mark by which Excel recognizes UTF-8."""
+"""Byte order mark that Excel needs to recognize UTF-8."""
 CELL = 2_000
 FORMULA = re.compile(r"(?:^|[;\t|])[\s\"']*(?=[=+\-@\N{FULLWIDTH EQUALS SIGN}])")
-"""Where a cell would start with what Excel, Calc and Sheets treat as a formula.
+"""Starts of cells that Excel, Calc and Sheets treat as a formula.
 
-Also inside one of our cells, if the system separates cells by `;`
+Also inside one of our cells, for systems that separate cells by `;`
 (owasp.org/www-community/attacks/CSV_Injection).
 """
 QUIET = "no news"
-"""The change of an issue that is still open although the window has nothing about it."""
+"""The change of an issue that is still open but not mentioned in the window."""
 COLUMNS = """number problem urgent market change state severity severity_reason claim
     customers people owner next_step messages since first_seen
     waits waits_since wants deadline amounts
@@ -33,13 +33,13 @@ COLUMNS = """number problem urgent market change state severity severity_reason 
     link links finding issue""".split()
 TEXTS = """market severity_reason claim customers owner next_step quotes waits
     tracker_key tracker_title problem wants amounts""".split()
-"""Columns with text of people or models; the others are by code."""
+"""Columns with text from people or models; the others come from code."""
 
 Row = Mapping[str, Any]
 
 
 def findings_csv(document: SweepReport) -> bytes:
-    """Return a row for each finding, then one for each known issue without news.
+    """Return one row for each finding, then one for each known issue without news.
 
     UTF-8 with a byte order mark, columns as in `COLUMNS`.
     """
@@ -122,13 +122,13 @@ def _join(texts: Sequence[object], between: str = "; ") -> str:
 HEIGHT = 3.2
 """Inches."""
 FEWEST, MOST = 3, 400
-"""Minimum and maximum points of a chart; of more, the last are drawn."""
+"""Minimum and maximum points of a chart; if there are more, the last ones are drawn."""
 TITLE = 70
 WHAT = "The chart of open issues"
 
 
 async def open_issues_chart(points: Sequence[tuple[datetime, int]], title: str) -> bytes:
-    """Draw how many issues were open at each time, as PNG; `points` in any order.
+    """Draw the number of open issues over time as PNG; `points` may be in any order.
 
     Raises DrawingFailed, also for fewer than `FEWEST` points.
     """

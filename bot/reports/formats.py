@@ -17,17 +17,17 @@ from scopes.clean import printable, redact
 from scopes.tool import one_line
 
 MAX_PERIODS = 3
-"""Windows that are told of one answer; the rest is counted."""
+"""Maximum number of windows shown for one answer; the rest is counted."""
 NEAR = 14
 """Days before or after a deadline in which it decides the order."""
 MAX_NAME, MAX_DOMAIN = 60, 100
 MIN_LABEL = 4
-"""Minimum letters of a domain's first label for matching it in names."""
+"""Minimum letters of a domain's first label to search for it in names."""
 
 ALIKE = 0.7
-"""Minimum share of the words of a sentence that others hold if it says nothing new."""
+"""Minimum share of the words of a sentence that must be in a text if it adds nothing new."""
 STEM = 5
-"""First letters by which words are compared, whatever their endings."""
+"""Number of first letters by which words are compared, so that endings do not count."""
 MIN_WORD = 4
 """Minimum letters of a word that is compared."""
 
@@ -43,14 +43,14 @@ _PERSON = re.compile(r"(.*?)\s*<([^<>\s]+)>\s*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of a mail: the name is only a claim, the domain is where it comes from."""
+    """The sender of a mail: the name is only a claim, the domain is the origin."""
 
     name: str
     """The address if the mail has no name."""
     domain: str
     """Domain of the address; empty if there is none, or the name is the address."""
     claims: bool
-    """Whether the name looks like somebody else's address, or like the reader's organisation."""
+    """Whether the name looks like another person's address, or like the reader's organisation."""
     address: str
     """The address in lower case."""
 
@@ -60,7 +60,7 @@ class Sender:
 
     @property
     def plain(self) -> str:
-        """Return the name alone, or with the domain if only that makes it trustworthy."""
+        """Return only the name, or with the domain if the name may be false."""
         return self.full if self.claims else self.name
 
 
@@ -71,11 +71,11 @@ class Due:
     words: str
     """`due Fri 14 Mar, in 2 days`."""
     days: int
-    """Days from that day on, below 0 if it is over."""
+    """Days from that day, below 0 if it has passed."""
 
 
 def clean_text(text: object, most: int) -> str:
-    """Clean text of others to one line: nothing invisible, no secrets, no active address."""
+    """Clean untrusted text to one line: nothing invisible, no secrets, no active address."""
     flat = one_line(Links().defang(redact(printable(str(text or "")))))
     return flat if len(flat) <= most else f"{flat[: most - 1].rstrip()}…"
 
@@ -86,7 +86,7 @@ def capital(text: str) -> str:
 
 
 def prose(text: object, most: int) -> str:
-    """Clean text of a model; its days in ISO 8601 become `13 Mar 2025`."""
+    """Clean text of a model; dates in ISO 8601 become `13 Mar 2025`."""
     return clean_text(_ISO_DAY.sub(_spell_out, str(text or "")), most)
 
 
@@ -98,9 +98,9 @@ def _spell_out(found: re.Match[str]) -> str:
 
 
 def with_amounts(text: str) -> str:
-    """Write amounts of money as the reader's language does: `1.850 €` becomes `€1,850`.
+    """Write amounts of money in the format of the reader's language: `1.850 €` becomes `€1,850`.
 
-    These currencies have two decimal places, so what three digits follow separates thousands.
+    These currencies have two decimal places, so a mark before three digits separates thousands.
     """
     return _AMOUNT.sub(_amount, text)
 
@@ -113,11 +113,12 @@ def _amount(found: re.Match[str]) -> str:
     return current().money(value, _CURRENCIES.get(code, code))
 
 
-def repeats(sentence: str, told: str) -> bool:
-    """Return whether a text holds all figures of a sentence, and nearly all of its words."""
-    said, known = _content(sentence), _content(told)
-    new = said - known
-    return bool(said) and not any(map(_is_figure, new)) and len(new) <= (1 - ALIKE) * len(said)
+def repeats(sentence: str, text: str) -> bool:
+    """Return whether `text` contains all figures of a sentence, and nearly all of its words."""
+    content = _content(sentence)
+    new = content - _content(text)
+    is_short = len(new) <= (1 - ALIKE) * len(content)
+    return bool(content) and not any(map(_is_figure, new)) and is_short
 
 
 def _content(text: str) -> set[str]:
@@ -131,20 +132,20 @@ def _is_figure(word: str) -> bool:
 
 
 def sender(written: str, owner: str = "") -> Sender:
-    """Parse `Name <address>`, or an address alone, as the owner of a mailbox sees it."""
+    """Parse `Name <address>`, or only an address, from the view of the mailbox's owner."""
     found = _PERSON.fullmatch(written.strip())
     name, address = found.groups() if found else ("", written.strip())
     name = name.strip(' "')
     domain = address.rpartition("@")[2].lower() if "@" in address else ""
-    named = [m[0].lower() for m in BARE.finditer(name)]
-    claims = any(not _same(host, domain) for host in named) or _poses(name, domain, owner)
+    hosts = [m[0].lower() for m in BARE.finditer(name)]
+    claims = any(not _same(host, domain) for host in hosts) or _poses(name, domain, owner)
     shown = clean_text(name or address, MAX_NAME) or phrase("digest.unknown_sender")
     place = with_spelling(clean_text(domain, MAX_DOMAIN)) if name else ""
     return Sender(shown, place, claims, address.lower())
 
 
 def _poses(name: str, domain: str, owner: str) -> bool:
-    """Return whether the name contains that of the owner's domain, but comes from elsewhere."""
+    """Return whether the name contains the owner's domain, but the mail is from another one."""
     own = owner.rpartition("@")[2].lower()
     label = own.partition(".")[0]
     named = len(label) >= MIN_LABEL and re.search(rf"\b{re.escape(label)}\b", name.lower())
@@ -156,7 +157,7 @@ def _same(host: str, domain: str) -> bool:
 
 
 def age(at: str | None, now: datetime) -> str:
-    """Format how long ago it was, in its largest unit; the day if it is months ago."""
+    """Format how long ago it was, in the largest unit; the date if it is months ago."""
     if not at:
         return phrase("digest.no_date")
     then, words = datetime.fromisoformat(at).astimezone(UTC), current()
@@ -174,35 +175,35 @@ def due(deadline: str | None, today: date) -> Due | None:
         return None
     at = date.fromisoformat(deadline)
     days, words = (at - today).days, current()
-    named = words.date(at, "MMMEd" if at.year == today.year else "yMMMEd")
+    date_text = words.date(at, "MMMEd" if at.year == today.year else "yMMMEd")
     if days in (-1, 0, 1):
         key = {-1: "due.yesterday", 0: "due.today", 1: "due.tomorrow"}[days]
-        return Due(phrase(key, day=named), days)
+        return Due(phrase(key, day=date_text), days)
     near = f", {words.distance(days)}" if abs(days) <= NEAR else ""
-    return Due(phrase("due.overdue" if days < 0 else "due.on", day=f"{named}{near}"), days)
+    return Due(phrase("due.overdue" if days < 0 else "due.on", day=f"{date_text}{near}"), days)
 
 
 def day(at: date, year: bool) -> str:
-    """Format as `14 Mar`, with the year if asked for."""
+    """Format as `14 Mar`, with the year if wanted."""
     return current().date(at, "yMMMd" if year else "MMMd")
 
 
 def days_between(first: date, last: date) -> str:
-    """Format the days from the first to the last one; all up to that where the first is 1970."""
+    """Format the days from the first to the last; only the last if the first is in 1970."""
     if first.year <= 1970:
         return phrase("period.until", day=day(last, year=True))
     return current().interval(first, last)
 
 
 def periods(windows: Sequence[Period], zone: str) -> str:
-    """Format the windows that were read, in the time zone of this name."""
-    told = [_period(each, ZoneInfo(zone)) for each in windows[:MAX_PERIODS]]
-    more = len(windows) - len(told)
-    return "; ".join(told) + (f" {phrase('more', n=more)}" if more else "")
+    """Format the windows that were read, in the given time zone."""
+    texts = [_period(each, ZoneInfo(zone)) for each in windows[:MAX_PERIODS]]
+    more = len(windows) - len(texts)
+    return "; ".join(texts) + (f" {phrase('more', n=more)}" if more else "")
 
 
 def _period(window: Period, zone: ZoneInfo) -> str:
-    """Format the days of a window; the minutes of one that is part of a day."""
+    """Format the days of a window; with the times if it is part of a day."""
     bounds = (window.oldest, window.latest)
     start, end = (datetime.fromisoformat(at).astimezone(zone) for at in bounds)
     first, last = start.date(), (end - timedelta(microseconds=1)).date()

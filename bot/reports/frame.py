@@ -1,4 +1,4 @@
-"""Build what stands around an answer in Slack: how it ended, one line below it, and its details."""
+"""Build what surrounds an answer in Slack: how it ended, one line below it, and its details."""
 
 from __future__ import annotations
 
@@ -38,50 +38,50 @@ from scopes.clean import printable, redact
 DETAILS = "answer_details"
 """Action id of the button that opens the details; its value is the id of the run."""
 SMALL_TALK = 300
-"""Characters of an answer that is small talk if nothing was looked up for it."""
+"""Maximum characters of an answer that is small talk if nothing was looked up for it."""
 GAP = 200
-"""Characters of the gap that the line below an answer names."""
+"""Maximum characters of the gap in the line below an answer."""
 QUERY = 10_000
-"""Characters of a statement that are shown."""
+"""Maximum characters of a statement that are shown."""
 MAX_VIEW = 98
-"""Blocks of a view; Slack allows 100 (docs.slack.dev, views). What is said of a cut comes below."""
+"""Blocks of a view; Slack allows 100 (docs.slack.dev, views). A notice of a cut comes below."""
 
 FEEDBACK_FORM = "answer_feedback_why"
-"""Callback id of the form that asks why an answer is bad; it carries the key of the request."""
+"""Callback id of the form that asks why an answer is bad; it contains the key of the request."""
 REASON, COMMENT = "reason", "comment"
 """Ids of its fields, as blocks and as elements."""
 MAX_COMMENT = 1_000
 WHY_BAD = ("wrong", "missing", "off_topic")
-"""Why an answer is bad, as the form offers it."""
+"""Reasons that the form offers."""
 STOPPED = (
     *("cost", "time", "tokens", "steps", "rate_limit", "model_error", "tool_error"),
     "invalid_output",
 )
-"""Why a request ended, as far as its answer says it in words of its own."""
+"""Reasons why a request ended for which its answer has its own text."""
 REASONS = (*STOPPED, "needs_context", "injection", "user")
-"""Why a subagent ended, as far as there are words for it."""
+"""Reasons why a subagent ended for which there is a text."""
 
 
 def stopped_line(document: Document) -> str:
-    """Return how far a stopped request came, in one sentence."""
-    done, of, noun = _progress(document)
-    things = phrase(f"count.{noun}", n=of)
-    if not of:
+    """Return the progress of a stopped request, in one sentence."""
+    done, total, noun = _progress(document)
+    things = phrase(f"count.{noun}", n=total)
+    if not total:
         return phrase("answer.stopped_at_once")
-    if done == of:
-        return phrase("answer.stopped_all", n=of, things=things)
-    return phrase("answer.stopped", n=of - done, done=current().number(done), things=things)
+    if done == total:
+        return phrase("answer.stopped_all", n=total, things=things)
+    return phrase("answer.stopped", n=total - done, done=current().number(done), things=things)
 
 
 def incomplete_reason(document: Report, key: str) -> str:
-    """Return why a report is not whole; empty if it is. The keys of its texts begin with `key`."""
+    """Return why a report is not complete; empty if it is. Keys of its texts begin with `key`."""
     if document.status == "cancelled":
         return stopped_line(document)
     return "" if document.status == "complete" else phrase(f"{key}_{document.status}")
 
 
 def _progress(document: Document) -> tuple[int, int, str]:
-    """Return how much was read, of how much, and what it is."""
+    """Return how much was read, the total, and the noun for it."""
     cover = document.coverage
     if isinstance(document, SweepReport):
         return cover.complete + cover.partial, cover.items, "channel"
@@ -91,10 +91,10 @@ def _progress(document: Document) -> tuple[int, int, str]:
     listing = [r for r in document.subagents if r.read.sources_listed]
     if not listing:
         return cover.complete + cover.partial, cover.items, "question"
-    nouns = {{"email": "thread", "files": "file"}.get(r.scope, "source") for r in listing}
-    of = sum(r.read.sources_listed for r in listing)
+    units = {{"email": "thread", "files": "file"}.get(r.scope, "source") for r in listing}
+    total = sum(r.read.sources_listed for r in listing)
     done = sum(min(r.read.sources_read, r.read.sources_listed) for r in listing)
-    return done, of, nouns.pop() if len(nouns) == 1 else "source"
+    return done, total, units.pop() if len(units) == 1 else "source"
 
 
 def ending(document: AnswerDocument) -> str:
@@ -111,20 +111,20 @@ def ending(document: AnswerDocument) -> str:
 def is_small_talk(document: AnswerDocument) -> bool:
     """Return whether it is a short text for which nothing was looked up."""
     cover = document.coverage
-    looked = cover.items or cover.looked_up or cover.not_covered or document.links
+    has_lookups = cover.items or cover.looked_up or cover.not_covered or document.links
     is_whole = document.status == "complete" and not (document.files or document.unsupported)
-    return is_whole and not looked and len(document.answer) <= SMALL_TALK
+    return is_whole and not has_lookups and len(document.answer) <= SMALL_TALK
 
 
 def gaps(document: Document) -> list[str]:
     """Return what was not covered, in sentences for a user."""
     over = document.status == "cancelled"  # then the answer says that it was stopped
-    told = [g for g in document.coverage.not_covered if not (over and g.stopped_by == "user")]
-    return list(dict.fromkeys(map(gap_text, told)))
+    reported = [g for g in document.coverage.not_covered if not (over and g.stopped_by == "user")]
+    return list(dict.fromkeys(map(gap_text, reported)))
 
 
 def gap_text(gap: Gap) -> str:
-    """Return a gap as a sentence for a user: how a subagent was stopped is told in our words."""
+    """Return a gap as a sentence for a user, with our own text for how a subagent was stopped."""
     if gap.stopped_by is None:
         return f"{gap.source}: {gap.reason}" if gap.source else gap.reason
     why = why_ended(gap.stopped_by)
@@ -132,14 +132,14 @@ def gap_text(gap: Gap) -> str:
 
 
 def why_ended(stopped_by: str) -> str:
-    """Return why a subagent found no more, in words for a user."""
+    """Return why a subagent stopped, in words for a user."""
     return phrase(f"ended.{stopped_by if stopped_by in REASONS else 'none'}")
 
 
 def footer(document: Document, sources: int) -> Block:
-    """Return the line below it: sources, window, gaps, cost; and the button for details.
+    """Return the line below a document: sources, window, gaps, cost; and the button for details.
 
-    `sources`: how many an answer cites.
+    `sources`: number of sources that an answer cites.
     """
     details = button(DETAILS, phrase("answer.details"), value=document.run_id)
     return {**section(" · ".join(_line(document, sources))), "accessory": details}
@@ -162,21 +162,21 @@ def _line(document: Document, sources: int) -> Iterator[str]:
 
 
 def price(document: Document, digits: int = 3) -> str:
-    """Return what it cost."""
+    """Return the cost of its run."""
     cost = document.cost_usd
-    told = phrase("no_price") if cost is None else current().usd(cost, digits)
-    return phrase("answer.listed", price=told) if document.model == "offline" else told
+    usd = phrase("no_price") if cost is None else current().usd(cost, digits)
+    return phrase("answer.listed", price=usd) if document.model == "offline" else usd
 
 
 def cost_line(document: Report) -> str:
-    """Return what it cost, and the id of its run."""
+    """Return the cost, tokens and id of its run."""
     tokens = phrase("tokens", n=document.usage.total)
     run = phrase("run", id=clean_text(document.run_id, 80))
     return f"{price(document, 4)} · {tokens} · {run}"
 
 
 def messages_of(document: Document) -> str:
-    """Return from which days messages were read; empty if none were."""
+    """Return the days from which messages were read; empty if none were."""
     windows, zone = [], "UTC"
     if isinstance(document, AnswerDocument):
         windows, zone = document.windows, document.zone
@@ -202,7 +202,7 @@ def report_details_view(document: Report, view: ReportView) -> Block:
 
 
 def message_view(text: str) -> Block:
-    """Return the same modal with a sentence in place of the details."""
+    """Return the same modal with a sentence instead of the details."""
     return _modal([plain_section(text)])
 
 
@@ -216,11 +216,11 @@ def feedback_form(key: str) -> Block:
         {"text": plain_text_block(phrase(f"feedback.{reason}")), "value": reason}
         for reason in WHY_BAD
     ]
-    typed = {"type": "plain_text_input", "multiline": True, "max_length": MAX_COMMENT}
+    text_input = {"type": "plain_text_input", "multiline": True, "max_length": MAX_COMMENT}
     choice = {"type": "radio_buttons", "options": options}
     fields = [
         field(REASON, phrase("feedback.why"), choice, optional=True),
-        field(COMMENT, phrase("feedback.comment"), typed, optional=True),
+        field(COMMENT, phrase("feedback.comment"), text_input, optional=True),
     ]
     return modal(
         phrase("feedback.title"),
@@ -253,7 +253,7 @@ def _titled_list(title: str, rows: Sequence[str]) -> Iterator[Block]:
 
 
 def _sections(lines: Sequence[str]) -> Iterator[Block]:
-    """Yield the lines as sections, as many in each as it may hold."""
+    """Yield the lines as sections, with as many lines in each as fit."""
     text = ""
     for line in (each[:MAX_SECTION] for each in lines):
         if text and len(text) + len(line) >= MAX_SECTION:
@@ -265,24 +265,24 @@ def _sections(lines: Sequence[str]) -> Iterator[Block]:
 
 
 def _sources(document: AnswerDocument, numbers: Numbers) -> Iterator[str]:
-    """Yield each source with its number: what was found in it, or which tables it is."""
+    """Yield each source with its number: the claim found in it, or its tables."""
     claims = {f.id: f.claim for r in document.subagents for f in r.findings}
-    cited = {number: id for id, given in reversed(numbers.cited.items()) for number in given}
+    cited = {number: id for id, own in reversed(numbers.cited.items()) for number in own}
     for number, source in sources_of(document, numbers).items():
         finding = cited[number]
         url = source.link
         mark = f"<{url.replace('&', '&amp;')}|[{number}]>" if url else f"[{number}]"
-        is_first = url == numbers.url(finding)  # else a list or a statement beside its messages
+        is_first = url == numbers.url(finding)  # else a list or a statement next to its messages
         more = len(numbers.links.get(finding) or ()) - 1 if url and is_first else 0
         others = f" ({phrase('more', n=more)})" if more > 0 else ""
-        named = source.title if source.statement or finding in document.looked_up else ""
-        named = named or ("" if is_first else source.place)
-        text = named or claims.get(finding, phrase("answer.earlier"))
+        title = source.title if source.statement or finding in document.looked_up else ""
+        title = title or ("" if is_first else source.place)
+        text = title or claims.get(finding, phrase("answer.earlier"))
         yield f"{mark} {_clean(text, 200)}{others}".rstrip()
 
 
 def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
-    """Yield each statement in SQL whole, below the number of its source."""
+    """Yield each whole SQL statement, below the number of its source."""
     for number, source in sources_of(document, numbers).items():
         if source.statement:
             yield section(f"*{phrase('answer.found_with')}* [{number}]")
@@ -298,9 +298,9 @@ def _cost(document: AnswerDocument, seconds: float) -> str:
     read = [phrase("count.question", n=questions)] if questions else []
     read += [phrase("count.looked_up", n=own)] if own else []
     when = messages_of(document)
-    told = ", ".join([*read, price(document), took])
+    totals = ", ".join([*read, price(document), took])
     reference = phrase("answer.reference", id=escape_mrkdwn(document.run_id))
-    return " · ".join(filter(None, (capital(when), told, reference)))
+    return " · ".join(filter(None, (capital(when), totals, reference)))
 
 
 def _clean(text: str, length: int) -> str:

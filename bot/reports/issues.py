@@ -1,4 +1,4 @@
-"""Match findings to known issues, by the threads of their evidence, never by their wording."""
+"""Match findings to known issues by the threads of their evidence, never by their text."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from subagents.sanitizer import Material
 from subagents.summary import SEVERITIES
 
 CLOSED = ("declined", "solved", "none")
-"""States of an issue that is over, or was none."""
+"""States of an issue that is over, or was not an issue."""
 COLUMNS = ("id", "state", "first", "last")
-"""Fields of an issue that have columns of their own."""
+"""Fields of an issue with their own columns."""
 Row = dict[str, Any]
 
 
@@ -62,7 +62,7 @@ class Trace:
 
     @classmethod
     def of(cls, channel: str, finding: Finding) -> Trace:
-        """Return the trace of a finding, in its own channel if it has evidence there."""
+        """Return the trace of a finding, limited to `channel` if it has evidence there."""
         threads, evidence = finding.threads, finding.evidence
         own = frozenset(t for t in threads if t.startswith(f"{channel}/"))
         messages = frozenset(e for e in evidence if e.startswith(f"{channel}/"))
@@ -113,18 +113,18 @@ class Issue(DocumentPart):
         return cls.model_validate({**row.body, **{name: getattr(row, name) for name in COLUMNS}})
 
     def row(self, schedule: str) -> Row:
-        """Return its row, with all but the columns as JSON in `body`."""
+        """Return its row, with the fields without a column as JSON in `body`."""
         columns = {name: getattr(self, name) for name in COLUMNS}
         body = self.model_dump(mode="json", exclude={*COLUMNS})
         return {"schedule": schedule, **columns, "body": body}
 
 
 def match_issues(traces: Sequence[Trace], known: Sequence[Issue]) -> list[list[Issue]]:
-    """Return what each finding of a report is of the known issues, which share a thread or a
-    message with it: first the one that it continues, then those that are part of it now.
+    """Return, for each finding of a report, the known issues that share a thread or a message with
+    it: first the one that it continues, then those that are part of it now.
 
-    Each issue is one finding at most. Priority: most shared threads, then most shared messages,
-    not solved, older.
+    Each issue matches one finding at most. Priority: most shared threads, then most shared
+    messages, not solved, older.
     """
     by_channel: dict[str, list[Issue]] = {}
     for issue in known:
@@ -156,7 +156,7 @@ def _rank(trace: Trace, issue: Issue) -> tuple[Any, ...]:
 
 
 def new_id(trace: Trace, taken: Collection[str]) -> str:
-    """Return the id of a new issue, derived from where it began."""
+    """Return the id of a new issue, derived from its channel and its oldest thread."""
     number, oldest = 0, min(trace.threads, default="")
     while True:
         salt = f" {number}" if number else ""
@@ -167,21 +167,21 @@ def new_id(trace: Trace, taken: Collection[str]) -> str:
         number += 1
 
 
-def change_of(state: str, severity: str, owner: str, was: Issue | None) -> Change | None:
-    """Return what changed about an issue; None = nothing new."""
-    if was is None:
+def change_of(state: str, severity: str, owner: str, before: Issue | None) -> Change | None:
+    """Return the change of an issue; None = nothing new."""
+    if before is None:
         return "solved" if state == "solved" else None if state in CLOSED else "new"
-    if was.state in ("declined", "solved") and state in NEEDS_ACTION:
+    if before.state in ("declined", "solved") and state in NEEDS_ACTION:
         return "reopened"
-    if was.state in CLOSED:
+    if before.state in CLOSED:
         return None if state in CLOSED else "changed"
     if state == "solved":
         return "solved"
-    same = state == was.state and (
-        state not in NEEDS_ACTION  # of others no severity and owner is reported
-        or (severity == was.severity and _same_owner(owner, was.owner))
+    is_same = state == before.state and (
+        state not in NEEDS_ACTION  # severity and owner of others are not reported
+        or (severity == before.severity and _same_owner(owner, before.owner))
     )
-    return "open" if same else "changed"
+    return "open" if is_same else "changed"
 
 
 def _same_owner(one: str, other: str) -> bool:
@@ -193,10 +193,10 @@ def _same_owner(one: str, other: str) -> bool:
 def compare_issues(
     document: SweepReport, known: Sequence[Issue], last: datetime | None, reports: int
 ) -> SweepReport:
-    """Return the report with an issue and a change in each finding, and with what is still open.
+    """Return the report with an issue and a change in each finding, and the issues still open.
 
-    `last`: end of the last delivered report, after `reports` of them; None before the first.
-    `known`: the issues that they reported.
+    `last`: end of the last delivered report; None before the first. `reports`: number of delivered
+    reports. `known`: the issues that they reported.
     """
     at = datetime.fromisoformat(document.window.latest)
     notes = _notes(document.sections, known, at)
@@ -219,8 +219,8 @@ def compare_issues(
 def counts_of(
     findings: Sequence[SweepFinding], still_open: Sequence[KnownIssue], at: datetime
 ) -> IssueCounts:
-    """Count the issues that need action at this time, how many of them are of high severity or
-    urgent, and what changed."""
+    """Count the issues that need action at this time, those of them with high severity or that are
+    urgent, and the changes."""
     issues: list[SweepFinding | KnownIssue] = [*findings, *still_open]
     open_ones = [each for each in issues if each.state in NEEDS_ACTION]
     changes = [f.change for f in findings]
@@ -238,7 +238,7 @@ def counts_of(
 def _notes(
     sections: Sequence[SweepSection], known: Sequence[Issue], at: datetime
 ) -> dict[str, Row]:
-    """Return the fields of the findings that earlier reports fill in, by finding id."""
+    """Return, by finding id, the fields of findings that come from earlier reports."""
     found = [(s.channel, f) for s in sections for f in s.findings]
     traces = [Trace.of(channel, finding) for channel, finding in found]
     matches = match_issues(traces, known)
@@ -246,12 +246,12 @@ def _notes(
     notes: dict[str, Row] = {}
     for k in sorted(range(len(found)), key=lambda k: (traces[k].order, k)):
         finding, match = found[k][1], matches[k]
-        was = match[0] if match else None
-        change = change_of(finding.state, finding.severity, finding.owner, was)
+        before = match[0] if match else None
+        change = change_of(finding.state, finding.severity, finding.owner, before)
         opened = [datetime.fromisoformat(finding.since)] if finding.since else []
         first = iso(min([*opened, *(issue.first for issue in match)], default=at))
-        is_issue = bool(was or change)
-        id = was.id if was else new_id(traces[k], taken) if change else None
+        is_issue = bool(before or change)
+        id = before.id if before else new_id(traces[k], taken) if change else None
         taken.add(id or "")
         notes[finding.id] = {
             "issue": id,
@@ -264,7 +264,7 @@ def _notes(
 
 
 def _with_notes(part: Part, notes: Mapping[str, Row]) -> Part:
-    """Return the part with what is known of its findings."""
+    """Return the part with these fields in its findings."""
     findings = [f.model_copy(update=notes.get(f.id, {"absorbed": []})) for f in part.findings]
     return part.model_copy(update={"findings": findings})
 
@@ -272,7 +272,7 @@ def _with_notes(part: Part, notes: Mapping[str, Row]) -> Part:
 def _still_open(
     sections: Sequence[SweepSection], unseen: Iterable[Issue], at: datetime
 ) -> list[KnownIssue]:
-    """Return issues that needed action when last reported and were not seen since."""
+    """Return issues that needed action when last reported and were not seen since then."""
     names = {s.channel: s.item for s in sections}
     found = [i for i in unseen if i.state in NEEDS_ACTION and i.channel in names]
     found.sort(key=lambda issue: (SEVERITIES.index(issue.severity), issue.first, issue.id))
@@ -293,7 +293,7 @@ def _still_open(
 
 
 KEPT = 200
-"""Latest messages that are stored of an issue besides those of its last report.
+"""Number of latest messages stored of an issue, in addition to those of its last report.
 
 All of its threads are kept.
 """
@@ -315,20 +315,20 @@ class IssueStore:
     def save(
         self, connection: sa.Connection, schedule: str, document: SweepReport, at: datetime
     ) -> None:
-        """Store the issues of a report, in the transaction that marks it delivered (`at`).
+        """Store the issues of a report in the transaction that marks it as delivered (`at`).
 
         `document` is a result of `compare_issues`. Issues that it lists as still open are kept as
         long as they are reported.
         """
         found = [f.issue for f in document.findings() if f.issue]
-        gone = absorbed_in(document)
-        query = sa.select(issues).where(_these(schedule, [*found, *gone]))
+        absorbed = absorbed_in(document)
+        query = sa.select(issues).where(_these(schedule, [*found, *absorbed]))
         before = {row.id: row for row in connection.execute(query)}
         rows = rows_after(schedule, document, at, before)
         if rows:
             insert = self.database.upsert(issues, ("schedule", "id"), CHANGED)
             connection.execute(insert, rows)
-        connection.execute(sa.delete(issues).where(_these(schedule, gone)))
+        connection.execute(sa.delete(issues).where(_these(schedule, absorbed)))
         still_open = _these(schedule, [issue.issue for issue in document.still_open])
         connection.execute(sa.update(issues).where(still_open).values(last=at))
 
@@ -345,7 +345,7 @@ def _these(schedule: str, ids: Sequence[str]) -> sa.ColumnElement[bool]:
 def rows_after(
     schedule: str, document: SweepReport, at: datetime, before: Mapping[str, sa.Row[Any]]
 ) -> list[Row]:
-    """Return the rows of the issues in a report, with all threads that they ever occurred in.
+    """Return the rows of the issues in a report, with all threads in which they ever occurred.
 
     `before`: the existing rows, by id.
     """
@@ -377,17 +377,17 @@ def rows_after(
 
 
 REVIEWED: Final = ("confirmed", "disputed", "unjudged")
-"""Outcomes of findings that a later panel knows again."""
+"""Outcomes of findings that a later panel recognizes."""
 
 
 PANEL: Final = "panel"
-"""Begins the name under which the findings of panels on one material are stored."""
+"""Prefix of the key under which the findings of panels on one material are stored."""
 
 
 def panel_key(requester: str | None, profile: str, material: str) -> str:
-    """Return under which name the findings of panels on one material are stored."""
-    named = f"{profile}\0{material}"
-    return f"{PANEL}/{requester or ''}/{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    """Return the key under which the findings of panels on one material are stored."""
+    text = f"{profile}\0{material}"
+    return f"{PANEL}/{requester or ''}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,11 +397,11 @@ class KnownFindings:
     findings: tuple[ReviewFinding, ...]
     """Their ids are those of issues."""
     last: str | None
-    """When the last panel ended; None before the first."""
+    """Time when the last panel ended; None before the first."""
 
 
 async def known_findings(database: Database, key: str) -> KnownFindings:
-    """Return what earlier panels found. Raises StoreError."""
+    """Return the findings of earlier panels. Raises StoreError."""
     rows = await database.read(sa.select(issues).where(issues.c.schedule == key))
     stored = map(Issue.of, rows)
     found = tuple(i.finding for i in stored if i.finding and i.state in NEEDS_ACTION)
@@ -409,14 +409,14 @@ async def known_findings(database: Database, key: str) -> KnownFindings:
 
 
 def compare_panel(document: PanelReport, earlier: KnownFindings, material: Material) -> PanelReport:
-    """Return the report with an issue and a change in each finding, and with what is gone.
+    """Return the report with an issue and a change in each finding, and the fixed findings.
 
-    A finding is known again by place and claim. What was not found again is told only where all
-    specialists have read the whole material.
+    A finding is recognized by place and claim. Findings that were not found again are reported
+    only if all specialists have read the whole material.
     """
     known, last = earlier.findings, earlier.last
-    told = [each for each in document.findings if each.claim]
-    changes = compare([_to_review(each) for each in told], known)
+    with_claims = [each for each in document.findings if each.claim]
+    changes = compare([_to_review(each) for each in with_claims], known)
     before, taken = dict(changes.remaining), {each.id for each in known}
     findings = []
     for each in document.findings:
@@ -453,13 +453,13 @@ async def save_findings(database: Database, key: str, document: PanelReport) -> 
     """Store the findings of a panel for the next one on this material. Raises StoreError."""
     at = datetime.now(UTC)
     rows = [_panel_row(key, document, each, at) for each in document.findings if each.issue]
-    gone = [each.issue for each in document.fixed if not each.quoted]
+    fixed = [each.issue for each in document.fixed if not each.quoted]
 
     def save(connection: sa.Connection) -> None:
         if rows:
             insert = database.upsert(issues, ("schedule", "id"), ("state", "body", "last"))
             connection.execute(insert, rows)
-        solved = sa.update(issues).where(_these(key, gone))
+        solved = sa.update(issues).where(_these(key, fixed))
         connection.execute(solved.values(state="solved", last=at))
 
     await database.change(save)

@@ -1,4 +1,4 @@
-"""Render reports as Markdown for mails, files and answers; only links by code are active."""
+"""Render reports as Markdown for mails, files and answers; only links from code are active."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bot.reports.view import (
 )
 
 MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
-"""Characters with a meaning within a line of Markdown; text never starts a line."""
+"""Characters with a meaning inside a line of Markdown; text never starts a line."""
 AT = re.compile(r"@(?=\w)")
 
 
@@ -37,7 +37,7 @@ def report_markdown(
 
 
 def plain(text: str) -> str:
-    """Escape text of strangers for Markdown: no markup, link or mention."""
+    """Escape untrusted text for Markdown: no markup, link or mention."""
     return MARKS.sub(r"\\\1", AT.sub("@\N{WORD JOINER}", neutralize_links(text)))
 
 
@@ -105,7 +105,7 @@ class _Markdown:
             yield from ("", *self._table(entry.table))
 
     def _table(self, table: EntryTable) -> Iterator[str]:
-        """Yield a table; the note of a row stands in the first of its lines."""
+        """Yield a table; the note of a row is in the first of its lines."""
         yield f"| {' | '.join(map(_cell, table.columns))} |"
         yield "|---" * len(table.columns) + "|"
         for row in table.rows:
@@ -118,14 +118,14 @@ class _Markdown:
                 yield f"| {' | '.join([*map(_cell, cells), note])} |"
 
     def _highlight(self, line: Highlight) -> str:
-        named = [
+        labels = [
             each.before + (f"[{each.label}]({each.url})" if each.url else f"({each.label})")
             for each in line.references
         ]
         more = f" +{line.more}" if line.more else ""
         size = [plain(line.size)] if line.size else []
         text = self._line(with_links(line.text, line.places))
-        return " · ".join([text + "".join(named) + more, *size])
+        return " · ".join([text + "".join(labels) + more, *size])
 
     def _line(self, line: Line) -> str:
         return "".join(map(self._part, line))
@@ -137,14 +137,14 @@ class _Markdown:
             return "`{}`".format(part.text.replace("`", "'"))
         if isinstance(part, Link) and not part.text:
             return f" [↗]({part.url})"
-        text = _label(part.text)  # of strangers, so no label of a link
+        text = _label(part.text)  # untrusted, so it is not the label of a link
         return f"**{text}**" if isinstance(part, Bold) else text + self._link(part.url)
 
     def _link(self, url: str) -> str:
         return f" · [{self.view.words('link')}]({url})" if url else ""
 
     def _links(self, urls: Sequence[str]) -> str:
-        """Return one link by its word, several by their numbers."""
+        """Return a single link with the word for it, several links with their numbers."""
         if len(urls) < 2:
             return self._link("".join(urls))
         return f" · {' '.join(f'[{n}]({url})' for n, url in enumerate(urls, 1))}"

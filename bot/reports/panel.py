@@ -1,4 +1,4 @@
-"""Build the view of a panel: findings by outcome, both sides of disputes, and how it came about."""
+"""Build the view of a panel: findings by outcome, both sides of disputes, and how it was made."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from config.words import current, phrase
 from subagents.contracts import LINE
 
 NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
-"""Maximum characters of each; no claim of a specialist is that long, however it is cleaned."""
+"""Maximum characters of each; no claim of a specialist is that long, even after cleaning."""
 MOST_QUOTES = 3
 MOST_SHOWN = 200
-"""Findings that are shown of one outcome."""
+"""Maximum number of findings shown of one outcome."""
 MARKS = {"critical": "◉", **DOTS}
 GONE = ("dropped", "merged", "withheld")
 OUTCOMES = ("confirmed", "disputed", "unjudged")
 
 
 def panel_view(document: PanelReport) -> ReportView:
-    """Return the view of a panel, its findings numbered in reading order."""
+    """Return the view of a panel, with its findings numbered in reading order."""
     numbers = {finding.id: n for n, finding in enumerate(document.findings, 1)}
     words = current()
     counts = _counts(document)
@@ -63,13 +63,13 @@ def _of(document: PanelReport, *outcomes: str) -> list[PanelFinding]:
 
 
 def _counts(document: PanelReport) -> str:
-    """Return how many findings have which outcome: numbers alone; empty where nobody has read."""
+    """Return the number of findings by outcome, numbers only; empty if the panel failed."""
     if document.status == "failed":
         return ""
     counts = [(name, len(_of(document, name))) for name in OUTCOMES]
     counts.append(("dropped", len(_of(document, *GONE))))
-    told = [phrase(f"panel.n_{name}", n=n) for name, n in counts if n]
-    return " · ".join(told) or phrase("panel.none")
+    texts = [phrase(f"panel.n_{name}", n=n) for name, n in counts if n]
+    return " · ".join(texts) or phrase("panel.none")
 
 
 def _lead(document: PanelReport) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _first(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Highli
     links = {finding.id: _link(finding) for finding in document.findings}
     for line in document.top_lines:
         known = sorted((id for id in line.findings if id in numbers), key=numbers.__getitem__)
-        named = tuple(Reference(str(numbers[id]), links[id]) for id in known)
-        yield Highlight(clean_text(line.text, CLAIM), named)
+        references = tuple(Reference(str(numbers[id]), links[id]) for id in known)
+        yield Highlight(clean_text(line.text, CLAIM), references)
 
 
 def _link(finding: PanelFinding) -> str:
@@ -120,11 +120,11 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
             rest = phrase("more", n=more) if more else ""
             title = f"{phrase(f'panel.{outcome}')} ({len(found):,})"
             yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
-    gone = document.fixed
+    fixed = document.fixed
     for title, rows in (
         ("panel.dropped", [_reason_dropped(each, numbers) for each in _of(document, *GONE)]),
-        ("panel.fixed", [_row(f.severity, f.claim, f.place) for f in gone if not f.quoted]),
-        ("panel.missed", [_row(f.severity, f.claim, f.place) for f in gone if f.quoted]),
+        ("panel.fixed", [_row(f.severity, f.claim, f.place) for f in fixed if not f.quoted]),
+        ("panel.missed", [_row(f.severity, f.claim, f.place) for f in fixed if f.quoted]),
     ):
         if rows:
             yield ReportSection(

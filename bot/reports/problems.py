@@ -1,4 +1,4 @@
-"""Rank and join the problems of a sweep, number them, and word what all its parts say alike."""
+"""Rank, join and number the problems of a sweep, and format the texts that all its parts share."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ from subagents.result import CustomerCase
 from subagents.summary import SEVERITIES
 
 URGENT = 2
-"""Number of the tiers that are called urgent."""
+"""Number of urgent tiers."""
 NEAR = 2
-"""Days before a deadline from which on it is near."""
+"""A deadline is near from this number of days before it."""
 LAST = "9999"
-"""Sorts what has no time behind everything that has one."""
+"""Sorts items without a time after all others."""
 ACTIVE = (*NEEDS_ACTION, "known", "waiting")
-"""States of an issue that is not over, in the order in which they are listed."""
+"""States of an issue that is not over, in the order of lists."""
 OVER = ("declined", "solved")
 _NAMED = re.compile(r"([^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: ")
-"""Who acts, where a next step begins with the name: `Ana Ruiz: tell them the date`, also where it
-is marked as a proposal: `Ana Ruiz (proposed): ...`."""
+"""The name at the start of a next step, such as `Ana Ruiz: tell them the date`, or of a proposal:
+`Ana Ruiz (proposed): ...`."""
 
 Issue = SweepFinding | KnownIssue
 
 
 def tier(issue: Issue, at: datetime) -> int:
-    """Return how soon it is its turn at this time, the first 0: severe, or with a day that has
-    passed or is near; then by severity; what waits for others comes last."""
+    """Return the tier of an issue at this time, 0 for the first: high severity; then a day that has
+    passed or is near; then by severity; issues that wait for others come last."""
     if issue.state not in NEEDS_ACTION:
         return len(SEVERITIES) + 1
-    left = days_left(issue, at.date()) if isinstance(issue, SweepFinding) else None
-    if issue.severity != "high" and left is not None and left <= NEAR:
+    days = days_left(issue, at.date()) if isinstance(issue, SweepFinding) else None
+    if issue.severity != "high" and days is not None and days <= NEAR:
         return 1
     return (0, 2, 3)[SEVERITIES.index(issue.severity)]
 
 
 def is_urgent(issue: Issue, at: datetime) -> bool:
-    """Return whether somebody of the team must act, and it is severe or its day is near."""
+    """Return whether the team must act, and it is of high severity or its day is near or past."""
     return tier(issue, at) < URGENT
 
 
 def days_since(since: str, at: datetime) -> int:
-    """Count the days from that of `since` (ISO 8601) to that of `at`, by the calendar in UTC."""
+    """Count the calendar days in UTC from `since` (ISO 8601) to `at`."""
     first = datetime.fromisoformat(since).astimezone(UTC).date()
     return max(0, (at.astimezone(UTC).date() - first).days)
 
 
 def days_left(finding: SweepFinding, today: date) -> int | None:
-    """Return the days until the deadline, below 0 if it is over; None without a day."""
+    """Return the days until the deadline, below 0 if it has passed; None without a deadline."""
     found = due(finding.deadline, today)
     return found.days if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A finding and the channel that it is from."""
+    """A finding and its channel."""
 
     market: str
     finding: SweepFinding
     tier: int
     days_left: int | None
-    """Days until its day, below 0 if it has passed; None without a day."""
+    """Days until its deadline, below 0 if it has passed; None without one."""
 
     @property
     def is_urgent(self) -> bool:
@@ -76,37 +76,37 @@ class Member:
 
     @property
     def since(self) -> str:
-        """Return the time at which it was opened (ISO 8601)."""
+        """Return the time when it was opened (ISO 8601)."""
         return self.finding.since or LAST
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: by state, what is urgent, what is due, then what was opened first."""
+        """Sort key: state, urgency, deadline, then the time of opening."""
         state = self.finding.state
         place = 0 if state in NEEDS_ACTION else (*ACTIVE, *OVER).index(state)
         return place, self.tier >= URGENT, self.finding.deadline or LAST, self.since
 
     def cases(self) -> Sequence[CustomerCase]:
-        """Return its customers, who waits longest first; who wrote where none is named."""
+        """Return its customers, longest wait first; the writers if no customer is named."""
         finding = self.finding
         link = finding.links[0] if finding.links else None
-        told = {each.customer: each for each in finding.cases}
+        by_customer = {each.customer: each for each in finding.cases}
         rest = CustomerCase(
             customer="", since=finding.since, waits_since=finding.waits_since, link=link
         )
-        named = finding.customers or ["; ".join(finding.waits)]
-        cases = [told.get(n) or rest.model_copy(update={"customer": n}) for n in named]
+        customers = finding.customers or ["; ".join(finding.waits)]
+        cases = [by_customer.get(n) or rest.model_copy(update={"customer": n}) for n in customers]
         return sorted(cases, key=lambda each: each.since or LAST)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProblem:
-    """All issues that one bug or one cause makes in all channels, or an issue that stands alone."""
+    """All issues in all channels with one bug or cause, or a single issue."""
 
     members: tuple[Member, ...]
     """The most urgent first."""
     title: str = ""
-    """Name of a cause that several findings share; empty for an issue that stands alone."""
+    """Name of a cause that several findings share; empty for a single issue."""
     tracker: TrackerEntry | None = None
     """Its row in the tracker."""
 
@@ -124,7 +124,7 @@ class SweepProblem:
 
     @property
     def is_shared(self) -> bool:
-        """Return whether several issues have one cause; one of them may be over."""
+        """Return whether several issues share one cause; some of them may be over."""
         return len(self.members) > 1
 
     @property
@@ -142,8 +142,8 @@ class SweepProblem:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sort key: what needs an act first: severe, with a day that is near, with one that has
-        passed, open for longest, with most customers. The report tells its readers this rule."""
+        """Sort key. Problems that need action come first; among these: high severity, a near
+        deadline, a past one, open longest, most customers. The report states this rule."""
         shown = self.open or self.active or self.members
         opened = min(member.since for member in shown)[:10]
         days = [member.days_left for member in self.open if member.days_left is not None]
@@ -162,26 +162,26 @@ def customers_of(members: Iterable[Member]) -> dict[str, State]:
 
 
 def problems_of(document: SweepReport) -> list[SweepProblem]:
-    """Return every issue of a report in one problem each, the most urgent first.
+    """Return every issue of a report in exactly one problem, the most urgent first.
 
-    Findings with one row of the tracker, or of one pattern that the parent named, are one problem.
+    Findings with the same tracker row, or in one pattern that the parent named, are one problem.
     """
     at = datetime.fromisoformat(document.window.latest)
     members: dict[str, Member] = {}
     for section in document.sections:
         for finding in section.findings:
             if finding.state in (*ACTIVE, *OVER):
-                left = days_left(finding, at.date())
-                members[finding.id] = Member(section.item, finding, tier(finding, at), left)
+                remaining = days_left(finding, at.date())
+                members[finding.id] = Member(section.item, finding, tier(finding, at), remaining)
     groups: dict[str, list[Member]] = {}
     titles: dict[str, str] = {}
     alone = dict(members)
     for member in members.values():
         if key := _key(member.finding):
             groups.setdefault(key, []).append(alone.pop(member.finding.id))
-    stands = {id: m.finding.id for m in members.values() for id in m.finding.ids}
+    main_ids = {id: m.finding.id for m in members.values() for id in m.finding.ids}
     for number, pattern in enumerate(document.patterns):
-        cited = list(dict.fromkeys(stands[id] for id in pattern.findings if id in stands))
+        cited = list(dict.fromkeys(main_ids[id] for id in pattern.findings if id in main_ids))
         keys = {_key(members[id].finding) for id in cited} - {""}
         place = keys.pop() if len(keys) == 1 else f"pattern {number}"
         rest = [alone.pop(id) for id in cited if id in alone]
@@ -193,7 +193,7 @@ def problems_of(document: SweepReport) -> list[SweepProblem]:
 
 
 def _key(finding: SweepFinding) -> str:
-    """Return the key of its bug in the tracker; empty if it is in none."""
+    """Return the key of its bug in the tracker; empty if it has none."""
     return finding.tracker.key if finding.tracker else ""
 
 
@@ -201,12 +201,12 @@ def _problem(members: Iterable[Member], pattern: str) -> SweepProblem:
     ranked = sorted(members, key=lambda member: (member.tier, member.order))
     rows = (member.finding.tracker for member in ranked)
     known = next((row for row in rows if row and row.key), None)
-    named = f"{known.key} {known.title}".strip() if known else pattern
-    return SweepProblem(tuple(ranked), named if len(ranked) > 1 else "", known)
+    title = f"{known.key} {known.title}".strip() if known else pattern
+    return SweepProblem(tuple(ranked), title if len(ranked) > 1 else "", known)
 
 
 def actor(finding: SweepFinding, people: Sequence[str]) -> str:
-    """Return who acts next: whom the next step names, else who took it; empty = nobody.
+    """Return who acts next: the person named in the next step, else the owner; empty = nobody.
 
     `people`: names of the team.
     """
@@ -221,16 +221,16 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
 
 
 def find_actor(line: str) -> str:
-    """Return the name with which a line begins, as `Ana Ruiz: ...`; empty without one."""
+    """Return the name at the start of a line such as `Ana Ruiz: ...`; empty without one."""
     found = _NAMED.match(line)
     return found[1] if found else ""
 
 
 def is_name(text: str, finding: SweepFinding) -> bool:
-    """Return whether it is a name alone, and not `Answer Ana Ruiz` of somebody who waits."""
+    """Return whether it is only a name, and not `Answer Ana Ruiz` about a person who waits."""
     others = [name for name in finding.waits if name != text]
-    is_told = any(name in text for name in (*others, *finding.customers))
-    return all(word[0].isupper() for word in text.split()) and not is_told
+    names_customer = any(name in text for name in (*others, *finding.customers))
+    return all(word[0].isupper() for word in text.split()) and not names_customer
 
 
 def _parts(owner: str) -> Iterator[str]:
@@ -241,7 +241,7 @@ def _parts(owner: str) -> Iterator[str]:
 
 
 def team(document: SweepReport) -> list[str]:
-    """Return the names of all who own an issue, each once."""
+    """Return the names of all owners of issues, each once."""
     owners = (name.strip() for f in document.findings() for name in f.owner.split(","))
     return [name for name in dict.fromkeys(owners) if name and name.casefold() != "nobody"]
 
@@ -251,49 +251,49 @@ def team(document: SweepReport) -> list[str]:
 THREAD = re.compile(
     r"/archives/(?P<channel>\w+)/p(?P<own>\d+)(?:\?.*?\bthread_ts=(?P<first>[\d.]+))?"
 )
-"""Channel, message and first message of the thread in a link to a message."""
+"""Channel, message, and first message of the thread in a link to a message."""
 SLACK = re.compile(r"https://[a-z0-9.-]{1,100}\.slack(?:-gov)?\.com/[A-Za-z0-9/_.?=&-]{1,200}")
 """Pattern of the only links in a report."""
 NAME, SENTENCE, LINE, CLAIM, QUOTE, STEP, AMOUNT = 60, 240, 400, 600, 260, 600, 30
 """Maximum characters of each."""
 FEW_WORDS = 60
-"""Characters of a reason or a claim that stands beside something else."""
+"""Maximum characters of a reason or claim next to other text."""
 SUBJECT = 76
-"""Characters of what an issue is about, beside its customer."""
+"""Maximum characters of the subject of an issue, next to its customer."""
 SHORT = 160
-"""Characters from which on a text in a list ends after one of its sentences or clauses."""
+"""Characters above which a text in a list is cut after a sentence or clause."""
 MOST_CUSTOMERS, MOST_FULL = 3, 10
-"""How many names or numbers are listed; the rest is counted."""
+"""Maximum number of names and of numbers in a list; the rest is counted."""
 FIX, DONE = "◇", "✓"
-"""Mark what waits for a fix of the team's own, and what is over."""
+"""Marks of issues that wait for a fix by the team, and of those that are over."""
 CLAUSE = re.compile(r"(?:(?:(?<!\d)|(?<=\d{3}))[.!?]|;)(?= )")
-"""Ends of sentences and clauses; `10. März` is none."""
+"""Ends of sentences and clauses, without `10. März`."""
 
 
 def order_problems(document: SweepReport) -> list[SweepProblem]:
-    """Return the problems that are not over in the order of their numbers: open ones, then what
-    waits for others, shared ones first."""
+    """Return the problems that are not over in the order of their numbers: open ones, then those
+    that wait for others, shared ones first."""
     active = [problem for problem in problems_of(document) if problem.active]
     return sorted(active, key=lambda p: (not p.open, not (p.open or p.is_shared)))
 
 
 def number_findings(document: SweepReport) -> dict[str, int]:
-    """Return the number, from 1, of the problem in which each finding stands.
+    """Return, by finding id, the number of its problem, from 1.
 
-    What is over has none.
+    Problems that are over have no number.
     """
     problems = enumerate(order_problems(document), 1)
     return {id: n for n, problem in problems for f in problem.findings for id in f.ids}
 
 
 def slack_link(links: Sequence[str | None]) -> str:
-    """Return the first of the links if it is Slack's; a report has no other links."""
+    """Return the first link if it leads to Slack; a report has no other links."""
     first = address(links[0] or "") if links else ""
     return first if SLACK.fullmatch(first) else ""
 
 
 def _thread_customers(finding: SweepFinding) -> dict[str, list[str]]:
-    """Return the customers of each thread by its first link, of those that are Slack's."""
+    """Return the customers of each thread by its first Slack link."""
     threads: dict[tuple[str, str], str] = {}
     for link in filter(None, (slack_link([each]) for each in finding.links)):
         threads.setdefault(_thread(link), link)
@@ -304,12 +304,12 @@ def _thread_customers(finding: SweepFinding) -> dict[str, list[str]]:
 
 
 def thread_links(finding: SweepFinding) -> tuple[Link, ...]:
-    """Return the first link of each thread, of those that are Slack's, with the customers there."""
+    """Return the first Slack link of each thread, with the customers in it."""
     return tuple(Link(", ".join(names), url) for url, names in _thread_customers(finding).items())
 
 
 def customer_links(text: str, findings: Iterable[SweepFinding]) -> tuple[Link, ...]:
-    """Return links to the threads of the customers that a text names."""
+    """Return links to the threads of the customers named in a text."""
     threads = (each for finding in findings for each in _thread_customers(finding).items())
     placed = [Link(n, url) for url, names in threads for n in names if n and end_of(n, text)]
     return tuple(dict.fromkeys(placed))
@@ -324,16 +324,16 @@ def _thread(link: str) -> tuple[str, str]:
 
 
 def first_clause(text: str, most: int = SHORT) -> str:
-    """Return a text up to the last end of a clause within so many characters, or the next one."""
+    """Return a text up to the last end of a clause within `most` characters, or the next one."""
     if len(text) <= most:
         return text
     ends = [found.start() for found in CLAUSE.finditer(text)]
-    kept = [end for end in ends if most // 4 < end <= most][-1:] or [e for e in ends if e > most]
-    return text[: kept[0]].rstrip() if kept else text
+    cuts = [end for end in ends if most // 4 < end <= most][-1:] or [e for e in ends if e > most]
+    return text[: cuts[0]].rstrip() if cuts else text
 
 
 class SweepFacts:
-    """The numbered problems of one sweep, and how they are worded."""
+    """The numbered problems of one sweep, and their texts."""
 
     def __init__(self, document: SweepReport) -> None:
         self.document = document
@@ -345,7 +345,7 @@ class SweepFacts:
         self.open = [(n, p) for n, p in enumerate(self.problems, 1) if p.open]
         self.team = team(document)
         self.places: dict[str, list[int]] = {}
-        """The numbers of the problems in which each customer waits."""
+        """Numbers of the problems of each customer."""
         for number, problem in enumerate(self.problems, 1):
             for name in customers_of(problem.active):
                 self.places.setdefault(clean_text(name, NAME), []).append(number)
@@ -354,22 +354,22 @@ class SweepFacts:
         return self.problems[number - 1]
 
     def title(self, problem: SweepProblem) -> str:
-        """Return the name of a shared cause, else what the finding says."""
+        """Return the name of a shared cause, else the claim of the finding."""
         shared = problem.title if problem.is_shared else ""
         return prose(shared or problem.active[0].finding.claim, CLAIM) or NOTHING
 
     # ---- customers
 
     def also(self, name: str, number: int) -> str:
-        """Return the name of a customer, and in which other problems they wait."""
+        """Return the name of a customer, with the numbers of their other problems."""
         others = [each for each in self.places.get(name, ()) if each != number]
         if not others:
             return name
         return self.words("also_in", name=name, numbers=self.format_numbers(others))
 
     def states(self, members: Sequence[Member], place: str = "") -> str:
-        """Count the customers, who waits for the team or a fix, who has to act, and whose issue is
-        over; empty where there is nobody."""
+        """Count the customers by whether they wait for the team, wait for a fix, have to act, or
+        have an issue that is over; empty if there are none."""
         states = list(customers_of(members).values())
         counts = (
             ("team_ones", sum(state in NEEDS_ACTION for state in states)),
@@ -377,22 +377,22 @@ class SweepFacts:
             ("waiting_ones", states.count("waiting")),
             ("solved_ones", sum(state in OVER for state in states)),
         )
-        told = ", ".join(self.words(key, n=n) for key, n in counts if n)
-        return f"{self.words('customers', n=len(states))}{place}: {told}" if states else ""
+        by_state = ", ".join(self.words(key, n=n) for key, n in counts if n)
+        return f"{self.words('customers', n=len(states))}{place}: {by_state}" if states else ""
 
     def subject(self, finding: SweepFinding) -> str:
-        """Return the first customer of an issue, how many others, and why it is severe or what they
-        want."""
+        """Return the first customer of an issue, the number of others, and why it is severe or
+        what they want."""
         reason = finding.severity_reason if finding.severity == "high" else ""
-        said = prose(reason or finding.wants, SENTENCE) or self.claim(finding)
-        what = first_clause(said, SUBJECT).rstrip(".")
+        text = prose(reason or finding.wants, SENTENCE) or self.claim(finding)
+        what = first_clause(text, SUBJECT).rstrip(".")
         names = list(filter(None, (clean_text(each, NAME) for each in finding.customers)))
         more = f" +{len(names) - 1}" if names[1:] else ""
         is_named = not names or any(name in what for name in names)
         return ": ".join(filter(None, ("" if is_named else f"{names[0]}{more}", what)))
 
     def claim(self, finding: SweepFinding) -> str:
-        """Return a claim without the name of its only customer before it."""
+        """Return a claim without the name of its only customer at the start."""
         claim = prose(finding.claim, CLAIM)
         names = [clean_text(name, NAME) for name in finding.customers]
         if len(names) == 1 and claim.startswith(tuple(f"{names[0]}{mark}" for mark in " :,")):
@@ -402,7 +402,7 @@ class SweepFacts:
     # ---- states and days
 
     def state(self, finding: SweepFinding) -> str:
-        """Return where an issue stands; of what waits for the customer, who asked them and when."""
+        """Return the state of an issue; if it waits for the customer, who asked them and when."""
         state = self.words(finding.state)
         answers = [(each.answered, each.answered_by) for each in finding.cases if each.answered]
         if finding.state != "waiting" or not answers:
@@ -412,8 +412,9 @@ class SweepFacts:
         return self.words("asked", state=state, who=who, day=self.day(at)) if at and who else state
 
     def dot(self, issue: SweepFinding | KnownIssue) -> str:
-        """Return a full dot for what is urgent, a half one for what is open, a rhomb for what waits
-        for a fix, a check mark for what is over, else a dash."""
+        """Return the mark of an issue: a full dot if urgent, an empty dot if open with low
+        severity, a half dot if open, a rhombus if it waits for a fix, a check mark if over, else a
+        dash."""
         if issue.state in OVER:
             return DONE
         if issue.state not in NEEDS_ACTION:
@@ -423,7 +424,7 @@ class SweepFacts:
         return DOTS["low"] if issue.severity == "low" else DOTS["medium"]
 
     def change(self, finding: SweepFinding) -> str:
-        """Return what changed since the last report; empty if that is not known."""
+        """Return the change since the last report; empty if unknown."""
         if not self.has_changes or not finding.change:
             return ""
         if finding.change == "open":
@@ -442,29 +443,29 @@ class SweepFacts:
         return self.words.interval(start, end, "MMMd")
 
     def due(self, finding: SweepFinding) -> str:
-        """Return its day, also one that has passed; empty without one."""
+        """Return its deadline, even if it has passed; empty without one."""
         if not self.is_over(finding):
             found = due(finding.deadline, self.at.date())
             return found.words if found else ""
         return self.words("was_due", day=self.day(f"{finding.deadline}T00:00:00+00:00"))
 
     def is_near(self, finding: SweepFinding) -> bool:
-        """Return whether its day is today or soon."""
-        left = days_left(finding, self.at.date())
-        return left is not None and 0 <= left <= NEAR
+        """Return whether its deadline is today or soon."""
+        remaining = days_left(finding, self.at.date())
+        return remaining is not None and 0 <= remaining <= NEAR
 
     def is_over(self, finding: SweepFinding) -> bool:
-        """Return whether its day has passed."""
-        left = days_left(finding, self.at.date())
-        return left is not None and left < 0
+        """Return whether its deadline has passed."""
+        remaining = days_left(finding, self.at.date())
+        return remaining is not None and remaining < 0
 
     def waits(self, finding: SweepFinding, whose: str = "") -> str:
-        """Return when an issue was opened, how long ago, and when somebody wrote again."""
+        """Return when an issue was opened, how long ago, and when a customer wrote again."""
         if not finding.since:
             return ""
         days = self.words("days", n=days_since(finding.since, self.at))
-        told = f"{days}, {whose}" if whose else days
-        opened = self.words("open_since", day=self.day(finding.since), days=told)
+        days_text = f"{days}, {whose}" if whose else days
+        opened = self.words("open_since", day=self.day(finding.since), days=days_text)
         if whose or not finding.waits_since or finding.state not in NEEDS_ACTION:
             return opened
         again = self.day(finding.waits_since)
@@ -473,33 +474,33 @@ class SweepFacts:
         return f"{opened}, {self.words('again', day=again)}"
 
     def longest(self, problem: SweepProblem) -> str:
-        """Return for how many days it has been open; empty if no time is known."""
+        """Return the number of days it has been open; empty if no time is known."""
         since = min(member.since for member in problem.open)
         return self.words("days", n=days_since(since, self.at)) if since != LAST else ""
 
     # ---- lists
 
     def format_numbers(self, numbers: Iterable[int]) -> str:
-        """Return the numbers of problems as a reader finds them."""
+        """Return the numbers of problems in the format of the report."""
         return self.some([f"[{number}]" for number in numbers], MOST_FULL, " ")
 
     def some(self, texts: Sequence[str], most: int, between: str = ", ") -> str:
-        """Return the first of the texts, and how many more there are, if several."""
+        """Return the first texts, and the number of further ones."""
         most = len(texts) if len(texts) == most + 1 else most
         more = len(texts) - most
         rest = f" {self.words('more', n=more)}" if more > 0 else ""
         return between.join(texts[:most]) + rest
 
     def tracker_link(self, entry: TrackerEntry, name: str = "") -> Link:
-        """Return what a tracker says of an issue, with a link to its row."""
+        """Return the status of an issue in the tracker, with a link to its row."""
         stage = (clean_text(each, NAME) for each in (entry.stage, entry.owner))
-        told = ", ".join(filter(None, stage)) if entry.status == "tracked" else ""
-        status = ": ".join(filter(None, (self.words(entry.status), told)))
+        details = ", ".join(filter(None, stage)) if entry.status == "tracked" else ""
+        status = ": ".join(filter(None, (self.words(entry.status), details)))
         return Link(f"{name} ({status})" if name else status, slack_link([entry.link]))
 
 
 def unanswered(problem: SweepProblem) -> dict[str, str]:
-    """Return since when each customer of a problem has had no reply, of those who wait for one."""
+    """Return, for each customer who waits for a reply, the time since when they wait."""
     since: dict[str, str] = {}
     for case in (case for member in problem.open for case in member.cases()):
         if case.waits_since:

@@ -77,8 +77,8 @@ def answer_message(
 ) -> tuple[MessagePart, ...]:
     """Render the answer to the request `key`.
 
-    `requester` is the id of the user who may be mentioned in it. `schedule` tells of the schedule
-    that asked, in place of the feedback buttons.
+    `requester` is the id of the user who may be mentioned in it. `schedule` is a text about the
+    schedule that asked, shown instead of the feedback buttons.
     """
     prose = Prose(document.links, settings, document.question, requester)
     numbers = numbers_of(document)
@@ -97,7 +97,7 @@ def answer_message(
 def lead_message(
     document: Report, settings: ReplySettings, requester: str
 ) -> tuple[MessagePart, ...]:
-    """Render what the parent wrote above a report; no part if it wrote nothing."""
+    """Render the parent's text above a report; no part if there is none."""
     if not isinstance(document, AnswerPart) or not document.lead.strip():
         return ()
     prose = Prose(document.links, settings, document.question, requester)
@@ -106,8 +106,8 @@ def lead_message(
 
 
 class HeadLimits(NamedTuple):
-    """Maximum lines of each list in the first message, references beside a line, and characters of
-    one of what to do first."""
+    """Maximum lines of each list in the first message, references per line, and characters of a
+    line about what to do first."""
 
     rows: int
     references: int
@@ -124,23 +124,25 @@ HEAD_LIMITS = (
     HeadLimits(3, 1),
     HeadLimits(3, 1, 120),
 )
-"""The first one with which the first message fits is used; none leaves out what to do first."""
+"""The first entry with which the first message fits is used; all keep what to do first."""
 ONE_MESSAGE = 4_000
-"""Characters of a report in one message; in a longer one, what can wait comes separately."""
+"""Maximum characters of a report in one message; of a longer one, what can wait comes
+separately."""
 MOST_NOTES = 5
 MOST_NAMED = 6
-"""Names beside the button that opens a group; the rest is counted."""
+"""Maximum number of names next to the button that opens a group; the rest is counted."""
 MAX_DRAFT = 1_500
-"""Characters of a draft that is shown; of a longer one only its button is."""
+"""Maximum characters of a draft that is shown; a longer one has only its button."""
 SHORT_TABLE = 3
-"""Lines up to which a table is a list: a message holds one table only."""
+"""A table with at most so many lines is shown as a list, since a message may have only one
+table."""
 MAX_LIST = 2_500
-"""Characters of a list; a longer one continues in another block."""
+"""Maximum characters of a list; a longer one continues in another block."""
 MAX_BUTTON = 75
 MAX_PACKED = 12_000
-"""Characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""
+"""Maximum characters of one message; Slack rejects more than 13,200 (slackapi/bolt-js#2509)."""
 MAX_BLOCKS = 48
-"""Blocks of one message; Slack allows 50, and buttons may come below."""
+"""Maximum blocks of one message; Slack allows 50, and buttons may be added below."""
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,11 @@ class Piece:
     is_apart: bool = False
     """Whether it starts a new message."""
     notes: int = 0
-    """How many blocks of notes clicks may add."""
+    """Number of blocks of notes that clicks may add."""
 
     @property
     def has_table(self) -> bool:
-        """Return whether it has a table, of which Slack takes one in a message."""
+        """Return whether it has a table; Slack accepts one per message."""
         return any(block["type"] == "table" for block in self.blocks)
 
     @cached_property
@@ -169,7 +171,7 @@ Message = list[Piece]
 def report_parts(
     document: Report, categories: Iterable[str] = (), place: str = FINDINGS_FILE
 ) -> tuple[MessagePart, ...]:
-    """Render a report as messages: the first stands alone, the others follow in its thread.
+    """Render a report as messages: the first in the channel, the others in its thread.
 
     `categories` and `place` are as in `view_of`.
     """
@@ -180,7 +182,7 @@ def report_parts(
 
 
 def details_view(document: Document, settings: ReplySettings, seconds: float) -> Block:
-    """Return the modal with the details of an answer or a report, which took so many seconds."""
+    """Return the modal with the details of an answer or a report; `seconds` is how long it took."""
     with in_language(document.language):
         if isinstance(document, AnswerDocument):
             return frame.details_view(document, settings, seconds)
@@ -197,12 +199,12 @@ def render_opened(
 
 
 def _render(view: ReportView, messages: Sequence[Message], text: str) -> tuple[MessagePart, ...]:
-    """Return the messages; `text` is that of the first one for notifications."""
+    """Return the messages; `text` is the notification of the first one."""
     parts = []
     for number, message in enumerate(messages, 1):
         part = view.words("part", n=str(number), of=str(len(messages)))
-        said = text if number == 1 else f"{view.name}, {part}"
-        parts.append(MessagePart(said, tuple(b for piece in message for b in piece.blocks)))
+        notification = text if number == 1 else f"{view.name}, {part}"
+        parts.append(MessagePart(notification, tuple(b for piece in message for b in piece.blocks)))
     return tuple(parts)
 
 
@@ -236,7 +238,7 @@ def pack(pieces: Iterable[Piece]) -> list[Message]:
 
 
 def _head(view: ReportView) -> Piece:
-    """Return as much as fits a short message; at last, as little as fits into one."""
+    """Return as much as fits a short message; if nothing does, as much as fits any message."""
     for most in (SHORT, MAX_PACKED):
         for limits in HEAD_LIMITS:
             head = Piece(tuple(_head_blocks(view, limits)))
@@ -296,8 +298,8 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
             if group.fold:
                 names = ", ".join(each.name for each in group.entries[:MOST_NAMED])
                 more = _rest(group.entries, MOST_NAMED, words)
-                folded = _fold(" ".join([names, *more]), group.fold)
-                yield Piece((*head, folded), is_apart)
+                fold_block = _fold(" ".join([names, *more]), group.fold)
+                yield Piece((*head, fold_block), is_apart)
                 head, is_apart = [], False
                 continue
             for blocks in _blocks(group, words):
@@ -308,7 +310,7 @@ def _pieces(sections: Iterable[ReportSection], words: Words) -> Iterator[Piece]:
 
 
 def _heads(group: Group, words: Words) -> list[Block]:
-    """Return the title of a group, and what its entries say together."""
+    """Return the title of a group, and its introduction."""
     known = [bullet_list([_highlight(each, HEAD_LIMITS[0]) for each in group.intro])]
     parts = [paragraph(bold(group.title))] if group.title else []
     parts += known if group.intro else []
@@ -317,12 +319,12 @@ def _heads(group: Group, words: Words) -> list[Block]:
 
 def _fold(title: str, button: Button) -> Block:
     text = plain_text_block(title)
-    named = {"type": "section", "block_id": button.value, "text": text}
-    return {**named, "accessory": _button(button)}
+    block = {"type": "section", "block_id": button.value, "text": text}
+    return {**block, "accessory": _button(button)}
 
 
 def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
-    """Yield the block of each entry with that of its buttons, or of each list."""
+    """Yield the block of each entry with the block of its buttons, or the block of each list."""
     if group.is_full:
         for entry in group.entries:
             first, *rest = _tables(entry.table) if entry.table else ((),)
@@ -337,8 +339,8 @@ def _blocks(group: Group, words: Words) -> Iterator[tuple[Block, ...]]:
 
 
 def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
-    """Yield a table in parts that Slack takes, a short one as a list; the note of a row stands in
-    its first line."""
+    """Yield a table in parts that Slack accepts, a short one as a list; the note of a row is in its
+    first line."""
     if table.size <= SHORT_TABLE:
         lines = [
             paragraph(" · ".join(filter(None, cells)), *_note(row, "\n" if row.note else " "))
@@ -365,7 +367,7 @@ def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
 
 
 def _note(row: Row, before: str = "") -> Iterator[str | Element]:
-    """Yield the note of a row and its links, several by their numbers."""
+    """Yield the note of a row and its links, with numbers if there are several."""
     if row.note:
         yield f"{before}{row.note}"
     for number, each in enumerate(row.links, 1):
@@ -427,18 +429,18 @@ def _part(part: str | Bold | Code | Link) -> str | Element:
 
 
 def _actions(entry: Entry) -> Iterator[Block]:
-    """Yield the block of buttons, with the first one's value as its id."""
+    """Yield the block of buttons; its id is the value of the first one."""
     if entry.buttons:
         yield actions([*map(_button, entry.buttons)], block_id=entry.buttons[0].value)
 
 
 def _button(button: Button) -> Block:
-    made = button_block(button.action, button.text, value=button.value)
+    block = button_block(button.action, button.text, value=button.value)
     if not button.options:
-        return made
+        return block
     options = [
         {"text": plain_text_block(words, MAX_BUTTON), "value": value}
         for words, value in button.options[:100]
     ]
-    place = {"action_id": button.action, "placeholder": made.pop("text")}
+    place = {"action_id": button.action, "placeholder": block.pop("text")}
     return {"type": "static_select", **place, "options": options}

@@ -1,4 +1,4 @@
-"""Name what an answer rests on: messages, mails and pages by their links, rows by the statement."""
+"""Name the sources of an answer: messages, mails and pages by links, rows by the statement."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from subagents.result import Finding
 SAID = re.compile(
     r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)"
 )
-"""The comment that a statement begins with, of words alone: no address can stand in it."""
+"""The comment at the start of a statement, of words only: it cannot contain an address."""
 MESSAGE = re.compile(r"/archives/\w+/p(\d{16})\b")
-"""Time of a message of Slack in its link, in microseconds."""
+"""Time of a Slack message in its link, in microseconds."""
 TABLE = "t-"
-"""Beginning of the ids of tables as they were listed (`scopes/data.py`)."""
+"""Prefix of the ids of listed tables (`scopes/data.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class Source:
     """One source of an answer."""
 
     title: str = ""
-    """What it is, in words; empty where its link says it."""
+    """Description in words; empty where its link is enough."""
     link: str = ""
     place: str = ""
     """Name of the channel that the link leads to, or of a Slack List."""
     author: str = ""
     at: str = ""
-    """When that was written (ISO 8601, UTC)."""
+    """Time when it was written (ISO 8601, UTC)."""
     until: str = ""
-    """When the last message that it cites was written (ISO 8601, UTC)."""
+    """Time of the last message that it cites (ISO 8601, UTC)."""
     statement: str = ""
-    """The whole statement in SQL that found its rows."""
+    """The whole SQL statement that found its rows."""
 
 
 def numbers_of(document: AnswerDocument) -> Numbers:
@@ -65,7 +65,7 @@ def _link(document: AnswerDocument, id: str) -> str:
 
 
 def _lists(document: AnswerDocument, finding: Finding) -> Mapping[str, Source]:
-    """Return the Slack Lists that a finding rests on besides its first source, by their ids."""
+    """Return the Slack Lists, by id, that a finding cites in addition to its first source."""
     titles, first = document.places or {}, _link(document, finding.id)
     ids = dict.fromkeys(each.partition("/")[0] for each in finding.evidence)
     return {
@@ -76,7 +76,7 @@ def _lists(document: AnswerDocument, finding: Finding) -> Mapping[str, Source]:
 
 
 def _schema(finding: Finding) -> str:
-    """Return the handle of a database whose list of tables is the evidence; empty for others."""
+    """Return the handle of the database whose list of tables is the evidence; empty otherwise."""
     is_list = finding.evidence and all(e.startswith(TABLE) for e in finding.evidence)
     handle = next(iter(finding.sources), "") if is_list else ""
     return handle if handle.startswith("data:") else ""
@@ -85,11 +85,11 @@ def _schema(finding: Finding) -> str:
 def sources_of(document: AnswerDocument, numbers: Numbers) -> dict[int, Source]:
     """Return the sources that a text cites, by their numbers."""
     found = _findings(document)
-    made: dict[int, Source] = {}
-    for id, given in numbers.cited.items():
-        for number, source in zip(given, _of(document, found.get(id), id), strict=True):
-            made.setdefault(number, source)
-    return dict(sorted(made.items()))
+    sources: dict[int, Source] = {}
+    for id, own_numbers in numbers.cited.items():
+        for number, source in zip(own_numbers, _of(document, found.get(id), id), strict=True):
+            sources.setdefault(number, source)
+    return dict(sorted(sources.items()))
 
 
 def _of(document: AnswerDocument, finding: Finding | None, id: str) -> Iterator[Source]:
@@ -140,12 +140,12 @@ def _handle_and_statement(query: str) -> tuple[str, str]:
 
 
 def _statement_title(handle: str, sql: str) -> str:
-    """Return what a statement says that its rows show, else which tables it reads."""
+    """Return the description of the rows in a statement's comment, else the tables it reads."""
     from scopes.databases.statement import tables_of  # loads sqlglot
 
     name = handle.partition(":")[2]
-    if said := SAID.match(sql):
-        return phrase("source.database_of", name=name, tables=said[1])
+    if comment := SAID.match(sql):
+        return phrase("source.database_of", name=name, tables=comment[1])
     if tables := tables_of(sql):
         return phrase("source.database_of", name=name, tables=current().list(tables))
     return phrase("source.database", name=name)

@@ -1,4 +1,4 @@
-"""Build the view of a sweep: numbers, first jobs, lists, order of its sections."""
+"""Build the view of a sweep: numbers, first jobs, lists, sections."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
 
 TITLE = 100
-"""Characters of a title."""
+"""Maximum characters of a title."""
 MOST_PROBLEMS = 20
-"""Open problems that are listed at the beginning."""
+"""Maximum number of open problems listed at the beginning."""
 
 
 def sweep_view(document: SweepReport, place: str = FINDINGS_FILE) -> ReportView:
-    """Return the view of a sweep, its problems numbered in reading order.
+    """Return the view of a sweep, with its problems numbered in reading order.
 
     `place` is where readers find all findings if there are too many to show.
     """
@@ -103,8 +103,8 @@ class _Sweep:
     # ---- the head
 
     def _counts(self) -> str:
-        """Format how many problems are open and new, and how many customers wait: numbers alone,
-        as text is parsed."""
+        """Format the numbers of open and new problems and of waiting customers: numbers only,
+        since text is parsed."""
         words, before, problems = self.words, self.document.compared, self.facts.problems
         parts = self._by_change() if before else self._waiting_counts()
         compared = words("compared", day=words.day(before.last)) if before else ""
@@ -114,7 +114,7 @@ class _Sweep:
         return " · ".join(filter(None, (shown, resting, *parts, compared)))
 
     def _by_change(self) -> list[str]:
-        """Count the open problems by what changed, and the customers whose issue was solved."""
+        """Count the open problems by change, and the customers whose issue was solved."""
         words, quiet, open_ones = self.words, self.document.still_open, self.facts.open
         changes = [{m.finding.change for m in p.open} for _, p in open_ones]
         known = [each for each in changes if each & {"open", "changed"}]
@@ -126,26 +126,26 @@ class _Sweep:
             "solved_ones": sum(finding.change == "solved" for finding in solved),
             "reopened_ones": reopened,
         }
-        told = {key: words(key, n=n) for key, n in counts.items() if n}
-        if "still" in told:
+        texts = {key: words(key, n=n) for key, n in counts.items() if n}
+        if "still" in texts:
             findings = [m.finding for _, p in open_ones for m in p.open if m.finding.change]
             ages = [f.age_days for f in findings] + [issue.age_days for issue in quiet]
             oldest = max(age or 0 for age in ages)
             changed = sum("changed" in each for each in known)
-            told["still"] += f" {words('oldest', days=words('days', n=oldest))}" if oldest else ""
-            told["still"] += f" ({words('changed_ones', n=changed)})" if changed else ""
-        return [", ".join(told.values())]
+            texts["still"] += f" {words('oldest', days=words('days', n=oldest))}" if oldest else ""
+            texts["still"] += f" ({words('changed_ones', n=changed)})" if changed else ""
+        return [", ".join(texts.values())]
 
     def _waiting_counts(self) -> list[str]:
-        """Count the customers who wait, by what for, and those who do not any more."""
+        """Count the waiting customers by what they wait for, and the customers who were helped."""
         members = [m for problem in self.facts.problems for m in problem.active]
         solved = sum(map(len, self.closed.values()))
         solved_ones = self.words("solved_ones", n=solved) if solved else ""
         return [self.facts.states(members), self._new(), solved_ones]
 
     def _new(self) -> str:
-        """Count who wrote for the first time in the window, of those who wait for the team; empty
-        if all or none did, or if it is not known of all."""
+        """Count the customers waiting for the team who first wrote in the window; empty if all or
+        none of them did, or if it is unknown for some."""
         open_ones = [member for _, problem in self.facts.open for member in problem.open]
         since: dict[str, str] = {}
         for customer, opened in ((c.customer, c.since) for m in open_ones for c in m.cases()):
@@ -154,8 +154,8 @@ class _Sweep:
         oldest = datetime.fromisoformat(self.document.window.oldest)
         n = sum(datetime.fromisoformat(each) >= oldest for each in since.values())
         day = self.facts.day(self.document.window.oldest)
-        told = self.words("new_since", n=n, all=len(since), day=day)
-        return told if 0 < n < len(since) == len(customers_of(open_ones)) else ""
+        text = self.words("new_since", n=n, all=len(since), day=day)
+        return text if 0 < n < len(since) == len(customers_of(open_ones)) else ""
 
     def _open(self, problems: Sequence[SweepProblem], quiet: Sequence[KnownIssue]) -> str:
         """Count these open problems, and open issues without news."""
@@ -172,14 +172,14 @@ class _Sweep:
             start, end = (words.minute(each) for each in (window.oldest, window.latest))
         read = self._total([section.coverage for section in document.sections])
         without = words("no_issue", n=n) if (n := self._without_issue()) else ""
-        told = words("period", start=start, end=end), channels, read, without
-        yield " · ".join(filter(None, told))
+        totals = words("period", start=start, end=end), channels, read, without
+        yield " · ".join(filter(None, totals))
         yield self._headline()
         yield incomplete_reason(document, "ended")
         yield words("offline") if document.model == "offline" else ""
 
     def _headline(self) -> str:
-        """Return what the problems have in common, with their numbers."""
+        """Return the line about what the problems have in common, with their numbers."""
         line, numbers = self.document.headline, self.facts.numbers
         if line is None:
             return ""
@@ -192,7 +192,7 @@ class _Sweep:
         return self.words("read", messages=messages, threads=threads)
 
     def _without_issue(self) -> int:
-        """Count the threads that hold no issue of a customer, as their readers say."""
+        """Count the threads without a customer issue, according to the subagents."""
         values = [each.value or {} for each in self.document.subagents]
         return len({id for value in values for id in value.get("no_issue", ())})
 
@@ -225,8 +225,8 @@ class _Sweep:
 
     def _tracker(self, tracker: TrackerSummary) -> str:
         words = self.words
-        named, why = clean_text(tracker.title, TITLE), clean_text(tracker.reason, SENTENCE)
-        head = words("tracker") + (f" ({named})" if named else "")
+        title, why = clean_text(tracker.title, TITLE), clean_text(tracker.reason, SENTENCE)
+        head = words("tracker") + (f" ({title})" if title else "")
         return f"{head}: {words('partly' if tracker.status == 'partial' else 'unread', why=why)}"
 
     def _foot(self) -> Iterator[str]:
@@ -252,7 +252,7 @@ class _Sweep:
                 yield LineList(self.words(title), shown)
 
     def _decisions(self) -> Iterator[Line]:
-        """Yield what only the reader can decide, with the numbers of its problems."""
+        """Yield the decisions that only the reader can make, with the numbers of their problems."""
         numbers_of = self.facts.numbers
         for line in self.document.decisions:
             numbers = sorted({numbers_of[id] for id in line.findings if id in numbers_of})
@@ -266,15 +266,15 @@ class _Sweep:
                 yield (*with_links(text, places), more, *((Link("", url),) if url else ()))
 
     def _problems(self) -> Iterator[Line]:
-        """Yield each open problem: its name, who waits and how long, who acts, what is promised."""
+        """Yield each open problem: its name, who waits and how long, who acts, promised days."""
         for number, problem in self.facts.open[:MOST_PROBLEMS]:
             first = problem.open[0].finding
             names = self.facts.some(self.details.names(number, problem), MOST_CUSTOMERS)
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
-            told = size, *self._promised_days(problem), *self._tracker_notes(problem)
+            notes = size, *self._promised_days(problem), *self._tracker_notes(problem)
             title = clean_text(first_clause(self.facts.title(problem)).rstrip("."), SHORT)
-            line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(told)}"
+            line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(notes)}"
             url = slack_link(first.links)
             yield (*line, Link("", url)) if url else line
         if (more := len(self.facts.open) - MOST_PROBLEMS) > 0:
@@ -283,8 +283,8 @@ class _Sweep:
             yield (self.words("marks"),)
 
     def _tracker_notes(self, problem: SweepProblem) -> Iterator[str]:
-        """Yield that the tracker has a problem as closed, or does not have it; of an issue that
-        stands alone, also where it has it."""
+        """Yield a note if the tracker has a problem as closed, or does not have it; for a single
+        issue, also its entry."""
         entries = [finding.tracker for finding in problem.findings if finding.tracker]
         if problem.tracker and not problem.title and entries[0].status == "tracked":
             yield self.facts.tracker_link(entries[0], clean_text(entries[0].key, NAME)).text
@@ -295,26 +295,26 @@ class _Sweep:
             yield self.words("untracked")
 
     def _size(self, number: int, problem: SweepProblem) -> str:
-        """Return who waits for the team, many by their number, how many without an owner, and how
-        long."""
+        """Return who waits for the team (a number if they are many), how many have no owner, and
+        how long they wait."""
         words, facts = self.words, self.facts
         waiting = problem.open
         unnamed = [m for m in waiting if not any(case.customer for case in m.cases())]
         names = customers_of([m for m in waiting if m not in unnamed])
-        told = ", ".join(facts.also(clean_text(name, NAME), number) for name in names)
+        customers = ", ".join(facts.also(clean_text(name, NAME), number) for name in names)
         if unnamed or len(names) > MOST_CUSTOMERS:
             n = len(names) + sum(m.finding.people for m in unnamed)
-            told = words("customers_wait", n=n)
-        lost = [m for m in problem.open if not actor(m.finding, facts.team)]
-        if (n := len(customers_of(lost))) and len(customers_of(waiting)) > 1:
-            told += f" ({words('without_owner', n=n)})"
+            customers = words("customers_wait", n=n)
+        unowned = [m for m in problem.open if not actor(m.finding, facts.team)]
+        if (n := len(customers_of(unowned))) and len(customers_of(waiting)) > 1:
+            customers += f" ({words('without_owner', n=n)})"
         days = facts.longest(problem)
         if days and (unnamed or len(names) > 1):
             days = words("oldest", days=days)
         undated = [m for m in problem.active if m not in waiting and not self._is_promised(m)]
         known = list(customers_of(undated).values()).count("known")
         others = words("known_ones", n=known) if known else ""
-        return ", ".join(filter(None, (told, days, others)))
+        return ", ".join(filter(None, (customers, days, others)))
 
     def _is_promised(self, member: Member) -> bool:
         finding = member.finding
@@ -322,7 +322,7 @@ class _Sweep:
         return finding.state == "known" and is_coming
 
     def _promised_days(self, problem: SweepProblem) -> Iterator[str]:
-        """Yield each coming day on which something is promised to those who wait for a fix."""
+        """Yield each future day that was promised to customers who wait for a fix."""
         days: dict[str, list[Member]] = {}
         for member in filter(self._is_promised, problem.active):
             days.setdefault(member.finding.deadline, []).append(member)
@@ -334,21 +334,22 @@ class _Sweep:
     # ---- the markets
 
     def _market(self, section: SweepSection) -> Line:
-        """Return the dot of the most urgent open issue, what is open, and what waits for others."""
+        """Return the dot of the most urgent open issue, the open problems, and those that wait for
+        others."""
         words, facts, findings = self.words, self.facts, section.findings
-        old = [issue for issue in self.document.still_open if issue.item == section.item]
+        quiet = [issue for issue in self.document.still_open if issue.item == section.item]
         numbers = sorted({facts.numbers[f.id] for f in findings if f.state in NEEDS_ACTION})
         problems = list(map(facts.problem, numbers))
         dots = {facts.dot(problem.open[0].finding) for problem in problems}
-        dots |= set(map(facts.dot, old))
+        dots |= set(map(facts.dot, quiet))
         dot = next((each for each in DOTS.values() if each in dots), NOTHING)
-        told = words("none_open") if section.status == "complete" else ""
-        if problems or old:
+        open_text = words("none_open") if section.status == "complete" else ""
+        if problems or quiet:
             changes = [{m.finding.change for m in problem.open} for problem in problems]
             count = changes.count({"new"}) if facts.has_changes else 0
             new = words("new_ones", n=count) if count else ""
-            told = ", ".join(filter(None, (self._open(problems, old), new)))
-            told = f"{told} {facts.format_numbers(numbers)}".rstrip()
+            open_text = ", ".join(filter(None, (self._open(problems, quiet), new)))
+            open_text = f"{open_text} {facts.format_numbers(numbers)}".rstrip()
         members = [m for p in problems for m in p.open if m.market == section.item]
         people = words("customers_wait", n=n) if (n := len(customers_of(members))) else ""
         rest = {facts.numbers[f.id] for f in findings if f.state in ("known", "waiting")}
@@ -356,13 +357,13 @@ class _Sweep:
         resting = words("waits_too", numbers=facts.format_numbers(others)) if others else ""
         status = "" if section.status == "complete" else words(section.status)
         found = first_clause(prose(section.summary, CLAIM)) if status or not numbers else ""
-        shown = filter(None, (told, people, resting, status, found))
+        shown = filter(None, (open_text, people, resting, status, found))
         return f"{dot} ", Bold(f"#{_name(section)}"), f"  {' · '.join(shown)}"
 
     # ---- the sections
 
     def _sections(self) -> Iterator[ReportSection]:
-        """Yield who does what, the problems, and what is over."""
+        """Yield the jobs by person, the problems, and what is over."""
         words, details = self.words, self.details
         if people := tuple(self.details.people()):
             yield ReportSection(words("people"), people, is_apart=True)
@@ -379,25 +380,25 @@ class _Sweep:
             yield ReportSection(words("not_shown"), (), more=more)
 
     def _helped_customers(self) -> dict[str, dict[str, SweepFinding]]:
-        """Return each customer who was helped, and where none is named the claim, by market."""
+        """Return each customer who was helped, or the claim if none is named, by market."""
         closed: dict[str, dict[str, SweepFinding]] = {}
         for section in self.document.sections:
             over = [finding for finding in section.findings if finding.state in OVER]
             for finding in sorted(over, key=lambda each: not each.change):
                 claim = first_clause(prose(finding.claim, CLAIM)) or NOTHING
-                named = [clean_text(name, NAME) for name in finding.customers]
-                for name in list(filter(None, named)) or [claim]:
+                names = [clean_text(name, NAME) for name in finding.customers]
+                for name in list(filter(None, names)) or [claim]:
                     closed.setdefault(section.item, {}).setdefault(name, finding)
         return closed
 
     def _apart(self, section: SweepSection) -> dict[str, SweepFinding]:
-        """Return who was helped in a market with what stands in the table of no problem."""
+        """Return the customers helped in a market whose issue is in no table of a problem."""
         tables = {f.id for p in self.facts.problems if p.is_shared for f in p.findings}
         names = self.closed.get(section.item, {})
         return {name: finding for name, finding in names.items() if finding.id not in tables}
 
     def _done_entries(self) -> Iterator[Entry]:
-        """Yield for each market who was helped with what stands in no table above."""
+        """Yield, for each market, the customers helped whose issue is in no table above."""
         for section in self.document.sections:
             if not (names := self._apart(section)):
                 continue
@@ -405,17 +406,17 @@ class _Sweep:
             mark = f" · {changes[0]}: {len(changes)}" if changes else ""
             row: list[str | Bold | Link] = [Bold(f"#{_name(section)}"), f" ({len(names)}){mark}"]
             for finding in {each.id: each for each in names.values()}.values():
-                told = first_clause(self.facts.claim(finding), SUBJECT).rstrip(".")
+                claim = first_clause(self.facts.claim(finding), SUBJECT).rstrip(".")
                 own = [name for name, each in names.items() if each is finding]
-                named = [self.facts.also(n, 0) for n in own if finding.customers and n not in told]
-                row.append(f"\n{': '.join(filter(None, (', '.join(named), told)))}")
+                named = [self.facts.also(n, 0) for n in own if finding.customers and n not in claim]
+                row.append(f"\n{': '.join(filter(None, (', '.join(named), claim)))}")
                 row += [Link("", url)] if (url := slack_link(finding.links)) else []
             yield Entry(tuple(row))
 
 
 def _is_fault(problem: SweepProblem) -> bool:
-    """Return whether the team has to mend something: it is open and no mere question, or a known
-    bug."""
+    """Return whether the team has to fix something: an open issue that is more than a question, or
+    a known bug."""
     states = {(f.state, f.severity) for f in problem.findings}
     return any(s == "known" or (s in NEEDS_ACTION and grade != "low") for s, grade in states)
 

@@ -1,4 +1,4 @@
-"""Tell who does what about the problems of a sweep, and show each problem whole."""
+"""Show who does what about the problems of a sweep, and each problem in full."""
 
 from __future__ import annotations
 
@@ -53,35 +53,35 @@ from subagents.contracts import NEEDS_ACTION
 from subagents.result import CustomerCase
 
 MOST_FIRST = 6
-"""Lines on top of a report."""
+"""Maximum number of lines at the top of a report."""
 FEW_FIRST = 3
-"""Up to so many jobs stand there although nothing of them is urgent."""
+"""Maximum number of jobs at the top if none is urgent."""
 FEW_FINDINGS = 3
-"""Findings of a job up to which it says since when nobody has replied."""
+"""Maximum number of findings of a job that shows since when customers have had no reply."""
 MOST_LINKS = 6
-"""Links beside one job."""
+"""Maximum number of links after a job."""
 MOST_QUOTES = 1
 MOST_FINDINGS = 300
-"""Findings that a report shows; a table of all of them is attached."""
+"""Maximum number of findings that a report shows; a table of all of them is attached."""
 MOST_QUIET = 100
 MOST_MARKETS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class TeamJob:
-    """A line of the parent: what somebody has to do."""
+    """A line by the parent: what a person has to do."""
 
     text: str
     name: str
     """Who does it; empty if the line names nobody."""
     mark: str
-    """How the line marks the name, as `(proposed)`; empty if it is no proposal."""
+    """Mark of the name in the line, such as `(proposed)`; empty if it is not a proposal."""
     act: str
-    """What they do; the whole text without a name."""
+    """What they do; the whole text if there is no name."""
     findings: tuple[SweepFinding, ...]
     """Those that are not over, the most urgent first."""
     numbers: tuple[int, ...]
-    """The problems that it is about; the one with most of its findings first."""
+    """Numbers of its problems; the one with most of its findings first."""
 
     @property
     def who(self) -> str:
@@ -89,7 +89,7 @@ class TeamJob:
 
 
 class SweepDetails:
-    """The jobs of one sweep by person, and each of its problems whole."""
+    """The jobs of one sweep by person, and each of its problems in full."""
 
     def __init__(self, facts: SweepFacts) -> None:
         self.facts, self.words = facts, facts.words
@@ -97,7 +97,7 @@ class SweepDetails:
         self.all = [job for job in found if job.numbers]
         pressing = [job for job in self.all if any(is_urgent(f, facts.at) for f in job.findings)]
         self.first = pressing[:MOST_FIRST] or self.all[:FEW_FIRST]
-        """On top."""
+        """Jobs at the top."""
         self.others = [job for job in self.all if job not in self.first]
         self.jobs_of: dict[str, list[TeamJob]] = {}
         """The jobs about each finding, by its id."""
@@ -108,9 +108,9 @@ class SweepDetails:
             number: clean_text(self._actor(number, problem), NAME)
             for number, problem in enumerate(facts.problems, 1)
         }
-        """Who acts for most of each problem, if only as a proposal; empty = nobody."""
+        """Who acts for most of each problem, even if only proposed; empty = nobody."""
         self.kept, self.left_out = list[tuple[int, SweepProblem]](), 0
-        """The problems for which there is room, and how many findings the others have."""
+        """The problems that fit, and the number of findings of the others."""
         room = MOST_FINDINGS
         for number, problem in enumerate(facts.problems, 1):
             room -= len(problem.active)
@@ -134,7 +134,7 @@ class SweepDetails:
         return TeamJob(text, name, mark, act, tuple(findings), ranked)
 
     def _actor(self, number: int, problem: SweepProblem) -> str:
-        """Return who does the jobs of most findings of a problem, else who acts for most."""
+        """Return who has jobs for most findings of a problem, else who acts for most of them."""
         names = Counter(
             job.name
             for job in self.all
@@ -148,7 +148,7 @@ class SweepDetails:
     # ---- on top
 
     def head(self) -> Iterator[Highlight]:
-        """Yield the first jobs, then the urgent problems that no job is about."""
+        """Yield the first jobs, then the urgent problems without a job."""
         for job in self.first:
             places, urls = self._links(job)
             marks = [Reference(str(number), "") for number in job.numbers]
@@ -156,37 +156,37 @@ class SweepDetails:
             marks += [Reference("↗", url) for url in urls[1:MOST_LINKS]]
             yield Highlight(job.text, tuple(marks), self._times(job), places=places)
         for number, problem in self.facts.open:
-            left = [m.finding for m in problem.open if self._is_left(m)]
-            if not left:
+            jobless = [m.finding for m in problem.open if self._is_left(m)]
+            if not jobless:
                 continue
-            first, *others = left
+            first, *others = jobless
             more = self.facts.words("more", n=len(others)) if others else ""
-            told = " · ".join(filter(None, (self.facts.subject(first), self.facts.due(first))))
-            text = " ".join(filter(None, (told, clean_text(self.step(first), SHORT), more)))
+            subject = " · ".join(filter(None, (self.facts.subject(first), self.facts.due(first))))
+            text = " ".join(filter(None, (subject, clean_text(self.step(first), SHORT), more)))
             reference = Reference(str(number), slack_link(first.links))
             yield Highlight(text, (reference,), self.facts.longest(problem))
 
     def _is_left(self, member: Member) -> bool:
-        """Return whether it is urgent and no job is about it."""
+        """Return whether it is urgent and has no job."""
         return member.is_urgent and member.finding.id not in self.jobs_of
 
     def _times(self, job: TeamJob) -> str:
-        """Return the day of a job that is near for all its findings, and since when its customers
-        have had no reply."""
+        """Return the deadline of a job, if near and the same for all its findings, and since when
+        its customers have had no reply."""
         facts, since = self.facts, list[str]()
         for finding in job.findings:
-            silent = unanswered(facts.problem(facts.numbers[finding.id]))
-            named = [name for name in finding.customers if name in job.act]
-            since += [silent[name] for name in named or finding.customers if name in silent]
+            waits = unanswered(facts.problem(facts.numbers[finding.id]))
+            in_act = [name for name in finding.customers if name in job.act]
+            since += [waits[name] for name in in_act or finding.customers if name in waits]
         is_near = len({f.deadline for f in job.findings}) == 1 and facts.is_near(job.findings[0])
-        told = [facts.due(job.findings[0])] if is_near else []
+        times = [facts.due(job.findings[0])] if is_near else []
         if since and len(job.findings) <= FEW_FINDINGS:
-            told.append(facts.words("no_reply", day=facts.days(min(since), max(since))))
-        return " · ".join(told)
+            times.append(facts.words("no_reply", day=facts.days(min(since), max(since))))
+        return " · ".join(times)
 
     def _links(self, job: TeamJob) -> tuple[tuple[Link, ...], list[str]]:
-        """Return links behind the customers that a job names, also of those who were helped, and
-        the links of its findings that name none of theirs."""
+        """Return links for the customers that a job names, including those who were helped, and the
+        links of its findings without such customers."""
         problems = map(self.facts.problem, job.numbers)
         helped = (f for p in problems for f in p.findings if f.state in OVER)
         places = customer_links(job.act, (*job.findings, *helped))
@@ -198,8 +198,8 @@ class SweepDetails:
     # ---- beside a problem
 
     def names(self, number: int, problem: SweepProblem) -> list[str]:
-        """Return who acts for a problem, who does so for most of its findings first; with a mark
-        who does so by proposal only."""
+        """Return who acts for a problem, ordered by number of its findings, with a mark for those
+        who are only proposed."""
         jobs = [job for m in problem.open for job in self.jobs_of.get(m.finding.id, ())]
         if names := self._names_of(jobs):
             return names
@@ -210,49 +210,51 @@ class SweepDetails:
         return [name if is_sure else self.facts.words("proposed", who=name)]
 
     def _names_of(self, jobs: Sequence[TeamJob]) -> list[str]:
-        """Return who does these jobs, most of them first; with its mark who has only proposals."""
+        """Return who does these jobs, ordered by number of jobs, with a mark for those who are only
+        proposed."""
         shown = {job.name: job.who for job in sorted(jobs, key=lambda job: not job.mark)}
         names = Counter(job.name for job in jobs if job.name)
         return [shown[name] for name, _ in names.most_common()]
 
     def step(self, finding: SweepFinding) -> str:
-        """Return who takes the next step; and which one, unless a job says it.
+        """Return who takes the next step; and the step, unless a job contains it.
 
-        Who acts for the other issues of the problem is proposed where nobody is known.
+        If nobody is known, the person who acts for the other issues of the problem is proposed.
         """
         facts, words = self.facts, self.facts.words
-        decided = any(
+        needs_decision = any(
             finding.id in line.findings
             and any(name and name in line.text for name in finding.customers)
             for line in facts.document.decisions
         )
-        asked = f" · {words('you_decide')}" if decided else ""
+        decision = f" · {words('you_decide')}" if needs_decision else ""
         who = clean_text(actor(finding, facts.team), NAME)
         if names := self._names_of(self.jobs_of.get(finding.id, ())):
-            return f"→ {', '.join(names)}{asked}"
-        if decided:
+            return f"→ {', '.join(names)}{decision}"
+        if needs_decision:
             return f"→ {words('you_decide')}"
         step = prose(finding.next_step, STEP) or words(f"unsaid_{finding.state}")
         if not who and finding.state == "waiting":
             return f"→ {step}"
         if not who:
             name = self.actors[facts.numbers[finding.id]]
-            told = words("proposed", who=name) if name else words("nobody_yet")
-            return f"→ {told}: {step}"
+            name_text = words("proposed", who=name) if name else words("nobody_yet")
+            return f"→ {name_text}: {step}"
         begins = step.casefold().startswith((who.casefold(), who.split()[0].casefold()))
         return f"→ {step}" if begins else f"→ {who}: {step}"
 
     # ---- by person
 
     def people(self) -> Iterator[Group]:
-        """Yield a group for each person: the jobs that do not stand on top, in their order, and
-        whom they may have to remind."""
-        told: dict[str, list[Line]] = {}
+        """Yield a group for each person: the jobs that are not at the top, in order, and the
+        customers to remind."""
+        by_person: dict[str, list[Line]] = {}
         for job in self.others:
-            told.setdefault(job.name or self.facts.words("nobody_yet"), []).append(self._line(job))
+            name = job.name or self.facts.words("nobody_yet")
+            by_person.setdefault(name, []).append(self._line(job))
         for name, line in self._reminders():
-            told.setdefault(name, []).append(line)
-        for name, lines in told.items():
+            by_person.setdefault(name, []).append(line)
+        for name, lines in by_person.items():
             yield Group(tuple(Entry(row=line) for line in lines), title=name)
 
     def _line(self, job: TeamJob) -> Line:
@@ -262,27 +264,27 @@ class SweepDetails:
         return (*with_links(act, places), times, *(Link("", url) for url in others[:MOST_LINKS]))
 
     def _reminders(self) -> Iterator[tuple[str, Line]]:
-        """Yield whom each person asked last and has no reply from, the longest first."""
+        """Yield the customers whom a person asked and who have not replied, longest wait first."""
         facts = self.facts
-        asked = [
+        unreplied = [
             (case, number, member.finding)
             for number, problem in enumerate(facts.problems, 1)
             for member in problem.active
             for case in member.cases()
             if member.finding.state == "waiting" and case.answered and case.answered_by
         ]
-        for case, number, finding in sorted(asked, key=lambda each: str(each[0].answered)):
+        for case, number, finding in sorted(unreplied, key=lambda each: str(each[0].answered)):
             day = facts.day(str(case.answered))
             whom = facts.words("remind", name=clean_text(case.customer, NAME), day=day)
             claim = first_clause(facts.claim(finding), SENTENCE)
             url = slack_link([case.link])
-            told = f"[{number}] {whom}", *((Link("", url),) if url else ()), f": {claim}"
-            yield clean_text(case.answered_by, NAME), told
+            line = f"[{number}] {whom}", *((Link("", url),) if url else ()), f": {claim}"
+            yield clean_text(case.answered_by, NAME), line
 
     # ---- each problem whole
 
     def sections(self) -> Iterator[ReportSection]:
-        """Yield what is open in the order of the numbers, what rests, and what has no news."""
+        """Yield what is open in the order of numbers, what waits for others, what has no news."""
         for is_open, run in groupby(self.kept, key=lambda each: bool(each[1].open)):
             entries = tuple(
                 (self._shared_problem if p.is_shared else self._alone)(n, p) for n, p in run
@@ -293,7 +295,7 @@ class SweepDetails:
         yield from self._quiet()
 
     def _quiet(self) -> Iterator[ReportSection]:
-        """Yield the section of issues that are still open although the window has no news."""
+        """Yield the section of issues that are still open but have no news in the window."""
         issues = self.facts.document.still_open
         if not issues:
             return
@@ -316,21 +318,21 @@ class SweepDetails:
         )
         return Entry(row, slack_link(issue.links))
 
-    # ---- an issue that stands alone
+    # ---- a single issue
 
     def _alone(self, number: int, problem: SweepProblem) -> Entry:
-        """Return an issue that stands alone: who waits, since when, who acts next."""
+        """Return a single issue: who waits, since when, who acts next."""
         facts, member = self.facts, problem.active[0]
         finding = member.finding
         claim = facts.title(problem)
         mark = " ".join(filter(None, (facts.dot(finding), f"{number}.", facts.change(finding))))
         is_pressing = is_urgent(finding, facts.at)
         claim = claim if is_pressing else first_clause(claim)
-        said = finding.quotes[-MOST_QUOTES:] if is_pressing else []
+        quotes = finding.quotes[-MOST_QUOTES:] if is_pressing else []
         details: list[str | Bold | Link] = [f"\n{self._who(number, member)}"]
         if finding.tracker:
-            named = (clean_text(x, NAME) for x in (finding.tracker.key, finding.tracker.title))
-            name = " ".join(filter(None, named))
+            parts = (clean_text(x, NAME) for x in (finding.tracker.key, finding.tracker.title))
+            name = " ".join(filter(None, parts))
             details += [" · ", facts.tracker_link(finding.tracker, name)]
         details.append(f"\n{self._note(finding)}")
         head = Bold(mark)
@@ -340,12 +342,12 @@ class SweepDetails:
             id=finding.id,
             number=number,
             title=(head, " ", Bold(claim)),
-            quotes=tuple(filter(None, (clean_text(each, QUOTE) for each in said))),
+            quotes=tuple(filter(None, (clean_text(each, QUOTE) for each in quotes))),
             details=tuple(details),
         )
 
     def _who(self, number: int, member: Member) -> str:
-        """Return who waits where, since when, and for how much."""
+        """Return who waits, where, since when, and the amount."""
         facts, cases, finding = self.facts, member.cases(), member.finding
         found = filter(None, (clean_text(case.customer, NAME) for case in cases))
         names = [facts.also(name, number) for name in dict.fromkeys(found)]
@@ -355,21 +357,21 @@ class SweepDetails:
         amounts = [clean_text(c.amount, AMOUNT) for c in cases] if len(cases) == 1 else []
         whose = clean_text(cases[0].customer, NAME) if len(names) > 1 else ""
         place = f"#{clean_text(member.market, NAME)}"
-        told = named, place, facts.waits(finding, whose), *amounts
-        return " · ".join(filter(None, told))
+        parts = named, place, facts.waits(finding, whose), *amounts
+        return " · ".join(filter(None, parts))
 
     def _note(self, finding: SweepFinding, *what: str) -> str:
-        """Return where an issue stands, its day, what it is about, and who acts next."""
+        """Return the state of an issue, its deadline, `what`, and who acts next."""
         is_open = finding.state in NEEDS_ACTION
         day = self.facts.due(finding) if is_open or not self.facts.is_over(finding) else ""
-        told = " · ".join(dict.fromkeys(filter(None, (self.facts.state(finding), day, *what))))
+        text = " · ".join(dict.fromkeys(filter(None, (self.facts.state(finding), day, *what))))
         step = self.step(finding) if is_open or finding.state == "known" or not what else ""
-        return " ".join(filter(None, (told, step)))
+        return " ".join(filter(None, (text, step)))
 
     # ---- a problem that several share
 
     def _shared_problem(self, number: int, problem: SweepProblem) -> Entry:
-        """Return a problem with a table of all who wait for it."""
+        """Return a problem with a table of all its customers."""
         facts, lead = self.facts, problem.active[0]
         markets = list(dict.fromkeys(clean_text(m.market, NAME) for m in problem.members))
         more = f" +{len(markets) - MOST_MARKETS}" if markets[MOST_MARKETS:] else ""
@@ -390,12 +392,12 @@ class SweepDetails:
         )
 
     def _table(self, number: int, problem: SweepProblem) -> EntryTable:
-        """Return the customers of a problem, each once, urgent ones first, what is over last."""
+        """Return the customers of a problem, each once, urgent ones first, finished ones last."""
         words, since = self.words, unanswered(problem)
-        told, rows = set[str](), list[Row]()
+        seen, rows = set[str](), list[Row]()
         for member in sorted(problem.members, key=lambda member: member.order):
-            cases = [case for case in member.cases() if case.customer not in told]
-            told |= {case.customer for case in cases}
+            cases = [case for case in member.cases() if case.customer not in seen]
+            seen |= {case.customer for case in cases}
             cells = self._cells(number, member, cases or member.cases(), since)
             note = self._row_note(member.finding)
             rows.append(Row(cells, note, thread_links(member.finding)))
@@ -413,11 +415,11 @@ class SweepDetails:
         )
 
     def _row_note(self, finding: SweepFinding) -> str:
-        """Return the note of a row: of what is open how it hurts and what they want."""
+        """Return the note of a row; for an open issue also why it is severe and what they want."""
         wants = prose(finding.wants, SENTENCE)
         reason = first_clause(prose(finding.severity_reason, SENTENCE), FEW_WORDS).rstrip(".")
-        is_told = finding.severity == "high" or not wants
-        reason = reason if finding.state in NEEDS_ACTION and is_told else ""
+        shows_reason = finding.severity == "high" or not wants
+        reason = reason if finding.state in NEEDS_ACTION and shows_reason else ""
         what = (reason, wants) if reason or wants else (first_clause(self.facts.claim(finding)),)
         note = self._note(finding, *what)
         return " · ".join(filter(None, (self.facts.change(finding), note)))
@@ -427,7 +429,7 @@ class SweepDetails:
     ) -> tuple[tuple[str, ...], ...]:
         """Return the line of each of these customers.
 
-        `since`: from when on each of them has had no reply.
+        `since`: time since when each of them has had no reply.
         """
         facts, market = self.facts, f"#{clean_text(member.market, NAME)}"
         cells = []

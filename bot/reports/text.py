@@ -1,4 +1,4 @@
-"""Render documents for the terminal, as their threads would look in Slack."""
+"""Render documents for the terminal, similar to their threads in Slack."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ WIDTH = 92
 INDENT = " " * 6
 NOTE = " " * 4
 MAX_LINES = 150
-"""Lines of a report in short form: a longer one leaves out its details."""
+"""Lines of a report in short form; a longer report omits its details."""
 MAX_CELL = 38
-"""Characters of a cell of a table."""
+"""Maximum characters of a table cell."""
 MOST_GAPS = 10
-"""Gaps that are shown; the rest is counted."""
+"""Maximum number of gaps shown; the rest is counted."""
 REAL_MODEL = "Set ANTHROPIC_API_KEY and use --model claude for the real one."
-"""What follows the notice of the stand-in on a terminal."""
+"""Text after the notice of the offline model on a terminal."""
 WEB = re.compile(r"https?://")
 
 
 def report_text(document: Report, categories: Iterable[str] = (), *, whole: bool = True) -> str:
-    """Render a report, else its short form; `categories` are as in `view_of`."""
+    """Render a report, in full or in short form; `categories` are as in `view_of`."""
     view = view_of(document, categories, f"assistant show {document.run_id} --json")
     links = LinkList()
     lines = _report(document, view, links)
@@ -55,8 +55,10 @@ def report_text(document: Report, categories: Iterable[str] = (), *, whole: bool
 
 def _report(document: Report, view: ReportView, numbers: LinkList) -> list[str]:
     links = None if isinstance(document, TriageReport | PanelReport) else numbers
-    told = (f"{each} {REAL_MODEL}" if each == view.words("offline") else each for each in view.lead)
-    words, (opening, *lead) = view.words, told
+    words = view.words
+    opening, *lead = (
+        f"{each} {REAL_MODEL}" if each == words("offline") else each for each in view.lead
+    )
     lines = wrap(view.title)
     for each in (" · ".join(filter(None, (view.counts, opening))), *lead):
         lines += wrap(each)
@@ -81,9 +83,9 @@ def _report(document: Report, view: ReportView, numbers: LinkList) -> list[str]:
 
 
 def thread_text(document: TriageReport, number: int, categories: Iterable[str] = ()) -> str:
-    """Render a thread of a digest with all that is said of it; empty if there is none.
+    """Render all details of a thread of a digest; empty if there is no such thread.
 
-    With the same `categories` its number is that of `report_text`.
+    Its number is that of `report_text` with the same `categories`.
     """
     from bot.reports.digest import FACT
 
@@ -105,9 +107,9 @@ def _list(title: str, rows: Iterable[str]) -> Iterator[str]:
 
 
 class LinkList:
-    """Numbers the links of a text, which stand below it.
+    """Numbers the links of a text, which are listed below it.
 
-    `texts` has addresses with their texts, for links that come without one.
+    `texts` has addresses with their texts, for links without a text.
     """
 
     def __init__(self, texts: Iterable[tuple[str, str]] = ()) -> None:
@@ -130,9 +132,9 @@ class LinkList:
 
 
 def _highlight(line: Highlight, links: LinkList | None) -> str:
-    """Return its line with its references, which have numbered links below the text if it has
-    such a list."""
-    named = []
+    """Return its line with its references; `links`, if any, numbers their links for the list below
+    the text."""
+    labels = []
     for each in line.references:
         is_number = each.label.isdigit()
         label = each.before + f"[{each.label}]" if is_number else ""
@@ -140,10 +142,10 @@ def _highlight(line: Highlight, links: LinkList | None) -> str:
             label += links.mark(Link("", each.url)) if each.url else ""
         elif not is_number:
             label = each.before + each.url
-        named.append(label)
+        labels.append(label)
     more = f" +{line.more}" if line.more else ""
     text = _add_link_numbers(with_links(line.text, line.places), links)
-    return " · ".join(filter(None, (text + "".join(named) + more, line.size)))
+    return " · ".join(filter(None, (text + "".join(labels) + more, line.size)))
 
 
 def _add_link_numbers(line: Line, links: LinkList | None) -> str:
@@ -192,7 +194,7 @@ def _full(entry: Entry, links: LinkList | None = None) -> Iterator[str]:
 
 
 def _link(entry: Entry, links: LinkList | None) -> tuple[str, list[str]]:
-    """Return the link of an entry as a mark in its first line, or as a line below it."""
+    """Return the link of an entry as a mark for its first line, or as a line below it."""
     if not entry.url or not links:
         return "", [INDENT + entry.url] if entry.url else []
     return links.mark(Link(f"[{entry.number}]" if entry.number else "", entry.url)), []

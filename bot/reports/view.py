@@ -1,4 +1,4 @@
-"""The view of a report: what every renderer shows, in reading order, as cleaned texts."""
+"""The view of a report: the cleaned texts that every renderer shows, in reading order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOTS = {"high": "●", "medium": "◐", "low": "○"}
 NOTHING = "–"
 """Placeholder for an empty text."""
 DITTO = "″"
-"""In place of a note that stands in a line above."""
+"""Replaces a note that is already in a line above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Bold:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A name that is shown letter by letter, such as that of a file."""
+    """A name that is shown literally, such as a file name."""
 
     text: str
 
@@ -33,7 +33,7 @@ class Code:
 class Link:
     text: str
     url: str
-    """The text is no link if this is empty."""
+    """Empty if the text is not a link."""
 
 
 Line = Sequence[str | Bold | Code | Link]
@@ -42,7 +42,7 @@ Line = Sequence[str | Bold | Code | Link]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The number of an entry, beside a line that rests on it."""
+    """The number of an entry, after a line based on it."""
 
     label: str
     url: str
@@ -59,14 +59,14 @@ class Highlight:
     size: str = ""
     """Who waits and how long, after the references."""
     more: int = 0
-    """How many further entries it rests on."""
+    """Number of further entries that it is based on."""
     places: tuple[Link, ...] = ()
-    """Links to what is behind names in its text."""
+    """Links for names in its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineList:
-    """Lines below the first ones, under a title of their own."""
+    """Lines below the first ones, with their own title."""
 
     title: str
     lines: tuple[Line, ...]
@@ -88,16 +88,16 @@ class Row:
     """Lines of a table that share a note."""
 
     cells: tuple[tuple[str, ...], ...]
-    """The cells of each line, as many as the table has columns before that of the notes."""
+    """The cells of each line, one for each column before the notes."""
     note: str = ""
     links: tuple[Link, ...] = ()
-    """A link to each of its threads, with the customers there."""
+    """A link to each of its threads, with the customers in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryTable:
     columns: tuple[str, ...]
-    """Titles; the last one is that of the notes."""
+    """Titles; the last one is for the notes."""
     rows: tuple[Row, ...]
 
     @property
@@ -117,17 +117,17 @@ class Entry:
     number: int = 0
     """Its number in the report, from 1, which highlights refer to."""
     title: Line = ()
-    """Its first line where it is shown in full."""
+    """Its first line if it is shown in full."""
     details: Line = ()
     """Lines below the title; each begins with a line feed."""
     quotes: tuple[str, ...] = ()
-    """Words of people, before the details."""
+    """Quotes of people, before the details."""
     draft: str = ""
     """A proposed reply, after the details; it may have several lines."""
     name: str = ""
-    """Whose it is, beside the button that opens a folded group."""
+    """Name of its sender, shown next to the button that opens a folded group."""
     table: EntryTable | None = None
-    """Below everything else."""
+    """Shown below everything else."""
     buttons: tuple[Button, ...] = ()
 
 
@@ -138,7 +138,7 @@ class Group:
     entries: tuple[Entry, ...]
     title: str = ""
     intro: tuple[Highlight, ...] = ()
-    """What its entries say together."""
+    """Lines about all its entries."""
     is_full: bool = False
     """Whether its entries are shown in full rather than as a list, unless it or its section is
     folded."""
@@ -147,7 +147,8 @@ class Group:
     is_short: bool = False
     """Whether a terminal shows its entries without their links."""
     fold: Button | None = None
-    """The button that opens it where there are buttons: till then its entries are only named."""
+    """The button that opens it, where there are buttons; before that, only names of entries are
+    shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +156,15 @@ class ReportSection:
     title: str
     groups: tuple[Group, ...]
     more: str = ""
-    """Sentence about entries that are left out; empty if there are none."""
+    """Sentence about omitted entries; empty if there are none."""
     is_urgent: bool = False
     """Whether it belongs to the first message."""
     is_apart: bool = False
     """Whether it starts a new message."""
     is_detail: bool = False
-    """Whether the short form of a long report leaves it out."""
+    """Whether the short form of a long report omits it."""
     fold: Button | None = None
-    """The button that opens it where there are buttons: till then only its title is shown."""
+    """The button that opens it, where there are buttons; before that, only its title is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,27 +173,27 @@ class ReportView:
     name: str
     """Kind of report, in the language of its readers."""
     notification: str
-    """One line for notifications: numbers alone, no text of strangers."""
+    """One line for notifications: numbers only, no untrusted text."""
     title: str
     counts: str
-    """How many issues are open, new, solved: numbers alone; empty for a triage."""
+    """Numbers of open, new and solved issues, without other text; empty for a triage."""
     lead: tuple[str, ...]
-    """Lines below the title: period, numbers, why it is incomplete, the notice of the stand-in."""
+    """Lines below the title: period, numbers, why it is incomplete, notice of the offline model."""
     first: tuple[Highlight, ...]
     sections: tuple[ReportSection, ...]
     foot: tuple[str, ...]
-    """What was dropped, and the cost."""
+    """Number of dropped items, and the cost."""
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     """What it does not cover."""
     lists: tuple[LineList, ...] = ()
-    """What is to be decided, by person, by market."""
+    """Decisions, open problems, markets."""
     sources: tuple[str, ...] = ()
-    """What was read of each market."""
+    """How much was read of each market."""
 
 
 def with_links(text: str, places: Iterable[Link]) -> Line:
-    """Return a text with a link behind the first place where each of these names stands."""
+    """Return a text with a link after the first occurrence of each of these names."""
     parts: list[str | Link] = []
     start = 0
     for end, url in sorted((end_of(each.text, text), each.url) for each in places):
@@ -203,7 +204,7 @@ def with_links(text: str, places: Iterable[Link]) -> Line:
 
 
 def end_of(name: str, text: str) -> int:
-    """Return where a name ends in a text, with its genitive; 0 if it is no word of it."""
+    """Return the end of a name in a text, with its genitive; 0 if it is not a word of the text."""
     found = re.search(rf"(?<!\w){re.escape(name)}(?:['’]s)?(?!\w)", text)
     return found.end() if found else 0
 
@@ -221,8 +222,8 @@ def view_of(
 ) -> ReportView:
     """Return the view of a report in its own language.
 
-    `categories` of mail come in this order, and a verdict can be corrected to them. `place` is
-    where readers find all findings of a sweep if there are too many to show.
+    `categories` of mail are in the order to show, and a verdict can be corrected to them. `place`
+    is where readers find all findings of a sweep if there are too many to show.
     """
     with in_language(document.language):
         if isinstance(document, TriageReport):
