@@ -50,14 +50,14 @@ async def deny_action(context: CommandContext, id: str) -> None:
 async def revoke_grant(context: CommandContext, id: str) -> None:
     """Revoke a grant from now on; what was already posted in Slack stays."""
     grants = Grants(context.database)
-    known = _find("grant", id, await grants.all()).id
-    changed = await grants.revoke(known, NOBODY)
-    said = f"Revoked: {known}." if changed else f"{known} was revoked before."
-    context.show({"id": known, "revoked": True, "changed": changed}, said)
+    grant = _find("grant", id, await grants.all()).id
+    changed = await grants.revoke(grant, NOBODY)
+    text = f"Revoked: {grant}." if changed else f"{grant} was revoked before."
+    context.show({"id": grant, "revoked": True, "changed": changed}, text)
 
 
 def _find(kind: str, id: str, known: Sequence[T]) -> T:
-    """Return the one whose id is this or begins with it. Raises SetupError."""
+    """Return the one whose id equals `id` or begins with it. Raises SetupError."""
     found = [each for each in known if id and each.id.startswith(id)]
     if len(found) == 1:
         return found[0]
@@ -66,7 +66,7 @@ def _find(kind: str, id: str, known: Sequence[T]) -> T:
 
 
 def _document(row: StoredAction) -> dict[str, Any]:
-    """Return a row with everything that its action does; the arguments are exact."""
+    """Return all details of an action, with its exact arguments."""
     action = row.action
     return {
         "id": row.id,

@@ -28,25 +28,25 @@ from scopes.intent import Intent, names_any
 from scopes.slack_client import Absent
 from scopes.tool import Clients
 
-if TYPE_CHECKING:  # what reads mail is imported where a mailbox is given
+if TYPE_CHECKING:  # code that reads mail is imported only for a given mailbox
     from bot.cli.triage import OpenMailbox
 
 
-def run_ask(given: Options, question: str, as_json: bool) -> int:
+def run_ask(options: Options, question: str, as_json: bool) -> int:
     async def work(app: App) -> Answer:
         if not question.strip():
             raise SetupError("no_question", "The question is empty.", "Put it in quotes.")
         async with with_mailbox(app) as box:
             return await answer_question(app, question, box)
 
-    given.check()
-    return run_reading(given.with_sales(), work, result_text, as_json)
+    options.check()
+    return run_reading(options.with_sales(), work, result_text, as_json)
 
 
 async def answer_question(app: App, question: str, box: OpenMailbox | None = None) -> Answer:
     """Answer one request from all open sources. Raises SetupError if Slack cannot be read.
 
-    Without a workspace, warn of a request that names something in Slack.
+    Without a workspace, warn if the request names something in Slack.
     """
     if app.reader:
         await app.channels()
@@ -77,7 +77,7 @@ async def answer_question(app: App, question: str, box: OpenMailbox | None = Non
 
 @asynccontextmanager
 async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
-    """Open the mailbox of a file; that of the sample, for its owner alone, when it is first read.
+    """Open the mailbox of a file; open that of the sample on first use, only for its owner.
 
     Yields None if no file is given.
     """
@@ -104,14 +104,14 @@ async def with_mailbox(app: App) -> AsyncIterator[OpenMailbox | None]:
 
 
 async def _requester(app: App) -> Requester:
-    """Return whom the request is answered for.
+    """Return the person for whom the request is answered.
 
-    Without a person its days are those of this machine; UTC where files are given, as they end in
-    UTC.
+    Without a person, days are in the time zone of this machine, or in UTC for files, since their
+    period ends in UTC.
     """
-    given = app.options
-    is_live = not (given.as_of or given.sample or given.slack_export or given.mbox)
-    user, zone = given.as_user, get_localzone_name() if is_live else "UTC"
+    options = app.options
+    is_live = not (options.as_of or options.sample or options.slack_export or options.mbox)
+    user, zone = options.as_user, get_localzone_name() if is_live else "UTC"
     if not (user and app.reader):
         return Requester(zone=zone)
     with suppress(Absent):

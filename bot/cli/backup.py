@@ -30,7 +30,7 @@ from bot.terminal import DONE, say
 from config.settings import TEAMS, Settings, load_settings
 
 FILES = ("workflows.sqlite", "assistant.sqlite")
-"""In this order: what a workflow names must be in the file that is copied after it."""
+"""In the order of copying: rows that a workflow refers to must be in the file copied after it."""
 FOLDERS = ("work", "mcp")
 SCHEMAS = ("assistant", "dbos")
 OF_TEAMS = "assistant_t*"
@@ -54,7 +54,7 @@ KEY = (
 
 
 def run_backup(file: Path, force: bool) -> int:
-    """Write the state into `file`. The bot may go on meanwhile."""
+    """Write the state into `file`. The bot may run at the same time."""
     settings = load_settings()
     if file.exists() and not force:
         raise SetupError("exists", f"{file} exists.", "Name another file, or give --force.")
@@ -68,7 +68,7 @@ def run_backup(file: Path, force: bool) -> int:
 
 
 def _copy(settings: Settings, into: Path) -> list[str]:
-    """Copy the SQLite files, each at one moment, while others may write to them."""
+    """Copy the SQLite files, each as a consistent snapshot, even if others write to them."""
     present = _files(settings.data_dir)
     if FILES[1] not in present:
         raise SetupError("nothing", f"There is no state in {settings.data_dir}.", "Check data_dir.")
@@ -84,7 +84,7 @@ def _copy(settings: Settings, into: Path) -> list[str]:
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the databases of a folder, with those of several workspaces."""
+    """Return the databases of a folder, including those of several workspaces."""
     return [*(each for each in FILES if (folder / each).exists()), *_of_teams(folder, FILES[1])]
 
 
@@ -140,13 +140,13 @@ def run_restore(file: Path, force: bool) -> int:
         with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
             unpacked = Path(folder)
             at = _unpack(file, unpacked, bool(settings.database_url))
-            there = _in_the_way(settings)
-            if there and not force:
-                raise SetupError("exists", f"{there} exists.", "--force replaces it.")
+            existing = _in_the_way(settings)
+            if existing and not force:
+                raise SetupError("exists", f"{existing} exists.", "--force replaces it.")
             if settings.database_url:
-                given = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
+                options = ("--clean", "--if-exists", "--no-owner", "--exit-on-error")
                 _postgres(
-                    settings, "pg_restore", *given, "--single-transaction", str(unpacked / DUMP)
+                    settings, "pg_restore", *options, "--single-transaction", str(unpacked / DUMP)
                 )
             _move(unpacked, settings.data_dir)
     say(f"The state of {at} is restored. {KEY}")
@@ -155,7 +155,7 @@ def run_restore(file: Path, force: bool) -> int:
 
 
 def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:
-    """Unpack a backup that this program can read; return when it was made.
+    """Unpack a backup that this program can read; return the time when it was made.
 
     Raises SetupError for any other file.
     """
@@ -165,31 +165,32 @@ def _unpack(file: Path, folder: Path, in_postgres: bool) -> str:
     try:
         with tarfile.open(file, "r:gz") as archive:
             archive.extractall(folder, filter="data")
-        made = TypeAdapter(BackupManifest).validate_json((folder / MANIFEST).read_bytes())
+        manifest = TypeAdapter(BackupManifest).validate_json((folder / MANIFEST).read_bytes())
     except (tarfile.TarError, EOFError, ValueError, FileNotFoundError) as error:
         if not file.exists():
             raise
         raise wrong from error
-    if made.schema not in REVISIONS:
-        what = f"{file} was written by another version ({made.version}, schema {made.schema})."
+    if manifest.schema not in REVISIONS:
+        written_by = f"another version ({manifest.version}, schema {manifest.schema})"
+        what = f"{file} was written by {written_by}."
         raise SetupError("schema", what, "Install that version to restore it, then upgrade.")
     if (folder / DUMP).exists() != in_postgres:
-        held = "a PostgreSQL database" if (folder / DUMP).exists() else "SQLite files"
+        content = "a PostgreSQL database" if (folder / DUMP).exists() else "SQLite files"
         hint = "Unset DATABASE_URL." if in_postgres else "Set DATABASE_URL."
-        raise SetupError("other_database", f"{file} is of {held}.", hint)
-    return made.at
+        raise SetupError("other_database", f"{file} is of {content}.", hint)
+    return manifest.at
 
 
 def _in_the_way(settings: Settings) -> str:
-    """Return what a restore would replace; raise SetupError while a replica serves from it."""
+    """Return what a restore would replace; raise SetupError while a replica uses the database."""
     if settings.database_url is None:
         return next((str(f) for n in FILES if (f := settings.data_dir / n).exists()), "")
-    held = (
+    lock_query = (
         "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND granted AND "
         "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     with _connect(settings.database_url) as connection:
-        if connection.execute(held, (LOCKS,)).fetchone():
+        if connection.execute(lock_query, (LOCKS,)).fetchone():
             raise SetupError(
                 "locked", "`assistant serve` uses this database.", "Stop all replicas."
             )
@@ -210,7 +211,7 @@ def _move(folder: Path, data_dir: Path) -> None:
 
 
 def _postgres(settings: Settings, program: str, *arguments: str) -> None:
-    """Run a program of PostgreSQL; its password is not on the command line, where all see it."""
+    """Run a program of PostgreSQL; the password is not on the command line, which is public."""
     assert settings.database_url
     url = make_url(settings.database_url)
     shown = url.set(drivername="postgresql", password=None)
@@ -218,17 +219,17 @@ def _postgres(settings: Settings, program: str, *arguments: str) -> None:
         command = [program, f"--dbname={shown.render_as_string()}", *arguments[:-1]]
         hint = f"Install PostgreSQL's client, or run elsewhere: {shlex.join(command)} FILE"
         raise SetupError("no_program", f"{program} is not installed.", hint)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:  # readable by us alone
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:  # only we can read it
         if url.password:
             escaped = str(url.password).replace("\\", "\\\\").replace(":", "\\:")
             file.write(f"*:*:*:*:{escaped}\n")
             file.flush()
             shown = shown.update_query_dict({"passfile": file.name})
         command = [program, f"--dbname={shown.render_as_string()}", *arguments]
-        ran = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-    if ran.returncode:
-        said = (ran.stderr.strip().splitlines() or ["no reason given"])[0]
-        raise SetupError("database", f"{program} failed: {said}", "Nothing was changed.")
+        process = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise SetupError("database", f"{program} failed: {reason}", "Nothing was changed.")
 
 
 def _connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
@@ -241,9 +242,9 @@ def _faults(file: Path) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        said = (str(error).strip().splitlines() or ["no reason given"])[0]
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise SetupError(
-            "database", f"The database refuses: {said}", "Check DATABASE_URL."
+            "database", f"The database refuses: {reason}", "Check DATABASE_URL."
         ) from error
     except (OSError, sqlite3.Error) as error:
         why = getattr(error, "strerror", None) or str(error)

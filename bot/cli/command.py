@@ -1,4 +1,4 @@
-"""Run a command that reads, from its checked options to its exit code, with its plan shown live."""
+"""Run a reading command, from its checked options to its exit code, with a live plan."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Work = Callable[[App], Awaitable[D]]
 TextOf = Callable[[D], str]
 
 
-def run_reading(given: Options, work: Work[D], text: TextOf[D], as_json: bool) -> int:
+def run_reading(options: Options, work: Work[D], text: TextOf[D], as_json: bool) -> int:
     """Run one reading command from its checked options to its exit code."""
-    document, fault = read(load_settings(), given, work)
+    document, fault = read(load_settings(), options, work)
     dump(document.to_json()) if as_json else say(text(document))
     return report_outcome(document, fault)
 
@@ -70,9 +70,9 @@ def report_outcome(document: Document, fault: str) -> int:
 
 
 def _stop_by_ctrl_c(app: App) -> None:
-    """Make the first Ctrl-C end the run with partial results, and the second one the process.
+    """Make the first Ctrl-C end the run with partial results, and the second end the process.
 
-    An exception wherever the loop happens to be could lose a task, and then wait for it.
+    An exception at an arbitrary place of the loop could lose a task, and then wait for it.
     """
     loop, work = asyncio.get_running_loop(), asyncio.current_task()
     assert work
@@ -86,7 +86,7 @@ def _stop_by_ctrl_c(app: App) -> None:
 
 
 def _model_fault(document: Document) -> str:
-    """Return the one reason why no model call succeeded, or nothing."""
+    """Return the reason why no model call succeeded; empty unless there is exactly one."""
     own = [document] if isinstance(document, AnswerDocument) else []
     parts = [*own, *document.subagents]
     faults = {p.reason for p in parts if p.stopped_by in ("model_error", "rate_limit")}
@@ -110,7 +110,7 @@ async def run_to_resume(settings: Settings, id: str, kind: str) -> StoredRun:
 STYLES = {"queued": "dim", "working": "cyan", "complete": "green", "failed": "red"}
 """Styles by state; the others are yellow."""
 MAX_ROWS = 40
-"""Rows of a live plan; above this number the finished ones are counted instead."""
+"""Maximum rows of a live plan; above this number the finished ones are counted instead."""
 
 
 def plan_table(plan: Plan) -> Table:
@@ -134,24 +134,24 @@ def plan_table(plan: Plan) -> Table:
 @contextmanager
 def show_progress(stream: TextIO) -> Iterator[Emit]:
     """Show events inside the context: a live table on a terminal, otherwise important lines."""
-    known = Plan(clean=clean_line)
+    plan = Plan(clean=clean_line)
     if not stream.isatty():
 
         def write(event: Event) -> None:
-            if line := known.take(event):
+            if line := plan.take(event):
                 print(line, file=stream, flush=True)
 
         yield write
         return
     console = Console(file=stream)
-    with Live(plan_table(known), console=console, refresh_per_second=8, transient=True) as live:
+    with Live(plan_table(plan), console=console, refresh_per_second=8, transient=True) as live:
 
         def show(event: Event) -> None:
-            if (line := known.take(event)) and line[0] not in "✓◐✗■…·":
+            if (line := plan.take(event)) and line[0] not in "✓◐✗■…·":
                 live.console.print(Text(line))
-            live.update(plan_table(known))
+            live.update(plan_table(plan))
 
         yield show
-    if known.rows:
-        known.answer = ""
-        console.print(plan_table(known))
+    if plan.rows:
+        plan.answer = ""
+        console.print(plan_table(plan))

@@ -74,12 +74,12 @@ System = Literal["assistant", "one context"]
 OURS: Final = "assistant"
 ONE: Final = "one context"
 AT_ONCE = 4
-"""Runs at a time; the offline model has one, so that what its cache saves is the same twice."""
+"""Runs at a time; the offline model has one, so that its cache hits are reproducible."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """The options of `assistant eval`, as they were typed."""
+    """The options of `assistant eval`, as typed."""
 
     suite: str
     model: str
@@ -92,39 +92,39 @@ class EvaluationOptions:
     json: bool = False
 
 
-def run_evaluation(given: EvaluationOptions) -> int:
+def run_evaluation(options: EvaluationOptions) -> int:
     """Run a suite with all systems, print the table; return the exit code."""
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     try:
-        document = _evaluate(given)
+        document = _evaluate(options)
     except BadPrompts as error:
         raise SetupError("bad_prompts", str(error), "") from None
     for each in document.systems:
         tell(f"time of {each.name}: {figure_text(each.seconds)} s")
-    if given.json:
+    if options.json:
         dump(document.model_dump(mode="json"))
     else:
         say(report_text(document))
-    if given.save:
-        _save(document, given.save)
+    if options.save:
+        _save(document, options.save)
     ours = document.systems[0]
     return DONE if all(each.covered for each in ours.outcomes) else INCOMPLETE
 
 
-def _evaluate(given: EvaluationOptions) -> EvaluationReport:
+def _evaluate(options: EvaluationOptions) -> EvaluationReport:
     scipy_stats()
-    suite = suite_of(given.suite, given.data)
-    suite = Suite(suite.name, suite.cases[: given.limit])
+    suite = suite_of(options.suite, options.data)
+    suite = Suite(suite.name, suite.cases[: options.limit])
     settings = load_settings()
     systems: list[SystemResult] = []
-    if given.compare:
-        systems.append(earlier_result(given.compare, suite.name))
-    with prompts_from(given.prompts):
-        ours = _measure(settings, suite, given.model, OURS)
-        if not given.alone:
-            systems.append(_measure(settings, suite, given.model, ONE))
+    if options.compare:
+        systems.append(earlier_result(options.compare, suite.name))
+    with prompts_from(options.prompts):
+        ours = _measure(settings, suite, options.model, OURS)
+        if not options.alone:
+            systems.append(_measure(settings, suite, options.model, ONE))
             systems += _script(suite)
-    return report(suite, given.model, [ours, *systems])
+    return report(suite, options.model, [ours, *systems])
 
 
 def _save(document: EvaluationReport, path: Path) -> None:
@@ -135,24 +135,25 @@ def _save(document: EvaluationReport, path: Path) -> None:
 
 
 def _measure(settings: Settings, suite: Suite, model: str, system: System) -> SystemResult:
-    """Run all jobs of a suite and compare what they say with its cases."""
-    seen: dict[Job, Observation] = {}
+    """Run all jobs of a suite and compare their results with its cases."""
+    observations: dict[Job, Observation] = {}
     for sources, task in dict.fromkeys((job.sources, job.task) for job in suite.jobs):
         jobs = [job for job in suite.jobs if (job.sources, job.task) == (sources, task)]
         tell(f"{system}: {len(jobs)} run{'s' if len(jobs) > 1 else ''} of {task}")
-        seen |= asyncio.run(_run_all(settings, jobs, _options_for(sources, task, model), system))
-    outcomes = [outcome(case, seen[case.job]) for case in suite.cases]
+        options = _options_for(sources, task, model)
+        observations |= asyncio.run(_run_all(settings, jobs, options, system))
+    outcomes = [outcome(case, observations[case.job]) for case in suite.cases]
     if not any(each.covered for each in outcomes):
-        faults = filter(None, (each.fault for each in seen.values()))
+        faults = filter(None, (each.fault for each in observations.values()))
         tell(f"warning: {system} covers no case: {next(faults, 'no run is complete')}")
-    return system_result(system, outcomes, list(seen.values()))
+    return system_result(system, outcomes, list(observations.values()))
 
 
 def _options_for(sources: Sources, task: Task, model: str) -> Options:
-    """Return the options with which a command would read these sources."""
+    """Return the options of a command that reads these sources."""
     in_slack = sources.sample or sources.slack_export
     elsewhere = sources.mbox or sources.database or sources.folder
-    given = Options(
+    options = Options(
         model=model,
         slack_export=sources.slack_export,
         sample=sources.sample,
@@ -165,20 +166,20 @@ def _options_for(sources: Sources, task: Task, model: str) -> Options:
         databases=sources.database if task == "ask" else (),
         folder=sources.folder,
     )
-    given.check()
-    return given.with_sales() if task == "ask" else given
+    options.check()
+    return options.with_sales() if task == "ask" else options
 
 
 async def _run_all(
-    settings: Settings, jobs: Sequence[Job], given: Options, system: System
+    settings: Settings, jobs: Sequence[Job], options: Options, system: System
 ) -> dict[Job, Observation]:
-    """Run jobs of one task on one set of sources, some at a time."""
-    room = asyncio.Semaphore(1 if given.model == "offline" else AT_ONCE)
-    if system == ONE:  # of a review, one context plays all specialists
+    """Run jobs of one task on one set of sources, several at a time."""
+    room = asyncio.Semaphore(1 if options.model == "offline" else AT_ONCE)
+    if system == ONE:  # in a review, one context plays all specialists
         limits = settings.limits.model_copy(update={"max_subagents": 0})
         settings = settings.model_copy(update={"limits": limits})
     async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_app(settings, given, ignore))
+        app = await stack.enter_async_context(open_app(settings, options, ignore))
         for problem in app.problems:
             tell(f"warning: {problem}")
         box = await stack.enter_async_context(_mailbox(app, jobs[0].task, system))
@@ -216,7 +217,7 @@ async def _mailbox(app: App, task: Task, system: System) -> AsyncIterator[OpenMa
 
 
 async def _document(app: App, job: Job, box: OpenMailbox | None) -> Document:
-    """Run a job as its command does."""
+    """Run a job in the same way as its command."""
     if job.task == "sweep":
         return await sweep(app, SweepOptions(job.channels))
     if job.task == "triage":
@@ -228,7 +229,7 @@ async def _document(app: App, job: Job, box: OpenMailbox | None) -> Document:
 
 
 async def _count_denied(app: App, run: str) -> int:
-    """Return how many calls of tools the gate denied in a run."""
+    """Return the number of tool calls that the gate denied in a run."""
     return sum(each.verdict == "deny" for each in await app.store.decisions(run))
 
 
@@ -258,7 +259,7 @@ def _limits(app: App, task: Task) -> LimitSettings:
 
 
 def _script(suite: Suite) -> list[SystemResult]:
-    """Return what a script without agents makes of a suite; nothing if there is none for it."""
+    """Return the results of a script without agents; empty if the suite has no script."""
     began = time.monotonic()
     flagged: dict[Sources, frozenset[str]] = {}
     for case in suite.cases:
@@ -273,7 +274,7 @@ def _script(suite: Suite) -> list[SystemResult]:
 
 
 def _labels_of(case: Case, suite: Suite) -> frozenset[str]:
-    """Return what the script says needs action in the sources of a case."""
+    """Return the items in the sources of a case that need action according to the script."""
     options = _options_for(case.sources, case.task, "offline")
     if case.task == "sweep":
         workspace = load_workspace(options)
@@ -298,7 +299,7 @@ MAIL_TASK = (
 
 
 def brief_of_job(run: Run, job: Job, channels: Sequence[ChannelInfo], window: Window) -> Brief:
-    """Return the brief of one context that does a whole job: it reads all that is open."""
+    """Return the brief of one context that does a whole job and reads all open sources."""
     titles = {channel.id: channel.name for channel in channels}
     task, contract, language = job.question, "answer", None
     if job.task == "sweep":
@@ -327,7 +328,7 @@ async def one_context(app: App, run: Run, brief: Brief) -> SubagentResult:
 
 
 def context_document(run: str, model: str, job: Job, result: SubagentResult) -> AnswerDocument:
-    """Return what is stored of such a run."""
+    """Return the document to store for such a run."""
     return AnswerDocument(
         run_id=run,
         status=result.status,
@@ -343,7 +344,7 @@ def context_document(run: str, model: str, job: Job, result: SubagentResult) -> 
 
 
 def asker_spoke_last(workspace: Workspace, until: datetime) -> frozenset[str]:
-    """Return the threads, as `channel/ts`, whose last message is by the one who opened them."""
+    """Return the threads, as `channel/ts`, whose last message is by the author of the first."""
     return frozenset(
         f"{channel.name}/{messages[0].ts}"
         for channel in workspace.channels
@@ -353,7 +354,7 @@ def asker_spoke_last(workspace: Workspace, until: datetime) -> frozenset[str]:
 
 
 def _threads(channel: Channel, until: datetime) -> Iterator[list[Message]]:
-    """Yield the messages of each thread that were written before `until`, the oldest first."""
+    """Yield the messages of each thread written before `until`, oldest first."""
     threads: dict[str, list[Message]] = {}
     for message in sorted(channel.messages, key=lambda each: float(each.ts)):
         if float(message.ts) < until.timestamp():
@@ -362,7 +363,7 @@ def _threads(channel: Channel, until: datetime) -> Iterator[list[Message]]:
 
 
 def newest(mailbox: Mailbox, cases: Iterable[Case]) -> frozenset[str]:
-    """Return the newest of the threads of these cases, as many as need their reader."""
+    """Return the newest threads of these cases, as many as need their reader."""
     latest: dict[str, datetime] = {}
     for message in mailbox.messages:
         latest[message.thread] = max(message.at, latest.get(message.thread, message.at))
@@ -373,7 +374,7 @@ def newest(mailbox: Mailbox, cases: Iterable[Case]) -> frozenset[str]:
 
 
 def with_question_mark(mailbox: Mailbox) -> frozenset[str]:
-    """Return the threads in which a mail has a question mark in its text."""
+    """Return the threads with a question mark in the text of a mail."""
     return frozenset(m.thread for m in mailbox.messages if b"?" in m.raw.partition(b"\r\n\r\n")[2])
 
 
@@ -382,5 +383,5 @@ async def add_case(context: CommandContext, run: str, rating: str | None, folder
     """Write cases from a stored run into a folder of cases."""
     cases = await cases_of_run(context.database, run, rating)
     path = write_cases(cases, folder)
-    said = f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}"
-    context.show({"file": str(path), "cases": [case.id for case in cases]}, said)
+    text = f"{path}: {len(cases)} case{'s' if len(cases) > 1 else ''} of the run {run}"
+    context.show({"file": str(path), "cases": [case.id for case in cases]}, text)

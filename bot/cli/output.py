@@ -24,7 +24,7 @@ from scopes.tool import one_line, readable
 P = ParamSpec("P")
 
 NOBODY = "the command line"
-"""Name of the person behind a command who gives none."""
+"""Name of the person behind a command without `--by`."""
 NAME_CHARS = 80
 
 
@@ -37,7 +37,7 @@ class CommandContext:
     as_json: bool
 
     def show(self, document: object, *lines: str, empty: str = "") -> None:
-        """Print the document where JSON is wanted, else the lines, or `empty` if there is none."""
+        """Print the document if JSON is wanted, else the lines, or `empty` if there are none."""
         if self.as_json:
             dump(document)
         elif lines:
@@ -49,9 +49,9 @@ class CommandContext:
 def on_database(
     work: Callable[Concatenate[CommandContext, P], Awaitable[int | None]],
 ) -> Callable[Concatenate[bool, P], int]:
-    """Make a command of work on the stored state: it takes `as_json`, and returns its exit code.
+    """Turn work on the stored state into a command that takes `as_json` and returns its exit code.
 
-    A run that is not there is looked up in the state of `serve --local`.
+    A run that is not found is looked up in the state of `serve --local`.
     """
 
     @wraps(work)
@@ -86,13 +86,12 @@ def name_or_default(by: str | None) -> str:
 
 
 def result_text(document: Document, *, whole: bool = False) -> str:
-    """Return a result as it was printed, or as much of it as Slack was sent.
+    """Return a result as it was printed, or the part of it that was sent to Slack.
 
-    `whole`: an answer with its links and statements, and how it was made; a report with its
-    details.
+    `whole` adds links, statements and how it was made to an answer, and details to a report.
     """
     if isinstance(document, AnswerDocument):
         return answer_text(document, whole=whole)
-    shown = isinstance(document, AnswerPart) and printable(document.lead)
-    lead = f"{shown}\n\n" if shown else ""
+    text = isinstance(document, AnswerPart) and printable(document.lead)
+    lead = f"{text}\n\n" if text else ""
     return lead + report_text(document, load_settings().triage.categories, whole=whole)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The options of a sweep besides the window, as they were typed."""
+    """The options of a sweep, except for the window, as typed."""
 
     channels: Sequence[str] = ()
     """Names or patterns."""
@@ -53,8 +53,8 @@ class SweepOptions:
     """Name of a sweep in assistant.yaml."""
 
 
-def run_sweep(given: Options, wanted: SweepOptions, as_json: bool, markdown: bool) -> int:
-    """Run a sweep by its name in assistant.yaml, or of the given channels."""
+def run_sweep(options: Options, wanted: SweepOptions, as_json: bool, markdown: bool) -> int:
+    """Run a sweep named in assistant.yaml, or a sweep of the given channels."""
     text = partial(report_markdown, place="assistant sweep --json") if markdown else result_text
     name, spec = wanted.name, None
     if bool(name) == bool(wanted.channels):
@@ -68,8 +68,8 @@ def run_sweep(given: Options, wanted: SweepOptions, as_json: bool, markdown: boo
         spec = _find_sweep(load_settings(), name)
         tracker = wanted.tracker or spec.tracker
         wanted = replace(wanted, channels=spec.channels, tracker=tracker)
-    given.check()
-    return run_reading(given, partial(sweep, wanted=wanted, spec=spec), text, as_json)
+    options.check()
+    return run_reading(options, partial(sweep, wanted=wanted, spec=spec), text, as_json)
 
 
 def _find_sweep(settings: Settings, name: str) -> Schedule:
@@ -78,14 +78,14 @@ def _find_sweep(settings: Settings, name: str) -> Schedule:
     if spec and spec.kind == "sweep":
         return spec
     sweeps = sorted(n for n, s in settings.schedules.items() if s.kind == "sweep")
-    known = f"There are {', '.join(sweeps)}." if sweeps else "Name one under `schedules`."
+    existing = f"There are {', '.join(sweeps)}." if sweeps else "Name one under `schedules`."
     what = f"{name!r} is a {spec.kind}" if spec else f"There is no sweep {name!r}"
-    hint = f"{known} Or give --channels 'support-*'."
+    hint = f"{existing} Or give --channels 'support-*'."
     raise SetupError("unknown_schedule", f"{what} in assistant.yaml.", hint)
 
 
 async def sweep(app: App, wanted: SweepOptions, spec: Schedule | None = None) -> SweepReport:
-    """Sweep channels; the `spec` of a named sweep has its own budget, language and look back."""
+    """Sweep channels; the `spec` of a named sweep has its own budget, language and period."""
     channels = select_channels(await app.channels(), wanted.channels)
     limit = wanted.limit
     left_out = channels[limit:] if limit else []
@@ -117,7 +117,7 @@ MATERIAL_HINT = "Give a text, a document, a folder of texts, or the address of a
 
 
 class ReviewArgs(BaseModel):
-    """The stored options of a review, with which `--resume` goes on."""
+    """The stored options of a review, which `--resume` uses."""
 
     source: str
     profile: str
@@ -125,9 +125,9 @@ class ReviewArgs(BaseModel):
 
 
 def run_review(
-    given: Options, args: ReviewArgs | None, resume: str | None, as_json: bool, markdown: bool
+    options: Options, args: ReviewArgs | None, resume: str | None, as_json: bool, markdown: bool
 ) -> int:
-    """Review a material, or go on with the review of the run `resume`."""
+    """Review a material, or resume the review of the run `resume`."""
     from config.panels import load_profile
 
     text = partial(report_markdown, place="") if markdown else result_text
@@ -138,11 +138,11 @@ def run_review(
     if resume:
         stored = asyncio.run(run_to_resume(settings, resume, "panel"))
         args = ReviewArgs.model_validate(stored.args)
-        given = replace(given, model=stored.model)
+        options = replace(options, model=stored.model)
     assert args
     profile = load_profile(args.profile, settings.panel.profiles)
     work = partial(review, args=args, profile=profile, stored=stored)
-    return run_reading(given, work, text, as_json)
+    return run_reading(options, work, text, as_json)
 
 
 async def review(
@@ -158,19 +158,19 @@ async def review(
     if not (is_page or stored):
         material = await _read_material(app.settings, path)
     limits = settings.limits.of_task(settings.panel.time_s, settings.panel.budget_usd)
-    given = args.model_copy(update={"source": args.source if is_page else str(path)})
+    stored_args = args.model_copy(update={"source": args.source if is_page else str(path)})
     question = f"review {args.source} as {args.profile}"
     resumed = stored.id if stored else None
-    async with app.run("panel", question, given.model_dump(), limits, resumed) as run:
+    async with app.run("panel", question, stored_args.model_dump(), limits, resumed) as run:
         key = f"{run.id}/material"
         page = run if is_page else None
 
         async def read() -> ReviewMaterial:
             return material or await _read_material(settings, path, page, args.source)
 
-        known = await run.once(key, ReviewMaterial, read)
+        loaded = await run.once(key, ReviewMaterial, read)
         request = Request(question, Window(app.as_of, app.as_of))
-        task = Panel(app, run, request, known, profile, given.source, language=args.language)
+        task = Panel(app, run, request, loaded, profile, stored_args.source, language=args.language)
         document = await task.work()
         await app.finish(run, document)
         await task.record_delivery(document)
@@ -190,12 +190,12 @@ async def _read_material(
 
 
 TOP_LINES = 24
-"""Lines of a report that are printed: two screens hold all three reports."""
+"""Maximum printed lines of a report, so that all three reports fit on two screens."""
 QUESTION = "Which market had the largest refunds in March, and how much?"
 
 
 def run_demo(as_json: bool) -> int:
-    """Run sweep, triage and ask; as JSON, the sweep's document includes `triage` and `question`."""
+    """Run sweep, triage and ask; in JSON, the sweep's document includes `triage` and `question`."""
     from bot.cli.triage import triage_mailbox
 
     settings, sample = load_settings(), Options("offline", sample=True)
@@ -217,7 +217,7 @@ def run_demo(as_json: bool) -> int:
 
 
 def _show(title: str, text: str, run: str) -> None:
-    """Print the top of a report, and where the rest is."""
+    """Print the top of a report, and the command that shows the rest."""
     lines = text.splitlines()
     say(f"=== {title} ===\n")
     say("\n".join(lines[:TOP_LINES]))
@@ -227,7 +227,7 @@ def _show(title: str, text: str, run: str) -> None:
 
 
 def _ask_sample(settings: Settings) -> tuple[Answer | None, int]:
-    """Return the answer and its exit code; no answer if the store has become full before."""
+    """Return the answer and its exit code; no answer if the store became full before it."""
     from bot.cli.ask import answer_question
 
     options = Options(model="offline", databases=(SALES,), as_of=SAMPLE_AS_OF)

@@ -1,4 +1,4 @@
-"""Implement the commands on stored runs, the gate's log, pause, the console: no engine starts."""
+"""Implement the commands on stored runs, the gate's log, pause, the console; no engine runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from subagents.brief import draft_of
 from subagents.gate import Decision
 from subagents.overlap import audit
 
-if TYPE_CHECKING:  # what a run is replayed with is imported when one is
+if TYPE_CHECKING:  # imported only when a run is replayed
     from bot.tasks.replay import Record, Replay
 
 LISTED = ("id", "kind", "status", "question", "model", "started", "cost_usd")
@@ -48,30 +48,31 @@ async def list_runs(context: CommandContext, limit: int) -> None:
     votes = await RequestQueue(context.database).votes(run.request or "" for run in found)
     rows, lines = [], []
     for run in found:
-        given = asdict(votes[run.request or ""])
-        rows.append({k: getattr(run, k) for k in LISTED} | given)
+        run_votes = asdict(votes[run.request or ""])
+        rows.append({k: getattr(run, k) for k in LISTED} | run_votes)
         cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
-        asked = shorten(one_line(run.question), 60)
-        told = ", ".join(f"{number} {vote}" for vote, number in given.items() if number)
-        rated = f"  ({told})" if told else ""
+        question = shorten(one_line(run.question), 60)
+        vote_text = ", ".join(f"{number} {vote}" for vote, number in run_votes.items() if number)
+        feedback = f"  ({vote_text})" if vote_text else ""
         when = f"{run.started:%Y-%m-%d %H:%M}"
-        lines.append(f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}  {asked}{rated}")
+        head = f"{run.id}  {when}  {run.kind:9} {run.status:10} {cost:>9}"
+        lines.append(f"{head}  {question}{feedback}")
     context.show(rows, *lines, empty="No runs yet. Try `assistant demo`.")
 
 
 @on_database
 async def list_feedback(context: CommandContext, limit: int, only_bad: bool) -> None:
-    """List what people think of answers, with their runs."""
+    """List the feedback on answers, with their runs."""
     value = BAD if only_bad else ""
     found = await RequestQueue(context.database).ratings(limit, value)
     lines = []
     for each in found:
         head = f"{each.run or '-':12}  {each.at:%Y-%m-%d %H:%M}  {each.value:4}  {each.user}"
         why = ": ".join(filter(None, (each.reason, one_line(each.comment or ""))))
-        asked = shorten(one_line(each.question or ""), 60)
-        lines.append("  ".join(filter(None, (head, asked, clean_line(why)))))
-    rated = [asdict(each) for each in found]
-    context.show(rated, *lines, empty="Nobody has rated an answer yet.")
+        question = shorten(one_line(each.question or ""), 60)
+        lines.append("  ".join(filter(None, (head, question, clean_line(why)))))
+    ratings = [asdict(each) for each in found]
+    context.show(ratings, *lines, empty="Nobody has rated an answer yet.")
 
 
 @on_database
@@ -109,7 +110,7 @@ def _thread(run: StoredRun, number: int, categories: Iterable[str]) -> str:
 
 
 async def write_files(store: Store, run: str, folder: Path) -> list[Path]:
-    """Write the newest version of each file; no file that is there is replaced.
+    """Write the newest version of each file; existing files are not replaced.
 
     Raises SetupError if the folder is not writable or has such a file, and StoreError.
     """
@@ -146,14 +147,14 @@ async def audit_run(context: CommandContext, run_id: str) -> int:
 
 
 MOST_NAMED = 20
-"""Departing requests that are named besides the first one."""
+"""Maximum number of departing requests named in addition to the first one."""
 
 
 @on_database
 async def run_replay(
     context: CommandContext, run_id: str, model: str | None, start: str | None
 ) -> int:
-    """Replay a run; with a model, ask again from the context `start` on (default: the first)."""
+    """Replay a run; with a model, ask it from the context `start` on (default: the first)."""
     from bot.local_mode import model_client
     from bot.tasks.replay import Replay, Start, read_record
 
@@ -181,10 +182,10 @@ async def run_replay(
 
 
 def _counts(record: Record, replay: Replay) -> tuple[int, int]:
-    """Return how many requests are recorded, and how many of them were made alike."""
+    """Return the number of recorded requests, and of those that the replay made identically."""
     departed = {(each.context, each.number) for each in replay.departures}
-    alike = {(context, record.numbers[context, seq]) for context, seq in replay.compared}
-    return len(record.requests), len(alike - departed)
+    identical = {(context, record.numbers[context, seq]) for context, seq in replay.compared}
+    return len(record.requests), len(identical - departed)
 
 
 def _replay_json(replay: Replay) -> dict[str, object]:
@@ -209,9 +210,9 @@ def _replay_text(replay: Replay) -> str:
     first, *others = replay.ordered
     lines = [head, "", first.line, *([first.diff] if first.diff else [])]
     if others:
-        named = ", ".join(f"{d.context}/{d.number} ({d.kind})" for d in others[:MOST_NAMED])
+        departures = ", ".join(f"{d.context}/{d.number} ({d.kind})" for d in others[:MOST_NAMED])
         more = len(others) - MOST_NAMED
-        lines += ["", f"Then: {named}{f', and {more} more' if more > 0 else ''}."]
+        lines += ["", f"Then: {departures}{f', and {more} more' if more > 0 else ''}."]
     return "\n".join(lines)
 
 
@@ -230,18 +231,18 @@ async def review(context: CommandContext) -> None:
 
 @on_database
 async def run_pause(context: CommandContext, by: str | None) -> None:
-    """Pause the workspace; `by` is shown to users who ask meanwhile."""
+    """Pause the workspace; `by` is shown to users who ask during the pause."""
     queue = RequestQueue(context.database)
     before = await queue.paused_by()
     await queue.pause(name_or_default(by))
     who = await queue.paused_by()
-    said = f"It was paused before, by {who}; nothing changed."
+    text = f"It was paused before, by {who}; nothing changed."
     if before is None:
-        said = (
+        text = (
             f"Paused by {who}. Requests that are running are finished. New and waiting ones\n"
             "are kept and answered after `assistant resume`; nothing is lost."
         )
-    context.show({"paused": True, "by": who, "changed": before is None}, said)
+    context.show({"paused": True, "by": who, "changed": before is None}, text)
 
 
 @on_database
@@ -250,13 +251,13 @@ async def run_resume(context: CommandContext) -> None:
     queue = RequestQueue(context.database)
     before = await queue.paused_by()
     await queue.resume()
-    said = "It was not paused; nothing changed."
+    text = "It was not paused; nothing changed."
     if before is not None:
-        said = (
+        text = (
             f"Resumed (it was paused by {before}). Requests that waited are answered now, the\n"
             "oldest first, as soon as `assistant serve` runs."
         )
-    context.show({"paused": False, "by": before, "changed": before is not None}, said)
+    context.show({"paused": False, "by": before, "changed": before is not None}, text)
 
 
 WORDS = {
@@ -278,12 +279,12 @@ LATER = "Runs in use that saw it: {}. `assistant serve` deletes them when they h
 
 
 @on_database
-async def run_forget(context: CommandContext, /, dry_run: bool, **given: str | None) -> int:
-    """Run `assistant forget`; `given` are the options that name what is forgotten."""
-    target = choose_target(given)
+async def run_forget(context: CommandContext, /, dry_run: bool, **options: str | None) -> int:
+    """Run `assistant forget`; `options` name what to delete."""
+    target = choose_target(options)
     done = await Forget(context.database, dry_run, context.settings.data_dir)(target)
     if not dry_run and await at_work(context.database):
-        await forget_later(context.database, target)  # a run that has read it may store it again
+        await forget_later(context.database, target)  # a run that read it may store it again
     found = {target.kind: target.id, "dry_run": dry_run, **asdict(done)}
     context.show(found, describe(target, done, dry_run))
     if done.later:
@@ -291,13 +292,13 @@ async def run_forget(context: CommandContext, /, dry_run: bool, **given: str | N
     return INCOMPLETE if done.later and not dry_run else DONE
 
 
-def choose_target(given: dict[str, str | None]) -> ForgetTarget:
+def choose_target(options: dict[str, str | None]) -> ForgetTarget:
     """Return what to delete. Raises SetupError unless it is exactly one thing."""
-    named = {kind: id.strip() for kind, id in given.items() if id and id.strip()}
-    if len(named) != 1:
+    targets = {kind: id.strip() for kind, id in options.items() if id and id.strip()}
+    if len(targets) != 1:
         hint = "Give one of --user U..., --channel C..., --source ID (or a permalink)."
         raise SetupError("forget_what", "Exactly one thing is forgotten at a time.", hint)
-    ((kind, id),) = named.items()
+    ((kind, id),) = targets.items()
     return ForgetTarget.source(id) if kind == "source" else ForgetTarget(kind, id)
 
 
@@ -307,12 +308,12 @@ def describe(target: ForgetTarget, done: Forgotten, dry_run: bool) -> str:
     if not counts:
         return f"Nothing is stored of the {target.kind} {target.id}."
     head = "Would be forgotten" if dry_run else "Forgotten"
-    listed = "\n".join(f"  {what}: {n}" for n, what in counts)
-    return f"{head} of the {target.kind} {target.id}:\n{listed}"
+    lines = "\n".join(f"  {what}: {n}" for n, what in counts)
+    return f"{head} of the {target.kind} {target.id}:\n{lines}"
 
 
 SHOWN = 100
-"""Decisions in a table without a limit; a document has all of them."""
+"""Decisions in a table without a limit; JSON has all of them."""
 
 
 async def read_log(
@@ -320,7 +321,7 @@ async def read_log(
 ) -> list[Decision]:
     """Return the latest `limit` matching decisions, oldest first. Raises StoreError.
 
-    `equal`: column -> its value; None and empty match all.
+    `equal`: column -> required value; None and empty match all.
     """
     c = decisions.c
     query = sa.select(decisions).order_by(c.seq.desc()).limit(limit)
@@ -331,9 +332,9 @@ async def read_log(
 
 
 async def run_of(database: Database, id: str) -> str:
-    """Return the run in the log whose id is this or begins with it. Raises RunNotFound.
+    """Return the run in the log whose id equals `id` or begins with it. Raises RunNotFound.
 
-    The log has runs that are stored nowhere else any more.
+    The log also has runs that are not stored elsewhere any more.
     """
     c = decisions.c.run
     begins = sa.func.substr(c, 1, len(id)) == id

@@ -47,13 +47,13 @@ async def is_served(database: Database, data_dir: Path) -> bool:
     """Return whether a process is serving this database now. Raises StoreError."""
     if database.shared:
         condition = sa.text(SERVED).bindparams(classid=LOCKS)
-        held = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(condition)
-        return bool(await database.read(held))
+        locks = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(condition)
+        return bool(await database.read(locks))
     return find_server(data_dir) is not None
 
 
 MOST_SHOWN = 40
-"""Channels that the terminal shows; --json lists all."""
+"""Maximum number of channels on the terminal; --json lists all."""
 NOT_SERVED = "Nothing serves at present: it is done as soon as `assistant serve` runs."
 
 
@@ -71,7 +71,7 @@ class PlannedChannel(BaseModel):
 
 
 class DryRun(BaseModel):
-    """The sources that a run would read now, and the place of its report."""
+    """The sources that a run would read now, and the destination of its report."""
 
     name: str
     kind: Kind
@@ -108,7 +108,7 @@ async def run_list(context: CommandContext) -> None:
 
 @on_database
 async def run_now(context: CommandContext, name: str) -> None:
-    """Request a run outside the schedule's times; the serving process starts it."""
+    """Request a run in addition to the schedule's times; the serving process starts it."""
     row = await ScheduleStore(context.database).require(name)
     if row.state == "paused":
         raise ScheduleError(f"{name} is paused.", "`assistant schedules resume` lets it go on.")
@@ -124,7 +124,7 @@ async def run_now(context: CommandContext, name: str) -> None:
 
 @on_database
 async def run_dry(context: CommandContext, name: str) -> int:
-    """Show the plan of a run now; no model is called, nothing is sent or stored.
+    """Show the plan of a run now; this calls no model, and sends and stores nothing.
 
     Exit code 1 if it could not run, or its report could not be delivered.
     """
@@ -144,7 +144,7 @@ async def run_dry(context: CommandContext, name: str) -> int:
 
 @asynccontextmanager
 async def _validator(settings: Settings, database: Database) -> AsyncIterator[ScheduleValidator]:
-    """Open the checks that `serve` uses."""
+    """Open the validator that `serve` uses."""
     async with open_session(settings.slack) as session:
         client, _ = clients(settings, session)
         bot, _ = await who_am_i(client, settings)
@@ -159,7 +159,7 @@ async def _validator(settings: Settings, database: Database) -> AsyncIterator[Sc
 
 
 async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> DryRun:
-    """Plan a run as the scheduler does. Raises StoreError."""
+    """Plan a run in the same way as the scheduler. Raises StoreError."""
     spec, validator = row.spec, planner.validator
     dry = DryRun(
         name=row.id,
@@ -207,9 +207,9 @@ def _dry_lines(dry: DryRun) -> Iterator[str]:
         yield f"  #{each.name}  since {iso(each.since)}"
     if len(dry.channels) > MOST_SHOWN:
         yield f"  and {len(dry.channels) - MOST_SHOWN:,} channels more"
-    for names, said in ((dry.channels_added, "new since last time"), (dry.channels_gone, "gone")):
+    for names, label in ((dry.channels_added, "new since last time"), (dry.channels_gone, "gone")):
         if names:
-            yield f"{said}: {', '.join(f'#{name}' for name in names)}"
+            yield f"{label}: {', '.join(f'#{name}' for name in names)}"
     yield from (f"note: {note}" for note in dry.notes)
     if dry.kind == "reminder":
         yield f"it would go to {dry.to}"
@@ -233,8 +233,8 @@ async def run_pause(context: CommandContext, name: str, by: str | None) -> None:
     changed = row.state != "paused"
     if changed:
         await ScheduleStore(context.database).pause(name, f"paused by {name_or_default(by)}")
-    said = f"Paused: {name}." if changed else f"{name} was paused before; nothing changed."
-    context.show({"name": name, "state": "paused", "changed": changed}, said)
+    text = f"Paused: {name}." if changed else f"{name} was paused before; nothing changed."
+    context.show({"name": name, "state": "paused", "changed": changed}, text)
 
 
 @on_database
@@ -245,13 +245,13 @@ async def run_resume(context: CommandContext, name: str) -> None:
         await ScheduleStore(context.database).resume(name, now)
     is_over = row.spec.timetable.after(now) is None
     state = "done" if is_over else "active" if changed else row.state
-    said = f"{name} is not paused but {row.state}; nothing changed."
+    text = f"{name} is not paused but {row.state}; nothing changed."
     if is_over:
-        said = f"The one time of {name} is over: it is done."
+        text = f"The one time of {name} is over: it is done."
     elif changed:
-        said = f"{name} goes on. Next run: {description.next_run(row.spec, now)}.\n"
-        said += "What came due while it was paused is not caught up."
-    context.show({"name": name, "state": state, "changed": changed}, said)
+        text = f"{name} goes on. Next run: {description.next_run(row.spec, now)}.\n"
+        text += "What came due while it was paused is not caught up."
+    context.show({"name": name, "state": state, "changed": changed}, text)
 
 
 @on_database
@@ -263,6 +263,6 @@ async def run_delete(context: CommandContext, name: str) -> None:
 
 
 def _is_to_come(row: StoredSchedule) -> None:
-    """Raise ScheduleError if its one time is over."""
+    """Raise ScheduleError if its only time has passed."""
     if row.state == "done":
         raise ScheduleError(f"The one time of {row.id} is over.", "Set up another one.")

@@ -1,4 +1,4 @@
-"""Implement `assistant init`, `setup` and `connect`: settings, secrets that work, a mailbox."""
+"""Implement `assistant init`, `setup` and `connect`: settings, tested secrets, a mailbox."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from config.settings import Settings, load_settings
 from scopes.slack_client import open_session
 
 INITIAL = ("default.yaml", "env.example")
-"""Files of `config` that a new folder is given, as comments."""
+"""Files of `config` that are copied to a new folder, as comments."""
 HEAD = """\
 # Settings of workspace-assistant. Every option is here with its default, commented out: uncomment
 # what you change, together with the section above it. Secrets go into .env, never into this file.
@@ -61,12 +61,12 @@ assistant.yaml and .env.example are written. Next:
 def run_init() -> int:
     """Write both files into the working directory. Raises SetupError if one exists."""
     defaults, secrets = ((files("config") / n).read_text("utf-8") for n in INITIAL)
-    options = defaults[defaults.index("\nmodels:") + 1 :].splitlines()  # without its own head
+    options = defaults[defaults.index("\nmodels:") + 1 :].splitlines()  # without its own header
     settings = HEAD + "".join(f"# {line}".rstrip() + "\n" for line in options)
     texts = {Path("assistant.yaml"): settings, Path(".env.example"): secrets}
-    if there := [str(path) for path in texts if path.exists()]:
+    if existing := [str(path) for path in texts if path.exists()]:
         hint = "Move them away, or use another folder."
-        raise SetupError("exists", f"{' and '.join(there)} exist here.", hint)
+        raise SetupError("exists", f"{' and '.join(existing)} exist here.", hint)
     try:
         for path, text in texts.items():
             path.write_text(text, "utf-8")
@@ -81,7 +81,7 @@ _PLAIN = re.compile(r"[\w./:@%?=&+,~-]+")
 
 
 def storable(value: str) -> bool:
-    """Return whether a value is read back unchanged after writing."""
+    """Return whether a written value is read back unchanged."""
     return bool(value) and value.isprintable() and "${" not in value
 
 
@@ -99,7 +99,7 @@ def write_env(path: Path, values: Mapping[str, str]) -> None:
 
 ENV_FILE = Path(".env")
 LIMIT_S = 20.0
-"""Seconds until the test of one secret is given up."""
+"""Seconds until the test of one secret times out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +208,12 @@ DATABASE = Step(
 
 def steps(settings: Settings) -> list[Step]:
     """Return the secrets that these settings need, in the order of the questions."""
-    hears = APP if settings.slack.mode == "socket" else SIGNING
+    events = APP if settings.slack.mode == "socket" else SIGNING
     key = OTHER_KEY if settings.endpoints.anthropic_base_url else KEY
-    given = BEDROCK_KEY if settings.models.provider == "bedrock" else key
-    keys = [] if settings.models.provider == "vertex" else [given]
-    opens = CLIENT if settings.slack.client_id else BOT  # each installation brings its own token
-    return [opens, hears, *keys, DATABASE]
+    provider_key = BEDROCK_KEY if settings.models.provider == "bedrock" else key
+    keys = [] if settings.models.provider == "vertex" else [provider_key]
+    slack = CLIENT if settings.slack.client_id else BOT  # each installation brings its own token
+    return [slack, events, *keys, DATABASE]
 
 
 def run_setup(from_env: bool, url: str | None) -> int:
@@ -253,12 +253,12 @@ def _ask_all(settings: Settings, link: str) -> dict[str, str]:
 
 
 def _ask(settings: Settings, step: Step) -> str:
-    """Return a working secret, or an empty string for one that is optional."""
+    """Return a working secret; an empty string if it is optional and not given."""
     value = _current(settings, step)
     if value and not typer.confirm(f"{step.variable} is set already. Keep it?", default=True):
         value = ""
     while True:
-        # without a default an empty line is asked for again
+        # without a default, typer repeats the prompt after an empty line
         default = "" if step.optional else None
         value = (
             value
@@ -314,23 +314,23 @@ async def run_connect(context: CommandContext, port: int) -> None:
 @on_database
 async def run_disconnect(context: CommandContext) -> int:
     """Delete the tokens, and revoke them at Google."""
-    gone = await disconnect(Credentials(context.database), oauth_of(context.settings), OPERATOR)
-    if gone is None:
-        said = "No mailbox is connected here."
-    elif gone.shared:
-        said = f"Disconnected: {gone.address}. Somebody else here has connected it, too, so what\n"
-        said += "Google granted stays."
+    account = await disconnect(Credentials(context.database), oauth_of(context.settings), OPERATOR)
+    if account is None:
+        text = "No mailbox is connected here."
+    elif account.shared:
+        text = f"Disconnected: {account.address}. Somebody else here has connected it, too, so "
+        text += "what\nGoogle granted stays."
     else:
-        said = f"Disconnected: {gone.address}. Google has revoked its tokens."
-    revoked = bool(gone and not gone.fault and not gone.shared)
-    found = {"account": OPERATOR, "address": gone and gone.address, "revoked": revoked}
-    if gone is None or not gone.fault:
-        context.show(found, said)
+        text = f"Disconnected: {account.address}. Google has revoked its tokens."
+    revoked = bool(account and not account.fault and not account.shared)
+    found = {"account": OPERATOR, "address": account and account.address, "revoked": revoked}
+    if account is None or not account.fault:
+        context.show(found, text)
         return DONE
     if context.as_json:
         dump(found)
-    tell(f"The tokens of {gone.address} are deleted here, but Google did not confirm it.")
-    tell(f"{gone.fault} Remove the assistant yourself at {PERMISSIONS_PAGE}.")
+    tell(f"The tokens of {account.address} are deleted here, but Google did not confirm it.")
+    tell(f"{account.fault} Remove the assistant yourself at {PERMISSIONS_PAGE}.")
     return INCOMPLETE
 
 
@@ -358,7 +358,7 @@ async def _connect(settings: Settings, store: Credentials, port: int) -> str:
 
 
 class _Callback:
-    """Waits for one person to come back: to a loopback address, or by pasting the address."""
+    """Waits until a person comes back to a loopback address, or pastes the address."""
 
     def __init__(self, state: str) -> None:
         self._state = state
@@ -377,17 +377,17 @@ class _Callback:
             raise SetupError("connect", why, "Start again.") from None
 
     async def _answer(self, request: Request) -> Response:
-        ended = self._take(dict(request.query_params))
+        is_ours = self._take(dict(request.query_params))
         headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
-        text = ENDED if ended else "This is not the page that the terminal has named."
-        return PlainTextResponse(text, 200 if ended else 400, headers)
+        text = ENDED if is_ours else "This is not the page that the terminal has named."
+        return PlainTextResponse(text, 200 if is_ours else 400, headers)
 
     def _on_paste(self, line: str) -> None:
         if line.strip() and not self._take(dict(parse_qsl(urlsplit(line.strip()).query))):
             tell("That is not the address: it holds code=... and the state of the page above.")
 
     def _take(self, query: dict[str, str]) -> bool:
-        """Return whether this is an answer to our question; the first one ends the waiting."""
+        """Return whether this is the answer to our request; the first one ends the waiting."""
         if not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return False
         if self._arrived.done():
@@ -400,7 +400,8 @@ class _Callback:
 
 
 def _read_lines(take: Callable[[str], None]) -> None:
-    """Pass on each typed line. The thread ends with the process: a read cannot be cancelled."""
+    """Pass each typed line to `take`. The thread ends with the process, since a read cannot be
+    cancelled."""
     loop = asyncio.get_running_loop()
 
     def read() -> None:

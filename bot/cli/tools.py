@@ -1,4 +1,4 @@
-"""Implement `assistant scopes` and `mcp`: the tools of each scope; servers of tools, approvals."""
+"""Implement `assistant scopes` and `mcp`: the tools of each scope; tool servers, approvals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_CLIENT: Mapping[object, str] = {
     Gmail: "No Slack user has connected a mailbox: press Connect Gmail in App Home "
     "(docs/google.md), or give `ask` --mbox FILE.",
 }
-"""Client -> why it is missing, where no toolkit says so."""
+"""Client -> why it is missing, if no toolkit gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ScopeOffer:
 
     name: str
     given: bool
-    """Subagents are started with it now."""
+    """Whether subagents are started with it now."""
     tools: list[str]
     tokens: int
     outside: list[str]
@@ -101,9 +101,9 @@ def _scope_lines(offer: ScopeOffer) -> Iterator[str]:
 
 
 ASK_S = 20.0
-"""Seconds in which a server must answer."""
+"""Maximum seconds for the answer of a server."""
 DESCRIPTION_CHARS = 2_000
-"""Characters of a description: the person who approves it must be able to read it."""
+"""Maximum characters of a description: the person who approves it must be able to read it."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ShownServer:
     access: str
     readers: str | list[str]
     trouble: str = ""
-    """Why it could not be asked."""
+    """Why it could not be reached."""
     see: str = ""
     unknown: list[str] = field(default_factory=list)
     """Configured tools that it does not have."""
@@ -155,19 +155,19 @@ async def confirm_tools(context: CommandContext, what: str) -> None:
     async with aclosing(McpTools(context.settings, context.database, None)) as kit:
         server = next((each for each in kit.servers if each.name == name), None)
         if server is None:
-            known = ", ".join(each.name for each in kit.servers) or "none"
-            raise SetupError("no_server", f"There is no server {name!r}.", f"There are: {known}.")
+            names = ", ".join(each.name for each in kit.servers) or "none"
+            raise SetupError("no_server", f"There is no server {name!r}.", f"There are: {names}.")
         try:
             found = await kit.statuses(server, ASK_S)
         except Unreachable as error:
             hint = kit.last_words(server) or "Try again later."
             raise SetupError("server_away", f"{name} {error}.", hint) from error
-        chosen = [each for each in found if not tool or each.offer.name == tool]
-        if not chosen:
-            known = ", ".join(plain(each.offer.name, 60) for each in found)
-            raise SetupError("no_tool", f"{name} has no tool {tool!r}.", f"It has: {known}.")
-        await kit.book.confirm(name, {each.offer.name: each.offer.digest for each in chosen})
-    shown = [_show_tool(each, {}) for each in chosen]
+        selected = [each for each in found if not tool or each.offer.name == tool]
+        if not selected:
+            names = ", ".join(plain(each.offer.name, 60) for each in found)
+            raise SetupError("no_tool", f"{name} has no tool {tool!r}.", f"It has: {names}.")
+        await kit.book.confirm(name, {each.offer.name: each.offer.digest for each in selected})
+    shown = [_show_tool(each, {}) for each in selected]
     lines = [f"  {each.tool}: {each.description}" for each in shown]
     document = {"server": name, "confirmed": [asdict(each) for each in shown]}
     context.show(document, f"Confirmed of {name}, as described here:", *lines)

@@ -41,22 +41,22 @@ UNLIMITED = 1_000_000_000
 
 @dataclass(frozen=True)
 class OpenMailbox:
-    """A mailbox, and what is known of it before it is read."""
+    """A mailbox, and its properties that are known before reading."""
 
     gmail: Gmail
     address: str
     as_of: datetime
-    """Now; for files, the midnight after their last message."""
+    """Current time; for files, the midnight after their last message."""
     is_file: bool = False
     problems: tuple[str, ...] = ()
-    """Parts of a file that could not be read, in words."""
+    """Descriptions of parts of a file that could not be read."""
 
 
 @asynccontextmanager
 async def open_mailbox(
     settings: Settings, options: Options, database: Database
 ) -> AsyncIterator[OpenMailbox]:
-    """Open the given mailbox. Raises SetupError with a sentence that says what to do."""
+    """Open the given mailbox. Raises SetupError with a sentence about what to do."""
     if options.sample or options.mbox:
         async with AsyncExitStack() as stack:
             found = await asyncio.to_thread(load_mailbox, options)
@@ -72,7 +72,7 @@ async def open_mailbox(
             gmail = Gmail(google, "")
             gmail.owner = address = await gmail.address()
             yield OpenMailbox(gmail, address, datetime.now(UTC))
-        except GoogleError as error:  # also for what is read meanwhile
+        except GoogleError as error:  # also from reads inside the context
             raise SetupError("gmail", f"{error}", "") from error
 
 
@@ -92,7 +92,7 @@ def serve_mailbox(
 
 
 def load_mailbox(options: Options) -> Mailbox:
-    """Load the mailbox of a file or of the sample; what came after `as_of` does not exist."""
+    """Load the mailbox of a file or of the sample, without messages after `as_of`."""
     from bot.local.google.mbox import MboxError, load_mbox
     from bot.local.sample_workspace import load_sample_mailbox
 
@@ -111,38 +111,38 @@ def _end_of(mailbox: Mailbox) -> datetime:
     return last.replace(hour=0, minute=0, second=0, microsecond=0) + DAY
 
 
-def run_triage(given: Options, limit: int | None, resume: str | None, as_json: bool) -> int:
+def run_triage(options: Options, limit: int | None, resume: str | None, as_json: bool) -> int:
     """Triage a mailbox, or resume the triage of the run `resume`."""
     stored = None
     if not resume:
-        given.check()
+        options.check()
     else:
-        _refuse_options(given, limit)
+        _refuse_options(options, limit)
         stored = asyncio.run(run_to_resume(load_settings(), resume, "triage"))
-        if given.model not in ("claude", stored.model):  # claude: --model was not given
+        if options.model not in ("claude", stored.model):  # claude: --model was not set
             text = f"The triage {stored.id} was started with --model {stored.model}."
             raise SetupError("resume_alone", text, "Leave out --model.")
-        given = Options.of_mail_run(stored.model, RunSources.model_validate(stored.args))
+        options = Options.of_mail_run(stored.model, RunSources.model_validate(stored.args))
         limit = stored.args.get("limit")
     task = partial(triage_mailbox, limit=limit, stored=stored)
-    return run_reading(given, task, result_text, as_json)
+    return run_reading(options, task, result_text, as_json)
 
 
-def _refuse_options(given: Options, limit: int | None) -> None:
+def _refuse_options(options: Options, limit: int | None) -> None:
     """Raise SetupError for options that would have no effect on a resumed run."""
     typed = {
-        **{"--mbox": given.mbox, "--reader": given.me, "--sample": given.sample},
-        **{"--as-of": given.as_of, "--since": given.since, "--limit": limit},
+        **{"--mbox": options.mbox, "--reader": options.me, "--sample": options.sample},
+        **{"--as-of": options.as_of, "--since": options.since, "--limit": limit},
     }
-    if named := [name for name, value in typed.items() if value]:
-        text = f"--resume uses the options that the run had, not {named[0]}."
-        raise SetupError("resume_alone", text, f"Leave out {', '.join(named)}.")
+    if names := [name for name, value in typed.items() if value]:
+        text = f"--resume uses the options that the run had, not {names[0]}."
+        raise SetupError("resume_alone", text, f"Leave out {', '.join(names)}.")
 
 
 async def triage_mailbox(
     app: App, limit: int | None = None, stored: StoredRun | None = None
 ) -> TriageReport:
-    """Triage the given mailbox, or go on with a stored run. Raises SetupError if there is none."""
+    """Triage the mailbox, or resume a stored run. Raises SetupError if there is no mailbox."""
     settings, database = app.settings, app.store.database
     async with open_mailbox(settings, app.options, database) as box:
         app.as_of = app.options.as_of or box.as_of
@@ -163,7 +163,7 @@ async def triage_mailbox(
 
 
 def _window(app: App, box: OpenMailbox) -> Window:
-    """Return the window: the one given; else all of a file, or the last days of an account."""
+    """Return the given window; else all of a file, or the last days of an account."""
     whole = app.as_of - EPOCH
     default = whole if box.is_file else timedelta(days=app.settings.triage.since_days)
     return Window(app.as_of - min(app.options.since or default, whole), app.as_of)
