@@ -46,14 +46,14 @@ NEEDS: Final = {
         "scopes.folders.commands:Commands",
     },
 }
-"""Scope name -> the kinds of clients, by name, with any of which it has a tool of its own. One
+"""Scope name -> the kinds of clients, by name; with any of them it has a tool of its own. A scope
 that is not here needs none."""
 
 PARENT: Final = (
     *("scopes.slack", "scopes.notes"),
     *("scopes.schedules", "scopes.preferences"),
 )
-"""Modules of the tools that a parent may be offered; those of the last line are for it alone."""
+"""Modules of the tools that a parent may be offered; those on the last line are only for it."""
 
 OPENED: Final = {
     "slack": "slack",
@@ -66,13 +66,13 @@ OPENED: Final = {
     "notes": "notes",
     "files": "files",
 }
-"""What stands before the colon of a handle -> the scope that reads what it names."""
+"""Prefix of a handle, before the colon -> the scope that reads the thing with this handle."""
 
 _OF_SLACK: Final = re.compile(r"[A-Z][A-Z0-9]*(?:/.*)?", re.DOTALL)
 """An id of a conversation or of something in it, of a list, of a person."""
 
 ALL: Final = "all"
-"""The tools of all the others: only where the request itself needs several in one head."""
+"""The tools of all others: only if the request itself needs several of them in one context."""
 
 
 class UnknownScope(LookupError):
@@ -118,18 +118,18 @@ def _once(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 def permitted_scopes(names: Collection[str] | None) -> tuple[str, ...]:
-    """Return the scopes whose tools may be used where these are allowed: those that are named, or
-    every one where none is named besides `all`. None = no limit.
+    """Return the scopes whose tools may be used if these are allowed: the named ones, or all if
+    only `all` is named. None = no limit.
     """
-    told = None if names is None or {*names} == {ALL} else names
-    return tuple(name for name in MODULES if told is None or name in told)
+    allowed = None if names is None or {*names} == {ALL} else names
+    return tuple(name for name in MODULES if allowed is None or name in allowed)
 
 
 def offered_tools(
     name: str, clients: Mapping[type, object], among: Collection[str] | None = None
 ) -> tuple[Tool, ...]:
-    """Return the tools of a scope that these clients make work, then those from outside that were
-    put into it; of `all`, those of the scopes that `among` permits. Raises `UnknownScope`.
+    """Return the tools of a scope that work with these clients, then those from outside that were
+    put into it; for `all`, those of the scopes that `among` permits. Raises `UnknownScope`.
     """
     parts = permitted_scopes(among) if name == ALL else (name,)
     own = (t for each in parts for t in scope(each).tools)
@@ -143,8 +143,8 @@ def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) ->
 
 def offering_scopes(clients: Mapping[type, object]) -> list[str]:
     """Return the scopes that have a tool of their own with these clients, such as a mailbox."""
-    known, own = names_in(clients), outside(clients)
-    found = [name for name in MODULES if name not in NEEDS or NEEDS[name] & known or own.get(name)]
+    kinds, own = names_in(clients), outside(clients)
+    found = [name for name in MODULES if name not in NEEDS or NEEDS[name] & kinds or own.get(name)]
     return [*found, ALL] if found or own.get(ALL) else []
 
 

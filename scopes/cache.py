@@ -21,11 +21,11 @@ class Cache:
     ) -> None:
         self._kept_s, self._clock, self._most = kept_s, clock, most
         self._facts: dict[Key, tuple[float, Any]] = {}
-        """The key -> until when it is believed, and the fact."""
+        """The key -> the time until which the fact is valid, and the fact."""
         self._asking: dict[Key, asyncio.Future[Any]] = {}
 
     def get_fact(self, *key: str) -> Any:
-        """Return the fact as it is kept, or None."""
+        """Return the cached fact, or None."""
         until, fact = self._facts.pop(key, (0.0, None))
         if self._clock() >= until:
             return None
@@ -33,7 +33,7 @@ class Cache:
         return fact
 
     async def get(self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False) -> T:
-        """Return the fact; `fresh` = as it is at this moment. Raises what `ask` raises."""
+        """Return the fact; `fresh` = ask again now. Raises the errors of `ask`."""
         if not fresh and (fact := self.get_fact(*key)) is not None:
             return fact  # type: ignore[no-any-return]
         if key not in self._asking:
@@ -41,7 +41,7 @@ class Cache:
         return await asyncio.shield(self._asking[key])
 
     async def _ask(self, key: Key, ask: Callable[[], Awaitable[T]]) -> T:
-        self._facts.pop(key, None)  # what cannot be read again is not believed, either
+        self._facts.pop(key, None)  # if it cannot be read again, the old one is invalid too
         try:
             fact = await ask()
         finally:
@@ -56,12 +56,12 @@ class Cache:
         self._facts[key] = (self._clock() + kept_s, fact)
 
     def forget(self, *start: str) -> None:
-        """Let go of every fact whose key begins so."""
+        """Drop every fact whose key begins like this."""
         for key in [key for key in self._facts if key[: len(start)] == start]:
             del self._facts[key]
 
     async def aclose(self) -> None:
-        """End what is still being asked."""
+        """Cancel the requests in progress."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

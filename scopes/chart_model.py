@@ -29,13 +29,13 @@ class Chart:
     x: Axis
     series: Mapping[str, Sequence[float | None]]
     from_zero: bool = False
-    """Whether a line stands on zero whatever its numbers."""
+    """Whether the axis of a line starts at zero for any numbers."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def of(cls, stored: bytes) -> Chart:
-        """Return the chart that `to_json` gave."""
+        """Return the chart from the result of `to_json`."""
         found = json.loads(stored)
         return cls(**{**found, "x": Axis(**found["x"])})

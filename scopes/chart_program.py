@@ -27,11 +27,11 @@ from scopes.chart_model import Axis, Chart
 from scopes.confinement import serve_confined
 
 MAX_MEMORY = 2 << 30
-"""Of addresses, most of which nothing is kept at."""
+"""Bytes of address space, most of it unused."""
 MAX_CPU_S = 30
 """Seconds of computing for one chart."""
 WIDTH, DOTS = 8.0, 150
-"""Inches: 1,200 dots. Slack shows it at half of that, sharp on any screen."""
+"""Inches, and dots per inch: 1,200 dots wide. Slack shows half as many, sharp on any screen."""
 INK, FAINT = "#1d1c1d", "#dddddd"
 COLOURS = "#1264a3 #e8912d #2eb67d #e01e5a #7c4dbe #36c5f0 #8d6e63 #616061".split()
 FONTS = (
@@ -52,14 +52,14 @@ STYLE: Any = {
 }  # fmt: skip
 MOST_DATES = 8
 NAMED = 12
-"""Points up to which each has its number beside it; of more only the last has."""
+"""Maximum points of a line with a number at each; with more, only the last point has one."""
 NAMED_BARS = 24
 GROUP = 0.8
-"""Share of its place that a group of bars fills."""
+"""Share of its space that a group of bars fills."""
 SHORT = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 """Units of large numbers."""
 YEARS = (1_000, 3_000)
-"""Whole numbers along an axis that are all between these are years, or read like them."""
+"""Whole numbers along an axis are shown as years if all are between these."""
 
 
 def draw_chart(chart: Chart) -> Figure:
@@ -100,7 +100,7 @@ def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
 
 
 def _ground(axes: Axes, bounds: tuple[float, float], always: bool) -> None:
-    """Let a line stand on zero, unless all of it lies far above; a single one is shaded then."""
+    """Start the axis at zero, unless all lines are far above it; then shade below a single line."""
     low, high = bounds
     if not always and not 0 <= low < 0.6 * high and not low == high >= 0:
         return
@@ -142,7 +142,7 @@ def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = 
 
 
 def _places(axes: Axes, x: Axis) -> list[float]:
-    """Return where points stand along the axis, which says so."""
+    """Set the ticks of the axis; return the positions of the points along it."""
     if x.type == "time":
         found = [datetime.fromisoformat(each) for each in x.values]
         days = [float(date2num(at)) for at in found]  # type: ignore[no-untyped-call]
@@ -189,8 +189,8 @@ def _format_number(value: float) -> str:
 
 
 def _bounds(series: dict[str, list[float]]) -> tuple[float, float]:
-    known = [v for values in series.values() for v in values if not math.isnan(v)]
-    return min(known), max(known)
+    numbers = [v for values in series.values() for v in values if not math.isnan(v)]
+    return min(numbers), max(numbers)
 
 
 def _whole(series: dict[str, list[float]]) -> bool:
@@ -203,8 +203,8 @@ def reply(request: bytes) -> bytes:
     try:
         draw_chart(Chart.of(request)).savefig(picture, format="png")
     except MemoryError:
-        raise  # it ends, and the next chart gets a fresh one
-    except Exception:  # the seam: the libraries raise whatever odd numbers lead to
+        raise  # the program ends, and the next chart starts a new one
+    except Exception:  # top-level boundary: odd numbers make the libraries raise anything
         return b""
     return picture.getvalue()
 

@@ -45,11 +45,11 @@ MAX_BARS, MAX_POINTS = 40, 5_000
 """Rows of a bar chart, and of any other."""
 MAX_SERIES = 8
 MAX_TITLE, MAX_NAME = 70, 36
-"""Places of a line that a title, or a name at an axis, takes; wide letters take two."""
+"""Columns of text of a title, and of a name at an axis; wide letters take two."""
 UPRIGHT = 12
-"""Bars that stand side by side; more lie one above the other."""
+"""Maximum upright bars; more are drawn horizontally."""
 UPRIGHT_NAMES = 90
-"""Places that their names may take together."""
+"""Maximum columns of text of their names together."""
 HEIGHT, BAR_INCHES = 4.2, 0.36
 
 Kind = Literal["bar", "line", "scatter"]
@@ -82,10 +82,10 @@ async def make_chart(
         raise SourceFailed(str(error)) from error
     label = ctx.label.join(found.label)
     name = f"{_stem(title or found.name.removesuffix('.csv'))}.png"
-    drawn = NewFile(space_of_run(ctx.run), ctx.key, name, PNG, picture, label, ctx.run)
-    kept = await files.save(drawn)
-    told = f"{kind} chart of {len(chart.x.values)} rows of {found.id}: {x}; {', '.join(y)}"
-    return ToolResult((Item(kept.id, told, None, label),), note="Kept.")
+    new_file = NewFile(space_of_run(ctx.run), ctx.key, name, PNG, picture, label, ctx.run)
+    kept = await files.save(new_file)
+    text = f"{kind} chart of {len(chart.x.values)} rows of {found.id}: {x}; {', '.join(y)}"
+    return ToolResult((Item(kept.id, text, None, label),), note="Kept.")
 
 
 Table = Sequence[Sequence[str]]
@@ -151,7 +151,7 @@ def _numbers(name: str, cells: Sequence[str]) -> list[float | None]:
 
 
 def number_of(cell: str) -> float | None:
-    """Parse `1234.5`, `-3e6` or `12%`; None for anything else and what no chart shows."""
+    """Parse `1234.5`, `-3e6` or `12%`; None for anything else, or if too large for a chart."""
     try:
         value = float(cell.removeprefix("'").removesuffix("%"))
     except ValueError:
@@ -170,7 +170,7 @@ def time_of(cell: str) -> datetime | None:
 
 
 def _axis(name: str, cells: Sequence[str], kind: Kind) -> Axis:
-    """Return where along it the rows stand: by number, in time, or under their names."""
+    """Return the axis with the positions of the rows: numbers, times, or names."""
     if kind != "bar":
         times = [time_of(cell) if "-" in cell else None for cell in cells]
         if all(times):
@@ -184,7 +184,7 @@ def _axis(name: str, cells: Sequence[str], kind: Kind) -> Axis:
 
 
 def _cut(text: str, most: int) -> str:
-    """Return a text on one line that takes at most so many places."""
+    """Return a text on one line of at most so many columns."""
     plain = Text(one_line(printable(text)))
     plain.truncate(most, overflow="ellipsis")
     return plain.plain
@@ -197,18 +197,18 @@ def _stem(text: str) -> str:
 
 
 SECONDS = 30.0
-"""Until a drawing is given up; on a busy machine one takes a few."""
+"""Maximum seconds of a drawing; on a busy machine it takes a few."""
 IDLE_S = 60.0
 """Seconds after the last chart until the program ends."""
 
 
 class DrawingFailed(Exception):
-    """There is no picture; its text says why, in a sentence for people."""
+    """A chart could not be drawn; the text says why, in a sentence for people."""
 
 
 @cache
 def _renderer() -> WorkerProcess:
-    """Return the program; it keeps its list of fonts in a folder that goes with the bot."""
+    """Return the program; it keeps its list of fonts in a folder that is deleted with the bot."""
     home = TemporaryDirectory(prefix="chart-")
     atexit.register(home.cleanup)
     env = {"HOME": home.name, "MPLCONFIGDIR": home.name, "OPENBLAS_NUM_THREADS": "1"}

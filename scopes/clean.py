@@ -16,10 +16,10 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc\U00016fe4\U0001d159")
 """Letters and signs without a shape."""
 _KEPT = frozenset("\n\t\u200c\u200d\ufe0f")
-"""Those of them that are joiners or selectors stay only where they are needed, see below."""
+"""Joiners and selectors among them are kept only where they are needed, see below."""
 _SELECTOR = re.compile("[\ufe00-\ufe0f\u180b-\u180f\U000e0100-\U000e01ef]")
 _ACTING = frozenset("<>@#&*_`|/.\\[]{}=%^")
-"""Their wide forms are folded; wide commas and round brackets are how Chinese is written."""
+"""Wide forms of these are folded; wide commas and round brackets belong to written Chinese."""
 
 _EMOJI = (
     "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935"
@@ -37,10 +37,10 @@ _STRAY = (
 
 
 def printable(text: str) -> str:
-    """Return the text without what nobody sees, and with disguised letters as themselves.
+    """Return the text without invisible characters, and with disguised letters as plain ones.
 
-    Gone are control, format (bidi, zero-width, tag), private, unassigned and surrogate characters,
-    variation selectors and blank fillers; joiners and the emoji selector stay inside emoji,
+    Removes control, format (bidi, zero-width, tag), private, unassigned and surrogate characters,
+    variation selectors and blank fillers; joiners and the emoji selector are kept inside emoji,
     joiners also inside words of scripts that need them. NFKC is not applied to the whole text: it
     would make a 102 of a 10 squared, and change the commas of Chinese. Mathematical, wide and
     ligature letters are folded, as are wide forms of signs that act in markup and addresses; the
@@ -56,17 +56,17 @@ def printable(text: str) -> str:
 
 
 MAX_MARKS: Final = 30
-"""On one letter: as many as UAX #15 lets Stream-Safe Text have."""
+"""Maximum marks on one letter, as in the Stream-Safe Text Format of UAX #15."""
 _MARK = r"[\P{ccc=0}\u0f73\u0f75\u0f81\uff9e\uff9f]"
-"""What is sorted behind a letter, in any form."""
+"""A character that is sorted after its letter, in any form."""
 _MANY_MARKS = regex.compile(f"({_MARK}{{{MAX_MARKS}}}){_MARK}+")
 
 
 def normalize_unicode(text: str, form: Literal["NFC", "NFKC", "NFKD"] = "NFC") -> str:
-    """Return the text in a normal form of Unicode; marks of a letter beyond `MAX_MARKS` are gone.
+    """Return the text in a normal form of Unicode; drop marks of a letter beyond `MAX_MARKS`.
 
-    Python sorts them in quadratic time and lets nothing else go on meanwhile: of a text of marks
-    alone 40,000 take seconds, ten times as many minutes.
+    Python sorts them in quadratic time and blocks everything else meanwhile: 40,000 marks take
+    seconds, ten times as many take minutes.
     """
     few = text if text.isascii() else _MANY_MARKS.sub(r"\1", text)
     return unicodedata.normalize(form, few)
@@ -76,8 +76,8 @@ class _Table(dict[int, str]):
     """A translation table that is filled on the first occurrence of each character."""
 
     def __missing__(self, code: int) -> str:
-        made = self[code] = _visible_form(chr(code))
-        return made
+        form = self[code] = _visible_form(chr(code))
+        return form
 
 
 _TABLE = _Table()
@@ -88,7 +88,7 @@ def _visible_form(letter: str) -> str:
     if letter in _KEPT:
         return letter
     if category == "Cn" and "\U0001f000" <= letter <= "\U0001faff":
-        return letter  # set aside for emoji that are newer than Python's tables
+        return letter  # reserved for emoji that are newer than Python's tables
     if unseen(letter):
         return ""
     if category == "Zs":
@@ -137,19 +137,19 @@ _TOKENS = re.compile(
     | -----BEGIN\ [A-Z ]{{0,40}}{_PRIVATE}(?:(?:[\s>|]|\\[nr])*[A-Za-z0-9+/=]{{16,}})* # no end
     )"""
 )
-"""The letters that a token begins with stand in front: a search skips everything else."""
+"""It begins with the first letters of all tokens: a search skips everything else."""
 _SPARED = (
     r"(?!['\"]?(?:None|null|nil|true|false|os\.|env\.|process\.|/[a-z]|<[^<>\n]*>|\*\*\*|\.\.\.|\[removed"
     r"|\$\{?[A-Za-z_]+\}?(?!\w)|\{\{?\w+\}))"
 )
-"""What stands in a password's place in examples and settings."""
+"""Placeholders for passwords in examples and settings."""
 _NAMED = (
     "[aefpstAEFPST\u017f]"
     r"(?i:(?<=p)(?:assword|asswd|wd|assphrase)|(?<=t)oken"
     r"|(?<=s)ecret(?:[_-]?access)?(?:[_-]?key)?"
     r"|(?:(?<=a)pi|(?<=p)rivate|(?<=a)ccess|(?<=a)uth|(?<=e)ncryption|(?<=f)ernet)[_ -]?key)"
 )
-"""Its first letter stands apart, so that a search skips to where one is."""
+"""Its first letter is separate, so that a search skips to the next such letter."""
 _NAME = re.compile(_NAMED)
 _CONTEXTS = tuple(
     (head.startswith(_NAMED), re.compile(f"(?P<head>{head})(?i:{secret})"))
@@ -158,10 +158,10 @@ _CONTEXTS = tuple(
         (r"(?i:\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*:)", r"[^\s/]+(?=@)"),
         (r"(?i:hooks\.slack\.com/)", r"[\w/%-]+"),
         (r"(?i:(?:wss?://|/link/)[^\s'\"<>]{0,200}?[?&]ticket=)", r"[^&\s'\"<>]+"),
-        # what a request is authorised by
+        # the authorisation of a request
         (r"(?i:authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+)", r"[\w.~+/=-]{6,}"),
         (r"(?i:\bbearer\s+)", r"(?=[\w.~+/=-]{0,200}(?:\d|[.~+_=]\w)|[a-z]{20})[\w.~+/=-]{6,}"),
-        # a name with "=", or with ":" in front of what no word looks like
+        # a name with "=", or with ":" before something that looks like no word
         (
             rf"{_NAMED}['\"]?[ \t]*=[ \t]*",
             rf"{_SPARED}(?:'[^'\n]{{0,500}}'|\"[^\"\n]{{0,500}}\"|['\"]?[^\s'\"&),;]{{4,}})",
@@ -176,7 +176,7 @@ _CONTEXTS = tuple(
         (r"(?i:aws[^\n]{0,40}(?:secret|key)[^\n]{0,20}?(?<![\w/+]))", r"[\w/+]{40}(?![\w/+=])"),
     )
 )
-"""What surrounds a secret, and whether that begins with one of its names."""
+"""Whether a pattern begins with a name of a secret, and the pattern of a secret in its context."""
 
 
 def redact(text: str) -> str:
@@ -189,14 +189,14 @@ def redact(text: str) -> str:
 
 
 _QUOTED = re.compile(rf"{_NAMED}['\"]?[ \t]*[:=][ \t]*['\"]")
-"""What may be a password until its quote ends, or its line."""
+"""The start of a possible password, which lasts until its quote or its line ends."""
 _KEY_END = re.compile(r"-----END[^\n]*-----\s")
 _LONGEST = 10_000
 """Characters of the longest secret, a private key of 8,192 bits."""
 
 
 def find_unsettled(text: str) -> int:
-    """Return from where on a text that goes on may still become a secret, or more of one."""
+    """Return the position from which an unfinished text may still become (part of) a secret."""
     before = max(0, len(text) - _LONGEST)
     at, found = len(text) + 1, len(text)
     while found < at:
@@ -207,7 +207,7 @@ def find_unsettled(text: str) -> int:
 
 
 def _of_word(text: str, at: int) -> int:
-    """Return where the word begins that ends at a place: it may be a part of the same key."""
+    """Return the start of the word that ends at a position: it may be part of the same key."""
     word = text[:at].rsplit(None, 1)[-1:]
     return at - len(word[0]) if word and text[:at].endswith(word[0]) else at
 
@@ -218,9 +218,9 @@ def _of_quote(text: str) -> int:
 
 
 def _of_key(text: str) -> int:
-    """Return where a key begins that has not ended, `-----END ...-----` and a space on one line."""
-    begun = text.rfind("-----BEGIN")
-    return len(text) if begun < 0 or _KEY_END.search(text, begun) else begun
+    """Return the start of a key without an end (`-----END ...-----` and a space on one line)."""
+    start = text.rfind("-----BEGIN")
+    return len(text) if start < 0 or _KEY_END.search(text, start) else start
 
 
 _NUMBER = r"[+-]?[0-9]+(?:[.,][0-9]+)*(?:[eE][+-]?[0-9]+)?%?"
@@ -229,8 +229,8 @@ _FORMULA = re.compile(
       (?=[\s\xa0\u3000"]*+ [=+\-@\uff1d\uff0b\uff0d\uff20])
     | \A(?=[\t\r\n]) | \A(?=[\s"]*+ (?i:sep)\s*=)"""
 )
-"""Where a cell begins with what a spreadsheet takes for a formula, or for the sign that parts cells
-(`sep=|`); within a text, too: some part cells by `;` where others do by a comma."""
+"""The start of a cell that a spreadsheet takes for a formula, or for a line that sets the separator
+(`sep=|`); also within a text: some programs separate cells by `;`, others by a comma."""
 
 
 def csv_cell(value: object) -> str:
@@ -254,11 +254,11 @@ WIDER = {
     "euc_kr": "cp949",
     "shift_jis": "cp932",
 }
-"""What mail says it is written in, and what it is written in (WHATWG Encoding, labels)."""
+"""The charset that a mail names -> the one that it really uses (WHATWG Encoding, labels)."""
 REFUSED = frozenset(
     {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 )
-"""Codecs of Python that no mail is written in; two of them take quadratic time."""
+"""Codecs of Python that no mail uses; two of them take quadratic time."""
 
 _VARIATION = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _FLAG = re.compile("(?<=\U0001f3f4)[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f")
@@ -283,25 +283,24 @@ def decode_text(data: bytes, charset: str = "") -> str:
 
 
 def _codec(charset: str) -> str:
-    """Name of the codec to use; empty where the charset is none that mail is written in."""
+    """Return the name of the codec to use; empty if no mail uses the charset."""
     try:
         name = codecs.lookup(charset.strip().strip("\"'")).name
-        b"a".decode(name, "replace")  # raises LookupError for what is no charset, such as rot13
+        b"a".decode(name, "replace")  # raises LookupError if it is no charset, such as rot13
     except (LookupError, ValueError):
         return ""
     return "" if name in REFUSED else WIDER.get(name, name)
 
 
 def smuggles_text(text: str) -> bool:
-    """Return whether a text carries another one in characters that show nothing, or shows it
-    reversed.
+    """Return whether a text carries another one in invisible characters, or shows it reversed.
 
-    The tags of a flag, one variation selector and a few joiners are how emoji and scripts are
-    spelled; more of them in a row spell nothing.
+    Emoji and scripts use the tags of a flag, one variation selector and a few joiners; more of them
+    in a row belong to no script.
     """
     return not text.isascii() and _SMUGGLED.search(_FLAG.sub("", text)) is not None
 
 
 def line(text: str, most: int) -> str:
-    """Return what is seen of a text, on one line of at most `most` characters."""
+    """Return the visible part of a text, on one line of at most `most` characters."""
     return " ".join(printable(text).split())[:most]

@@ -21,9 +21,9 @@ from typing import Final
 from scopes.programs import limit, serve
 
 MEMORY: Final = 512 << 20
-"""Bytes of addresses of a program that reads what strangers wrote."""
+"""Bytes of address space of a program that reads what strangers wrote."""
 MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Which number of a call is theirs, and what linux/audit.h calls them."""
+"""Machine -> index of its call numbers in the tables below, and its number in linux/audit.h."""
 DENIED: Final = {
     **{"execve": (59, 221), "execveat": (322, 281)},
     **{"socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200)},
@@ -52,23 +52,23 @@ FORKS: Final = {"fork": (57, -1), "vfork": (58, -1)}
 CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 PRCTL, SECCOMP, CAPGET, CAPSET = (157, 167), (317, 277), (125, 90), (126, 91)
 X32 = 0x40000000
-"""From here on, the numbers are those of another machine that runs on x86_64."""
+"""Numbers from here on belong to another machine that runs on x86_64."""
 NAMESPACES, THREAD = 0x7E020000, 0x10000
 """Flags of clone(2)."""
 LOAD, EQUAL, ABOVE, ANY, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """What a filter does: read a word, test it, answer (linux/bpf_common.h)."""
 ALLOW, ERROR, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 NUMBER, MACHINE, FIRST = 0, 4, 16
-"""Where a filter finds the number of a call, its machine, and its first argument."""
+"""Offsets in a filter of the number of a call, its machine, and its first argument."""
 CAPABILITIES: Final = pack("=Ii", 0x20080522, 0)
-"""The version of capget(2) that is asked, of this process."""
+"""The version of capget(2) to use, for this process."""
 ANY_FILE = 0b110
-"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: what root reads that is another user's."""
+"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: root may read files of other users."""
 PR_SET_NO_NEW_PRIVS, FILTER, ALL_THREADS = 38, 1, 1
 CREATE, ADD, RESTRICT = 444, 445, 446
 """The calls of landlock(7), the same on both machines."""
 ACCESS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many kinds of access to files a version of it knows; later ones 16."""
+"""Version of landlock -> number of kinds of file access that it knows; later versions know 16."""
 READ = 0b1100
 """Files and folders."""
 SIGNALS, SIGNALS_SINCE = 2, 6
@@ -80,9 +80,9 @@ _CALL = ctypes.CDLL(None).syscall if sys.platform == "linux" else None
 def confine(*, reads: bool = False) -> set[str]:
     """Give up what this process does not need; to be called before it has threads.
 
-    Returns what the kernel holds it to: "calls", of which it makes none that is denied, and
-    "files", of which it changes none, nor looks into another process by /proc. `reads`: it may open
-    any file, not only the libraries of Python and of this machine. What is open stays open.
+    Returns what the kernel enforces: "calls" = denied calls fail, and "files" = it can change no
+    file, nor look into another process by /proc. `reads`: it may open any file, not only the
+    libraries of Python and of this machine. Open files stay open.
     """
     if _CALL is None or os.uname().machine not in MACHINES or sys.maxsize < 1 << 32:
         return set()
@@ -100,10 +100,10 @@ def confine(*, reads: bool = False) -> set[str]:
 
 
 def _filter(which: int, machine: int, pid: int) -> list[Step]:
-    """Return the steps for each call; the last allows what none before has answered.
+    """Return the steps for each call; the last one allows every call that no earlier step answered.
 
     A signal may go to threads of this process, by which abort(3) ends it, and a limit may be set on
-    it alone. clone3(2) is as if there were none: its flags cannot be seen, and libraries use clone.
+    it alone. clone3(2) seems not to exist: a filter cannot see its flags, and libraries use clone.
     """
     refused = [(RETURN, 0, 0, ERROR | errno.EPERM)]
     allowed = [(RETURN, 0, 0, ALLOW)]
@@ -122,12 +122,12 @@ def _filter(which: int, machine: int, pid: int) -> list[Step]:
 
 
 def _of(number: int, steps: Sequence[Step]) -> list[Step]:
-    """Return steps for the call of this number alone; they end with an answer. None for -1."""
+    """Return the steps for only this call; they end with an answer. No steps for -1."""
     return [(EQUAL, 0, len(steps), number), *steps] if number >= 0 else []
 
 
 def _drop_capabilities(which: int) -> None:
-    """Keep of what root may do no more than to read files: it may look into any process, too."""
+    """Drop all capabilities of root except reading files: others let it look into any process."""
     had = ctypes.create_string_buffer(24)
     _syscall(CAPGET[which], CAPABILITIES, had)
     effective, permitted, *_ = unpack("=6I", had)
@@ -136,12 +136,12 @@ def _drop_capabilities(which: int) -> None:
 
 
 def _files_held(reads: bool) -> bool:
-    """Return whether the kernel denies to change files, and to open any but libraries."""
+    """Return whether the kernel denies changing files, and opening any except libraries."""
     version = _syscall(CREATE, None, 0, 1)
     kinds = (1 << ACCESS.get(version, 16)) - 1
     rules = pack("=QQQ", kinds & ~READ if reads else kinds, 0, SIGNALS)
-    known = len(rules) if version >= SIGNALS_SINCE else 8
-    if version < 1 or (ruleset := _syscall(CREATE, rules, known, 0)) < 0:
+    size = len(rules) if version >= SIGNALS_SINCE else 8
+    if version < 1 or (ruleset := _syscall(CREATE, rules, size, 0)) < 0:
         return False
     for folder in () if reads else _libraries():
         _syscall(ADD, ruleset, 1, pack("=Qi", READ, folder), 0)
@@ -152,7 +152,7 @@ def _files_held(reads: bool) -> bool:
 
 
 def _libraries() -> Iterator[int]:
-    """Folders, opened, of what Python and the machine may load or look up later."""
+    """Yield open folders of what Python and the machine may load or look up later."""
     roots = dict.fromkeys((sys.prefix, sys.base_prefix, "/usr", "/usr/local", "/"))
     found = [Path(root, name) for root in roots for name in ("lib", "lib64", "share")]
     for folder in (*found, Path(__file__).parent):
@@ -160,10 +160,10 @@ def _libraries() -> Iterator[int]:
             yield os.open(folder, os.O_PATH | os.O_CLOEXEC)
 
 
-def _syscall(number: int, *given: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Return what the kernel answers a call; -1 where it refuses."""
+def _syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    """Return the kernel's answer to a call; -1 if it refuses."""
     assert _CALL
-    words = (ctypes.c_long(each) if isinstance(each, int) else each for each in given)
+    words = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     answer: int = _CALL(ctypes.c_long(number), *words)
     return answer
 
@@ -171,7 +171,7 @@ def _syscall(number: int, *given: int | bytes | ctypes.Array[ctypes.c_char] | No
 def serve_confined(
     reply: Callable[[bytes], bytes], seconds: int, memory: int = MEMORY, *, reads: bool = False
 ) -> None:
-    """Answer requests, each in so many seconds of computing, with nothing that is not needed."""
+    """Answer requests, each in so many seconds of computing, with only the necessary rights."""
     limit(memory=memory, file_bytes=0)
     confine(reads=reads)
     logging.disable()
@@ -185,6 +185,6 @@ def serve_confined(
 
 
 def main() -> None:
-    """Answer each request with what this machine holds our programs to."""
+    """Answer each request with what this machine enforces on our programs."""
     held = " ".join(sorted(confine()))
     serve(lambda _: held.encode())

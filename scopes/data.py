@@ -54,11 +54,11 @@ DatabaseName = Annotated[str, HandleArgument("database")]
 MAX_SHOWN = 300
 """Characters of one value of a row."""
 MAX_STATEMENT = 4_000
-"""Characters of a statement that are stored beside each of its rows."""
+"""Characters of a statement that are stored with each of its rows."""
 MAX_TITLE = 120
 """Characters of a column's name."""
 RESERVE = 300
-"""Tokens kept for what stands around the items."""
+"""Tokens reserved for the text around the items."""
 
 
 @tool(client=Databases)
@@ -109,8 +109,8 @@ async def execute_query(
     files = resources_of(ctx) if keep else None
     name = file_name(keep, "csv") if keep else ""
     id = _id("q", ctx.key, handle, sql)
-    asked = source.query(sql, ctx.client(Databases).max_rows)
-    found = await _answer_of(asked, id, label, "The statement failed: fix it.")
+    answer = source.query(sql, ctx.client(Databases).max_rows)
+    found = await _answer_of(answer, id, label, "The statement failed: fix it.")
     if isinstance(found, ToolResult):
         return found
     query = f"{handle}: {sql.strip()[:MAX_STATEMENT]}"
@@ -119,10 +119,10 @@ async def execute_query(
     note = " ".join(filter(None, (_count_words(found), one_line(found.note))))
     if files is not None:
         note = f"{note} {await _keep(ctx, files, name, found, label)}"
-    left = _describe_rest(ctx, found, shown, bool(keep))
-    of = f"{shown} of {found.total or 'many more'} rows of a query on {handle} were read"
-    undone = {f"list {handle}": "", f"query {handle}": of if left and not keep else ""}
-    return ToolResult(items, truncated=left, note=note, undone=undone, label=label)
+    rest = _describe_rest(ctx, found, shown, bool(keep))
+    summary = f"{shown} of {found.total or 'many more'} rows of a query on {handle} were read"
+    undone = {f"list {handle}": "", f"query {handle}": summary if rest and not keep else ""}
+    return ToolResult(items, truncated=rest, note=note, undone=undone, label=label)
 
 
 TOOLS = (
@@ -133,29 +133,29 @@ TOOLS = (
 
 
 async def _answer_of(
-    asked: Awaitable[T], id: str, label: Label, note: str = "The database failed."
+    answer: Awaitable[T], id: str, label: Label, note: str = "The database failed."
 ) -> T | ToolResult:
-    """Return what a database answers; what it says against the question is an item."""
+    """Return the answer of a database; its objection to the question becomes an item."""
     try:
         with under(label):
-            return await asked
+            return await answer
     except StatementFailed as error:
         item = Item(f"{id}#error", str(error), None, label)
         return ToolResult((item,), note=note, label=label)
 
 
-async def _choose(ctx: ToolContext, given: str) -> tuple[str, SourceDatabase, Label]:
-    """Return the database that is meant, with its label: the one named, else the only one held."""
+async def _choose(ctx: ToolContext, name: str) -> tuple[str, SourceDatabase, Label]:
+    """Return the database and its label: the named one, else the only one held."""
     databases = ctx.client(Databases)
     found = await open_to(ctx, databases.by_handle)
-    if given and given not in found:
-        raise ToolError(not_found("database", given))
-    handle = given or only("database", found)
+    if name and name not in found:
+        raise ToolError(not_found("database", name))
+    handle = name or only("database", found)
     return handle, databases.by_handle[handle], databases.labels[handle]
 
 
 def _id(kind: str, *parts: str) -> str:
-    """Return a short name for a thing, the same in a replay, unlike others of the run."""
+    """Return a short name for a thing, the same in a replay, unique in the run."""
     return f"{kind}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:6]}"
 
 
@@ -163,8 +163,8 @@ def _table_text(table: TableInfo, *, bare: bool = False) -> str:
     rows = "" if table.rows is None else f"{table.rows} rows"
     named = ", ".join(f"{_short(c.name, MAX_TITLE)} {_short(c.type, 60)}" for c in table.columns)
     columns = f" ({named})" if named and not bare else ""
-    told = "; ".join(filter(None, (rows, _short(table.note, MAX_SHOWN))))
-    return f"{table.name}{columns}{': ' if told else ''}{told}"
+    facts = "; ".join(filter(None, (rows, _short(table.note, MAX_SHOWN))))
+    return f"{table.name}{columns}{': ' if facts else ''}{facts}"
 
 
 def _column_text(column: Column) -> str:
@@ -201,7 +201,7 @@ def _count_words(found: Rows) -> str:
 
 
 def _describe_rest(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str:
-    """Return what of the rows is not shown, and how to get at it."""
+    """Return a sentence on the rows that are not shown, and how to get them."""
     if shown >= len(found.rows) and not found.cut:
         return ""
     how = "count, sum or sort in the query"
@@ -211,7 +211,7 @@ def _describe_rest(ctx: ToolContext, found: Rows, shown: int, kept: bool) -> str
 
 
 async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, label: Label) -> str:
-    """Save the rows as CSV, as far as a file goes; a sentence on it."""
+    """Save as many rows as fit as CSV; return a sentence on it."""
     content, rows = await asyncio.to_thread(csv_of, found, MAX_BYTES)
     label = ctx.label.join(label)
     file = NewFile(space_of_run(ctx.run), ctx.key, name, CSV, content, label, ctx.run)
@@ -223,7 +223,7 @@ async def _keep(ctx: ToolContext, files: Resources, name: str, found: Rows, labe
 def csv_of(found: Rows, max_bytes: int) -> tuple[bytes, int]:
     """Return rows as CSV in UTF-8, as many as fit, and how many they are.
 
-    `Resource.shown` takes care of what looks like a formula.
+    `Resource.shown` disarms cells that look like a formula.
     """
     lines = [_csv_line(c.name for c in found.columns)]
     room = max_bytes - len(lines[0])

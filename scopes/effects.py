@@ -1,6 +1,6 @@
 """Effects of calls on the world, and the arguments that decide whether a call may run.
 
-A tool declares it in its signature; the gate decides by nothing else. `Handles` are what a
+A tool declares them in its signature; the gate decides by nothing else. `Handles` are what a
 context's tools may touch.
 """
 
@@ -29,7 +29,7 @@ class Effect(StrEnum):
     KEEP = "keep"  # stores something of the requester's own
     DRAFT = "draft"  # prepares what its requester sends outside with one click
     PREFER = "prefer"  # decides how its requester is answered from now on
-    REMIND = "remind"  # tells its requester something later
+    REMIND = "remind"  # sends its requester something later
     CHOOSE = "choose"  # asks its requester to choose
     FILE = "file"  # writes into a working folder that its context was given
     POST = "post"  # says something in a conversation
@@ -51,7 +51,7 @@ EFFECTS: dict[Access, frozenset[Effect]] = {
         | {Effect.INSTRUCT, Effect.CHANGE}
     ),
 }
-"""Which effects a tool of each access may declare."""
+"""Access of a tool -> the effects that it may declare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,43 +62,43 @@ class HandleArgument:
 
 
 class Part(StrEnum):
-    """Marks an argument by the part that it plays in a call that leaves."""
+    """Marks an argument by its role in a call that leaves."""
 
     SAID = "said"  # the text that others will read
     ADDRESS = "address"  # the URL that is asked
     WORDS = "words"  # what a service outside is asked
     STATEMENT = "statement"  # SQL
     THREAD = "thread"  # the message that is replied to, besides the channel
-    KEPT = "kept"  # a name under which the result is stored, where one is given
+    KEPT = "kept"  # a name under which the result is stored, if one is given
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A call as it is put before a person: looked into by the tool, before anybody is asked."""
+    """A call as a person sees it, prepared by the tool before anybody is asked."""
 
     values: Mapping[str, Any]
-    """All arguments as they will run: what was left open is filled in, names are ids."""
+    """All arguments as they will run: open ones are filled in, names are ids."""
     told: Mapping[str, str] = field(default_factory=dict)
-    """What follows from them, made by code: stands beside them on the card."""
+    """What follows from them, made by code: shown next to them on the card."""
 
 
 THREAD: Final = "thread"
 """Kind of a thread in Slack."""
 MAIL_THREAD: Final = "mail thread"
-"""Kind of a thread in the requester's own mailbox: what opens it opens no other mailbox."""
+"""Kind of a thread in the requester's own mailbox: a tool for it opens no other mailbox."""
 OPEN_MAIL: Final = "mail:search"
 """Open handle of a context that may search the whole mailbox of its requester."""
 OPEN_WEB: Final = "web:search"
 """Open handle of a context that may search the web."""
 READ_WEB: Final = "web:read"
-"""Held instead where there is no engine: of a context that reads addresses and computes."""
+"""Held instead if there is no engine: the context can read addresses and compute."""
 NOTES: Final = "notes"
 """Kind of a space of notes and files: the requester's own, a conversation's, the team's."""
 OPEN_NOTES: Final = "notes:own"
-"""Handle of what is the requester's own, whoever that is."""
+"""Handle of the requester's own notes and files, for any requester."""
 SHEET: Final = "sheet:"
 PROJECT: Final = "files:"
-"""What handles of sheets and of folders begin with."""
+"""Prefixes of the handles of sheets and of folders."""
 RUN_FOLDER: Final = "files:run"
 """Handle of the request's own folder."""
 WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
@@ -143,24 +143,24 @@ class Handles:
         return hits[0] if wanted and len(hits) == 1 else None
 
     def exact(self, value: str) -> str | None:
-        """Return the id that `value` (an id or a name) stands for, only where it is itself held."""
+        """Return the id that `value` (an id or a name) stands for, only if it is itself held."""
         found = self.resolve(value)
         return found if found in self.titles else None
 
     def in_front(self, path: str, kind: str) -> tuple[str, str]:
-        """Return the thing of a kind that stands in front of a path, as in the ids of a folder's
-        items (`book:src/a.py:3`), and the path in it; empty where none does that is held.
+        """Return the held thing of a kind in front of a path, as in the ids of a folder's items
+        (`book:src/a.py:3`), and the path in it; empty if there is none.
         """
         title, colon, rest = path.partition(":")
         named = self.exact(title) if colon else None
         return (named, rest) if named and named.startswith(kind) else ("", path)
 
     def ids(self, prefix: str = "") -> list[str]:
-        """Return the ids of whole things (not `<id>/<part>`, no open handles) that begin so."""
+        """Return the ids of whole things (not `<id>/<part>`, no open handles) with this prefix."""
         return [k for k in self.titles if k.startswith(prefix) and not set(k) & set(":/")]
 
     def join(self, titles: Mapping[str, str], *, early: bool = False) -> Handles:
-        """Return these with others that were listed; `early`: as the field says."""
+        """Return these with others that were listed; `early`: see the field."""
         added = frozenset(titles) if early else frozenset()
         if titles.keys() <= self.titles.keys() and added <= self.early:
             return self

@@ -39,7 +39,7 @@ from scopes.tool import (
 )
 
 TITLE = "a mail thread"
-"""What a thread is called where instructions name it: its subject is a stranger's text."""
+"""Name of a thread in instructions: its subject is a stranger's text."""
 MAX_FOUND = 1_000
 """Threads of one search that can be shown, page by page."""
 MAX_HITS = 15
@@ -54,7 +54,7 @@ MAX_LABEL = 225
 """Characters of a label's name (Gmail's limit)."""
 MAX_RECIPIENTS = 25
 MOVABLE = frozenset({"STARRED", "IMPORTANT"})
-"""Labels of Gmail's own that a model may set and take away; by others a mail goes out of sight."""
+"""Labels of Gmail's own that a model may set and take away; others would hide a mail."""
 OWNED_BY_GMAIL = re.compile(r"(?i)(?:INBOX|UNREAD|TRASH|SPAM|SENT|DRAFTS?|CHATS?|BIN|CATEGORY_\w+)")
 
 _ID = re.compile(r"[0-9A-Za-z]{1,32}")
@@ -199,8 +199,8 @@ async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
     mailbox = _mailbox(ctx)
     message, to = await _find_original(mailbox, await _thread(mailbox, thread), thread)
     check_text(body)
-    told = {"to": to, "subject": reply_subject(message.text.subject)}
-    return Prepared({"thread": message.item_id, "body": body}, told)
+    facts = {"to": to, "subject": reply_subject(message.text.subject)}
+    return Prepared({"thread": message.item_id, "body": body}, facts)
 
 
 @tool(Access.WRITE, Effect.DRAFT, client=Gmail, prepare=_prepare_draft)
@@ -252,7 +252,7 @@ TOOLS = (
 
 
 def _mailbox(ctx: ToolContext) -> Gmail:
-    """Return the mailbox of the requester; whoever else's it is, it is not there."""
+    """Return the mailbox of the requester; for anybody else there is none."""
     found = ctx.clients.get(Gmail)
     if not isinstance(found, Gmail) or ctx.requester not in (None, found.owner):
         raise ToolError("No mailbox of the requester is connected. Say so in your result.")
@@ -265,7 +265,7 @@ def _own(mailbox: Gmail) -> Label:
 
 
 def _id(thread: str) -> str:
-    """Return the id of a thread, also out of a message's. ToolError where it cannot be one."""
+    """Return the id of a thread, also from a message's. Raises ToolError if it cannot be one."""
     id = thread.partition("/")[0]
     if not _ID.fullmatch(id):
         raise ToolError(not_found(MAIL_THREAD, thread))
@@ -290,7 +290,7 @@ def _message(found: MailThread, named: str) -> tuple[MailMessage, str]:
 
 
 def _find_attachment(mail: MailMessage, named: str) -> tuple[int, Attachment]:
-    """Return the number and the facts of what is attached under this number or name."""
+    """Return the number and the facts of the attachment with this number or name."""
     files = list(enumerate(mail.text.attachments, 1))
     wanted = one_line(named).casefold()
     found = [each for each in files if str(each[0]) == wanted]
@@ -306,9 +306,9 @@ def _find_attachment(mail: MailMessage, named: str) -> tuple[int, Attachment]:
 
 
 async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str) -> DocumentText:
-    """Return the text of what is attached; what was read lately is not fetched again.
+    """Return the text of an attachment; one that was read recently is not fetched again.
 
-    ToolError where it is not read; it names no file, as a stranger has named that.
+    Raises ToolError if it is not read, without its name, since a stranger chose that.
     """
 
     async def fetch_document() -> DocumentText:
@@ -331,13 +331,13 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
 
 
 def _name_of(number: int | str, mail: MailMessage) -> str:
-    """Name what is attached for a requester, without words of strangers."""
+    """Name an attachment for a requester, without words of strangers."""
     day = f" of {mail.at:%Y-%m-%d %H:%M} UTC" if mail.at else ""
     return f"attachment {number} of the mail{day}"
 
 
 async def _find_original(mailbox: Gmail, found: MailThread, named: str) -> tuple[MailMessage, str]:
-    """Return the message that a draft answers, if it is the one that is named, and who gets it."""
+    """Return the message that a draft answers, if it is the named one, and its recipient."""
     own, (_, _, id) = await mailbox.address(), named.partition("/")
     until = next((n for n, m in enumerate(found.messages, 1) if m.id == id), None)
     try:
@@ -354,14 +354,14 @@ async def _find_original(mailbox: Gmail, found: MailThread, named: str) -> tuple
 
 
 async def _find_thread(mailbox: Gmail, id: str) -> MailThread | None:
-    """Return a thread that a search has found; None where it is gone by now."""
+    """Return a thread that a search has found; None if it no longer exists."""
     with suppress(GoogleAbsent):
         return await mailbox.thread(id)
     return None
 
 
 def _as_of(thread: MailThread, window: Window | None) -> MailThread | None:
-    """Return a thread as it was at the end of the window; None where it began later."""
+    """Return a thread as it was at the end of the window; None if it began later."""
     last = window.latest if window else None
     kept = tuple(m for m in thread.messages if not (last and m.at and m.at >= last))
     return replace(thread, messages=kept) if kept else None
@@ -389,7 +389,7 @@ def _hit(thread: MailThread, owner: str, address: str) -> Item:
 
 
 def _pieces(thread: MailThread, owner: str, address: str, most: int) -> Iterator[Item]:
-    """Yield the messages as items; one longer than a page goes on, in parts, under other ids."""
+    """Yield the messages as items; one longer than a page continues in parts with other ids."""
     opens = thread.messages[0].item_id
     for message in thread.messages:
         item = item_of(message, owner, address, opens)
@@ -411,7 +411,7 @@ def _page(
 
 
 def _label(name: str) -> str:
-    """Return a label that a model may move: none that deletes or says what a mail is."""
+    """Return a label that a model may move: none that deletes or classifies a mail."""
     name = " ".join(name.split())
     if name.upper() in MOVABLE:
         return name.upper()

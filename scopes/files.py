@@ -52,7 +52,7 @@ Line = Annotated[str, BeforeValidator(str)]
 MAX_COMMAND: Final = 2_000
 """Characters."""
 MAX_PUSHED: Final = 20
-"""Commits of one push: a person is to see each."""
+"""Commits of one push: a person has to see each."""
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _AT = re.compile(r":\d+(~\d+)?(@[0-9a-f]{6})?$")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -105,7 +105,7 @@ async def read_file(
     name, undone = f"{place.title}:{path}", {_list_key(place): ""}
     if not more:
         undone[f"read {name}"] = ""
-    elif line == "1":  # who begins elsewhere looks something up
+    elif line == "1":  # a read that begins elsewhere looks something up
         at = read[len(kept)].at.partition("~")[0]
         undone[f"read {name}"] = f"{name} was read to line {at} of {count}"
     note = f"{count} lines."
@@ -166,16 +166,16 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     place, _ = await _where(ctx, folder, "")
     if place.project is None or place.project.repository is None:
         raise ToolError(f"{place.title} is no git repository. Your files are written as they are.")
-    made, label = await _do(ctx, place, ctx.client(Folders).commit, ctx, place, message)
-    note = f"Committed as {made.commit[:12]} to the branch {made.branch} of {place.title}: "
+    result, label = await _do(ctx, place, ctx.client(Folders).commit, ctx, place, message)
+    note = f"Committed as {result.commit[:12]} to the branch {result.branch} of {place.title}: "
     note += (
-        f"{', '.join(made.paths)}. Name the branch in your result: the folder's owner merges it."
+        f"{', '.join(result.paths)}. Name the branch in your result: the folder's owner merges it."
     )
     return ToolResult(note=note, undone=dict.fromkeys(place.undone, ""), label=label)
 
 
 async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
-    """Return which commits would leave, and where to: those of this context, whatever it named."""
+    """Return the commits that would leave, and where to: this context's, whatever it named."""
     place, _ = await _where(ctx, folder, "")
     (ids, told_of), _ = await _do(ctx, place, _unsent, ctx, place)
     if not ids:
@@ -229,9 +229,8 @@ TOOLS: tuple[Tool, ...] = (
 async def _do(
     ctx: ToolContext, place: FolderPlace, work: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> tuple[T, Label]:
-    """Return what a piece of work in a folder gives, and the label of what stands there by then:
-    others may have written meanwhile. Its errors have it as well. Raises SourceFailed for disk and
-    git.
+    """Return the result of work in a folder, and the folder's label after it: others may have
+    written meanwhile. Its errors have this label, too. Raises SourceFailed for disk and git.
     """
     folders = ctx.client(Folders)
 
@@ -258,7 +257,7 @@ def _fault(title: str, error: OSError | GitError) -> SourceFailed:
 async def _where(
     ctx: ToolContext, folder: str, path: str, *, writes: bool = False
 ) -> tuple[FolderPlace, str]:
-    """Return where a call works, and on which path; the id of an item is a path, too."""
+    """Return the folder and the path of a call; the id of an item is a path, too."""
     folders = ctx.client(Folders)
     if not folder:
         named, rest = ctx.handles.in_front(path, PROJECT)
@@ -287,7 +286,7 @@ def _edit(ctx: ToolContext, place: FolderPlace, path: str, old: str, new: str) -
     folders = ctx.client(Folders)
     found = folders.read(ctx, place, path)
     done = folders.log.load().done.get(ctx.key)
-    if done and done.after == found.digest:  # in an earlier life
+    if done and done.after == found.digest:  # before a restart
         return
     folders.write(ctx, place, path, replace_text(found, path, old, new))
 
@@ -300,12 +299,12 @@ def _remote(place: FolderPlace) -> Remote:
 
 
 def _unsent(ctx: ToolContext, place: FolderPlace) -> tuple[list[str], dict[str, str]]:
-    """Return the ids of the commits that would leave, and what a card says of them."""
+    """Return the ids of the commits that would leave, and their texts for a card."""
     remote, home = _remote(place), ctx.client(Folders).home
-    made = remote.repository.commits_of(home.name, f"{ctx.run}/{ctx.context}/")
-    found = remote.unsent(made)
+    commits = remote.repository.commits_of(home.name, f"{ctx.run}/{ctx.context}/")
+    found = remote.unsent(commits)
     repo = remote.repository.open()
-    said = {"branch": remote.branch(repo), "remote": remote.address(repo)}
+    card = {"branch": remote.branch(repo), "remote": remote.address(repo)}
     texts = format_commits(repo, found[:MAX_PUSHED], place.title)
-    said |= {f"commit {n}": text for n, text in enumerate(texts, 1)}
-    return [str(commit.id) for commit in found], said
+    card |= {f"commit {n}": text for n, text in enumerate(texts, 1)}
+    return [str(commit.id) for commit in found], card

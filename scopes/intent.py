@@ -37,15 +37,15 @@ class Channels:
             self._folded.setdefault(name.casefold(), []).append(id)
 
     def find(self, name: str) -> str:
-        """Return the id of the channel so called, else of the only one so called in any case, else
-        "".
+        """Return the id of the channel with this name, else of the only one with it in any case,
+        else "".
         """
         found = self._exact.get(name) or self._folded.get(name.casefold(), [])
         return found[0] if len(found) == 1 else ""
 
 
 def names_any(request: str) -> bool:
-    """Return whether a request may name a channel at all, so that they are worth listing."""
+    """Return whether a request may name a channel at all, so that listing them is worthwhile."""
     return bool(LINK.search(request) or CHANNEL.search(request))
 
 
@@ -54,17 +54,17 @@ def find_named(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, s
 
     `channels` are (id, name) pairs that the requester can see; anything else names nothing.
     """
-    known = Channels(channels)
-    links = [g for g in LINK.findall(request) if g[0] in known.names]
+    visible = Channels(channels)
+    links = [g for g in LINK.findall(request) if g[0] in visible.names]
     named = [g[0] for g in links]
     for mention, name, bare in CHANNEL.findall(request):
-        named.append(mention or bare or known.find(name) or name)
+        named.append(mention or bare or visible.find(name) or name)
     threads = {f"{channel}/{whole}.{part}": "a linked thread" for channel, whole, part in links}
-    return {**{id: f"#{known.names[id]}" for id in named if id in known.names}, **threads}
+    return {**{id: f"#{visible.names[id]}" for id in named if id in visible.names}, **threads}
 
 
 def find_marked(request: str) -> dict[str, str]:
-    """Return the channels that a request marks or links to: id -> title, as the request has it."""
+    """Return the channels that a request mentions or links to: id -> title as in the request."""
     links = dict.fromkeys((channel for channel, *_ in LINK.findall(request)), "")
     marks = dict(MARK.findall(request))
     found = {**links, **marks}
@@ -88,7 +88,7 @@ MARKS = re.compile(
 )
 """Quotes, places, other links and emoji."""
 OTHERS = re.compile(r"[:\uff1a](?=\s|\Z)|[\"“”„«»`‘「」『』]|(?<![\w\ue000-\uf8fe])'")
-"""From here on a line quotes somebody, perhaps without an end."""
+"""The start of a quote in a line, perhaps without an end."""
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b\w\.)\s+|(?<=[。\uff01\uff1f])|;")
 QUESTION = re.compile("[?\uff1f\u061f]")
 
@@ -111,7 +111,7 @@ THING = rf"""(?:it|this|that|them|hi|{QUOTE}|es|das|esto|eso|cela|(?:the|an?|die
 TO = r"(?:to|in|an|en|a|à|dans)\s+(?:the\s+)?"
 END = r"""(?:\s*(?:[,.!?\uff1f]|(?:please|now|today|thanks|bitte|jetzt|heute|danke|por\s+favor|ahora
     |gracias|merci)\b))*\s*\Z"""
-"""Nothing else stands after a place: politeness, hurry."""
+"""Only politeness and hurry may follow a place."""
 MESSAGE = rf"\s+(?:that|about|of|what|how|we|our|my|the|an?|to|dass|que|{QUOTE})(?:\s|\Z)"
 START = rf"""(?:(?:please|kindly|now|then|also|hi|ok|bitte|dann|por\s+favor|luego|puis)[\s,!]+)*
     (?P<asked>(?:can|could|will)\s+you\s+(?:please\s+)?|would\s+you\s+please\s+)?
@@ -191,9 +191,9 @@ def _id(mark: str, known: Channels) -> str:
 
 URL = re.compile(r"https?://[^\s<>|\"'`\\^{}]+", re.IGNORECASE)
 STOPS = ".,;:!?)]"
-"""What ends a sentence rather than the address in front of it."""
+"""Characters that end a sentence, not the address before them."""
 LEAST_LITERAL = 2
-"""Characters from which on a text can be said to stand in a request."""
+"""Minimum characters of a text that counts as part of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Intent:
     """The request for the gate, without anything that a model wrote or read."""
 
     text: str = ""
-    """The requester's own message, without anything that was quoted around it by code."""
+    """The requester's own message, without quotes that code added around it."""
     named: frozenset[str] = frozenset()
     """Ids of the conversations and people that these words name."""
     home: str = ""
@@ -211,31 +211,31 @@ class Intent:
     own: str = ""
     """The requester's own message, as `<channel>/<ts>`."""
     lookups: frozenset[str] = frozenset()
-    """Addresses, and words of searches, that the requester has approved to the letter."""
+    """Addresses, and words of searches, that the requester has approved exactly."""
     scheduled: bool = False
     """Whether a schedule asks, in words that its owner approved: nobody is there to decide."""
 
     def says(self, text: str) -> bool:
-        """Return whether the text stands in the request word for word, spaces aside."""
+        """Return whether the request contains the text word for word, ignoring spaces."""
         wanted = _flat(text)
         return len(wanted) >= LEAST_LITERAL and f" {wanted} " in f" {_flat(self.text)} "
 
     def says_unquoted(self, text: str) -> bool:
-        """Return whether it stands so in what is certainly their own words: see `remove_quotes`."""
+        """Return whether their own words contain it, without quotes: see `remove_quotes`."""
         return Intent(remove_quotes(self.text)).says(text)
 
     def addresses(self) -> frozenset[str]:
-        """Return the URLs that stand in the request, and those that the requester has approved."""
+        """Return the URLs in the request, and those that the requester has approved."""
         named = frozenset(found.rstrip(STOPS) for found in URL.findall(self.text))
         return named | {each for each in self.lookups if URL.fullmatch(each)}
 
     def to_json(self) -> dict[str, Any]:
-        told = asdict(self) | {"named": sorted(self.named), "lookups": sorted(self.lookups)}
-        return {k: v for k, v in told.items() if v or k not in ("lookups", "scheduled")}
+        data = asdict(self) | {"named": sorted(self.named), "lookups": sorted(self.lookups)}
+        return {k: v for k, v in data.items() if v or k not in ("lookups", "scheduled")}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:
-        """Return the intent that `to_json` gave."""
+        """Return the intent from the result of `to_json`."""
         return _STORED.validate_python(stored)
 
 
@@ -248,5 +248,5 @@ UNASKED: Final = Intent()
 
 @lru_cache(maxsize=64)
 def _flat(text: str) -> str:
-    """Words with one space between them; quotes and what ends a sentence stand apart."""
+    """Return words with one space between them; quotes and ends of sentences are words, too."""
     return " ".join(re.sub(r"([\"'`“”„«»().,;:!?])", r" \1 ", text).split())

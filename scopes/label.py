@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 Readers = frozenset[str] | Literal["internet", "workspace"]
 
 INTERNET: Final[Literal["internet"]] = "internet"
-"""Anybody: what stands on the web, and the words of the request itself."""
+"""Anybody: for text from the web, and the words of the request itself."""
 WORKSPACE: Final[Literal["workspace"]] = "workspace"
 """All full members of the workspace."""
 
@@ -30,8 +30,8 @@ class Label:
     sources: frozenset[str] = frozenset()
     """What it came from: ids of Slack conversations as they are, all else as `<kind>:<id>`."""
     outside: bool = False
-    """Whether any of it was written by somebody who is no full member, or by nobody knows whom: on
-    the web, in a mail, a cell, a file, by a guest, a bot or another company."""
+    """Whether an author of any of it is unknown or no full member: on the web, in a mail, a cell, a
+    file, by a guest, a bot or another company."""
 
     @property
     def is_open(self) -> bool:
@@ -40,8 +40,8 @@ class Label:
 
     @property
     def is_guarded(self) -> bool:
-        """Return whether the internet must not learn of it by what is fetched or searched for: it
-        is for named people, or it is the workspace's and an outsider may say what is asked.
+        """Return whether look-ups must not disclose it to the internet: it is for named people, or
+        it is the workspace's and an outsider may choose what is looked up.
         """
         return self.readers != INTERNET and (self.outside or not self.is_open)
 
@@ -52,7 +52,7 @@ class Label:
         readers = _meet(self.readers, other.readers)
         same = (untrusted, outside, readers) == (self.untrusted, self.outside, self.readers)
         if same and other.sources <= self.sources:
-            return self  # as for nearly every item that is read
+            return self  # the case for nearly every item
         return Label(untrusted, readers, self.sources | other.sources, outside)
 
     def within(self, other: Label) -> bool:
@@ -69,7 +69,7 @@ class Label:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Label:
-        """Return the label that `to_json` gave."""
+        """Return the label from the result of `to_json`."""
         return _STORED.validate_python(stored)
 
 
@@ -93,7 +93,7 @@ _CONVERSATION = re.compile(r"[CGD][A-Z0-9]{2,}")
 
 
 def is_conversation(source: str) -> bool:
-    """Return whether a source is a conversation of Slack, whose members can be asked for."""
+    """Return whether a source is a conversation of Slack, which has a list of members."""
     return _CONVERSATION.fullmatch(source) is not None
 
 
@@ -112,12 +112,12 @@ def is_personal(source: str) -> bool:
     """Return whether a source is one person's own (notes, mail, direct messages, the folder of a
     request), so that nobody else can grant it.
 
-    `notes:own` is how earlier versions named the notes of everybody.
+    Earlier versions named everybody's notes `notes:own`.
     """
     return _PERSONAL.fullmatch(source) is not None
 
 
 def owner_of(source: str) -> str | None:
-    """Return the user id in the name of a personal source; None where the name holds none."""
+    """Return the user id in the name of a personal source; None if it holds none."""
     found = _PERSONAL.fullmatch(source)
     return found[1] if found else None

@@ -10,11 +10,11 @@ from scopes.label import Label
 from scopes.tool import Item
 
 SHOWN = 5
-"""Recipients that are named of each kind."""
+"""Maximum recipients of each kind that are named."""
 LISTED = 10
-"""Attached files that are listed of a message."""
+"""Maximum attachments of a message that are listed."""
 ELSEWHERE = "open it in your mail program"
-"""What a person does with what is not read here."""
+"""Advice for content that is not read here."""
 INVITATIONS = {
     "REQUEST": "Calendar invitation",
     "CANCEL": "Calendar cancellation",
@@ -24,11 +24,11 @@ INVITATIONS = {
 }
 """METHOD of a calendar -> what it is (RFC 5546, 1.4)."""
 EVENT = "Calendar event"
-"""What a calendar with any other METHOD is."""
+"""Name of a calendar with any other METHOD."""
 MAX_BODY = 5_000_000
-"""Bytes of text that are read of one mail, all parts together."""
+"""Maximum bytes of text read from one mail, all parts together."""
 MAX_PARTS, MAX_DEPTH = 200, 10
-"""Parts of one mail, and how deeply they may be nested, attached messages included."""
+"""Maximum parts of one mail and depth of nesting, attached messages included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Attachment:
     size: int
     """Bytes, decoded."""
     key: str = field(default="", compare=False)
-    """What the mailbox hands its content out for, another one each time that the mail is fetched;
-    empty where it does not."""
+    """Key by which the mailbox returns its content, a new one each time that the mail is fetched;
+    empty if it returns none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class MailText:
 
     subject: str
     sender: str
-    """`Name <address>` or the address; the address stands last, whatever the name claims."""
+    """`Name <address>` or the address; the address comes last, whatever the name claims."""
     to: tuple[str, ...]
     cc: tuple[str, ...]
     body: str
@@ -79,7 +79,7 @@ class MailMessage:
     id: str
     thread: str
     at: datetime | None
-    """When the mailbox got it, UTC."""
+    """When it arrived in the mailbox, UTC."""
     text: MailText
     headers: Mapping[str, str]
     """Lower-case name -> its first value on one line, encoded words decoded."""
@@ -125,7 +125,7 @@ class MailLabel:
     id: str
     name: str
     own: bool
-    """Made by the user; the others are the system's."""
+    """Whether the user made it; the others are the system's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Changes:
     """The messages that have arrived in a mailbox since a history id."""
 
     history: str
-    """The id to ask from the next time."""
+    """The id from which to ask next time."""
     threads: tuple[str, ...] = ()
     """Ids of threads that got a message, oldest change first, each once."""
 
@@ -144,12 +144,12 @@ def label_of(thread: str, owner: str) -> Label:
 
 
 def link_of(message: str, address: str) -> str:
-    """Return where Gmail shows a message to whoever is logged in with this address."""
+    """Return the address at which Gmail shows a message to the user of this mailbox."""
     return f"https://mail.google.com/mail/?authuser={address}#all/{message}"
 
 
 def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
-    """Return a message as it is cited; `opens` is the item id of the thread's first one."""
+    """Return a message as an item; `opens` is the item id of the thread's first message."""
     text, subject = message.text, message.text.subject
     first = message.item_id == opens
     return Item(
@@ -178,7 +178,7 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     notes += [f"cc {_name_people(text.cc, address)}"] if text.cc else []
     notes += [f"attached, not opened: {', '.join(files)}"] if files else []
     notes += [*text.flags]
-    # In other words than a gap is told in: that goes to a parent, and this is source text.
+    # In other words than those of a gap: a gap goes to a parent, and this is source text.
     if why := ", nor whole: ".join(text.unread) or message.fault:
         notes.append(f"could not be read: {why}; it may ask for something")
     elif text.cut:
@@ -189,5 +189,5 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
 def _name_people(people: Sequence[str], address: str) -> str:
     """Return the first few, with the mailbox's owner, and the number of the others."""
     shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
-    left = len(people) - len(shown)
-    return ", ".join([*shown, f"and {left} more"] if left else shown)
+    more = len(people) - len(shown)
+    return ", ".join([*shown, f"and {more} more"] if more else shown)

@@ -1,6 +1,6 @@
 """Adapt tools of outside servers: give them names and labels, and put them under the gate's rules.
 
-A server's schema of arguments is reduced to a small, plain one that is safe to check by.
+A server's schema of arguments is reduced to a small, plain one that is safe for validation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS: dict[str, tuple[Access, Effect]] = {
     "write": (Access.WRITE, Effect.KEEP),
     "send": (Access.EGRESS, Effect.SEND),
 }
-"""Access of a server, as the settings say it -> what its calls do, as the gate knows it."""
+"""Access of a server in the settings -> access and effect of its calls for the gate."""
 REPEATABLE = (Effect.NONE, Effect.SEARCH)
 NAME_CHARS = 64
 DESCRIPTION_CHARS = 300
@@ -56,7 +56,7 @@ RESERVED = ("submit_result", "run_subagent", "run_subagents", "challenge")
 """Names of tools that no scope has, and no server may take."""
 
 Begin = Callable[[str, str], Awaitable[bool]]
-"""Takes the key of a call and its run, and notes that it begins; False = it had begun before."""
+"""Takes the key of a call and its run, and records that it begins; False = it began before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ServerTools:
 
     @property
     def label(self) -> Label:
-        """Return the label of all that it says."""
+        """Return the label of all its answers."""
         return Label(True, self.readers, frozenset({self.handle}), outside=True)
 
 
@@ -87,8 +87,8 @@ def tool_name(server: str, tool: str, others: Collection[str] = ()) -> str:
     """
     safe = _safe(tool)
     name = f"{server}_{safe}"
-    taken = name in _ours() or any(name.startswith(f"{o}_") for o in others if o > server)
-    if safe == tool and len(name) <= NAME_CHARS and not taken:
+    is_taken = name in _ours() or any(name.startswith(f"{o}_") for o in others if o > server)
+    if safe == tool and len(name) <= NAME_CHARS and not is_taken:
         return name
     digest = hashlib.sha256(f"{server}\0{tool}".encode()).hexdigest()[:8]
     return f"{name[: NAME_CHARS - 9]}_{digest}"
@@ -115,7 +115,7 @@ def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
         await _may_run(server, offer, name, ctx)
         with under(server.label):
             answer = await call_tool(ctx, arguments)
-            if answer.failed and effect is Effect.SEND:  # a result is shown to a person alone
+            if answer.failed and effect is Effect.SEND:  # only a person sees the result
                 raise ToolError(f"{server.name} says that this failed.")
         return result_of(server, offer, answer, ctx)
 
@@ -149,8 +149,8 @@ def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
 
 
 async def _may_run(server: ServerTools, offer: Offer, name: str, ctx: ToolContext) -> None:
-    """ToolError where the requester may not read there by now, the tool is no longer what was
-    approved, or what was read here would be stored where others read it."""
+    """Raise ToolError if the requester may not read there now, the tool is no longer the approved
+    one, or what was read here would be stored where others read it."""
     if not await ctx.may_read(server.handle):
         raise ToolError(not_found("such thing", name))
     if not server.connection.still_offers(offer):
@@ -174,7 +174,7 @@ def _away(server: str, error: Unreachable, repeatable: bool) -> str:
 def result_of(
     server: ServerTools, offer: Offer, answer: ServerAnswer, ctx: ToolContext
 ) -> ToolResult:
-    """Return an answer as items, all of them fenced, what a server says of a failure, too."""
+    """Return an answer as delimited items, including the server's text on a failure."""
     room = ctx.max_output_tokens * 3
     whole = "\n".join(answer.texts)
     text = printable(readable(whole[: room + PART]))
@@ -191,17 +191,17 @@ def result_of(
     if answer.left_out:
         kinds = ", ".join(f"{n} {kind}" for kind, n in answer.left_out.items())
         notes.append(f"Not shown, as they are no text: {kinds}.")
-    left, all_of_it = len(text) - len(shown) + unread, len(text) + unread
-    cut = f"Left out: {left:,} of {all_of_it:,} characters. Ask for less." if left else ""
+    omitted, total = len(text) - len(shown) + unread, len(text) + unread
+    cut = f"Left out: {omitted:,} of {total:,} characters. Ask for less." if omitted else ""
     return ToolResult(items, truncated=cut, note=" ".join(notes), label=server.label)
 
 
 MAX_BYTES = 6_000
-"""Of one schema as JSON: every subagent of its scope is sent it."""
+"""Maximum bytes of one schema as JSON: it is sent to every subagent of its scope."""
 MAX_NODES, MAX_DEPTH = 200, 8
 MAX_CHOICES, CHOICE_CHARS = 50, 80
 TEXT_CHARS = 160
-"""Of the description of one argument."""
+"""Maximum characters of the description of one argument."""
 MAX_FAULTS, FAULT_CHARS = 5, 300
 ARGUMENT = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """A name as the Messages API takes it."""
@@ -218,23 +218,23 @@ class Unfit(Exception):
 
 def plain(text: object, limit: int) -> str:
     """Return a stranger's text on one line, cut at `limit`, with nothing hidden and no markup."""
-    said = one_line(printable(readable(str(text)[: limit * 8]))).translate(_BRACKETS)
-    return said if len(said) <= limit else f"{said[: limit - 1]}…"
+    line = one_line(printable(readable(str(text)[: limit * 8]))).translate(_BRACKETS)
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def sanitize_schema(schema: Any) -> dict[str, Any]:
-    """Return the schema with what we know and nothing else: references put in place, no patterns
-    (they can take for ever), no arguments but the named ones. Raises Unfit.
+    """Return the schema with only the parts that we know: references resolved, no patterns (they
+    can take forever), only named arguments. Raises Unfit.
     """
     if not isinstance(schema, Mapping):
         raise Unfit("the schema of its arguments is far too large, or none")
-    made = _Reader(schema).node(schema)
-    made = {"type": "object", "properties": made.get("properties", {})} | {
-        key: made[key] for key in ("required",) if key in made
+    reduced = _Reader(schema).node(schema)
+    reduced = {"type": "object", "properties": reduced.get("properties", {})} | {
+        key: reduced[key] for key in ("required",) if key in reduced
     }
-    if len(json.dumps(made)) > MAX_BYTES:
+    if len(json.dumps(reduced)) > MAX_BYTES:
         raise Unfit(f"the schema of its arguments takes more than {MAX_BYTES:,} bytes")
-    return made | {"additionalProperties": False}
+    return reduced | {"additionalProperties": False}
 
 
 class _Reader:
@@ -252,31 +252,31 @@ class _Reader:
             case bool():
                 return {}
             case {"$ref": reference}:
-                made = self.node(self._target(reference), depth + 1)
+                reduced = self.node(self._target(reference), depth + 1)
             case {"allOf": [alone]}:
-                made = self.node(alone, depth + 1)
+                reduced = self.node(alone, depth + 1)
             case {"anyOf": [_, *_] as branches} | {"oneOf": [_, *_] as branches} if (
                 "properties" not in node
             ):
-                made = {"anyOf": [self.node(each, depth + 1) for each in branches]}
+                reduced = {"anyOf": [self.node(each, depth + 1) for each in branches]}
             case Mapping():
-                made = _values(node) | self._parts(node, depth)
+                reduced = _values(node) | self._parts(node, depth)
             case _:
                 raise Unfit("the schema of its arguments is no JSON schema")
-        return made | _description(node)
+        return reduced | _description(node)
 
     def _parts(self, node: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Return what is said of the members of an object, or of a list."""
+        """Return the schema of the members of an object, or of a list."""
         items, members = node.get("items"), node.get("properties")
-        made = {"items": self.node(items, depth + 1)} if isinstance(items, Mapping) else {}
+        reduced = {"items": self.node(items, depth + 1)} if isinstance(items, Mapping) else {}
         if not isinstance(members, Mapping):
-            return made
+            return reduced
         required = [name for name in _list(node, "required") if isinstance(name, str)]
         kept = {n: m for n, m in members.items() if ARGUMENT.fullmatch(n)}
         if not set(required) <= set(kept):
             raise Unfit("it needs an argument that is not described, or not named plainly")
         is_closed = node.get("additionalProperties") in (None, False)
-        return made | {
+        return reduced | {
             "type": "object",
             "properties": {n: self.node(m, depth + 1) for n, m in kept.items()},
             **({"required": required} if required else {}),
@@ -284,7 +284,7 @@ class _Reader:
         }
 
     def _target(self, reference: Any) -> Any:
-        """Return what a reference within the schema names; no other document is looked up."""
+        """Return the target of a reference within the schema; look up no other document."""
         try:
             return self._root.lookup(reference).contents
         except (Unresolvable, AttributeError, TypeError, ValueError):
@@ -305,7 +305,7 @@ def _list(node: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _values(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said of the value itself, as far as it is understood."""
+    """Return the schema of the value itself, as far as we know its keywords."""
     kind, form = node.get("type"), node.get("format")
     kinds = [k for k in (kind if isinstance(kind, list) else [kind]) if k in TYPES]
     choices = [node["const"]] if "const" in node else _list(node, "enum")
@@ -343,11 +343,11 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fits(cls, given: Any) -> Any:
-        faults = [_fault(each) for each in islice(cls.checks.iter_errors(given), MAX_FAULTS)]
+    def _fits(cls, arguments: Any) -> Any:
+        faults = [_fault(each) for each in islice(cls.checks.iter_errors(arguments), MAX_FAULTS)]
         if faults:
             raise PydanticCustomError("unfit", "{why}", {"why": "; ".join(faults)})
-        return given
+        return arguments
 
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
@@ -355,14 +355,14 @@ class Arguments(BaseModel):
 
 
 def arguments_of(name: str, schema: dict[str, Any]) -> type[Arguments]:
-    """Return the class for a schema that was taken over."""
-    made = create_model(f"{name}_input", __base__=Arguments)
-    made.declared = schema
-    made.checks = Draft202012Validator(schema)
-    return made
+    """Return the class for a sanitized schema."""
+    model = create_model(f"{name}_input", __base__=Arguments)
+    model.declared = schema
+    model.checks = Draft202012Validator(schema)
+    return model
 
 
 def _fault(error: ValidationError) -> str:
-    """Return what is wrong, for who gave it."""
+    """Return the error in words, for the author of the arguments."""
     place = ".".join(map(str, error.absolute_path)) or "the arguments"
     return f"{place}: {error.message[:FAULT_CHARS]}"

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KEPT_S = 20.0
-"""Seconds that a membership is believed; what is written is checked again."""
+"""Seconds for which a membership is valid; writes check it again."""
 MOST_KEPT = 1_000
 ALL_KINDS = "public_channel,private_channel,mpim,im"
 JOINED_PUBLIC: Key = ("list of joined public", "channels")
@@ -58,9 +58,9 @@ class FailedCall:
     """The reason why Slack did not return a fact at the last request."""
 
     is_answer: bool
-    """Whether it answered: there is no such thing."""
+    """True if it answered that there is no such thing."""
     refusal: str
-    """Why it refuses, and who can change that, in sentences; empty if that may pass."""
+    """Why it refuses, and who can change that, in sentences; empty if the cause may pass."""
 
 
 class Kept(Cache):
@@ -75,7 +75,7 @@ class Kept(Cache):
     async def check(
         self, key: Key, ask: Callable[[], Awaitable[T]], *, fresh: bool = False
     ) -> T | None:
-        """Return the fact, or None; `fresh` = as it is at this moment."""
+        """Return the fact, or None; `fresh` = ask again now."""
 
         async def ask_once() -> T | None:
             try:
@@ -117,7 +117,7 @@ class Members:
         return list(self._facts.refused.values())
 
     async def place(self, channel: str, *, fresh: bool = False) -> MembersOf | None:
-        """Return the conversation, or None where it could not be checked."""
+        """Return the conversation, or None if it could not be checked."""
 
         async def ask() -> MembersOf:
             info = await self._info(channel)
@@ -130,7 +130,7 @@ class Members:
         return await self._facts.check(("conversation", channel), ask, fresh=fresh)
 
     async def inside(self, channel: str) -> frozenset[str] | None:
-        """Return who is in it at this moment, also where everyone may read it."""
+        """Return who is in it now, even if everyone may read it."""
 
         async def ask() -> frozenset[str]:
             return await self._members(channel)
@@ -138,7 +138,7 @@ class Members:
         return await self._facts.check(("members of", channel), ask, fresh=True)
 
     async def of_user(self, user: str, *, fresh: bool = False) -> frozenset[str] | None:
-        """Return the conversations that this user is in, of private ones those with the bot."""
+        """Return the conversations of this user; private ones only if the bot is in them."""
 
         async def ask() -> frozenset[str]:
             method = "users.conversations"
@@ -148,16 +148,16 @@ class Members:
         return await self._facts.check(("conversations of", user), ask, fresh=fresh)
 
     async def reads(self, user: str, channel: str, *, full: bool, fresh: bool = False) -> bool:
-        """Return whether a user may read a conversation: all that they are in, and as a `full`
-        member of the workspace what is public. A "no" is as of now, and takes as long as any other;
-        a `fresh` "yes", too.
+        """Return whether a user may read a conversation: one that they are in, or, as a `full`
+        member of the workspace, a public one. A "no" is always checked now, and takes as long as
+        any other; so is a `fresh` "yes".
         """
         kept: frozenset[str] | None = self._facts.get_fact("conversations of", user)
-        known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
-        if known and not fresh:
+        is_known = (kept and channel in kept) or (full and self._is_known_as_public(channel))
+        if is_known and not fresh:
             return True
-        mine = await self.of_user(user, fresh=True)
-        if mine is not None and channel in mine:
+        channels = await self.of_user(user, fresh=True)
+        if channels is not None and channel in channels:
             return True
         return await self._opens(user, channel, full, fresh)
 
@@ -182,7 +182,7 @@ class Members:
         return channel in (self._facts.get_fact(*JOINED_PUBLIC) or ())
 
     async def _opens(self, user: str, channel: str, full: bool, fresh: bool) -> bool:
-        """Return whether it is public, or their direct message with the bot, maybe unlisted."""
+        """Return whether it is public, or their direct message with the bot, even if unlisted."""
         if not fresh and await self.is_in_public(channel):
             return full
         info = await self._facts.check(
@@ -194,7 +194,7 @@ class Members:
         return full if kind == "public" else kind == "direct" and info.get("user") == user
 
     async def aclose(self) -> None:
-        """End what is still being asked."""
+        """Cancel the requests in progress."""
         await self._facts.aclose()
 
     async def _info(self, channel: str) -> Mapping[str, Any]:
@@ -212,7 +212,7 @@ class Members:
 
 
 def kind_of(info: Mapping[str, Any]) -> Kind:
-    """Return the kind; what is not said to be public is private."""
+    """Return the kind; a conversation that Slack does not call public is private."""
     if info.get("is_im"):
         return "direct"
     if info.get("is_mpim"):
@@ -221,6 +221,6 @@ def kind_of(info: Mapping[str, Any]) -> Kind:
 
 
 def _is_shared(info: Mapping[str, Any]) -> bool:
-    """With people of other companies, there already or invited."""
+    """Return whether people of other companies are in it or invited."""
     invited = info.get("pending_shared") or info.get("pending_connected_team_ids")
     return bool(info.get("is_ext_shared") or info.get("is_pending_ext_shared") or invited)

@@ -1,7 +1,7 @@
 """Notes that the assistant keeps for requesters, and past answers; both are found by their words.
 
 A note lies in one space: the requester's own, a conversation's, or the team's. The label of the
-context that wrote it stays with it, whoever reads it later.
+context that wrote it stays with it for every later reader.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Note:
 
     id: int
     space: str
-    """As `scopes.spaces.space_of` names it."""
+    """Name of the space, from `scopes.spaces.space_of`."""
     title: str
     text: str
     label: Label
-    """Of the context that wrote it."""
+    """Label of the context that wrote it."""
     at: datetime
 
 
@@ -54,28 +54,28 @@ class NewNote:
     title: str
     text: str
     label: Label
-    """Of the context that writes it."""
+    """Label of the context that writes it."""
     run: str
     context: str = ""
 
 
 class Notes(Protocol):
-    """The notes of this workspace; a space is named as `scopes.spaces.space_of` does it."""
+    """The notes of this workspace; `scopes.spaces.space_of` names the spaces."""
 
     async def save(self, note: NewNote) -> int:
-        """Keep a note, once for each key however often it is asked for; its id.
+        """Store a note, once for each key; return its id.
 
-        One that the same context of this run wrote there under this title gets the new text.
+        A note with this title that the same context of this run wrote there gets the new text.
         """
 
     async def search(self, spaces: Sequence[str], query: str, limit: int) -> Sequence[Note]:
         """Return the notes there that hold words of the query, best first.
 
-        Without one the newest.
+        Without a query, return the newest.
         """
 
     async def get(self, spaces: Sequence[str], id: int) -> Note | None:
-        """Return the note of this id, where it lies in one of the spaces."""
+        """Return the note of this id if it is in one of the spaces."""
 
 
 @tool(Access.WRITE, client=Notes)
@@ -133,8 +133,8 @@ async def read_note(ctx: ToolContext, note: str) -> ToolResult:
 
 MAX_TALKS = 10
 LOOKED_AT, ROUNDS = 40, 20
-"""Hits of one search, and searches of one call: each leaves out the conversations that were found
-closed so far. That there are more of those is not told."""
+"""Hits of one search, and searches of one call: each leaves out the conversations found closed so
+far. The result does not show that there are more of those."""
 QUESTION, LEAST_ANSWER = 300, 300
 """Characters shown of a question, and at least of an answer."""
 
@@ -145,14 +145,14 @@ class Talk:
 
     run: str
     place: str
-    """The conversation of Slack that both stand in; empty for what only who asked has seen."""
+    """The conversation of Slack that both are in; empty if only the requester has seen them."""
     question: str
     answer: str
     label: Label
-    """Of the answer."""
+    """Label of the answer."""
     at: datetime
     message: tuple[str, str, str] | None = None
-    """Channel, `ts` and `thread_ts` of the request in Slack, where that is still known."""
+    """Channel, `ts` and `thread_ts` of the request in Slack, if that is still known."""
 
 
 class Conversations(Protocol):
@@ -161,10 +161,10 @@ class Conversations(Protocol):
     async def search(
         self, owner: str | None, query: str, limit: int, closed: Collection[str]
     ) -> Sequence[Talk]:
-        """Return what holds words of the query, best first; without one the newest.
+        """Return talks that hold words of the query, best first; without a query, the newest.
 
-        Of the owner's own, and of any conversation but those that are `closed`. `owner` is a user
-        id, or None at the command line, which has its own alone.
+        They are the owner's own, and those of all conversations that are not `closed`. `owner` is a
+        user id, or None at the command line, which has only its own.
         """
 
 
@@ -185,7 +185,7 @@ async def search_conversations(ctx: ToolContext, query: str = "") -> ToolResult:
 
 
 async def _open(ctx: ToolContext, query: str) -> list[Talk]:
-    """Return what the requester may read of what is found."""
+    """Return the talks found that the requester may read."""
     store = ctx.client(Conversations)  # type: ignore[type-abstract]
     opened: set[str] = {""}
     closed: set[str] = set()
@@ -201,9 +201,9 @@ async def _open(ctx: ToolContext, query: str) -> list[Talk]:
 
 
 async def _answer_item(ctx: ToolContext, talk: Talk, room: int) -> Item:
-    """`room`: bytes for the answer."""
+    """Return a talk as an item; `room` = bytes for the answer."""
     place = await label_of(ctx, notes_of(talk.place) if talk.place else OPEN_NOTES)
-    label = talk.label.join(place).join(Label(untrusted=True))  # who asked may have been another
+    label = talk.label.join(place).join(Label(untrusted=True))  # another person may have asked
     answer = talk.answer.encode(errors="replace")[:room].decode(errors="ignore")
     cut = len(answer) < len(talk.answer) or len(talk.question) > QUESTION
     text = f"Asked: {talk.question[:QUESTION]} Answered: {answer}"
@@ -213,7 +213,7 @@ async def _answer_item(ctx: ToolContext, talk: Talk, room: int) -> Item:
 
 
 async def _link(ctx: ToolContext, talk: Talk) -> str | None:
-    """To the request, below which the answer stands."""
+    """Return the link to the request, with the answer below it."""
     reader = ctx.clients.get(SlackReader)
     if talk.message is None or not isinstance(reader, SlackReader):
         return None
@@ -227,7 +227,7 @@ TOOLS = (
 
 
 async def _spaces(ctx: ToolContext, wanted: str, tool: str) -> dict[str, str]:
-    """Spaces of the database -> their handles: the one that is wanted, else all that are held."""
+    """Map spaces of the database to their handles: the wanted one, else all that are held."""
     handles = [wanted] if wanted else await held_spaces(ctx)
     if not handles:
         raise ToolError(not_found("such thing", tool))

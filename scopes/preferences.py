@@ -2,7 +2,7 @@
 
 A preference is its person's own; the instructions of a channel are set by one of its members. The
 parent of a request reads both, the gate neither: they decide the form of an answer, never what may
-be read or written. `ask_user` asks for a choice of the requester.
+be read or written. `ask_user` asks the requester to choose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scopes.label import TRUSTED, Label, is_conversation
 from scopes.tool import ToolContext, ToolError, ToolResult, one_line, tool
 
 MAX_PREFERENCES = 20
-"""Of one person."""
+"""Maximum preferences of one person."""
 MAX_PREFERENCE, MAX_INSTRUCTIONS = 200, 2_000
 """Characters."""
 FULL = (
@@ -45,7 +45,7 @@ class Authorship:
     by: str
     label: Label = TRUSTED
     run: str | None = None
-    """None where the words are the person's own."""
+    """None if the words are the person's own."""
 
 
 class Preferences(Protocol):
@@ -55,13 +55,13 @@ class Preferences(Protocol):
         """Return a person's preferences, oldest first."""
 
     async def add(self, text: str, authorship: Authorship) -> None:
-        """Keep a preference of a person, as the last one: one with the same words ends."""
+        """Store a preference of a person as the last one; it replaces one with the same words."""
 
     async def delete(self, user: str, id: int, key: str = "", run: str = "") -> None:
-        """Delete a preference, if it is this person's; `key` names the call of `run` that does."""
+        """Delete a preference if it is this person's; `key` names the call of `run`."""
 
     async def has_deleted(self, key: str) -> bool:
-        """Return whether the call of this key has deleted one, also before a restart."""
+        """Return whether the call of this key has deleted one, including before a restart."""
 
     async def instructions(self, channel: str) -> str:
         """Return the instructions of a channel; empty for none."""
@@ -96,10 +96,10 @@ async def _prepare_forget(ctx: ToolContext, words: str) -> Prepared:
 async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
     """Delete one of PREFERENCES. `words`: such of it as stand in the REQUEST and in no other."""
     preferences, text = _preferences(ctx), words
-    if not await preferences.has_deleted(ctx.key):  # else the words may fit another one by now
-        meant = await _find_preference(ctx, words)
-        await preferences.delete(_requester(ctx), meant.id, ctx.key, ctx.run)
-        text = meant.text
+    if not await preferences.has_deleted(ctx.key):  # otherwise the words may fit another one now
+        preference = await _find_preference(ctx, words)
+        await preferences.delete(_requester(ctx), preference.id, ctx.key, ctx.run)
+        text = preference.text
     return ToolResult(note=phrase("preference.deleted", text=text))
 
 
@@ -108,13 +108,13 @@ async def _prepare_instruction(ctx: ToolContext, text: str) -> Prepared:
     await preferences.check_member(_requester(ctx), channel)
     text = _check_text(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
     before = await preferences.instructions(channel)
-    told = {phrase("preference.holds_for"): phrase("preference.all_here")}
+    facts = {phrase("preference.holds_for"): phrase("preference.all_here")}
     if before:
         key = "preference.replaces" if text else "preference.removes"
-        told[phrase(key)] = f"{phrase('preference.set_now')}\n{before}"
+        facts[phrase(key)] = f"{phrase('preference.set_now')}\n{before}"
     elif not text:
         raise ToolError("This channel has no instructions.")
-    return Prepared({"text": text}, told)
+    return Prepared({"text": text}, facts)
 
 
 @tool(Access.EGRESS, Effect.INSTRUCT, prepare=_prepare_instruction, client=Preferences)

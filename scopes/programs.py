@@ -1,4 +1,4 @@
-"""Programs of our own beside the bot: hostile input can crash only them.
+"""Programs of our own, separate from the bot: hostile input can crash only them.
 
 Each is a module whose `main` takes numbers, limits itself (`limit`), and then answers the requests
 (`serve`) of a `WorkerProcess`.
@@ -29,11 +29,11 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; on Linux alone.
+    """Have the kernel kill this process when its parent dies; only on Linux.
 
-    It ends at once where the parent is not the process of this pid, which then died before the
-    kernel was told. To the kernel the thread that started it is the parent: start no process from
-    one that ends before it. A loop's `create_subprocess_exec` starts from its own.
+    It ends at once if its parent is not the process of this pid, which then died before this call.
+    For the kernel the parent is the thread that started it: start no process from a thread that
+    ends before it. A loop's `create_subprocess_exec` starts it from the loop's own thread.
     """
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -49,10 +49,10 @@ def limit(
     files: int | None = None,
     processes: int | None = None,
 ) -> None:
-    """Hold this process to bytes of addresses, seconds of computing from now on, bytes of each file
-    that it writes, open files, and processes of all that run as this user; None = as it is.
+    """Limit this process: bytes of address space, seconds of computing from now on, bytes of each
+    file that it writes, open files, and processes of this user; None = unchanged.
 
-    It dumps no core. A lower limit that stands already stays.
+    It dumps no core. An existing lower limit stays.
     """
     for what, most in (
         (resource.RLIMIT_CORE, 0),
@@ -64,7 +64,7 @@ def limit(
         if most is not None:
             most = _permitted_limit(what, most)
             resource.setrlimit(what, (most, most))
-    if seconds is not None:  # the hard limit stays, as more may be given later
+    if seconds is not None:  # the hard limit stays: more seconds may be allowed later
         used = resource.getrusage(resource.RUSAGE_SELF)
         until = _permitted_limit(
             resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + seconds
@@ -90,13 +90,13 @@ import_module(sys.argv[3]).main(*map(int, sys.argv[4:]))
 """
 """Runs a module alone, without what the package loads for the bot; it ends with the bot."""
 START_S: Final = 25.0
-"""Seconds in which a worker has to begin; they are no time of a request."""
+"""Seconds in which a worker has to start; they do not count for a request."""
 MAX_REQUESTS: Final = 500
-"""Requests after which a worker is started again, so that what leaks in it does not add up."""
+"""Requests after which a worker is started again, so that its leaks do not add up."""
 MAX_ANSWER: Final = 64_000_000
 """Bytes of an answer."""
 BEGUN: Final = bytes(4)
-"""What a worker writes when it has begun."""
+"""Written by a worker when it has started."""
 
 
 class WorkerDied(Exception):
@@ -121,7 +121,7 @@ class WorkerProcess:
         env: Mapping[str, str] | None = None,
         idle_s: float | None = None,
     ) -> None:
-        """`seconds` is the time of one request, `numbers` are what `main` is given.
+        """`seconds` is the time of one request, `numbers` are the arguments of `main`.
 
         The program ends after `idle_s` without a request; None = it stays.
         """
@@ -140,19 +140,19 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Begin to start the program ahead of its first request, which fails if this does."""
+        """Start the program before its first request, which fails if this start fails."""
         self._thread.submit(self._start)
 
     async def ask(self, request: bytes, seconds: float | None = None) -> bytes:
-        """Return the answer within so many `seconds`, if not the usual. Raises WorkerDied."""
-        mine = object()
+        """Return the answer within `seconds`, None = the usual time. Raises WorkerDied."""
+        ticket = object()
         answer = asyncio.get_running_loop().run_in_executor(
-            self._thread, self._ask, mine, request, seconds or self._seconds
+            self._thread, self._ask, ticket, request, seconds or self._seconds
         )
         try:
             return await answer
         except asyncio.CancelledError:
-            if self._asking is mine and self._process:
+            if self._asking is ticket and self._process:
                 self._process.kill()  # its answer would be taken for that of the next request
             raise
 
@@ -166,8 +166,8 @@ class WorkerProcess:
         self._thread.shutdown(wait=False)
         atexit.unregister(self._end)
 
-    def _ask(self, mine: object, request: bytes, seconds: float) -> bytes:
-        self._asking = mine
+    def _ask(self, ticket: object, request: bytes, seconds: float) -> bytes:
+        self._asking = ticket
         try:
             return self._answer(request, seconds)
         except TimeoutError:
@@ -242,7 +242,7 @@ class WorkerProcess:
 
 @contextmanager
 def _limit_time(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
-    """Kill the process if this takes longer. Raises TimeoutError then."""
+    """Kill the process if the block takes longer, and raise TimeoutError."""
     late = Event()
 
     def end() -> None:
@@ -272,13 +272,13 @@ def _exactly(source: IO[bytes], size: int) -> bytes:
 def serve(answer: Callable[[bytes], bytes]) -> None:
     """Answer the requests of a `WorkerProcess` until there are no more.
 
-    A request and an answer are four bytes of length and then so many bytes; four bytes of 0 come
-    before all, when the program has begun. Memory is collected between requests.
+    A request and an answer are four bytes of length and then so many bytes; when the program has
+    started, it first writes four bytes of 0. Memory is collected between requests.
     """
     gc.freeze()
     gc.disable()
     with os.fdopen(os.dup(1), "wb") as sink:
-        os.dup2(2, 1)  # what a library prints is no answer
+        os.dup2(2, 1)  # output of libraries is no answer
         sink.write(BEGUN)
         sink.flush()
         source = sys.stdin.buffer

@@ -28,9 +28,9 @@ from scopes.tool import (
 )
 
 MAX_BYTES = 5_000_000
-"""Of one file."""
+"""Maximum bytes of one file."""
 MAX_RUN_BYTES = 20_000_000
-"""Of all that one run keeps, versions included."""
+"""Maximum bytes of all files of one run, versions included."""
 MAX_NAME = 80
 """Characters of a name."""
 CSV: Final = "text/csv"
@@ -55,7 +55,7 @@ class Resource:
     """One version of a file."""
 
     space: str
-    """`run:<id>` for the files of one request, which go with its answer; else as of notes."""
+    """`run:<id>` for the files of one request, which go with its answer; else a space of notes."""
     name: str
     """`sales.csv`."""
     version: int
@@ -76,8 +76,8 @@ class Resource:
 
     @property
     def shown(self) -> bytes:
-        """Return the content as people get it: of a text, without what nobody sees and what looks
-        like a secret, and of a table without what a spreadsheet would run.
+        """Return the content for people: a text without invisible characters and without likely
+        secrets, a table also without formulas that a spreadsheet would run.
         """
         if self.kind == PNG:
             return self.content
@@ -103,17 +103,17 @@ class Resources(Protocol):
     """The files of this workspace. Its methods raise ToolError for what the model can fix."""
 
     async def save(self, file: NewFile) -> Resource:
-        """Keep a version, once for each key however often it is asked for."""
+        """Store a version, once for each key."""
 
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
-        """This version, else the newest; None where there is none."""
+        """Return this version, or the newest for None; None if it does not exist."""
 
     async def list_files(self, space: str) -> Sequence[Resource]:
         """Return the newest version of each file, without its content, by name."""
 
 
 def _inert(table: str) -> str:
-    """Return a table in text without formulas; one that has none stays as it is."""
+    """Return a table in text without formulas; one without any is unchanged."""
     mark = max(",;\t", key=table.partition("\n")[0].count)
     try:
         rows = list(csv.reader(io.StringIO(table, newline=""), delimiter=mark))
@@ -128,12 +128,12 @@ def _inert(table: str) -> str:
 
 
 def space_of_run(run: str) -> str:
-    """Return where the files of a request lie; they are put up with its answer."""
+    """Return the space for the files of a request, which are uploaded with its answer."""
     return f"run:{run}"
 
 
 def resources_of(ctx: ToolContext) -> Resources:
-    """Return the files that a tool works with. Raises ToolError where none are kept."""
+    """Return the files that a tool works with. Raises ToolError if there is no store."""
     try:
         return ctx.client(Resources)  # type: ignore[type-abstract]
     except KeyError:
@@ -161,14 +161,14 @@ def file_name(name: str, *endings: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Return the media type of a name that `file_name` gave."""
+    """Return the media type for a name from `file_name`."""
     return KINDS[name.rpartition(".")[2]]
 
 
 WRITTEN = ("md", "txt", "csv", "json")
-"""Endings of what a model may write."""
+"""Endings of files that a model may write."""
 PIECE = 1_000
-"""Characters from which on a line counts as several."""
+"""Maximum characters of a line; a longer one counts as several."""
 
 
 @tool(Access.WRITE, client=Resources)
@@ -190,8 +190,8 @@ async def read_resource(
     ctx: ToolContext, name: str, version: int = 0, line: int = 1, space: Space = ""
 ) -> ToolResult:
     """Read a kept file from a line on; version 0 is the newest."""
-    name, told = parse_name(name)
-    found = await resources_of(ctx).get(_space(ctx, space), name, version or told or None)
+    name, named_version = parse_name(name)
+    found = await resources_of(ctx).get(_space(ctx, space), name, version or named_version or None)
     if found is None:
         raise ToolError(_absent(name))
     label = found.label.join(await label_of(ctx, space) if space else TRUSTED)
@@ -205,13 +205,13 @@ async def read_resource(
         if not 1 <= line <= max(1, len(lines)):
             raise ToolError(f"The file has {len(lines)} lines. Ask for one of them.")
     numbered = enumerate(lines[line - 1 :], line)
-    items = (Item(f"{found.id}:{n}", said, None, label) for n, said in numbered if said.strip())
+    items = (Item(f"{found.id}:{n}", text, None, label) for n, text in numbered if text.strip())
     shown = fit_items(items, ctx.max_output_tokens)
     last = int(shown[-1].id.rpartition(":")[2]) if shown else len(lines)
     rest = any(each.strip() for each in lines[last:])
     more = f"read_resource(line={last + 1}) reads on." if rest else ""
     undone = {} if rest else {f"read {found.id}": ""}
-    if rest and line == 1:  # who begins elsewhere looks something up
+    if rest and line == 1:  # a read that begins elsewhere looks something up
         undone = {f"read {found.id}": f"{found.id} was read to line {last} of {len(lines)}"}
     note = f"Lines: {len(lines)}."
     return ToolResult(shown, truncated=more, note=note, undone=undone, label=label)
@@ -239,7 +239,7 @@ def _absent(name: str) -> str:
 
 
 def _lines(found: Resource) -> list[str]:
-    """Return the text in lines; a very long one as several."""
+    """Return the lines of the text; a very long one as several."""
     text = redact(printable(found.content.decode(errors="replace")))
     return [
         line[k : k + PIECE] for line in text.split("\n") for k in range(0, max(1, len(line)), PIECE)

@@ -21,12 +21,12 @@ from pydantic_monty import (
 
 MEGABYTE = 1 << 20
 PROCESSES = 2
-"""Programs at work at once; further ones wait."""
+"""Programs that run at once; further ones wait."""
 MAX_PRINTED = 100_000
 """Bytes."""
 MAX_RECURSION, MAX_SUSPENSIONS = 200, 50
 GRACE_S = 0.5
-"""Seconds behind the limit after which a process is killed that did not end by itself."""
+"""Seconds after the limit until a process is killed that did not end by itself."""
 MAX_RUNS = 100
 """Programs after which a process is replaced."""
 
@@ -58,7 +58,7 @@ class Sandbox:
         return await loop.run_in_executor(self._threads, self._run, pool, code, data)
 
     async def aclose(self) -> None:
-        """End the processes, once what they work on has ended or was stopped."""
+        """End the processes when their programs have ended or were stopped."""
         async with self._starting:
             pool, self._pool = self._pool, None
         await asyncio.to_thread(self._end, pool)
@@ -71,21 +71,21 @@ class Sandbox:
     async def _start(self) -> Monty:
         async with self._starting:
             if self._pool is None:
-                made = Monty(
+                pool = Monty(
                     max_processes=PROCESSES,
                     request_timeout=self._seconds + 2 * GRACE_S,
                     max_checkouts_per_worker=MAX_RUNS,
                     feed_duration_limit_grace=GRACE_S,
                 )
-                self._pool = await asyncio.to_thread(made.__enter__)
+                self._pool = await asyncio.to_thread(pool.__enter__)
             return self._pool
 
     def _run(self, pool: Monty, code: str, data: str) -> str:
         printed = CollectString(max_bytes=MAX_PRINTED)
         try:
             with pool.checkout(limits=self._limits, os_policy={"sleep": "zero"}) as session:
-                # No last value leaves the sandbox: out here a list that holds one thing a million
-                # times is a million things, and no limit holds.
+                # No last value leaves the sandbox: out here a list with one object a million times
+                # is a million objects, and no limit applies.
                 program = f"{code.rstrip()}\nNone"
                 session.feed_run(program, inputs={"data": data}, print_callback=printed)
         except (MontyError, UnicodeError) as error:
@@ -94,12 +94,12 @@ class Sandbox:
 
 
 def _error_line(error: Exception, code: str) -> str:
-    """Return the error in one line, behind the line of the program that it is in."""
+    """Return the error in one line, after the number of the program's line where it is."""
     if isinstance(error, MontyCrashedError):
         return "It took too much time or memory and was ended."
     if isinstance(error, UnicodeError):
         return "It holds characters that are none."
     frames = error.traceback() if isinstance(error, MontyRuntimeError | MontySyntaxError) else []
-    last = code.rstrip().count("\n") + 1  # what is behind it is ours
+    last = code.rstrip().count("\n") + 1  # the lines after it are ours
     where = f"line {min(frames[-1].line, last)}: " if frames else ""
     return f"{where}{error}"

@@ -33,64 +33,65 @@ SENTENCES: Mapping[str, str] = {
     "language": "A language is a code, such as es.",
     "owner": "A schedule belongs to a person of this workspace.",
 }
-"""Argument -> what is said where it is written otherwise."""
+"""Argument -> the error for a wrong value."""
 Change = Literal["pause", "resume", "delete"]
 
 
 class ScheduleDesk(Protocol):
-    """The set-up of schedules. Who asks is always the requester: `by`.
+    """The set-up of schedules. The requester is always `by`.
 
-    Its methods raise ToolError with the sentence that helps; they are for what may not be, too:
-    a schedule that is somebody else's is as one that does not exist.
+    Its methods raise ToolError with a sentence that helps, also for forbidden things: a schedule of
+    somebody else seems not to exist.
     """
 
     async def zone(self, by: str) -> str:
-        """Return the time zone that this person has set in Slack; UTC where none is known."""
+        """Return the time zone that this person has set in Slack; UTC if none is known."""
 
     async def place(self, by: str, to: str) -> str:
-        """Return a channel by its id, where it is named; any other destination as it is."""
+        """Return the id of a channel that is given by name; any other destination unchanged."""
 
     async def preview_schedule(
         self, name: str, spec: Schedule, label: Label, home: str
     ) -> Mapping[str, str]:
-        """Return all that a schedule would come to, asked for in `home`; told to who decides on it.
+        """Return what a schedule requested in `home` would do, for the person who decides on it.
 
-        `label` is that of the context that asks for it.
+        `label` is that of the context that requests it.
         """
 
     async def create(self, name: str, spec: Schedule, label: Label) -> str:
-        """Set it up, once however often; a sentence."""
+        """Set it up, only once if repeated; return a sentence."""
 
     async def list_schedules(self, by: str, home: str) -> tuple[Mapping[str, str], str]:
-        """Return name -> line of those that this person may see in this conversation, and a note
-        on the others."""
+        """Return name -> line of the schedules that this person may see in this conversation, and a
+        note on the others."""
 
     async def preview_change(self, by: str, name: str, what: Change) -> Mapping[str, str]:
-        """Return what a change would come to; told to who decides on it."""
+        """Return what a change would do, for the person who decides on it."""
 
     async def change(self, by: str, name: str, what: Change) -> str:
-        """Make the change, once however often; a sentence."""
+        """Make the change, only once if repeated; return a sentence."""
 
 
-def _schedule(owner: str, name: str, **given: Any) -> tuple[str, Schedule]:
+def _schedule(owner: str, name: str, **arguments: Any) -> tuple[str, Schedule]:
     """Return the name and the schedule that arguments of a model describe. Raises ToolError."""
-    spoken = given["kind"] in ("ask", "reminder")  # answered in the language of their words
-    given |= {"owner": owner, "channels": given.get("channels") or ()}
-    given |= {"tracker": given.get("tracker") or None}
-    given |= {"language": None if spoken else given.get("language") or None}
+    # The answer has the language of their words.
+    in_own_language = arguments["kind"] in ("ask", "reminder")
+    arguments |= {"owner": owner, "channels": arguments.get("channels") or ()}
+    arguments |= {"tracker": arguments.get("tracker") or None}
+    arguments |= {"language": None if in_own_language else arguments.get("language") or None}
     name = name.strip().casefold()
     try:
         NAME.validate_python(name)
     except ValidationError:
         raise ToolError(SENTENCES["name"]) from None
     try:
-        return name, Schedule.model_validate(given)
+        return name, Schedule.model_validate(arguments)
     except ValidationError as error:
         raise ToolError(" ".join(dict.fromkeys(map(_sentence, error.errors())))) from None
 
 
 async def _prepare_create(
-    ctx: ToolContext, to: str, zone: str, channels: list[str] | None, **given: Any
+    ctx: ToolContext, to: str, zone: str, channels: list[str] | None, **arguments: Any
 ) -> Prepared:
     desk, by = _desk(ctx)
     to = to.strip()
@@ -98,11 +99,11 @@ async def _prepare_create(
         to = OWN if ctx.intent.home.startswith("D") else ctx.intent.home
     elif to.casefold() in (OWN, "me", by.casefold()):
         to = OWN
-    given |= {"to": await desk.place(by, to), "zone": zone.strip() or await desk.zone(by)}
-    given |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
-    name, spec = _schedule(by, **given)
-    told = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
-    return Prepared({**given, "cron": spec.cron}, told)
+    arguments |= {"to": await desk.place(by, to), "zone": zone.strip() or await desk.zone(by)}
+    arguments |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
+    name, spec = _schedule(by, **arguments)
+    preview = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
+    return Prepared({**arguments, "cron": spec.cron}, preview)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_create)
@@ -131,7 +132,7 @@ async def schedule_create(
     sweep or triage, that of the request, as a code (es). `tracker`: of a sweep, the bug list among
     NAMED SOURCES. `quiet`: of a sweep or triage, nothing is sent where nothing is new."""
     desk, by = _desk(ctx)
-    made = _schedule(
+    schedule = _schedule(
         by,
         name,
         kind=kind,
@@ -147,7 +148,7 @@ async def schedule_create(
         budget_usd=budget_usd,
         language=language,
     )
-    return ToolResult(note=await desk.create(*made, ctx.label))
+    return ToolResult(note=await desk.create(*schedule, ctx.label))
 
 
 async def _reminder(
@@ -159,11 +160,11 @@ async def _reminder(
     return _schedule(by, name, kind="reminder", cron=cron, at=at, to=OWN, text=text, zone=zone)
 
 
-async def _prepare_reminder(ctx: ToolContext, **given: Any) -> Prepared:
+async def _prepare_reminder(ctx: ToolContext, **arguments: Any) -> Prepared:
     desk, _ = _desk(ctx)
-    name, spec = await _reminder(ctx, **given)
-    told = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
-    return Prepared({**given, "zone": spec.zone}, told)
+    name, spec = await _reminder(ctx, **arguments)
+    preview = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
+    return Prepared({**arguments, "zone": spec.zone}, preview)
 
 
 @tool(Access.WRITE, Effect.REMIND, prepare=_prepare_reminder)
@@ -174,8 +175,8 @@ async def remind_me(
     '2026-11-30T15:00' or again and again by `cron` '0 9 * * mon-fri', at most every 15 minutes.
     `name`: such as call-ana. `zone`: default the requester's."""
     desk, _ = _desk(ctx)
-    made = await _reminder(ctx, name, text, at, cron, zone)
-    return ToolResult(note=await desk.create(*made, ctx.label))
+    schedule = await _reminder(ctx, name, text, at, cron, zone)
+    return ToolResult(note=await desk.create(*schedule, ctx.label))
 
 
 @tool()
@@ -193,8 +194,8 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
 
 async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> Prepared:
     desk, by = _desk(ctx)
-    told = await desk.preview_change(by, _fold_name(name), "resume" if resume else "pause")
-    return Prepared({"name": _fold_name(name), "resume": resume}, told)
+    preview = await desk.preview_change(by, _fold_name(name), "resume" if resume else "pause")
+    return Prepared({"name": _fold_name(name), "resume": resume}, preview)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_pause)
@@ -222,7 +223,7 @@ TOOLS = (schedule_create, remind_me, schedule_list, schedule_pause, schedule_del
 
 
 def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
-    """Return the desk, and who asks: a model names nobody else."""
+    """Return the desk and the requester: a model can name nobody else."""
     if ScheduleDesk not in ctx.clients or not ctx.requester:
         raise ToolError("Schedules are set up in Slack, with `assistant serve` running.")
     return ctx.client(ScheduleDesk), ctx.requester  # type: ignore[type-abstract]
@@ -233,10 +234,10 @@ def _fold_name(name: str) -> str:
 
 
 def _sentence(fault: ErrorDetails) -> str:
-    """Return what is wrong with one of them, for who wrote it."""
+    """Return the error of one argument in words, for its author."""
     match fault:
-        case {"ctx": {"error": said}}:
-            text = str(said)
+        case {"ctx": {"error": error}}:
+            text = str(error)
             return f"{text[:1].upper()}{text[1:].rstrip('.')}."
         case {"loc": (key, *_), "msg": why}:
             return SENTENCES.get(str(key), f"{key} cannot be used: {why}.")

@@ -30,7 +30,7 @@ class SearchHit:
     url: str
     snippet: str
     date: str = ""
-    """As the engine writes it; empty = it does not say."""
+    """In the form of the engine; empty if it gives none."""
 
 
 class SearchEngine(Protocol):
@@ -39,9 +39,9 @@ class SearchEngine(Protocol):
     async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
         """Return the best results, at most so many.
 
-        `key` names the call: what it costs stands under it.
+        `key` names the call: its cost is recorded under it.
 
-        Raises ToolError where other words or another try may help, SourceFailed where none will.
+        Raises ToolError if other words or another try may help, else SourceFailed.
         """
 
 
@@ -90,7 +90,7 @@ class SearXNG:
 
 
 async def ask(name: str, method: str, url: str, **request: Any) -> Mapping[str, Any]:
-    """Return the JSON object that an engine answers. Raises ToolError and SourceFailed."""
+    """Return the JSON object of an engine's answer. Raises ToolError and SourceFailed."""
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
         async with (
@@ -125,7 +125,7 @@ def _check(name: str, status: int) -> None:
 
 
 def hits(found: object, snippet: str, date: str) -> list[SearchHit]:
-    """Return what of a list of results is one."""
+    """Return the valid results of a list."""
     return [
         SearchHit(
             title=_text(each.get("title")),
@@ -138,7 +138,7 @@ def hits(found: object, snippet: str, date: str) -> list[SearchHit]:
 
 
 def _with_address(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the results of a list that have an address, with it."""
+    """Yield the address and the result, for each result of a list that has one."""
     for each in found if isinstance(found, list) else ():
         match each:
             case {"url": str(url)}:
@@ -146,7 +146,7 @@ def _with_address(found: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _text(value: object) -> str:
-    """Plain text: engines mark the words that they found."""
+    """Return plain text: engines mark the words that they found."""
     return " ".join(html.unescape(re.sub(r"</?\w+>", "", str(value or ""))).split())
 
 
@@ -160,13 +160,13 @@ MODEL_TOOL: Final[dict[str, Any]] = {
 """Searches once; without code of the model's own between the results and its reply."""
 RESULT_LIST = "web_search_tool_result"
 PRICE_NANOUSD: Final = 10_000_000
-"""One search, beside the tokens (platform.claude.com/docs, web search tool: $10 per 1,000)."""
+"""One search, without the tokens (platform.claude.com/docs, web search tool: $10 per 1,000)."""
 PROMPT_TOKENS: Final = 60_000
-"""What the results may add to the prompt, for the reservation."""
+"""Tokens that the results may add to the prompt, for the reservation."""
 
 
 def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]:
-    """Return the results in a reply, with what the model cites of them as excerpts."""
+    """Return the results in a reply, with the model's citations as excerpts."""
     quoted: dict[str, list[str]] = {}
     for each in (each for block in content for each in block.get("citations") or ()):
         match each:
@@ -185,7 +185,7 @@ def hits_in(content: Sequence[Mapping[str, Any]], limit: int) -> list[SearchHit]
 
 
 def searches_in(content: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many searches a reply has made; one that failed costs nothing."""
+    """Return how many searches a reply has made; failed ones cost nothing."""
     return len(_lists(content))
 
 

@@ -27,10 +27,10 @@ from scopes.tool import (
 )
 
 MOST_ROWS: Final = 1_000
-"""Rows of one reading."""
+"""Maximum rows of one read."""
 MOST_APPENDED: Final = 50
 MAX_CELL: Final = 2_000
-"""Characters of a cell that is appended; of one that is read the beginning is shown."""
+"""Maximum characters of an appended cell; a read cell is cut to as many."""
 LISTS: Final = "call read_sheet without a tab, which lists the tabs"
 
 _WORD = re.compile(r"\w{1,40}")
@@ -48,7 +48,7 @@ class Sheets:
 
     by_handle: Mapping[str, Spreadsheet] = field(default_factory=dict)
     labels: Mapping[str, Label] = field(default_factory=dict)
-    """Of all that comes out of one: untrusted, its readers, its handle as the source."""
+    """Handle -> label of everything read there: untrusted, its readers, the handle as source."""
 
 
 @tool(client=Sheets)
@@ -78,16 +78,16 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
 
 
 async def _prepare(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> Prepared:
-    """Return the tab by its own name, and the columns beside the values."""
+    """Return the tab by its own name, and the values with their columns."""
     book, label = _book(ctx, sheet)
     title, tabs = await book.about()
     with under(label):
         found = _tab(tab, tabs)
         head = await _head(book, found)
-        told = {"spreadsheet": title or "(without a title)", "tab": found.title}
+        facts = {"spreadsheet": title or "(without a title)", "tab": found.title}
         for number, row in enumerate(rows, 1):
-            told[f"row {number}"] = "; ".join(_pairs(row, *head))
-    return Prepared({"sheet": sheet, "tab": found.title, "rows": rows}, told)
+            facts[f"row {number}"] = "; ".join(_pairs(row, *head))
+    return Prepared({"sheet": sheet, "tab": found.title, "rows": rows}, facts)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare, client=Sheets)
@@ -105,7 +105,7 @@ async def append_rows(
         for row in rows:
             list(_pairs(row, *head))
         before: list[Cell] = [None] * (head[0] - 1)
-        made = await book.append(found, [[*before, *row] for row in rows], ctx.key)
+        appended = await book.append(found, [[*before, *row] for row in rows], ctx.key)
     except GoogleUnsure as error:
         raise ToolError(
             "It is not known whether the rows were appended: look into the sheet before you ask "
@@ -113,7 +113,7 @@ async def append_rows(
         ) from error
     except GoogleError as error:
         raise ToolError(f"No row was appended. {error}") from error
-    note = phrase("done.appended" if made else "done.appended_before", n=len(rows))
+    note = phrase("done.appended" if appended else "done.appended_before", n=len(rows))
     return ToolResult(note=note, label=label)
 
 
@@ -140,7 +140,7 @@ def _tab_item(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
 
 
 def _tab_id(tab: Tab) -> str:
-    """Return a tab in an id: by its name only if that is one word, which cannot instruct."""
+    """Return a tab in an id: by its name only if that is one word, which can be no instruction."""
     return tab.title if _WORD.fullmatch(tab.title) else f"gid{tab.id}"
 
 
@@ -155,7 +155,7 @@ def _items(
     rows: Iterable[tuple[int, list[str]]],
     label: Label,
 ) -> Iterator[Item]:
-    """Yield the columns first, then each row that holds anything, with the columns beside it."""
+    """Yield the columns first, then each row that is not empty, with the columns."""
     if columns:
         text = "; ".join(each or "(empty)" for each in columns)
         yield Item(f"{where}!A1", text, f"{link}&range=A1", label, notes=("columns",))
@@ -193,5 +193,5 @@ def _pairs(row: Sequence[Cell], first: int, columns: Sequence[str]) -> Iterator[
         raise ToolError(f"A row has {len(row)} values, and the tab {len(columns)} columns.")
     for place, value in enumerate(row):
         name = columns[place] if columns else ""
-        said = "(empty)" if value in (None, "") else str(value)
-        yield f"{name or letters(first + place)}: {said}"
+        text = "(empty)" if value in (None, "") else str(value)
+        yield f"{name or letters(first + place)}: {text}"

@@ -46,23 +46,23 @@ class NewMessage:
     request: str
     """The words of the request: addresses in the text become links only if they are in it, too."""
     by: str = ""
-    """User for whom it is written, who is named below it; empty = nobody."""
+    """User for whom it is written, named below it; empty = nobody."""
 
 
 class SlackWriter(Protocol):
-    """Writes to Slack, once for each key whatever fails; texts are cleaned and never parsed.
+    """Writes to Slack, once for each key even after failures; texts are cleaned and never parsed.
 
-    Its methods raise ToolError where Slack will not have it, with a sentence that says why.
+    Its methods raise ToolError if Slack refuses, with a sentence that says why.
     """
 
     async def post(self, key: str, channel: str, thread_ts: str, message: NewMessage) -> str:
-        """Post in a conversation, or in a thread of it; the message's id `<channel>/<ts>`."""
+        """Post in a conversation or in a thread of it; return the message's id `<channel>/<ts>`."""
 
     async def message(self, key: str, user: str, message: NewMessage) -> str:
-        """Send a direct message; its id."""
+        """Send a direct message; return its id."""
 
     async def react(self, channel: str, ts: str, name: str) -> None:
-        """Add a reaction; one that stands there already is fine."""
+        """Add a reaction; it may exist already."""
 
 
 @tool(Access.EGRESS, Effect.POST, client=SlackReader)
@@ -125,7 +125,7 @@ MAX_HITS = 30
 CUT = " [cut]"
 
 LISTED = Label(True, WORKSPACE, frozenset({DIRECTORY}))
-"""Of what a list of channels or people tells."""
+"""Label of a list of channels or people."""
 
 
 @tool(client=SlackReader)
@@ -133,9 +133,9 @@ async def list_channels(ctx: ToolContext, match: str = "") -> ToolResult:
     """List the channels you may read. `match`: part of a name or topic."""
     reader = ctx.client(SlackReader)
     channels = await reader.channels()
-    # Of all that is private: how long it takes tells nothing of what is named, or hidden.
-    asked = [c.id for c in channels if c.is_private or _is_listed(ctx, c)]
-    readable = set(await _readable(ctx, asked))
+    # Check all private ones: the time that it takes reveals nothing about named or hidden ones.
+    candidates = [c.id for c in channels if c.is_private or _is_listed(ctx, c)]
+    readable = set(await _readable(ctx, candidates))
     listed = [c for c in channels if c.id in readable and _is_listed(ctx, c)]
     wanted = match.lstrip("#").casefold()
     hits = [c for c in listed if wanted in f"{c.name} {c.topic}".casefold()]
@@ -185,7 +185,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     if OPEN_SEARCH in ctx.handles.titles and not channel:
         try:
             found_there, more = await reader.search(query, ctx.window)
-        except SlackRefused as refused:  # the channels that it was given can be searched without
+        except SlackRefused as refused:  # the given channels can be searched without it
             found_there, undone = [], {"search the workspace": f"{refused}"}
         hits = await _own(ctx, found_there)
     for each in channels:
@@ -205,13 +205,13 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     kept = fit_items(hits[:MAX_HITS], ctx.max_output_tokens)
     note = f"{len(hits)} messages found ({len(channels) - len(skipped)} channels searched)."
     note += f" Could not be read: {', '.join(skipped)}." if skipped else ""
-    left = (
+    omitted = (
         f"{len(hits) - len(kept)} older ones are left out: add words." if hits[len(kept) :] else ""
     )
-    left = left or ("Slack has older ones, too: add words." if more else "")
+    omitted = omitted or ("Slack has older ones, too: add words." if more else "")
     cut = f"a search in Slack was cut: {len(kept)} of {len(hits)} messages were read"
-    undone["search messages"] = cut if left else ""
-    return ToolResult(kept, truncated=left, note=note, label=label, undone=undone)
+    undone["search messages"] = cut if omitted else ""
+    return ToolResult(kept, truncated=omitted, note=note, label=label, undone=undone)
 
 
 @tool(client=SlackReader)
@@ -225,10 +225,12 @@ async def list_slack_list_items(ctx: ToolContext, list: ListId, match: str = "")
         raise ToolError(f"{refused}. Go on without it and name it in not_covered.") from refused
     items = [row for row in rows if match.casefold() in row.text.casefold()]
     kept = fit_items(items, ctx.max_output_tokens)
-    left = f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
-    cut = f"{len(kept)} of {len(items)} items of the list {list} were read" if left else ""
+    omitted = (
+        f"{len(items) - len(kept)} further items are left out." if len(kept) < len(items) else ""
+    )
+    cut = f"{len(kept)} of {len(items)} items of the list {list} were read" if omitted else ""
     note = f"{len(items)} of {len(rows)} list items."
-    return ToolResult(kept, truncated=left, note=note, undone={f"list {list}": cut})
+    return ToolResult(kept, truncated=omitted, note=note, undone={f"list {list}": cut})
 
 
 @tool(client=SlackReader)
@@ -272,7 +274,7 @@ TOOLS = (
 
 
 def _is_alone(ctx: ToolContext) -> bool:
-    """Return whether only the requester hears the answer."""
+    """Return whether only the requester sees the answer."""
     return ctx.intent.home[:1] in ("", "D")
 
 
@@ -284,13 +286,13 @@ def _is_listed(ctx: ToolContext, channel: ChannelInfo) -> bool:
 
 
 async def _readable(ctx: ToolContext, channels: Sequence[str]) -> list[str]:
-    """Return those that the requester may read; the others are as if they did not exist."""
+    """Return the channels that the requester may read; the others seem not to exist."""
     answers = await asyncio.gather(*map(ctx.may_read, channels))
     return [c for c, may in zip(channels, answers, strict=True) if may]
 
 
 async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
-    """Return what was found in channels that the requester may read."""
+    """Return the hits in channels that the requester may read."""
     channels = {item.id: item.id.partition("/")[0] for item in hits}
     readable = await _readable(ctx, list(dict.fromkeys(channels.values())))
     return [item for item in hits if channels[item.id] in readable]
@@ -313,14 +315,14 @@ async def _conversations(ctx: ToolContext, channel: str) -> list[SlackConversati
 
 
 async def _unread(ctx: ToolContext, absent: Absent, channel: str, unknown: str) -> ToolError:
-    """Return what is said of a channel that the requester may read, as the gate has found, and
-    that Slack does not show to the bot."""
+    """Return the error for a channel that the requester may read, according to the gate, and that
+    Slack does not show to the bot."""
     if str(absent) != "not_in_channel":
         return ToolError(unknown)
     title = ctx.handles.titles.get(channel, "")
-    said = await ctx.client(SlackReader).not_in(title if title.startswith("#") else channel)
-    error = ToolError(f"{said}. Go on without it; the requester is told.")
-    error.undone = {channel: said}
+    sentence = await ctx.client(SlackReader).not_in(title if title.startswith("#") else channel)
+    error = ToolError(f"{sentence}. Go on without it; the requester is told.")
+    error.undone = {channel: sentence}
     return error
 
 
@@ -329,31 +331,33 @@ def page(
 ) -> ToolResult:
     """Return one page of threads that fits `max_tokens`; a cursor says where the next one begins.
 
-    A thread longer than a page goes on on the next one, its root shown again above the rest. A
+    A thread longer than a page continues on the next one, below its root, which is shown again. A
     message longer than a page is cut.
     """
-    said = [(thread, item) for thread in found for item in thread.items]
-    start = page_start(cursor, len(said))
-    again = [_cut(t.root, max_tokens // 3) for t, item in said[start : start + 1] if item != t.root]
+    pairs = [(thread, item) for thread in found for item in thread.items]
+    start = page_start(cursor, len(pairs))
+    again = [
+        _cut(t.root, max_tokens // 3) for t, item in pairs[start : start + 1] if item != t.root
+    ]
     room = max_tokens - sum(map(tokens_of, again))
-    rest = tuple(item for _, item in said[start:])
+    rest = tuple(item for _, item in pairs[start:])
     kept = rest if sum(map(most_tokens_of, rest)) <= room else fit_items(rest, room)
     end = start + len(kept)
-    if end < len(said):
-        thread, item = said[end]
-        begun = end - thread.items.index(item)
-        end = begun if begun > start else end  # begun on a page of its own rather than torn
+    if end < len(pairs):
+        thread, item = pairs[end]
+        thread_start = end - thread.items.index(item)
+        end = thread_start if thread_start > start else end  # do not split a thread if avoidable
     items = (*again, *(_cut(item, room) for item in kept[:1]), *kept[1 : end - start])
-    more = f'More: call again with cursor="{end}".' if end < len(said) else ""
+    more = f'More: call again with cursor="{end}".' if end < len(pairs) else ""
     total = sum(c.in_window for c in found)
     last = "" if more else " Last page."
     note = f"{len(found)} threads, {total} messages in window.{last}"
-    ids = tuple(item.id for _, item in said if BEFORE_WINDOW not in item.notes)
+    ids = tuple(item.id for _, item in pairs if BEFORE_WINDOW not in item.notes)
     return ToolResult(items, {source: ids} if source else {}, more, note=note)
 
 
 def _cut(item: Item, max_tokens: int) -> Item:
-    """Return the item with no more of its text than fits."""
+    """Return the item with its text cut to fit."""
     over = 3 * (tokens_of(item) - max_tokens)
     if over <= 0:
         return item

@@ -26,7 +26,7 @@ ABSENT = frozenset(
     """channel_not_found not_in_channel thread_not_found message_not_found user_not_found
     list_not_found file_not_found no_permission access_denied""".split()
 )
-"""Errors that mean: for this caller it is not there. They are answered alike."""
+"""Errors that mean: for this caller it is not there. All get the same answer."""
 
 
 NO_SENSE = "no proper answer"
@@ -34,7 +34,7 @@ PASSING = frozenset(
     """ratelimited internal_error fatal_error service_unavailable request_timeout
     team_added_to_org external_channel_migrating""".split()
 ) | {NO_SENSE}
-"""Refusals that say nothing of what was asked for: the same call may work in a minute."""
+"""Refusals that do not depend on the request: the same call may work in a minute."""
 TOKEN_FAULTS = frozenset(
     """invalid_auth not_authed account_inactive token_revoked token_expired
     not_allowed_token_type""".split()
@@ -56,7 +56,7 @@ ABILITIES: Mapping[str, str] = {
 """What a method does, in words for people."""
 
 LARGEST_PAGE = 999
-"""Objects that Slack gives in one call at the most."""
+"""Maximum objects that Slack returns in one call."""
 
 
 class Absent(LookupError):
@@ -78,7 +78,7 @@ def lacks(scopes: Sequence[str]) -> str:
 def why_refused(method: str, code: str, needed: str = "") -> tuple[str, str]:
     """Return why Slack refuses a call, and who can change it and how; both without a full stop.
 
-    The second is empty for what passes by itself.
+    The second is empty for a cause that passes by itself.
     """
     able = ABILITIES.get(method, f"call {method}")
     if code in PASSING:
@@ -112,10 +112,10 @@ class Turns(Protocol):
     """Counts calls, so that few exceed Slack's rate limits."""
 
     async def take(self, method: str, *, patient: bool = False) -> None:
-        """Wait until the method may be called; what is patient lets others go first."""
+        """Wait until the method may be called; `patient` lets others go first."""
 
     def record_refusal(self, method: str, seconds: float) -> None:
-        """Slack asked to wait for so long before this method is called again."""
+        """Record that Slack asked to wait so many seconds before the next call of this method."""
 
 
 class _Waiting(AsyncRateLimitErrorRetryHandler):
@@ -150,11 +150,11 @@ class SlackClient:
     page_size: int
     """Objects asked for in one call of a paged method."""
     turns: Turns | None = None
-    """None = nobody keeps count of the calls."""
+    """None = calls are not counted."""
     is_patient: bool = False
 
     def patient(self) -> SlackClient:
-        """Return the same, whose calls let those of others go first."""
+        """Return a copy whose calls let those of others go first."""
         return replace(self, is_patient=True)
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
@@ -164,7 +164,7 @@ class SlackClient:
         try:
             response = await self.web.api_call(method, params=arguments)
         except SlackApiError as error:
-            data = getattr(error.response, "data", None)  # of a garbled answer there is none
+            data = getattr(error.response, "data", None)  # a garbled answer has none
             body = data if isinstance(data, dict) else {}
             code = str(body.get("error") or NO_SENSE)
             if code in ABSENT:
@@ -177,8 +177,8 @@ class SlackClient:
     ) -> AsyncIterator[Any]:
         """Yield every object of a paged method, to the end, each once.
 
-        A page is `grow` times as long as the one before, up to what Slack gives. `whole`: raises
-        SlackRefused where a page is missing or makes no sense.
+        Each page is `grow` times as long as the one before, up to Slack's maximum. `whole`: raise
+        SlackRefused if a page is missing or makes no sense.
         """
         cursor, cursors, seen, size = "", {""}, set(), self.page_size
         while True:
@@ -200,7 +200,7 @@ class SlackClient:
 
 
 def open_session(limits: SlackSettings) -> aiohttp.ClientSession:
-    """Return a session that gives up calls in time; the SDK sets no limit to a given one."""
+    """Return a session with a time limit for calls; the SDK sets none for a given session."""
     return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=limits.timeout_s))
 
 

@@ -19,7 +19,7 @@ NOT_MESSAGES = frozenset(
     group_name bot_add bot_remove pinned_item unpinned_item tombstone reminder_add
     channel_canvas_updated message_changed message_deleted""".split()
 )
-"""Subtypes that people did not say: not read and not counted."""
+"""Subtypes of messages that no person wrote: not read and not counted."""
 
 
 @lru_cache(maxsize=8_192)
@@ -82,22 +82,22 @@ class SlackMessage:
 
     @property
     def is_said(self) -> bool:
-        """Return whether somebody said it, rather than Slack."""
+        """Return whether somebody wrote it, rather than Slack."""
         return self.subtype not in NOT_MESSAGES
 
     @property
     def thread(self) -> str:
-        """Return the time of its thread's first message; empty where it belongs to no thread."""
+        """Return the time of its thread's first message; empty if it belongs to no thread."""
         return str(self.raw.get("thread_ts") or "")
 
     @property
     def is_reply(self) -> bool:
-        """Return whether it answers another one, also where it was sent to the channel as well."""
+        """Return whether it answers another one, even if it was also sent to the channel."""
         return self.thread not in ("", self.ts)
 
     @property
     def last_at(self) -> datetime:
-        """Return the time of its latest reply, of its own without one."""
+        """Return the time of its latest reply, or its own without one."""
         return at_of(self.raw.get("latest_reply") or self.ts)
 
     @property
@@ -182,7 +182,7 @@ class SlackPerson:
         return "member"
 
     def _teams(self) -> list[str]:
-        """Return the workspaces of an Enterprise Grid user, whose one `team_id` is for them all."""
+        """Return the workspaces of an Enterprise Grid user, with one `team_id` for them all."""
         enterprise = self.raw.get("enterprise_user")
         teams = enterprise.get("teams") if isinstance(enterprise, Mapping) else None
         return [str(team) for team in teams] if isinstance(teams, list) else []
@@ -202,7 +202,7 @@ class Maker:
 
     @cached_property
     def outside(self) -> Label:
-        """Return the channel's label for what somebody from outside may have worded."""
+        """Return the channel's label for text that somebody from outside may have written."""
         return replace(self.label, outside=True)
 
     def item(self, message: SlackMessage, root: str) -> Item:
@@ -225,8 +225,8 @@ class Maker:
 
 
 def is_outside(message: SlackMessage, kinds: Mapping[str, str]) -> bool:
-    """Return whether anybody but full members may have worded what a message shows: its author,
-    what is attached to it or unfurled in it, or a guest whose name stands in it."""
+    """Return whether anybody except full members may have written text that a message shows: its
+    author, of an attachment or a link preview, or a guest whose name is in it."""
     if message.bot or message.has_attachments or kinds.get(message.user) != "member":
         return True
     marks = MARK.finditer(message.text) if "<" in message.text else ()
@@ -234,7 +234,7 @@ def is_outside(message: SlackMessage, kinds: Mapping[str, str]) -> bool:
 
 
 def notes_of(message: SlackMessage) -> list[str]:
-    """Return what code can say of a message beside its text."""
+    """Return facts that code adds to the text of a message."""
     notes = []
     if reactions := message.reactions:
         listed = ", ".join(f"{r.get('name')} {r.get('count', 1)}" for r in reactions)

@@ -28,10 +28,10 @@ CONCURRENT_REPLIES = 16
 """Threads fetched at once; Slack allows about 50 calls a minute (tier 3), and refuses the rest."""
 
 CONCURRENT_HISTORIES = 8
-"""Channels whose history is fetched at once: it may be a year of messages, of which few stay."""
+"""Channels whose history is fetched at once: it may be a year of messages, and few are kept."""
 
 GROWING = 5
-"""The week that is asked for fills a page at the most, what went before it many."""
+"""Growth of pages: the requested week fills at most one page, the time before it many."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -43,14 +43,14 @@ class ChannelInfo:
     is_private: bool
     topic: str
     topic_by: str = ""
-    """Id of who set it."""
+    """Id of the user who set it."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> ChannelInfo:
-        """Return a channel as Slack tells of it."""
+        """Return a channel from Slack's data."""
         id, topic = str(raw["id"]), raw.get("topic") or {}
-        said, by = str(topic.get("value") or ""), str(topic.get("creator") or "")
-        return cls(id, str(raw.get("name") or id), bool(raw.get("is_private")), said, by)
+        topic_text, by = str(topic.get("value") or ""), str(topic.get("creator") or "")
+        return cls(id, str(raw.get("name") or id), bool(raw.get("is_private")), topic_text, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class SlackReader:
 
     web: SlackClient
     lookback: timedelta
-    """How far before a window the roots of still active threads are looked for; zero = no limit."""
+    """Time before a window in which to look for roots of active threads; zero = no limit."""
     user_web: SlackClient | None = None
     """The requester's own token: only with it is there a workspace search."""
     action_token: str = ""
-    """Of the requester's message: with it the bot searches public channels for them for a while."""
+    """Of the requester's message: for a while the bot may search public channels with it."""
     members: Members | None = None
     """Lists which channels are public, for all runs; None = each channel is asked about."""
     _fetched: Cache = field(default_factory=Cache)
@@ -95,15 +95,15 @@ class SlackReader:
         return SlackReader(self.web, self.lookback, self.user_web, members=self.members)
 
     def patient(self) -> SlackReader:
-        """Return the same reader, whose calls let those of others go first."""
+        """Return a copy whose calls let those of others go first."""
         return replace(self, web=self.web.patient())
 
     def release(self, channel: str) -> None:
-        """Forget what was read of a channel: nobody needs it any more."""
+        """Forget what was read in a channel: nobody needs it any more."""
         self._fetched.forget("read", channel)
 
     async def aclose(self) -> None:
-        """End what is still being fetched."""
+        """Cancel the requests in progress."""
         await self._fetched.aclose()
 
     async def team_url(self) -> str:
@@ -123,7 +123,7 @@ class SlackReader:
         return dict(await self._fetched.get(("team",), lambda: self.web.call("auth.test")))
 
     async def channels(self) -> list[ChannelInfo]:
-        """Channels that the token can see and that are not archived, by name."""
+        """Return the channels that the token can see and that are not archived, by name."""
 
         async def fetch() -> list[ChannelInfo]:
             kinds = "public_channel,private_channel"
@@ -138,7 +138,7 @@ class SlackReader:
         return list(await self._fetched.get(("channels",), fetch))
 
     async def people(self) -> dict[str, str]:
-        """User id -> the name shown, made unique with the id where two share one."""
+        """Return user id -> the name shown, made unique with the id if two users share it."""
 
         async def fetch() -> dict[str, str]:
             names = {user.id: user.name for user in await self._users()}
@@ -180,7 +180,7 @@ class SlackReader:
         async def by_either() -> Label:
             try:
                 return await fetch(self.web)
-            except Absent:  # found by the requester's own token, in a channel without the bot
+            except Absent:  # the requester's own token found it, in a channel without the bot
                 if self.user_web is None:
                     raise
                 return await fetch(self.user_web)
@@ -191,8 +191,8 @@ class SlackReader:
         """Return every thread with a message inside the window, by time of opening.
 
         Replies inside the window to older questions count: their earlier messages come along as
-        context. Threads in which the bot speaks alone, such as its reports, are left out. Raises
-        `Absent` when the channel is not there for this token.
+        context. Threads with only messages of the bot, such as its reports, are left out. Raises
+        `Absent` if the channel does not exist for this token.
         """
         key = _key(channel, window)
         found = await self._fetched.get(key, lambda: self._read(channel, window))
@@ -221,8 +221,8 @@ class SlackReader:
         ]
         who = await self._identity() if found else {}
         bot = who.get("user_id") if who.get("bot_id") else None  # a person's token is no bot
-        said = [c for c in found if not bot or any(item.author != bot for item in c.items)]
-        return sorted(said, key=lambda c: c.root.id)
+        kept = [c for c in found if not bot or any(item.author != bot for item in c.items)]
+        return sorted(kept, key=lambda c: c.root.id)
 
     async def _replies(
         self, channel: str, roots: Sequence[str], window: Window
@@ -232,23 +232,23 @@ class SlackReader:
 
         async def fetch() -> None:
             for ts in waiting:
-                said = {"channel": channel, "ts": ts, "latest": latest}
-                pages = self.web.pages("conversations.replies", "messages", **said)
+                arguments = {"channel": channel, "ts": ts, "latest": latest}
+                pages = self.web.pages("conversations.replies", "messages", **arguments)
                 async with self._threads:
                     found[ts] = [SlackMessage(m) async for m in pages]
 
         try:
-            async with asyncio.TaskGroup() as group:  # a task a thread took as long as its reading
+            async with asyncio.TaskGroup() as group:  # a task per thread took as long as reading it
                 for _ in roots[:CONCURRENT_REPLIES]:
                     group.create_task(fetch())
         except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None  # what the caller knows by its type
+            raise failed.exceptions[0] from None  # the type that the caller expects
         return found
 
     async def thread(self, channel: str, ts: str, window: Window | None) -> SlackConversation:
         """Return one thread by any of its timestamps. Raises `Absent`."""
-        if window and (known := self._find_read(channel, ts, window)):
-            return known
+        if window and (conversation := self._find_read(channel, ts, window)):
+            return conversation
         latest = {"latest": ts_of(window.latest)} if window else {}
         messages = [
             SlackMessage(m)
@@ -275,7 +275,7 @@ class SlackReader:
         return Maker(channel, people, url, label, window, await self.kinds())
 
     async def list_rows(self, list_id: str) -> list[Item]:
-        """Return the items of a Slack List, their cells as people see them. Raises `Absent`."""
+        """Return the items of a Slack List, with cells as people see them. Raises `Absent`."""
         people = await self.people()
         first = await self.web.call("slackLists.items.list", list_id=list_id, include_list="true")
         schema = ((first.get("list") or {}).get("list_metadata") or {}).get("schema") or ()
@@ -293,14 +293,14 @@ class SlackReader:
         ]
 
     async def search(self, query: str, window: Window | None) -> tuple[list[Item], bool]:
-        """Return the newest matches, and whether Slack has more: in all that the requester can
-        see, by the requester's own token, else in public channels by that of their message.
+        """Return the newest matches, and whether Slack has more: in everything that the requester
+        can see with their own token, else in public channels with the token of their message.
 
-        What was written outside of the window is left out. Raises SlackRefused.
+        Messages outside of the window are left out. Raises SlackRefused.
         """
         if self.user_web is None:
             return await self._search_public(query, window) if self.action_token else ([], False)
-        if window:  # Slack takes days of the requester's time zone, and neither of the two itself
+        if window:  # Slack takes days in the requester's time zone, and excludes both
             last = window.latest + timedelta(days=1) - timedelta(microseconds=1)
             first = max(window.oldest - timedelta(days=2), EPOCH)
             query += f" after:{first:%Y-%m-%d} before:{last:%Y-%m-%d}"
@@ -309,20 +309,20 @@ class SlackReader:
         )
         found = body.get("messages") or {}
         matches = found.get("matches") or ()
-        told = [(str((m.get("channel") or {}).get("id")), SlackMessage(m)) for m in matches]
+        pairs = [(str((m.get("channel") or {}).get("id")), SlackMessage(m)) for m in matches]
         more = int((found.get("paging") or {}).get("pages") or 1) > 1
-        return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
+        return [await self._hit(*each, window) for each in pairs if _is_in(each[1], window)], more
 
     async def _search_public(self, query: str, window: Window | None) -> tuple[list[Item], bool]:
         """Shape: docs.slack.dev/reference/methods/assistant.search.context; a page has 20."""
-        asked: dict[str, Any] = {"query": query, "action_token": self.action_token, "limit": 20}
-        asked |= {"channel_types": "public_channel", "content_types": "messages"}
-        asked |= {"sort": "timestamp", "sort_dir": "desc"}
+        arguments: dict[str, Any] = {"query": query, "action_token": self.action_token, "limit": 20}
+        arguments |= {"channel_types": "public_channel", "content_types": "messages"}
+        arguments |= {"sort": "timestamp", "sort_dir": "desc"}
         if window:
-            asked |= {"after": int(window.oldest.timestamp())}
-            asked |= {"before": int(window.latest.timestamp()) + 1}
-        body = await self.web.call("assistant.search.context", **asked)
-        told = [
+            arguments |= {"after": int(window.oldest.timestamp())}
+            arguments |= {"before": int(window.latest.timestamp()) + 1}
+        body = await self.web.call("assistant.search.context", **arguments)
+        pairs = [
             (
                 str(m.get("channel_id")),
                 SlackMessage(
@@ -335,12 +335,12 @@ class SlackReader:
             for m in (body.get("results") or {}).get("messages") or ()
         ]
         more = bool((body.get("response_metadata") or {}).get("next_cursor"))
-        return [await self._hit(*each, window) for each in told if _is_in(each[1], window)], more
+        return [await self._hit(*each, window) for each in pairs if _is_in(each[1], window)], more
 
     async def _hit(self, channel: str, match: SlackMessage, window: Window | None) -> Item:
         label, people = await self.label(channel), await self.people()
-        made = Maker(channel, people, "", label, window, await self.kinds())
-        return replace(made.item(match, match.ts), link=match.link)
+        maker = Maker(channel, people, "", label, window, await self.kinds())
+        return replace(maker.item(match, match.ts), link=match.link)
 
 
 def _is_in(match: SlackMessage, window: Window | None) -> bool:
@@ -348,13 +348,13 @@ def _is_in(match: SlackMessage, window: Window | None) -> bool:
 
 
 def assemble_thread(messages: Sequence[SlackMessage], maker: Maker) -> SlackConversation | None:
-    """Return messages as a thread; None if people said none of them before the window's end."""
+    """Return messages as a thread; None if people wrote none of them before the window's end."""
     end = maker.window.latest if maker.window else None
-    said = [
+    kept = [
         m for m in sorted(messages, key=lambda m: m.ts) if m.is_said and (end is None or m.at < end)
     ]
-    # Where the first message was deleted, the first that is left opens the thread.
-    items = [maker.item(m, said[0].ts) for m in said]
+    # If the first message was deleted, the first remaining one opens the thread.
+    items = [maker.item(m, kept[0].ts) for m in kept]
     return SlackConversation(items[0], tuple(items[1:])) if items else None
 
 

@@ -13,7 +13,7 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import ToolContext
 
 TEAM_NOTES: Final = f"{NOTES}:team"
-"""Of what all full members of the workspace keep."""
+"""Notes of all full members of the workspace."""
 OPERATOR = "operator"
 """The space of the command line."""
 
@@ -21,12 +21,12 @@ Space = Annotated[str, HandleArgument(NOTES)]
 
 
 def notes_of(whose: str) -> str:
-    """Return the handle of a conversation's notes; of a user, the source of their own."""
+    """Return the handle of a conversation's notes, or the source of a user's own."""
     return f"{NOTES}:{whose}"
 
 
 def space_of(handle: str, owner: str | None) -> str:
-    """Return where it lies in the database; `owner` is a user id, or None at the command line."""
+    """Return its space in the database; `owner` is a user id, or None at the command line."""
     if handle == OPEN_NOTES:
         return f"user:{owner}" if owner else OPERATOR
     what = handle.partition(":")[2]
@@ -35,13 +35,13 @@ def space_of(handle: str, owner: str | None) -> str:
 
 async def held_spaces(ctx: ToolContext) -> list[str]:
     """Return the spaces that a context holds and its requester may read now, their own first."""
-    given = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
+    others = [h for h in ctx.handles.titles if h.startswith(f"{NOTES}:") and h != OPEN_NOTES]
     own = [OPEN_NOTES] if OPEN_NOTES in ctx.handles.titles else []
-    return own + [handle for handle in given if await ctx.may_read(handle)]
+    return own + [handle for handle in others if await ctx.may_read(handle)]
 
 
 async def label_of(ctx: ToolContext, handle: str) -> Label:
-    """Return a space's label; what others may have put there is not the requester's own word."""
+    """Return a space's label; text that others may have put there is untrusted."""
     alone: Readers = frozenset({ctx.requester} if ctx.requester else ())
     if handle == OPEN_NOTES:
         own = notes_of(ctx.requester or OPERATOR)
@@ -57,7 +57,7 @@ async def label_of(ctx: ToolContext, handle: str) -> Label:
 
 
 async def may_see(ctx: ToolContext, label: Label) -> bool:
-    """Return whether what was kept with this label is the requester's to read just now.
+    """Return whether the requester may now read what was stored with this label.
 
     The gate lets nothing else pass; a tool asks before it counts, so that nobody learns how much
     there is.

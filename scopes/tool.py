@@ -29,15 +29,15 @@ class ToolError(Exception):
     """A failure that the model can fix; its text is shown to the model and says what to do."""
 
     label: Label = TRUSTED
-    """Of what it tells something of, if only by being raised: see `under`."""
+    """Label of what it reveals, if only by being raised: see `under`."""
     undone: Mapping[str, str] = MappingProxyType({})
-    """What -> why it is not done, in words for the requester: see `ToolResult.undone`."""
+    """Task -> why it is not done, in words for the requester: see `ToolResult.undone`."""
 
 
 @contextmanager
 def under(label: Label) -> Iterator[None]:
-    """Put this label on each failure in here: it tells something of the source, such as that a
-    text is nowhere or that a query took too long."""
+    """Add this label to each failure in the block: it reveals something of the source, such as that
+    a text does not occur or that a query took too long."""
     try:
         yield
     except ToolError as error:
@@ -49,7 +49,7 @@ class SourceFailed(Exception):
     """A failure that no model can fix; code makes its text, which holds nothing of the source."""
 
     remedy = ""
-    """Who can change it, and how; empty for what passes by itself."""
+    """Who can change it, and how; empty if it passes by itself."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -58,7 +58,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def readable(value: Any) -> Any:
-    """JSON data without halves of surrogate pairs, which JSON can spell and nothing can encode."""
+    """Return JSON data without halves of surrogate pairs, which JSON can hold but UTF-8 cannot."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="replace").decode()
     if isinstance(value, list):
@@ -95,7 +95,7 @@ def one_line(text: str) -> str:
 
 
 _BREAKS = re.compile("[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
-"""What else than a line feed may be taken for the end of a line, or for nothing."""
+"""Characters other than a line feed that may look like the end of a line, or like nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +108,35 @@ class Item:
     link: str | None
     label: Label
     author: str | None = None
-    """Id of who wrote it; None where the source has none."""
+    """Id of the author; None if the source has none."""
     at: datetime | None = None
-    """UTC; None where the source has none."""
+    """UTC; None if the source has none."""
     by: str | None = None
     """Name shown for the author, unique in its workspace."""
     thread: str | None = None
-    """Id of the item that this one replies to; None for one that stands alone or opens a thread."""
+    """Id of the item that this one replies to; None for a single one or the first of a thread."""
     notes: tuple[str, ...] = ()
     """Facts that code adds: reactions, `edited`, `bot`, `before window`."""
     verbatim: bool = False
-    """Its lines and their spaces are shown as they are, each behind a bar: the text of a file."""
+    """True if its lines are shown unchanged, each after a bar: the text of a file."""
     query: str = ""
-    """Of a row of a database: `data:shop: SELECT ...`, told where the row is a source."""
+    """Of a row of a database: `data:shop: SELECT ...`, shown where the row is a source."""
     unread: str = ""
     """Why its text was not read, or not whole; empty when it was."""
 
     def gap(self) -> str:
-        """Return why it was not read, and whose it is; empty when it was."""
+        """Return why it was not read, and its author and day; empty when it was."""
         named = ", ".join(filter(None, (self.by, f"{self.at:%Y-%m-%d}" if self.at else "")))
         return f"{self.unread} ({named or self.id})" if self.unread else ""
 
     def line(self) -> str:
         if self.verbatim:
             return "\n|".join([f"[{self.id}]", *_BREAKS.sub("\ufffd", self.text).split("\n")])
-        when = f" {self.at.isoformat(' ')[:16]}" if self.at else ""  # strftime takes a third more
+        when = f" {self.at.isoformat(' ')[:16]}" if self.at else ""  # strftime takes a third longer
         by = one_line(self.by or "")
         who = f" {by}:" if by else ":" if when else ""
         text = one_line(self.text)
-        # A text that itself ends like notes gets empty notes behind it: the last braces are code's.
+        # A text that itself ends like notes gets empty notes: code always writes the last braces.
         facts = one_line("; ".join(self.notes)) if self.notes else ""
         notes = f" {{{facts}}}" if self.notes or text.endswith("}") else ""
         return f"{'  ' if self.thread else ''}[{self.id}]{when}{who} {text}{notes}"
@@ -150,13 +150,13 @@ BEFORE_WINDOW = "before window"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time that a run looks at, `[oldest, latest)` in UTC, and the share of it given out."""
+    """The time that a run reads, `[oldest, latest)` in UTC, and the part of it for one context."""
 
     oldest: datetime
     latest: datetime
     opened_from: datetime | None = None
     opened_before: datetime | None = None
-    """Only threads opened in `[opened_from, opened_before)`: set where code splits a source."""
+    """Only threads opened in `[opened_from, opened_before)`: set if code splits a source."""
 
     def holds(self, at: datetime) -> bool:
         return self.oldest <= at < self.latest
@@ -181,7 +181,7 @@ def minute(at: datetime, zone: str) -> str:
 
 
 def iso(at: datetime) -> str:
-    """ISO 8601 in UTC with a `Z`, seconds unless there are fractions."""
+    """Return ISO 8601 in UTC with a `Z`, to the second unless there are fractions."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -201,17 +201,17 @@ class ToolContext:
     window: Window | None
     clients: Mapping[type, object]
     max_output_tokens: int
-    """What the lines of the items may take together; what does not fit is cut."""
+    """Maximum tokens of the lines of the items together; the rest is cut."""
     intent: Intent = UNASKED
     """What the requester asked for; the gate reads it, no tool needs it."""
     key: str = ""
-    """Names this call, the same in a replay: what it writes is written once under this name."""
+    """Names this call, the same in a replay: its writes happen once under this name."""
     scope: str = ""
     """Name of the context's scope; `parent` for a parent."""
     context: str = ""
     """Id of the context, such as `s3`."""
     turn: int | None = None
-    """Number of the model's reply that asks for the call; None where code makes it."""
+    """Number of the model's reply that asks for the call; None if code makes it."""
     findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Id of each finding that its model may refer to -> ids of the threads in its evidence."""
     may_read: Callable[[str], Awaitable[bool]] = nobody
@@ -228,7 +228,7 @@ class ToolResult:
 
     items: tuple[Item, ...] = ()
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Source id -> ids of all its items in the window, where the call reads a whole source."""
+    """Source id -> ids of all its items in the window, if the call reads a whole source."""
     truncated: str = ""
     """What was left out and how to get it, in one sentence; empty when nothing was."""
     handles: Mapping[str, str] = field(default_factory=dict)
@@ -236,11 +236,11 @@ class ToolResult:
     note: str = ""
     """One line made by code, shown outside the fence."""
     label: Label = TRUSTED
-    """Of what the call touched, where no item tells it: that a private channel is empty is a fact
-    for its members."""
+    """Label of what the call touched, if no item has it: only its members may learn that a private
+    channel is empty."""
     undone: Mapping[str, str] = field(default_factory=dict)
-    """What -> why it is not done yet, in words for the requester; empty = a later call did it.
-    A page, a search or a query that was cut is not done until a call reads on or finds less."""
+    """Task -> why it is not done yet, in words for the requester; empty = a later call did it.
+    A page, a search or a query that was cut is undone until a call reads on or finds less."""
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind and place (`files in src`) -> ids of all that the call listed and that can be read."""
     reads: tuple[str, ...] = ()
@@ -288,7 +288,7 @@ def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
         case dict():
             dropped = DROPPED | UNSTRICT if strict else DROPPED
             kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
-            if members := node.get("properties"):  # which may have the names of keywords
+            if members := node.get("properties"):  # they may have the names of keywords
                 kept["properties"] = {n: _compact(m, defs, strict) for n, m in members.items()}
             closed = strict and kept.get("type") == "object"
             return {**kept, "additionalProperties": False} if closed else kept
@@ -305,32 +305,34 @@ class Tool:
     run: Callable[..., Awaitable[ToolResult]]
     access: Access
     needs: str | None
-    """An open handle without which the tool answers as if nothing were there; None = none."""
+    """An open handle without which the tool finds nothing; None = it needs none."""
     handle_arguments: Mapping[str, str]
     """Argument name -> kind of thing, for those that must be within the caller's handles."""
     effect: Effect
     parts: Mapping[str, Part]
-    """Argument name -> the part that it plays in what leaves."""
+    """Argument name -> its role in what leaves."""
     sandboxed: bool
     """Runs code without any way to a file, a network or a secret."""
     prepare: Callable[..., Awaitable[Prepared]] | None = None
-    """Looks into a call before a person is asked about it; ToolError for what cannot be done."""
+    """Prepares a call before a person is asked about it; raises ToolError if it cannot be done."""
     client: object = None
     """The kind of client without which it is not offered; None = it is always offered."""
     shared: bool = False
-    """Others find what it keeps, wherever it keeps it."""
+    """True if others find what it stores, in any space."""
 
     @property
     def choices(self) -> frozenset[str]:
-        """Arguments that take one of a few words, which the tool names in its schema."""
-        given = self.input_model.model_json_schema().get("properties", {})
-        return frozenset(name for name, each in given.items() if "enum" in each or "const" in each)
+        """Return the arguments that take one of a few words, which the schema lists."""
+        properties = self.input_model.model_json_schema().get("properties", {})
+        return frozenset(
+            name for name, each in properties.items() if "enum" in each or "const" in each
+        )
 
     @property
     def required_kinds(self) -> frozenset[str]:
         """Return the kinds of things that each call has to name."""
-        arguments, given = self.handle_arguments.items(), self.input_model.model_fields
-        return frozenset(kind for name, kind in arguments if given[name].is_required())
+        arguments, fields = self.handle_arguments.items(), self.input_model.model_fields
+        return frozenset(kind for name, kind in arguments if fields[name].is_required())
 
     def schema(self) -> dict[str, Any]:
         return tool_schema(self.name, self.description, self.input_model)
@@ -347,7 +349,7 @@ def tool(
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
     """Make a tool of a function: the model reads its docstring, the signature is its schema.
 
-    A tool that leaves must say how; TypeError where access and effect do not go together.
+    A tool with EGRESS must state its effect. Raises TypeError if access and effect do not match.
     """
     kind = effect or {Access.READ: Effect.NONE, Access.WRITE: Effect.KEEP}.get(access)
     if kind is None or kind not in EFFECTS[access]:
@@ -377,18 +379,18 @@ def tool(
 
 
 def tokens_of(item: Item) -> int:
-    """Return what an item takes as it is shown, the end of its line included."""
+    """Return the tokens of an item as shown, the end of its line included."""
     return estimate_tokens(item.line()) + 1
 
 
 def most_tokens_of(item: Item) -> int:
-    """Return at least what an item takes that is shown on one line, without making the line."""
+    """Return an upper bound for the tokens of an item on one line, without making the line."""
     text = "".join((item.id, item.text, item.by or "", *item.notes))
     return estimate_tokens(text) + 12 + len(item.notes)  # for its time, brackets and the like
 
 
 def fit_items(items: Iterable[Item], max_tokens: int) -> tuple[Item, ...]:
-    """Return the first items that take no more than that together; one at least."""
+    """Return the first items that fit together, at least one."""
     kept: list[Item] = []
     for item in items:
         max_tokens -= tokens_of(item)
@@ -406,13 +408,13 @@ def page_start(cursor: str, count: int) -> int:
 
 
 def check_text(text: str) -> None:
-    """Raise ToolError where there is nothing to be said."""
+    """Raise ToolError if the text is empty."""
     if not text.strip():
         raise ToolError("The text is empty. Write what is to be said.")
 
 
 def parts_of(text: str) -> list[str]:
-    """Return a text in parts of about `PART` characters that end where a line or a word does."""
+    """Return a text in parts of about `PART` characters that end with a line or a word."""
     parts: list[str] = []
     text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
     while len(text) - start > PART:
@@ -426,13 +428,13 @@ def parts_of(text: str) -> list[str]:
 
 
 async def open_to(ctx: ToolContext, things: Container[str]) -> list[str]:
-    """Return those of these things that the context holds and its requester may read."""
+    """Return the ones of these things that the context holds and its requester may read."""
     held = [each for each in ctx.handles.titles if each in things]
     return [each for each in held if await ctx.may_read(each)]
 
 
 def only(kind: str, things: list[str]) -> str:
-    """Return the one of them. Raises ToolError where it is none or several."""
+    """Return the only thing in the list. Raises ToolError for none or several."""
     if not things:
         raise ToolError(f"No {kind} is open to this task. Say so in your result.")
     if len(things) > 1:
@@ -472,8 +474,8 @@ class Clients(Mapping[type, object]):
         return self._opened[kind]
 
     def __contains__(self, kind: object) -> bool:
-        known = kind in self._opened
-        return known or (isinstance(kind, type) and name_of(kind) in self.unopened)
+        is_open = kind in self._opened
+        return is_open or (isinstance(kind, type) and name_of(kind) in self.unopened)
 
     def __iter__(self) -> Iterator[type]:
         return iter(list(self._opened))

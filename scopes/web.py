@@ -33,15 +33,15 @@ from scopes.tool import (
 
 MAX_HITS = 8
 MAX_LINKS = 50
-"""Addresses that one call lists, to be read next."""
+"""Maximum addresses that one call lists, for the next reads."""
 MAX_QUERY = 400
 """Characters; Brave and Tavily take no more."""
 MAX_CODE, MAX_DATA = 20_000, 200_000
 """Characters."""
 TITLE = 100
-"""Characters of a title that stands before a text."""
+"""Characters of a title before a text."""
 MORE = 60
-"""Tokens kept back for the sentence on what was left out."""
+"""Tokens reserved for the sentence on what was left out."""
 
 _DATED = re.compile(r"[\w ,:.+-]{1,40}")
 _LINK = re.compile(r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)")
@@ -84,12 +84,12 @@ async def read_url(
     except NotFetched as error:
         raise ToolError(f"This page cannot be read. {error}") from None
     except DocumentRefused as error:
-        why, _, _ = str(error).partition(":")  # what its sender could do stands behind it
+        why, _, _ = str(error).partition(":")  # advice for its sender follows it
         raise ToolError(f"This page cannot be read. It {why}.") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text
-    told = title and title not in text[: 2 * TITLE]
-    parts = parts_of(f"{title[:TITLE]}\n{text}" if told else text)
+    shows_title = title and title not in text[: 2 * TITLE]
+    parts = parts_of(f"{title[:TITLE]}\n{text}" if shows_title else text)
     if part > len(parts):
         raise ToolError(f"This page has {len(parts)} parts.")
     places: Sequence[int] = range(part, len(parts) + 1)
@@ -100,14 +100,14 @@ async def read_url(
     label = _public(url).join(_public(page.url))
     items = tuple(Item(f"{url}#{n}", parts[n - 1], url, label, verbatim=True) for n in places)
     shown = fit_items(items, ctx.max_output_tokens - MORE)
-    left = len(items) - len(shown)
+    omitted = len(items) - len(shown)
     links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]
     following = part + len(shown)
-    truncated = "The end of the page was not read." if page.cut and not left else ""
-    if left and find:
-        truncated = f"{left} more: read_url(find=..., part={places[len(shown)]})."
-    elif left:
+    truncated = "The end of the page was not read." if page.cut and not omitted else ""
+    if omitted and find:
+        truncated = f"{omitted} more: read_url(find=..., part={places[len(shown)]})."
+    elif omitted:
         truncated = f"Parts {following} to {len(parts)} are left out: read_url(part=...)."
     handles = dict.fromkeys(follow, "")
     return ToolResult(shown, truncated=truncated, handles=handles, note=note)
@@ -135,29 +135,29 @@ TOOLS = (web_search, read_url, run_python, save_resource, read_resource, list_re
 
 
 def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
-    """Return the parts from the first on that say most of the words, or raise ToolError."""
+    """Return the parts from `first` on that have most of the words. Raises ToolError for none."""
     words = {word.strip("\"'“”«»„") for word in find.casefold().split()} - {""}
-    said = [sum(word in text.casefold() for word in words) for text in parts]
-    most = max(said)
-    found = [n for n, count in enumerate(said, 1) if count == most and n >= first]
+    counts = [sum(word in text.casefold() for word in words) for text in parts]
+    most = max(counts)
+    found = [n for n, count in enumerate(counts, 1) if count == most and n >= first]
     if not most or not found:
         raise ToolError(f"None of its parts {first} to {len(parts)} says this.")
     what = "it" if most == len(words) else f"{most} of the {len(words)} words"
-    return found, f"Parts that say {what}: {said.count(most)} of {len(parts)}."
+    return found, f"Parts that say {what}: {counts.count(most)} of {len(parts)}."
 
 
-def _note(page: Page, asked: str) -> str:
-    """Return what code knows of the page; nothing that the page could have worded itself."""
+def _note(page: Page, url: str) -> str:
+    """Return facts of code on the page, without words of the page itself."""
     content = page.content
     dated = f"It says that it is of {content.date}." if content.date else ""
     host = urlsplit(page.url).hostname
-    moved = "It has moved to another host." if host != urlsplit(asked).hostname else ""
+    moved = "It has moved to another host." if host != urlsplit(url).hostname else ""
     facts = "" if content.facts in ("", "text") else f"{content.facts}."
     return " ".join(filter(None, (dated, moved, facts)))
 
 
 def _may_follow(url: str) -> bool:
-    """Return whether an address may be listed: it is plain, and shown to the model as it is."""
+    """Return whether an address may be listed: it is plain, and shown unchanged to the model."""
     return len(url) <= 2000 and is_plain(url) and printable(url) == url
 
 

@@ -15,18 +15,18 @@ INFORMATION_SCHEMA: Final = frozenset(
     """columns constraint_column_usage key_column_usage referential_constraints schemata
     table_constraints tables""".split()
 )
-"""Its views that tell of the data; the others hold texts of views and checks, or name roles."""
+"""Its views that describe the data; the others hold texts of views and checks, or name roles."""
 DUCKDB_VIEWS: Final = frozenset(
     "duckdb_columns duckdb_constraints duckdb_schemas duckdb_tables duckdb_types".split()
 )
-"""The same of DuckDB's own; the texts of views and indexes may name files."""
+"""The same for DuckDB's own views; the texts of views and indexes may name files."""
 DUCKDB_TABLE_FUNCTIONS: Final = frozenset(
     "range generate_series unnest repeat repeat_row json_each json_tree summary".split()
 )
-"""All others of DuckDB read files, tell of the machine, or take the name of a table as a text, in
-which nobody sees what it is: `histogram('duckdb_' || 'databases', path)`."""
+"""All others of DuckDB read files, describe the machine, or take the name of a table as a text,
+which hides the table: `histogram('duckdb_' || 'databases', path)`."""
 DUCKDB_HIDDEN: Final = frozenset("current_setting getenv pg_get_viewdef".split())
-"""The only functions of DuckDB for a value that tell of settings, or of what a view is made of."""
+"""The only scalar functions of DuckDB that reveal settings, or the definition of a view."""
 
 
 def _load_names(dialect: str) -> frozenset[str]:
@@ -36,9 +36,9 @@ def _load_names(dialect: str) -> frozenset[str]:
 
 
 POSTGRESQL: Final = _load_names("postgresql")
-"""Those of the server that only compute, then those of hstore, fuzzystrmatch, pg_trgm, unaccent,
+"""The server's functions that only compute, then those of hstore, fuzzystrmatch, pg_trgm, unaccent,
 pgcrypto, uuid-ossp, tablefunc, ltree, intarray, pgvector, timescaledb and PostGIS. Not among them:
-what tells of the machine, reads files, waits, counts on, locks, or runs a text as SQL."""
+functions that describe the machine, read files, wait, count on, lock, or run a text as SQL."""
 BIGQUERY: Final = _load_names("bigquery")
-"""Those that only compute. Not among them: what asks a model or another database (ML, AI,
-EXTERNAL_QUERY, VECTOR_SEARCH), uses a key, or tells who asks."""
+"""Functions that only compute. Not among them: those that ask a model or another database (ML, AI,
+EXTERNAL_QUERY, VECTOR_SEARCH), use a key, or name the user."""

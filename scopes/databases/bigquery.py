@@ -23,23 +23,23 @@ from scopes.tool import ToolError, one_line, size_of
 Json = Mapping[str, Any]
 
 BIGQUERY_SCOPE: Final = "https://www.googleapis.com/auth/bigquery"
-"""What jobs.insert takes; there is none that only reads. The roles Data Viewer and Job User do."""
+"""The scope for jobs.insert; none only reads. The roles Data Viewer and Job User only read."""
 USD_PER_TIB: Final = 6.25
 """On demand, US regions (cloud.google.com/bigquery/pricing); the first TiB of a month is free."""
 TIB: Final = 2**40
 PAGE: Final = 5_000
 """Rows and tables of one page, at most; BigQuery ends one at 10 MB."""
 WAIT_MS: Final = 5_000
-"""How long BigQuery holds a question for the result open."""
+"""Milliseconds for which BigQuery holds a request for the result open."""
 CANCEL_S: Final = 3.0
 MOST_NAMED: Final = 50
-"""Tables of a query that BigQuery names at most (jobs, JobStatistics2.referencedTables)."""
+"""Maximum tables of a query that BigQuery names (jobs, JobStatistics2.referencedTables)."""
 TABLE = re.compile(r"[\w $@-]{1,300}")
 MENDABLE: Final = frozenset(
     {"invalid", "invalidQuery", "resourcesExceeded", "responseTooLarge", "notFound"}
     | {"bytesBilledLimitExceeded", "timeout", "badRequest", "tableUnavailable"}
 )
-"""BigQuery's words for what another query may fix."""
+"""BigQuery's reasons for errors that another query may fix."""
 CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
 
 
@@ -53,16 +53,16 @@ class BigQuery:
     dataset: str
     query_s: float = 30.0
     usd: float = 0.05
-    """Most that one query may cost."""
+    """Maximum cost of one query."""
     max_bytes: int = 5_000_000
-    """Of a result; where it has more, the pages after that are left out."""
+    """Maximum bytes of a result; the pages after that are left out."""
 
     def __post_init__(self) -> None:
         self._service: Any = self.google.service("bigquery", "v2", "bigquery/v2/")
 
     @property
     def most_bytes(self) -> int:
-        """Return what may be read for the budget."""
+        """Return the bytes that a query may read for this cost."""
         return max(1, int(self.usd / USD_PER_TIB * TIB))
 
     async def tables(self) -> Sequence[TableInfo]:
@@ -78,7 +78,7 @@ class BigQuery:
         name = table.replace("`", "").strip()
         for prefix in (f"{self.project}.", f"{self.project}:", f"{self.dataset}."):
             name = name.removeprefix(prefix)
-        if not TABLE.fullmatch(name):  # it is of another dataset
+        if not TABLE.fullmatch(name):  # it belongs to another dataset
             return None
         where = {"projectId": self.project, "datasetId": self.dataset, "tableId": name}
         try:
@@ -110,8 +110,8 @@ class BigQuery:
         except GoogleError as error:
             if not _is_closed(error) and error.reason not in MENDABLE:
                 raise
-            said = f"BigQuery: {one_line(error.said) or error.reason}"
-            raise StatementFailed(said) from error
+            message = f"BigQuery: {one_line(error.said) or error.reason}"
+            raise StatementFailed(message) from error
 
     async def _query(self, sql: str, max_rows: int) -> Rows:
         dataset = {"projectId": self.project, "datasetId": self.dataset}
@@ -129,15 +129,15 @@ class BigQuery:
             done = True
             return rows
         finally:
-            if not done:  # nobody waits for it any more
+            if not done:  # nobody waits for it now
                 await self._cancel(job)
 
-    async def _weigh(self, sql: str, asked: Json) -> tuple[int, str]:
+    async def _weigh(self, sql: str, query: Json) -> tuple[int, str]:
         """Return the bytes that a query would read, and where it would run.
 
-        ToolError for one that costs too much, or reads what is not of this dataset.
+        Raises ToolError if it costs too much or reads outside of this dataset.
         """
-        body = {"configuration": {**asked, "dryRun": True}}
+        body = {"configuration": {**query, "dryRun": True}}
         request = self._service.jobs().insert(projectId=self.project, body=body)
         answer = await self.google.call(request)
         statistics = answer.get("statistics") or {}
@@ -158,7 +158,7 @@ class BigQuery:
     def _confine(self, sql: str, found: Json) -> None:
         """Refuse a query that names other datasets: their readers may differ from this one's.
 
-        A view of the dataset may read beyond it; what it reads is not named in the query.
+        A view of the dataset may read outside of it; the query does not name what the view reads.
         """
         own = (self.project, self.dataset)
         tables = found.get("referencedTables") or ()
@@ -171,7 +171,7 @@ class BigQuery:
             raise ToolError(f"Only tables of {self.project}.{self.dataset} can be queried here.")
 
     async def _start(self, job: dict[str, str], configuration: Json) -> dict[str, str]:
-        """Return the job as it runs. One of this id that is there is ours: an answer was lost."""
+        """Return the running job. An existing one with this id is ours: its answer was lost."""
         body = {"jobReference": job, "configuration": configuration}
         request = self._service.jobs().insert(projectId=self.project, body=body)
         try:
@@ -219,13 +219,13 @@ class BigQuery:
 
 
 def _is_closed(error: GoogleError) -> bool:
-    """Return whether the account may not read one table, rather than all that it asks for."""
+    """Return whether the account may not read one table, rather than anything at all."""
     return error.reason == "accessDenied" and error.said.startswith(CLOSED)
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAMES: Final[Mapping[str, str]] = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL"}
-"""What the API calls some types -> what SQL does."""
+"""Name of a type in the API -> its name in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class FieldSchema:
     """The fields of a struct."""
     description: str = ""
     digits: tuple[str, ...] = ()
-    """Precision and scale of a number, where they are set."""
+    """Precision and scale of a number, if they are set."""
 
     @classmethod
     def of(cls, raw: Json) -> FieldSchema:
@@ -254,12 +254,12 @@ class FieldSchema:
         )
 
     def column(self) -> Column:
-        """Return it with all that is nested in it: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
+        """Return the column with all nested types: `ARRAY<STRUCT<sku STRING, n INT64>>`."""
         return Column(self.name, self.type, self.description)
 
     @property
     def type(self) -> str:
-        """Return the type as SQL writes it."""
+        """Return the type in SQL."""
         kind = NAMES.get(self.kind, self.kind)
         if self.kind in ("RECORD", "STRUCT"):
             kind = f"STRUCT<{', '.join(f'{each.name} {each.type}' for each in self.inner)}>"
@@ -273,13 +273,13 @@ def fields_of(schema: Json) -> tuple[FieldSchema, ...]:
 
 
 def row_of(fields: Sequence[FieldSchema], row: Json) -> tuple[Value, ...]:
-    """Return a row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError where it is none."""
+    """Return a row of a result: `{"f": [{"v": ...}, ...]}`. Raises ValueError if it is none."""
     cells = row.get("f") or ()
     return tuple(_cell(f, cell.get("v")) for f, cell in zip(fields, cells, strict=True))
 
 
 def _cell(field: FieldSchema, value: Any) -> Value:
-    """Return a value that stands by itself; lists and structs as compact JSON."""
+    """Return one value; lists and structs as compact JSON."""
     found = _read(field, value)
     if isinstance(found, list | dict):
         return json.dumps(found, default=format_exact, ensure_ascii=False, separators=(",", ":"))
@@ -308,21 +308,21 @@ _READ: Final[Mapping[str, Callable[[str], Value]]] = {
     "DATETIME": lambda text: text.replace("T", " "),
     "TIMESTAMP": lambda text: str(EPOCH + timedelta(microseconds=int(text))),
 }
-"""Type -> how its text is read; all others stay text. Times are asked for in microseconds."""
+"""Type -> how to parse its text; all others stay text. Times are requested in microseconds."""
 
 
 def kind_of(table: Json) -> str:
-    """Return what it is where it is no plain table: `view`, `external`."""
+    """Return the kind of a table that is no plain one: `view`, `external`."""
     kind = str(table.get("type") or "TABLE")
     return "" if kind == "TABLE" else kind.lower().replace("_", " ")
 
 
 def notes_of(table: Json) -> Iterator[str]:
-    """Yield what a table says of itself, and what makes a query of it cheap."""
+    """Yield the description of a table, and how to make a query of it cheap."""
     if kind := kind_of(table):
         yield f"{kind.capitalize()}."
-    if said := one_line(str(table.get("description") or "")):
-        yield said
+    if description := one_line(str(table.get("description") or "")):
+        yield description
     time_, range_ = table.get("timePartitioning"), table.get("rangePartitioning")
     if column := (time_ or {}).get("field") or (range_ or {}).get("field"):
         yield f"Partitioned by {column}: filter by it."

@@ -17,16 +17,16 @@ from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.tool import SourceFailed, ToolError
 
 MAX_RUNNING = 3
-"""Processes at work at a time; further queries wait."""
+"""Processes that work at once; further queries wait."""
 MAX_IDLE = 2
 IDLE_S = 120.0
-"""Seconds after which a process without work ends, and with it the tables that it holds."""
+"""Seconds after which an idle process ends, with the tables that it holds."""
 REQUEST_S = 30.0
-"""Seconds of a request for which nothing else is said."""
+"""Default seconds of a request."""
 
 
 Source = tuple[Path, str | None]
-"""The one database that a process works on for all its life, and its schema."""
+"""The one database that a process works on, and its schema."""
 
 
 @dataclass
@@ -34,12 +34,12 @@ class DuckPool:
     """The processes of one bot."""
 
     memory_mb: int
-    """Address space of each."""
+    """Megabytes of address space of each."""
     _idle: list[tuple[Source | None, WorkerProcess]] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
     def warm(self) -> None:
-        """Start one ahead, if none is there; returns at once."""
+        """Start one in advance if there is none; returns at once."""
         if not self._idle:
             self._idle.append((None, self._new()))
             self._idle[0][1].start()
@@ -57,10 +57,10 @@ class DuckPool:
                     await self._idle.pop(0)[1].aclose()
 
     def _take(self, source: Source) -> WorkerProcess:
-        for mine in reversed(self._idle):
-            if mine[0] in (source, None):
-                self._idle.remove(mine)
-                return mine[1]
+        for entry in reversed(self._idle):
+            if entry[0] in (source, None):
+                self._idle.remove(entry)
+                return entry[1]
         return self._new()
 
     def _new(self) -> WorkerProcess:
@@ -79,7 +79,7 @@ class DuckPool:
 
 
 OPEN_S = 25.0
-"""Until files are tables; one DuckDB file opens in milliseconds."""
+"""Maximum seconds to make tables of files; one DuckDB file opens in milliseconds."""
 SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file."
 DIED = "The query brought its process down: write it another way, with less."
 MENDABLE = {
@@ -100,7 +100,7 @@ FAILED = {
 
 @dataclass(frozen=True)
 class Duck:
-    """One of them, read only: `scopes.databases.tables.Database`."""
+    """One such database, read only: `scopes.databases.tables.SourceDatabase`."""
 
     dialect: ClassVar = "DuckDB"
     path: Path
@@ -108,7 +108,7 @@ class Duck:
     pool: DuckPool
     query_s: float
     max_bytes: int
-    """Of a result."""
+    """Maximum bytes of a result."""
 
     async def tables(self) -> Sequence[TableInfo]:
         found, _ = await self._request("tables", "", MAX_TABLES)
@@ -126,31 +126,31 @@ class Duck:
     async def aclose(self) -> None:
         """Close nothing: the processes belong to the pool."""
 
-    async def _request(self, does: str, *given: Any) -> tuple[list[Any], Any]:
-        """Return the lines of a reply and what ends it. Raises ToolError, SourceFailed."""
+    async def _request(self, does: str, *arguments: Any) -> tuple[list[Any], Any]:
+        """Return the lines of a reply and its last value. Raises ToolError, SourceFailed."""
         slow = f"The query was ended after {self.query_s:g} s: filter or aggregate earlier."
         async with self.pool.worker((self.path, self.schema)) as worker:
             await self._ask(worker, OPEN_S, SLOW_FILES, "open")
-            return await self._ask(worker, self.query_s, slow, does, *given)
+            return await self._ask(worker, self.query_s, slow, does, *arguments)
 
     async def _ask(
-        self, worker: WorkerProcess, seconds: float, late: str, *asked: Any
+        self, worker: WorkerProcess, seconds: float, late: str, *arguments: Any
     ) -> tuple[list[Any], Any]:
-        request = json.dumps([str(self.path.absolute()), self.schema, *asked]).encode()
+        request = json.dumps([str(self.path.absolute()), self.schema, *arguments]).encode()
         try:
             reply = await worker.ask(request, seconds)
         except WorkerTimedOut:
             raise ToolError(late) from None
         except WorkerDied:
             raise ToolError(DIED) from None
-        *lines, (failed, told) = map(json.loads, reply.splitlines())
+        *lines, (failed, value) = map(json.loads, reply.splitlines())
         if failed == "memory":
             await worker.end()
         if failed in FAILED:
             raise SourceFailed(FAILED[failed])
         if failed:
-            raise ToolError(MENDABLE[failed]) if failed in MENDABLE else StatementFailed(told)
-        return lines, told
+            raise ToolError(MENDABLE[failed]) if failed in MENDABLE else StatementFailed(value)
+        return lines, value
 
 
 def _table(name: str, rows: int | None, note: str, columns: Sequence[Sequence[str]]) -> TableInfo:

@@ -29,7 +29,7 @@ from scopes.databases.table_kinds import is_duckdb
 from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
-"""Of the address space: Python, DuckDB's code, stacks."""
+"""Part of the address space for Python, DuckDB's code and stacks."""
 LOCK = """
 SET TimeZone = 'UTC'; SET python_enable_replacements = false;
 SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
@@ -37,11 +37,11 @@ SET allow_community_extensions = false; SET enable_external_access = false;
 SET disabled_filesystems = 'LocalFileSystem'"""
 
 OURS = "system.main"
-"""Where DuckDB's own functions are: a macro of the file takes the place of a bare name."""
+"""Schema of DuckDB's own functions: a macro of the file replaces a bare name."""
 
 
 class Failed(Exception):
-    """A request that gets no answer, for a reason of this `kind`."""
+    """A request that failed for a reason of this `kind`."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -49,22 +49,22 @@ class Failed(Exception):
 
 @dataclass
 class Program:
-    """A file or folder of tables, and what is open of it."""
+    """A file or folder of tables, and its open connection."""
 
     path: Path
     schema: str | None
     memory_mb: int
     files: bool = False
-    """A folder of tables, or a file that is none of DuckDB's."""
+    """True for a folder of tables, or a file that is not DuckDB's."""
     connection: duckdb.DuckDBPyConnection | None = None
     mark: object = None
-    """What the files looked like when they were opened."""
+    """State of the files when they were opened."""
     loaded: Loaded = field(default_factory=Loaded)
     lines: list[bytes] = field(default_factory=list)
-    """Of the answer on its way."""
+    """Lines of the current answer."""
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return the connection, made again where a file has changed. Raises Failed."""
+        """Return the connection, a new one if a file has changed. Raises Failed."""
         place = self.path.resolve()
         try:
             self.files = place.is_dir() or not is_duckdb(place)
@@ -87,14 +87,14 @@ class Program:
     def _open(self, place: Path) -> duckdb.DuckDBPyConnection:
         limit = f"{max(64, self.memory_mb - OVERHEAD_MB)}MB"
         where = ":memory:" if self.files else str(place)
-        made: dict[str, str | bool | int | float | list[str]] = {
+        settings: dict[str, str | bool | int | float | list[str]] = {
             "threads": "1",
             "memory_limit": limit,
             "temp_directory": "",
             "max_temp_directory_size": "0B",
         }
         try:
-            connection = duckdb.connect(where, read_only=not self.files, config=made)
+            connection = duckdb.connect(where, read_only=not self.files, config=settings)
         except duckdb.IOException as error:
             raise Failed("busy" if "lock" in str(error) else "broken") from None
         except duckdb.Error:
@@ -112,11 +112,11 @@ class Program:
         connection.execute("SET lock_configuration = true")
         return connection
 
-    def answer(self, does: str, *given: Any) -> bytes:
-        """Answer one request; the last line is a reason of failure, or "", and what is told."""
+    def answer(self, does: str, *arguments: Any) -> bytes:
+        """Answer one request; the last line is the kind of failure or "", and a result or error."""
         self.lines.clear()
         try:
-            ending = "", getattr(self, does)(self.connect(), *given)
+            ending = "", getattr(self, does)(self.connect(), *arguments)
         except Failed as error:
             ending = error.kind, None
         except (MemoryError, duckdb.OutOfMemoryException):
@@ -124,16 +124,16 @@ class Program:
         except duckdb.Error as error:
             ending = "sql", " ".join(str(error).split())[:400]
         finally:
-            if not self.files and does != "open":  # which another one follows
+            if not self.files and does != "open":  # another request follows it
                 self.close()  # while it is open, nobody can write to it
         self._say(ending)
         return b"".join(self.lines)
 
     def open(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Do no more than to open the source."""
+        """Only open the source."""
 
     def tables(self, connection: duckdb.DuckDBPyConnection, wanted: str, most: int) -> None:
-        """Tell of all tables, or of one; of those that a bare name may mean, that of a query."""
+        """List all tables, or one; for an ambiguous bare name, the one that a query would use."""
         wanted = wanted.casefold().replace('"', "")
         catalog, home = _home_of(connection)
         reserved = {row[0] for row in connection.execute(RESERVED).fetchall()}
@@ -146,23 +146,23 @@ class Program:
         shown = bool(wanted) or len(columns) <= FEW_COLUMNS
         for schema, table, note, is_table in listed[:most]:
             file = self.loaded.tables.get(table)
-            said = ("" if is_table else "a view", note, file and f"from {file}")
-            mine = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
+            notes = ("" if is_table else "a view", note, file and f"from {file}")
+            own = [c[2:] for c in columns if shown and c[:2] == (schema, table)]
             parts = [table] if schema == home else [schema, table]
             if len(parts) > 1 and schema.casefold() == catalog.casefold():
-                parts = [catalog, *parts]  # else DuckDB cannot tell the schema from the file
+                parts = [catalog, *parts]  # otherwise DuckDB confuses the schema with the file
             rows = _count(connection, catalog, schema, table) if is_table else None
-            note = "; ".join(filter(None, said))
+            note = "; ".join(filter(None, notes))
             name = ".".join(_plain(part, reserved) for part in parts)
-            self._say((name, rows, note, [(column, kind, of or "") for column, kind, of in mine]))
+            self._say((name, rows, note, [(column, kind, of or "") for column, kind, of in own]))
         for file, why in self.loaded.unreadable.items() if not wanted else ():
             self._say((file, None, f"not readable: {why}", ()))
 
     def query(
         self, connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int, max_bytes: int
     ) -> int | None:
-        """Tell the rows of one statement that only reads, as far as they may go; return how many
-        there are, None = more."""
+        """Write the rows of one statement that only reads, up to the limits; return how many there
+        are, None = more."""
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise Failed("statement")
@@ -190,16 +190,16 @@ class Program:
 def _home_of(connection: duckdb.DuckDBPyConnection) -> tuple[str, str]:
     """Return the catalog and the schema in which names without a prefix are looked up.
 
-    The catalog is what DuckDB calls the open file: its name without the ending.
+    The catalog is DuckDB's name for the open file: its name without the ending.
     """
-    asked = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
-    catalog, schema = connection.execute(asked).fetchall()[0]
+    query = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
+    catalog, schema = connection.execute(query).fetchall()[0]
     return str(catalog), str(schema)
 
 
 MEGABYTE = 1 << 20
 FEW_COLUMNS = 120
-"""Up to so many in all, a list of tables tells the columns too."""
+"""Up to so many columns in all, a list of tables shows them, too."""
 LIST = f"""
 SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
 AND NOT temporary UNION ALL
@@ -220,17 +220,17 @@ SHOWN = {
     *(("BASE_TABLE", f"information_schema.{name}") for name in INFORMATION_SCHEMA),
     *(("SHOW", name) for name in ('"tables"', "__show_tables_expanded")),
 }
-"""What of DuckDB's own tells of the data, by the kinds of its parser."""
+"""Objects of DuckDB that describe the data, by the kinds of its parser."""
 HIDDEN = {("FUNCTION", name) for name in DUCKDB_HIDDEN}
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut."""
 INEXACT = re.compile("DATE|FLOAT|INTERVAL|MAP|TIME|VARIANT")
-"""In a type, at any depth: Python or JSON has no exact value for it, and it comes as DuckDB writes
-it. A field may be called so, too, which does no harm."""
+"""In a type, at any depth: Python or JSON has no exact value for it, so it comes as DuckDB's text.
+A field may have such a name, too, which does no harm."""
 
 
 def _plain(name: str, reserved: Container[str]) -> str:
-    """Return a name as a query has it, in quotes only where needed."""
+    """Return a name for a query, in quotes only if needed."""
     simple = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in reserved
     return name if simple else quote_identifier(name)
 
@@ -257,9 +257,9 @@ def _run(
 
 
 def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
-    """Return whether a SELECT, as DuckDB reads it, takes all that it tells from the data.
+    """Return whether a SELECT, as DuckDB parses it, returns only information from the data.
 
-    Raises RecursionError where it is nested too deeply to be read.
+    Raises RecursionError if it is nested too deeply to be parsed.
     """
     parsed = connection.execute(PARSED, [sql]).fetchone()
     tree = json.loads(parsed[0]) if parsed else {"error": True}
@@ -276,7 +276,7 @@ def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
 
 
 def _find_names(tree: Any) -> Iterator[tuple[str, str]]:
-    """Yield the kinds and names, in lower case, of what a statement tells of."""
+    """Yield the kinds and names, in lower case, of the objects that a statement uses."""
     todo = [tree]
     while todo:
         node = todo.pop()
@@ -313,7 +313,7 @@ def _column(n: int, kind: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as JSON: a number that is exact in decimals as `[text]`."""
+    """Return a value as JSON; an exact decimal number as `[text]`."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Decimal):
@@ -341,7 +341,7 @@ def main(memory_mb: int) -> None:
         return Program(Path(path), schema, memory_mb)
 
     def reply(request: bytes) -> bytes:
-        path, schema, *asked = json.loads(request)
-        return program(path, schema).answer(*asked)
+        path, schema, *arguments = json.loads(request)
+        return program(path, schema).answer(*arguments)
 
     serve(reply)

@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 10
 LOCK_S = 5
-"""How long a query waits for a lock that somebody holds."""
+"""Seconds for which a query waits for a lock."""
 MAX_RUNNING = 3
-"""Queries at a time, each over a connection; a role has few, and others use the server, too."""
+"""Queries at once, each with a connection; a role has few, and others use the server, too."""
 MAX_CELL = 32_767
 """Characters, as in Excel; a longer cell is cut by the server."""
 ROW_CHARS = 1_000_000
 """Characters that the cells of one row may have together."""
 AS_THEY_ARE: Final = frozenset({16, 20, 21, 23, 26, 700, 701, 1700})
-"""Type oids of booleans and numbers: small, and exact in Python. All else comes as text."""
+"""Type oids of booleans and numbers: small, and exact in Python. Others come as text."""
 SETTINGS = """
 SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true),
 set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
@@ -65,13 +65,13 @@ SENTENCES: Final = {
     "53200": "The query needs more memory than the server has for it: aggregate earlier.",
     "53400": "The query needs more room than the server gives it: aggregate earlier.",
 }
-"""By SQLSTATE (PostgreSQL, appendix A)."""
+"""SQLSTATE (PostgreSQL, appendix A) -> sentence."""
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
 @dataclass
 class Postgres:
-    """One database: `tables.Database`. Nothing of a query changes it, whatever it calls."""
+    """One database: `tables.SourceDatabase`. No query changes it, whatever functions it calls."""
 
     dialect: ClassVar = "PostgreSQL"
     url: str
@@ -79,7 +79,7 @@ class Postgres:
     password_file: Path | None
     query_s: float
     max_bytes: int
-    """Of a result."""
+    """Maximum bytes of a result."""
     _idle: list[Connection] = field(default_factory=list)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING))
 
@@ -107,10 +107,10 @@ class Postgres:
             rows: list[tuple[Value, ...]] = []
             size = 0
             cursor = connection.cursor()
-            async for row in cursor.stream(wrapped):  # a row at a time: never a result in memory
+            async for row in cursor.stream(wrapped):  # one row at a time, to save memory
                 size += sum(len(str(cell)) for cell in row)
                 if len(rows) == max_rows or size > self.max_bytes:
-                    await connection.close()  # what still comes is not waited for
+                    await connection.close()  # do not wait for the remaining rows
                     return Rows(_columns(columns), tuple(rows), None)
                 rows.append(row)
         return Rows(_columns(columns), tuple(rows), len(rows))
@@ -159,8 +159,8 @@ class Postgres:
             await connection.execute(compose.SQL("SET LOCAL search_path TO {}").format(path))
 
     async def _connect(self) -> Connection:
-        """Connect, and keep the statements of this session from others where the role may: a
-        superuser may, and from PostgreSQL 15 on who was granted SET on that parameter."""
+        """Connect, and hide the statements of this session from others if the role may do so: a
+        superuser, or from PostgreSQL 15 on a role with SET on that parameter."""
         file = self.password_file
         try:
             password = (await asyncio.to_thread(file.read_text)).strip() if file else None
@@ -169,8 +169,8 @@ class Postgres:
                 autocommit=True,
                 connect_timeout=CONNECT_S,
                 application_name="assistant",
-                client_encoding="utf8",  # in which statements are sent, whatever the server's is
-                password=password,  # None = that of the address, if any
+                client_encoding="utf8",  # for statements, whatever encoding the server has
+                password=password,  # None = the one in the address, if any
             )
         except (psycopg.Error, OSError) as error:
             kind = type(error).__name__
@@ -185,13 +185,13 @@ class Postgres:
         return connection
 
 
-async def _fetch(connection: Connection, statement: str, *given: Any) -> list[tuple[Any, ...]]:
-    cursor = await connection.execute(statement.encode(), given or None)
+async def _fetch(connection: Connection, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(statement.encode(), arguments or None)
     return await cursor.fetchall()
 
 
 async def _describe(connection: Connection, sql: str) -> list[psycopg.Column]:
-    """Return the columns of a statement; the server sees it alone, so it is one and gives rows."""
+    """Return the columns of a statement; the server accepts only one that gives rows."""
     async with connection.cursor(name="described") as cursor:
         await cursor.execute(sql.strip().rstrip(";").encode())
         columns = list(cursor.description or ())
@@ -201,7 +201,7 @@ async def _describe(connection: Connection, sql: str) -> list[psycopg.Column]:
 
 
 def _wrap(sql: str, columns: Sequence[psycopg.Column], limit: int) -> bytes:
-    """Return the same statement, its cells and rows bounded where they are made: at the server."""
+    """Return the same statement with its cells and rows limited at the server."""
     room = max(100, min(MAX_CELL, ROW_CHARS // len(columns)))
     names = [f"c{n}" for n in range(len(columns))]
     cells = [
@@ -225,13 +225,13 @@ def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:
 
 
 def _error_for(error: psycopg.Error) -> Exception:
-    """Return what the server says, for the model or for nobody."""
+    """Return the server's error, with its text only if the model may see it."""
     state = error.sqlstate or ""
     if state in SENTENCES:
         return ToolError(SENTENCES[state])
-    said = error.diag.message_primary
-    if not said or state.startswith(("08", "57P", "XX")):
+    message = error.diag.message_primary
+    if not message or state.startswith(("08", "57P", "XX")):
         log.warning("a query of data.databases failed: %s %s", type(error).__name__, state)
         return SourceFailed("The PostgreSQL server ended the connection.")
     hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
-    return StatementFailed(" ".join(f"{said}{hint}".split())[:400])
+    return StatementFailed(" ".join(f"{message}{hint}".split())[:400])

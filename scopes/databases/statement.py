@@ -1,6 +1,6 @@
-"""SQL statements as sqlglot reads them: whether one only reads, and what it reads.
+"""SQL statements parsed by sqlglot: whether one only reads, and what it reads.
 
-Imported where a statement is at hand: sqlglot takes 0.1 s and 15 MB.
+Imported only when there is a statement: sqlglot takes 0.1 s and 15 MB.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from scopes.databases.allow_list import BIGQUERY, INFORMATION_SCHEMA, MACHINE, P
 MAX_CHARS = 20_000
 """Characters of a statement."""
 PARSE_S = 0.5
-"""CPU seconds that reading one may take: sqlglot tries nested arrays again at each level."""
+"""Maximum CPU seconds to parse one: sqlglot parses nested arrays again at each level."""
 DIALECTS = {"DuckDB": "duckdb", "BigQuery": "bigquery", "PostgreSQL": "postgres"}
-"""`SourceDatabase.dialect` -> the name that sqlglot has for it."""
+"""`SourceDatabase.dialect` -> its name in sqlglot."""
 FUNCTIONS = {"PostgreSQL": POSTGRESQL, "BigQuery": BIGQUERY}
 READS = (exp.Query, exp.Values)
-"""Statements that only read, if all in them does."""
+"""Statements that only read if all their parts do."""
 SHOWS = (*READS, exp.Describe, exp.Pivot, exp.Show, exp.Summarize)
 """The same in DuckDB."""
 PARTS = (
@@ -41,14 +41,14 @@ PARTS = (
     *(exp.ColumnConstraint, exp.PathColumnConstraint, exp.JSONSchema, exp.JSONColumnDef),
     *(exp.JSONPath, exp.JSONPathPart, exp.RecursiveWithSearch),
 )
-"""Nodes of a statement that only reads. No lock, no INTO, and no statement that writes is one."""
+"""Nodes of a statement that only reads: no lock, no INTO, and no statement that writes."""
 UNBOUND = (exp.Parameter, exp.SessionParameter, exp.Placeholder)
-"""Conditions whose value stands elsewhere."""
+"""Conditions whose value is elsewhere."""
 PATH = re.compile(r"[/\\:*.]")
-"""In the name of a table, which is a file then, or may be one."""
+"""Characters in the name of a table that is, or may be, a file."""
 SYSTEM = re.compile(r"pg_\w+|duckdb_\w+|sqlite_\w+|pragma_\w+")
 ODD = re.compile(r'\bu&"|[\0-\x08]', re.IGNORECASE)
-"""A name in escapes, which sqlglot takes for an operation, and what is no text."""
+"""A name in escapes, which sqlglot takes for an operation, and control characters."""
 ODD_COMMENT = re.compile(r"/\*|\*/|\A *M?[!+]")
 """Whether comments nest, and whether this is one, depends on the database."""
 SPELLING = (
@@ -69,12 +69,12 @@ class TooDeep(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ParsedStatement:
-    """A text as sqlglot reads it."""
+    """A text parsed by sqlglot."""
 
     tokens: Sequence[Token]
     trees: Sequence[exp.Expr | None]
     called: frozenset[str]
-    """The functions in it as they are written, in lower case: `sum`, `net.host`."""
+    """Its functions as written, in lower case: `sum`, `net.host`."""
 
     def nodes(self, *kinds: type[exp.Expr]) -> Iterator[Any]:
         return (node for tree in self.trees if tree for node in tree.find_all(*kinds, bfs=False))
@@ -89,12 +89,12 @@ def read(text: str, dialect: str) -> ParsedStatement:
 
 @cache
 def _parser_of(dialect: str) -> Callable[[], Any]:
-    """Return the parser of sqlglot that notes what is called, and ends when its time is up."""
+    """Return the parser of sqlglot that notes calls, and ends when its time is up."""
     found = Dialect.get_or_raise(dialect)
     parser_class: Any = found.parser_class
     operators = parser_class.RANGE_PARSERS.copy()
     names = parser_class.ID_VAR_TOKENS
-    if dialect != "duckdb":  # GLOB is a name like others there
+    if dialect != "duckdb":  # GLOB is an ordinary name there
         operators.pop(TokenType.GLOB, None)
         names = {*names, TokenType.GLOB}
 
@@ -121,17 +121,17 @@ def _parser_of(dialect: str) -> Callable[[], Any]:
             return call
 
         def _warn_unsupported(self) -> None:
-            """Log no statement: it may name what is private."""
+            """Log no statement: it may contain private names."""
 
     return Parser
 
 
 @lru_cache(512)
 def refusal(text: str, dialect: str = "") -> str:
-    """Return why this is not a single statement that only reads, for the model; "" where it is.
+    """Return why this is not a single statement that only reads, for the model; "" if it is.
 
-    `dialect` as `SourceDatabase.dialect` says it. What cannot be read as DuckDB is left to DuckDB,
-    whose process looks at every statement by its own parser.
+    `dialect` is that of `SourceDatabase.dialect`. A statement that sqlglot cannot parse as DuckDB
+    is left to DuckDB, whose process checks every statement with its own parser.
     """
     if len(text) > MAX_CHARS:
         return f"A statement has at most {MAX_CHARS:,} characters."
@@ -161,7 +161,7 @@ def _table_refusal(statement: ParsedStatement, dialect: str) -> str:
     for table in statement.nodes(exp.Table):
         names = [part.name.lower() for part in table.parts if isinstance(part, exp.Identifier)]
         if dialect == "BigQuery" and names:
-            names[-1] = names[-1].removesuffix("*")  # a wildcard: Google tells what it stands for
+            names[-1] = names[-1].removesuffix("*")  # a wildcard: Google lists its tables
             names = ".".join(names).split(".")
         if any(map(PATH.search, names)):
             return FILE
@@ -192,7 +192,7 @@ def _part_refusal(statement: ParsedStatement, text: str, dialect: str) -> str:
 
 
 def _is_odd(token: Token, text: str, dialect: str) -> bool:
-    """Return whether a database may see the end or the name of a token elsewhere than we do."""
+    """Return whether a database may see another end or name of a token than we do."""
     if token.token_type is TokenType.IDENTIFIER and dialect == "BigQuery":
         return "\\" in text[token.start : token.end + 1]
     heredoc = token.token_type is TokenType.HEREDOC_STRING
@@ -201,10 +201,10 @@ def _is_odd(token: Token, text: str, dialect: str) -> bool:
 
 @lru_cache(512)
 def tables_of(sql: str) -> tuple[str, ...]:
-    """Return the names of the tables that a statement which was run reads, without schema, those
-    of the outermost SELECT first; none where no dialect of ours parses it.
+    """Return the names of the tables that an executed statement reads, without schema, those of the
+    outermost SELECT first; none if no dialect of ours parses it.
 
-    It is only parsed, in this process.
+    This process only parses it.
     """
     for dialect in DIALECTS.values():
         try:
@@ -216,8 +216,8 @@ def tables_of(sql: str) -> tuple[str, ...]:
 
 
 def _tables(statement: exp.Expr) -> tuple[str, ...]:
-    made = {each.alias for each in statement.find_all(exp.CTE)}
+    aliases = {each.alias for each in statement.find_all(exp.CTE)}
     tables = (each.name for each in statement.find_all(exp.Table, bfs=False))
     return tuple(
-        dict.fromkeys(name.rpartition(".")[2] for name in tables if name and name not in made)
+        dict.fromkeys(name.rpartition(".")[2] for name in tables if name and name not in aliases)
     )

@@ -1,7 +1,7 @@
-"""A folder of CSV, Parquet, SQLite and Excel files as tables of DuckDB; runs in the child alone.
+"""A folder of CSV, Parquet, SQLite and Excel files as tables of DuckDB; runs only in the child.
 
-What a file holds costs no more than the limits of that process, and one that cannot be read is
-listed with the reason.
+The limits of that process bound the cost of a file; a file that cannot be read is listed with the
+reason.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ OTHER = {
     ".zip": "unpack it",
     ".duckdb": "name it as a database of its own",
 }
-"""What people take for tables, and what to do about it."""
+"""Other endings that people use for tables, and the advice for them."""
 MAX_FILES = 100
 MAX_FILE, MAX_ALL, MAX_UNPACKED = 100_000_000, 300_000_000, 300_000_000
-"""Bytes: of a file, of all together, of an unpacked Excel file."""
+"""Maximum bytes: of a file, of all together, of an unpacked Excel file."""
 FOLDER_S = 20.0
-"""Seconds that all files of a folder may take; one takes at most half of those that are left."""
+"""Seconds that all files of a folder may take; one takes at most half of the remaining ones."""
 LATE = "not all of it could be read in time; make a DuckDB file of it"
 MEMORY = "it needs more memory than data.memory_mb allows; give it as a DuckDB file"
 
@@ -49,7 +49,7 @@ Row = Sequence[Any]
 
 
 class TableUnreadable(Exception):
-    """Why a file is no table, as an operator can act on it."""
+    """A file that is no table; the text tells an operator why."""
 
 
 class Late(Exception):
@@ -71,7 +71,7 @@ def quote_identifier(name: str) -> str:
 
 
 def candidates(place: Path) -> list[Path]:
-    """Return what in a folder may be tables by its name, in order; a file is a folder of one."""
+    """Return the files of a folder that may be tables by name, in order; a file counts as one."""
     if not place.is_dir():
         return [place] if _is_known(place.name) else []
     with os.scandir(place) as listing:
@@ -100,9 +100,9 @@ def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
         except (Late, duckdb.InterruptException):
             loaded.unreadable[file.name] = LATE
         except (MemoryError, duckdb.OutOfMemoryException, duckdb.TransactionException):
-            # in memory nothing else keeps a table from being committed
+            # in memory nothing else prevents a commit of a table
             loaded.unreadable[file.name] = MEMORY
-        except Exception as error:  # the seam: one file that breaks a parser hides no other
+        except Exception as error:  # top-level boundary: a broken file hides no other
             loaded.unreadable[file.name] = _reason(error, file)
     if (more := len(files) - MAX_FILES) > 0:
         why = f"only the first {MAX_FILES} files of a folder are read"
@@ -121,7 +121,7 @@ class FileReading:
     """By `time.monotonic`."""
 
     def read(self, room: int) -> int:
-        """Make its tables; return its bytes. Raises TableUnreadable, Late, what readers raise."""
+        """Make its tables; return its bytes. Raises TableUnreadable, Late, errors of readers."""
         size = _size(self.file, room)
         suffix, before = self.file.suffix.lower(), len(self.loaded.tables)
         timer = Timer(max(self.until - time.monotonic(), 0.0), self.connection.interrupt)
@@ -134,8 +134,8 @@ class FileReading:
             elif suffix in PARQUET:
                 name = self._name(self.file.stem)
                 source = _literal(self.file)
-                made = f"CREATE TABLE {quote_identifier(name)} AS FROM read_parquet({source})"
-                self.connection.execute(made)
+                statement = f"CREATE TABLE {quote_identifier(name)} AS FROM read_parquet({source})"
+                self.connection.execute(statement)
                 self._record_table(name)
             elif suffix in EXCEL:
                 self._sheets()
@@ -148,7 +148,7 @@ class FileReading:
         return size
 
     def _sheets(self) -> None:
-        """Read the sheets that hold anything; openpyxl is loaded only here: it takes 0.2 s."""
+        """Read the sheets that are not empty; openpyxl is loaded only here: it takes 0.2 s."""
         _check_packed(self.file)
         open_workbook = import_module("scopes.documents.workbook").open_workbook
         with self.file.open("rb") as opened, closing(open_workbook(opened)) as book:
@@ -162,8 +162,7 @@ class FileReading:
                     self._record_table(name, insert_sheet(self.connection, name, begin, rows))
 
     def _sqlite(self) -> None:
-        """Read the tables, then the views, which may have no end; one that fails takes no other
-        along."""
+        """Read the tables, then the views, which may have no end; a failure affects no other."""
         with closing(sqlite3.connect(_uri(self.file), uri=True, timeout=BUSY_S)) as source:
             source.text_factory = lambda raw: raw.decode(errors="replace")
             source.set_progress_handler(lambda: time.monotonic() > self.until, 10_000)
@@ -192,7 +191,7 @@ class FileReading:
             yield row
 
     def _name(self, title: str) -> str:
-        """Return a name unlike any other, which a query may use without quotes."""
+        """Return a unique name that needs no quotes in a query."""
         base = re.sub(r"\W+", "_", normalize_unicode(title)).strip("_")[:60] or "table"
         base = f"t_{base}" if base[0].isdigit() else base
         return _free(base, {name.casefold() for name in self.loaded.tables})
@@ -226,7 +225,7 @@ def _size(file: Path, room: int) -> int:
 
 
 def _reason(error: Exception, file: Path) -> str:
-    """Return what an operator can do about it, or what a reader says, without the path."""
+    """Return the advice for an operator, or the error of a reader, without the path."""
     if isinstance(error, OSError):
         return "it may not be read" if isinstance(error, PermissionError) else "it cannot be read"
     code = getattr(error, "sqlite_errorcode", None)
@@ -234,9 +233,9 @@ def _reason(error: Exception, file: Path) -> str:
         return "another program writes to it, or has ended while it did"
     if code != sqlite3.SQLITE_ERROR and file.suffix.lower() not in CSV:
         return "it is damaged, or of a kind that is not read"
-    said = str(error).partition("LINE 1")[0]
-    said = re.sub(rf"{re.escape(str(file))}|{DESCRIPTORS}/\d+", "this file", said)
-    return " ".join(said.split())[:200]
+    message = str(error).partition("LINE 1")[0]
+    message = re.sub(rf"{re.escape(str(file))}|{DESCRIPTORS}/\d+", "this file", message)
+    return " ".join(message.split())[:200]
 
 
 def _literal(path: Path) -> str:
@@ -252,13 +251,13 @@ KINDS: tuple[tuple[frozenset[type], str], ...] = (
     (frozenset({date}), "DATE"),
     (frozenset({date, datetime}), "TIMESTAMP"),
 )
-"""Types of all values of a column -> what the column becomes; text where none holds."""
+"""Types of all values of a column -> type of the column; text if none matches."""
 
 
 def insert(
     connection: duckdb.DuckDBPyConnection, name: str, head: Sequence[Any], rows: Iterator[Row]
 ) -> None:
-    """Make a table of rows whose types are seen on the way: as text first, cast at the end."""
+    """Make a table of rows, first as text, and cast it at the end to the types found."""
     names = _distinct(head)
     kinds: list[set[type]] = [set() for _ in names]
     staged = ", ".join(f"{quote_identifier(c)} {TEXT}" for c in names)
@@ -278,7 +277,7 @@ def insert(
 
 
 def _cast(column: str, kind: str) -> str:
-    """Return the value; an empty text among numbers or days is none."""
+    """Return the SQL of the value; an empty text among numbers or days is NULL."""
     value = column if kind == TEXT else f"CAST(NULLIF({column}, '') AS {kind})"
     return f"{value} AS {column}"
 
@@ -292,14 +291,14 @@ def _distinct(head: Sequence[Any]) -> list[str]:
     return [*names.values()]
 
 
-def _free(name: str, taken: Container[str]) -> str:
-    """Return the name, with a number behind it where it is taken in any case."""
+def _free(name: str, used: Container[str]) -> str:
+    """Return the name, with a number after it if it is used already, in any case."""
     names = chain([name], (f"{name}_{n}" for n in count(2)))
-    return next(each for each in names if each.casefold() not in taken)
+    return next(each for each in names if each.casefold() not in used)
 
 
 def _note_type(value: Any, kinds: set[type]) -> str | None:
-    """Return a value as text; its type is remembered."""
+    """Return a value as text; add its type to `kinds`."""
     if value is None:
         return None
     if value == "":
@@ -315,14 +314,14 @@ def _type(kinds: set[type]) -> str:
 
 
 BUSY_S = 1.0
-"""How long who writes an SQLite file is waited for."""
+"""Seconds to wait for a writer of an SQLite file."""
 
 
 def _uri(file: Path) -> str:
-    """Return how to open an SQLite file, without a lock where nobody can be writing.
+    """Return the URI of an SQLite file, without a lock if nobody can be writing.
 
-    In the mode WAL a lock is a file beside it, which may not be made here; what is not yet in the
-    file itself lies in another.
+    In the mode WAL a lock is a file next to it, which may not be made here; data that is not yet in
+    the file is in another one.
     """
     with file.open("rb") as opened:
         head = opened.read(20)
@@ -335,11 +334,11 @@ def _uri(file: Path) -> str:
 
 
 DESCRIPTORS = "/dev/fd"
-"""Where a process has by its number what it has open, a pipe too."""
+"""Folder of the open files of a process by number, including pipes."""
 CHUNK = 1 << 18
 PADDED = "sample_size = -1, comment = '', null_padding = true, parallel = false"
-"""Without padding DuckDB leaves lines out, as a title, when others are longer; it does not pad in
-parallel where quotes hold line breaks."""
+"""Without padding DuckDB skips lines as a title if others are longer; it cannot pad in parallel if
+quotes contain line breaks."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 WINDOWS = "cp1252"
 """Latin-1 with the euro, quotation marks and dashes; DuckDB reads no file in it."""
@@ -347,7 +346,7 @@ FAILURES = (duckdb.InvalidInputException, duckdb.ConversionException)
 
 
 def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
-    """Make a table as DuckDB guesses it; what a line lacks is NULL."""
+    """Make a table by DuckDB's detection; missing cells of a line are NULL."""
     encoding = _find_encoding(path)
     for kinds in ("", ", all_varchar = true"):
         try:
@@ -363,7 +362,7 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
 
 
 def _find_encoding(path: Path) -> str:
-    """Return UTF-8 where it can be, else what Windows writes in the west."""
+    """Return UTF-8 if the file is valid in it, else the western encoding of Windows."""
     with path.open("rb") as file:
         if file.read(2) in BOMS:
             return "utf-16"
@@ -402,7 +401,7 @@ def _feed(path: Path, pipe: int) -> None:
 TITLE_ROWS = 4
 """Rows of a title above an Excel table."""
 LOOKED = 100
-"""Rows by which the width of a sheet is told."""
+"""Rows from which the width of a sheet is taken."""
 
 
 def _check_packed(file: Path) -> None:
@@ -418,8 +417,7 @@ def _check_packed(file: Path) -> None:
 def insert_sheet(
     connection: duckdb.DuckDBPyConnection, name: str, begin: list[Row], rest: Iterator[Row]
 ) -> str:
-    """Make a table of rows, the first of which below a title names its columns; return what is to
-    be known of it."""
+    """Make a table of rows, whose first row below a title names the columns; return a note."""
     above = _title(begin)
     head, *below = begin[above:]
     width = max(map(_width, begin))
@@ -438,12 +436,12 @@ def insert_sheet(
 
 
 def _title(begin: Sequence[Row]) -> int:
-    """Return how many rows of one cell stand above a table of several columns."""
+    """Return how many rows of one cell are above a table of several columns."""
     first = [sum(cell is not None for cell in row) for row in begin[: TITLE_ROWS + 2]]
     at = next((n for n, filled in enumerate(first) if filled > 1), 0)
     return at if all(filled > 1 for filled in first[at : at + 2]) else 0
 
 
 def _width(row: Row) -> int:
-    """Return the number of the last cell that holds anything."""
+    """Return the number of the last cell that is not empty."""
     return next((n for n in range(len(row), 0, -1) if row[n - 1] not in (None, "")), 0)

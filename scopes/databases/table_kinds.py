@@ -10,6 +10,6 @@ TABLES = (*CSV, *PARQUET, *SQLITE, *EXCEL)
 
 
 def is_duckdb(path: Path) -> bool:
-    """Return whether `DUCK` stands from the ninth byte on. Raises OSError."""
+    """Return whether `DUCK` is at the ninth byte. Raises OSError."""
     with path.open("rb") as file:
         return file.read(12)[8:] == b"DUCK"

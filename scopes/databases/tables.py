@@ -1,4 +1,4 @@
-"""Columns with types and rows of values, as all databases give them."""
+"""Columns with types and rows of values, the same for all databases."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scopes.label import Label
 from scopes.tool import ToolError
 
 Value = str | int | float | bool | Decimal | None
-"""A cell; what a database has besides (times, lists, structs, blobs) comes as text."""
+"""A cell; other types of a database (times, lists, structs, blobs) come as text."""
 DATA: str = "data:"
-"""How the handle of a database begins: `data:sales`."""
+"""Prefix of the handle of a database: `data:sales`."""
 MAX_TABLES = 1_000
-"""Of a list, where the database gives all at once; so many may be more."""
+"""Maximum tables of a list that a database returns at once; at this number there may be more."""
 
 
 class StatementFailed(ToolError):
@@ -27,9 +27,9 @@ class StatementFailed(ToolError):
 class Column:
     name: str
     type: str
-    """As the database calls it: `DECIMAL(10,2)`, `STRING`."""
+    """Name in the database: `DECIMAL(10,2)`, `STRING`."""
     note: str = ""
-    """What the database says of it; empty where it says nothing."""
+    """Description in the database; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class TableInfo:
     """A table or view, as the database lists it."""
 
     name: str
-    """As a query names it, with its schema where it needs one."""
+    """Name in a query, with its schema if it needs one."""
     rows: int | None = None
-    """None where the database does not tell at once."""
+    """None if the database does not return it at once."""
     columns: tuple[Column, ...] = ()
     """Empty in a list of many."""
     note: str = ""
@@ -54,7 +54,7 @@ class Rows:
     total: int | None
     """Rows in all; None = more than `rows`, and not counted."""
     note: str = ""
-    """One sentence of the database's own: what it read, what it costs."""
+    """One sentence of the database: what it read, what it costs."""
 
     @property
     def cut(self) -> bool:
@@ -69,8 +69,8 @@ def format_exact(cell: Value) -> str:
 
 
 class SourceDatabase(Protocol):
-    """One database, read only. What the model can fix (a column that is not there, a query that
-    takes too long or costs too much) is a ToolError; it says what to do. What holds words of the
+    """One database, read only. An error that the model can fix (a missing column, a query that
+    takes too long or costs too much) is a ToolError, which says what to do. One with words of the
     database is a StatementFailed."""
 
     @property
@@ -81,13 +81,13 @@ class SourceDatabase(Protocol):
         """Return all that may be queried, by name."""
 
     async def describe(self, table: str) -> TableInfo | None:
-        """Return one table with its columns; None where there is none."""
+        """Return one table with its columns; None if it does not exist."""
 
     async def query(self, sql: str, max_rows: int) -> Rows:
         """Return the first rows of one SELECT."""
 
     async def aclose(self) -> None:
-        """Close what it holds open."""
+        """Close its connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,6 @@ class Databases:
 
     by_handle: Mapping[str, SourceDatabase] = field(default_factory=dict)
     labels: Mapping[str, Label] = field(default_factory=dict)
-    """Of all that comes out of it: untrusted, its readers, `data:<name>` as its source."""
+    """Handle -> label of its data: untrusted, its readers, `data:<name>` as source."""
     max_rows: int = 10_000
-    """Of a result."""
+    """Maximum rows of a result."""

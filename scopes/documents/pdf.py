@@ -1,8 +1,7 @@
 """The text of a PDF, by PDFium.
 
-PDFium, which is C++, ends the program that it runs in where it gets no memory, or has a fault that
-a file sets off: it is called in our own programs alone, `scopes.documents.worker` and
-`scopes.pages.worker`.
+PDFium is C++: it ends its process if it gets no memory, or if a file triggers one of its faults. So
+only our own programs call it, `scopes.documents.worker` and `scopes.pages.worker`.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Final
 from pypdfium2 import PdfDocument, PdfiumError, raw
 
 NO_FONTS: Final = (POINTER(c_char) * 1)()
-"""Folders of fonts: none, or PDFium opens all that the machine has, and the text needs none."""
+"""Folders of fonts: none. Otherwise PDFium opens all fonts of the machine; the text needs none."""
 raw.FPDF_DestroyLibrary()  # pypdfium2 has started it with those of the machine
 raw.FPDF_InitLibraryWithConfig(raw.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=NO_FONTS))
 HYPHEN: Final = "\ufffe"
-"""What PDFium makes of a hyphen and the end of its line."""
+"""PDFium's character for a hyphen at the end of a line."""
 
 
 class PdfUnreadable(Exception):
@@ -30,9 +29,9 @@ class PdfText:
     """The text of the pages that were read."""
 
     text: str
-    """Up to so many characters as were asked for, and one more where there are more."""
+    """At most the requested characters, and one more if there are more."""
     pages: int
-    """In all."""
+    """Pages in all."""
     read: int
     images: int
 
@@ -40,9 +39,9 @@ class PdfText:
 def text_of(data: bytes, max_pages: int, max_chars: int) -> PdfText:
     """Return the text of the first pages without damaged ones. Raises PdfUnreadable.
 
-    What a reader does not see is read as all else: what is white, covered, on a layer that is off,
-    outside of the page or of its crop box. Where the file has other words for what it draws
-    (`ToUnicode`, `ActualText`), it is those. Comments and the fields of forms are not read.
+    Text that a reader does not see is included: white, covered, on a layer that is off, outside of
+    the page or of its crop box. If the file has other words for a drawn text (`ToUnicode`,
+    `ActualText`), they are returned. Comments and the fields of forms are not read.
     """
     parts, images = list[str](), 0
     try:

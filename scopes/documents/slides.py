@@ -1,4 +1,4 @@
-"""The text of a PowerPoint presentation, with what its speaker is to say."""
+"""The text of a PowerPoint presentation, with its speaker notes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scopes.tool import format_count
 
 
 class Presentation:
-    """One pass over a presentation; hidden slides are read like all others."""
+    """One pass over a presentation; hidden slides are read, too."""
 
     def __init__(self, file: BytesIO) -> None:
         self.slides = Package.open(file).presentation_part.presentation.slides

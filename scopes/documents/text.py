@@ -14,7 +14,7 @@ from scopes.tool import format_count, readable
 class DocumentRefused(Exception):
     """A document or page that is not read; the text says why.
 
-    It continues a sentence after its name; what its sender can do stands behind a colon.
+    It continues a sentence after its name; advice for its sender follows a colon.
     """
 
 
@@ -24,13 +24,13 @@ class DocumentText:
 
     text: str
     facts: str
-    """Its kind, and what is to be known of the text: `Excel workbook, 2 sheets; 1 hidden`."""
+    """Its kind, and facts on the text: `Excel workbook, 2 sheets; 1 hidden`."""
     cut: bool
-    """Whether the document goes on behind the text."""
+    """Whether the document has more text."""
     title: str = ""
-    """Of a page."""
+    """Title of a page."""
     date: str = ""
-    """The day on which a page says that it was published, ISO 8601; empty = it does not say."""
+    """Day of publication that a page states, ISO 8601; empty = none."""
 
 
 def beginning(lines: Iterable[str], max_chars: int) -> tuple[str, bool]:
@@ -45,7 +45,7 @@ def beginning(lines: Iterable[str], max_chars: int) -> tuple[str, bool]:
 
 
 def pictures(count: int) -> str:
-    """Return the fact that a document has pictures; empty where it has none."""
+    """Return the fact that a document has pictures; empty if it has none."""
     if not count:
         return ""
     return f"{format_count(count, 'picture')}, whose text I do not read"
@@ -56,10 +56,9 @@ def facts_of(*facts: str) -> str:
 
 
 DOCUMENT_S: Final = 20.0
-"""Seconds until the program is ended; a busy machine takes longer for what the program may
-compute."""
+"""Seconds until the program is ended: more than its CPU seconds, for a busy machine."""
 READER: Final = WorkerProcess("scopes.documents.worker", DOCUMENT_S, idle_s=60.0)
-"""Reads the documents of this process: what strangers wrote is parsed in no other one."""
+"""Reads the documents of this process: only this program parses text of strangers."""
 DAMAGED: Final = "cannot be read, as it is damaged or incomplete: save it again, or send it as PDF"
 TOO_MUCH: Final = "takes too much to open: send the part of it that matters, or its text"
 
@@ -67,16 +66,16 @@ TOO_MUCH: Final = "takes too much to open: send the part of it that matters, or 
 async def read_document(data: bytes, max_chars: int, *, source: bool = False) -> DocumentText:
     """Return the text of a document, cut at `max_chars`; plain text may be longer.
 
-    HTML is what a person sees of it, or, with `source`, as it is written. Raises DocumentRefused.
+    HTML becomes its visible text, or with `source` its source. Raises DocumentRefused.
     """
-    asked = {"max_chars": max_chars, "source": source}
-    return await ask_reader(READER, data, **asked)
+    options = {"max_chars": max_chars, "source": source}
+    return await ask_reader(READER, data, **options)
 
 
-async def ask_reader(worker: WorkerProcess, data: bytes, **asked: Any) -> DocumentText:
-    """Return what a program says of these bytes by `json_reply`. Raises DocumentRefused."""
+async def ask_reader(worker: WorkerProcess, data: bytes, **options: Any) -> DocumentText:
+    """Return a program's answer by `json_reply` for these bytes. Raises DocumentRefused."""
     try:
-        found = json.loads(await worker.ask(json.dumps(asked).encode() + b"\n" + data))
+        found = json.loads(await worker.ask(json.dumps(options).encode() + b"\n" + data))
     except WorkerDied:
         raise DocumentRefused(TOO_MUCH) from None
     match found:
@@ -86,9 +85,9 @@ async def ask_reader(worker: WorkerProcess, data: bytes, **asked: Any) -> Docume
 
 
 def json_reply(read: Callable[..., DocumentText]) -> Callable[[bytes], bytes]:
-    """Return what answers requests: a line of JSON, the arguments of `read`, and behind it bytes.
+    """Return a function that answers requests: a line of JSON, the arguments of `read`, then bytes.
 
-    An answer is JSON: the fields of what `read` returns, or `{"refused"}`, why there are none.
+    An answer is JSON: the fields of the result of `read`, or `{"refused"}`, the reason for none.
     """
 
     def reply(request: bytes) -> bytes:
@@ -98,8 +97,8 @@ def json_reply(read: Callable[..., DocumentText]) -> Callable[[bytes], bytes]:
         except DocumentRefused as refusal:
             found = {"refused": str(refusal)}
         except MemoryError:
-            raise  # the program ends, and the next request gets a fresh one
-        except Exception:  # the seam: what is damaged raises whatever libraries meet
+            raise  # the program ends, and the next request starts a new one
+        except Exception:  # top-level boundary: damaged files make libraries raise anything
             found = {"refused": DAMAGED}
         return json.dumps(found).encode()
 

@@ -1,6 +1,6 @@
-"""The text of a Word document; python-docx opens its parts, and what is in them is read here.
+"""The text of a Word document; python-docx opens its parts, and this module reads their content.
 
-python-docx itself leaves out what stands in content controls, text boxes, notes and insertions.
+python-docx itself leaves out content controls, text boxes, notes and insertions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 SKIPPED: Final = frozenset(
     "pPr rPr tblPr tblGrid trPr tcPr sectPr sdtPr del moveFrom Fallback instrText delText".split()
 )
-"""What shows no words, or words that were deleted; a fallback repeats what it falls back from."""
+"""Elements without words, or with deleted words; a fallback repeats its original."""
 SIGNS: Final = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 REFERENCES: Final = {
     "footnoteReference": "[^{}]",
@@ -29,20 +29,20 @@ REFERENCES: Final = {
     "commentReference": "[comment {}]",
 }
 PICTURES: Final = frozenset(("blip", "imagedata", "chart", "relIds"))
-"""What refers to an image, a chart or a SmartArt."""
+"""Elements that refer to an image, a chart or a SmartArt."""
 MARGINS: Final = {"header": "Header", "footer": "Footer"}
 NOTES: Final = {
     "footnotes": ("Footnotes:", "[^{}]"),
     "endnotes": ("Endnotes:", "[^end {}]"),
     "comments": ("Comments:", "[comment {}]"),
 }
-"""End of a relationship's type -> the heading, and how each note begins."""
+"""End of a relationship's type -> the heading, and the prefix of each note."""
 HEADING: Final = re.compile(r"heading ([1-9])")
 
 
 @dataclass
 class WordDocument:
-    """One pass over a document; that which is hidden is read like all else."""
+    """One pass over a document; hidden text is read, too."""
 
     file: BytesIO
     levels: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class WordDocument:
                 yield from self.blocks(child)
 
     def cell(self, cell: Any) -> str:
-        """Return the text of a cell; that of merged cells stands in the first of them."""
+        """Return the text of a cell; merged cells have it in the first one."""
         merged = cell.find(f"{W}tcPr/{W}vMerge")
         if merged is not None and merged.get(f"{W}val") != "restart":
             return ""
@@ -112,7 +112,7 @@ class WordDocument:
                 yield from self.notes(_root(part), *NOTES[kind])
 
     def notes(self, root: Any, heading: str, mark: str) -> Iterator[str]:
-        """Yield footnotes, endnotes or comments; those of a type are lines that separate them."""
+        """Yield footnotes, endnotes or comments; those with a type are lines that separate them."""
         found = [note for note, _ in _children(root) if note.get(f"{W}type") is None]
         if found:
             yield heading
@@ -134,12 +134,12 @@ def _root(part: Part) -> Any:
 def _children(parent: Any) -> Iterator[tuple[Any, str]]:
     """Yield the elements in an element with their names, without namespaces."""
     for child in parent:
-        if isinstance(child.tag, str):  # of comments and entities it is a function
+        if isinstance(child.tag, str):  # for comments and entities it is a function
             yield child, child.tag.rpartition("}")[2]
 
 
 def _row_of(cell: Any) -> Any:
-    """Return the row of a cell, which may stand in a content control."""
+    """Return the row of a cell, which may be in a content control."""
     return next(cell.iterancestors(f"{W}tr"))
 
 

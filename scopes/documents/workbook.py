@@ -1,4 +1,4 @@
-"""The rows of an Excel workbook, sheet by sheet, as they were when it was last computed."""
+"""The rows of an Excel workbook, sheet by sheet, with the values of the last computation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ UNCOMPUTED: Final = re.compile(
 )
 """A cell with a formula and no value; the value of one that gives a text may be empty."""
 GAP: Final = re.compile(r"(?: \| ){6,}")
-"""Empty cells in a row, so many that they are left out."""
+"""Empty cells in a row, enough to be left out."""
 LOOKED: Final = 4_000_000
-"""Bytes of a sheet in which formulas are looked for."""
+"""Bytes of a sheet that are searched for formulas."""
 
 
 def open_workbook(file: BinaryIO) -> Workbook:
     """Return a workbook whose sheets are read row by row, with the values of formulas.
 
-    Its own way to do so fails for a sheet of a chart that is not there; it holds no rows.
+    openpyxl's own way fails for a missing sheet of a chart, which has no rows anyway.
     """
     reader = ExcelReader(file, read_only=True, data_only=True)
     reader.read_chartsheet = lambda *_: None
@@ -42,14 +42,14 @@ def open_workbook(file: BinaryIO) -> Workbook:
 
 
 class ExcelWorkbook:
-    """One pass over the rows of all sheets; hidden ones are read like all others."""
+    """One pass over the rows of all sheets; hidden ones are read, too."""
 
     def __init__(self, file: BytesIO) -> None:
         self.book, self.packed = open_workbook(file), ZipFile(file)
 
     def lines(self) -> Iterator[str]:
         for sheet in self.book.worksheets:
-            sheet.reset_dimensions()  # a sheet may claim any
+            sheet.reset_dimensions()  # a sheet may claim wrong ones
             yield f"Sheet {sheet.title}{' (hidden)' * (sheet.sheet_state != 'visible')}:"
             for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
                 if any(cell is not None for cell in row):
@@ -80,7 +80,7 @@ def _cell(value: object) -> str:
 
 
 def _count_uncomputed(packed: ZipFile) -> int:
-    """Return how many formulas have no value: they were written by a program that computes none."""
+    """Return how many formulas have no value: the program that wrote them computes none."""
     count = 0
     for name in filter(SHEETS.fullmatch, packed.namelist()):
         with packed.open(name) as sheet:

@@ -1,6 +1,6 @@
 """Extract the text of documents in a program of its own, so that none can crash the bot.
 
-What a document is, its content tells, and never its name.
+Its content decides the kind of a document, never its name.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from scopes.extraction.visible import visible_text
 MAX_CPU_S: Final = 2
 """Seconds of computing for one document."""
 MAX_UNPACKED: Final = 100_000_000
-"""Bytes of all parts of an Office file together, which zipfile unpacks none beyond."""
+"""Maximum bytes of all parts of an Office file together; zipfile unpacks no more of a part."""
 MAX_PARTS: Final = 5_000
 MAX_PAGES: Final = 200
 MAX_TEXT: Final = 4_000_000
 """Characters of a plain text."""
 OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""What Office before 2007 begins a file with, and any Office one that has a password."""
+"""First bytes of a file of Office before 2007, and of any Office file with a password."""
 OFFICE: Final = {"word/": WordDocument, "ppt/": Presentation, "xl/": ExcelWorkbook}
-"""Where the parts of an Office file stand -> what reads it."""
+"""Folder of the parts of an Office file -> its reader."""
 OLD: Final = {
     "EncryptedPackage": "has a password, which I cannot open: send it without one",
     "WordDocument": "is a Word file of the old kind, which I cannot read: save it as .docx",
@@ -58,11 +58,11 @@ HTML: Final = re.compile(
     rb"<(?:(?:!doctype html|html|head|body)\b|div class=.quip-canvas-content)",
     re.IGNORECASE,
 )
-"""How a page begins, and a canvas of Slack."""
+"""The start of a page, and of a canvas of Slack."""
 
 
 def text_of(data: bytes, max_chars: int, source: bool, charset: str) -> DocumentText:
-    """Return the text of a document. Raises DocumentRefused, and whatever libraries raise."""
+    """Return the text of a document. Raises DocumentRefused, and any error of libraries."""
     if not data:
         raise DocumentRefused("is empty")
     if b"%PDF-" in data[:1024]:
@@ -100,10 +100,10 @@ def _office(data: bytes, max_chars: int) -> DocumentText:
             "not open: send a smaller file"
         )
     names = [part.filename for part in parts]
-    known = [kind for folder, kind in OFFICE.items() if any(n.startswith(folder) for n in names)]
-    if not known or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
+    readers = [kind for folder, kind in OFFICE.items() if any(n.startswith(folder) for n in names)]
+    if not readers or "[Content_Types].xml" not in names or "xl/workbook.bin" in names:
         raise DocumentRefused(UNKNOWN)
-    reading = known[0](file)
+    reading = readers[0](file)
     text, cut = beginning(reading.lines(), max_chars)
     return DocumentText(text, facts_of(*reading.facts()), cut)
 
@@ -119,9 +119,9 @@ def _page(data: bytes, max_chars: int) -> DocumentText:
 
 
 def _plain(data: bytes, charset: str) -> DocumentText:
-    for mark, told in BOMS:
+    for mark, codec in BOMS:
         if data.startswith(mark):
-            return _text(data[len(mark) :].decode(told, "replace"), f"text, {told}")
+            return _text(data[len(mark) :].decode(codec, "replace"), f"text, {codec}")
     if b"\x00" in data[:4096]:
         raise DocumentRefused(UNKNOWN)
     try:
@@ -135,14 +135,14 @@ def _plain(data: bytes, charset: str) -> DocumentText:
 
 
 def _text(text: str, how: str) -> DocumentText:
-    """Return a text whole, unless it is longer than can be made printable in time."""
+    """Return a whole text, cut if it is too long to be made printable in time."""
     return DocumentText(text[:MAX_TEXT], how, len(text) > MAX_TEXT)
 
 
 def read(data: bytes, max_chars: int, source: bool, charset: str = "") -> DocumentText:
-    """Return a document, its text without what nobody sees. Raises as `text_of` does.
+    """Return a document, its text without invisible characters. Raises the errors of `text_of`.
 
-    `charset` is that which a plain text is said to have.
+    `charset` is the declared one of a plain text.
     """
     try:
         found = text_of(data, max_chars, source, charset)

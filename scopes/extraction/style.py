@@ -1,6 +1,6 @@
 """Decide from its style whether a person sees a text (CSS 2.2, Color 4, Fonts 4).
 
-Colours are laid over each other and compared as an eye would; boxes may leave no room for a text.
+Colours are blended and compared as the eye does; boxes may leave no room for a text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import tinycss2
 from tinycss2 import color4
 
-SMALLEST = 2.0  # pixels: what is no larger than this is not read
+SMALLEST = 2.0  # pixels: nobody reads text of this size
 FAR_OFF = 300.0  # pixels to the left or above: beyond any margin that designers use
 BEYOND = 5_000.0  # pixels to the right or below
 FAINTEST = 0.1  # opacity
@@ -55,19 +55,19 @@ _FREE = frozenset(
 
 @lru_cache(maxsize=4000)
 def length(value: str, em: float, whole: float = 1_000.0) -> float | None:
-    """Pixels of a length, `whole` for 100 %; of a `calc()` a rough bound; None if it is none."""
+    """Return a length in pixels, `whole` for 100 %; a rough bound for `calc()`; None if invalid."""
     found = [_pixels(m[1], m[2], em, whole) for m in _NUMBER.finditer(value)]
-    known = [each for each in found if each is not None]
-    if not known or len(known) < len(found):
+    lengths = [each for each in found if each is not None]
+    if not lengths or len(lengths) < len(found):
         return None
     if "(" not in value:
-        return known[0] if _NUMBER.fullmatch(value) else None
+        return lengths[0] if _NUMBER.fullmatch(value) else None
     if "*" in value:
         product = 1.0
-        for each in known:
+        for each in lengths:
             product *= each
         return product
-    return min(known) if value.startswith("min(") else max(known)
+    return min(lengths) if value.startswith("min(") else max(lengths)
 
 
 def _pixels(number: str, unit: str, em: float, whole: float) -> float | None:
@@ -80,7 +80,7 @@ def _pixels(number: str, unit: str, em: float, whole: float) -> float | None:
 
 
 def valid(name: str, value: str) -> bool:
-    """Return whether a browser takes a declaration of a property of boxes."""
+    """Return whether a browser accepts a declaration of a property of boxes."""
     if name in _WORDS:
         return bool(value) and set(value.split()) <= set(_WORDS[name].split())
     if name in _BOX_SIZES or name in _OFFSETS or name in _MARGINS:
@@ -91,18 +91,18 @@ def valid(name: str, value: str) -> bool:
 
 
 def opacity(box: Mapping[str, str]) -> float:
-    """Return how much of a box shows, 0 to 1."""
+    """Return the opacity of a box, 0 to 1."""
     filters = _FUNCTION.findall(box.get("filter", ""))
-    told = [box.get("opacity", "1"), *(i.strip() for name, i in filters if name == "opacity")]
+    values = [box.get("opacity", "1"), *(i.strip() for name, i in filters if name == "opacity")]
     share = 1.0
-    for value in told:
+    for value in values:
         part = length(value, 16, 1)
         share *= 1.0 if part is None else max(0.0, min(1.0, part))
     return share
 
 
 def hides(box: Mapping[str, str], em: float) -> bool:
-    """Return whether a box shows nothing of what is in it; `em` is its font's size."""
+    """Return whether a box hides all its content; `em` is its font's size."""
     return (
         box.get("display") == "none"
         or box.get("content-visibility") == "hidden"
@@ -165,11 +165,11 @@ def _is_clipped(box: Mapping[str, str], em: float) -> bool:
 
 
 def _is_transformed(box: Mapping[str, str], em: float) -> bool:
-    told = [*_FUNCTION.findall(box.get("transform", ""))]
-    told += [(name, box[name]) for name in ("scale", "translate", "zoom") if name in box]
-    for name, inside in told:
+    functions = [*_FUNCTION.findall(box.get("transform", ""))]
+    functions += [(name, box[name]) for name in ("scale", "translate", "zoom") if name in box]
+    for name, inside in functions:
         numbers = _numbers(inside, em)
-        if "%" in inside:  # of its own size: up to all of it is how designers centre and slide
+        if "%" in inside:  # of its own size: designers centre and slide by up to all of it
             numbers = [each / 4 for each in numbers]
         if name.startswith(("scale", "zoom")) and any(abs(each) < 0.05 for each in numbers):
             return True
@@ -186,8 +186,8 @@ Colour = tuple[float, float, float, float]
 BLACK: Colour = (0, 0, 0, 1)
 WHITE: Colour = (255, 255, 255, 1)
 
-MIN_CONTRAST = 1.3  # WCAG 2 asks for 4.5; #ddd on white has 1.36 and can be made out
-MIN_DIFFERENCE = 48  # in one channel: yellow on white has next to no contrast, but is seen
+MIN_CONTRAST = 1.3  # WCAG 2 asks for 4.5; #ddd on white has 1.36 and is readable
+MIN_DIFFERENCE = 48  # in one channel: yellow on white has almost no contrast, but is visible
 MAX_CHARS = 2_000
 
 SYSTEM: dict[str, Colour] = {
@@ -204,7 +204,7 @@ def colours_in(value: str) -> tuple[Colour, ...]:
 
 
 def colour(value: str) -> Colour | None:
-    """Return the colour that a CSS value is; of a mix the first; None if it is none."""
+    """Return the colour of a CSS value; the first one of a mix; None if it is no colour."""
     if tinycss2.parse_one_component_value(value[:MAX_CHARS], True).type == "error":
         return None
     return next(iter(colours_in(value)), None)
@@ -225,7 +225,7 @@ def _as_rgb(found: Any) -> Colour:
     try:
         red, green, blue = found.to("srgb").coordinates
     except NotImplementedError:
-        # For lab and its kin the lightness will do: hardly any contrast is without it.
+        # For lab and similar ones the lightness is enough: hardly any contrast exists without it.
         red, green, blue = found.coordinates
         if found.space in ("lab", "lch", "oklab", "oklch"):
             red = green = blue = red / (1 if found.space.startswith("ok") else 100)
@@ -234,14 +234,14 @@ def _as_rgb(found: Any) -> Colour:
 
 
 def over(top: Colour, ground: Colour) -> Colour:
-    """Return what is seen where `top` lies on an opaque `ground`."""
+    """Return the visible colour of `top` on an opaque `ground`."""
     alpha = top[3]
     red, green, blue = (t * alpha + g * (1 - alpha) for t, g in zip(top[:3], ground, strict=False))
     return (red, green, blue, 1)
 
 
 def near(one: Colour, two: Colour) -> bool:
-    """Return whether text of one opaque colour on the other cannot be made out."""
+    """Return whether text of one opaque colour on the other is unreadable."""
     if max(abs(a - b) for a, b in zip(one[:3], two[:3], strict=True)) > MIN_DIFFERENCE:
         return False
     dark, light = sorted((_luminance(one), _luminance(two)))
@@ -250,7 +250,7 @@ def near(one: Colour, two: Colour) -> bool:
 
 @lru_cache(maxsize=2000)
 def _luminance(of: Colour) -> float:
-    """WCAG 2's relative luminance."""
+    """Return the relative luminance of WCAG 2."""
     linear = [c / 3294.6 if c <= 10.31 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in of[:3]]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -261,7 +261,7 @@ _SIZES = {
 }  # fmt: skip
 _VARIABLE = re.compile(r"var\(\s*(--[^\s,()]+)\s*(?:,([^()]*))?\)")
 _SIZE_OF_FONT = re.compile(rf"{'|'.join(_SIZES)}|(?![1-9]\d\d\Z)[\d.].*")
-"""As it stands in `font`, where 100 to 900 are weights."""
+"""A size in `font`, where 100 to 900 are weights."""
 _VISIBILITY = {"visible": True, "initial": True, "hidden": False, "collapse": False}
 _SIDES = {
     "margin": ("margin-top", "margin-right", "margin-bottom", "margin-left"),
@@ -274,23 +274,23 @@ class Style:
     """The style that an element passes on to its children."""
 
     size: float = 16.0
-    """Of the font, in pixels."""
+    """Font size in pixels."""
     ink: Colour = BLACK
     fill: Colour | None = None
-    """`-webkit-text-fill-color`, which goes before the colour."""
+    """`-webkit-text-fill-color`, which overrides the colour."""
     ground: tuple[Colour, ...] = (WHITE,)
-    """Opaque colours that it may lie on: several for a gradient."""
+    """Opaque background colours: several for a gradient."""
     link: Colour = (0, 0, 238, 1)
     visible: bool = True
     indent: str = "0"
-    """Of the first line, as it was declared."""
+    """Declared indent of the first line."""
     opacity: float = 1.0
     gone: bool = False
-    """Whether it or something round it is not shown, whatever its colours."""
+    """Whether it or an element around it is not shown, with any colours."""
     keeps_breaks: bool = False
     """Whether line breaks in the source are shown."""
     block: bool = False
-    """Whether it begins a line by its style."""
+    """Whether its style makes it begin a line."""
     variables: Mapping[str, str] = field(default_factory=dict)
     box: dict[str, str] = field(default_factory=dict)
     """Properties of this element alone."""
@@ -304,22 +304,22 @@ class Style:
 
     @cached_property
     def shown(self) -> bool:
-        """Return whether text in it can be seen; asked when the style is complete."""
+        """Return whether text in it is visible; call it when the style is complete."""
         return not self.boxed_away and not self.inkless
 
     @property
     def inkless(self) -> bool:
-        """Return whether its colour is that of what it lies on."""
+        """Return whether its colour is that of its background."""
         ink = self.fill or self.ink
         return ink[3] < FAINTEST or any(near(over(ink, ground), ground) for ground in self.ground)
 
     @property
     def boxed_away(self) -> bool:
-        """Return whether anything but a colour hides it."""
+        """Return whether anything except a colour hides it."""
         return self.gone or not self.visible or self.size <= SMALLEST
 
     def declare(self, parent: Style, name: str, value: str) -> None:
-        """Take over a declaration; one that makes no sense changes nothing."""
+        """Apply a declaration; an invalid one changes nothing."""
         match name:
             case "font-size":
                 self._set_size(parent, value)
@@ -331,8 +331,8 @@ class Style:
             case "background" | "background-color" | "background-image":
                 self._set_ground(self if name == "background-image" else parent, name, value)
             case "visibility":
-                known = {**_VISIBILITY, "inherit": parent.visible, "unset": parent.visible}
-                self.visible = known.get(value, self.visible)
+                values = {**_VISIBILITY, "inherit": parent.visible, "unset": parent.visible}
+                self.visible = values.get(value, self.visible)
             case "text-indent":
                 indent = value.partition(" ")[0]
                 self.indent = indent if valid(name, indent) else self.indent
@@ -356,11 +356,11 @@ class Style:
             self.ink = BLACK if value == "initial" else colour(value) or self.ink
 
     def _set_size(self, parent: Style, value: str) -> None:
-        known = {"smaller": parent.size / 1.2, "larger": parent.size * 1.2, **_SIZES}
-        known |= {"inherit": parent.size, "unset": parent.size}
-        size = known[value] if value in known else length(value, parent.size, parent.size)
+        sizes = {"smaller": parent.size / 1.2, "larger": parent.size * 1.2, **_SIZES}
+        sizes |= {"inherit": parent.size, "unset": parent.size}
+        size = sizes[value] if value in sizes else length(value, parent.size, parent.size)
         if size is not None and size >= 0:
-            # without a unit it counts only in pages without a doctype: it may make text smaller
+            # without a unit it is valid only in pages without a doctype: it may make text smaller
             self.size = min(self.size, size) if value[-1:].isdigit() else size
 
     def _set_ground(self, below: Style, name: str, value: str) -> None:
@@ -377,7 +377,7 @@ class Style:
 
 
 def compute_style(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
-    """Return the style of an element in `parent`, its declarations given with the weakest first."""
+    """Return the style of an element in `parent`, from its declarations, the weakest first."""
     style = replace(parent, box={}, block=False)
     declared = [*declared]
     if own := {name: value[:200] for name, value in declared if name.startswith("--")}:

@@ -16,7 +16,7 @@ Applies = Literal["always", "sometimes", "never"]
 Declaration = tuple[str, str]
 """A property in lower case and its value; a custom property keeps its case."""
 Declarations = tuple[tuple[Declaration, ...], tuple[Declaration, ...]]
-"""Normal ones and important ones, each in order."""
+"""Normal and important declarations, each in order."""
 Weight = tuple[int, int, int]
 """Specificity: ids, classes, tags."""
 
@@ -24,7 +24,7 @@ _NEVER = frozenset(
     "hover focus active visited checked target focus-visible focus-within before after first-line "
     "first-letter fullscreen disabled invalid placeholder-shown popover-open autofill".split()
 )
-"""What no element is while a page is only read, and parts that hold no text of its source."""
+"""States that no element has while a page is only read, and parts without text of its source."""
 _PSEUDO = re.compile(r":[\w-]+(?:\([^()]*\))?")
 _ELSEWHERE = re.compile(r"\s*(?:only\s+)?(?:print|speech|aural|braille|embossed|tty|tv)\b")
 _NOT_ELSEWHERE = re.compile(r"\s*not\s+(?:print|speech)\s*$")
@@ -35,19 +35,19 @@ _WIDTH = re.compile(r"(max|min)-(?:device-)?width\s*:\s*(\d{1,9}(?:\.\d{0,9})?)\
 
 
 class CssRule(NamedTuple):
-    """One selector with what it declares."""
+    """One selector with its declarations."""
 
     selector: str
     declared: Declarations
     sure: bool
-    """Whether it applies wherever a page is read; else it may hide, but never show."""
+    """Whether it applies to every reader; otherwise it may only hide, never show."""
     rank: tuple[Weight, int]
     """Specificity, then order of appearance."""
 
 
 @lru_cache(maxsize=4000)
 def declarations(text: str) -> Declarations:
-    """Return what a `style` attribute declares."""
+    """Return the declarations of a `style` attribute."""
     return _read_declarations(tinycss2.parse_blocks_contents(text, True, True))
 
 
@@ -78,7 +78,7 @@ def _spell(token: Any) -> str:
 
 
 def applies(media: str) -> Applies:
-    """Return whether a media query holds where a page is read: a light desktop screen."""
+    """Return whether a media query matches a reader's screen: a light desktop."""
     found = {_query(part) for part in media.lower().split(",")}
     return "always" if "always" in found else "sometimes" if "sometimes" in found else "never"
 
@@ -109,7 +109,7 @@ class CssSheet:
             self._read(tinycss2.parse_stylesheet(css, True, True), sure and medium == "always", "")
 
     def _read(self, nodes: Sequence[Any], sure: bool, outer: str) -> None:
-        """Read rules; `outer` is the selector of the rule that they are nested in."""
+        """Read rules; `outer` is the selector of the rule around them."""
         for node in nodes:
             if node.type == "qualified-rule":
                 selectors = [_nest(part, outer) for part in _parts(node.prelude)]
@@ -144,7 +144,7 @@ class CssSheet:
             self._read(tinycss2.parse_rule_list(node.content, True, True), sure, "")
 
     def match(self, page: LexborHTMLParser) -> None:
-        """Find the elements of a page that the rules apply to; `match_rules` returns them then."""
+        """Find the elements of a page to which the rules apply; `match_rules` returns the rules."""
         for rule in sorted(self._rules, key=lambda rule: rule.rank):
             elements, understood = _select(page, rule.selector)
             for id in elements:
@@ -153,7 +153,7 @@ class CssSheet:
 
     def match_rules(self, element: int) -> tuple[list[CssRule], list[CssRule]]:
         """Return the rules that apply to an element (`mem_id`), the weakest first, and those that
-        only may."""
+        may apply."""
         return self._found.get(element) or ([], [])
 
 
@@ -186,7 +186,7 @@ def _is_never(tokens: Sequence[Any]) -> Iterator[bool]:
 def _select(page: LexborHTMLParser, selector: str) -> tuple[set[int], bool]:
     """Return the elements that match, and whether the whole selector was understood.
 
-    One with an unknown pseudo-class may match all that fits the rest of it.
+    One with an unknown pseudo-class may match every element that fits its other parts.
     """
     for tried in (selector, _PSEUDO.sub("", selector).strip() or "*"):
         try:
@@ -197,7 +197,7 @@ def _select(page: LexborHTMLParser, selector: str) -> tuple[set[int], bool]:
 
 
 def _weight(tokens: Sequence[Any]) -> Weight:
-    """Return the specificity of a selector, of a list the greatest (Selectors 4)."""
+    """Return the specificity of a selector, the greatest of a list (Selectors 4)."""
     weights, ids, classes, tags, before = list[Weight](), 0, 0, 0, ""
     for token in tokens:
         if token == ",":

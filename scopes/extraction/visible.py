@@ -1,9 +1,9 @@
-"""HTML reduced to what a person sees; what was hidden is left out, and that there was some is told.
+"""HTML reduced to its visible text; hidden text is left out, and the result says so.
 
-Only the document itself is looked at: nothing is loaded. Not seen through: fonts that draw other
-letters, things laid over each other, scripts, animations, and the colours that tables of pages
-without a doctype take from the body. The parser has no limits (95 KB of broken markup become 8
-million elements): call it in a process that has some, such as `scopes.pages.worker`.
+Only the document itself is read: nothing is loaded. Not detected: fonts that draw other letters,
+elements on top of each other, scripts, animations, and the colours that tables of pages without a
+doctype take from the body. The parser has no limits (95 KB of broken markup become 8 million
+elements): call it in a process that has some, such as `scopes.pages.worker`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _DROPPED = frozenset(
     "noembed svg canvas audio video select datalist textarea progress meter rp annotation "
     "annotation-xml meta link base input img source track param xml".split()
 )
-"""What shows no text of its own, or text that is no part of what is written."""
+"""Elements without text of their own, or with text that is no part of the writing."""
 _KEPT = frozenset("head title base meta".split())
-"""What says something about the page itself."""
+"""Elements about the page itself."""
 _BLOCKS = frozenset(
     "address article aside blockquote body center dd details dialog dir div dl dt fieldset "
     "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol p "
@@ -36,7 +36,7 @@ _BLOCKS = frozenset(
 )
 _APART = frozenset("p h1 h2 h3 h4 h5 h6 table blockquote pre ul ol dl".split())
 _BEARING = frozenset("style bgcolor link color text href hidden open".split())
-"""Attributes that bear on the style of an element, whatever the sheets say."""
+"""Attributes that affect the style of an element, independent of style sheets."""
 _HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
 """Elements that a browser styles without any attribute."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
@@ -51,7 +51,7 @@ class Visible:
     text: str
     """Blocks as lines, links as their words."""
     hidden: bool
-    """Whether there was text that a person would not see, or may have been."""
+    """Whether there was, or may have been, text that a person would not see."""
     cut: bool = False
     """Whether its end was left out by a limit."""
 
@@ -80,7 +80,7 @@ def visible_page(html: str | bytes) -> tuple[Visible, str]:
 
 
 def source_of(html: str | bytes) -> str:
-    """Return the document as characters, in the charset that it says it is written in."""
+    """Return the document as characters, decoded with its declared charset."""
     if isinstance(html, str):
         return html
     meta = _META.search(html[:4_000])
@@ -113,7 +113,7 @@ def _tidy(text: str) -> str:
 
 @dataclass(slots=True)
 class _Open:
-    """An element that is being read."""
+    """An element in progress."""
 
     tag: str
     style: Style
@@ -132,7 +132,7 @@ class _Page:
         self.unseen: list[LexborNode] = []
         """Hidden texts, and elements that show no text of their own."""
         self.elements = 0
-        self.breaks = 2  # line breaks at the end of what is out
+        self.breaks = 2  # line breaks at the end of the output
 
     def read(self, root: LexborNode) -> None:
         todo = [self.start(root, _Open("", Style(), False, None))]
@@ -165,7 +165,7 @@ class _Page:
         return opened
 
     def style(self, id: int, tag: str, held: Mapping[str, str], above: Style) -> Style:
-        """Return the style of an element by the sheets and its own; hidden by either is hidden."""
+        """Return the style of an element by the sheets and its own; either can hide it."""
         found, unsure = self.sheet.match_rules(id)
         if not (found or unsure or tag in _HINTED or _BEARING & held.keys()):
             return above.inherited
@@ -221,7 +221,7 @@ class _Page:
 
 
 def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, str]]:
-    """Return what old attributes and `hidden` declare, before any style sheet."""
+    """Return the declarations of old attributes and `hidden`, before any style sheet."""
     hints = [("white-space", "pre")] if tag in ("pre", "listing", "xmp", "plaintext") else []
     if tag == "a" and "href" in held:
         red, green, blue, _ = above.link
@@ -242,6 +242,6 @@ def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, s
 
 
 def _legacy(value: str) -> str:
-    """Return a colour as attributes have it, where the # may be missing."""
+    """Return a colour of an attribute, in which the # may be missing."""
     value = value.strip().lower()
     return value if colour(value) else f"#{value}"

@@ -25,12 +25,12 @@ OUTPUT: Final = 64_000
 """Bytes of output that are kept."""
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 GIVEN: Final = {"PATH": PATH, "LANG": "C.UTF-8"}
-"""All of the environment that a command sees."""
+"""The whole environment of a command."""
 MB = 1 << 20
 MAX_MEMORY: Final = 2_048 * MB
 MAX_FILE: Final = 64 * MB
 MAX_FILES, MAX_PROCESSES = 256, 1_024
-"""Of each process in the sandbox, and of all that run as this user."""
+"""Open files of each process in the sandbox, and processes of this user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class CommandEnded:
     """None = it was killed when its time was up."""
     output: str
     cut: bool
-    """There was more output."""
+    """True if there was more output."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +51,25 @@ class Commands:
     template: Sequence[str]
     seconds: float
     max_bytes: int
-    """Of a folder that is copied."""
+    """Maximum bytes of a folder to copy."""
     home: Path
-    """Where the copies are; one that a killed process left goes with the folder of its request."""
+    """Folder of the copies; one left by a killed process is deleted with its request's folder."""
 
     async def run(self, folder: FileTree, command: str) -> CommandEnded:
-        """Run a command over a copy of the folder, which is thrown away. Raises ToolError."""
+        """Run a command on a copy of the folder, then delete the copy. Raises ToolError."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        made = tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
+        copy = tempfile.TemporaryDirectory(dir=self.home, ignore_cleanup_errors=True)
         try:
-            await asyncio.to_thread(copy_files, folder, Path(made.name), self.max_bytes)
-            fills = {"{folder}": made.name, "{command}": command}
-            return await self._run([_fill(each, fills) for each in self.template], made.name)
+            await asyncio.to_thread(copy_files, folder, Path(copy.name), self.max_bytes)
+            fills = {"{folder}": copy.name, "{command}": command}
+            return await self._run([_fill(each, fills) for each in self.template], copy.name)
         finally:
-            await asyncio.to_thread(made.cleanup)
+            await asyncio.to_thread(copy.cleanup)
 
     async def _run(self, argv: Sequence[str], folder: str) -> CommandEnded:
         code = None
-        with tempfile.TemporaryFile(dir=self.home) as said:
-            process = await _start(argv, folder, said)
+        with tempfile.TemporaryFile(dir=self.home) as file:
+            process = await _start(argv, folder, file)
             try:
                 async with asyncio.timeout(self.seconds):
                     code = await process.wait()
@@ -78,8 +78,8 @@ class Commands:
             finally:
                 _kill(process.pid)
                 await process.wait()
-            said.seek(0)
-            output = said.read(OUTPUT + 1)
+            file.seek(0)
+            output = file.read(OUTPUT + 1)
         return CommandEnded(code, output[:OUTPUT].decode(errors="replace"), len(output) > OUTPUT)
 
 
@@ -102,13 +102,13 @@ def copy_files(folder: FileTree, to: Path, max_bytes: int) -> None:
         raise ToolError(f"The folder has more than {MAX_ENTRIES} entries: no command runs.")
 
 
-async def _start(argv: Sequence[str], folder: str, said: IO[bytes]) -> asyncio.subprocess.Process:
-    """Return the command, which writes what it says into a file. Raises ToolError."""
+async def _start(argv: Sequence[str], folder: str, file: IO[bytes]) -> asyncio.subprocess.Process:
+    """Start the command, whose output goes to a file. Raises ToolError."""
     try:
         return await asyncio.create_subprocess_exec(
             *argv,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=said,
+            stdout=file,
             stderr=asyncio.subprocess.STDOUT,
             env=GIVEN,
             cwd=folder,
@@ -135,6 +135,6 @@ def _limit(bot: int) -> None:
 
 
 def _kill(group: int) -> None:
-    """End a command with all that it started."""
+    """End a command and everything that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""One folder that tools read and write, and nothing outside it: each step of a path is opened
-below the one before, and none of them may be a link.
+"""One folder that tools read and write, and nothing outside it: each part of a path is opened
+below the previous one, and no part may be a link.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_ENTRIES: Final = 20_000
-"""What one look at a folder, or at all below it, comes to."""
+"""Maximum entries that one look at a folder, or at everything below it, reads."""
 MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
-"""Characters of a path, bytes of a name, names of a path: an id holds a path, and ids are short."""
+"""Characters of a path, bytes of a name, names of a path: ids contain a path and are short."""
 _GIT = re.compile(r"\.git|git~\d+", re.IGNORECASE)
 _INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-"""Categories of characters that no name may hold: they hide what it is."""
+"""Categories of characters that no name may hold: they disguise it."""
 KB = 1024
 Put = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FileFound:
-    """A file as it was at one moment."""
+    """The state of a file at one moment."""
 
     data: bytes
     mode: int
@@ -67,33 +67,33 @@ class FolderEntry:
 
 @dataclass
 class Look:
-    """A limit of a look at folders: what is scanned after that is left out."""
+    """The limits of a look at folders: entries after that are left out."""
 
     room: int = MAX_ENTRIES
-    """Entries that are left."""
+    """Remaining entries."""
     until: float = math.inf
-    """By `time.monotonic`."""
+    """End, by `time.monotonic`."""
     cut: bool = False
-    """Whether something was left out."""
+    """True if something was left out."""
     closed: list[str] = field(default_factory=list)
     """Paths that this process may not open."""
 
     def takes(self, _: object) -> bool:
-        """Return whether one more entry is looked at."""
+        """Count one more entry; return whether it is within the limits."""
         self.cut = self.cut or self.room <= 0 or time.monotonic() > self.until
         self.room -= 1
         return not self.cut
 
 
 def digest_of(data: bytes) -> str:
-    """Return the name that git has for these bytes: one that says whether they are the same."""
+    """Return git's hash of these bytes, which is the same for the same bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def parts_of(path: str) -> tuple[str, ...]:
     """Return the names of a path below the folder; () is the folder itself.
 
-    Raises ToolError for what could lead out of it, into the repository, or hides what it is.
+    Raises ToolError for a path that could lead out of it or into the repository, or is disguised.
     """
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if path.startswith("/") or len(path) > MAX_PATH or len(names) > MAX_DEPTH:
@@ -104,7 +104,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a file may be called so here: not `.git`, however it is spelled."""
+    """Return whether a file may have this name: not `.git` in any spelling."""
     if not name or name in (".", "..") or "\\" in name or "/" in name:
         return False
     if any(unicodedata.category(c) in _INVISIBLE for c in name):
@@ -116,7 +116,7 @@ def is_name(name: str) -> bool:
 
 
 def file_parts(path: str, data: bytes, max_bytes: int) -> tuple[str, ...]:
-    """Return the names of the path of a file that is to hold these bytes. Raises ToolError."""
+    """Return the names of the path for a file with these bytes. Raises ToolError."""
     names = parts_of(path)
     if not names or path.endswith("/"):
         raise ToolError(not_found("file", path))
@@ -150,16 +150,16 @@ class Folder:
 
     root: Path
     max_bytes: int
-    """Of one file that is read or written."""
+    """Maximum bytes of one file to read or write."""
     lock: Path
-    """File that is locked while a file is replaced; shared by all who write here."""
+    """File that is locked while a file is replaced; all writers share it."""
 
     @property
     def exists(self) -> bool:
         return self.root.is_dir()
 
     def read(self, path: str) -> FileFound | None:
-        """Return the file of this path; None where there is nothing."""
+        """Return the file at this path; None if there is nothing."""
         names = parts_of(path)
         with self._at(names[:-1]) as parent:
             if parent is None:
@@ -168,7 +168,7 @@ class Folder:
 
     @contextmanager
     def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
-        """Yield the file and what puts these bytes in its place; none of ours writes in between."""
+        """Yield the file and a function that replaces it; no writer of ours comes in between."""
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
             assert parent is not None
@@ -178,13 +178,13 @@ class Folder:
 
     @property
     def _beside(self) -> str:
-        """Return the name of a file, in its folder, until it is whole: one for each lock."""
+        """Return the temporary name of a file, in its folder, until it is whole: one per lock."""
         return f".assistant-{hashlib.sha256(str(self.lock).encode()).hexdigest()[:12]}.tmp"
 
     def list_folder(self, path: str = "", look: Look | None = None) -> list[FolderEntry] | None:
-        """Return what stands in one folder, by name; None where it is no folder.
+        """Return the entries of one folder, by name; None if it is no folder.
 
-        `.git` is left out, and what no path may name.
+        `.git` is left out, and so are entries that no path may name.
         """
         names = parts_of(path)
         takes = (look or Look()).takes
@@ -217,7 +217,7 @@ class Folder:
             opened = os.open(name, LOOK, dir_fd=parent)
         except FileNotFoundError:
             return None
-        except OSError as error:  # a link, a socket, or not ours to read
+        except OSError as error:  # a link, a socket, or unreadable for us
             raise _why(parent, name, path) from error
         try:
             seen = os.fstat(opened)
@@ -235,11 +235,11 @@ class Folder:
 
 
 class Closed(ToolError):
-    """A file that this process may not read, or that the disk does not give."""
+    """A file that this process may not read, or that the disk does not return."""
 
 
 def _step(here: int, name: str, make: bool) -> int | None:
-    """Return the folder of this name in the open one, made if `make` says so."""
+    """Return the folder with this name in the open one, created if `make`."""
     for _ in range(2):
         try:
             return os.open(name, DIRECTORY, dir_fd=here)
@@ -256,9 +256,9 @@ def _step(here: int, name: str, make: bool) -> int | None:
 
 
 def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> None:
-    """Write beside, then take its place: whoever reads sees the old file or the new one.
+    """Write to the name `beside`, then rename: a reader sees the old file or the new one.
 
-    Who holds the lock is alone with that name, so what a kill left there is the next one's.
+    Only the holder of the lock uses that name, so the next one overwrites what a kill left there.
     """
     with suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=parent)
@@ -281,7 +281,7 @@ def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> 
 
 
 def is_entry(names: Sequence[str], name: str) -> bool:
-    """Return whether a path may lead to this name in a folder, as `parts_of` says."""
+    """Return whether a path may lead to this name in a folder, see `parts_of`."""
     path = "/".join((*names, name))
     return is_name(name) and len(path) <= MAX_PATH and len(names) < MAX_DEPTH
 
@@ -293,7 +293,7 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
     try:
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)
     except OSError:
-        return None  # it went away meanwhile
+        return None  # it was deleted meanwhile
     mode = seen.st_mode
     kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
     kind = next((word for test, word in kinds if test(mode)), "special")
@@ -301,7 +301,7 @@ def _entry(here: int, names: tuple[str, ...], name: str) -> FolderEntry | None:
 
 
 def _why(parent: int, name: str, path: str) -> ToolError:
-    """Return why something that is there is not opened."""
+    """Return why an existing entry is not opened."""
     entry = _entry(parent, (), name)
     return not_a_file(path, entry.kind if entry else "")
 
@@ -318,16 +318,16 @@ def not_a_file(path: str, kind: str) -> ToolError:
 
 
 PATIENCE_S = 20.0
-"""How long a lock is waited for."""
+"""Seconds to wait for a lock."""
 LOOK_EVERY_S = 0.01
 
 
 class Busy(ToolError):
-    """A lock that others hold all the time."""
+    """A lock that others held all the time."""
 
 
 THREADS: Final = ThreadPoolExecutor(8, "folders")
-"""Of their own: who waits for a lock in one is not to hold up anything else of the bot."""
+"""Separate threads: waiting for a lock in one must not delay anything else in the bot."""
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -338,9 +338,9 @@ async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) 
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold the lock of this file, made where it is missing. It blocks: not for the event loop.
+    """Hold the lock of this file, which is created if missing. It blocks: not for the event loop.
 
-    Raises Busy where others hold it all the time.
+    Raises Busy if others hold it all the time.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

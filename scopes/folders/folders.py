@@ -33,14 +33,14 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProjectFolder:
-    """A folder that the settings name, or the command line."""
+    """A folder from the settings or the command line."""
 
     handle: str
     title: str
     folder: Folder
     readers: Readers
     repository: Repository | None
-    """None = it is no git repository."""
+    """None = no git repository."""
     remote: Remote | None = None
     """None = nothing is pushed from it."""
 
@@ -53,47 +53,47 @@ class FolderPlace:
     title: str
     folder: FileTree
     label: Label
-    """Of all that is read there."""
+    """Label of everything read there."""
     project: ProjectFolder | None
     branches: Branches | None = None
-    """None = what is written stands in the folder itself."""
+    """None = changes are in the folder itself."""
 
     @property
     def aside(self) -> str:
-        """Return what its writer is told of a change that is not in the folder itself."""
+        """Return the note for the writer of a change that is not in the folder itself."""
         if self.branches is None:
             return ""
         return f" Not committed yet: until then it is on the branch {self.branches.draft}."
 
     @property
     def undone(self) -> dict[str, str]:
-        """Return what is told of such a change, unless it is committed."""
+        """Return the note on such a change, unless it is committed."""
         if self.branches is None:
             return {}
         draft = self.branches.draft
-        told = f"changes of {self.title} were not committed: they are on its branch {draft}"
-        return {f"commit in {self.handle}": told}
+        note = f"changes of {self.title} were not committed: they are on its branch {draft}"
+        return {f"commit in {self.handle}": note}
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of one run. Methods block, but `find_handle`; they raise ToolError."""
+    """The folders of one run. Methods except `find_handle` block; they raise ToolError."""
 
     home: Path
-    """Where the run keeps what it writes; made when it first writes."""
+    """Folder for the files of the run; created with the first one."""
     projects: Mapping[str, ProjectFolder]
     max_bytes: int
-    """Of one file."""
+    """Maximum bytes of one file."""
     max_total: int
-    """Of all that the run writes."""
+    """Maximum bytes of all files of the run."""
 
     @cached_property
     def log(self) -> FolderLog:
         return FolderLog(self.home / "log.jsonl")
 
     async def find_handle(self, ctx: ToolContext, folder: str) -> str:
-        """Return the handle of the folder that is meant: by name, else the only project, else the
-        request's own. What is not named in the call is asked about here.
+        """Return the handle of the folder: by name, else the only project, else the request's own.
+        For a folder that the call does not name, this checks the right to read it.
         """
         if folder:
             return folder
@@ -101,7 +101,7 @@ class Folders:
         return only("folder", [h for h in found if h != RUN_FOLDER] or found)
 
     def place(self, ctx: ToolContext, handle: str, *, writes: bool = False) -> FolderPlace:
-        """Return where a context works: in a git project on branches, once its run writes there."""
+        """Return the place of a context: branches of a git project, once its run writes there."""
         project = self.projects.get(handle)
         if project is None:
             return self._run_place(handle, writes)
@@ -110,17 +110,17 @@ class Folders:
                 f"The folder of {project.title} is not there any more. Say so in your result."
             )
         label = Label(True, project.readers, frozenset({handle}), outside=True)
-        made = partial(FolderPlace, handle, project.title, label=label, project=project)
+        make_place = partial(FolderPlace, handle, project.title, label=label, project=project)
         if project.repository is None:
-            return made(folder=project.folder)
+            return make_place(folder=project.folder)
         branches = Branches.of(self.home.name, ctx.context)
         found = BranchFolder(project.repository, branches, self.max_bytes)
         if not self.log.is_branched(ctx.context, handle):
             if not writes:
-                return made(folder=project.folder)
-            _ = found.base  # where none can be, it says so now
+                return make_place(folder=project.folder)
+            _ = found.base  # raises now if there can be none
             self.log.branch(ctx.context, handle)
-        return made(folder=found, branches=branches)
+        return make_place(folder=found, branches=branches)
 
     def _run_place(self, handle: str, writes: bool) -> FolderPlace:
         if handle != RUN_FOLDER:
@@ -132,7 +132,7 @@ class Folders:
         return FolderPlace(handle, "run", folder, self._run_label(), None)
 
     def read(self, ctx: ToolContext, place: FolderPlace, path: str) -> FileFound:
-        """Return a file, noted as read by this context."""
+        """Return a file, and record that this context has read it."""
         names = parts_of(path)
         found = place.folder.read(path) if place.folder.exists else None
         if found is None:
@@ -143,12 +143,12 @@ class Folders:
         return found
 
     def version(self, ctx: ToolContext, place: FolderPlace, path: str, digest: str) -> str:
-        """Return what tells this version of a file from the one that a context was shown first."""
+        """Return a suffix for a version of a file that differs from the first one a context saw."""
         first = self.log.load().first.get((ctx.context, place.handle, path))
         return "" if first in (None, digest) else f"@{digest[:6]}"
 
     def write(self, ctx: ToolContext, place: FolderPlace, path: str, data: bytes) -> None:
-        """Replace a file that this context has seen, or make it; once for each call."""
+        """Replace a file that this context has seen, or create it; once for each call."""
         path = "/".join(parts_of(path))
         self._may_write(ctx, place, len(data))
         with place.folder.change_file(path, data) as (found, put):
@@ -158,9 +158,10 @@ class Folders:
             if here == after and (done or found):
                 self.log.saw(ctx.context, place.handle, path, after)
                 return
-            begun = done is not None and here == done.before  # the process died before it was put
-            known = begun or here == log.seen.get((ctx.context, place.handle, path))
-            if found and not known:
+            # The process died before the file was written.
+            was_cut_off = done is not None and here == done.before
+            is_known = was_cut_off or here == log.seen.get((ctx.context, place.handle, path))
+            if found and not is_known:
                 raise ToolError(f"{path} is there, and not as you read it. Read it first.")
             if place.project is None:
                 self.log.join(ctx.label)
@@ -190,21 +191,21 @@ class Folders:
         self._may_write(ctx, place, 0)
         branches = Branches.of(self.home.name, ctx.context)
         try:
-            made = place.project.repository.commit(branches, message, ctx.key, ctx.requester)
+            commit = place.project.repository.commit(branches, message, ctx.key, ctx.requester)
         except Conflict as error:
             raise ToolError(
                 f"{error} Your own changes stay on the branch {branches.draft}: say in your result "
                 f"that the owner of {place.title} has to merge it."
             ) from error
         self.log.branch("", place.handle)
-        return made
+        return commit
 
     def label(self, place: FolderPlace) -> Label:
-        """Return the label of all that stands there now: ask it after reading."""
+        """Return the label of all content there now: call it after reading."""
         return place.label if place.project else self._run_label()
 
     def _run_label(self) -> Label:
-        """Return the label of the request's own folder: of all that was written there."""
+        """Return the label of the request's own folder: of everything written there."""
         return Label(True, sources=frozenset({RUN_FOLDER})).join(self.log.load().label)
 
 
@@ -213,12 +214,12 @@ class Wrote:
     """One change of a file."""
 
     key: str
-    """Of the call that made it."""
+    """Key of the call that made it."""
     context: str
     handle: str
     path: str
     before: str | None
-    """Digest of what was there; None = nothing."""
+    """Digest of the file before; None = there was none."""
     after: str
     size: int
 
@@ -229,36 +230,36 @@ class FolderLog:
 
     path: Path
     seen: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    """(context, handle, path) -> digest of what it was shown, or wrote, last."""
+    """(context, handle, path) -> digest of the version that it saw or wrote last."""
     first: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    """(context, handle, path) -> digest of what it was shown or wrote first."""
+    """(context, handle, path) -> digest of the version that it saw or wrote first."""
     done: dict[str, Wrote] = field(default_factory=dict)
-    """Key of a call -> what it wrote, in an earlier life, too."""
+    """Key of a call -> its change, including those before a restart."""
     size: int = 0
-    """Bytes that were written."""
+    """Bytes written."""
     label: Label = TRUSTED
-    """Of all that was written in the request's own folder."""
+    """Label of everything written in the request's own folder."""
     branched: set[tuple[str, str]] = field(default_factory=set)
-    """(context, handle) that writes there, and ("", handle) where something was committed."""
+    """(context, handle) of contexts that write there, and ("", handle) of folders with commits."""
     _read: int = 0
-    """Bytes of the file that were read."""
+    """Bytes of the log file read so far."""
     _lock: Lock = field(default_factory=Lock)
 
     def is_branched(self, context: str, handle: str) -> bool:
-        """Return whether a context writes in a folder, or any has committed."""
+        """Return whether a context writes in a folder, or any has committed there."""
         return not self.load().branched.isdisjoint({(context, handle), ("", handle)})
 
     def saw(self, context: str, handle: str, path: str, digest: str) -> None:
         if self.load().seen.get((context, handle, path)) != digest:
             self._append({"seen": [context, handle, path, digest]})
 
-    def wrote(self, made: Wrote) -> None:
+    def wrote(self, change: Wrote) -> None:
         """Record a change that is about to be made; it is on disk when this returns."""
-        told = [getattr(made, name) for name in Wrote.__slots__]
-        self._append({"wrote": told}, sync=True)
+        values = [getattr(change, name) for name in Wrote.__slots__]
+        self._append({"wrote": values}, sync=True)
 
     def join(self, label: Label) -> None:
-        """Let the request's own folder be for no more people than what a writer has read."""
+        """Restrict the request's own folder to the readers of what a writer has read."""
         if self.load().label.join(label) != self.label:
             self._append({"label": label.to_json()})
 
@@ -270,8 +271,8 @@ class FolderLog:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         opened = os.open(self.path, flags, 0o600)
         try:
-            told = b"\n" + json.dumps(line).encode() + b"\n"  # after half a line, too
-            if os.write(opened, told) < len(told):
+            data = b"\n" + json.dumps(line).encode() + b"\n"  # also valid after half a line
+            if os.write(opened, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if sync:
                 os.fsync(opened)
@@ -279,7 +280,7 @@ class FolderLog:
             os.close(opened)
 
     def load(self) -> FolderLog:
-        """Read what was added since; half a line, of a process that died, counts for nothing."""
+        """Read the new lines; ignore half a line of a process that died."""
         with self._lock:
             try:
                 with self.path.open("rb") as file:
@@ -291,22 +292,22 @@ class FolderLog:
             self._read += len(whole)
             for line in whole.splitlines():
                 try:
-                    told = json.loads(line)
+                    entry = json.loads(line)
                 except ValueError:
                     continue
-                self._take(told)
+                self._take(entry)
         return self
 
-    def _take(self, told: Mapping[str, Any]) -> None:
-        match told:
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        match entry:
             case {"seen": [context, handle, path, digest]}:
                 self._note((context, handle, path), digest)
             case {"wrote": fields}:
-                made = Wrote(*fields)
-                self._note((made.context, made.handle, made.path), made.after)
-                if self.done.get(made.key) != made:  # else a replay makes what a crash cut off
-                    self.size += made.size
-                self.done[made.key] = made
+                change = Wrote(*fields)
+                self._note((change.context, change.handle, change.path), change.after)
+                if self.done.get(change.key) != change:  # else a replay completes it after a crash
+                    self.size += change.size
+                self.done[change.key] = change
             case {"label": stored}:
                 self.label = self.label.join(Label.of(stored))
             case {"branch": [context, handle]}:

@@ -1,5 +1,5 @@
-"""The branch that the files of a run are written on. All of it is read and made in the repository:
-no checkout, no hook, no filter, no shell and no setting of a user has a part in it.
+"""The branch that the files of a run are written to. All reads and writes are in the repository: no
+checkout, no hook, no filter, no shell and no user setting takes part.
 
 The `.git` of a folder must be its own: a packed folder may name another repository, whose files
 would then be shown as this one's.
@@ -41,7 +41,7 @@ from scopes.tool import ToolError
 OPENED: Final = ("refs", "logs", "objects", "info")
 """Folders of a repository in which git reads and writes for us."""
 CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
-"""What may be a link, or a socket: nothing here opens it."""
+"""Entries that may be a link or a socket: nothing here opens them."""
 
 
 def ownership_problem(root: Path) -> str:
@@ -62,11 +62,11 @@ def ownership_problem(root: Path) -> str:
 
 
 def _odd(home: Path) -> str:
-    """Return what of a repository is no file or folder of its own.
+    """Return an entry of a repository that is no file or folder of its own.
 
-    Git follows links, when it writes a log or an index, too; an object that is one shows that of
-    another repository, whose name whoever made the link has to know; and who opens a pipe waits for
-    ever.
+    Git follows links, also when it writes a log or an index; an object that is a link shows that of
+    another repository, whose name the creator of the link has to know; and opening a pipe never
+    ends.
     """
     folders = [str(home), *(str(home / name) for name in OPENED)]
     while folders:
@@ -94,11 +94,11 @@ STALE_S = 3.0
 holds one for milliseconds, and waits for one at most a second (git-config, core.packedRefsTimeout).
 """
 MAX_SUBJECT = 200
-"""Characters of the paths that stand in the subject of a draft."""
+"""Maximum characters of paths in the subject of a draft."""
 
 
 def apart() -> None:
-    """Let libgit2 read no settings, never wait for ever, and sync what it writes to disk."""
+    """Make libgit2 read no settings, never wait forever, and sync its writes to disk."""
     pygit2.settings.enable_fsync_gitdir(True)
     for level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG):
         pygit2.settings.search_path[level] = ""
@@ -108,10 +108,10 @@ def apart() -> None:
 
 AUTHOR = ("workspace-assistant", "workspace-assistant@localhost")
 CALL, ASKED = "Assistant-Call", "Requested-by"
-"""Trailers: the call that made a commit, once; and who asked for it."""
+"""Trailers: the call that made a commit, once; and the requester."""
 MAX_MESSAGE = 2_000
 LOOK_BACK = 1_000
-"""Commits among which one is looked for."""
+"""Maximum commits in which to search for one."""
 PLAIN = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
 _TRAILER = re.compile(rf"^(?:{CALL}|{ASKED}):.*$", re.MULTILINE)
 _CALL = re.compile(rf"^{CALL}: (\S+)$", re.MULTILINE)
@@ -119,7 +119,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Git:
-    """Offered where a folder of the run is a git repository."""
+    """Offered if a folder of the run is a git repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +127,9 @@ class Branches:
     """The branches that a context writes on, by name."""
 
     run: str
-    """Has what the contexts of the run have committed."""
+    """Branch with the commits of the contexts of the run."""
     draft: str
-    """Has, in one commit, what this context has written and not committed."""
+    """Branch with one commit: what this context has written and not committed."""
 
     @classmethod
     def of(cls, run: str, context: str) -> Branches:
@@ -138,13 +138,13 @@ class Branches:
 
 
 def _plain(name: str) -> str:
-    """Return a name as it may stand in the name of a branch."""
+    """Return a name in a form that is allowed in the name of a branch."""
     return re.sub(r"[^\w-]", "-", name, flags=re.ASCII) or "0"
 
 
 @dataclass(frozen=True)
 class Repository:
-    """The repository of a project's folder, which is not touched itself: what is written stands on
+    """The repository of a project's folder. The folder itself is not changed: all changes are on
     branches. All methods block and raise ToolError.
     """
 
@@ -171,8 +171,8 @@ class Repository:
     def note_locks(self, locks: Iterable[Path]) -> Iterator[None]:
         """Note which lock files of git, shared with others, a kill inside the context may leave.
 
-        The holder of `lock` notes them in that file. A note that is there already is of a process
-        that was killed: what it left is deleted first.
+        The holder of `lock` notes them in that file. An existing note is from a process that was
+        killed: its lock files are deleted first.
         """
         _delete_stale(Path(os.fsdecode(each)) for each in self.lock.read_bytes().split(b"\0"))
         with self.lock.open("wb", buffering=0) as note:
@@ -184,7 +184,7 @@ class Repository:
                 note.truncate(0)
 
     def ref(self, repo: pygit2.Repository) -> str:
-        """Return the branch that is checked out: work begins at it, and is pushed to it."""
+        """Return the branch that is checked out: work starts from it, and is pushed to it."""
         head = repo.lookup_reference("HEAD").raw_target
         name = head.decode() if isinstance(head, bytes) else ""
         if not name.startswith(HEADS):
@@ -192,8 +192,8 @@ class Repository:
         return name
 
     def commits_of(self, run: str, calls: str) -> list[str]:
-        """Return the ids of the commits on the branch of a run that were made by calls whose keys
-        begin so, oldest first."""
+        """Return the ids of the commits on the branch of a run whose calls have keys with this
+        prefix, oldest first."""
         repo = self.open()
         found = recent(repo, tip_of(repo, f"{HEADS}{Branches.of(run, '').run}"))
         return [str(each.id) for each in found if call_of(each).startswith(calls)][::-1]
@@ -201,20 +201,20 @@ class Repository:
     def commit(self, branches: Branches, message: str, call: str, asker: str | None) -> GitCommit:
         """Put the draft of a context on the branch of its run; once for each call.
 
-        What other contexts have committed there is merged with; the draft stays where both changed
-        the same lines.
+        It is merged with the commits of other contexts there; the draft remains if both changed the
+        same lines.
         """
         with lock_file(self.lock):
             repo, ref = self.open(), f"{HEADS}{branches.run}"
             for each in (branches.run, branches.draft):
                 _unlock(repo, f"{HEADS}{each}")
             tip = tip_of(repo, ref)
-            made = next((c for c in recent(repo, tip) if call_of(c) == call), None)
+            commit = next((c for c in recent(repo, tip) if call_of(c) == call), None)
             text = message_of(message, call, asker)
-            found = made or _land(repo, ref, draft_of(repo, branches), text)
+            found = commit or _land(repo, ref, draft_of(repo, branches), text)
             draft = draft_of(repo, branches)
             base = parent_of(draft)
-            if draft and (base is None or base.id != found.id):  # else it is of later changes
+            if draft and (base is None or base.id != found.id):  # otherwise it has later changes
                 with self.note_locks([lock_of(repo, PACKED)]):  # its owner may have packed it
                     drop(repo, f"{HEADS}{branches.draft}")
             paths = changed_paths(tree_of(repo, parent_of(found)), found.tree)
@@ -231,7 +231,7 @@ class GitCommit:
 
 
 def draft_of(repo: pygit2.Repository, branches: Branches) -> pygit2.Commit | None:
-    """Return what a context has written and not committed; None where that is nothing."""
+    """Return what a context has written and not committed; None if there is nothing."""
     draft = tip_of(repo, f"{HEADS}{branches.draft}")
     if draft and not is_ours(draft):
         raise ToolError(f"Others have committed to {branches.draft}: say so in your result.")
@@ -247,7 +247,7 @@ def _land(
     tree = draft and merge_trees(repo, tree_of(repo, base), draft.tree, tree_of(repo, top))
     if tree is None or tree == tree_of(repo, top).id:
         raise ToolError("You have changed nothing that is not committed.")
-    return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused where it has moved
+    return commit_at(repo, _commit(repo, ref, text, tree, top))  # refused if it has moved
 
 
 def lock_of(repo: pygit2.Repository, name: str) -> Path:
@@ -263,16 +263,16 @@ def drop(repo: pygit2.Repository, ref: str) -> None:
 
 
 def _unlock(repo: pygit2.Repository, ref: str) -> None:
-    """Delete what a killed process of ours left beside a branch, where git would wait for it: who
-    holds the lock of the repository is the only one that changes the branch.
+    """Delete the lock file of a branch left by a killed process of ours: git would wait for it, and
+    only the holder of the repository's lock changes the branch.
     """
     lock_of(repo, ref).unlink(missing_ok=True)
 
 
 def _delete_stale(locks: Iterable[Path]) -> None:
-    """Delete those of these lock files that are there and that nobody touches for STALE_S.
+    """Delete the existing ones of these lock files that nobody touches for STALE_S.
 
-    A lock that another process takes or gives back meanwhile is left alone.
+    A lock that another process takes or releases meanwhile is not touched.
     """
     stale = {lock: mark for lock in locks if lock.suffix == LOCK and (mark := _mark_of(lock))}
     until = monotonic() + STALE_S
@@ -285,7 +285,7 @@ def _delete_stale(locks: Iterable[Path]) -> None:
 
 
 def _mark_of(lock: Path) -> tuple[int, int] | None:
-    """Return what stays the same until somebody touches a lock file; None if there is none."""
+    """Return a mark that changes when somebody touches a lock file; None if there is none."""
     with suppress(FileNotFoundError):
         seen = lock.lstat()
         return seen.st_ino, seen.st_mtime_ns
@@ -301,8 +301,8 @@ def _commit(
 
 @dataclass(frozen=True)
 class BranchFolder:
-    """The files of a context as they stand in a repository: those of a commit, with its own changes
-    in a draft. See `scopes.folders.folder.FileTree`.
+    """The files of a context in a repository: those of a commit, with its own changes in a draft.
+    See `scopes.folders.folder.FileTree`.
     """
 
     repository: Repository
@@ -364,29 +364,29 @@ class BranchFolder:
             found = self._find(tree, names, path)
 
             def put() -> None:
-                made = with_file(self._repo, tree, names, self._repo.create_blob(data))
-                self._draft(parent_of(draft) if draft else self.base, made)
+                new_tree = with_file(self._repo, tree, names, self._repo.create_blob(data))
+                self._draft(parent_of(draft) if draft else self.base, new_tree)
 
             yield found, put
 
     def _draft(self, base: pygit2.Commit | None, tree: pygit2.Oid) -> None:
-        """Replace the draft by one of this tree."""
+        """Replace the draft by one with this tree."""
         now = self._repo[tree]
         assert isinstance(now, pygit2.Tree)
         paths = ", ".join(changed_paths(tree_of(self._repo, base), now))
-        made = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
-        self._repo.references.create(f"{HEADS}{self.branches.draft}", made, force=True)
+        commit_id = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
+        self._repo.references.create(f"{HEADS}{self.branches.draft}", commit_id, force=True)
 
 
 class Conflict(ToolError):
-    """Two changed the same lines of these paths."""
+    """Two changes touch the same lines of these paths."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         super().__init__(f"Others changed the same lines of {', '.join(paths)[:300]} meanwhile.")
 
 
 def tip_of(repo: pygit2.Repository, ref: str) -> pygit2.Commit | None:
-    """Return the last commit of a reference; None where it has none yet."""
+    """Return the last commit of a reference; None if it has none yet."""
     try:
         return repo.lookup_reference(ref).peel(pygit2.Commit)
     except KeyError:
@@ -394,7 +394,7 @@ def tip_of(repo: pygit2.Repository, ref: str) -> pygit2.Commit | None:
 
 
 def commit_at(repo: pygit2.Repository, id: pygit2.Oid | str) -> pygit2.Commit:
-    """Raises ToolError where there is none."""
+    """Return the commit with this id. Raises ToolError if there is none."""
     found = repo.get(id)
     if not isinstance(found, pygit2.Commit):
         raise ToolError(f"There is no commit {str(id)[:12]} here any more.")
@@ -424,13 +424,13 @@ def is_ours(commit: pygit2.Commit) -> bool:
 
 
 def call_of(commit: pygit2.Commit) -> str:
-    """Return the call that made it; empty for what others committed."""
+    """Return the call that made it; empty for commits of others."""
     found = _CALL.findall(commit.message)
     return found[-1] if found and is_ours(commit) else ""
 
 
 def entry_at(tree: pygit2.Tree, names: Sequence[str]) -> Any:
-    """Return the file, link, folder or submodule at a path; None where there is none of them."""
+    """Return the file, link, folder or submodule at a path; None if there is nothing."""
     try:
         return tree["/".join(names)] if names else tree
     except KeyError:
@@ -438,7 +438,7 @@ def entry_at(tree: pygit2.Tree, names: Sequence[str]) -> Any:
 
 
 def kind_of(entry: Any) -> str:
-    """Return `file`, `folder`, `link` or `special`, as `FolderEntry.kind` says."""
+    """Return `file`, `folder`, `link` or `special`, see `FolderEntry.kind`."""
     if isinstance(entry, pygit2.Tree):
         return "folder"
     if is_plain(entry):
@@ -449,7 +449,7 @@ def kind_of(entry: Any) -> str:
 def with_file(
     repo: pygit2.Repository, tree: pygit2.Tree | None, names: Sequence[str], blob: pygit2.Oid
 ) -> pygit2.Oid:
-    """Return the tree with this file in it, still a program if it was one. Raises ToolError."""
+    """Return the tree with this file in it, still executable if it was. Raises ToolError."""
     builder = repo.TreeBuilder(tree) if tree else repo.TreeBuilder()
     name, *below = names
     there = tree[name] if tree and name in tree else None
@@ -464,25 +464,25 @@ def with_file(
 
 
 def changed_paths(old: pygit2.Tree, new: pygit2.Tree) -> tuple[str, ...]:
-    """Return paths that are not the same in two trees."""
+    """Return the paths that differ in two trees."""
     deltas = old.diff_to_tree(new).deltas
     found = {f.path for d in deltas for f in (d.old_file, d.new_file)}
     return tuple(sorted(found))
 
 
 def message_of(message: str, call: str, asker: str | None) -> str:
-    """Return the text of a commit: what a model wrote of it, and under it what code knows."""
+    """Return the text of a commit: the model's message, and below it the trailers of code."""
     text = _UNPRINTABLE.sub(" ", _TRAILER.sub("", message)).strip()[:MAX_MESSAGE]
     if not text:
         raise ToolError("A commit needs a message.")
-    asked = f"{ASKED}: {asker}\n" if asker else ""
-    return f"{text}\n\n{asked}{CALL}: {call}\n"
+    trailer = f"{ASKED}: {asker}\n" if asker else ""
+    return f"{text}\n\n{trailer}{CALL}: {call}\n"
 
 
 def merge_trees(
     repo: pygit2.Repository, base: pygit2.Tree, mine: pygit2.Tree, theirs: pygit2.Tree
 ) -> pygit2.Oid:
-    """Return the tree that has both changes. Raises ToolError that names what both changed."""
+    """Return the tree with both changes. Raises ToolError with the paths that both changed."""
     index = repo.merge_trees(base, mine, theirs, flags=MergeFlag(0))
     if index.conflicts is not None:
         raise Conflict(sorted({e.path for three in index.conflicts for e in three if e}))
@@ -495,6 +495,6 @@ def is_plain(entry: Any) -> TypeGuard[pygit2.Blob]:
 
 
 def size_of(repo: pygit2.Repository, file: pygit2.Object) -> int:
-    """Return the bytes of a file, told without reading it: a small object may hold very much."""
+    """Return the bytes of a file without reading it: a small object may unpack to very many."""
     size: int = repo.odb.read_header(file.id)[1]
     return size

@@ -1,4 +1,4 @@
-"""Commits of one context, and no others, put on a branch of a remote: after a person has seen and
+"""Push commits of one context, and no others, to a branch of a remote: after a person has seen and
 approved them, never by force."""
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ SENT = "refs/assistant/push/head"
 SHARED = ("FETCH_HEAD", "shallow", PACKED)
 """Files that a push locks in the repository, besides references."""
 ROOM = 6_000
-"""Characters of all commits of a push: with what stands around them they fit into one message, and
-as many pushes as may wait into the messages of one card."""
+"""Maximum characters of all commits of a push: with the text around them they fit into one message,
+and the maximum of waiting pushes fits into the messages of one card."""
 MAX_FILES = 3
-"""Files of a commit that its heading names; what stands below it names all."""
+"""Maximum files of a commit in its heading; the text below it names all."""
 TOKEN_USER = "x-access-token"
-"""The login beside a token: GitHub wants this one, GitLab and others take any."""
+"""The login that goes with a token: GitHub requires this one, GitLab and others accept any."""
 
 
 class GitPush:
-    """Offered where a project of the settings may be pushed."""
+    """Offered if a project of the settings may be pushed."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Remote:
     repository: Repository
     name: str
     token: str | None
-    """For https, and for the remote's own host alone."""
+    """Only for https and for the remote's own host."""
 
     def address(self, repo: pygit2.Repository) -> str:
         """Return the remote's address without any login."""
@@ -69,7 +69,7 @@ class Remote:
         return bare(remote.push_url or remote.url or "")
 
     def unsent(self, commits: Sequence[str]) -> list[pygit2.Commit]:
-        """Return those of these commits that the remote did not have when it was last asked."""
+        """Return the ones of these commits that the remote did not have at the last request."""
         repo = self.repository.open()
         there = tip_of(repo, self._track(self.branch(repo)))
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
@@ -78,18 +78,18 @@ class Remote:
         return self.repository.ref(repo).removeprefix(HEADS)
 
     def push(self, commits: Sequence[str]) -> str:
-        """Put them on top of what the remote has; what was done, in a sentence. Those that it has
-        already are left out, so that it may be called again."""
+        """Put them on top of the remote's branch; return a sentence on the result. Commits that it
+        already has are left out, so that this can be called again."""
         with lock_file(self.repository.lock):
             repo = self.repository.open()
-            mine = [commit_at(repo, id) for id in commits]
+            own = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
             with self.repository.note_locks(self._locks(repo, branch)):
                 drop(repo, SENT)
                 for _ in range(TRIES):
                     there = self._fetch(repo, branch)
                     head, count = there, 0
-                    for commit in mine:
+                    for commit in own:
                         if not _is_in(repo, commit, there):
                             head, count = _on_top(repo, commit, head), count + 1
                     if head.id == there.id or self._push(repo, head, branch):
@@ -97,7 +97,7 @@ class Remote:
         raise ToolError("Others push to this branch all the time. Try again.")
 
     def _locks(self, repo: pygit2.Repository, branch: str) -> list[Path]:
-        """Return the lock files of a push, but for those of references that are ours alone."""
+        """Return the lock files of a push, except those of references that only we use."""
         here = [lock_of(repo, each) for each in (*SHARED, self._track(branch))]
         there = open_remote(self.address(repo))
         return [*here, *([lock_of(there, f"{HEADS}{branch}")] if there else [])]
@@ -120,7 +120,7 @@ class Remote:
         return found
 
     def _push(self, repo: pygit2.Repository, head: pygit2.Commit, branch: str) -> bool:
-        """Push one commit with what is below it; False where the remote has moved meanwhile."""
+        """Push one commit with its ancestors; False if the remote has moved meanwhile."""
         repo.references.create(SENT, head.id, force=True)
         answers = self._callbacks(repo)
         try:
@@ -161,7 +161,7 @@ class Answers(pygit2.RemoteCallbacks):
 
 
 def bare(address: str) -> str:
-    """Return an address without login and query, as a person may see it."""
+    """Return an address without login and query, safe to show."""
     parts = urlsplit(address)
     if not parts.scheme or not parts.netloc:
         return address
@@ -169,7 +169,7 @@ def bare(address: str) -> str:
 
 
 def open_remote(address: str) -> pygit2.Repository | None:
-    """Return the repository of a remote that is a path: libgit2 itself, no server, writes there."""
+    """Return the repository of a remote that is a path: libgit2 writes there without a server."""
     parts = urlsplit(address)
     path = unquote(parts.path) if parts.scheme == "file" else address
     try:
@@ -194,7 +194,7 @@ def _is_in(repo: pygit2.Repository, commit: pygit2.Commit, there: pygit2.Commit 
 
 
 def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit) -> pygit2.Commit:
-    """Return the commit if `head` is below it, else its change made again on top of it."""
+    """Return the commit if `head` is its ancestor, else its change rebased on `head`."""
     parent = parent_of(commit)
     if parent is not None and parent.id == head.id:
         return commit
@@ -205,27 +205,27 @@ def _on_top(repo: pygit2.Repository, commit: pygit2.Commit, head: pygit2.Commit)
             f"{error} On the remote, that is: the owner of the folder has to pull and merge them."
         ) from error
     who = (commit.author, commit.committer)
-    made = repo.create_commit(None, *who, commit.message, tree, [head.id])
-    return commit_at(repo, made)
+    commit_id = repo.create_commit(None, *who, commit.message, tree, [head.id])
+    return commit_at(repo, commit_id)
 
 
 def format_commits(
     repo: pygit2.Repository, commits: Sequence[pygit2.Commit], folder: str
 ) -> list[str]:
-    """Return of each commit a heading, and below it its message and its changed lines.
+    """Return a heading for each commit, and below it its message and its changed lines.
 
-    Where all of it has no room, each message and each file is shown to the same length, so that
-    none is out of sight behind another, with how much is left out and where it stands.
+    If not everything fits, each message and each file is cut to the same length, so that none hides
+    another, with a note on how much is left out and where it is.
     """
     found = [_whole(repo, commit) for commit in commits]
     most = _level([len(part) for _, parts in found for part in parts])
-    told = []
+    texts = []
     for commit, (heading, parts) in zip(commits, found, strict=True):
         where = f"git show {str(commit.id)[:12]} in the folder {folder}"
         kept = [_cut(part, most, where) for part in parts]
         less = "" if kept == parts else ", not shown in full"
-        told.append("\n".join([f"{heading}{less}", *kept]))
-    return told
+        texts.append("\n".join([f"{heading}{less}", *kept]))
+    return texts
 
 
 def _whole(repo: pygit2.Repository, commit: pygit2.Commit) -> tuple[str, list[str]]:
@@ -239,10 +239,10 @@ def _whole(repo: pygit2.Repository, commit: pygit2.Commit) -> tuple[str, list[st
 
 
 def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str, str]]:
-    """Yield of each file its path with how much it changes, and the changed lines.
+    """Yield for each file its path with the size of the change, and the changed lines.
 
-    A `.gitattributes` is not asked which files are binary: a commit may bring one with it, and
-    would hide its own text by it.
+    A `.gitattributes` does not decide which files are binary: a commit could bring one that hides
+    its own text.
     """
     before = tree_of(repo, parent_of(commit))
     diff = before.diff_to_tree(commit.tree, flags=DiffOption.FORCE_TEXT)
@@ -254,16 +254,16 @@ def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str
         except UnicodeDecodeError:
             yield f"{path}, binary", f"Binary file {path} is not shown.\n"
         else:
-            _, added, taken = patch.line_stats
-            yield f"{path} +{added} -{taken}", lines
+            _, added, removed = patch.line_stats
+            yield f"{path} +{added} -{removed}", lines
 
 
 def _level(sizes: Sequence[int]) -> int:
-    """Return how much each may take at most so that all together have room."""
+    """Return the maximum size of each so that all fit together."""
     room = ROOM
-    for left, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
-        if size * left > room:
-            return room // left
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * count > room:
+            return room // count
         room -= size
     return ROOM
 

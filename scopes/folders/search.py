@@ -24,21 +24,21 @@ from scopes.tool import ToolError, not_found, size_of
 SKIPPED = frozenset(
     {"node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", ".pytest_cache"}
 )
-"""Folders that are named and not looked into: what is in them was made by programs."""
+"""Folders that are listed but not entered: programs made their content."""
 MAX_LISTED = 400
-"""Entries of one list; of more only the first level is listed, with counts."""
+"""Maximum entries of one list; with more, only the first level is listed, with counts."""
 SEARCH_S = 2.0
-"""How long one search may take, or one list."""
+"""Maximum seconds of one search or one list."""
 UNSEEN = f"The rest was not looked at: a look ends after {MAX_ENTRIES} entries or {SEARCH_S:g} s."
 MAX_HITS = 60
 MAX_CLOSED = 5
-"""Paths that are named of those that may not be read."""
+"""Maximum unreadable paths that are named."""
 HIT = 300
 """Characters of a line that a search shows."""
 PIECE_LINES, PIECE_CHARS = 20, 800
-"""Of one item of a file."""
+"""Maximum lines and characters of one item of a file."""
 _PLACE = re.compile(r"[1-9]\d{0,8}(~[1-9]\d{0,8})?", re.ASCII)
-"""What a piece is called: see `Piece.at`."""
+"""The position of a piece: see `FilePiece.at`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class FilePiece:
     """Some lines of a file."""
 
     at: str
-    """Number of the first line; of a line that is cut into several pieces `12~2`."""
+    """Number of the first line; `12~2` for the second piece of a long line."""
     text: str
 
 
@@ -56,23 +56,23 @@ class FileHit:
     line: int
     text: str
     digest: str
-    """Of the file that it stands in."""
+    """Digest of its file."""
 
 
 @dataclass
 class Hits:
-    """The hits of a search, and why it ended before all was looked at."""
+    """The hits of a search, and why it ended early."""
 
     found: list[FileHit] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
-    """Paths of the files that were looked through."""
+    """Paths of the files that were searched."""
     closed: list[str] = field(default_factory=list)
     """Paths that may not be read here."""
     cut: str = ""
 
 
 def text_of(found: FileFound, path: str) -> str:
-    """Return the text of a file, with line feeds. Raises ToolError where it is none."""
+    """Return the text of a file, with line feeds. Raises ToolError if it is no text."""
     try:
         text = found.data.decode()
     except UnicodeDecodeError:
@@ -83,14 +83,14 @@ def text_of(found: FileFound, path: str) -> str:
 
 
 def ends_in_crlf(text: str) -> bool:
-    """Return whether all lines of a text end as on Windows."""
+    """Return whether all lines of a text have Windows line ends."""
     return "\r\n" in text and text.count("\r\n") == text.count("\n")
 
 
 def replace_text(found: FileFound, path: str, old: str, new: str) -> bytes:
-    """Return a file with a text that it holds once replaced. Raises ToolError where it does not."""
+    """Return a file after replacing a text that occurs once. Raises ToolError if it does not."""
     text = text_of(found, path)
-    if "\r\n" not in text:  # else its ends are mixed, and the old text has to be exact
+    if "\r\n" not in text:  # otherwise its line ends are mixed, and the old text has to be exact
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     times = text.count(old) if old else 0
     if times != 1:
@@ -119,7 +119,7 @@ def pieces(text: str, first: int) -> Iterator[FilePiece]:
 
 def read_from(found: FileFound, path: str, line: str) -> tuple[list[FilePiece], int]:
     """Return the pieces of a file from a line on (`12`), or from a piece of one (`12~3`), and how
-    many lines it has. Raises ToolError where there is no such place, and for what is no text.
+    many lines it has. Raises ToolError if there is no such place, or if it is no text.
     """
     text = text_of(found, path)
     count = len(lines_of(text))
@@ -133,7 +133,7 @@ def read_from(found: FileFound, path: str, line: str) -> tuple[list[FilePiece], 
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text; one that ends with a line feed has no empty line behind it."""
+    """Return the lines of a text; a line feed at the end adds no empty line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -144,8 +144,8 @@ def _parts(line: str, number: int) -> Iterator[FilePiece]:
 
 
 def walk(folder: FileTree, look: Look, path: str = "") -> Iterator[FolderEntry]:
-    """Yield all that stands below a folder, as far as the look goes, each folder before what is in
-    it; none that is skipped is entered. Raises ToolError where there is no such folder.
+    """Yield everything below a folder, within the limits of the look, each folder before its
+    content; skipped folders are not entered. Raises ToolError if there is no such folder.
     """
     top = folder.list_folder(path, look)
     if top is None:
@@ -166,12 +166,10 @@ def is_skipped(path: str) -> bool:
 
 
 def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, list[str]]:
-    """Return the path of each folder -> what is in it, in words.
+    """Return the path of each folder -> its content, in words; a sentence on what was left out; and
+    the paths of all files, and of folders that may be entered but were not.
 
-    What was left out, in words; and the paths of all files, and of the folders that were not looked
-    into though they may be.
-
-    It looks no longer than `SEARCH_S` seconds, at `MAX_ENTRIES` entries.
+    It reads at most `MAX_ENTRIES` entries in `SEARCH_S` seconds.
     """
     path = "/".join(parts_of(path))
     look = Look(until=time.monotonic() + SEARCH_S)
@@ -192,13 +190,13 @@ def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, lis
 
 
 def _readable(entries: Iterable[FolderEntry], *more: str) -> list[str]:
-    """Return the paths of the files among entries, and of the kinds `more` with a slash."""
+    """Return the paths of files among entries, and of entries of the kinds `more` with a slash."""
     kept = [e for e in entries if e.kind in ("file", *more) and not is_skipped(e.path)]
     return [f"{e.path}/" if e.kind == "folder" else e.path for e in kept]
 
 
 def _unseen(look: Look) -> str:
-    """Return what a list does not show, in sentences."""
+    """Return sentences on what a list does not show."""
     closed = f" {may_not(look.closed)}." if look.closed else ""
     return f" {UNSEEN}" * look.cut + closed
 
@@ -219,8 +217,7 @@ def _word(entry: FolderEntry) -> str:
 
 
 def search_folder(folder: FileTree, words: str, glob: str) -> Hits:
-    """Return the lines that hold these words, letter case aside, in files whose path or name fits
-    `glob`.
+    """Return the lines that hold these words in any case, in files whose path or name fits `glob`.
 
     It ends after `SEARCH_S` seconds, `MAX_ENTRIES` entries or `MAX_HITS` lines.
     """
@@ -241,19 +238,19 @@ def search_folder(folder: FileTree, words: str, glob: str) -> Hits:
 
 
 def _above(glob: str) -> str:
-    """Return the folder in which all lies that fits a pattern."""
+    """Return the folder that contains everything that fits a pattern."""
     return re.split(r"[*?[]", glob)[0].rpartition("/")[0]
 
 
 def fits(path: str, glob: str) -> bool:
-    """Return whether a path fits a pattern, or its name does; `*` stands for slashes, too."""
+    """Return whether a path or its name fits a pattern; `*` also matches slashes."""
     path, wanted = normalize_unicode(path), normalize_unicode(glob).removeprefix("**/")
     name = path.rpartition("/")[2]
     return not glob or fnmatchcase(path, wanted) or fnmatchcase(name, wanted)
 
 
 def _search_file(folder: FileTree, path: str, wanted: str, hits: Hits) -> bool:
-    """Look through one file; False when there is no room for what it holds."""
+    """Search one file; return False when there is no room for its hits."""
     try:
         found = folder.read(path)
         lines: Sequence[str] = lines_of(text_of(found, path)) if found else ()

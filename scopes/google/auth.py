@@ -28,7 +28,7 @@ class MailboxTokens(BaseModel, frozen=True):
     access_token: SecretStr
     refresh_token: SecretStr
     expires_at: datetime | None = None
-    """End of the access token; None = not known."""
+    """End of the access token; None = unknown."""
     address: str = "a mailbox"
 
     @field_serializer("access_token", "refresh_token", when_used="json")
@@ -42,9 +42,9 @@ class Sentences:
 
     revoked: Text | str
     client: Text | str = ""
-    """When it is not the user who is refused but this app."""
+    """For a refusal of this app, not of the user."""
     setting: str = "google.service_account"
-    """Where a service account's key file is named."""
+    """Setting with the path of a service account's key file."""
 
 
 FIXED = Sentences(
@@ -57,7 +57,7 @@ DELEGATED = Sentences(
 
 
 class GoogleAccess:
-    """One account's credentials; every Google of the account shares them."""
+    """One account's credentials; all clients of the account share them."""
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class GoogleAccess:
         except RefreshError as error:
             failed = self._failure(error)
             self._revoked = isinstance(failed, GoogleRevoked)
-        except (TransportError, TypeError, ValueError) as error:  # also an odd answer
+        except (TransportError, TypeError, ValueError) as error:  # including an odd answer
             failed = GoogleBusy(f"Google's token service failed ({type(error).__name__}).")
         else:
             return
         finally:
             line.close()
-        raise failed  # here, so that its traceback holds nothing of the answer
+        raise failed  # here, so that its traceback contains nothing of the answer
 
     def _failure(self, error: RefreshError) -> GoogleError:
         if error.retryable:
@@ -117,7 +117,7 @@ class GoogleAccess:
 
 
 def token_credentials(token: str) -> GoogleAccess:
-    """Return a fixed token, from GOOGLE_ACCESS_TOKEN; when it ends nothing renews it."""
+    """Return a fixed token, from GOOGLE_ACCESS_TOKEN; nothing renews it when it expires."""
     from google.oauth2.credentials import Credentials
 
     inner = Credentials(token)  # type: ignore[no-untyped-call]
@@ -131,10 +131,10 @@ def user_credentials(
     oauth_endpoint: str | None = None,
     timeout_s: float = 30.0,
 ) -> GoogleAccess:
-    """Return a mailbox that its user connected.
+    """Return the credentials of a mailbox that its user connected.
 
-    The endpoint is the address below which `/token` lies; None = Google's. A renewed access token
-    is nowhere stored: the refresh token stays the same.
+    The endpoint is the address before `/token`; None = Google's. A renewed access token is not
+    stored: the refresh token stays the same.
     """
     from google.oauth2.credentials import Credentials
 

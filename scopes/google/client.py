@@ -1,8 +1,8 @@
-"""The async face of google-api-python-client: paced, repeated where that is safe, one token.
+"""An async interface of google-api-python-client: rate-limited, with safe retries and one token.
 
-The library builds requests; aiohttp carries them, as the library's own transport blocks a thread
-for each. Gmail's quota of an account is kept here: a call waits for its turn, so that a refusal is
-rare.
+The library builds requests and aiohttp sends them, because the library's own transport blocks a
+thread for each. This module enforces Gmail's quota of an account: a call waits for its turn, so
+that refusals are rare.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ UNITS: Mapping[str, int] = {
 """Price of each method in Gmail's quota (developers.google.com/gmail/api/reference/quota; those of
 `get` are for projects made since May 2026). Other APIs have none."""
 WINDOW_S = 61.0
-"""Google counts units a minute. The second more is for calls that reach it later than others."""
+"""Google counts units a minute. The extra second is for calls that reach it late."""
 
 
 class Quota:
-    """At most so many units in any minute, given out first come first served.
+    """At most so many units in any minute, first come, first served.
 
-    What is left may be used at once: fifty threads are a third of a minute's units.
+    All remaining units may be used at once: fifty threads are a third of a minute's units.
     """
 
     def __init__(
@@ -50,37 +50,37 @@ class Quota:
         self.units_per_minute = units_per_minute
         self._clock, self._sleep = clock, sleep
         self._turn = asyncio.Lock()
-        self._given: deque[tuple[float, int]] = deque()
-        """When they are free again, and how many."""
+        self._in_use: deque[tuple[float, int]] = deque()
+        """Units in use: when they are free again, and how many."""
         self._used = 0
         self._held_until = 0.0
 
     async def take(self, units: int) -> None:
-        """Wait until a call of so many units may be made. One above the limit waits for all."""
+        """Wait until a call of so many units may start. One above the limit waits for all units."""
         units = min(units, self.units_per_minute)
         async with self._turn:
             while (wait := self._wait(units)) > 0:
                 await self._sleep(wait)
-            self._given.append((self._clock() + WINDOW_S, units))
+            self._in_use.append((self._clock() + WINDOW_S, units))
             self._used += units
 
     def hold(self, seconds: float) -> None:
-        """Google said to wait: nobody starts before it is over."""
+        """Start no call for so many seconds, because Google said to wait."""
         self._held_until = max(self._held_until, self._clock() + seconds)
 
     def _wait(self, units: int) -> float:
-        """Return the seconds until the units are free, or it is worth to look again; 0 = now."""
+        """Return the seconds until the units are free, or until the next check; 0 = now."""
         now = self._clock()
-        while self._given and self._given[0][0] <= now:
-            self._used -= self._given.popleft()[1]
+        while self._in_use and self._in_use[0][0] <= now:
+            self._used -= self._in_use.popleft()[1]
         held = self._held_until - now
         if self._used + units <= self.units_per_minute:
             return max(held, 0.0)
-        return max(held, self._given[0][0] - now)
+        return max(held, self._in_use[0][0] - now)
 
 
 RETRY_AFTER_CAP_S = 60.0
-"""Most seconds that a call waits because Google says so; every limit is one of a minute."""
+"""Maximum seconds that a call waits at Google's request; every limit is per minute."""
 
 BACKOFF_CAP_S = 16.0
 
@@ -97,8 +97,8 @@ class GoogleClient:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`endpoint` is the root of the one API that is called; None = Google's. `quota` is the
-        account's in this process; without one it is this object's alone."""
+        """`endpoint` is the root of the called API; None = Google's. `quota` is the account's in
+        this process; None = a quota of this object only."""
         self._access, self._settings, self._endpoint = credentials, settings, endpoint
         self._quota = quota or Quota(settings.units_per_minute)
         self._sleep = sleep
@@ -111,9 +111,9 @@ class GoogleClient:
         return self.service("gmail", "v1").users()
 
     def service(self, name: str, version: str, path: str = "") -> Any:
-        """Return an API of Google's; what it makes is handed to `call`.
+        """Return an API of Google; pass its requests to `call`.
 
-        `path` is where it lies below the endpoint, which the client library leaves out where one is
+        `path` is its path below the endpoint, which the client library leaves out if an endpoint is
         set.
         """
         from google.api_core.client_options import ClientOptions
@@ -136,7 +136,7 @@ class GoogleClient:
     async def call(self, request: Any, *, repeat: bool = True) -> dict[str, Any]:
         """Return the answer to a request.
 
-        `repeat` False: it is not sent again where it may have been done, but raises GoogleUnsure.
+        `repeat` False: if it may have been done, it is not sent again, but raises GoogleUnsure.
         Raises GoogleAbsent, GoogleRevoked, GoogleBusy, or GoogleError for any other refusal.
         """
         attempt, spent = 1, ""
@@ -153,7 +153,7 @@ class GoogleClient:
             if token and fault.error.code == 401:
                 if spent:
                     raise self._access.refusal()
-                spent = token  # it has just ended: at once with a new one
+                spent = token  # it has just expired: try at once with a new one
                 continue
             if fault.retry and not (repeat or fault.undone):
                 raise _unsure(request, fault)
@@ -165,16 +165,16 @@ class GoogleClient:
             await self._sleep(pause)
             attempt += 1
 
-    async def pages(self, resource: Any, **asked: Any) -> AsyncIterator[dict[str, Any]]:
-        """Yield every page of what a resource of an API lists."""
-        request = resource.list(**asked)
+    async def pages(self, resource: Any, **arguments: Any) -> AsyncIterator[dict[str, Any]]:
+        """Yield every page of a list of an API resource."""
+        request = resource.list(**arguments)
         while request is not None:
             page = await self.call(request)
             yield page
             request = resource.list_next(request, page)
 
     async def aclose(self) -> None:
-        """Close the connections; what is going on fails."""
+        """Close the connections; calls in progress fail."""
         if self._kept:
             await self._kept.close()
         for service in self._services.values():
@@ -184,7 +184,7 @@ class GoogleClient:
         if repeat:
             self._kept = self._kept or self._session()
             return await self._ask(self._kept, request, token)
-        async with self._session() as session:  # a connection that was idle may be dead unnoticed
+        async with self._session() as session:  # an idle connection may be dead without notice
             return await self._ask(session, request, token)
 
     def _session(self) -> aiohttp.ClientSession:
@@ -194,9 +194,9 @@ class GoogleClient:
     async def _ask(
         self, session: aiohttp.ClientSession, request: Any, token: str
     ) -> dict[str, Any]:
-        """Send it once. Raises HttpRefused, what aiohttp raises, and ValueError for no JSON object.
+        """Send it once. Raises HttpRefused, errors of aiohttp, and ValueError for no JSON object.
 
-        An API has no redirects, and the token is for Google alone.
+        An API has no redirects, and the token is only for Google.
         """
         async with session.request(
             request.method,
@@ -215,7 +215,7 @@ class GoogleClient:
 
 
 def _pause(fault: GoogleFault, attempt: int) -> float:
-    """Return the seconds before the next attempt: as Google asks, or backoff with jitter."""
+    """Return the seconds before the next attempt: as Google requests, or backoff with jitter."""
     if fault.wait is not None:
         return min(fault.wait, RETRY_AFTER_CAP_S) + random.uniform(0.0, 0.5)
     return min(BACKOFF_CAP_S, 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)

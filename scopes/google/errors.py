@@ -1,4 +1,4 @@
-"""Errors between us and Google, in the sentences of `google.*`, and which calls to try again."""
+"""Errors between us and Google, in the sentences of `google.*`, and which calls to retry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from config.words import Text
 from scopes.tool import SourceFailed
 
 MODIFY = "https://www.googleapis.com/auth/gmail.modify"
-"""Reading, labels, drafts and sending; not deleting for good (Gmail API, scopes)."""
+"""Reading, labels, drafts and sending; not permanent deletion (Gmail API, scopes)."""
 
 RATE = frozenset({"ratelimitexceeded", "userratelimitexceeded", "quotaexceeded"})
 DAILY = re.compile(r"daily|per ?day", re.IGNORECASE)
@@ -25,9 +25,9 @@ APIS: Mapping[str, str] = {
     "bigquery": "BigQuery",
     "sheets": "Google Sheets",
 }
-"""How a method begins -> what the API is called."""
+"""Prefix of a method -> name of the API."""
 TELLS = "bigquery."
-"""Methods whose refusals say what is wrong with a query, in words that a model can use."""
+"""Prefix of methods whose refusals describe the error of a query, in words for a model."""
 MAX_SAID = 400
 """Characters."""
 
@@ -37,46 +37,46 @@ SENTENCES: Mapping[str, str] = {
     "domainpolicy": "google.domain_policy",
     "failedprecondition": "google.no_gmail",
 }
-"""Google's word in small letters, for a refusal that is about the set-up -> key of what to do."""
+"""Google's reason in lower case for a refusal due to the set-up -> key of the advice."""
 
 
 class GoogleError(SourceFailed):
-    """A call of Google failed; the text says what to do and holds nothing of what was asked.
+    """A call of Google failed; the text says what to do and contains nothing of the request.
 
-    A `Text` is told in the language that is current where it is shown.
+    A `Text` is shown in the current language.
     """
 
     def __init__(self, text: Text | str, code: int = 0, reason: str = "", said: str = "") -> None:
         self.code = code
-        """HTTP status; 0 = there was none."""
+        """HTTP status; 0 = none."""
         self.reason = reason
-        """Google's word for why, such as `insufficientPermissions`."""
+        """Google's reason, such as `insufficientPermissions`."""
         self.said = said
-        """What Google says of a query, from the source and for the model alone; no log has it."""
+        """Google's message on a query, from the source: only for the model, never in a log."""
         super().__init__(text)
 
 
 class GoogleAbsent(GoogleError):
-    """It does not exist, or no more (404)."""
+    """It does not exist, or no longer (404)."""
 
 
 class GoogleRevoked(GoogleError):
-    """Google lets us in no longer."""
+    """Google no longer accepts the credentials."""
 
 
 class GoogleBusy(GoogleError):
-    """Google gave no proper answer however often it was asked."""
+    """Google gave no proper answer in any attempt."""
 
 
 class GoogleUnsure(GoogleBusy):
-    """A call that must not be repeated got no answer: it may have been done."""
+    """A call without an answer that must not be repeated: it may have been done."""
 
 
 class HttpRefused(Exception):
     """An answer with an error's status."""
 
     def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
-        """`headers` are found in any spelling."""
+        """`headers` are found in any case."""
         self.status, self.headers, self.content = status, headers, content
         super().__init__(status)
 
@@ -85,28 +85,28 @@ FAILURES = (
     *(HttpRefused, GoogleError, aiohttp.ClientError, OSError),
     *(ValueError, RecursionError),
 )
-"""How an attempt fails: what Google answers, no token, a lost connection, an answer that is no
+"""Errors of an attempt: an answer of Google, no token, a lost connection, an answer that is no
 JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoogleFault:
-    """Why one attempt gave nothing."""
+    """The reason why one attempt failed."""
 
     error: GoogleError
-    """What it means when no other attempt follows."""
+    """The error if no other attempt follows."""
     retry: bool = False
     undone: bool = True
-    """Google certainly did not do what it was asked."""
+    """True if Google certainly did not do the request."""
     limited: bool = False
-    """We ask too fast, with everything that we do for this account."""
+    """True if we send too many requests for this account."""
     wait: float | None = None
-    """Seconds that Google asks us to wait; None = it said nothing."""
+    """Seconds that Google asks us to wait; None = no request to wait."""
 
 
 def fault_of(error: Exception, method: str) -> GoogleFault:
     """Return what one of `FAILURES` means for a call of this API method."""
-    if isinstance(error, GoogleBusy):  # there was no token to be had
+    if isinstance(error, GoogleBusy):  # there was no token
         return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):
         return GoogleFault(error)
@@ -122,22 +122,22 @@ def _refusal(error: HttpRefused, method: str) -> GoogleFault:
     code, inner = error.status, _error_in(error.content)
     reasons = list(dict.fromkeys(reasons_in(inner)))
     keys, reason = {_key(r) for r in reasons}, reasons[0] if reasons else ""
-    said = f"{method}, {code} {reason}".rstrip()
+    detail = f"{method}, {code} {reason}".rstrip()
     if code == 429 or (code == 403 and keys & RATE) or "dailylimitexceeded" in keys:
-        return _rate_fault(error, inner, reasons, said)
+        return _rate_fault(error, inner, reasons, detail)
     if code == 408 or code >= 500:
-        busy = GoogleBusy(Text("google.no_answer", {"said": said}), code, reason)
+        busy = GoogleBusy(Text("google.no_answer", {"said": detail}), code, reason)
         return GoogleFault(busy, retry=True, undone=False, wait=_wait(error, inner))
-    told = " ".join(str(inner.get("message") or "").split())[:MAX_SAID]
-    told = told if method.startswith(TELLS) else ""
+    message = " ".join(str(inner.get("message") or "").split())[:MAX_SAID]
+    message = message if method.startswith(TELLS) else ""
     if code == 404:
-        absent = Text("google.absent", {"said": said})
-        return GoogleFault(GoogleAbsent(absent, code, reason, told))
+        absent = Text("google.absent", {"said": detail})
+        return GoogleFault(GoogleAbsent(absent, code, reason, message))
     if code == 403 and keys & SCOPE:
         return GoogleFault(_scope_missing(error, method, reason))
     key = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "google.not_accepted")
-    text = Text(key, {"api": _api(method), "said": said})
-    return GoogleFault(GoogleError(text, code, reason, told))
+    text = Text(key, {"api": _api(method), "said": detail})
+    return GoogleFault(GoogleError(text, code, reason, message))
 
 
 def _api(method: str) -> str:
@@ -145,10 +145,10 @@ def _api(method: str) -> str:
 
 
 def _rate_fault(
-    error: HttpRefused, inner: dict[str, Any], reasons: list[str], said: str
+    error: HttpRefused, inner: dict[str, Any], reasons: list[str], detail: str
 ) -> GoogleFault:
     code, reason = error.status, reasons[0] if reasons else ""
-    values = {"api": _api(said), "said": said}
+    values = {"api": _api(detail), "said": detail}
     if DAILY.search(" ".join((*reasons, str(inner.get("message")), str(inner.get("details"))))):
         return GoogleFault(GoogleBusy(Text("google.daily", values), code, reason))
     busy = GoogleBusy(Text("google.limited", values), code, reason)
@@ -159,14 +159,14 @@ def _scope_missing(error: HttpRefused, method: str, reason: str) -> GoogleError:
     if not method.startswith("gmail."):
         values = {"api": _api(method), "method": method}
         return GoogleError(Text("google.no_scope", values), 403, reason)
-    asked = str(error.headers.get("www-authenticate") or "")
-    named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', asked)
+    header = str(error.headers.get("www-authenticate") or "")
+    named = re.search(r'scope="?(https://www\.googleapis\.com/auth/[\w.]+)', header)
     scope = named[1] if named else MODIFY
     return GoogleError(Text("google.no_mail_scope", {"scope": scope}), 403, reason)
 
 
 def _error_in(content: bytes) -> dict[str, Any]:
-    """Return the `error` of an answer, if it is made as Google makes them."""
+    """Return the `error` of an answer, if it has Google's form."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -176,7 +176,7 @@ def _error_in(content: bytes) -> dict[str, Any]:
 
 
 def reasons_in(inner: dict[str, Any]) -> Iterator[str]:
-    """Yield Google's reasons, the most specific first; only words in the form of an API."""
+    """Yield Google's reasons, the most specific first; only words in the form of an API reason."""
     for key in ("errors", "details"):
         entries = inner.get(key)
         for entry in entries if isinstance(entries, list) else ():
@@ -193,14 +193,14 @@ def _key(reason: str) -> str:
 
 
 def _wait(error: HttpRefused, inner: dict[str, Any]) -> float | None:
-    """Return seconds, from the header or Gmail's `Retry after 2026-11-22T10:00:00.000Z`."""
+    """Return seconds to wait, from the header or Gmail's `Retry after 2026-11-22T10:00:00.000Z`."""
     try:
         return max(0.0, float(error.headers["retry-after"]))
     except (KeyError, ValueError):
         pass
-    told = re.search(r"Retry after (\d{4}-\d\d-\d\dT[\d:.]+Z)", str(inner.get("message")))
+    match = re.search(r"Retry after (\d{4}-\d\d-\d\dT[\d:.]+Z)", str(inner.get("message")))
     try:
-        until = datetime.fromisoformat(told[1]) if told else None
+        until = datetime.fromisoformat(match[1]) if match else None
     except ValueError:
         return None
     return max(0.0, (until - datetime.now(UTC)).total_seconds()) if until else None

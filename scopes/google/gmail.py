@@ -1,4 +1,4 @@
-"""One person's mailbox in Gmail: threads read once, labels and drafts that are never doubled."""
+"""One person's mailbox in Gmail: threads are read once, labels and drafts are never duplicated."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from scopes.mail import Changes, MailLabel, MailMessage, MailThread, ThreadRef
 from scopes.programs import WorkerDied, WorkerProcess
 
 ME = "me"
-"""The mailbox of whoever the token is from."""
+"""The mailbox of the token's user."""
 PAGE = 500
-"""Objects asked for in one call of a paged method."""
+"""Objects requested in one call of a paged method."""
 LAST = 10
-"""Newest messages looked at for one that may have been made."""
+"""Newest messages that are searched for one that may have been made."""
 ATTEMPTS = 2
-"""Of a write that Google answered with an error of its own and did not do."""
+"""Attempts of a write that Google refused with an internal error and did not do."""
 
 
 def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
@@ -54,31 +54,31 @@ def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
 
 
 READER = WorkerProcess("scopes.google.mail_text", seconds=5.0)
-"""Reads the mails of this process: what strangers wrote is parsed in no other one."""
+"""Reads the mails of this process: only this program parses text of strangers."""
 MOST_KEPT, MOST_DOCUMENTS = 100, 8
 """Threads, and texts of attached files, that stay in memory."""
 
 
 class HistoryTooOld(Exception):
-    """Gmail no longer knows what has changed since then: everything has to be looked at again."""
+    """Gmail no longer knows what has changed since then: everything has to be read again."""
 
 
 class Gmail:
     """The mailbox of a `Google` client. One for each run: it reads no thread twice."""
 
     def __init__(self, google: GoogleClient, owner: str, cursor: str = "") -> None:
-        """`owner` is whose it is: a Slack user id, or the mailbox's address at the command line.
+        """`owner` is a Slack user id, or the mailbox's address at the command line.
 
-        `cursor` is the history id at which the last triage ended, where there was one.
+        `cursor` is the history id at which the last triage ended, if there was one.
         """
         self.google, self.owner, self.cursor = google, owner, cursor
         self._users: Any = google.gmail()
-        self._get_thread: Any = self._users.threads().get  # the library makes its methods anew
+        self._get_thread: Any = self._users.threads().get  # the library rebuilds it on each access
         self._address = ""
         self._labels: list[MailLabel] | None = None
         self._threads = Cache(most=MOST_KEPT)
         self.documents = Cache(most=MOST_DOCUMENTS)
-        """Texts of the attachments that were read last, by item id."""
+        """Texts of the attachments that were read recently, by item id."""
 
     async def aclose(self) -> None:
         """Close its connections."""
@@ -91,15 +91,15 @@ class Gmail:
         return self._address
 
     async def history(self) -> str:
-        """Return the history id of this moment, from which `changes` can be asked for."""
+        """Return the current history id, from which `changes` can start."""
         return str((await self._profile())["historyId"])
 
     async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
-        """Threads that Gmail's search finds, newest first; all of them where there is no limit."""
-        asked: dict[str, Any] = {"userId": ME, "maxResults": min(PAGE, limit or PAGE)}
-        asked |= {"q": query} if query else {}
+        """Return the threads that Gmail's search finds, newest first; all without a limit."""
+        arguments: dict[str, Any] = {"userId": ME, "maxResults": min(PAGE, limit or PAGE)}
+        arguments |= {"q": query} if query else {}
         found: dict[str, ThreadRef] = {}
-        async for page in self.google.pages(self._users.threads(), **asked):
+        async for page in self.google.pages(self._users.threads(), **arguments):
             refs = map(_ref, page.get("threads") or ())
             found |= {ref.id: ref for ref in refs if ref.id not in found}
             if limit is not None and len(found) >= limit:
@@ -107,7 +107,7 @@ class Gmail:
         return list(found.values())[:limit]
 
     async def thread(self, id: str) -> MailThread:
-        """Return the whole thread. Raises GoogleAbsent. What was read once is not fetched again."""
+        """Return the whole thread, fetched only once. Raises GoogleAbsent."""
         return await self._threads.get((id,), lambda: self._thread(id))
 
     async def _thread(self, id: str) -> MailThread:
@@ -129,18 +129,18 @@ class Gmail:
             return unread_message(resource, TOO_MUCH)
 
     async def _texts(self, message: Mapping[str, Any]) -> Mapping[str, bytes]:
-        """Return what Gmail keeps apart of a message's text, by attachment id."""
+        """Return the parts of a message's text that Gmail stores separately, by attachment id."""
         found: dict[str, bytes] = {}
 
         async def fetch(id: str) -> None:
-            with suppress(GoogleAbsent, ValueError):  # it is gone
+            with suppress(GoogleAbsent, ValueError):  # it no longer exists
                 found[id] = await self.attachment(str(message.get("id")), id)
 
         await asyncio.gather(*map(fetch, apart(message)))
         return found
 
     async def attachment(self, message: str, key: str) -> bytes:
-        """Return what is attached, by its `Attachment.key`. Raises GoogleAbsent, ValueError."""
+        """Return an attachment by its `Attachment.key`. Raises GoogleAbsent, ValueError."""
         if key.startswith(IN_MESSAGE):
             whole = self._users.messages().get(userId=ME, id=message, format="full")
             resource = await self.google.call(whole)
@@ -150,11 +150,11 @@ class Gmail:
         return bytes_of(str(found.get("data") or ""))
 
     async def changes(self, since: str) -> Changes:
-        """Return what has come since a history id. Raises HistoryTooOld."""
-        asked = {"startHistoryId": since, "historyTypes": ["messageAdded"], "maxResults": PAGE}
+        """Return the changes since a history id. Raises HistoryTooOld."""
+        arguments = {"startHistoryId": since, "historyTypes": ["messageAdded"], "maxResults": PAGE}
         threads, reached = dict[str, None](), since
         try:
-            async for page in self.google.pages(self._users.history(), userId=ME, **asked):
+            async for page in self.google.pages(self._users.history(), userId=ME, **arguments):
                 reached = str(page.get("historyId") or reached)
                 for record in page.get("history") or ():
                     for added in record.get("messagesAdded") or ():
@@ -164,7 +164,7 @@ class Gmail:
         return Changes(reached, tuple(threads))
 
     async def labels(self) -> list[MailLabel]:
-        """Return all labels, the system's as well."""
+        """Return all labels, including the system's."""
         if self._labels is None:
             request = self._users.labels().list(userId=ME)
             found = (await self.google.call(request)).get("labels") or ()
@@ -174,13 +174,13 @@ class Gmail:
         return self._labels
 
     async def relabel(self, thread: str, add: Sequence[str], remove: Sequence[str]) -> None:
-        """Add and remove labels by name; one of the user's that does not exist is made.
+        """Add and remove labels by name; a missing label of the user is created.
 
-        It may be done again, with the same outcome. Raises GoogleAbsent.
+        It can be repeated with the same outcome. Raises GoogleAbsent.
         """
         added = [await self._label(name) for name in dict.fromkeys(add)]
-        known = [await self._label_id(name) for name in dict.fromkeys(remove)]
-        body = {"addLabelIds": added, "removeLabelIds": [id for id in known if id]}
+        removed = [await self._label_id(name) for name in dict.fromkeys(remove)]
+        body = {"addLabelIds": added, "removeLabelIds": [id for id in removed if id]}
         if not any(body.values()):
             return
         request = self._users.threads().modify(userId=ME, id=thread, body=body)
@@ -188,7 +188,7 @@ class Gmail:
         self._threads.forget(thread)
 
     async def _label_id(self, name: str) -> str:
-        """Return the id of a label; Gmail takes names that differ in case alone for the same."""
+        """Return the id of a label; for Gmail, names that differ only in case are the same."""
         wanted = name.casefold()
         return next((e.id for e in await self.labels() if e.name.casefold() == wanted), "")
 
@@ -206,10 +206,10 @@ class Gmail:
             raise
 
     async def draft(self, thread: MailThread, body: str, key: str) -> str:
-        """Return the id of a draft that answers who wrote last, and nobody else.
+        """Return the id of a draft that answers only the last writer.
 
-        There is one for each key, also where an answer of Google's was lost. Raises NoRecipient,
-        and GoogleUnsure where it is not known whether there is one.
+        There is one for each key, even if an answer of Google was lost. Raises NoRecipient, and
+        GoogleUnsure if it is unknown whether there is one.
         """
         own = await self.address()
         answers, to = find_answered(thread, own)
@@ -218,9 +218,9 @@ class Gmail:
         message = {"threadId": thread.id, "raw": mail.raw}
         request = self._users.drafts().create(userId=ME, body={"message": message})
         look = partial(self._find_draft, thread.id, mail)
-        made = await self._once(request, look)
+        draft_id = await self._once(request, look)
         self._threads.forget(thread.id)
-        return made
+        return draft_id
 
     async def send(
         self,
@@ -230,9 +230,9 @@ class Gmail:
         key: str,
         report: DeliveryReport | None = None,
     ) -> str:
-        """Send a mail to these addresses, once for each key; the id of the message.
+        """Send a mail to these addresses, once for each key; return the id of the message.
 
-        Raises NoRecipient, and GoogleUnsure where it is not known whether it was sent.
+        Raises NoRecipient, and GoogleUnsure if it is unknown whether it was sent.
         """
         own = await self.address()
         mail = compose(own, Letter(to, subject, body), key, report=report)
@@ -240,25 +240,25 @@ class Gmail:
         return await self._once(request, partial(self._find_sent, mail))
 
     async def _once(self, request: Any, look: Callable[[], Awaitable[str]]) -> str:
-        """Do it unless it was done, by this process or one before it."""
+        """Do it unless this process or an earlier one did it."""
         for attempt in range(1, ATTEMPTS + 1):
             if found := await look():
                 return found
             try:
                 return await self._create(request, repeat=False)
             except GoogleUnsure as error:
-                if not error.code or attempt == ATTEMPTS:  # it may yet be done
+                if not error.code or attempt == ATTEMPTS:  # it may still be done
                     if found := await look():
                         return found
                     raise
         raise AssertionError("unreachable")
 
     async def _create(self, request: Any, *, repeat: bool = True) -> str:
-        """Return the id of what a request makes."""
+        """Return the id of the object that a request creates."""
         return str((await self.google.call(request, repeat=repeat))["id"])
 
     async def _find_draft(self, thread: str, mail: Composed) -> str:
-        """Return the id of the draft that bears the mark, or of the message if it was sent."""
+        """Return the id of the draft with the mark, or of the message if it was sent."""
         request = self._users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
         )
@@ -272,15 +272,15 @@ class Gmail:
             async for page in listing
             for each in page.get("drafts") or ()
         }
-        if not marked:  # what names no message of the thread stands in one of its own
+        if not marked:  # a mail that names no message of the thread has its own thread
             newest = list(drafts)[:LAST]
             marked = list(filter(None, await self._all_marked(newest, mail)))
         return next((drafts[id] for id in marked if id in drafts), marked[0] if marked else "")
 
     async def _find_sent(self, mail: Composed) -> str:
-        """Return the id of the sent message that bears the mark, or nothing."""
+        """Return the id of the sent message with the mark, or ""."""
         searches = (
-            {"labelIds": ["SENT"]},  # by label it is found at once, by words when it is indexed
+            {"labelIds": ["SENT"]},  # a label finds it at once, words only when it is indexed
             {"q": f"in:sent to:{mail.to[0]} newer_than:3d"},
         )
         seen: set[str] = set()

@@ -17,15 +17,15 @@ from scopes.mail import MailMessage, MailThread
 from scopes.tool import readable
 
 MARK = "X-Assistant-Key"
-"""The header that a mail is known by: the API puts a Message-ID of its own in the place of ours
-(gauteh/lieer#198), and leaves headers alone that begin with X-."""
+"""The header that identifies a mail: the API replaces our Message-ID (gauteh/lieer#198), and keeps
+headers that begin with X-."""
 MAX_SUBJECT = 900  # characters
 MAX_REFERENCES = 20
 
 _ADDRESS = re.compile(
     r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}"
 )
-"""As browsers take one (WHATWG HTML, valid e-mail address), with at least one dot."""
+"""An address that browsers accept (WHATWG HTML, valid e-mail address), with at least one dot."""
 _ID = re.compile(r"<[^<>\s]{1,250}>")
 
 
@@ -40,10 +40,10 @@ class Composed:
     mark: str
     """The same for the same key."""
     raw: str
-    """As the API takes it: base64 for URLs."""
+    """In the form of the API: base64 for URLs."""
     to: tuple[str, ...]
     answers: bool
-    """It names the message that it answers, so that Gmail puts it into its thread."""
+    """True if it names the message that it answers, so that Gmail puts it into that thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class MailAttachment:
 
     name: str
     kind: str
-    """Of its content, such as `text/csv`."""
+    """Type of its content, such as `text/csv`."""
     content: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReport:
-    """The parts of a mail made by code besides its text."""
+    """The parts of a mail that code adds to its text."""
 
     html: str
     files: tuple[MailAttachment, ...] = ()
@@ -79,7 +79,7 @@ def is_address(text: str) -> bool:
 
 
 def address_in(shown: str) -> str:
-    """Return the address in `Name <address>`, where it stands last, in small letters; or empty."""
+    """Return the address at the end of `Name <address>`, in lower case; or empty."""
     found = shown.rpartition("<")[2].removesuffix(">").strip()
     return found.lower() if is_address(found) else ""
 
@@ -91,11 +91,9 @@ def compose(
     answers: MailMessage | None = None,
     report: DeliveryReport | None = None,
 ) -> Composed:
-    """Return a mail to these addresses and to nobody else: plain text, but for a report.
+    """Return a mail to only these addresses: plain text, except for a report.
 
-    Raises NoRecipient.
-
-    Line breaks cannot leave the subject, so that no text becomes a header.
+    Line breaks are removed from the subject, so that no text becomes a header. Raises NoRecipient.
     """
     to = letter.to
     if not to or not all(map(is_address, to)):
@@ -118,7 +116,7 @@ def compose(
 
 
 def _add(mail: EmailMessage, report: DeliveryReport) -> None:
-    mail["Auto-Submitted"] = "auto-generated"  # no program is to answer it: RFC 3834, 5
+    mail["Auto-Submitted"] = "auto-generated"  # no program should answer it: RFC 3834, 5
     mail.add_alternative(readable(report.html), subtype="html")
     for file in report.files:
         main, _, sub = file.kind.partition("/")
@@ -140,17 +138,16 @@ def _references(message: MailMessage) -> list[str]:
 def find_answered(thread: MailThread, own: str) -> tuple[MailMessage, str]:
     """Return the message that a reply answers, and the one address that it goes to.
 
-    Raises NoRecipient.
-
-    That is who wrote last, other than the mailbox's owner; where only the owner wrote, whom they
-    wrote to. A Reply-To is not heeded: what is shown as the sender is where a reply goes.
+    The address is that of the last writer except the mailbox's owner, or the owner's recipient if
+    only the owner wrote. A Reply-To is ignored: a reply goes to the shown sender. Raises
+    NoRecipient.
     """
-    said = [m for m in thread.messages if not m.fault and "DRAFT" not in m.labels]
-    for message in reversed(said):
+    messages = [m for m in thread.messages if not m.fault and "DRAFT" not in m.labels]
+    for message in reversed(messages):
         by = address_in(message.text.sender)
         if by and by != own.lower() and "SENT" not in message.labels:
             return message, by
-    for message in reversed(said):
+    for message in reversed(messages):
         for shown in message.text.to:
             if (to := address_in(shown)) and to != own.lower():
                 return message, to

@@ -1,8 +1,8 @@
 """Gmail's resources in the bot's process: the parts of a thread to fetch, and what they contain.
 
-Messages are read by `scopes.google.mail_text`, in a process of its own. What a message only
-repeats from earlier ones of its thread is left out; nothing is lost: a line goes only where all of
-it stands, word for word and in one piece with what surrounds it, in an earlier message.
+`scopes.google.mail_text` reads messages in a separate process. Repetitions of earlier messages of a
+thread are left out; nothing is lost: a line is left out only if an earlier message contains all of
+it, word for word and in one piece with its surroundings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from scopes.mail import (
 
 MARK = "[quoted text of earlier messages left out]"
 RUN = 8
-"""So many words in a row are a repetition and no coincidence."""
+"""Words in a row that make a repetition, not a coincidence."""
 CONTEXT = 3
-"""Lines of a quotation that stay above words of the author's own: what those answer."""
+"""Lines of a quotation that are kept above the author's own words, which answer them."""
 MAX_WORDS = 100_000
-"""Of one thread that are remembered; what goes beyond is left as it is."""
+"""Maximum words of one thread that are compared; text after that is unchanged."""
 
 MAX_LOOKED_AT = 300_000
-"""Characters of one message; a longer one is left as it is."""
+"""Maximum characters of one message; a longer one is unchanged."""
 
 _PREFIX = re.compile(r"[>\s]*")
 _HEADER = re.compile(
@@ -48,7 +48,7 @@ _HEADER = re.compile(
     r"|\A\*?(?:From|Von|De|Da|Van|Fra|Från|Od|От|发件人|寄件者|差出人)\s*\*?\s*:",
     re.IGNORECASE,
 )
-"""The line above a quotation. One too many does no harm: the words decide."""
+"""The line above a quotation. A wrong match does no harm: the words decide."""
 _FIELD = re.compile(
     r"\*?(?:Sent|Date|To|Cc|Subject|Gesendet|Datum|An|Betreff|Envoyé|À|Objet|Enviado|Fecha|Para"
     r"|Asunto|Inviato|Data|A|Oggetto|Verzonden|Aan|Onderwerp|Quoting)\b[^:]{0,200}:",
@@ -61,11 +61,11 @@ _FIELD = re.compile(
 class _Line:
     text: str
     words: tuple[str, ...]
-    """Without what marks a quotation."""
+    """Its words, without marks of a quotation."""
     quoted: bool
-    """Marked with `>`."""
+    """True if marked with `>`."""
     below: bool
-    """Below the first line that heads a quotation."""
+    """True if below the first line that heads a quotation."""
 
 
 @dataclass(slots=True)
@@ -77,12 +77,12 @@ class _Heard:
 
     def add(self, words: Sequence[str]) -> None:
         start = len(self.words)
-        self.words += [*words[: max(0, MAX_WORDS - start)], "\n"]  # no word: no run crosses it
+        self.words += [*words[: max(0, MAX_WORDS - start)], "\n"]  # not a word: no run spans it
         for at in range(start, len(self.words) - RUN):
             self.places[hash(tuple(self.words[at : at + RUN]))] = at
 
     def runs(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Yield from and to where `words` repeat what was said, longest first from each start."""
+        """Yield start and end of runs in `words` that repeat earlier ones, longest per start."""
         at = 0
         while at + RUN <= len(words):
             length = self.length(words, at)
@@ -107,14 +107,14 @@ def _from(words: Sequence[str], at: int) -> Iterator[str]:
 
 
 def without_repeats(bodies: Sequence[str]) -> list[str]:
-    """Return the texts of a thread's messages, oldest first, without what they quote of others."""
-    heard, left = _Heard(), []
+    """Return the texts of a thread's messages, oldest first, without their quotes of others."""
+    history, reduced = _Heard(), []
     for body in bodies:
         lines = list(_lines(body[:MAX_LOOKED_AT]))
-        asked = heard.places and len(body) <= MAX_LOOKED_AT
-        left.append(_join_remaining(lines, _find_repeated(lines, heard)) if asked else body)
-        heard.add([word for line in lines for word in line.words])
-    return left
+        compares = history.places and len(body) <= MAX_LOOKED_AT
+        reduced.append(_join_remaining(lines, _find_repeated(lines, history)) if compares else body)
+        history.add([word for line in lines for word in line.words])
+    return reduced
 
 
 def _lines(body: str) -> Iterator[_Line]:
@@ -129,18 +129,18 @@ def _lines(body: str) -> Iterator[_Line]:
 
 
 def _heads(text: str) -> bool:
-    """Return whether it is the line above a quotation; the pattern is asked last."""
+    """Return whether it is the line above a quotation; try the pattern last."""
     may = ":" in text or "\uff1a" in text or text.startswith(("-", "_"))
     return may and _HEADER.search(text) is not None
 
 
-def _find_repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
-    """Return the numbers of the lines that stand whole in an earlier message."""
-    asked = [n for n, line in enumerate(lines) if (line.quoted or line.below) and line.words]
-    words = [word for n in asked for word in lines[n].words]
-    runs = list(heard.runs(words))
+def _find_repeated(lines: Sequence[_Line], history: _Heard) -> set[int]:
+    """Return the numbers of the lines that an earlier message contains whole."""
+    candidates = [n for n, line in enumerate(lines) if (line.quoted or line.below) and line.words]
+    words = [word for n in candidates for word in lines[n].words]
+    runs = list(history.runs(words))
     found, start, run = set(), 0, 0
-    for n in asked:
+    for n in candidates:
         end = start + len(lines[n].words)
         while run < len(runs) and runs[run][1] < end:
             run += 1
@@ -151,36 +151,36 @@ def _find_repeated(lines: Sequence[_Line], heard: _Heard) -> set[int]:
 
 
 def _join_remaining(lines: Sequence[_Line], repeated: set[int]) -> str:
-    """Return the lines that stay; each stretch of the others is one mark, if that is shorter."""
+    """Return the remaining lines; one mark replaces each gap, if it is shorter."""
     out: list[str] = []
-    gone: list[str] = []
+    dropped: list[str] = []
     for n, each in enumerate([*lines, _Line("", (), False, False)]):
         last = n == len(lines)
-        if not last and (n in repeated or (gone and not each.text.strip("> "))):
-            gone.append(each.text)
+        if not last and (n in repeated or (dropped and not each.text.strip("> "))):
+            dropped.append(each.text)
             continue
-        kept = gone[_end_of(gone) :] if gone and not last and _is_own(each) else []
-        _close(out, gone[: len(gone) - len(kept)])
+        kept = dropped[_end_of(dropped) :] if dropped and not last and _is_own(each) else []
+        _close(out, dropped[: len(dropped) - len(kept)])
         out += kept if last else [*kept, each.text]
-        gone = []
+        dropped = []
     return "\n".join(out).strip()
 
 
 def _is_own(line: _Line) -> bool:
-    """Return whether it may answer what is quoted above it."""
+    """Return whether it may answer a quotation above it."""
     rest = line.text.strip()
     return bool(rest and not line.quoted and not _heads(rest) and not _FIELD.match(rest))
 
 
-def _end_of(gone: Sequence[str]) -> int:
-    """Return where the last lines with words begin."""
-    full = [n for n, text in enumerate(gone) if text.strip("> ")]
+def _end_of(dropped: Sequence[str]) -> int:
+    """Return the start of the last lines with words."""
+    full = [n for n, text in enumerate(dropped) if text.strip("> ")]
     return full[-CONTEXT:][0] if full else 0
 
 
-def _close(out: list[str], gone: Sequence[str]) -> None:
-    if len("\n".join(gone)) <= len(MARK):
-        out.extend(gone)
+def _close(out: list[str], dropped: Sequence[str]) -> None:
+    if len("\n".join(dropped)) <= len(MARK):
+        out.extend(dropped)
     elif not out or out[-1] != MARK:
         out.append(MARK)
 
@@ -188,23 +188,23 @@ def _close(out: list[str], gone: Sequence[str]) -> None:
 Json = Mapping[str, Any]
 
 MAX_APART = 8
-"""Texts of one message that are fetched from where Gmail keeps them apart."""
+"""Maximum separately stored texts of one message that are fetched."""
 MAX_HEADERS, MAX_HEADER = 500, 4_000
-"""Headers of one part, and characters of one."""
+"""Maximum headers of one part, and characters of one header."""
 EMPTY = MailText("", "", (), (), "", (), (), "")
 NEVER = datetime.min.replace(tzinfo=UTC)
 TOO_MUCH = f"takes too much to read: {ELSEWHERE}"
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What a resource of a wrong shape may raise."""
+"""Errors that a resource of a wrong shape may cause."""
 MESSAGE = TypeAdapter(MailMessage)
 IN_MESSAGE = "part:"
-"""Beginning of the key of a part whose content stands in its message: Gmail keeps only what has a
-file name apart."""
+"""Prefix of the key of a part whose content is in its message: Gmail stores only parts with a file
+name separately."""
 
 
 def apart(resource: Json) -> list[str]:
-    """Attachment ids of the texts of a message that Gmail keeps apart for their length, as many as
-    are read; the reduction tells of the others."""
+    """Return the attachment ids of long texts of a message that Gmail stores separately, up to the
+    limit; the reduction reports the others."""
     found, room = list[str](), MAX_BODY
     try:
         for payload in _walk(resource.get("payload") or {}):
@@ -214,7 +214,7 @@ def apart(resource: Json) -> list[str]:
                 found.append(id)
                 room -= size
     except UNREADABLE:
-        return []  # `message_of` says that it cannot be read
+        return []  # `message_of` reports that it cannot be read
     return found[:MAX_APART]
 
 
@@ -229,13 +229,13 @@ def _walk(payload: Json) -> Iterator[Json]:
 
 
 def content_of(resource: Json, id: str) -> bytes:
-    """Return the content of the part with this id; empty where it has none. Raises ValueError."""
+    """Return the content of the part with this id; empty if it has none. Raises ValueError."""
     parts = (p for p in _walk(resource.get("payload") or {}) if str(p.get("partId") or "") == id)
     return bytes_of(str((next(parts, {}).get("body") or {}).get("data") or ""))
 
 
 def _is_text(payload: Json) -> bool:
-    """Return whether it is read: an attached text is not, an invitation always."""
+    """Return whether it is read: never an attached text, always an invitation."""
     kind = str(payload.get("mimeType") or "").lower()
     if kind not in ("text/plain", "text/html"):
         return kind == "text/calendar"
@@ -244,7 +244,7 @@ def _is_text(payload: Json) -> bool:
 
 
 def thread_of(id: str, history: str, found: Iterable[MailMessage]) -> MailThread:
-    """Return a thread of these messages, oldest first, each with its own words."""
+    """Return a thread of these messages, oldest first, each with only its own words."""
     messages = sorted(found, key=lambda m: m.at or NEVER)
     bodies = without_repeats([m.text.body for m in messages])
     shown = [
@@ -255,12 +255,12 @@ def thread_of(id: str, history: str, found: Iterable[MailMessage]) -> MailThread
 
 
 def unread_message(resource: Any, why: str) -> MailMessage:
-    given = resource if isinstance(resource, Mapping) else {}
-    labels = given.get("labelIds")
+    data = resource if isinstance(resource, Mapping) else {}
+    labels = data.get("labelIds")
     return MailMessage(
-        id=line(str(given.get("id") or ""), 40),
-        thread=line(str(given.get("threadId") or ""), 40),
-        at=received_at(given.get("internalDate")),
+        id=line(str(data.get("id") or ""), 40),
+        thread=line(str(data.get("threadId") or ""), 40),
+        at=received_at(data.get("internalDate")),
         text=EMPTY,
         headers={},
         labels=frozenset(map(str, labels)) if isinstance(labels, list) else frozenset(),
@@ -275,9 +275,9 @@ def received_at(milliseconds: Any) -> datetime | None:
         return None
 
 
-def headers_of(given: Sequence[Json]) -> tuple[Message, bool]:
-    headers, clipped = Message(), len(given) > MAX_HEADERS
-    for each in given[:MAX_HEADERS]:
+def headers_of(fields: Sequence[Json]) -> tuple[Message, bool]:
+    headers, clipped = Message(), len(fields) > MAX_HEADERS
+    for each in fields[:MAX_HEADERS]:
         value = str(each["value"])
         headers[str(each["name"])] = value[:MAX_HEADER]
         clipped = clipped or len(value) > MAX_HEADER
@@ -285,5 +285,5 @@ def headers_of(given: Sequence[Json]) -> tuple[Message, bool]:
 
 
 def bytes_of(data: str) -> bytes:
-    """Return the bytes of base64 in its alphabet for URLs, which Gmail pads or does not."""
+    """Return the bytes of URL-safe base64, with or without padding."""
     return base64.urlsafe_b64decode(data.rstrip("=") + "=" * (-len(data.rstrip("=")) % 4))

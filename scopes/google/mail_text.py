@@ -1,6 +1,6 @@
-"""Reduce a mail, in Gmail's parts, to what a person reads in it, with flags for what is odd.
+"""Reduce a mail, in Gmail's parts, to its readable text, with flags for odd features.
 
-A program of its own, the `main` of this module, reads it, so that a hostile mail cannot crash the
+A separate program, the `main` of this module, reads it, so that a hostile mail cannot crash the
 bot: see `scopes.google.gmail`.
 """
 
@@ -52,19 +52,19 @@ class MailPart:
     size: int
     """Bytes, as Gmail counts them."""
     clipped: bool
-    """Whether a header was longer than is read."""
+    """True if a header was too long and was cut."""
     name: str | None
-    """File name; None where there is none."""
+    """File name; None if there is none."""
     key: str
-    """What its content is handed out for."""
+    """Key by which the mailbox returns its content."""
     absent: bool
-    """Whether its content is kept apart and was not fetched."""
+    """True if its content is stored separately and was not fetched."""
     inside: tuple[Json, ...]
     fetched: Mapping[str, bytes]
-    """Attachment id -> bytes, of texts that Gmail keeps apart."""
+    """Attachment id -> bytes, of texts that Gmail stores separately."""
 
     def header(self, name: str) -> str:
-        """Return the first header of a name on one line; empty where there is none."""
+        """Return the first header with this name on one line; empty if there is none."""
         return line(self.raw(name), 1_000)
 
     def raw(self, name: str) -> str:
@@ -75,7 +75,7 @@ class MailPart:
 
     @property
     def charset(self) -> str:
-        """UTF-8 where the bytes are: Gmail converts most texts, and leaves the old name on them."""
+        """Return UTF-8 if the bytes are: Gmail converts most texts, but not the charset name."""
         named = self.headers.get_content_charset("")
         return "utf-8" if _is_utf8(self.body, named) else named
 
@@ -87,14 +87,14 @@ class MailPart:
         return (part_of(each, self.fetched) for each in self.inside)
 
     def message(self) -> MailPart:
-        """Return the message in it, which Gmail gives as its one part, or as that one's parts."""
+        """Return the message in it: its one part in Gmail, or the parts of that message."""
         if len(self.inside) == 1:
             return part_of(self.inside[0], self.fetched)
         return replace(self, kind="multipart/mixed" if self.inside else "text/plain")
 
 
 def part_of(payload: Json, fetched: Mapping[str, bytes]) -> MailPart:
-    """Return a part of Gmail's as one of ours."""
+    """Return Gmail's part as one of ours."""
     headers, clipped = headers_of(payload.get("headers") or ())
     kind = str(payload.get("mimeType") or "text/plain").lower()
     body = payload.get("body") or {}
@@ -115,10 +115,10 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> MailPart:
     )
 
 
-def _is_utf8(data: bytes, named: str) -> bool:
+def _is_utf8(data: bytes, charset: str) -> bool:
     """Return whether it is UTF-8, and not a charset with other letters in ASCII bytes."""
     try:
-        codec = codecs.lookup(named).name if named else ""
+        codec = codecs.lookup(charset).name if charset else ""
     except (LookupError, ValueError):
         codec = ""
     if _STATEFUL.match(codec.replace("_", "")) and (b"\x1b" in data or b"~{" in data):
@@ -133,16 +133,16 @@ def _is_utf8(data: bytes, named: str) -> bool:
 
 
 _ONE_PERSON = re.compile(r"([^<>,\"]*|\s*\"[^<>\"]*\"\s*)<([^<>\s]+@[^<>\s]+)>\s*")
-"""The usual form, read here: `getaddresses` takes an unquoted address in the name for a person."""
+"""The usual form, parsed here: `getaddresses` takes an unquoted address in a name for a person."""
 
 
 def sender_of(part: MailPart) -> str:
-    """Return who wrote it; of several the first five."""
+    """Return the author, or the first five of several."""
     return ", ".join(people_in(part.raw("from"))[:5])
 
 
 def people_in(value: str) -> tuple[str, ...]:
-    """Return the people of an address header, each as `Name <address>` or the address alone."""
+    """Return the people of an address header, each as `Name <address>` or only the address."""
     only = _ONE_PERSON.fullmatch(value)
     try:
         pairs = [(only[1].strip('" '), only[2])] if only else getaddresses([value])
@@ -166,7 +166,7 @@ def people_in(value: str) -> tuple[str, ...]:
 HIDDEN = "has hidden text"
 DIFFER = "plain and HTML differ"
 MIN_RUN = 6
-"""So many words in a row that only one part says make the parts differ."""
+"""Words in a row in only one part that make the parts differ."""
 MAX_COMPARED = 100_000  # words
 MAX_LISTED = 200  # people in one field
 MAX_INVITE = 100_000  # bytes
@@ -182,7 +182,7 @@ _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 
 def reduce_part(part: MailPart) -> MailText:
-    """Reduce a mail to what a person reads in it."""
+    """Reduce a mail to its readable text."""
     reading = _Reading()
     body = reading.strip_armour("\n\n".join(reading.read(part, 0, top=True)))
     return MailText(
@@ -220,18 +220,18 @@ class _Reading:
 
     def strip_armour(self, body: str) -> str:
         """Return the body without messages in PGP's armour."""
-        kept, at, begun = [], 0, -1
+        kept, at, start = [], 0, -1
         for mark in _ARMOUR.finditer(body):
-            if begun >= 0 and mark["end"]:
-                kept.append(body[at:begun])
-                at, begun = mark.end(), -1
-            elif begun < 0 and not mark["end"]:
-                begun = mark.start()
+            if start >= 0 and mark["end"]:
+                kept.append(body[at:start])
+                at, start = mark.end(), -1
+            elif start < 0 and not mark["end"]:
+                start = mark.start()
         self.unread += [PGP] if at else []
         return "".join([*kept, body[at:]])
 
     def read(self, part: MailPart, depth: int, top: bool = False) -> list[str]:
-        """Return the texts of a part and of those in it, one for each place where there is one."""
+        """Return the texts of a part and of the parts in it, one for each place with a text."""
         self.clipped = self.clipped or part.clipped
         if why := _reason_unread(part):
             self.unread.append(why)
@@ -244,50 +244,50 @@ class _Reading:
                 return self.read_invitation(part)
             self.attach(part)
             return self.read_forwarded(part, depth) if part.kind == "message/rfc822" else []
-        said = _Text()
-        self.take(part, said)
-        return self.choose_text(said)
+        text = _Text()
+        self.take(part, text)
+        return self.choose_text(text)
 
     def read_all(self, part: MailPart, depth: int) -> list[str]:
-        """Return the texts of a multipart; of alternatives the one that a person is shown."""
+        """Return the texts of a multipart; of alternatives the one that mail programs show."""
         if not part.inside:
-            said = _Text()
-            self.take(replace(part, kind="text/plain"), said)
-            return self.choose_text(said)
+            found = _Text()
+            self.take(replace(part, kind="text/plain"), found)
+            return self.choose_text(found)
         children = self.children(part, depth)
         if part.kind != "multipart/alternative":
             return [text for each in children for text in self.read(each, depth + 1)]
-        said, rest = _Text(), []
+        found, rest = _Text(), []
         for each in children:
-            rest += self.gather(each, depth + 1, said)
-        return self.choose_text(said) + rest
+            rest += self.gather(each, depth + 1, found)
+        return self.choose_text(found) + rest
 
-    def gather(self, part: MailPart, depth: int, said: _Text) -> list[str]:
-        """Sort the text in one alternative by its kind; what is neither comes back."""
+    def gather(self, part: MailPart, depth: int, found: _Text) -> list[str]:
+        """Sort the text in one alternative by its kind; return other texts."""
         if part.kind in ("text/plain", "text/html") and not part.attached:
-            self.take(part, said)
+            self.take(part, found)
             return []
         if not (part.kind.startswith("multipart/") and part.inside):
             return self.read(part, depth)
         children = self.children(part, depth)
-        return [text for each in children for text in self.gather(each, depth + 1, said)]
+        return [text for each in children for text in self.gather(each, depth + 1, found)]
 
     def children(self, part: MailPart, depth: int) -> list[MailPart]:
         if depth >= MAX_DEPTH:
             self.unread.append(DEEP)
             return []
-        left = max(0, MAX_PARTS - self.parts)
+        room = max(0, MAX_PARTS - self.parts)
         self.parts += len(part.inside)
         if self.parts > MAX_PARTS:
             self.unread.append(MANY)
-        return list(islice(part.parts(), left))
+        return list(islice(part.parts(), room))
 
     def read_invitation(self, part: MailPart) -> list[str]:
-        """Return the facts of a calendar invitation, which stands in some mails twice."""
+        """Return the facts of a calendar invitation, which some mails contain twice."""
         if part.absent:
             self.unread.append(LONG)
         facts = invitation(part.body[:MAX_INVITE], part.charset)
-        if part.name is not None or not facts:  # what was read whole is no file to be told of
+        if part.name is not None or not facts:  # an invitation read whole is not listed as a file
             self.attach(part)
         if not facts or facts in self.invites:
             return []
@@ -295,7 +295,7 @@ class _Reading:
         return [facts]
 
     def read_forwarded(self, part: MailPart, depth: int) -> list[str]:
-        """Return the text of an attached message, headed by who wrote it."""
+        """Return the text of an attached message, headed by its author."""
         if depth >= MAX_DEPTH or self.parts >= MAX_PARTS:
             self.unread.append(DEEP)
             return []
@@ -311,8 +311,8 @@ class _Reading:
         name = name if len(name) <= 150 else f"{name[:130]}...{name[-17:]}"
         self.attachments.append(Attachment(name or "unnamed", part.kind, part.size, part.key))
 
-    def take(self, part: MailPart, said: _Text) -> None:
-        """Read a text part within what room is left."""
+    def take(self, part: MailPart, found: _Text) -> None:
+        """Read a text part within the remaining room."""
         if part.absent:
             self.unread.append(LONG)
             return
@@ -326,16 +326,16 @@ class _Reading:
             self.flags |= {HIDDEN} if visible.hidden else set()
             if visible.cut:
                 self.unread.append(LONG)
-            said.html.append(visible.text)
+            found.html.append(visible.text)
         else:
             assert isinstance(text, str)
             self.flags |= {HIDDEN} if smuggles_text(text) else set()
-            said.plain.append(printable(text).strip("\n"))
+            found.plain.append(printable(text).strip("\n"))
 
-    def choose_text(self, said: _Text) -> list[str]:
-        """Return the plain text, or the HTML's if that differs: people are shown it."""
-        plain, html = "\n\n".join(said.plain), "\n\n".join(said.html)
-        if not said.plain or not said.html:
+    def choose_text(self, found: _Text) -> list[str]:
+        """Return the plain text, or the HTML's if it differs: mail programs show that."""
+        plain, html = "\n\n".join(found.plain), "\n\n".join(found.html)
+        if not found.plain or not found.html:
             return [text for text in (plain or html,) if text.strip()]
         if not differ(plain, html):
             return [plain] if plain.strip() else []
@@ -344,7 +344,7 @@ class _Reading:
 
 
 def _reason_unread(part: MailPart) -> str:
-    """Return why a part holds text that is not read here; empty where it does not.
+    """Return why a part holds text that is not read here; empty if it holds none.
 
     A file that somebody signed and attached (`bill.pdf.p7m`) is a file.
     """
@@ -362,7 +362,7 @@ def _reason_unread(part: MailPart) -> str:
 
 
 def differ(plain: str, html: str) -> bool:
-    """Return whether one of two texts says MIN_RUN words in a row that the other does not."""
+    """Return whether one of two texts has MIN_RUN words in a row that the other has not."""
     one, two = _terms(plain), _terms(html)
     return _says_more(one, two) or _says_more(two, one)
 
@@ -374,8 +374,8 @@ def _terms(text: str) -> list[str]:
 
 def _says_more(one: list[str], two: list[str]) -> bool:
     """Return whether `one` has MIN_RUN words in a row of which `two` has no three in a row."""
-    known = set(zip(two, two[1:], two[2:], strict=False))
-    found = [three in known for three in zip(one, one[1:], one[2:], strict=False)]
+    triples = set(zip(two, two[1:], two[2:], strict=False))
+    found = [three in triples for three in zip(one, one[1:], one[2:], strict=False)]
     run = 0
     for at in range(len(one)):
         run = 0 if any(found[max(0, at - 2) : at + 1]) else run + 1
@@ -391,7 +391,7 @@ NO_CONTENT = "Gmail gave it without its content"
 
 
 def message_of(resource: Json, fetched: Mapping[str, bytes] | None = None) -> MailMessage:
-    """Return a message as Gmail gives it in full; raises nothing. What cannot be read says why."""
+    """Return a message as Gmail gives it in full; raises nothing. An unreadable one says why."""
     fetched = fetched or {}
     try:
         resource = readable(dict(resource))

@@ -13,11 +13,11 @@ from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 
 SHEETS_SCOPE: Final = "https://www.googleapis.com/auth/spreadsheets"
-"""Reading and changing the spreadsheets that the account was let into."""
+"""Reading and changing spreadsheets that are shared with the account."""
 MARK: Final = "assistant.rows"
-"""Key of the mark that is set together with rows that were appended."""
+"""Key of the mark that is set together with appended rows."""
 MOST_MARKS: Final = 200
-"""Marks that stay in a spreadsheet, which holds 30,000 characters of them."""
+"""Maximum marks in a spreadsheet, which holds 30,000 characters of them."""
 ATTEMPTS: Final = 2
 FIELDS: Final = (
     "properties/title,sheets/properties(sheetId,title,sheetType,"
@@ -42,12 +42,12 @@ class Tab:
     id: int
     title: str
     rows: int
-    """Of the grid, empty ones included."""
+    """Rows of the grid, empty ones included."""
     columns: int
 
 
 class Spreadsheet:
-    """Its methods raise GoogleError."""
+    """One spreadsheet. Its methods raise GoogleError."""
 
     def __init__(self, google: GoogleClient, id: str) -> None:
         self.google, self.id = google, id
@@ -64,8 +64,8 @@ class Spreadsheet:
         return str((found.get("properties") or {}).get("title") or ""), tabs
 
     async def rows(self, tab: str, *spans: tuple[int, int]) -> list[list[list[str]]]:
-        """Return what people see in these rows (first and last, from 1); trailing empty cells and
-        rows are left out."""
+        """Return the displayed values of these rows (first and last, from 1), without trailing
+        empty cells and rows."""
         name = "'" + tab.replace("'", "''") + "'"
         request = self._sheets.values().batchGet(
             spreadsheetId=self.id,
@@ -76,11 +76,10 @@ class Spreadsheet:
         return [[[*map(str, row)] for row in each.get("values") or ()] for each in found]
 
     async def append(self, tab: Tab, rows: Sequence[Sequence[Cell]], key: str) -> bool:
-        """Put rows below the last one of a tab, once for each key; False = they stood there before.
+        """Append rows to a tab, once for each key; return False if they were there before.
 
-        A mark is set in the same step, which the API does as a whole or not at all, under an id
-        that can be there once. Texts stay texts: no formula is made of them. Raises GoogleUnsure
-        where it is not known whether they were appended.
+        The same atomic request sets a mark with an id that can exist only once. Texts stay texts,
+        never formulas. Raises GoogleUnsure if it is unknown whether they were appended.
         """
         digest = hashlib.sha256(f"{self.id}\n{key}".encode()).hexdigest()[:16]
         unsure: GoogleUnsure | None = None
@@ -108,7 +107,7 @@ class Spreadsheet:
         return any(_value(each).endswith(digest) for each in await self._marks(unsure))
 
     async def _marks(self, unsure: GoogleUnsure | None) -> list[Mapping[str, Any]]:
-        """Return the marks of rows. Raises `unsure` if they cannot be read after such an end."""
+        """Return the marks of rows. Raises `unsure`, if given, when they cannot be read."""
         lookup = {"developerMetadataLookup": {"metadataKey": MARK}}
         body = {"dataFilters": [lookup]}
         request = self._sheets.developerMetadata().search(spreadsheetId=self.id, body=body)
@@ -148,8 +147,8 @@ def _value(mark: Mapping[str, Any]) -> str:
 
 
 def _cells(tab: Tab, rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
-    made = [{"values": [_cell(each) for each in row]} for row in rows]
-    return {"appendCells": {"sheetId": tab.id, "rows": made, "fields": "userEnteredValue"}}
+    row_data = [{"values": [_cell(each) for each in row]} for row in rows]
+    return {"appendCells": {"sheetId": tab.id, "rows": row_data, "fields": "userEnteredValue"}}
 
 
 def _cell(value: Cell) -> dict[str, Any]:
@@ -171,7 +170,7 @@ def _mark(digest: str) -> dict[str, Any]:
 
 
 def _old(marks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Takes away the oldest marks where there are too many: their actions are long over."""
+    """Return requests that delete the oldest marks if there are too many."""
     oldest = sorted(marks, key=_value)[: max(0, len(marks) + 1 - MOST_MARKS)]
     return [
         {

@@ -1,7 +1,7 @@
 """Connections to tool servers (Model Context Protocol), opened on first use and kept.
 
-A client of the SDK must be left by the task that entered it, so each connection has a task of its
-own, which connects, lists, looks after it, and connects again when it was lost.
+The task that enters a client of the SDK must also leave it, so each connection has its own task. It
+connects, lists, watches the connection, and reconnects when it is lost.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from scopes.mcp_servers.transports import TOO_MUCH, NoToken
 log = logging.getLogger(__name__)
 
 FRESH_S = 60.0
-"""Seconds that a listing is believed."""
+"""Seconds for which a listing is valid."""
 CONNECT_S, LIST_S = 20.0, 10.0
-"""Seconds for connecting, and for listing: who does not list in time is taken for dead."""
+"""Seconds for connecting, and for listing: a server that does not list in time counts as dead."""
 CLOSE_S = 5.0
 PATIENCE_S, START_S = 2.0, 10.0
-"""Seconds that a run waits for a server when it begins, and after the start of this process."""
+"""Seconds that a run waits for a server at its beginning, and after the start of this process."""
 MAX_BACKOFF_S = 60.0
 MAX_PAGES, MAX_LISTED = 20, 1_000
-"""Of one listing: pages, and tools; what is beyond is not looked at."""
+"""Maximum pages and tools of one listing; the rest is ignored."""
 GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
 DOUBTFUL = (types.INVALID_REQUEST, types.INTERNAL_ERROR)
 """Codes of errors that may mean that the connection is lost, such as a session that has ended."""
 BROKEN = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 Way = Callable[[Callable[[str], None]], AbstractAsyncContextManager[TransportStreams]]
-"""Opens the way to a server; what it is given is called when the way has ended, with the reason if
-that is worth telling."""
+"""Opens the transport to a server; calls its argument when the transport has ended, with the reason
+if it is useful."""
 
 
 MAX_SCHEMA = 50_000
-"""Characters that are kept of a description, and of a schema."""
+"""Maximum characters of a description, and of a schema, that are kept."""
 MAX_NAME = 128
 """Characters of a tool's name, as the protocol allows."""
 CLOSED = "Connection closed"
-"""What the SDK itself says where it is; a server may use the same code for what it likes."""
+"""The SDK's message for a closed connection; a server may use the same code for anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Offer:
     schema: Mapping[str, Any] | None
     """None = too large to be kept."""
     digest: str
-    """Of all that it says of the tool, its hints, too: nobody believes those, but they must not
-    change unseen."""
+    """Digest of its whole description, including hints: they are not trusted, but must not change
+    unnoticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ class ServerAnswer:
 
     texts: tuple[str, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Kind -> how many pieces of it are no text: images, sound, links."""
+    """Kind -> number of pieces that are no text: images, sound, links."""
     failed: bool = False
 
 
 def offer_of(tool: types.Tool) -> Offer:
     hints = tool.annotations.model_dump(exclude_none=True) if tool.annotations else {}
     description, schema = tool.description or "", json.dumps(tool.input_schema, sort_keys=True)
-    told = json.dumps([tool.name, description, schema, hints], sort_keys=True)
+    text = json.dumps([tool.name, description, schema, hints], sort_keys=True)
     kept = tool.input_schema if len(schema) <= MAX_SCHEMA else None
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return Offer(tool.name, description[:MAX_SCHEMA], kept, digest)
 
 
@@ -107,7 +107,7 @@ def answer_of(found: types.CallToolResult) -> ServerAnswer:
 
 
 def why(error: BaseException) -> str:
-    """Return why a server cannot be used, in words of ours: its own are not to be trusted."""
+    """Return why a server cannot be used, in our own words: the server's are not trusted."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -170,17 +170,17 @@ class Connection:
         return PATIENCE_S if self.trouble or self._client else max(PATIENCE_S, START_S - started)
 
     async def offers(self, within_s: float) -> tuple[Offer, ...]:
-        """Return what it offers, as of a minute ago at most.
+        """Return what it offers, at most a minute old.
 
-        Raises Unreachable, after `within_s` too: then the owner goes on, and the next one who asks
-        may find it there.
+        Raises Unreachable, also after `within_s`: then the owner continues, and the next caller may
+        get it.
         """
         if self._client is None or self._clock() - self._listed_at >= FRESH_S:
             await self._ask(within_s)
         return self._offers
 
     def still_offers(self, offer: Offer) -> bool:
-        """Return whether it describes the tool as it did, as far as is known without asking."""
+        """Return whether its description of the tool is unchanged since the last listing."""
         return any(each.digest == offer.digest for each in self._offers)
 
     async def ready(self) -> Client:
@@ -217,7 +217,7 @@ class Connection:
         return answer_of(found)
 
     async def aclose(self) -> None:
-        """End it; no process is left."""
+        """End it and its process."""
         self._closing = True
         self._stir.set()
         self._wanted.set()
@@ -229,7 +229,7 @@ class Connection:
         await asyncio.wait({self._owner})
 
     def _break(self) -> Unreachable:
-        """Note that the connection has ended, and return the error for the call at work."""
+        """Note that the connection has ended, and return the error for the current call."""
         self.mark_ended()
         return Unreachable(self._ended_by or "ended while it was at work", sent=True)
 
@@ -240,13 +240,13 @@ class Connection:
         self._stir.set()
 
     async def _ask(self, within_s: float) -> None:
-        """Have the owner connect, or list again, and wait for it."""
+        """Make the owner connect, or list again, and wait for it."""
         wait = self._not_before - self._clock()
         if self._client is None and wait > 0:
             raise Unreachable(f"{self.trouble}; it is tried again in {wait:.0f} s")
         settled = self._settled
         self.begin()
-        if self._client:  # else its first list is on the way
+        if self._client:  # otherwise its first list is on the way
             self._stir.set()
         try:
             async with asyncio.timeout(within_s):
@@ -257,7 +257,7 @@ class Connection:
             raise Unreachable(self.trouble)
 
     def _settle(self, trouble: str) -> None:
-        """Tell those who wait how it stands."""
+        """Pass the state to all who wait."""
         self.trouble = trouble
         self._settled.set()
         self._settled = asyncio.Event()
@@ -269,9 +269,9 @@ class Connection:
                 return
             try:
                 await self._serve()
-                self.trouble = "ended"  # who waits for it now waits for the next connection
-            except Exception as error:  # the seam: whatever a server does stays its own trouble
-                if why(error) != self.trouble:  # told once, however often it is tried
+                self.trouble = "ended"  # waiters now wait for the next connection
+            except Exception as error:  # top-level boundary: errors of a server stay its own
+                if why(error) != self.trouble:  # log it once for all attempts
                     log.warning("the tools of %s are away: %s", self.name, why(error))
                 self._wanted.clear()
                 self._failures += 1
@@ -286,9 +286,11 @@ class Connection:
         """Connect, list, and list again when asked, until the connection is lost or closed."""
         self._lost, self._ended_by = False, ""
         self._stir.clear()
-        made = Client(self._way(self.mark_ended), message_handler=self._handle_message, cache=None)
+        opening = Client(
+            self._way(self.mark_ended), message_handler=self._handle_message, cache=None
+        )
         async with asyncio.timeout(CONNECT_S) as limit:
-            async with made as client:
+            async with opening as client:
                 await self._look(client)
                 limit.reschedule(None)
                 while not (self._lost or self._closing):
@@ -298,7 +300,7 @@ class Connection:
                         await self._look(client)
 
     async def _look(self, client: Client) -> None:
-        """List anew; it also shows whether the server is alive."""
+        """List again; this also shows whether the server is alive."""
         async with asyncio.timeout(LIST_S):
             self._offers = await self._list(client)
         if self._lost:
@@ -322,4 +324,4 @@ class Connection:
 
     async def _handle_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._listed_at = -FRESH_S  # listed anew when somebody asks, however often it says so
+            self._listed_at = -FRESH_S  # list again at the next request, however many notices come

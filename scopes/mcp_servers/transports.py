@@ -42,18 +42,18 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE = 1 << 20
 """Bytes of one message. Of its text some 24 KB are shown."""
 MAX_VALUES = 30_000
-"""Values in one answer: of 500,000 wrong ones the SDK makes 1.1 GB of errors, in 15 s."""
+"""Values in one answer: for 500,000 wrong ones the SDK creates 1.1 GB of errors, in 15 s."""
 TOO_MUCH = "sent more than can be taken as one answer: ask it for less"
 CHANGED = "notifications/tools/list_changed"
 LEAVE_S = 1.0
 """Seconds for a process to end by itself when its input ends."""
 MAX_LOG = 1 << 20
-"""Bytes of what a server complains of; a longer file is begun anew with the next process."""
+"""Maximum bytes of a server's log; the next process truncates a longer file."""
 REQUEST_S, STREAM_S = 30.0, 300.0
 """Seconds for connecting and sending, and between two pieces of an answer."""
 
 Ended = Callable[[str], None]
-"""Is told why a way has ended; empty = for a reason that helps nobody."""
+"""Called with the reason why a transport has ended; empty = no useful reason."""
 
 
 class NoToken(OSError):
@@ -85,7 +85,7 @@ async def _sift(
                 if isinstance(message, JSONRPCRequest):
                     await leaving.send(SessionMessage(_refusal(message.id, METHOD_NOT_FOUND)))
                 elif isinstance(message, JSONRPCNotification):
-                    if message.method == CHANGED:  # what else it says of it may be anything
+                    if message.method == CHANGED:  # its parameters may be anything
                         bare = JSONRPCNotification(jsonrpc="2.0", method=CHANGED)
                         await arriving.send(SessionMessage(bare))
                 elif isinstance(message, JSONRPCResponse) and _is_large(message.result):
@@ -100,7 +100,7 @@ def _refusal(id: RequestId, code: int, why: str = "Method not found") -> JSONRPC
 
 
 def _is_large(value: Any) -> bool:
-    """Return whether it holds more values than may be."""
+    """Return whether it holds more values than allowed."""
     todo, count = [value], 0
     while todo and count <= MAX_VALUES:
         each = todo.pop()
@@ -179,7 +179,7 @@ async def _write(server: Process, left: ObjectReceiveStream[SessionMessage]) -> 
 
 
 async def _end(server: Process) -> None:
-    """End it and all that it started; nothing of its group is left."""
+    """End it and everything that it started, with its process group."""
     assert server.stdin, "it was started with pipes"
     assert server.stdout, "it was started with pipes"
     server.stdin.close()
@@ -189,7 +189,9 @@ async def _end(server: Process) -> None:
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(server.pid, signal.SIGKILL)
-    with suppress(TimeoutError):  # what left its group may hold the pipe, whose end closes it
+    with suppress(
+        TimeoutError
+    ):  # a process outside the group may hold the pipe, whose end closes it
         async with asyncio.timeout(LEAVE_S):
             while await server.stdout.read(MAX_MESSAGE):
                 pass
@@ -201,7 +203,7 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET" and "last-event-id" not in request.headers:
-            return httpx2.Response(405, request=request)  # as from a server that has no such stream
+            return httpx2.Response(405, request=request)  # like a server without such a stream
         request.headers["accept-encoding"] = "identity"
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -209,7 +211,7 @@ class _Bounded(httpx2.AsyncHTTPTransport):
             raise httpx2.ReadError("the server packs its answers unasked", request=request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         events = response.headers.get("content-type", "").startswith("text/event-stream")
-        # what the SDK takes for the end of one call, not of the connection
+        # for the SDK this ends one call, not the connection
         refused = httpx2.SSEError if events else httpx2.StreamError
         response.stream = _Counted(response.stream, refused(TOO_MUCH))
         return response

@@ -1,9 +1,8 @@
 """Fetch pages from public addresses, within limits.
 
-Each hop is looked up once, and the connection goes to the very addresses that were checked: a name
-that leads elsewhere a moment later leads nowhere. microsoft-antissrf says which networks are
-internal. Its own session is not used: it looks names up and reads without an end in time, in
-threads that nobody can stop.
+Each hop is resolved once, and the connection goes to exactly the checked addresses: a later change
+of the name has no effect. microsoft-antissrf lists the internal networks. Its own session is not
+used: it resolves and reads without a time limit, in threads that nobody can stop.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from yarl import URL
 from scopes.pages.hosts import is_plain, is_public
 
 AGENT: Final = "workspace-assistant"
-"""How we call ourselves, also in robots.txt."""
+"""Our name as a client, also in robots.txt."""
 MAX_REDIRECTS = 3
 MAX_URL = 2000
 """Characters."""
@@ -54,15 +53,15 @@ class NotFetched(Exception):
 
 
 class Blocked(OSError):
-    """The name leads to an address that is not public."""
+    """The name resolves to an address that is not public."""
 
 
 THREADS: Final = ThreadPoolExecutor(MAX_CONNECTIONS, "names")
-"""Of their own: a look-up cannot be stopped, and slow ones are not to hold up anything else."""
+"""Separate threads: a look-up cannot be stopped, and slow ones must not delay anything else."""
 
 
 async def look_up(host: str, port: int) -> Sequence[Place]:
-    """Return the addresses of a host by the resolver of this machine."""
+    """Return the addresses of a host from the resolver of this machine."""
     loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, type=socket.SOCK_STREAM)
     found = await loop.run_in_executor(THREADS, ask, host, port)
     return [(str(address[0]), int(address[1])) for *_, address in found]
@@ -74,12 +73,12 @@ class FetchReach:
 
     look_up: LookUp = look_up
     opened: tuple[str, ...] = ()
-    """Internal addresses that may be reached all the same: none outside of tests."""
+    """Internal addresses that are allowed anyway: none outside of tests."""
 
 
 @cache
 def internal() -> tuple[IPv6Network, ...]:
-    """Networks that no page lies in; `::/96` is an old way to write IPv4."""
+    """Return the networks without public pages; `::/96` is an old form of IPv4."""
     from AntiSSRF import IPAddressRanges  # brings requests: 0.05 s and 5 MB of the bot's start
 
     return tuple(map(_network, (*IPAddressRanges.recommended_latest, "::/96")))
@@ -93,7 +92,7 @@ def _network(text: str) -> IPv6Network:
 
 
 def is_outside(address: str) -> bool:
-    """Return whether an address is one of the public internet; what is none is not."""
+    """Return whether it is an address of the public internet; False if it is no address."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -115,11 +114,11 @@ class Guarded(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises Blocked where any address of the host is internal."""
+        """Raises Blocked if any address of the host is internal."""
         if not is_public(host):
             raise Blocked("It is no public host.")
         found = await self._reach.look_up(host, port)
-        await asyncio.to_thread(internal)  # the first time, it is read
+        await asyncio.to_thread(internal)  # the first call reads it
         places = list(dict.fromkeys((address.partition("%")[0], p) for address, p in found))
         if not all(is_outside(a) or a in self._reach.opened for a, _ in places):
             raise Blocked("It leads to an internal address.")
@@ -144,14 +143,14 @@ class FetchedBytes:
     """The response of an address."""
 
     url: str
-    """Where the redirections ended."""
+    """Address after redirections."""
     status: int
     type: str
-    """Media type in lower case; empty = not said."""
+    """Media type in lower case; empty = unknown."""
     charset: str
     body: bytes
     cut: bool
-    """There was more."""
+    """True if there was more."""
 
 
 class Fetcher:
@@ -167,7 +166,7 @@ class Fetcher:
             await self._opened.close()
 
     def _session(self) -> aiohttp.ClientSession:
-        """Made with the first page."""
+        """Return the session, created with the first page."""
         if self._opened is None:
             connector = aiohttp.TCPConnector(
                 resolver=Guarded(self._reach),
@@ -186,9 +185,9 @@ class Fetcher:
         return self._opened
 
     async def get(self, url: str, max_bytes: int) -> FetchedBytes:
-        """Return what lies there, at most so many bytes of it, unpacked.
+        """Return the content of an address, at most so many bytes, unpacked.
 
-        Raises NotFetched for an address that may not be asked, and for one that does not answer.
+        Raises NotFetched for an address that is not allowed, or that does not answer.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -213,7 +212,7 @@ class Fetcher:
 
 
 def _parse_url(url: str) -> URL:
-    """Return the address as the connection will read it, which must be as plain as it is to us."""
+    """Return the address as the connection parses it, which must be plain in our reading, too."""
     if len(url) > MAX_URL or not is_plain(url):
         raise NotFetched("It leads to an address that is not read.")
     parsed = URL(url, encoded=url.isascii() and url.isprintable())  # letter by letter
@@ -235,10 +234,10 @@ async def _read(url: str, response: aiohttp.ClientResponse, max_bytes: int) -> F
     if packed in PACKED:  # the beginning is read, even if the end is missing
         unpack = zlib.decompressobj(ANY_HEADER).decompress
         whole = await asyncio.to_thread(unpack, whole, max_bytes + 1)
-    said = Message()
-    said["Content-Type"] = response.headers.get("Content-Type", "")
-    named = said.get_content_type() if response.headers.get("Content-Type") else ""
-    charset = said.get_param("charset")
+    header = Message()
+    header["Content-Type"] = response.headers.get("Content-Type", "")
+    named = header.get_content_type() if response.headers.get("Content-Type") else ""
+    charset = header.get_param("charset")
     return FetchedBytes(
         url=url,
         status=response.status,

@@ -14,21 +14,21 @@ LOCAL = frozenset(
 )
 """Last labels that no public name has (RFC 6761, RFC 8375, ICANN on .internal)."""
 METADATA = frozenset({"metadata", "instance-data"})
-"""First labels of hosts that tell a cloud machine its own secrets."""
+"""First labels of hosts that give a cloud machine its own secrets."""
 MIRRORS = re.compile(r"(?:.*\.)?(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.me|vcap\.me)")
-"""Names that lead to the number that stands in them, or back to the asker."""
+"""Names that resolve to a number in them, or to the local machine."""
 
 
 HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_here(url: str) -> bool:
-    """Return whether it leads to this machine, to which no proxy of the environment leads."""
+    """Return whether it leads to this machine, for which no proxy is used."""
     return urlsplit(url).hostname in HERE
 
 
 def is_public(host: str) -> bool:
-    """Return whether this is the full name of a public host. Doubt counts as no."""
+    """Return whether this is the full name of a public host; False in doubt."""
     if len(host) > MAX_NAME:  # the codec takes quadratic time
         return False
     try:
@@ -42,7 +42,7 @@ def is_public(host: str) -> bool:
 
 
 def is_plain(url: str) -> bool:
-    """Return whether a user could mean this address: no login, no other port, a public host."""
+    """Return whether it is an ordinary public address: no login, no other port, a public host."""
     try:
         parts = urlsplit(url)
         port = parts.port

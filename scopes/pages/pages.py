@@ -15,9 +15,9 @@ from scopes.pages.fetcher import AGENT, Fetcher, FetchReach, NotFetched
 from scopes.programs import WorkerProcess
 
 MAX_BYTES = 500_000
-"""A longer file is read as far as this (RFC 9309, 2.5)."""
+"""Maximum bytes to read of robots.txt (RFC 9309, 2.5)."""
 KEPT_S, FAILED_S = 24 * 3600.0, 600.0
-"""Seconds for which the rules of a host are kept, and the failure to read them."""
+"""Seconds for which the rules of a host, and a failure to read them, are cached."""
 MAX_HOSTS = 100
 
 
@@ -28,7 +28,7 @@ class Robots:
         self._fetcher, self._kept = fetcher, Cache(KEPT_S, clock, MAX_HOSTS)
 
     async def check(self, url: str) -> None:
-        """Raise NotFetched if the host of this address does not allow it, or cannot say."""
+        """Raise NotFetched if the host of this address forbids it, or its rules are unknown."""
         parts = urlsplit(url)
         site = f"{parts.scheme}://{parts.netloc.lower()}"
         rules = self._kept.get_fact(site)
@@ -53,10 +53,10 @@ class Robots:
 
 
 PAGE_S = 5.0
-"""Seconds until the program is ended that reads a page."""
+"""Seconds until the program that reads a page is ended."""
 MEGABYTE = 1_000_000
 MAX_KEPT = 50
-"""Pages; the longest take 20 million characters together."""
+"""Maximum pages; the longest take 20 million characters together."""
 MAX_CHARS = 400_000
 """Characters of one page."""
 
@@ -66,10 +66,10 @@ class Page:
     """A page that was read."""
 
     url: str
-    """Where its redirections ended."""
+    """Address after redirections."""
     content: DocumentText
     cut: bool
-    """Its end was left out."""
+    """True if its end was left out."""
 
 
 class Pages:
@@ -111,9 +111,9 @@ class Pages:
             raise NotFetched(f"Its host answers with status {found.status}.")
         if found.url != url:
             await self._robots.check(found.url)
-        asked = {"type": found.type, "url": found.url, "charset": found.charset}
+        options = {"type": found.type, "url": found.url, "charset": found.charset}
         try:
-            content = await ask_reader(self._reader, found.body, max_chars=MAX_CHARS, **asked)
+            content = await ask_reader(self._reader, found.body, max_chars=MAX_CHARS, **options)
         except DocumentRefused:
             if found.cut:
                 raise DocumentRefused(f"is larger than {self._max_bytes / MEGABYTE:g} MB") from None

@@ -1,4 +1,4 @@
-"""Extract the text of pages in a program of its own, so that none can crash the bot."""
+"""Extract the text of pages in a separate program, so that no page can crash the bot."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MAX_CPU_S = 8
 MAX_TITLE, MAX_WORDS = 200, 80
 """Characters of a title, and of the words of a link."""
 MAX_LINKS = 40
-"""Links that are listed behind a text that has none."""
+"""Maximum links listed after a text without links."""
 MAX_HTML = 800_000
-"""Characters of a document: what takes two seconds to read."""
+"""Maximum characters of a document, which take two seconds to read."""
 HTML = frozenset({"text/html", "application/xhtml+xml"})
-"""Media types that say what a body is; of all others the content tells."""
+"""Media types that decide what a body is; for all others the content decides."""
 HIDDEN = "It holds text that a reader would not see, which was left out"
 BLANK = "holds no text, as it may be made of pictures, or by scripts"
 
@@ -38,19 +38,19 @@ _DATE = re.compile(
 )
 _WEB = re.compile(r"https?://[^\s()]{1,2000}")
 _WITHIN = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]\(#[^()\s]*\)")
-"""A link to another place of the same page: it leads nowhere that is not read."""
+"""A link within the same page, which is read anyway."""
 _LINK = re.compile(
     r"\]\((?:<([^<>\n]{1,2000})>|([^()\s]{1,2000}(?:\([^()\s]{0,200}\)[^()\s]{0,200})?))\)"
 )
 _CODE = re.compile(r"(?<!\\)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)-])", re.MULTILINE)
-"""Backslashes of Markdown: in front of a sign, or of what would begin a block."""
+"""Backslashes of Markdown, before a sign or before text that would begin a block."""
 
 
 def read(
     page: bytes, max_chars: int, type: str = "", url: str = "", charset: str = ""
 ) -> DocumentText:
-    """Return the text of a page, or of a document that lies there. Raises as `worker.read` does."""
+    """Return the text of a page or document. Raises the errors of `documents.worker.read`."""
     if type in HTML or (not type.startswith("text/") and worker.HTML.match(page[:1024])):
         source = source_of(decode_text(page, charset) if charset else page)
         found = of_html(source[:MAX_HTML], url)
@@ -64,10 +64,10 @@ def read(
 
 
 def of_html(text: str, url: str) -> DocumentText:
-    """Return the article of a page in Markdown; all of its text where no article is found.
+    """Return the article of a page in Markdown, or all its text if no article is found.
 
-    What a reader would not see is taken out first: trafilatura knows what of a page is its
-    article, but not what style sheets hide.
+    Invisible text is removed first: trafilatura finds the article of a page, but does not know what
+    style sheets hide.
     """
     seen, shown = visible_page(text)
     tree = trafilatura.load_html(shown) if shown else None
@@ -89,7 +89,7 @@ def of_html(text: str, url: str) -> DocumentText:
         article = _unescape(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
     else:
         article = seen.text
-    # Those round the article are all that there is to follow; they stand at its end.
+    # Only links around the article can be followed; they are listed at its end.
     if not _LINK.search(article):
         links = links_of(tree, base).items()
         article += "".join(f"\n[{words}]({to})" for to, words in links if to != url)
@@ -104,10 +104,10 @@ def of_html(text: str, url: str) -> DocumentText:
 
 
 def _without_looks(tree: Any) -> None:
-    """Take out the elements that say only how words look, so that a sentence is what is read.
+    """Remove elements that only style words, so that sentences stay whole.
 
-    Those that colour code are half of many pages; trafilatura would leave some out by the names of
-    their classes, and knows code by a single one.
+    Elements that colour code are half of many pages; trafilatura would drop some by the names of
+    their classes, and recognizes code by a single one.
     """
     etree.strip_tags(tree, "b", "strong", "i", "em", "u", "big", "font", "var")
     for code in tree.iter("pre"):
@@ -129,11 +129,11 @@ def _unescape(markdown: str) -> str:
 def _sign(found: re.Match[str]) -> str:
     if found[2] is None:
         return f"{found[3]}{found[4]}"
-    return "\\" * (len(found[1]) // 2) + found[2]  # each that stood there was doubled
+    return "\\" * (len(found[1]) // 2) + found[2]  # each original one was doubled
 
 
 def base_of(tree: Any, url: str) -> str:
-    """Return where the relative links of a page start: its address, or the base that it names."""
+    """Return the base of the relative links of a page: its address, or the base that it names."""
     named = tree.find(".//base[@href]") if tree is not None else None
     return url if named is None else urljoin(url, named.get("href").strip())
 
@@ -152,7 +152,7 @@ def links_of(tree: Any, url: str) -> dict[str, str]:
 
 
 def _address(base: str, link: re.Match[str]) -> str:
-    """Return where a link of Markdown leads, written so that it ends at the first bracket."""
+    """Return the address of a Markdown link, escaped so that it ends at the first bracket."""
     address: str = link[2] or quote(link[1], safe=":/?#[]@!$&'*+,;=%~")
     return urljoin(base, address)
 
