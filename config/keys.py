@@ -36,8 +36,8 @@ def keys_of(settings: Settings) -> Keys:
 
     Raises SettingsError for an invalid key, and for a file that cannot be used.
     """
-    given = settings.secrets.assistant_encryption_key
-    return _keys(given, settings.key_file, settings.data_dir)
+    secret = settings.secrets.assistant_encryption_key
+    return _keys(secret, settings.key_file, settings.data_dir)
 
 
 def keys_here(data_dir: Path) -> Keys:
@@ -46,9 +46,9 @@ def keys_here(data_dir: Path) -> Keys:
     return _keys(outside.assistant_encryption_key, key_file_of(outside), data_dir)
 
 
-def _keys(given: SecretStr | None, file: Path, data_dir: Path) -> Keys:
-    if given:
-        return Keys(_read(given.get_secret_value(), VARIABLE), VARIABLE)
+def _keys(secret: SecretStr | None, file: Path, data_dir: Path) -> Keys:
+    if secret:
+        return Keys(_read(secret.get_secret_value(), VARIABLE), VARIABLE)
     if file.resolve().is_relative_to(data_dir.resolve()):
         raise SettingsError(
             f"The key file {file} is inside the data directory {data_dir}, where it protects "
@@ -92,13 +92,13 @@ def _make(file: Path) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
     try:
-        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return
-    with os.fdopen(made, "wb") as writing:
+    with os.fdopen(descriptor, "wb") as writing:
         writing.write(key)
         writing.flush()
-        os.fsync(made)  # data may be written with it before the system flushes the file by itself
+        os.fsync(descriptor)  # before any data that is encrypted with it is written
 
 
 def _text_of(file: Path) -> str:

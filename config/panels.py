@@ -21,7 +21,7 @@ PROFILE = "profile.yaml"
 NOTE = re.compile(r"note/\d+")
 """A reference that is a note."""
 MIN_SPECIALISTS = 3
-"""Each finding is judged by two specialists besides its author."""
+"""Each finding is judged by two specialists other than its author."""
 
 Affinity = Annotated[float, Field(ge=0, le=1, strict=False)]
 
@@ -48,7 +48,7 @@ class GuideFile:
 
     name: str
     text: str
-    """Empty for a note: it is read with the rights of who asks."""
+    """Empty for a note: it is read with the requester's rights."""
 
     @property
     def version(self) -> str:
@@ -98,30 +98,30 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def load_profile(name: str, own: Path | None = None) -> Profile:
-    """Load a profile; one of a team's own folder wins. Raises SettingsError, which names what is
-    wrong."""
-    known = profile_names(own)
-    if name not in known:
-        raise SettingsError(f"There is no profile {name[:40]!r}. There are {', '.join(known)}.")
+    """Load a profile; one of a team's own folder wins. Raises SettingsError, which names the
+    fault."""
+    names = profile_names(own)
+    if name not in names:
+        raise SettingsError(f"There is no profile {name[:40]!r}. There are {', '.join(names)}.")
     folder = own / name if own and (own / name / PROFILE).is_file() else FOLDER / name
     path = folder / PROFILE
     try:
-        given = ProfileSettings.model_validate(read_yaml(path))
+        values = ProfileSettings.model_validate(read_yaml(path))
     except ValidationError as error:
         lines = (f"{path}: {explain(each, ProfileSettings)}" for each in error.errors())
         raise SettingsError("\n".join(lines)) from None
-    specialists = tuple(_specialist(folder, *each) for each in given.specialists.items())
-    texts = yaml.safe_dump(given.model_dump(mode="json")) + "".join(map(repr, specialists))
-    return Profile(name, given.about, specialists, hashlib.sha256(texts.encode()).hexdigest()[:8])
+    specialists = tuple(_specialist(folder, *each) for each in values.specialists.items())
+    texts = yaml.safe_dump(values.model_dump(mode="json")) + "".join(map(repr, specialists))
+    return Profile(name, values.about, specialists, hashlib.sha256(texts.encode()).hexdigest()[:8])
 
 
-def _specialist(folder: Path, name: str, given: SpecialistSettings) -> Specialist:
-    prompt = VERSION.sub("", _text(folder, given.prompt)).strip()
+def _specialist(folder: Path, name: str, values: SpecialistSettings) -> Specialist:
+    prompt = VERSION.sub("", _text(folder, values.prompt)).strip()
     references = tuple(
         GuideFile(each, "" if NOTE.fullmatch(each) else _text(folder, each))
-        for each in given.references
+        for each in values.references
     )
-    return Specialist(name, prompt, given.scope, dict(given.affinity), references)
+    return Specialist(name, prompt, values.scope, dict(values.affinity), references)
 
 
 def _text(folder: Path, name: str) -> str:

@@ -34,7 +34,7 @@ def prompt_folder() -> Path | None:
 
 @contextmanager
 def prompts_from(folder: Path | None) -> Iterator[None]:
-    """Take the prompts that a folder has from there, inside this context. Raises BadPrompts."""
+    """Inside this context, prompts of the folder come first. Raises BadPrompts."""
     if folder:
         check_prompts(folder)
     token = _FOLDER.set(folder and folder.absolute())
@@ -46,7 +46,7 @@ def prompts_from(folder: Path | None) -> Iterator[None]:
 
 
 def check_prompts(folder: Path) -> None:
-    """Raise BadPrompts if a folder holds no prompts, or one that the program does not have."""
+    """Raise BadPrompts if a folder holds no prompts, or one unknown to the program."""
     found = sorted(folder.glob("*.md")) if folder.is_dir() else []
     if not found:
         raise BadPrompts(f"{folder} is no folder of prompts: it has no file such as subagent.md.")

@@ -28,9 +28,9 @@ GOES = {
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 YEARS = 9
-"""A time that does not occur within so many years never does: leap days can be eight apart."""
+"""A time that does not occur within so many years never occurs: leap days can be 8 years apart."""
 LOCAL_TIME = "%Y-%m-%dT%H:%M"
-"""How a single time is written."""
+"""Format of a single time."""
 COMPARED = 25
 """Times whose pauses are compared: a crontab that is too frequent shows it on its first day."""
 
@@ -51,21 +51,21 @@ class Timetable:
     @classmethod
     def of(cls, cron: str, zone: str, at: str = "") -> Timetable:
         """Parse a crontab or a single time, and a time zone; raise TimetableError."""
-        made = cls(" ".join(cron.lower().split()), zone, at.strip())
-        if bool(made.cron) == bool(made.at):
+        timetable = cls(" ".join(cron.lower().split()), zone, at.strip())
+        if bool(timetable.cron) == bool(timetable.at):
             raise TimetableError(
                 "it has either a crontab in `cron`, to come again and again, or one time in `at`"
             )
-        if not made.cron.isascii() or len(made.cron) > 200:
+        if not timetable.cron.isascii() or len(timetable.cron) > 200:
             raise TimetableError(f"{cron[:60]!r} is not a crontab, such as '0 9 * * mon-fri'")
-        made.info  # noqa: B018 - raises for an unknown zone
-        if made.at:
-            made.once  # noqa: B018 - raises for what is not a time
-            return made
-        made._check()
-        if made.after(datetime.now(UTC)) is None:
+        timetable.info  # noqa: B018 - raises for an unknown zone
+        if timetable.at:
+            timetable.once  # noqa: B018 - raises for what is not a time
+            return timetable
+        timetable._check()
+        if timetable.after(datetime.now(UTC)) is None:
             raise TimetableError(f"{cron!r} never comes up: no such day exists")
-        return made
+        return timetable
 
     @cached_property
     def once(self) -> datetime:
@@ -107,7 +107,7 @@ class Timetable:
         return [at.astimezone(self.info) for at in islice(self._times(after), count)]
 
     def _times(self, start: datetime) -> Iterator[datetime]:
-        """Yield the times after `start`; one that the clocks show twice counts once, the first
+        """Yield the times after `start`; a time that clocks show twice counts only the first
         time, unless the hour or the minute begins with `*`.
         """
         if self.at:
@@ -139,10 +139,10 @@ class Timetable:
         for number, (name, text) in enumerate(zip(FIELDS[-len(parts) :], parts, strict=True)):
             alone = ["*"] * len(parts)
             alone[number] = text
-            letters = re.findall("[a-z]+", text)  # croniter takes single ones for more than names
+            letters = re.findall("[a-z]+", text)  # croniter accepts single ones, too
             named = name in ("month", "day of the week") and all(len(each) == 3 for each in letters)
             valid = croniter.is_valid(" ".join(alone), second_at_beginning=True)
-            endless = re.search(r"\b(\w+)-\1\b", text)  # croniter takes 5-5 for all there are
+            endless = re.search(r"\b(\w+)-\1\b", text)  # for croniter 5-5 means all values
             if not valid or endless or (letters and not named):
                 place = f"the {ORDINALS[number]} field of {self.cron!r} ({name})"
                 raise TimetableError(f"{place} is {text!r}, but {GOES[name]}")
@@ -231,7 +231,7 @@ class Schedule(Section):
         return self
 
     def _check_words(self) -> None:
-        """Raise ValueError for what only a report has."""
+        """Raise ValueError for fields that only a report has."""
         if self.channels or self.tracker or self.quiet or self.language:
             raise ValueError(
                 f"{'a question' if self.kind == 'ask' else 'a reminder'} has no channels, tracker, "

@@ -110,7 +110,7 @@ class Models(Section):
 
     @property
     def prices(self) -> str:
-        """Return the price list by which calls are paid."""
+        """Return the price list for calls."""
         regional = self.provider == "vertex" and self.region != "global"
         return "vertex-regional" if regional else self.provider
 
@@ -393,7 +393,7 @@ class DataSettings(Section):
 
 
 def _in_time(data: DataSettings, info: ValidationInfo) -> DataSettings:
-    limits = info.data.get("limits")  # none if these are invalid themselves
+    limits = info.data.get("limits")  # missing if they are invalid themselves
     if limits and data.databases and data.query_s > limits.tool_timeout_s:
         raise ValueError("query_s must be at most limits.tool_timeout_s, which ends any call")
     return data

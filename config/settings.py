@@ -72,8 +72,8 @@ def expectation(error: ErrorDetails) -> str:
             return "must be a section with keys below it"
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
             return f"must be {WRITTEN.get(pattern, 'written otherwise')}"
-    said = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
-    return said.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
+    text = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
+    return text.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 
 
 def key_of(error: ErrorDetails) -> str:
@@ -88,26 +88,24 @@ def _unknown_key(key: str, valid: type[BaseModel]) -> str:
             f"unknown key '{key}'. Secrets are read only from the environment or .env, "
             "never from this file: take it out."
         )
-    known = list(_keys(valid, key.split(".")))
-    near = difflib.get_close_matches(key, known, n=1) or [
-        k for k in known if k.endswith(f".{last}")
-    ]
+    keys = list(_keys(valid, key.split(".")))
+    near = difflib.get_close_matches(key, keys, n=1) or [k for k in keys if k.endswith(f".{last}")]
     if near:
         return f"unknown key '{key}'. Did you mean '{near[0]}'?"
     if valid is not Tunables:
-        return f"unknown key '{key}'. The valid ones are {', '.join(known)}."
+        return f"unknown key '{key}'. The valid ones are {', '.join(keys)}."
     return f"unknown key '{key}'. config/default.yaml lists the valid ones."
 
 
-def _keys(section: type[BaseModel], given: list[str], above: str = "") -> Iterator[str]:
+def _keys(section: type[BaseModel], names: list[str], above: str = "") -> Iterator[str]:
     """Yield all keys of a section; if its keys are names, those of the given name's entry."""
     for name, field in section.model_fields.items():
         yield f"{above}{name}"
         if _is_section(field.annotation):
-            yield from _keys(field.annotation, given[1:], f"{above}{name}.")
+            yield from _keys(field.annotation, names[1:], f"{above}{name}.")
         for below in filter(_is_section, get_args(field.annotation)[1:]):
-            if given[:1] == [name] and len(given) > 2:
-                yield from _keys(below, given[2:], f"{above}{name}.{given[1]}.")
+            if names[:1] == [name] and len(names) > 2:
+                yield from _keys(below, names[2:], f"{above}{name}.{names[1]}.")
 
 
 def _is_section(kind: object) -> TypeGuard[type[BaseModel]]:
@@ -140,11 +138,11 @@ class Endpoints(Section):
     """Addresses of the services; None = the SDK's own address."""
 
     anthropic_base_url: Url | None = None
-    """Where the chosen provider is: its variable in MODEL_ENDPOINTS, else `models.base_url`."""
+    """Address of the chosen provider: its variable in MODEL_ENDPOINTS, else `models.base_url`."""
     slack_api_url: Url | None = None
     gmail_api_endpoint: Url | None = None
     google_oauth_endpoint: Url | None = None
-    """Where accounts are connected and their tokens renewed."""
+    """Address to connect accounts and to renew their tokens."""
     bigquery_api_endpoint: Url | None = None
     sheets_api_endpoint: Url | None = None
     brave_api_endpoint: Url | None = None
@@ -154,7 +152,7 @@ class Endpoints(Section):
 
     @property
     def traces(self) -> str | None:
-        """Return where spans are sent by OTLP over HTTP; None = nowhere."""
+        """Return the address to send spans to, by OTLP over HTTP; None = nowhere."""
         base = self.otel_exporter_otlp_endpoint
         whole = self.otel_exporter_otlp_traces_endpoint
         return whole or (f"{base.rstrip('/')}/v1/traces" if base else None)
@@ -211,13 +209,13 @@ class Settings(Tunables):
     team: str = ""
     """Id of the workspace that these settings are for, if several are served: see `for_team`."""
     is_company_token: bool = False
-    """Whether the bot token is of all workspaces of a company, not of `team` alone."""
+    """Whether the bot token is valid for all workspaces of a company, not only for `team`."""
 
     @property
     def database_url(self) -> str | None:
         """Return the Postgres database of all state; None = files under `data_dir`.
 
-        That of a team names its schema, too.
+        The address for a team includes its schema.
         """
         url = self.secrets.database_url
         address = url.get_secret_value() if url else ""
@@ -228,7 +226,7 @@ class Settings(Tunables):
 
     @property
     def model_key(self) -> str | None:
-        """Return the API key of the chosen provider; None = none is set, or it takes none."""
+        """Return the API key of the chosen provider; None = none is set, or it needs none."""
         keys = {
             "anthropic": self.secrets.anthropic_api_key,
             "bedrock": self.secrets.aws_bearer_token_bedrock,
@@ -287,7 +285,7 @@ def load_settings(path: Path | None = None, env: Mapping[str, str] | None = None
 TEAM: ContextVar[str] = ContextVar("team", default="")
 """Workspace that `--team` names; empty = the one of `ASSISTANT_TEAM`, if any."""
 TEAMS = "teams"
-"""Folder of the workspaces' data below `data_dir`, and of their settings beside the file."""
+"""Folder of the workspaces' data in `data_dir`, and of their settings next to the file."""
 OF_ONE_TEAM = (
     *("data.databases", "data.sheets", "files.projects", "mcp.servers", "schedules"),
     *("slack.lists", "slack.languages", "google.service_account"),
@@ -315,12 +313,12 @@ def for_team(settings: Settings, team: str, path: Path | None) -> Settings:
 
 
 def team_file(path: Path | None, team: str) -> Path | None:
-    """Return the file of a workspace's own settings, beside the common file."""
+    """Return the file of a workspace's own settings, next to the common file."""
     return path.parent / TEAMS / f"{team}.yaml" if path else None
 
 
 def check_common(settings: Tunables) -> None:
-    """Raise SettingsError if the settings of all workspaces say what is of one alone."""
+    """Raise SettingsError if the common settings contain something of one workspace only."""
     for key in OF_ONE_TEAM:
         value: object = settings
         for part in key.split("."):
@@ -364,23 +362,23 @@ def _values(path: Path | None) -> dict[str, Any]:
 
 def key_file_of(environment: Environment) -> Path:
     """Return the path of the encryption key file, used while no key is in the environment."""
-    # A folder beside that of the data, which some systems keep with the configuration.
-    beside = platformdirs.user_config_path("workspace-assistant-key", appauthor=False)
-    return (environment.assistant_key_file or beside / "key").expanduser().absolute()
+    # A folder next to that of the data, which some systems keep with the configuration.
+    folder = platformdirs.user_config_path("workspace-assistant-key", appauthor=False)
+    return (environment.assistant_key_file or folder / "key").expanduser().absolute()
 
 
 def _with_environment(tunables: Tunables, environment: Environment) -> Settings:
     sections = dict(tunables)
     data_dir = sections.pop("data_dir").expanduser().absolute()
-    given = dict(environment)
+    values = dict(environment)
     return Settings(
         **sections,
         data_dir=data_dir,
         key_file=key_file_of(environment),
-        secrets=Secrets(**{name: given[name] for name in Secrets.model_fields}),
+        secrets=Secrets(**{name: values[name] for name in Secrets.model_fields}),
         endpoints=Endpoints(
-            **{name: given[name] for name in Endpoints.model_fields if name != MODEL_ENDPOINT},
-            anthropic_base_url=given[MODEL_ENDPOINTS[tunables.models.provider]]
+            **{name: values[name] for name in Endpoints.model_fields if name != MODEL_ENDPOINT},
+            anthropic_base_url=values[MODEL_ENDPOINTS[tunables.models.provider]]
             or tunables.models.base_url,
         ),
     )
@@ -390,9 +388,9 @@ def _read_environment(env: Mapping[str, str] | None) -> Environment:
     try:
         if env is None:
             return Environment()
-        given: dict[str, Any] = {n: env.get(n.upper()) or None for n in Environment.model_fields}
-        given["_env_file"] = None
-        return Environment(**given)
+        values: dict[str, Any] = {n: env.get(n.upper()) or None for n in Environment.model_fields}
+        values["_env_file"] = None
+        return Environment(**values)
     except ValidationError as error:
         lines = (f"{key_of(e).upper()} {expectation(e)}." for e in error.errors())
         raise SettingsError("\n".join(lines)) from None
@@ -437,7 +435,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 WHOLE = ("categories",)
-"""Keys whose entries have names chosen by the user: what is written replaces all of it."""
+"""Keys whose entries have names chosen by the user: a value replaces all of it."""
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
