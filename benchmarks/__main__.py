@@ -1,9 +1,9 @@
 """`python -m benchmarks [TABLE ...]`: measure, print tables.
 
 Tables: engine, economy, fanout, gate, serve, sweep200, triage, notes, tools, delegation, challenge,
-panel, console. `assistant eval` measures what answers are worth.
+panel, console. `assistant eval` measures the quality of answers.
 
-A report, not a test: a bar that is missed does not change the exit code.
+A report, not a test: a missed bar does not change the exit code.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ def main() -> None:
     parser.add_argument(
         "--tokens", type=int, default=triage.SHORT, help="of triage: length of a thread"
     )
-    given = parser.parse_args()
-    wanted = given.tables or ["engine", "economy"]
+    options = parser.parse_args()
+    wanted = options.tables or ["engine", "economy"]
     if "economy" in wanted:
         text = columns(economy.HEAD, economy.economy())
         print(f"economy\n\n{text}\n\n{economy.NOTES}\n", flush=True)
-    parts = [part for part in given.parts.split(",") if part]
-    channels = sweep200.FULL if given.full else sweep200.QUICK
+    parts = [part for part in options.parts.split(",") if part]
+    channels = sweep200.FULL if options.full else sweep200.QUICK
     tables: dict[str, tuple[Callable[[], list[Row]], str]] = {
         "engine": (engine.engine, engine.NOTES),
         "fanout": (fanout.fanout, fanout.NOTES),
         "gate": (lambda: asyncio.run(gate.gate()), gate.NOTES),
-        "notes": (lambda: asyncio.run(notes.notes(given.postgres)), notes.NOTES),
-        "tools": (lambda: asyncio.run(tools.tools(given.postgres)), tools.NOTES),
+        "notes": (lambda: asyncio.run(notes.notes(options.postgres)), notes.NOTES),
+        "tools": (lambda: asyncio.run(tools.tools(options.postgres)), tools.NOTES),
         "delegation": (delegation.delegation, delegation.NOTES),
         "challenge": (challenge.challenge, challenge.NOTES),
         "panel": (panel.panel, panel.NOTES),
-        "console": (lambda: asyncio.run(console.console(given.postgres)), console.NOTES),
-        "serve": (lambda: serve.serve(parts, given.postgres, given.full), serve.NOTES),
+        "console": (lambda: asyncio.run(console.console(options.postgres)), console.NOTES),
+        "serve": (lambda: serve.serve(parts, options.postgres, options.full), serve.NOTES),
         "sweep200": (lambda: sweep200.sweep200(channels), sweep200.NOTES),
-        "triage": (lambda: triage.triage(given.tokens), triage.NOTES),
+        "triage": (lambda: triage.triage(options.tokens), triage.NOTES),
     }
-    for name, (measured, told) in tables.items():
+    for name, (measure, remarks) in tables.items():
         if name in wanted:
-            rows = measured()
-            print(f"{name}\n\n{rows_text(rows)}\n\n{told}\n\n{verdicts(rows)}\n", flush=True)
+            rows = measure()
+            print(f"{name}\n\n{rows_text(rows)}\n\n{remarks}\n\n{verdicts(rows)}\n", flush=True)
 
 
 if __name__ == "__main__":

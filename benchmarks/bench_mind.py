@@ -16,7 +16,7 @@ _SUBMIT = "submit_result"
 
 
 def bench(request: dict[str, Any]) -> Answer:
-    """The next step of a subagent whose brief holds the BENCH lines."""
+    """Return the next step of a subagent whose brief holds the BENCH lines."""
     messages = request["messages"]
     script = {name: json.loads(value) for name, value in _LINE.findall(_text(messages[0]))}
     offered = [tool["name"] for tool in request.get("tools", [])]

@@ -1,4 +1,4 @@
-"""The bot in a process of its own, as it is served, beside stand-ins for Slack and the model."""
+"""The served bot in its own process, with stand-ins for Slack and the model."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PEOPLE, PLACES = 20, 10
 ANSWER = "The release of last week is out, and two of its three known problems are mended. " * 4
 LOOK_EVERY_S = 0.002
 SOCKETS = 2
-"""Of each replica (slack.sockets)."""
+"""Sockets of each replica (slack.sockets)."""
 START_S = 60.0
 
 
 def plain(request: dict[str, Any]) -> Answer:
-    """The mind of a parent that needs nobody: it answers at once, by four sentences."""
+    """Return the answer of a parent without subagents: four sentences at once."""
     return Answer([{"type": "text", "text": ANSWER}])
 
 
@@ -46,37 +46,37 @@ def workspace() -> Workspace:
 
 @dataclass
 class BotProcess:
-    """A bot at work, and what is seen of it from outside."""
+    """A running bot, and its state seen from outside."""
 
     slack: LocalSlack
     model: ModelServer
     process: subprocess.Popen[bytes]
     connected_s: float
-    """From the start of the process to the hello of its first socket."""
+    """Seconds from the start of the process to the hello of its first socket."""
     log: Path
     asked: int = 0
     peers: tuple[subprocess.Popen[bytes], ...] = ()
     """Further replicas."""
 
     def ask(self) -> tuple[str, str]:
-        """Mention it, somewhere; channel and thread of the answer."""
+        """Mention it in some channel; return channel and thread of the answer."""
         self.asked += 1
         user, channel = f"U0BENCH{self.asked % PEOPLE}", f"C0BENCH{self.asked % PLACES}"
         text = f"<@{BOT_USER}> how far is the release? ({self.asked})"
         return channel, self.slack.people.say(user, channel, text)
 
     def written(self) -> list[Message]:
-        """What it has written below mentions."""
+        """Return the messages that it has written below mentions."""
         with self.slack.state.lock:
             timelines = self.slack.state.timelines.values()
             return [m for t in timelines for m in t.all() if m.user == BOT_USER and m.is_reply]
 
     def answered(self) -> Counter[str]:
-        """Threads with a finished message of ours -> how many."""
+        """Return thread -> number of finished messages of the bot."""
         return Counter(m.thread_ts for m in self.written() if m.metadata and _is_over(m))
 
     def wait_for_answers(self, number: int, seconds: float, every_s: float = 0.05) -> bool:
-        """Whether so many threads have an answer in time."""
+        """Wait; return whether so many threads have an answer in time."""
         deadline = time.perf_counter() + seconds
         while len(self.answered()) < number:
             if time.perf_counter() > deadline or self.process.poll() is not None:
@@ -85,14 +85,14 @@ class BotProcess:
         return True
 
     def cpu_s(self) -> float:
-        """User and system time of all threads so far, of all replicas."""
+        """Return user and system time of all threads so far, of all replicas."""
         return sum(cpu_s(each.pid) for each in (self.process, *self.peers))
 
     def rss_mb(self) -> float:
         return memory_mb("VmRSS", self.process.pid)
 
     def errors(self) -> list[str]:
-        """Lines of its log that tell of an error."""
+        """Return the lines of its log with an error."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return [line for line in lines if '"level": "error"' in line.lower() or "Traceback" in line]
 
@@ -105,9 +105,9 @@ def _is_over(message: Message) -> bool:
 def bot_process(
     limits: Mapping[str, int] | None = None, database: str = "", replicas: int = 1
 ) -> Iterator[BotProcess]:
-    """A bot that has said hello; without `limits` (calls a minute) Slack has no rate limits.
+    """Run a connected bot; without `limits` (calls a minute) Slack has no rate limits.
 
-    `database` is a Postgres database; only there may `replicas` be more than one.
+    `database` is a Postgres database; `replicas` may be more than one only with it.
     """
     slack = LocalSlack(workspace(), limits=limits)
     model = ModelServer(plain)
@@ -146,7 +146,7 @@ def bot_process(
 
 
 def _environment(folder: Path, slack: str, model: str, *, paced: bool) -> dict[str, str]:
-    """All that a bot is told; what a real one reads from `.env` and `assistant.yaml`."""
+    """Return all settings of a bot, which a real one reads from `.env` and `assistant.yaml`."""
     config = folder / "assistant.yaml"
     budgets = {"user_daily_usd": 1e6, "daily_usd": 1e6}
     config.write_text(json.dumps({"slack": {"paced": paced}, "policy": budgets}))

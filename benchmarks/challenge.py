@@ -22,15 +22,15 @@ AFFINITIES: Mapping[str, Mapping[str, float]] = {
     "architecture": {"architecture": 1.0, "quality": 0.7, "security": 0.5, "performance": 0.4},
 }
 FINDINGS = 8
-"""Of each specialist."""
+"""Findings of each specialist."""
 TOGETHER = 12
 """Findings that one context judges."""
 AROUND = 40
-"""Lines of the material that it is shown before a finding's line, and behind it."""
+"""Lines of the material that it sees before a finding's line, and after it."""
 OPINION = 60
 """Tokens of an opinion."""
 CPU_MS = 10.0
-"""Most CPU time of a finding (issue 23)."""
+"""Maximum CPU time of a finding (issue 23)."""
 SOURCES = Path(__file__).resolve().parent.parent / "subagents"
 NOTES = f"""\
 {len(AFFINITIES)} specialists, {FINDINGS} findings each, on lines of subagents/. Tokens of the
@@ -45,12 +45,12 @@ def challenge() -> list[Row]:
     findings = {finding.id: finding for finding in _findings(texts)}
     authors = {id: id.partition("-")[0] for id in findings}
     everybody = {name: [id for id in findings if authors[id] != name] for name in AFFINITIES}
-    begun = time.process_time()
+    start = time.process_time()
     clean = [sanitize(f, material, AFFINITIES.keys()) for f in findings.values()]
     routed = route(findings.values(), authors, AFFINITIES)
-    cpu_ms = (time.process_time() - begun) * 1_000 / len(findings)
-    told = {each.id: each for each in clean if isinstance(each, CleanFinding)}
-    ours, theirs = _tokens(routed, told, texts), _tokens(everybody, told, texts)
+    cpu_ms = (time.process_time() - start) * 1_000 / len(findings)
+    by_id = {each.id: each for each in clean if isinstance(each, CleanFinding)}
+    ours, theirs = _tokens(routed, by_id, texts), _tokens(everybody, by_id, texts)
     counts = [sum(id in ids for ids in routed.values()) for id in findings]
     loads = [len(ids) for ids in routed.values()]
     return [
@@ -58,7 +58,7 @@ def challenge() -> list[Row]:
         Row(
             "tokens by affinity", ours, "", 0.6 * theirs, f"{100 - 100 * ours / theirs:.0f} % less"
         ),
-        Row("findings withheld", len(findings) - len(told), "", 0),
+        Row("findings withheld", len(findings) - len(by_id), "", 0),
         Row("findings with too few judges", sum(n < JUDGES for n in counts), "", 0),
         Row("findings of a judge", max(loads), "", None, f"{min(loads)} at least"),
         Row("CPU of a finding", cpu_ms, " ms", CPU_MS),
@@ -93,15 +93,15 @@ def _findings(texts: Mapping[str, str]) -> Iterator[ReviewFinding]:
 
 def _tokens(
     judged: Mapping[str, Sequence[str]],
-    told: Mapping[str, CleanFinding],
+    by_id: Mapping[str, CleanFinding],
     texts: Mapping[str, str],
 ) -> int:
     """Return the tokens of all contexts that judge these findings."""
     total = 0
     for ids in judged.values():
-        known = sorted((told[id] for id in ids if id in told), key=lambda f: source_of(f.place))
-        left = iter(known)
-        while some := list(islice(left, TOGETHER)):
+        own = sorted((by_id[id] for id in ids if id in by_id), key=lambda f: source_of(f.place))
+        remaining = iter(own)
+        while some := list(islice(remaining, TOGETHER)):
             total += fixed_tokens("files", (), "answer")
             total += estimate_tokens("\n".join(each.line() for each in some))
             total += estimate_tokens(_around([each.place for each in some], texts))

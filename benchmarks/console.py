@@ -1,4 +1,4 @@
-"""The `console` table: how long its pages take with 100,000 runs stored, a year of them."""
+"""The `console` table: how long its pages take with 100,000 stored runs, a year's number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CHILDREN = 3
 """Subagents of each run, with their contexts and the parent's."""
 RESULT_CHARS = 4_000
 WIDE, WIDTH, CALLS = "wide", 50, 6
-"""Id of a run with so many subagents, each of so many calls."""
+"""Id of a run with so many subagents, each with so many calls."""
 WARM, TIMES = 2, 15
 BAR_MS = 300.0
 PAGES = {
@@ -67,7 +67,7 @@ with a result of {RESULT_CHARS:,} characters, {CHILDREN} subagents and {CHILDREN
 
 
 async def console(postgres: str) -> list[Row]:
-    """In a file, and in a database of a Postgres server."""
+    """Measure in a file, and in a database of a Postgres server."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for kind, place in (("SQLite", nullcontext(None)), ("Postgres", own_database(postgres))):
@@ -104,7 +104,7 @@ async def _measured(kind: str, store: Store) -> list[Row]:
 
 
 async def _timed(client: aiohttp.ClientSession, address: str) -> tuple[float, int]:
-    """Median in ms, and bytes of the page."""
+    """Return the median in ms, and the bytes of the page."""
     took, size = [], 0
     for _ in range(WARM + TIMES):
         began = time.perf_counter()
@@ -116,11 +116,11 @@ async def _timed(client: aiohttp.ClientSession, address: str) -> tuple[float, in
 
 
 def _fill(connection: sa.Connection, newest: datetime, start: int, chance: random.Random) -> None:
-    numbers = range(NUMBER - start, NUMBER - start - BATCH, -1)  # oldest first, as they come
+    numbers = range(NUMBER - start, NUMBER - start - BATCH, -1)  # oldest first, as in reality
     rows = {table: list[dict[str, Any]]() for table in FILLED}
     for n in numbers:
-        for table, made in FILLED.items():
-            rows[table] += made(n, newest - n * EVERY, chance)
+        for table, fill in FILLED.items():
+            rows[table] += fill(n, newest - n * EVERY, chance)
     for table, filled in rows.items():
         connection.execute(sa.insert(table), filled)
 
@@ -128,8 +128,10 @@ def _fill(connection: sa.Connection, newest: datetime, start: int, chance: rando
 def _words() -> str:
     """Return many words in a random order, which a database compresses as little as real text."""
     chance = random.Random(3)
-    known = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(5_000)]
-    return " ".join(chance.choices(known, k=200_000))
+    vocabulary = [
+        "".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(5_000)
+    ]
+    return " ".join(chance.choices(vocabulary, k=200_000))
 
 
 WORDS = _words()
@@ -220,10 +222,10 @@ async def _wide_run(store: Store, at: datetime) -> None:
         id = f"s{number}"
         about = ("subagent", "slack", "fast", "slack/answer@1", ("read_channel",), at)
         recording.context(Context(WIDE, id, "p1", *about))
-        said = {"type": "text", "text": f"{id} " + "a message of a channel " * 300}
+        message = {"type": "text", "text": f"{id} " + "a message of a channel " * 300}
         messages: list[dict[str, Any]] = []
         for call in range(CALLS):
-            block = {**said, "text": f"{call} {said['text']}"}
+            block = {**message, "text": f"{call} {message['text']}"}
             recording.note(WIDE, id, Origin.TOOL_RESULT, block)
             messages.append({"role": "user", "content": [block]})
             recording.request(WIDE, id, call, 1, {"messages": messages})

@@ -1,4 +1,4 @@
-"""The `delegation` table: how long a large `run_subagents` keeps the event loop from other work."""
+"""The `delegation` table: how long a large `run_subagents` blocks the event loop."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ machine adds to. First: from the call until the first subagent is at work."""
 
 @dataclass
 class Ticker:
-    """Notes how late a short timer fires."""
+    """Records how late a short timer fires."""
 
     lag: float = 0.0
     began: float = field(default_factory=time.perf_counter)
 
     async def run(self) -> None:
         while True:
-            asked = time.perf_counter() + TICK_S
+            due = time.perf_counter() + TICK_S
             await asyncio.sleep(TICK_S)
-            self.lag = max(self.lag, time.perf_counter() - asked)
+            self.lag = max(self.lag, time.perf_counter() - due)
 
 
 @dataclass
@@ -82,12 +82,12 @@ def _call(size: int) -> ToolCall:
 
 
 async def _measure(url: str, size: int, folder: Path) -> Measured:
-    made, ended = Measured(size), asyncio.get_running_loop().create_future()
+    result, ended = Measured(size), asyncio.get_running_loop().create_future()
     async with served(url, folder, CONCURRENCY) as (durable, runs):
 
         async def parent(run: str) -> dict[str, Any]:
             async with runs.at_work(run) as live:
-                await _delegate(durable, runs.store, live, made)
+                await _delegate(durable, runs.store, live, result)
             ended.set_result(None)
             return {}
 
@@ -98,19 +98,19 @@ async def _measure(url: str, size: int, folder: Path) -> Measured:
         await runs.store.start_run(run, "ask", "bench", "claude", args)
         await durable.begin("bench", f"bench/{run}", run)
         await asyncio.wait_for(ended, 600)
-    return made
+    return result
 
 
 WEEK = Window(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC))
 
 
-async def _delegate(durable: Durable, store: Store, live: Any, made: Measured) -> None:
+async def _delegate(durable: Durable, store: Store, live: Any, result: Measured) -> None:
     spawner = WorkflowSpawner(durable, store, live, f"bench/{live.run.id}")
     guard = SpawnGuard(live.run.limits)
     guard.note_own("Which markets have a support channel?")
     guard.note_view("s0 complete (slack, fast): " + "an earlier answer of some words " * 200)
     delegation = Delegation(Fanout(live.run, spawner), guard, TimeFrame(WEEK, WEEK.oldest))
-    call = _call(made.size)
+    call = _call(result.size)
     ctx = ToolContext(
         run=live.run.id,
         requester=None,
@@ -123,22 +123,22 @@ async def _delegate(durable: Durable, store: Store, live: Any, made: Measured) -
     ticker = Ticker()
 
     def heard(event: Event) -> None:
-        if isinstance(event, SubagentStarted) and not made.first_s:
-            made.first_s = time.perf_counter() - ticker.began
+        if isinstance(event, SubagentStarted) and not result.first_s:
+            result.first_s = time.perf_counter() - ticker.began
 
     live.listeners.append(heard)
     ticking = asyncio.create_task(ticker.run())
     (outcome,) = await delegation([call], ctx)
     ticking.cancel()
-    made.wall_s = time.perf_counter() - ticker.began
-    made.lag_ms = ticker.lag * 1000
+    result.wall_s = time.perf_counter() - ticker.began
+    result.lag_ms = ticker.lag * 1000
     done = sum(r.status == "complete" for r in delegation.fanout.results.values())
-    assert done == made.size, f"{done} of {made.size}: {outcome.text[:300]}"
+    assert done == result.size, f"{done} of {result.size}: {outcome.text[:300]}"
 
 
 def delegation() -> list[Row]:
-    """Each size in a loop and a folder of its own."""
-    made = []
+    """Measure each size in its own loop and folder."""
+    rows = []
     gc.freeze()  # as `serve` does
     gc.set_threshold(*FEW_FULL_COLLECTIONS)
     with standin(LATENCY_S) as url:
@@ -146,6 +146,6 @@ def delegation() -> list[Row]:
             with TemporaryDirectory() as folder:
                 one = asyncio.run(_measure(url, size, Path(folder)))
             note = f"whole: {one.wall_s:.1f} s"
-            made.append(Row(f"lag, {size} items", one.lag_ms, " ms", LAG_BAR_MS, note))
-            made.append(Row(f"first subagent, {size} items", one.first_s, " s", FIRST_BAR_S))
-    return made
+            rows.append(Row(f"lag, {size} items", one.lag_ms, " ms", LAG_BAR_MS, note))
+            rows.append(Row(f"first subagent, {size} items", one.first_s, " s", FIRST_BAR_S))
+    return rows

@@ -1,4 +1,4 @@
-"""What durability costs a fan-out: subagents as child workflows beside the same ones as tasks."""
+"""The cost of durability in a fan-out: subagents as child workflows, compared with tasks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Spent:
 async def served(
     url: str, folder: Path, number: int, database: str | None = None
 ) -> AsyncIterator[tuple[Durable, Runs]]:
-    """Make what runs subagents in `serve`, so many at once; who takes it opens the workflows."""
+    """Make the runner of subagents in `serve`, so many at once; the caller opens the workflows."""
     store = await Store.open(folder, database)
     model = ModelClient(settings_for(number).models, "bench", url)
     reader, metrics = FixedReader(SlackClient(AsyncWebClient(), 200), timedelta(0)), Metrics()
@@ -93,7 +93,7 @@ class DurableSide:
     ended: dict[str, asyncio.Future[int]] = field(default_factory=dict)
 
     async def parent(self, run: str) -> dict[str, Any]:
-        """The body of the parent's workflow."""
+        """Run the body of the parent's workflow."""
         async with self.runs.at_work(run) as live:
             spawner = WorkflowSpawner(self.durable, self.runs.store, live, f"bench/{run}")
             results = await Fanout(live.run, spawner).run_all(briefs(NUMBER))
@@ -156,7 +156,7 @@ class PlainSide:
 
 
 async def measure(url: str, database: str | None) -> list[tuple[Spent, Spent]]:
-    """Pairs of a durable and a plain fan-out, one right after the other; the first not counted."""
+    """Return pairs of a durable and a plain fan-out in turn, without the first pair."""
     pairs = []
     with TemporaryDirectory() as folder:
         async with served(url, Path(folder), NUMBER, database) as (durable, runs):
@@ -165,30 +165,30 @@ async def measure(url: str, database: str | None) -> list[tuple[Spent, Spent]]:
             await durable.open()
             for _ in range(REPEATS + 1):
                 gc.collect()
-                mine = await side.sample()
+                sample = await side.sample()
                 gc.collect()
-                pairs.append((mine, await plain.sample()))
+                pairs.append((sample, await plain.sample()))
     return pairs[1:]
 
 
 def row(name: str, pairs: Sequence[tuple[Spent, Spent]]) -> Row:
-    ratio = statistics.median(mine.wall_s / other.wall_s for mine, other in pairs)
-    mine, other = (statistics.median(p[k].wall_s for p in pairs) for k in (0, 1))
+    ratio = statistics.median(durable.wall_s / plain.wall_s for durable, plain in pairs)
+    durable, plain = (statistics.median(p[k].wall_s for p in pairs) for k in (0, 1))
     cpu = [statistics.median(p[k].cpu_s for p in pairs) for k in (0, 1)]
-    note = f"{mine:.2f} s and {other:.2f} s, ideal {CALLS * LATENCY_S:g} s; "
+    note = f"{durable:.2f} s and {plain:.2f} s, ideal {CALLS * LATENCY_S:g} s; "
     note += f"CPU {cpu[0]:.2f} s and {cpu[1]:.2f} s"
     return Row(f"{NUMBER} subagents, durable over plain, {name}", ratio, "x", BARS[name], note)
 
 
 def rows(postgres: str) -> list[Row]:
-    """`postgres` is the address of a database on a server on which one more can be made."""
+    """Return the rows; `postgres` is a database on a server that allows another one."""
     with standin(LATENCY_S) as url:
-        made = [row("SQLite", asyncio.run(measure(url, None)))]
+        found = [row("SQLite", asyncio.run(measure(url, None)))]
         try:
             with own_database(postgres) as database:
-                # another loop: dbos leaves the first one without threads when it is closed
-                made.append(row("Postgres", asyncio.run(measure(url, database))))
+                # another loop: dbos leaves the first one without threads when it closes
+                found.append(row("Postgres", asyncio.run(measure(url, database))))
         except psycopg.OperationalError as error:
-            said = str(error).splitlines()[0]
-            made.append(Row("durable over plain, Postgres", 0, "", None, f"not run: {said}"))
-    return made
+            message = str(error).splitlines()[0]
+            found.append(Row("durable over plain, Postgres", 0, "", None, f"not run: {message}"))
+    return found

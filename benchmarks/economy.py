@@ -1,4 +1,4 @@
-"""The `economy` table: a sweep by isolated subagents beside the same reading in one context."""
+"""The `economy` table: a sweep by isolated subagents, and the same reading in one context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from subagents.trajectory import Trajectory
 
 CALL_S = 5.0
 LATENCY_S = 0.2
-"""Of the sweep that is run: long enough that the five start before the first is answered."""
+"""Of the model in the sweep: long enough that all five start before the first answer."""
 MIND = "bot.local.offline.model:answer"
 HEAD = ["variant", "calls", "input tokens", "largest request"]
 HEAD += ["$ read on fast", "$ read on main", "seconds"]
@@ -53,15 +53,15 @@ class Variant:
     name: str
     calls: Sequence[Call]
     rounds: int
-    """Calls that wait for one another."""
+    """Calls one after another."""
 
     def uncached(self, name: str) -> Variant:
-        """The same calls with every token paid as fresh input."""
+        """Return the same calls with every token paid as fresh input."""
         calls = [Call(Usage(c.usage.prompt, c.usage.output), c.parent) for c in self.calls]
         return Variant(name, calls, self.rounds)
 
     def usd(self, reader: str, parent: str) -> float:
-        """Each call is priced alone: prices have tiers."""
+        """Return the cost; each call is priced separately, because prices have tiers."""
         return sum(c.usd(parent if c.parent else reader) for c in self.calls)
 
     def cells(self) -> list[str]:
@@ -79,7 +79,7 @@ class Variant:
 
 
 def economy() -> list[list[str]]:
-    """The lines of the table, without its head."""
+    """Return the lines of the table, without its head."""
     with TemporaryDirectory() as folder:
         run = _sweep(Path(folder))
         trajectory = asyncio.run(_recorded(Path(folder), run))
@@ -100,10 +100,10 @@ def economy() -> list[list[str]]:
 
 
 def _sweep(folder: Path) -> str:
-    """Sweep the sample workspace; the id of the run."""
+    """Sweep the sample workspace; return the id of the run."""
     with standin(LATENCY_S, MIND) as url:
-        given = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "bench"}
-        environment = {**os.environ, **given, "ASSISTANT_DATA_DIR": str(folder)}
+        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "bench"}
+        environment = {**os.environ, **env, "ASSISTANT_DATA_DIR": str(folder)}
         done = subprocess.run(
             [*SWEEP, "--json"], env=environment, capture_output=True, text=True, timeout=60
         )

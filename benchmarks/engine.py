@@ -1,6 +1,6 @@
-"""The `engine` table: how much a subagent is told whatever it does, and how a command begins.
+"""The `engine` table: the fixed prompt of a subagent, and the start of a command.
 
-What isolation costs beside a bare loop is measured on the whole product, by `fanout`.
+`fanout` measures the cost of isolation over a bare loop, on the whole product.
 """
 
 from __future__ import annotations

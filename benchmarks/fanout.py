@@ -1,8 +1,8 @@
-"""The `fanout` table: `ask` as it ships, beside the bare SDK loop that does the same work.
+"""The `fanout` table: `ask` as shipped, compared with a bare SDK loop for the same work.
 
 A parent lists the channels and calls `run_subagents` over N of them; each subagent reads its
-channel and a thread, and hands in a result. Slack is answered in this process; the model is a
-server of its own.
+channel and a thread, and hands in a result. Slack is answered in this process; the model has its
+own server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIZES = (8, 50, 200)
 REPEATS = 5
 MIND = "benchmarks.fanout_mind:fanout"
 CALLS = 6
-"""Calls that wait for one another: three of the parent, three of a child."""
+"""Calls one after another: three of the parent, three of a child."""
 IDEAL_S = CALLS * LATENCY_S
 END = datetime(2026, 3, 16, tzinfo=UTC)
 LATEST = int((END - timedelta(hours=20)).timestamp())
@@ -60,7 +60,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class MemorySlack(SlackClient):
-    """Answers from memory what the reader asks of a workspace with any channels."""
+    """Answers the reader's calls from memory, for a workspace with any channels."""
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
         channel = str(arguments.get("channel", ""))
@@ -175,9 +175,9 @@ class Bare:
 
     async def _child(self, item: str) -> str:
         messages: list[Json] = [{"role": "user", "content": f"Say what is open in {item}."}]
-        said = [_message(n, item) for n in range(THREADS)]
-        said = [each for m in said for each in (m, {**m, "ts": _after(m["ts"])})]  # and replies
-        lines = [f"[{item}/{m['ts']}] {m['user']}: {m['text']}" for m in said]
+        history = [_message(n, item) for n in range(THREADS)]
+        history = [each for m in history for each in (m, {**m, "ts": _after(m["ts"])})]  # replies
+        lines = [f"[{item}/{m['ts']}] {m['user']}: {m['text']}" for m in history]
         while True:
             content = await self._send("child", messages)
             call = next(block for block in content if block["type"] == "tool_use")
@@ -237,8 +237,8 @@ async def measure(url: str) -> dict[int, list[tuple[Sample, Sample]]]:
             gc.collect()
             for _ in range(REPEATS):
                 for size, pairs in found.items():
-                    mine = await _measured(ask_ours(app, size))
-                    pairs.append((mine, await _measured(bare.ask(size))))
+                    sample = await _measured(ask_ours(app, size))
+                    pairs.append((sample, await _measured(bare.ask(size))))
     return found
 
 
@@ -254,22 +254,22 @@ async def measure_memory(url: str, folder: Path) -> list[float]:
 
 
 async def _create_store(folder: Path) -> None:
-    """Create the schema beforehand: it takes memory once in the life of a store."""
+    """Create the schema in advance: it takes memory once per store."""
     await (await Store.open(folder)).aclose()
 
 
 def memory_alone(url: str) -> list[float]:
-    """Return the same of a process of its own, in which nothing but ours runs."""
+    """Return the same for a separate process in which only our code runs."""
     with TemporaryDirectory() as folder:
         asyncio.run(_create_store(Path(folder)))
         command = [sys.executable, "-m", "benchmarks.fanout", url, folder]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [float(each) for each in told.split()]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(each) for each in output.split()]
 
 
 def fanout() -> list[Row]:
     """Return the rows of the table."""
-    from benchmarks.standin import standin  # its server is not to count in `memory_alone`
+    from benchmarks.standin import standin  # its server must not count in `memory_alone`
 
     before = gc.get_threshold()
     gc.set_threshold(*FEW_FULL_COLLECTIONS)  # as every command does
@@ -282,24 +282,24 @@ def fanout() -> list[Row]:
     rows = []
     bars = dict(zip(SIZES, (1.06, 1.30, 2.2), strict=True))
     for size, pairs in found.items():
-        mine = statistics.median(ours.wall_s for ours, _ in pairs) / IDEAL_S
+        median = statistics.median(ours.wall_s for ours, _ in pairs) / IDEAL_S
         base = statistics.median(bare.wall_s for _, bare in pairs) / IDEAL_S
         rows.append(
-            Row(f"wall over the ideal, N={size}", mine, "x", bars[size], f"bare {base:.2f}x")
+            Row(f"wall over the ideal, N={size}", median, "x", bars[size], f"bare {base:.2f}x")
         )
     for size, pairs in found.items():
-        mine = statistics.median(ours.cpu_s for ours, _ in pairs) / size * 1000
+        median = statistics.median(ours.cpu_s for ours, _ in pairs) / size * 1000
         base = statistics.median(bare.cpu_s for _, bare in pairs) / size * 1000
         bar = 7.0 if size == 50 else None
-        rows.append(Row(f"CPU a subagent, N={size}", mine, " ms", bar, f"bare {base:.2f} ms"))
+        rows.append(Row(f"CPU a subagent, N={size}", median, " ms", bar, f"bare {base:.2f} ms"))
     ours, bare = found[50][0]
     more = (ours.input_tokens / bare.input_tokens - 1) * 100
-    told = f"{ours.input_tokens:,}; bare {bare.input_tokens:,}"
-    rows.append(Row("input tokens over bare, N=50", more, " %", 25.0, told))
+    note = f"{ours.input_tokens:,}; bare {bare.input_tokens:,}"
+    rows.append(Row("input tokens over bare, N=50", more, " %", 25.0, note))
     for size, peak in zip(SIZES, peaks, strict=True):
         bar = 130.0 if size == 50 else None
-        told = f"{start:.0f} MB before the first request"
-        rows.append(Row(f"peak RSS alone, N={size}", peak, " MB", bar, told))
+        note = f"{start:.0f} MB before the first request"
+        rows.append(Row(f"peak RSS alone, N={size}", peak, " MB", bar, note))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The `gate` table: what a decision costs, with what is kept of memberships and without it."""
+"""The `gate` table: the cost of a decision, with and without cached memberships."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _context(requester: str | None, label: Label = TRUSTED) -> ToolContext:
 
 
 async def gate() -> list[Row]:
-    """Decisions of a requester, over the directory that `serve` has."""
+    """Measure decisions of a requester, with the directory of `serve`."""
     limits = load_settings(env={}).slack
     with LocalServer(LocalSlack(_workspace()).app, "slack") as server:
         async with open_session(limits) as session:
@@ -74,7 +74,7 @@ async def gate() -> list[Row]:
                 await members.aclose()
 
 
-async def _rows(made: Gate) -> list[Row]:
+async def _rows(gate: Gate) -> list[Row]:
     tools = {t.name: t for t in scopes.scope("slack").tools}
     board, team = CHANNELS
     private = Label(True, frozenset(MEMBERS), frozenset({board}))
@@ -83,7 +83,7 @@ async def _rows(made: Gate) -> list[Row]:
     def deciding(
         ctx: ToolContext, name: str, args: Mapping[str, Any]
     ) -> Callable[[], Awaitable[Any]]:
-        return lambda: made.decide("s1", ctx, tools[name], dict(args))
+        return lambda: gate.decide("s1", ctx, tools[name], dict(args))
 
     listing = deciding(asking, "list_channels", {"match": "board"})
     reading = deciding(asking, "read_channel_history", {"channel": "#board"})

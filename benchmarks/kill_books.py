@@ -1,4 +1,4 @@
-"""What the bot has stored, read from outside while it is at work, or dead."""
+"""The stored data of the bot, read from outside while it runs or is dead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATEST = "select run, state from inbox order by received desc limit 1"
 
 
 class Books:
-    """The rows of one data directory, or of one Postgres database; of several, a team's."""
+    """The rows of one data directory or Postgres database; of several workspaces, one team's."""
 
     def __init__(self, data_dir: Path, url: str | None, team: str = "") -> None:
         self._common_dir, self._url = data_dir, url
@@ -39,7 +39,7 @@ class Books:
             self._server.close()
 
     def rows(self, query: str, file: str = "assistant.sqlite") -> list[tuple[Any, ...]]:
-        """Nothing where there are no tables yet."""
+        """Return the rows of a query; none if there are no tables yet."""
         if self._url:
             if self._server is None:
                 options = f"-csearch_path={self._schema},dbos"
@@ -59,9 +59,9 @@ class Books:
         return []
 
     def holds(self, query: str) -> bool:
-        """Return whether there are such rows; False while a process that stands still locks them.
+        """Return whether there are such rows; False while a stopped process locks them.
 
-        SQLite gives a reader up with "locking protocol" where somebody stopped holds its lock.
+        SQLite fails a reader with "locking protocol" if a stopped process holds its lock.
         """
         try:
             return bool(self.rows(query))
@@ -71,7 +71,7 @@ class Books:
             raise
 
     def open_work(self) -> int:
-        """Requests and workflows that have not ended."""
+        """Return the number of requests and workflows that have not ended."""
         requests = self.rows(OPEN_REQUESTS) or [(0,)]
         workflows = self.rows(OPEN_WORK, WORKFLOWS) or [(0,)]
         return int(requests[0][0]) + int(workflows[0][0])
@@ -80,16 +80,16 @@ class Books:
         return self.open_work() == 0
 
     def latest(self) -> tuple[str, str]:
-        """Run and state of the request that came last."""
+        """Return run and state of the latest request."""
         run, state = self.rows(LATEST)[0]
         return str(run), str(state)
 
     def runs(self) -> list[str]:
-        """Ids of all runs, by the time that they began."""
+        """Return the ids of all runs, by start time."""
         return [str(run) for (run,) in self.rows("select id from runs order by started, id")]
 
     def preferences(self, user: str) -> list[str]:
-        """What is kept of a person."""
+        """Return the preferences of a person."""
 
         async def look(store: Store) -> list[str]:
             kept = PreferenceStore(store.database, None)  # type: ignore[arg-type]  # asks nobody
@@ -98,7 +98,7 @@ class Books:
         return self._with_store(look)
 
     def instructions(self, channel: str) -> str:
-        """What is set for a channel."""
+        """Return the instructions of a channel."""
 
         async def look(store: Store) -> str:
             kept = PreferenceStore(store.database, None)  # type: ignore[arg-type]  # asks nobody
@@ -107,7 +107,7 @@ class Books:
         return self._with_store(look)
 
     def document(self, run: str) -> dict[str, Any]:
-        """What the run was ended with."""
+        """Return the result document of the run."""
 
         async def look(store: Store) -> dict[str, Any]:
             return dict((await store.run(run)).result or {})
@@ -115,17 +115,17 @@ class Books:
         return self._with_store(look)
 
     def subagents(self, run: str) -> list[str]:
-        """How the run's subagents ended."""
+        """Return the status of the run's subagents."""
         return [s for (s,) in self.rows(f"select status from subagents where run = '{run}'")]
 
     def budget(self, run: str) -> tuple[int, int, int] | None:
-        """Cap, spent, reserved: nanodollars. None = it could not spend anything."""
+        """Return cap, spent, reserved in nanodollars; None = it could spend nothing."""
         names = "cap_nanousd, spent_nanousd, reserved_nanousd"
         found = self.rows(f"select {names} from budgets where run = '{run}'")
         return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else None
 
     def audit(self, run: str) -> AuditReport:
-        """The audit of what was stored of the run."""
+        """Return the audit of the stored run."""
 
         async def look(store: Store) -> AuditReport:
             return audit(await store.trajectory(run))
@@ -133,7 +133,7 @@ class Books:
         return self._with_store(look)
 
     def texts(self) -> str:
-        """All that is stored, opened: each column of each table."""
+        """Return all stored texts, decrypted: each column of each table."""
 
         async def look(store: Store) -> str:
             found = [await store.database.read(sa.select(t)) for t in METADATA.sorted_tables]
@@ -142,7 +142,7 @@ class Books:
         return self._with_store(look)
 
     def _with_store(self, look: Callable[[Store], Awaitable[T]]) -> T:
-        """What is stored encrypted, opened by the product itself."""
+        """Return what `look` reads in the store, decrypted by the product itself."""
 
         async def looked() -> T:
             url = sa.make_url(self._url) if self._url else None

@@ -1,4 +1,4 @@
-"""The workspace of the kill matrix, and what its model answers to each of the requests."""
+"""The workspace of the kill matrix, and its model's answers to the requests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Json = dict[str, Any]
 
 CHANNELS = 12
 ASKERS = 200
-"""People who may ask: one a request, so that none of them is known before."""
+"""People who may ask: one per request, so that none is known before."""
 CUSTOMER = "U0EVA"
 OFFICE = "C0OFFICE"
 DAY_S = 86_400
 WORDS = (
     """amber basil cedar dahlia ebony fennel garlic hazel indigo juniper kelp lavender""".split()
 )
-"""One a channel: no channel shares a word that matters with another."""
+"""One per channel: no two channels share an important word."""
 MARK = "This is all of it"
-"""Ends the answer; stands in it once."""
+"""Ends the answer; occurs in it once."""
 FEW = 3
-"""Subagents where twelve would only take longer."""
+"""Subagents if twelve would only take longer."""
 QUESTION, OPTIONS = "Which report do you mean?", ["The weekly one", "The monthly one"]
 NEEDED = "I need to know which report"
 READ_ON = "Read to its end"
@@ -47,7 +47,7 @@ TWINS = dict(
         strict=True,
     )
 )
-"""Word -> what stands for it in a second workspace, whose ids are all the same."""
+"""Word -> its replacement in a second workspace with the same ids."""
 
 
 def twin(text: str, *, back: bool = False) -> str:
@@ -76,12 +76,12 @@ def twin_workspace(team: Team) -> Workspace:
 
 
 def workspace() -> Workspace:
-    """Twelve channels with one open question each, asked yesterday, and one to ask the bot in."""
+    """Return twelve channels with one open question each, asked yesterday, and one for the bot."""
     askers = tuple(User(asker(n), f"ana{n}", f"Ana Ruiz {n}") for n in range(ASKERS))
     people = (*askers, User(CUSTOMER, "eva", "Eva Roth"))
-    asked = int(time.time()) - DAY_S
+    start = int(time.time()) - DAY_S
     channels = [
-        Channel(channel_id(n), f"support-{n}", (_question(n, asked + n),), (CUSTOMER,))
+        Channel(channel_id(n), f"support-{n}", (_question(n, start + n),), (CUSTOMER,))
         for n in range(1, CHANNELS + 1)
     ]
     office = Channel(OFFICE, "office", (), (CUSTOMER,))
@@ -103,8 +103,7 @@ def _question(number: int, at: int) -> Message:
 
 
 def mind(body: Json) -> Answer:
-    """Answer as the script of the request says; each subagent reads its channel and submits a
-    finding."""
+    """Answer by the script of the request; a subagent reads its channel and submits a finding."""
     if is_twin(str(body["messages"][0])):
         first = mind(json.loads(twin(json.dumps(body), back=True)))
         return replace(first, content=json.loads(twin(json.dumps(first.content))))
@@ -141,7 +140,7 @@ def _cited(number: int, before: int = 0) -> Answer:
 
 
 def found_in(number: int) -> str:
-    """Return what is said of one channel."""
+    """Return the finding about one channel."""
     return f"In channel {number} the {WORDS[number - 1]} import shows rows twice"
 
 
@@ -192,10 +191,10 @@ def _instructions(turn: int, body: Json) -> Answer:
 
 
 def _told(body: Json) -> Answer:
-    """Say what all tools have answered."""
+    """Answer with the results of all tools."""
     results = [part for m in body["messages"] if m["role"] == "user" for part in m["content"]]
-    said = [str(part["content"]) for part in results if part["type"] == "tool_result"]
-    return _say("\n\n".join([*said, f"{MARK}."]))
+    texts = [str(part["content"]) for part in results if part["type"] == "tool_result"]
+    return _say("\n\n".join([*texts, f"{MARK}."]))
 
 
 def _named(body: Json, name: str) -> str:
@@ -218,7 +217,7 @@ SCRIPTS: dict[str, Script] = {
     AGAIN: _reading(FEW),
     DUE: _reading(FEW),
 }
-"""Words of a request, or whose call it is, and what the parent does."""
+"""Words of a request, or the caller -> the script of the parent."""
 
 
 def _child(kind: str, number: int, turn: int, body: Json) -> Answer:
@@ -253,8 +252,8 @@ def _say(text: str) -> Answer:
 
 
 def call_of(body: Mapping[str, Any]) -> tuple[str, int]:
-    """Return whose call this is (`parent`, `again`, `due`, `child 7`, `reader 7`), and its number
-    in that conversation."""
+    """Return the caller (`parent`, `again`, `due`, `child 7`, `reader 7`), and the number of the
+    call in that conversation."""
     turn = 1 + sum(m["role"] == "assistant" for m in body["messages"])
     opening = str(body["messages"][0])
     if all(t["name"] != SUBMIT for t in body.get("tools", ())):

@@ -24,16 +24,16 @@ def ended_subagents(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """When a process is killed: at the `nth` such moment, then as soon as `stored` holds."""
+    """The time of a kill: at the `nth` such moment, then as soon as `stored` holds."""
 
     at: str
-    """Of moments: a Slack method, `event`, `ack`, `parent N`, `child K.N`; may be a pattern."""
+    """Moment: a Slack method, `event`, `ack`, `parent N`, `child K.N`; may be a pattern."""
     phase: Phase
     nth: int = 1
     stored: str = ""
-    """A query that finds a row when the database is as far; empty = at the moment itself."""
+    """A query that finds a row when the database is that far; empty = at the moment itself."""
     after: str = ""
-    """What has to be answered before one counts; empty = nothing."""
+    """Call that must be answered before a moment counts; empty = none."""
     hold: str = ""
     """The model call that is not answered before the kill."""
 
@@ -43,12 +43,12 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One row: a request, and the kills in its lives one after another."""
+    """One row: a request, and the kills of its processes one after another."""
 
     name: str
     kills: tuple[Kill, ...]
     scenario: str = ""
-    """Of `kill_scenarios.SCENARIOS`; empty = the request with twelve subagents."""
+    """Name in `kill_scenarios.SCENARIOS`; empty = the request with twelve subagents."""
 
 
 SHORT_FORM = {
@@ -88,7 +88,7 @@ REPLIED = Kill("parent 2", "answered")
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls by which a reply is written."""
+    """The calls that write a reply."""
 
     first: str
     plan: str
@@ -106,10 +106,10 @@ EDITED = Calls("chat.postMessage", "chat.update plan", "chat.update text", "chat
 
 
 def points(calls: Calls) -> tuple[Point, ...]:
-    """Return every point of requests whose replies are written by these calls."""
+    """Return every point of requests with replies by these calls."""
     others = (
         [_waves(), _reminder(calls), _question(calls), _preferences(), _instructions()]
-        if calls is STREAMED  # how a reply is written changes nothing in them
+        if calls is STREAMED  # the way of writing a reply changes nothing in them
         else []
     )
     return (*_channels(calls), *_choice(calls), *chain.from_iterable(others))
@@ -218,13 +218,13 @@ def an_action(state: str) -> str:
 
 
 def kept(number: int) -> str:
-    """Preferences of the requester: so many."""
+    """Return a query for so many preferences of the requester."""
     of = f"select count(*) from preferences where by = {REQUESTER} and space like 'user:%'"
     return f"select 1 where ({of}) = {number}"
 
 
 def an_occurrence(state: str) -> str:
-    """Of the schedule that was set last."""
+    """Return a query for an occurrence of the latest schedule in this state."""
     latest = "(select id from schedules order by made desc limit 1)"
     return f"select 1 from schedule_runs where schedule = {latest} and state = '{state}'"
 
@@ -295,7 +295,7 @@ def _waves() -> Iterator[Point]:
 
 
 def _reminder(calls: Calls) -> Iterator[Point]:
-    """Return the points of a reminder that needs no card, from the request to what is posted."""
+    """Return the points of a reminder that needs no card, from the request to the post."""
     unstored = Kill("parent 1", "answered", stored=SET)
     kills: dict[str, Kills] = {
         "set": unstored,
@@ -349,7 +349,7 @@ def _preferences() -> Iterator[Point]:
 
 
 def _instructions() -> Iterator[Point]:
-    """Return the points of what is set for a channel, and kept, by cards."""
+    """Return the points of channel instructions and a preference, by cards."""
     new = f"select 1 from preferences where at >= {REQUEST} and space like 'channel:%'"
     kills: dict[str, Kills] = {
         "proposed": Kill("parent 1", "answered", stored=PROPOSED),

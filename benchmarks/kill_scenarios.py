@@ -1,4 +1,4 @@
-"""What is asked in the kill matrix, what people do then, and what must have come of it once."""
+"""The requests of the kill matrix, the actions of people, and the results expected once."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ Phrases = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A request. `{n}` in its texts is its number, `{user}` the id of who asks."""
+    """A request. `{n}` in its texts is its number, `{user}` the id of the requester."""
 
     text: str
     messages: tuple[Phrases, ...]
-    """Phrases of each message of the bot: in the channel by time, then to the requester alone."""
+    """Phrases of each message of the bot: in the channel by time, then to only the requester."""
     contexts: tuple[int, ...]
-    """Contexts of each run, by time: a parent and its subagents; 0 = no model is asked."""
+    """Contexts of each run, by time: a parent and its subagents; 0 = no model call."""
     answers: int = 1
     """Messages that end with the buttons for feedback."""
     in_thread: bool = True
-    """It is asked in somebody else's thread."""
+    """True if it is asked in somebody else's thread."""
     press: str = ""
     """Button that the requester presses on each card."""
     schedule: str = ""
-    """Schedule that is run once in the terminal, when it is set and the request answered."""
+    """Schedule to run once in the terminal, when it is set and the request answered."""
     rows: tuple[tuple[str, int], ...] = ()
-    """Queries that count rows, and the count."""
+    """Queries that count rows, and the expected count."""
     preferences: Phrases = ()
-    """What is kept of the requester."""
+    """Expected preferences of the requester."""
     instructions: str = ""
-    """What is set for the channel."""
+    """Expected instructions of the channel."""
 
     def subagents(self) -> tuple[int, ...]:
-        """Return how many each run has."""
+        """Return the number of subagents of each run."""
         return tuple(max(0, contexts - 1) for contexts in self.contexts)
 
 
@@ -111,4 +111,4 @@ SCENARIOS = {
         instructions=INSTRUCTIONS,
     ),
 }
-"""Name -> the request; most points are of the first one."""
+"""Name -> the request; most points use the first one."""

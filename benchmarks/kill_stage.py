@@ -1,4 +1,4 @@
-"""The bot as a process of its own, with Slack and the model in this one: started, asked, killed."""
+"""The bot in its own process, with Slack and the model in this one: started, asked, killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bot.local.slack.state import BOT_USER
 
 LATENCY_S = 0.1
 CAP_USD = 1.0
-"""Of a request; each kill costs what the calls under way may cost at most."""
+"""Budget of a request; each kill costs the maximum of the calls in progress."""
 SETTINGS: dict[str, Any] = {
     "limits": {"cost_usd": CAP_USD},
     "slack": {"timeout_s": 5},
@@ -39,30 +39,30 @@ SETTINGS: dict[str, Any] = {
     "policy": {"user_daily_usd": None, "daily_usd": None},
 }
 UNPACED = {**SETTINGS, "slack": {"timeout_s": 5, "paced": False}}
-"""Every update of the message is shown, so that each point is reached; chat.update is the only
-call then, and Slack's rate would leave most of them out."""
+"""Every update of the message is sent, so that each point is reached; Slack's rate for chat.update
+would skip most of them."""
 OUTSIDE = ("ANTHROPIC_", "SLACK_", "ASSISTANT_", "DATABASE_URL")
 SOCKETS = 2
-"""Of a process: the default of `slack.sockets`."""
+"""Sockets of a process: the default of `slack.sockets`."""
 DELIVERED: dict[str, Any] = {"ack_s": 1.0, "retries_s": (0.1, 1.0, 2.0, 4.0)}
-"""How Slack tells of events."""
+"""How Slack delivers events."""
 STEP_S = 0.0005
-"""How long the process may run between two looks at its database."""
+"""Seconds that the process may run between two looks at its database."""
 PATIENCE_S = 120.0
 LOOK_S = 0.1
 PRESS_EVERY_S = 1.0
-"""Slack does not repeat a click: who sees nothing come of it presses again."""
+"""Seconds between clicks: Slack does not repeat one, so people press again if nothing happens."""
 
 
 class NotReached(Exception):
-    """What was waited for did not happen."""
+    """The expected event did not happen."""
 
 
 class Lives:
-    """The process of the bot, or replicas of it, in their lives."""
+    """The process of the bot, or its replicas, over their restarts."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], replicas: int = 1) -> None:
-        """`env` goes over the environment; `{replica}` in it is the number of the process."""
+        """`env` overrides the environment; `{replica}` in it is the number of the process."""
         self.folder, self.replicas = folder, replicas
         self.log = folder / "bot.log"
         self.kills_all = True
@@ -70,11 +70,11 @@ class Lives:
         self._env = env
         self._processes: dict[int, Fork] = {}
         self.started: dict[int, float] = {}
-        """Number of each process, and when its life began."""
+        """Number of each process -> its start time."""
 
     @property
     def alive(self) -> dict[int, Fork]:
-        """Those that run, by number."""
+        """Return the running processes by number."""
         return {n: each for n, each in self._processes.items() if each.poll() is None}
 
     @property
@@ -82,21 +82,21 @@ class Lives:
         return len(self.alive) == self.replicas
 
     def start(self) -> None:
-        """Begin a life of each that does not run; returns at once."""
+        """Start every process that does not run; returns at once."""
         for replica in range(self.replicas):
             if replica not in self.alive:
                 self.started[replica] = time.time()
-                with self.log.open("a") as said:
-                    said.write(f"--- {replica} started at {time.time():.3f}\n")
+                with self.log.open("a") as log_file:
+                    log_file.write(f"--- {replica} started at {time.time():.3f}\n")
                 self._processes[replica] = self.command("serve", replica=replica)
 
     def command(self, *words: str, replica: int = 0) -> Fork:
         outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-        given = {name: value.format(replica=replica) for name, value in self._env.items()}
-        return Fork("bot", *words, env={**outside, **given}, folder=self.folder, log=self.log)
+        env = {name: value.format(replica=replica) for name, value in self._env.items()}
+        return Fork("bot", *words, env={**outside, **env}, folder=self.folder, log=self.log)
 
     def victims(self) -> list[Fork]:
-        """Those that die of what the one does whose call is being answered."""
+        """Return the processes to kill at a call of the one that is being answered."""
         alive = self.alive
         return list(alive.values()) if self.kills_all else [alive[CALLER.get()]]
 
@@ -115,15 +115,15 @@ class Trap:
     is_counting: bool = False
     seen: int = 0
     at: float | None = None
-    """When it was killed, in seconds since 1970."""
+    """Time of the kill, in seconds since 1970."""
     stepping: float | None = None
-    """Since when it ran step by step."""
+    """Time from which it ran step by step."""
 
     def __post_init__(self) -> None:
         self.is_counting = not self.kill.after
 
     def moment(self, name: str, phase: Phase) -> bool:
-        """Whether the process was killed just now."""
+        """Handle a moment; return whether the process was killed at it."""
         if phase == "answered" and fnmatchcase(name, self.kill.after):
             self.is_counting = True
         if not (self.is_counting and self.kill.matches(name, phase)):
@@ -147,7 +147,7 @@ class Trap:
         self.at = at
 
     def _step_by_step(self, victims: Sequence[Fork]) -> None:
-        """Look at the database while the process stands still, so that it runs no further."""
+        """Look at the database while the process is stopped, so that it runs no further."""
         self.stepping = time.time()
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until and all(each.poll() is None for each in victims):
@@ -162,17 +162,17 @@ class Trap:
 
 
 class Stage:
-    """A workspace in Slack and what is stored of it, and the bot in its lives."""
+    """A workspace in Slack with its stored data, and the bot over its restarts."""
 
     def __init__(self, lives: Lives, slack: LocalSlack, books: Books, team: str = "") -> None:
-        """`team` is the workspace where the bot serves several."""
+        """`team` is the workspace if the bot serves several."""
         self.lives, self.slack, self.books, self.team = lives, slack, books, team
         self.watch = Watch(self._moment, team)
         self.trap: Trap | None = None
         self.asked = 0
         self.scenario = CHANNELS_READ
         self.thread = ""
-        """Timestamp of the thread that was asked in last, or of the request itself."""
+        """Timestamp of the thread of the latest request, or of the request itself."""
         self._known: set[str] = set()
         """Runs before it."""
         self._pressed = 0.0
@@ -185,7 +185,7 @@ class Stage:
         return bool(self.lives.alive)
 
     def ready(self) -> None:
-        """Start the bot where it does not run; returns when it hears, and has nothing to do."""
+        """Start the bot if it does not run; return when it is connected and idle."""
         lives, sockets = self.lives, self.slack.sockets
         self.watch.is_starting = False
         if not lives.is_whole:
@@ -201,7 +201,7 @@ class Stage:
         until(lambda: self.books.idle() and self._quiet(0.3), "the bot to come to rest")
 
     def ask(self, scenario: Scenario) -> None:
-        """Somebody whom it does not know mentions it, in a thread or not."""
+        """Let a person unknown to it mention it, in a thread or not."""
         people, self.scenario = self.slack.people, scenario
         self.asked += 1
         self.watch.log.clear()
@@ -213,15 +213,15 @@ class Stage:
         if scenario.in_thread:
             look = self.filled("Somebody should look at all support channels.")
             root = people.say(CUSTOMER, OFFICE, look)
-        said = people.say(self.asker, OFFICE, text, root)
-        self.thread = root or said
+        ts = people.say(self.asker, OFFICE, text, root)
+        self.thread = root or ts
 
     @property
     def asker(self) -> str:
         return asker(self.asked)
 
     def filled(self, text: str) -> str:
-        """Put the number of the request, who asked it and its schedule into a text."""
+        """Put the number of the request, its requester and its schedule into a text."""
         schedule = self.scenario.schedule.replace("{n}", str(self.asked))
         return text.format(n=self.asked, user=self.asker, schedule=schedule)
 
@@ -231,7 +231,7 @@ class Stage:
         self.trap = Trap(kill, self.lives, self.books)
 
     def killed(self) -> float:
-        """Wait until the trap has killed the process; when it did. Raises NotReached."""
+        """Wait until the trap has killed the process; return the time. Raises NotReached."""
         trap = self.trap
         assert trap
         what = f"the {trap.kill.nth}. {trap.kill.at} {trap.kill.phase}"
@@ -246,17 +246,17 @@ class Stage:
         return trap.at
 
     def foreign(self) -> Iterator[str]:
-        """Return where words of another workspace are found; there is none here."""
+        """Yield places with words of another workspace; there is none here."""
         yield from ()
 
     def told(self) -> list[Shown]:
-        """Return what the bot has said since it was asked: in the channel, then to who asked."""
+        """Return the bot's messages since the request: in the channel, then to the requester."""
         places = (OFFICE, self.slack.people.dm(self.asker))
         shown = [m for place in places for m in self.slack.visible(place)]
         return [m for m in shown if m.user == BOT_USER and m.ts > self.thread]
 
     def runs(self) -> list[str]:
-        """Return the runs since it was asked, by time."""
+        """Return the runs since the request, by time."""
         return [run for run in self.books.runs() if run not in self._known]
 
     @property
@@ -264,13 +264,13 @@ class Stage:
         return self.slack.state.sessions.get((OFFICE, self.thread)) == "processing"
 
     def answered(self) -> float:
-        """Wait for all that is to come of it; when it was there. Raises NotReached."""
+        """Wait for all expected results; return the time. Raises NotReached."""
 
         def finished() -> bool:
-            told, scenario = self.told(), self.scenario
+            messages, scenario = self.told(), self.scenario
             return (
-                len(told) >= len(scenario.messages)
-                and sum(map(_is_answer, told)) >= scenario.answers
+                len(messages) >= len(scenario.messages)
+                and sum(map(_is_answer, messages)) >= scenario.answers
                 and not self._waiting()
             )
 
@@ -285,7 +285,7 @@ class Stage:
         return self.lives.log.read_text("utf-8", "replace")
 
     def _until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait, while people do what they do."""
+        """Wait, while people act."""
 
         def look() -> object:
             self._act()
@@ -294,7 +294,7 @@ class Stage:
         until(look, what)
 
     def _act(self) -> None:
-        """Press the button of each card, and run the schedule when it is set and told of."""
+        """Press the button of each card, and run the schedule when it is set and announced."""
         if self.slack.sockets.count and time.monotonic() - self._pressed > PRESS_EVERY_S:
             for message in self._waiting():
                 self._pressed = time.monotonic()
@@ -311,7 +311,7 @@ class Stage:
                 raise NotReached(f"`schedules run {name}` ended with {ended}")
 
     def _waiting(self) -> list[Shown]:
-        """Return the cards that nobody has decided on."""
+        """Return the undecided cards."""
         press = self.scenario.press
         return [m for m in self.told() if press and f"'{press}'" in str(m.blocks)]
 
@@ -319,9 +319,9 @@ class Stage:
         return bool(self.trap and self.trap.at is None and self.trap.moment(name, phase))
 
     def _is_greeted(self) -> bool:
-        """Return whether each process has said its first word in this workspace."""
-        said = self.watch.greeted
-        return all(said.get(n, 0.0) > began for n, began in self.lives.started.items())
+        """Return whether each process has made its first call in this workspace."""
+        greeted = self.watch.greeted
+        return all(greeted.get(n, 0.0) > began for n, began in self.lives.started.items())
 
     def _quiet(self, seconds: float) -> bool:
         log = self.watch.log
@@ -332,9 +332,9 @@ class Stage:
 def staged(
     folder: Path, url: str | None, streams_refused: StreamsRefused | None = None
 ) -> Iterator[Stage]:
-    """One workspace, served by one process.
+    """Yield one workspace, served by one process.
 
-    `folder` holds the bot's data and what it says; `url` is its Postgres database;
+    `folder` holds the bot's data and log; `url` is its Postgres database;
     `streams_refused` is how Slack refuses streams.
     """
     slack = LocalSlack(workspace(), **DELIVERED, streams_refused=streams_refused)
@@ -357,7 +357,7 @@ def staged(
 
 
 def environment(folder: Path, url: str | None, slack: str, model: str) -> dict[str, str]:
-    """What a process is given, besides the secrets of its kind of installation."""
+    """Return the environment of a process, without the secrets of its kind of installation."""
     return {
         "SLACK_APP_TOKEN": APP_TOKEN,
         "SLACK_API_URL": slack,
@@ -374,7 +374,7 @@ def _is_answer(message: Shown) -> bool:
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
-    """Return when it holds; NotReached when it does not in time."""
+    """Return when the condition holds. Raises NotReached if it does not in time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""The kill matrix of two workspaces, which one process serves, or replicas of it."""
+"""The kill matrix of two workspaces, served by one process or by replicas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from bot.storage.database import Database
 
 ACME, BETA = "T0ACME", "T0BETA"
 REPLICA = "/{replica}"
-"""Path under which each process reaches Slack and the model, so that its calls are known."""
+"""Path under which each process reaches Slack and the model, so that its calls are distinct."""
 OF_SEVERAL: dict[str, Any] = {
     **SETTINGS,
     "slack": {**SETTINGS["slack"], "client_id": "1.2"},
@@ -64,13 +64,13 @@ SHORT = {
         "request done, workflow not",
     ),
 }
-"""Points of the ordinary matrix at which one process dies that serves both."""
+"""Points of the ordinary matrix at which one process that serves both is killed."""
 OF_REPLICAS = (
     "waves: call between them sent",
     "waves: second wave's submit sent",
     "choice: second answer, final write withheld",
 )
-"""Those at which one of two replicas dies, or both do."""
+"""Points at which one or both of two replicas are killed."""
 
 
 def named(names: Collection[str]) -> list[Point]:
@@ -83,11 +83,11 @@ class TeamStage(Stage):
     router: SeveralSlacks
 
     def filled(self, text: str) -> str:
-        said = super().filled(text)
-        return twin(said) if self.team == BETA else said
+        result = super().filled(text)
+        return twin(result) if self.team == BETA else result
 
     def foreign(self) -> Iterator[str]:
-        """Return where words of the other workspace are found."""
+        """Yield places with words of the other workspace."""
         other = WORDS if self.team == BETA else [TWINS[word] for word in WORDS]
         written = str([dict(effect.args) for effect in self.slack.effects])
         for where, text in (("Slack", written), ("the database", self.books.texts())):
@@ -99,9 +99,9 @@ class TeamStage(Stage):
 
 @contextmanager
 def two_staged(folder: Path, url: str | None, replicas: int = 1) -> Iterator[list[Stage]]:
-    """Both workspaces, installed and served by so many processes in Socket Mode.
+    """Yield both workspaces, installed and served by so many processes in Socket Mode.
 
-    A trap counts the moments of the first one alone.
+    A trap counts only the moments of the first one.
     """
     first = LocalSlack(workspace(), **DELIVERED)
     team = Team(BETA, "Beta", "beta")
@@ -142,7 +142,7 @@ def two_staged(folder: Path, url: str | None, replicas: int = 1) -> Iterator[lis
 
 
 def _of_replica(app: ASGIApp) -> ASGIApp:
-    """Note which process calls, by the first part of the path."""
+    """Record which process calls, by the first part of the path."""
 
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
         number = str(scope["path"]).split("/")[1]

@@ -1,4 +1,4 @@
-"""What passes between the bot and its outside, noted as it passes; at one moment it is killed."""
+"""Records the traffic of the bot with Slack and the model; at one moment the bot is killed."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from benchmarks.kill_mind import AGAIN, call_of
 
 Phase = Literal["asked", "done", "mid", "answered"]
-"""It reached us; it took effect and its answer is withheld; a part of the answer left; it left."""
+"""It arrived; it took effect and its answer waits; a part of the answer was sent; it was sent."""
 LAST = ("parent 3", f"{AGAIN} 3")
 """Calls of parents that write an answer."""
 FIRST_WORD = "auth.test"
-"""What the bot calls first; what comes before it was said by the process that was killed."""
+"""The bot's first call; earlier calls are from the killed process."""
 _CARD = "action/"
-"""In the key that marks the message of a card."""
+"""Prefix of the key that marks the message of a card."""
 CALLER: ContextVar[int] = ContextVar("caller", default=0)
 """Number of the replica whose call is being answered."""
 HOLD_S = 60.0
 STREAM_PAUSE_S = 0.05
-"""Between two events of it, as a model takes its time to write."""
+"""Seconds between two events of a stream, since a model writes slowly."""
 
 
 @dataclass(eq=False)
 class Call:
-    """One model call as the stand-in saw it."""
+    """One model call as seen by the stand-in."""
 
     name: str
     """`parent 1`, `child 7.2`."""
     body: bytes
     model: str
     life: int
-    """Of the process that made it."""
+    """Number of the restart in which it was made."""
     asked: float
     finished: float | None = None
-    """When its whole answer had left."""
+    """When its whole answer was sent."""
     usage: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Watch:
-    """Notes every moment of a request. `on_moment` returns whether the bot is dead since."""
+    """Records every moment of a request. `on_moment` returns whether the bot was killed at it."""
 
     on_moment: Callable[[str, Phase], bool]
     team: str = ""
-    """Workspace whose events are noted; empty = there is only one."""
+    """Workspace whose events are recorded; empty = there is only one."""
     log: list[tuple[float, str, Phase]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     life: int = 0
     is_starting: bool = False
-    """A new life has begun, and the bot has not said a word yet."""
+    """True if the bot has been restarted and has made no call yet."""
     greeted: dict[int, float] = field(default_factory=dict)
-    """Number of each process, and when it said its first word."""
+    """Number of each process -> time of its first call."""
     holds: dict[str, threading.Event] = field(default_factory=dict)
-    """Names of model calls that are answered only when it is set."""
+    """Names of model calls -> event before which they are not answered."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _acks: dict[str, str] = field(default_factory=dict)
 
@@ -77,15 +77,15 @@ class Watch:
             return not self.is_starting and self.on_moment(name, phase)
 
     def end_life(self, *, is_alone: bool) -> None:
-        """A process was killed; what it has sent is of its life, where it was `is_alone`.
+        """Record that a process was killed; if it was alone, its calls still count for its life.
 
-        Where another one goes on, its calls are of the next life at once.
+        If another process continues, its calls belong to the next life at once.
         """
         self.is_starting = is_alone
         self.life += not is_alone
 
     def slack(self, app: ASGIApp) -> ASGIApp:
-        """The local Slack, watched."""
+        """Wrap the local Slack with this watch."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "websocket":
@@ -97,14 +97,14 @@ class Watch:
         return watched
 
     def model(self, app: ASGIApp) -> ASGIApp:
-        """The model stand-in, watched."""
+        """Wrap the model stand-in with this watch."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             body, replay = await read_ahead(receive)
-            asked = json.loads(body)
-            who, turn = call_of(asked)
+            request = json.loads(body)
+            who, turn = call_of(request)
             name = f"{who}.{turn}" if " " in who else f"{who} {turn}"
-            call = Call(name, body, asked["model"], self.life, time.time())
+            call = Call(name, body, request["model"], self.life, time.time())
             self.calls.append(call)
             await self._passing(app, scope, replay, send, name, call)
 
@@ -119,7 +119,7 @@ class Watch:
         name: str,
         call: Call | None = None,
     ) -> None:
-        """Hand a request on and its answer back, unless the bot was killed on the way."""
+        """Pass a request on and its answer back, unless the bot is killed meanwhile."""
         if self.note(name, "asked"):
             await drop_connection(scope)
             return
@@ -167,7 +167,7 @@ class Watch:
 
 @dataclass
 class _Answering:
-    """Sends an answer on, until the bot was killed."""
+    """Passes an answer on until the bot is killed."""
 
     watch: Watch
     scope: Scope
@@ -202,7 +202,7 @@ class _Answering:
 
 
 def _slack_name(scope: Scope, body: bytes) -> str:
-    """The method, and of some what they do: `chat.appendStream text`; `root` begins a thread."""
+    """Return the method, some with a detail: `chat.appendStream text`; `root` begins a thread."""
     method = str(scope["path"]).rpartition("/")[2]
     try:
         args = json.loads(body) if body[:1] == b"{" else dict(parse_qsl(body.decode()))
@@ -222,7 +222,7 @@ def _slack_name(scope: Scope, body: bytes) -> str:
 
 
 def _shows(blocks: str) -> str:
-    """How far an answer is that is written in these blocks."""
+    """Return the progress of the answer in these blocks."""
     if "feedback_buttons" in blocks:
         return "final"
     return "text" if "'type': 'markdown'" in blocks else "plan"

@@ -1,4 +1,4 @@
-"""The kill matrix: one request with twelve subagents, its process killed wherever it hurts.
+"""The kill matrix: one request with twelve subagents, its process killed at every critical point.
 
 `python -m benchmarks.kills [--short] [--database sqlite|postgres|both] [--only NAME]
     [--streams all|kept|404|unknown_method|channel_type_not_supported]`
@@ -46,28 +46,28 @@ from subagents.prices import Usage, cost_nanousd
 
 HERE = "postgresql://postgres@127.0.0.1:5432"
 IN_FLIGHT_S = 0.3
-"""An answer that left so shortly before a kill may not have been stored."""
+"""Seconds: an answer sent so shortly before a kill may not have been stored."""
 REFUSALS = get_args(StreamsRefused)
 STREAMS: dict[str, StreamsRefused | None] = {"kept": None, **{each: each for each in REFUSALS}}
-"""Slacks by what they do with streams."""
+"""Kinds of Slack by their handling of streams."""
 HEAD = "point, seconds, repeated, in flight, answers, items, spent, audit, ".split(", ")
 
 
 @dataclass
 class Row:
-    """What came of one point."""
+    """The result of one point."""
 
     where: str
     """The database, and how Slack refuses streams if it does."""
     point: Point
     workspaces: int = 1
-    """In each of which the same is asked."""
+    """Number of workspaces with the same request."""
     seconds: float = 0.0
-    """From the last start to the finished answer; 0 = it stood there before."""
+    """Seconds from the last start to the finished answer; 0 = it was there before."""
     repeated: int = 0
-    """Model calls that were made more than once, the superfluous times."""
+    """Superfluous repeats of model calls."""
     in_flight: int = 0
-    """Calls under way at a kill."""
+    """Calls in progress at a kill."""
     answers: int = 0
     items: int = 0
     spent_usd: float = 0.0
@@ -91,9 +91,9 @@ class Row:
 
 
 def run_point(where: str, point: Point, stage: Stage, *others: Stage) -> Row:
-    """Ask, kill and start again as often as the point says, and look at what came of it.
+    """Ask, kill and restart as often as the point says, and check the result.
 
-    `others` are asked the same at the same time: other workspaces of the same process.
+    `others` get the same request at the same time: other workspaces of the same process.
     """
     stages = (stage, *others)
     row, killed = Row(where, point, len(stages)), list[float]()
@@ -124,9 +124,9 @@ def run_point(where: str, point: Point, stage: Stage, *others: Stage) -> Row:
 
 
 def _check(row: Row, stage: Stage, killed: Sequence[float], late_s: float) -> None:
-    """Add to the figures, and note whatever is not as it has to be.
+    """Add to the figures, and note every fault.
 
-    `late_s`: for so long the process may not have read an answer, for it stood still.
+    `late_s`: seconds for which the process may have left an answer unread, because it was stopped.
     """
     fault, books = row.faults.append, stage.books
     shown = stage.told()
@@ -144,8 +144,8 @@ def _check(row: Row, stage: Stage, killed: Sequence[float], late_s: float) -> No
     _, state = books.latest()
     if state != "done":
         fault(f"the request is {state}")
-    if left := books.open_work():
-        fault(f"{left} requests and workflows have not ended")
+    if open_work := books.open_work():
+        fault(f"{open_work} requests and workflows have not ended")
     row.faults += _kept_faults(stage)
     row.faults += stage.foreign()
     runs = stage.runs()
@@ -155,11 +155,11 @@ def _check(row: Row, stage: Stage, killed: Sequence[float], late_s: float) -> No
     row.leaks = row.leaks or 0
     expected = zip(row.scenario.contexts, row.scenario.subagents(), strict=True)
     for run, (contexts, subagents) in zip(runs, expected, strict=False):
-        told = [each["status"] for each in books.document(run).get("subagents", ())]
+        statuses = [each["status"] for each in books.document(run).get("subagents", ())]
         stored = books.subagents(run)
-        row.items += min(told.count("complete"), stored.count("complete"))
-        if not told == stored == ["complete"] * subagents:
-            fault(f"subagents in the document: {told}, in their table: {stored}")
+        row.items += min(statuses.count("complete"), stored.count("complete"))
+        if not statuses == stored == ["complete"] * subagents:
+            fault(f"subagents in the document: {statuses}, in their table: {stored}")
         report = books.audit(run)
         row.leaks += len(report.leaks)
         if report.leaks or report.contexts != contexts:
@@ -167,7 +167,7 @@ def _check(row: Row, stage: Stage, killed: Sequence[float], late_s: float) -> No
 
 
 def message_faults(shown: Sequence[Shown], wanted: Sequence[Phrases]) -> Iterator[str]:
-    """What is wrong with the messages, each of which has its phrases once."""
+    """Yield the faults of the messages, each of which must have its phrases once."""
     if len(shown) != len(wanted):
         yield f"{len(shown)} messages: {[m.text[:60] for m in shown]}"
     for message in shown:
@@ -180,7 +180,7 @@ def message_faults(shown: Sequence[Shown], wanted: Sequence[Phrases]) -> Iterato
 
 
 def _kept_faults(stage: Stage) -> Iterator[str]:
-    """What is not stored once."""
+    """Yield what is not stored exactly once."""
     scenario, books = stage.scenario, stage.books
     for query, count in scenario.rows:
         if (found := books.rows(stage.filled(query))[0][0]) != count:
@@ -192,7 +192,7 @@ def _kept_faults(stage: Stage) -> Iterator[str]:
 
 
 def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
-    """Whether something unfinished was written over a finished answer."""
+    """Return whether something unfinished replaced a finished answer."""
     is_final = False
     for name in (name for _, name, phase in log if phase == "done"):
         if is_final and name in ("chat.update plan", "chat.update text"):
@@ -207,22 +207,22 @@ def is_taken_back(log: Iterable[tuple[float, str, str]]) -> bool:
 def repeats(
     calls: Iterable[Call], killed: Sequence[float], late_s: float = 0.0
 ) -> tuple[int, int, list[str]]:
-    """Superfluous calls, calls under way at the kills, and the repeats that should not be."""
+    """Return superfluous calls, calls in progress at the kills, and wrong repeats."""
     by_name: dict[str, list[Call]] = {}
     for call in calls:
         by_name.setdefault(call.name, []).append(call)
     repeated = in_flight = 0
     faults = []
-    for name, made in by_name.items():
-        repeated += len(made) - 1
-        if len({call.body for call in made}) > 1:
+    for name, group in by_name.items():
+        repeated += len(group) - 1
+        if len({call.body for call in group}) > 1:
             faults.append(f"{name} was repeated with another request")
-        for number, call in enumerate(made, 1):
+        for number, call in enumerate(group, 1):
             end = killed[call.life] if call.life < len(killed) else None
             stored_by = None if call.finished is None else call.finished + IN_FLIGHT_S + late_s
             open_at_end = end is not None and (stored_by is None or stored_by > end)
             in_flight += open_at_end
-            if number < len(made) and not open_at_end:
+            if number < len(group) and not open_at_end:
                 late = f"{end - call.finished:.2f} s" if end and call.finished else "long"
                 faults.append(f"{name} was repeated, {late} after it was answered")
     return repeated, in_flight, faults
@@ -242,7 +242,7 @@ def _check_budget(row: Row, stage: Stage, runs: Iterable[str]) -> None:
 
 
 Staged = Callable[[Path, str | None], AbstractContextManager[Sequence[Stage]]]
-"""Makes what is killed, in a folder and perhaps a Postgres database."""
+"""Makes the stages to kill, in a folder and perhaps a Postgres database."""
 
 
 def run_points(
@@ -265,7 +265,7 @@ def run_points(
 def run_team_points(
     database: str, server: str | None, points: Iterable[Point], replicas: int = 1, dying: int = 1
 ) -> Iterator[Row]:
-    """Run the points with two workspaces on so many processes, of which so many die."""
+    """Run the points with two workspaces on so many processes, so many of which are killed."""
 
     @contextmanager
     def two(folder: Path, url: str | None) -> Iterator[Sequence[Stage]]:
@@ -278,15 +278,15 @@ def run_team_points(
 
 
 def _run(where: str, server: str | None, points: Iterable[Point], make: Staged) -> Iterator[Row]:
-    """One row after another; a failed one is followed by a new stage, the last one's log kept."""
-    left = list(points)
-    while left:
+    """Yield row after row; after a failed one, keep its log and start a new stage."""
+    remaining = list(points)
+    while remaining:
         with ExitStack() as stack:
             url = stack.enter_context(own_database(server)) if server else None
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="kills-")))
             stages = stack.enter_context(make(folder, url))
-            while left:
-                row = run_point(where, left.pop(0), *stages)
+            while remaining:
+                row = run_point(where, remaining.pop(0), *stages)
                 if row.faults:
                     row.faults.append(f"log: {kept(stages[0], row)}")
                 yield row
@@ -295,7 +295,7 @@ def _run(where: str, server: str | None, points: Iterable[Point], make: Staged) 
 
 
 def kept(stage: Stage, row: Row) -> Path:
-    """Keep what the bot said, and what passed, for those who look for the reason."""
+    """Keep the bot's log and the traffic, for debugging."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp") / "kill-matrix"
     folder.mkdir(exist_ok=True)
     name = "".join(c if c.isalnum() else "-" for c in f"{row.where} {row.point.name}")
@@ -306,7 +306,7 @@ def kept(stage: Stage, row: Row) -> Path:
 
 
 def postgres() -> str | None:
-    """The address of a Postgres server that answers; None = there is none."""
+    """Return the address of a Postgres server that answers; None = there is none."""
     server = os.environ.get("TEST_DATABASE_URL") or HERE
     try:
         psycopg.connect(server, connect_timeout=3).close()
@@ -332,7 +332,7 @@ def chosen(
 
 
 def server_of(database: str) -> str | None:
-    """Return the address of its server; None for SQLite. Exits where no Postgres answers."""
+    """Return the address of its server; None for SQLite. Exits if no Postgres answers."""
     server = postgres() if database == "postgres" else None
     if database == "postgres" and server is None:
         sys.exit("No Postgres answers: set TEST_DATABASE_URL, or take --database sqlite.")
@@ -349,7 +349,7 @@ def matrix(
 
 
 def team_matrix(databases: Sequence[str]) -> Iterator[Row]:
-    """Two workspaces: on one process, and on two replicas of which one dies, or both do."""
+    """Run two workspaces on one process, and on two replicas, one or both of which are killed."""
     for database in databases:
         server = server_of(database)
         yield from run_team_points(database, server, named(SHORT[database]))
@@ -367,13 +367,15 @@ def main() -> int:
     )
     parser.add_argument("--only", help="points whose name holds this (a regular expression)")
     parser.add_argument("--teams", action="store_true", help="two workspaces, in the short form")
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the bot is ended, what we made goes
-    databases = ["sqlite", "postgres"] if given.database == "both" else [given.database]
-    streams = list(STREAMS) if given.streams == "all" else [given.streams]
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the bot and removes our files
+    databases = ["sqlite", "postgres"] if options.database == "both" else [options.database]
+    streams = list(STREAMS) if options.streams == "all" else [options.streams]
     rows = []
     of_teams = team_matrix(databases)
-    for row in of_teams if given.teams else matrix(databases, streams, given.short, given.only):
+    for row in (
+        of_teams if options.teams else matrix(databases, streams, options.short, options.only)
+    ):
         rows.append(row)
         print(" ".join(row.cells()), *row.faults, sep="\n    ", file=sys.stderr, flush=True)
     print(columns(HEAD, [row.cells() for row in rows]))

@@ -1,7 +1,8 @@
 """The `notes` table: how long a search takes among 100,000 notes, and among as many conversations.
 
-The texts are of made-up words of which some are in a third of all, as in any language, and some in
-five."""
+The texts have made-up words: some are in a third of all texts, as in any language, and some in
+five.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +31,17 @@ from scopes.notes import LOOKED_AT, MAX_HITS
 NUMBER = 100_000
 BATCH = 2_000
 SPACES = ("user:U0ANA", "team", "channel:C0SALES")
-"""Those that are searched; there is one more."""
+"""Searched spaces; there is one more."""
 SHARES = (50, 20, 10, 20)
-"""Of the spaces, in percent, the one more last."""
+"""Shares of the spaces in percent, that of the extra one last."""
 CHANNELS = 40
 CLOSED = ("C03", "C04", "C05")
 WORDS = 30
-"""Of a text."""
+"""Words of a text."""
 VOCABULARY = 20_000
 WARM, SEARCHES = 5, 40
 KINDS = {"common": (0, 20), "rare": (10_000, VOCABULARY)}
-"""By their place in the language: a common word is in a tenth to all of the texts."""
+"""Ranks of words: a common word is in a tenth to all of the texts."""
 QUERIES = {
     "one rare word": ["rare"],
     "one common word": ["common"],
@@ -54,7 +55,7 @@ closed; 40 hits are read, as it is still to be asked who may read their places."
 
 
 async def notes(postgres: str) -> list[Row]:
-    """In a file, and in a database of a Postgres server."""
+    """Measure in a file, and in a database of a Postgres server."""
     with tempfile.TemporaryDirectory() as folder:
         rows = await _measured("SQLite", await Database.open(Path(folder), None, Cipher.generate()))
         with own_database(postgres) as url:
@@ -63,12 +64,12 @@ async def notes(postgres: str) -> list[Row]:
 
 
 async def _measured(kind: str, database: Database) -> list[Row]:
-    """Closes it."""
+    """Measure a database, and close it."""
     try:
-        made = _Texts(random.Random(7))
+        texts = _Texts(random.Random(7))
         began = time.perf_counter()
         for start in range(0, NUMBER, BATCH):
-            await database.change(partial(_fill, made=made, start=start))
+            await database.change(partial(_fill, texts=texts, start=start))
         took = (time.perf_counter() - began) / NUMBER * 1000
         if database.shared:
             await database.change(lambda c: c.execute(sa.text("ANALYZE notes, conversations")))
@@ -83,29 +84,29 @@ async def _measured(kind: str, database: Database) -> list[Row]:
         rows = [Row(f"{kind}: to keep a note and a conversation", took, " ms")]
         for what, find in (("notes", notes_of), ("conversations", talks_of)):
             for name, query in QUERIES.items():
-                rows.append(await _timed(f"{kind}: {what}, {name}", find, made, query))
+                rows.append(await _timed(f"{kind}: {what}, {name}", find, texts, query))
         return rows
     finally:
         await database.aclose()
 
 
 async def _timed(
-    name: str, find: Callable[[str], Awaitable[int]], made: _Texts, query: Sequence[str]
+    name: str, find: Callable[[str], Awaitable[int]], texts: _Texts, query: Sequence[str]
 ) -> Row:
     spent, hits = [], []
     for turn in range(WARM + SEARCHES):
-        text = " ".join(made.word(*KINDS[each]) for each in query)
+        text = " ".join(texts.word(*KINDS[each]) for each in query)
         began = time.perf_counter()
         hits.append(await find(text))
         if turn >= WARM:
             spent.append((time.perf_counter() - began) * 1000)
     p95 = statistics.quantiles(spent, n=20)[-1]
-    beside = f"p95 {p95:.1f} ms, {statistics.median(hits):.0f} hits"
-    return Row(name, statistics.median(spent), " ms", 500, beside)
+    note = f"p95 {p95:.1f} ms, {statistics.median(hits):.0f} hits"
+    return Row(name, statistics.median(spent), " ms", 500, note)
 
 
 class _Texts:
-    """Made-up texts: the n-th word of a language is in about 1/n of the places."""
+    """Made-up texts: the n-th word of a language has about 1/n of the positions."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -121,12 +122,12 @@ class _Texts:
         return self._words[self.chance.randrange(first, last)]
 
 
-def _fill(connection: sa.Connection, made: _Texts, start: int) -> None:
-    """Notes and conversations as they are stored, many in one transaction."""
+def _fill(connection: sa.Connection, texts: _Texts, start: int) -> None:
+    """Store notes and conversations, many in one transaction."""
     now, label = datetime.now(UTC), TRUSTED.to_json()
     for k in range(start, start + BATCH):
-        (space,) = made.chance.choices((*SPACES, "user:U0BEN"), SHARES)
-        title, text = made.text(4), made.text(WORDS)
+        (space,) = texts.chance.choices((*SPACES, "user:U0BEN"), SHARES)
+        title, text = texts.text(4), texts.text(WORDS)
         row = {
             **{"id": k + 1, "space": space, "key": f"k{k}", "title": title, "text": text},
             **{"title_words": words_of(title), "words": words_of(text), "label": label},

@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one subagent was told and handed in, and the call by which another context reads the
+    """The brief and the result of one subagent, and the call by which another context reads the
     same messages."""
 
     brief: str
@@ -68,12 +68,12 @@ def in_one_turn(readings: Sequence[Reading]) -> list[Turn]:
 
 
 def replay(readings: Sequence[Reading], turns: Sequence[Turn], more_output: int) -> list[Usage]:
-    """The usage of each call, counted by a stand-in of its own, caching on.
+    """Return the usage of each call, counted by a separate stand-in with caching.
 
-    The last call hands in what all subagents did, and writes `more_output` tokens besides.
+    The last call hands in the results of all subagents, and `more_output` additional tokens.
     """
-    said = [turn.calls for turn in turns] + [[_submission(readings)]]
-    server = ModelServer(lambda body: Answer(said[len(body["messages"]) // 2]))
+    answers = [turn.calls for turn in turns] + [[_submission(readings)]]
+    server = ModelServer(lambda body: Answer(answers[len(body["messages"]) // 2]))
     messages: list[Json] = [{"role": "user", "content": [_text(_brief(readings))]}]
     usages = []
     with TestClient(server.app) as client:
@@ -107,7 +107,7 @@ def _body(messages: Sequence[Json]) -> Json:
 
 
 def _submission(readings: Sequence[Reading]) -> Json:
-    """One submission with everything in it."""
+    """Return one submission with everything in it."""
     merged: Json = {"summary": " ".join(r.submission["summary"] for r in readings)}
     for name in ("findings", "no_issue", "not_covered"):
         merged[name] = [each for r in readings for each in r.submission.get(name, ())]
@@ -115,7 +115,7 @@ def _submission(readings: Sequence[Reading]) -> Json:
 
 
 def _brief(readings: Sequence[Reading]) -> str:
-    """The first brief with the lines that differ taken from all: five tasks, five sources."""
+    """Return the first brief, with differing lines of all: five tasks, five sources."""
     lines = [reading.brief.splitlines() for reading in readings]
     return "\n".join("\n".join(dict.fromkeys(same)) for same in zip(*lines, strict=True))
 

@@ -1,4 +1,4 @@
-"""The `panel` table: five specialists beside the slowest of them alone, and CPU of a finding."""
+"""The `panel` table: five specialists and the slowest of them alone, and CPU of a finding."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ them: routing, sanitizing, briefs, HTTP, the record and the store are in it."""
 
 
 class MeasuredPanel(Panel):
-    """A panel that notes what its second phase takes of the processor."""
+    """A panel that records the CPU time of its second phase."""
 
     cpu_s = 0.0
     judged: Sequence[PanelFinding] = ()
 
     async def _judge(self, phase: PanelPhase) -> None:
-        begun = time.process_time()
+        start = time.process_time()
         await super()._judge(phase)
-        self.cpu_s = time.process_time() - begun
+        self.cpu_s = time.process_time() - start
 
 
 def panel() -> list[Row]:
@@ -68,7 +68,7 @@ async def _rows(url: str, folder: Path) -> list[Row]:
     profile = load_profile("code")
     names = [each.name for each in profile.specialists]
     try:
-        await _wall(app, profile, _material(()))  # what a first panel imports
+        await _wall(app, profile, _material(()))  # imports of a first panel
         five, alone = [], []
         for _ in range(REPEATS):
             five.append((await _wall(app, profile, _material(())))[0])
@@ -94,9 +94,9 @@ async def _rows(url: str, folder: Path) -> list[Row]:
 async def _wall(app: App, profile: Profile, of: ReviewMaterial) -> tuple[float, MeasuredPanel]:
     async with app.run("panel", "bench") as run:
         task = MeasuredPanel(app, run, Request("bench", Window(END, END)), of, profile, "bench")
-        begun = time.perf_counter()
+        start = time.perf_counter()
         task.judged = (await task.work()).findings
-        return time.perf_counter() - begun, task
+        return time.perf_counter() - start, task
 
 
 def _material(marks: list[str] | tuple[()]) -> ReviewMaterial:

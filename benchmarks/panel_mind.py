@@ -1,5 +1,5 @@
 """The model of the `panel` table: each specialist finds as many lines as MATERIAL marks for it, and
-each judge confirms with the quote that it is shown."""
+each judge confirms with the given quote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"Yours is (\w+)")
 
 
 def panel(request: dict[str, Any]) -> Answer:
-    """Return what a specialist, or the writer of the first lines, says."""
+    """Return the answer of a specialist, or of the writer of the first lines."""
     content = request["messages"][0]["content"]
     text = "\n".join(str(block.get("text", "")) for block in content)
     if "CONTRACT: review" in text:
@@ -24,8 +24,8 @@ def panel(request: dict[str, Any]) -> Answer:
         return _submit(points=[_point(n, m) for n, m in enumerate(marks, 1)])
     if "CONTRACT: verdicts" in text:
         found = _JUDGED.findall(text)
-        given = [_verdict(id, quote) for id, quote in found]
-        return _submit(verdicts=given)
+        verdicts = [_verdict(id, quote) for id, quote in found]
+        return _submit(verdicts=verdicts)
     return Answer([{"type": "text", "text": "NONE"}])
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 def own_database(server: str) -> Iterator[str]:
     """Create a database on the server of this address, and drop it in the end.
 
-    Raises psycopg.OperationalError where none answers.
+    Raises psycopg.OperationalError if no server answers.
     """
     name = f"bench_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(server, autocommit=True, connect_timeout=5) as connection:

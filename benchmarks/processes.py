@@ -1,4 +1,4 @@
-"""What the system knows of a process: its memory and its time on the processor."""
+"""Memory and CPU time of a process, from the system."""
 
 from __future__ import annotations
 

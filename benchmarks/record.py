@@ -1,7 +1,7 @@
-"""Make the recordings of the sample from what readers answered as the model.
+"""Make the recordings of the sample from answers of readers in place of the model.
 
-Start a Messages API server whose answers are written by readers, run `assistant serve --local
---model claude` on it, and ask. Each request and answer is a file of the folder that is given:
+Start a Messages API server whose answers readers write, run `assistant serve --local
+--model claude` on it, and ask. Each request and answer is a file of the given folder:
 NUMBER.claimed and NUMBER.answer. `python -m benchmarks.record FOLDER` adds them to the recordings.
 """
 
@@ -33,8 +33,8 @@ def main() -> None:
         _, turn, seen = key_of(talk)
         turns = contexts.get((opening, first), [])[:turn]
         if len(turns) == turn:
-            told = {"seen": seen, "content": [*as_recorded(talk, content)]}
-            contexts[opening, first] = [*turns, told]
+            recorded = {"seen": seen, "content": [*as_recorded(talk, content)]}
+            contexts[opening, first] = [*turns, recorded]
     head = [line for line in FILE.read_text("utf-8").splitlines() if line.startswith("#")]
     stored = [{"opening": opening, "turns": turns} for (opening, _), turns in contexts.items()]
     text = yaml.safe_dump(stored, allow_unicode=True, sort_keys=False, width=110)
@@ -58,10 +58,10 @@ def answered(folder: Path) -> Iterator[tuple[Conversation, list[Any]]]:
 def content_of(answer: str) -> list[Any]:
     """Return the blocks of an answer, which is plain text or JSON with its content."""
     try:
-        told = json.loads(answer)
+        data = json.loads(answer)
     except ValueError:
         return [{"type": "text", "text": answer.strip()}]
-    blocks = told["content"] if isinstance(told, dict) else told
+    blocks = data["content"] if isinstance(data, dict) else data
     return [{name: value for name, value in block.items() if name != "id"} for block in blocks]
 
 

@@ -19,14 +19,14 @@ from benchmarks.table import Row
 STORM_PER_S, STORM_S = 50, 30
 CALM_PER_S, CALM_S = 1, 30
 ANSWERED_S = 300.0
-"""How long after the last mention answers are waited for."""
+"""Seconds to wait for answers after the last mention."""
 SIGNS = 20
 IDLE_S = 20.0
 SETTLE_S = 5.0
-"""After its start, before a bot counts as idle: the second socket comes 3 s after the first."""
+"""Seconds until a started bot counts as idle: the second socket opens 3 s after the first."""
 STARTS = 3
 WARM, SHORT, FULL = 200, 300, 2_000
-"""Requests before memory is looked at, and over which it is."""
+"""Requests before memory is measured, and while it is."""
 TOGETHER = 10
 SIZED_PER_S, SIZED_S = 10, 10
 PARTS = ("storm", "calm", "sign", "idle", "start", "memory", "fanout", "sizes")
@@ -43,18 +43,18 @@ stored steps, once as tasks with the same store for their trajectory, turn by tu
 
 @dataclass
 class Load:
-    """What came of a number of mentions."""
+    """The results of a number of mentions."""
 
     mentions: int
     acks: list[float]
-    """Seconds of the first try of each event; infinite where that was not acked."""
+    """Seconds of the first try of each event; infinite if that was not acked."""
     unanswered: int
     doubled: int
     seconds: float
-    """From the first mention to the last answer."""
+    """Seconds from the first mention to the last answer."""
     cpu_s: float
     calls: Counter[str]
-    """Of Slack's methods."""
+    """Calls of Slack's methods."""
     model_calls: int
     errors: list[str] = field(default_factory=list)
 
@@ -63,30 +63,30 @@ class Load:
         return sorted(self.acks)[int(0.99 * len(self.acks))] * 1000
 
     def one_answer(self) -> str:
-        """The calls of one answer."""
+        """Return the calls of one answer."""
         slack = {m: n / self.mentions for m, n in sorted(self.calls.items())}
         named = ", ".join(f"{m} {n:.2g}" for m, n in slack.items() if n >= 0.05)
         return f"model calls {self.model_calls / self.mentions:.2g}; {named}"
 
 
 def load(bot: BotProcess, per_s: float, seconds: float) -> Load:
-    """Mentions at an even rate, then the rest of the answers."""
+    """Send mentions at an even rate, then wait for the remaining answers."""
     calls, model_calls, cpu = Counter(bot.slack.calls), bot.model.requests, bot.cpu_s()
-    delivered, began, asked = len(bot.slack.deliveries), time.perf_counter(), set[str]()
+    delivered, began, threads = len(bot.slack.deliveries), time.perf_counter(), set[str]()
     for number in range(int(per_s * seconds)):
         time.sleep(max(0.0, began + number / per_s - time.perf_counter()))
-        asked.add(bot.ask()[1])
+        threads.add(bot.ask()[1])
     bot.wait_for_answers(bot.asked, ANSWERED_S)
     ended = time.perf_counter()
-    time.sleep(1.0)  # for what should not come
+    time.sleep(1.0)  # for answers that should not come
     answers = bot.answered()
     written = Counter(m.thread_ts for m in bot.written())
     tries = [d for d in bot.slack.deliveries[delivered:] if d.attempt == 0]
     return Load(
-        mentions=len(asked),
+        mentions=len(threads),
         acks=[d.acked_at - d.sent_at if d.acked_at else float("inf") for d in tries],
-        unanswered=sum(ts not in answers for ts in asked),
-        doubled=sum(written[ts] > 1 for ts in asked),
+        unanswered=sum(ts not in answers for ts in threads),
+        doubled=sum(written[ts] > 1 for ts in threads),
         seconds=ended - began,
         cpu_s=bot.cpu_s() - cpu,
         calls=Counter(bot.slack.calls) - calls,
@@ -97,9 +97,9 @@ def load(bot: BotProcess, per_s: float, seconds: float) -> Load:
 
 def load_rows(name: str, found: Load) -> list[Row]:
     median = statistics.median(found.acks) * 1000
-    told = f"; {len(found.errors)} errors logged: {found.errors[0][:200]}" if found.errors else ""
+    errors = f"; {len(found.errors)} errors logged: {found.errors[0][:200]}" if found.errors else ""
     return [
-        Row(f"{name}: ack p99", found.p99_ms, " ms", 500, f"p50 {median:.3g} ms{told}"),
+        Row(f"{name}: ack p99", found.p99_ms, " ms", 500, f"p50 {median:.3g} ms{errors}"),
         Row(f"{name}: mentions unanswered", found.unanswered, "", 0, f"of {found.mentions:,}"),
         Row(f"{name}: mentions answered twice", found.doubled, "", 0),
     ]
@@ -126,7 +126,7 @@ def calm_rows(full: bool) -> list[Row]:
 
 
 def sign_rows(full: bool) -> list[Row]:
-    """From a mention to the first thing written below it, one after another."""
+    """Measure from a mention to the first text below it, one after another."""
     signs, answers = [], []
     with bot_process() as bot:
         time.sleep(SETTLE_S)
@@ -156,7 +156,7 @@ def idle_rows(full: bool) -> list[Row]:
 
 
 def start_rows(full: bool) -> list[Row]:
-    """The first start, which makes the database, is one of them."""
+    """Measure starts, including the first one, which makes the database."""
     times = []
     for _ in range(STARTS):
         with bot_process() as bot:
@@ -166,7 +166,7 @@ def start_rows(full: bool) -> list[Row]:
 
 
 def memory_rows(full: bool) -> list[Row]:
-    """RSS after each ten requests; caches are full after the first few hundred."""
+    """Measure RSS after each ten requests; caches are full after the first few hundred."""
     number, points = FULL if full else SHORT, []
     with bot_process() as bot:
         while bot.asked < WARM + number:
@@ -181,7 +181,7 @@ def memory_rows(full: bool) -> list[Row]:
 
 
 def size_rows(postgres: str) -> list[Row]:
-    """The same load on SQLite, and on Postgres by one to three replicas."""
+    """Measure the same load on SQLite, and on Postgres with one to three replicas."""
     rows: list[Row] = []
     for replicas in (0, 1, 2, 3):
         database = own_database(postgres) if replicas else nullcontext("")
@@ -197,7 +197,7 @@ def size_rows(postgres: str) -> list[Row]:
 
 
 def serve(parts: Sequence[str], postgres: str, full: bool) -> list[Row]:
-    """The rows of these parts; all without any."""
+    """Return the rows of these parts; without any, of all."""
     measured: Mapping[str, Callable[[bool], list[Row]]] = {
         "storm": storm_rows,
         "calm": calm_rows,

@@ -1,4 +1,4 @@
-"""The model stand-in in a process of its own, as a server of the network would be."""
+"""The model stand-in in a separate process, like a server in the network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bot.local.server import listen
 
 BENCH_MIND = "benchmarks.bench_mind:bench"
 KEEP_ALIVE_S = 300
-"""Seconds that a connection may idle: a client that thinks between two calls keeps it."""
+"""Seconds that a connection may be idle: a client keeps it between two calls."""
 
 
 @contextmanager
 def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
-    """The URL of a stand-in that answers each call after `latency_s`."""
+    """Yield the URL of a stand-in that answers each call after `latency_s`."""
     command = [sys.executable, "-m", "benchmarks.standin", mind, str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""How long a command takes to begin: `--help`, and from its start to the first model call."""
+"""Time until a command begins: `--help`, and from its start to the first model call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SWEEP = [*ASSISTANT, "sweep", "--sample", "--channels", "csm-*", "--model", "cla
 
 
 def help_s() -> float:
-    """Median wall time of `assistant --help`."""
+    """Return the median wall time of `assistant --help`."""
     times = []
     for _ in range(RUNS):
         began = time.perf_counter()
@@ -27,7 +27,7 @@ def help_s() -> float:
 
 
 def import_sdk_s() -> float:
-    """Median wall time of a process that only imports the SDK."""
+    """Return the median wall time of a process that only imports the SDK."""
     times = []
     for _ in range(3):
         began = time.perf_counter()
@@ -37,16 +37,16 @@ def import_sdk_s() -> float:
 
 
 def first_call_s() -> float:
-    """Median time from the start of a sweep of the sample workspace to its first model call.
+    """Return the median time from the start of a sweep of the sample to its first model call.
 
-    The first run, which makes the store and compiles what was edited, is not counted.
+    The first run, which makes the store and compiles edited files, is not counted.
     """
     with TemporaryDirectory() as folder:
         return statistics.median([_first_call(Path(folder)) for _ in range(RUNS + 1)][1:])
 
 
 def _first_call(folder: Path) -> float:
-    """Start a sweep whose model is a socket that only notes when the first request comes."""
+    """Start a sweep whose model is a socket that only records the time of the first request."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
         environment = {

@@ -1,7 +1,7 @@
-"""The `sweep200` table: a sweep of many channels beside what Slack's limits allow.
+"""The `sweep200` table: a sweep of many channels, compared with Slack's limits.
 
-The command's own path (`assistant sweep`) in a process of its own, the model in another, Slack in
-this one, with the limits of the tiers switched on.
+The command's own code (`assistant sweep`) runs in a separate process, the model in another, Slack
+in this one, with the limits of the tiers switched on.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ ALONE, THREADS, REPLIES = 24, 3, 4
 """Of a usual channel's week: messages that nobody answered in a thread; threads, and replies in
 each; one reply more goes to a thread of the month before. Forty messages together."""
 EARLIER = 250
-"""Messages of the months before, all over: a page and more of history to look through."""
+"""Messages of the months before, in all channels: more than a page of history to read."""
 BUSY, YEAR = 40, 3_000
-"""Channels with so many earlier messages each, of a kilobyte, read without limits: what a year of
-history costs in memory."""
+"""Channels with so many earlier messages each, of a kilobyte, read without limits: the memory for a
+year of history."""
 LARGE_EACH, LARGE = 40, 5
-"""Every so manieth channel is so many times as busy, and needs several subagents."""
+"""One in so many channels is so many times as busy, and needs several subagents."""
 LATENCY_S = 0.2
 MODEL_CALLS = 1
-"""Of a subagent at the least: it is handed its messages."""
+"""Minimum of a subagent: it gets its messages with the brief."""
 PAGE = 999
-"""Messages that Slack gives in one call at the most."""
+"""Maximum messages that Slack returns in one call."""
 MIND = "bot.local.offline.model:answer"
 DAY = 86_400
 AS_OF = 1_773_619_200
@@ -71,28 +71,28 @@ NOTE = "Noted {name}: the parcel was moved, counted and sent on to the depot nea
 
 
 def workspace(channels: int, earlier: int = EARLIER, more: str = "") -> Workspace:
-    """Channels of everyday talk, a few of them large; `more` ends each of the earlier messages."""
+    """Return channels of everyday talk, a few of them large; `more` ends each earlier message."""
     people = (User("U0ANA", "ana", "Ana Ruiz"), User("U0LUIS", "luis", "Luis Gil"))
-    made = tuple(_channel(number, earlier, more) for number in range(channels))
-    return Workspace(Team("T0BENCH", "Bench", "bench"), people, made)
+    conversations = tuple(_channel(number, earlier, more) for number in range(channels))
+    return Workspace(Team("T0BENCH", "Bench", "bench"), people, conversations)
 
 
 def times(number: int) -> int:
-    """How busy a channel is."""
+    """Return how busy a channel is."""
     return LARGE if number % LARGE_EACH == LARGE_EACH // 4 else 1
 
 
 def _channel(number: int, earlier: int, more: str) -> Channel:
     name, busy = f"bench-{number:03d}", times(number)
     week, step = AS_OF - 6 * DAY + number, 5 * DAY // (ALONE * busy)
-    said = [_alone(week + k * step, f"{name}/{k}", k % 8 == 0) for k in range(ALONE * busy)]
+    messages = [_alone(week + k * step, f"{name}/{k}", k % 8 == 0) for k in range(ALONE * busy)]
     old = AS_OF - 300 * DAY
-    said += [_alone(old + k * 7_200, f"{name}/old{k}{more}") for k in range(earlier)]
+    messages += [_alone(old + k * 7_200, f"{name}/old{k}{more}") for k in range(earlier)]
     for k in range(THREADS * busy):
         began = week + 900 + k * 2 * step
-        said += _thread(f"{name}/t{k}", [began + 600 * reply for reply in range(REPLIES + 1)])
-    said += _thread(f"{name}/late", [AS_OF - 30 * DAY + number, AS_OF - DAY + number])
-    return Channel(f"C0BENCH{number:03d}", name, tuple(said), ("U0ANA", "U0LUIS"))
+        messages += _thread(f"{name}/t{k}", [began + 600 * reply for reply in range(REPLIES + 1)])
+    messages += _thread(f"{name}/late", [AS_OF - 30 * DAY + number, AS_OF - DAY + number])
+    return Channel(f"C0BENCH{number:03d}", name, tuple(messages), ("U0ANA", "U0LUIS"))
 
 
 def _alone(at: int, name: str, asks: bool = False) -> Message:
@@ -108,11 +108,11 @@ def _thread(name: str, at: list[int]) -> list[Message]:
     return [Message(root, NOTE.format(name=name), "U0ANA", thread_ts=root), *replies]
 
 
-# ---- what is needed at the least
+# ---- the minimum of calls
 
 
 def needed(made: Workspace) -> Counter[str]:
-    """The calls without which it cannot be known what was said in the week."""
+    """Return the minimum calls to read all messages of the week."""
     calls = Counter({"conversations.list": 1, "users.list": 1, "auth.test": 1})
     for number, channel in enumerate(made.channels):
         top = sum(not message.is_reply for message in channel.messages)
@@ -122,7 +122,7 @@ def needed(made: Workspace) -> Counter[str]:
 
 
 def ideal_s(calls: Mapping[str, int], subagents: int) -> float:
-    """See NOTES."""
+    """Return the shortest time: see NOTES."""
     limits = [60.0 * ((count - 1) // TIERS[name]) for name, count in calls.items() if name in TIERS]
     at_once = load_settings(env={}).limits.max_concurrency
     return max(*limits, ceil(subagents / at_once) * MODEL_CALLS * LATENCY_S)
@@ -133,7 +133,7 @@ def ideal_s(calls: Mapping[str, int], subagents: int) -> float:
 
 @dataclass
 class Refusals:
-    """Slack's app, and how many calls of each method it refused for coming too often."""
+    """Slack's app, and how many calls of each method it refused as too frequent."""
 
     app: ASGIApp
     seen: Counter[str] = field(default_factory=Counter)
@@ -149,7 +149,7 @@ class Refusals:
 
 @dataclass
 class Swept:
-    """What a sweep gave, and what was seen of it from outside."""
+    """The result of a sweep, and measurements from outside."""
 
     document: dict[str, Any]
     wall_s: float
@@ -157,7 +157,7 @@ class Swept:
 
 
 def sweep200(channels: int = QUICK) -> list[Row]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     return [*_speed(channels), *_memory()]
 
 
@@ -179,7 +179,7 @@ def _memory() -> list[Row]:
 def _seen(
     made: Workspace, limits: Mapping[str, int] | None
 ) -> tuple[Swept, Counter[str], Counter[str]]:
-    """A sweep, the calls that Slack got, and those of them that it refused."""
+    """Return a sweep, the calls to Slack, and the refused ones."""
     slack = LocalSlack(made, limits=limits)
     counted = Refusals(slack.app)
     with (
@@ -217,7 +217,7 @@ def _speed(total: int) -> list[Row]:
 
 
 def _written(made: Workspace) -> int:
-    """Messages of the window."""
+    """Return the number of messages in the window."""
     begin = AS_OF - 7 * DAY
     return sum(float(m.ts) >= begin for channel in made.channels for m in channel.messages)
 
@@ -225,18 +225,18 @@ def _written(made: Workspace) -> int:
 def _swept(folder: Path, slack: str, model: str) -> Swept:
     command = [sys.executable, "-m", "bot", "sweep", "--channels", "bench-*", "--json"]
     command += ["--as-of", "2026-03-16", "--since", "7d"]
-    told, log = folder / "out.json", folder / "log"
+    output, log = folder / "out.json", folder / "log"
     environment, peak_mb = _environment(folder, slack, model), 0.0
     began = time.perf_counter()
-    with told.open("wb") as out, log.open("wb") as said:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=said)
+    with output.open("wb") as out, log.open("wb") as log_file:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=log_file)
         while process.poll() is None:
             peak_mb = max(peak_mb, memory_mb("VmHWM", process.pid))
             time.sleep(LOOK_EVERY_S)
         wall = time.perf_counter() - began
-    document = json.loads(told.read_bytes() or b"{}")
+    document = json.loads(output.read_bytes() or b"{}")
     if "sections" not in document:
-        raise RuntimeError(log.read_text("utf-8") or told.read_text("utf-8"))
+        raise RuntimeError(log.read_text("utf-8") or output.read_text("utf-8"))
     return Swept(document, wall, peak_mb)
 
 

@@ -1,4 +1,4 @@
-"""How measurements are shown: rows with a bar to hold, and plain columns."""
+"""Formats of measurements: rows with a limit (bar), and plain columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. `bar` is the most it may be; None = it is only printed."""
+    """One figure. `bar` is its maximum; None = it is only printed."""
 
     name: str
     value: float
@@ -28,7 +28,7 @@ class Row:
 
 
 def number(value: float) -> str:
-    """Three digits that say something."""
+    """Return a number with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -39,7 +39,7 @@ def rows_text(rows: Sequence[Row]) -> str:
 
 
 def columns(head: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
-    """Lines under their heads; the first column and those in `left` begin at the left."""
+    """Return lines under their heads; the first column and those in `left` are left-aligned."""
     table = [head, *lines]
     widths = [max(len(line[k]) for line in table) for k in range(len(head))]
     shown = [

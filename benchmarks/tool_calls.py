@@ -1,4 +1,4 @@
-"""Calls of tools through the gate, as those of a subagent, and what they take."""
+"""Calls of tools through the gate, like those of a subagent, and their time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Caller:
 
     opened: OpenedTools
     request: str = "Do all of it."
-    """What was asked for: addresses that stand in it may be fetched."""
+    """The request: addresses in it may be fetched."""
     calls: int = 0
     _gate: Gate = field(default_factory=lambda: Gate(lambda _: None, Operator(), lambda _: None))
 
-    async def call(self, scope: str, name: str, /, **given: object) -> ToolResult:
-        """AssertionError where the gate refuses it."""
+    async def call(self, scope: str, name: str, /, **arguments: object) -> ToolResult:
+        """Call a tool. Raises AssertionError if the gate refuses it."""
         self.calls += 1
         ctx = ToolContext(
             *("bench", None, Handles(dict(self.opened.handles)), TRUSTED, None),
@@ -38,14 +38,15 @@ class Caller:
             context="s1",
         )
         tool = next(t for t in scopes.scope(scope).tools if t.name == name)
-        result = await self._gate.call(f"s{self.calls}", ctx, tool, given)  # each stores a little
+        # A new context for each call, since each stores a little.
+        result = await self._gate.call(f"s{self.calls}", ctx, tool, arguments)
         if not isinstance(result, ToolResult):
             raise AssertionError(f"{name}: {result}")
         return result
 
 
 async def took(call: Callable[[], Awaitable[object]]) -> float:
-    """Milliseconds."""
+    """Return the milliseconds of a call."""
     began = time.perf_counter()
     await call()
     return (time.perf_counter() - began) * 1000
@@ -54,8 +55,8 @@ async def took(call: Callable[[], Awaitable[object]]) -> float:
 async def in_turns(
     times: int, *calls: Callable[[], Awaitable[object]], warm: int = 3
 ) -> list[list[float]]:
-    """Milliseconds of each of some calls, made turn by turn: what else the machine does meets all
-    of them alike."""
+    """Return the milliseconds of several calls, made in turns, so that other load on the machine
+    affects all of them equally."""
     for _ in range(warm):
         for call in calls:
             await call()
@@ -64,7 +65,7 @@ async def in_turns(
 
 
 def over(mine: Sequence[float], bare: Sequence[float]) -> tuple[float, str]:
-    """The median of what one takes more than the other, and both in words."""
-    told = f"ours {statistics.median(mine):.3g} ms (best {min(mine):.3g}), bare "
-    told += f"{statistics.median(bare):.3g} (best {min(bare):.3g})"
-    return statistics.median(m - b for m, b in zip(mine, bare, strict=True)), told
+    """Return the median of the difference, and both medians in words."""
+    text = f"ours {statistics.median(mine):.3g} ms (best {min(mine):.3g}), bare "
+    text += f"{statistics.median(bare):.3g} (best {min(bare):.3g})"
+    return statistics.median(m - b for m, b in zip(mine, bare, strict=True)), text

@@ -1,4 +1,4 @@
-"""What reading a page takes beyond fetching it, over a small web on loopback."""
+"""The time to read a page in addition to fetching it, over a small web on loopback."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TIMEOUT_S, MAX_BYTES = 30.0, 2_000_000
 
 
 def article(chance: random.Random, size: int) -> bytes:
-    """A page as those of documentation are: a fifth of it is style, and what is code is in
-    colours, so that an element comes to about 70 characters."""
+    """Return a page like those of documentation: a fifth of it is style, and code is coloured, so
+    that an element has about 70 characters."""
     words = ["".join(chance.choices("aeilmnorstu", k=2 + k % 9)) for k in range(3_000)]
 
     def text(number: int) -> str:
@@ -64,14 +64,14 @@ def _page(chance: random.Random) -> bytes:
 async def _read(
     name: str, caller: Caller, fetcher: Fetcher, pages: Pages, addresses: Sequence[str]
 ) -> Row:
-    """Turn by turn with a fetch of the same page."""
+    """Measure reads, in turns with a fetch of the same page."""
     mine, bare = [], []
     for url in addresses:
         bare.append(await took(partial(fetcher.get, url, MAX_BYTES)))
         await ask_reader(pages._reader, b"warm", max_chars=9)
         try:
             mine.append(await took(partial(caller.call, "web", "read_url", url=url)))
-        except ToolError as error:  # where the machine is slow, a large one takes too long
+        except ToolError as error:  # on a slow machine a large one takes too long
             return Row(f"read_url: {name}", 0, "", None, str(error))
     middle, told = over(mine, bare)
     bar = 50 if name in SHORT else None
@@ -89,7 +89,7 @@ def _made() -> dict[str, list[Page]]:
 
 
 async def page_rows() -> list[Row]:
-    """`read_url` of pages of several sizes, each new, over a bare fetch of the same page."""
+    """Measure `read_url` of pages of several sizes, each new, over a bare fetch of the page."""
     made = _made()
     at = {_address(n, k): p for n, pages in made.items() for k, p in enumerate(pages)}
     with small_web({**at, f"{HOST}/warm": made["10 kB"][0]}) as (_, names, _):

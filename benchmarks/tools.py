@@ -1,7 +1,7 @@
-"""The `tools` table: what the tools of the scopes take, beside the bare libraries.
+"""The `tools` table: the time of the tools of the scopes, compared with the bare libraries.
 
-Each call goes through the gate, over what `bot.tooling` opens for a run; turn by turn with it, the
-same is done without us.
+Each call goes through the gate, with the clients that `bot.tooling` opens for a run; in turns with
+it, the same is done without our code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CODE = "total = 0\nfor line in data.splitlines():\n    total += int(line)\nprint
 LINES = "\n".join(map(str, range(1_000)))
 TEXT = "".join(f"Line {k} of a text that somebody writes.\n" for k in range(250))
 FILES = 200
-"""In the project."""
+"""Files in the project."""
 NOTES = """\
 A query is a sum over 100,000 orders in 500 groups, 20 rows of it shown; bare is the same statement
 on a connection that it opens, in this process. Cold: a process is started for it; so it is for the
@@ -56,7 +56,7 @@ alike."""
 
 
 async def tools(postgres: str) -> list[Row]:
-    """All of it; of notes see the table `notes`."""
+    """Measure everything except notes, which have the table `notes`."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         _make(root)
@@ -72,7 +72,7 @@ async def tools(postgres: str) -> list[Row]:
 
 
 def _make(root: Path) -> None:
-    """A database, and a repository with one commit."""
+    """Make a database, and a repository with one commit."""
     with duckdb.connect(str(root / "shop.duckdb")) as connection:
         connection.execute(MAKE)
     repo = pygit2.init_repository(str(root / "book"), initial_head="main")
@@ -88,7 +88,7 @@ def _make(root: Path) -> None:
 
 @asynccontextmanager
 async def _toolkit(root: Path) -> AsyncIterator[Toolkit]:
-    """As `serve` makes it."""
+    """Open a toolkit like `serve`."""
     told = {
         "data_dir": str(root / "data"),
         "data": {"databases": {"shop": {"path": str(root / "shop.duckdb")}}},
@@ -132,7 +132,7 @@ async def _cold(path: Path) -> None:
 
 
 async def _library(path: Path) -> None:
-    """The same in a process that does nothing else."""
+    """Do the same in a process that does nothing else."""
     program = "import sys, duckdb; duckdb.connect(sys.argv[1], True).execute('SELECT 1').fetchall()"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(path))
     await process.wait()
@@ -157,7 +157,7 @@ async def _python(root: Path, caller: Caller) -> list[Row]:
 
 
 async def _files(root: Path, caller: Caller) -> list[Row]:
-    """Beside write_file: a write that is on the disk when it returns."""
+    """Compare write_file with a write that is on the disk when it returns."""
     numbers = iter(range(1_000))
     file = partial(caller.call, "files", folder="files:book")
 

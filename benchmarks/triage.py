@@ -1,7 +1,7 @@
 """The `triage` table: a mailbox of fifty threads, from the listing to the stored digest.
 
-The command's own path (`open_app`, `open_mailbox`, `Triage`) in a process of its own, Gmail and the
-model each in another. Prices are those of genai-prices.
+The command's own code (`open_app`, `open_mailbox`, `Triage`) runs in a separate process, Gmail and
+the model each in another. Prices are those of genai-prices.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SHORT, LONG = 200, 6_000
 """Tokens of a thread, as the product estimates them: bytes / 3."""
 GMAIL_S, MODEL_S = 0.05, 0.2
 LISTING = 2
-"""Calls that come before the first thread, one after another: the mailbox's state, its threads."""
+"""Calls before the first thread, one after another: the mailbox's state, its threads."""
 REPEATS = 5
 SCALED_S = 0.5
 APART_S = 3.0
-"""A model call so long that all have begun before the first one ends: none finds a cache filled."""
+"""A model call long enough that all begin before the first ends: none finds a cache entry."""
 GOAL_USD = 0.08
 NOTES = f"""\
 Ideal: {LISTING} calls of Gmail before the first thread, then the slower of two: fetching, a call
@@ -42,7 +42,7 @@ out of which none reads. The written model does not think: thinking costs output
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Samples of one mailbox, and what the two servers saw of them together."""
+    """Samples of one mailbox, and what the two servers recorded for them together."""
 
     samples: Sequence[Sample]
     gmail: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Measured:
 
 
 def triage(tokens: int = SHORT) -> list[Row]:
-    """All rows; `tokens` is the length of a thread where speed is measured."""
+    """Return all rows; `tokens` is the length of a thread for measurements of speed."""
     return [
         *_speed(tokens),
         *_many(),
@@ -66,7 +66,7 @@ def measured(
     limits: Sequence[int | None] = (None,),
     **changed: int,
 ) -> Measured:
-    """`limits` are those of Wanted, `changed` its other fields; `call_s` is that of the model."""
+    """Measure. `limits` are of Wanted, `changed` its other fields; `call_s` is of the model."""
     with (
         served("gmail", threads, tokens, GMAIL_S) as gmail,
         served("model", threads, tokens, call_s) as model,
@@ -76,7 +76,7 @@ def measured(
 
 
 def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
-    """The time of which the last call can be answered: see NOTES."""
+    """Return the earliest time for the answer to the last call: see NOTES."""
     settings = settings_for(1)
     default = settings.google.workers, Wanted("", "", ()).concurrency
     fetching, judging = (ceil(threads / each) for each in default)
@@ -85,7 +85,7 @@ def ideal_s(threads: int, call_s: float = MODEL_S) -> float:
 
 
 def _speed(tokens: int) -> list[Row]:
-    # the first sample imports what is imported late
+    # the first sample does late imports
     found = measured(THREADS, tokens, MODEL_S, [None] * (1 + REPEATS))
     triages, ideal = len(found.samples), ideal_s(THREADS)
     walls = [each.wall_s for each in found.samples[1:]]
@@ -108,7 +108,7 @@ def _speed(tokens: int) -> list[Row]:
 
 
 def _many() -> list[Row]:
-    """The same mailbox in one process: its first fifty threads, then all five hundred."""
+    """Measure one mailbox in one process: its first fifty threads, then all five hundred."""
     found = measured(MANY, SHORT, MODEL_S, [THREADS, None], quota=10**9)
     few, many = found.samples
     assert (few.threads, many.threads) == (THREADS, MANY)
@@ -138,7 +138,7 @@ def _cost() -> list[Row]:
 
 
 def _in_turn() -> Row:
-    """One subagent after another, beside all at once."""
+    """Measure subagents one after another, compared with all at once."""
     found = measured(THREADS, SHORT, SCALED_S, concurrency=1)
     (alone,), calls = found.samples, found.model["calls"]
     _, together = measured(THREADS, SHORT, SCALED_S, [None, None]).samples

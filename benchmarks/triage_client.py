@@ -1,7 +1,7 @@
-"""Triages of a mailbox in a fresh process: `python -m benchmarks.triage_client`, given as JSON.
+"""Triages of a mailbox in a new process: `python -m benchmarks.triage_client`, given as JSON.
 
-Each sample has a store of its own, so that the mailbox is new to it. Its time is that of the
-command from the moment at which the program and its store are open to the stored digest.
+Each sample has its own store, so that the mailbox is new to it. Its time is that of the command,
+from the opened program and store to the stored digest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WIDE = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is triaged, and how."""
+    """The mailbox to triage, and the settings."""
 
     gmail: str
     model: str
@@ -51,21 +51,21 @@ class Sample:
 
     wall_s: float
     peak_mb: float
-    """The most memory that the process has held so far."""
+    """Peak memory of the process so far."""
     threads: int
     """Threads with a verdict."""
     usage: Mapping[str, int]
     cost_usd: float
-    """Parent included."""
+    """Cost, including the parent."""
     subagents_usd: float
 
 
 def sampled(wanted: Wanted) -> list[Sample]:
-    """The samples, taken in a process of their own. Raises CalledProcessError."""
+    """Take samples in a separate process. Raises CalledProcessError."""
     command = [sys.executable, "-m", "benchmarks.triage_client"]
-    given = json.dumps(asdict(wanted))
+    data = json.dumps(asdict(wanted))
     done = subprocess.run(
-        command, input=given, check=True, stdout=subprocess.PIPE, text=True, timeout=600
+        command, input=data, check=True, stdout=subprocess.PIPE, text=True, timeout=600
     )
     return [Sample(**each) for each in json.loads(done.stdout)]
 
@@ -96,7 +96,7 @@ def _sample(document: TriageReport, wall: float) -> Sample:
 
 
 def _settings(wanted: Wanted, folder: Path) -> Settings:
-    """The defaults, but for what is measured and for the budget of a run."""
+    """Return the defaults, except for the measured settings and the budget of a run."""
     changed = {
         "google": {"units_per_minute": wanted.quota},
         "limits": {"max_concurrency": wanted.concurrency, "tokens": WIDE, "steps": WIDE},

@@ -1,7 +1,7 @@
-"""A written mailbox behind Gmail, and a mind that judges its threads, each as a server of its own.
+"""A generated mailbox behind Gmail, and a mind that judges its threads, each as a separate server.
 
 `python -m benchmarks.triage_inbox gmail|model THREADS TOKENS LATENCY_S` serves until its input is
-closed; the first line on stdout is the URL. `/seen` tells what was asked of it.
+closed; the first line on stdout is the URL. `/seen` returns the requests to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bot.local.server import LocalServer
 
 ME = "helena@acme.example"
 MAIL_TOKENS = 1_000
-"""Of one mail of a long thread; a token is three bytes here, as the product estimates."""
+"""Tokens of one mail of a long thread; a token is three bytes, as in the product's estimate."""
 SUBMIT = "submit_result"
 _ITEM = re.compile(r"^\s*\[([0-9a-f]{16}/[0-9a-f]{16})\]", re.MULTILINE)
 _FINDING = re.compile(r"\[(F\d+\.\d+)\]")
@@ -52,7 +52,7 @@ _VERBS = "moved checked counted sent booked changed kept found lost weighed sort
 
 
 def written_mailbox(threads: int, tokens: int) -> Mailbox:
-    """Threads of about so many tokens each, all of the last hours, no two sentences alike."""
+    """Return threads of about so many tokens each, of the last hours, without equal sentences."""
     now = datetime.now(UTC).replace(microsecond=0)
     entries = []
     for number in range(1, threads + 1):
@@ -65,29 +65,29 @@ def written_mailbox(threads: int, tokens: int) -> Mailbox:
 
 
 def _mail(thread: int, step: int, tokens: int, at: datetime) -> bytes:
-    made = EmailMessage(policy=SMTP)
-    made["From"] = f"Customer {thread} <c{thread}@shop{thread}.example>"
-    made["To"] = f"Helena Vasconcelos <{ME}>"
-    made["Subject"] = f"{'Re: ' if step else ''}Order {1000 + thread}"
-    made["Date"] = format_datetime(at)
-    made["Message-ID"] = f"<m{thread}.{step}@shop{thread}.example>"
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = f"Customer {thread} <c{thread}@shop{thread}.example>"
+    mail["To"] = f"Helena Vasconcelos <{ME}>"
+    mail["Subject"] = f"{'Re: ' if step else ''}Order {1000 + thread}"
+    mail["Date"] = format_datetime(at)
+    mail["Message-ID"] = f"<m{thread}.{step}@shop{thread}.example>"
     if step:
         before = [f"<m{thread}.{k}@shop{thread}.example>" for k in range(step)]
-        made["In-Reply-To"], made["References"] = before[-1], " ".join(before)
-    made.set_content(_text(thread, step, tokens))
-    return made.as_bytes()
+        mail["In-Reply-To"], mail["References"] = before[-1], " ".join(before)
+    mail.set_content(_text(thread, step, tokens))
+    return mail.as_bytes()
 
 
 def _text(thread: int, step: int, tokens: int) -> str:
-    """A question, then sentences until it is long enough."""
+    """Return a question, then sentences until it is long enough."""
     head = f"Hello Helena, when will order {1000 + thread} arrive? It was due on Monday."
-    said, size = [head], len(head)
+    sentences, size = [head], len(head)
     for sentence in islice(_sentences(thread * 1_000 + step * 100), tokens):
         if size >= 3 * tokens:
             break
-        said.append(sentence)
+        sentences.append(sentence)
         size += len(sentence) + 1
-    return "\n".join(said) + "\n"
+    return "\n".join(sentences) + "\n"
 
 
 def _sentences(seed: int) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _sentences(seed: int) -> Iterator[str]:
 
 
 def mind(body: dict[str, Any]) -> Answer:
-    """A verdict as long as a model's, or three lines and two matters of a digest."""
+    """Return a verdict as long as a model's, or three lines and two topics of a digest."""
     opening = _opening(body)
     if any(tool["name"] == SUBMIT for tool in body.get("tools", ())):
         return Answer([{"type": "tool_use", "name": SUBMIT, "input": _verdict(opening)}])
@@ -171,7 +171,7 @@ def model(latency_s: float) -> ASGIApp:
 
 @contextmanager
 def served(kind: str, threads: int, tokens: int, latency_s: float) -> Iterator[str]:
-    """The URL of `gmail` or `model` in a process of its own."""
+    """Yield the URL of `gmail` or `model` in a separate process."""
     command = [sys.executable, "-m", "benchmarks.triage_inbox", kind]
     command += [str(threads), str(tokens), str(latency_s)]
     pipe = subprocess.PIPE
@@ -184,7 +184,7 @@ def served(kind: str, threads: int, tokens: int, latency_s: float) -> Iterator[s
 
 
 def seen_at(url: str) -> dict[str, Any]:
-    """What was asked of a server since the last look."""
+    """Return the requests to a server since the last call."""
     with urllib.request.urlopen(f"{url}/seen", timeout=30) as answer:  # loopback
         found: dict[str, Any] = json.loads(answer.read())
     return found

@@ -1,4 +1,4 @@
-"""The work that both sides of a measurement do: briefs, a tool without network, wide limits."""
+"""The work of both sides of a measurement: briefs, a tool without network, wide limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANNELS = [
 
 
 def settings_for(concurrency: int) -> Settings:
-    """The defaults, with no limit in the way of `concurrency` subagents at once."""
+    """Return the defaults, with limits that allow `concurrency` subagents at once."""
     settings = load_settings(env={"ASSISTANT_DATA_DIR": "unused"})
     wide = {"max_concurrency": concurrency, "cost_usd": 1e6, "tokens": 10**12, "steps": 10**6}
     limits = settings.limits.model_copy(update=wide)
@@ -32,7 +32,7 @@ def settings_for(concurrency: int) -> Settings:
 
 
 def briefs(number: int) -> list[Brief]:
-    """So many briefs, no two alike; each tells the bench mind what to do."""
+    """Return so many different briefs; each has the instructions for the bench mind."""
     handles = Handles({c.id: f"#{c.name}" for c in CHANNELS})
     return [
         Brief(
