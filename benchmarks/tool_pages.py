@@ -73,19 +73,19 @@ async def _read(
             mine.append(await took(partial(caller.call, "web", "read_url", url=url)))
         except ToolError as error:  # on a slow machine a large one takes too long
             return Row(f"read_url: {name}", 0, "", None, str(error))
-    middle, told = over(mine, bare)
+    middle, note = over(mine, bare)
     bar = 50 if name in SHORT else None
-    return Row(f"read_url over the fetch: {name}", middle, " ms", bar, told)
+    return Row(f"read_url over the fetch: {name}", middle, " ms", bar, note)
 
 
 def _made() -> dict[str, list[Page]]:
     chance = random.Random(7)
-    made = {
+    pages = {
         name: [Page(article(chance, size)) for _ in range(EACH if size <= 100_000 else FEW)]
         for name, size in SIZES.items()
     }
     files = [Page(document(chance, PDF_PAGES), "application/pdf") for _ in range(FEW)]
-    return made | {f"PDF of {PDF_PAGES} pages": files}
+    return pages | {f"PDF of {PDF_PAGES} pages": files}
 
 
 async def page_rows() -> list[Row]:

@@ -116,10 +116,10 @@ async def _duck(root: Path, caller: Caller) -> list[Row]:
         with duckdb.connect(str(path), read_only=True) as connection:
             connection.execute(SQL).fetchall()
 
-    warm, told = over(*await in_turns(TIMES, query, bare))
+    warm, note = over(*await in_turns(TIMES, query, bare))
     return [
         Row("DuckDB: cold", statistics.median(cold), " ms", 400, over(cold, loaded)[1]),
-        Row("DuckDB: warm, over the library that opens the file", warm, " ms", 20, told),
+        Row("DuckDB: warm, over the library that opens the file", warm, " ms", 20, note),
     ]
 
 
@@ -152,8 +152,8 @@ async def _python(root: Path, caller: Caller) -> list[Row]:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(CODE, {"data": LINES})
 
-    warm, told = over(*await in_turns(TIMES, ours, bare))
-    return [Row("run_python: warm, over exec", warm, " ms", None, told)]
+    warm, note = over(*await in_turns(TIMES, ours, bare))
+    return [Row("run_python: warm, over exec", warm, " ms", None, note)]
 
 
 async def _files(root: Path, caller: Caller) -> list[Row]:
@@ -173,13 +173,13 @@ async def _files(root: Path, caller: Caller) -> list[Row]:
     async def commit() -> None:
         await file("git_commit", message="Write one more")
 
-    written, told = over(*await in_turns(TIMES, write, plain))
+    written, note = over(*await in_turns(TIMES, write, plain))
     found = await in_turns(10, partial(file, "search_files", pattern="nowhere in it"))
-    _, made = await in_turns(10, write, commit)
+    _, committed = await in_turns(10, write, commit)
     return [
-        Row("write_file, over a write and fsync", written, " ms", None, told),
+        Row("write_file, over a write and fsync", written, " ms", None, note),
         Row(f"search_files in {FILES} files", statistics.median(found[0]), " ms", None, ""),
-        Row("git_commit of a file", statistics.median(made), " ms", None, _best(made)),
+        Row("git_commit of a file", statistics.median(committed), " ms", None, _best(committed)),
     ]
 
 
@@ -192,8 +192,8 @@ async def _postgres(admin: str) -> list[Row]:
         with own_database(admin) as url:
             return await _served(url)
     except psycopg.OperationalError as error:
-        said = str(error).splitlines()[0]
-        return [Row("PostgreSQL: warm, over the driver", 0, "", None, f"not run: {said}")]
+        message = str(error).splitlines()[0]
+        return [Row("PostgreSQL: warm, over the driver", 0, "", None, f"not run: {message}")]
 
 
 async def _served(url: str) -> list[Row]:
@@ -206,9 +206,9 @@ async def _served(url: str) -> list[Row]:
             connection.execute(SQL).fetchall()
 
         cold = await took(lambda: source.query("SELECT 1", 5))
-        warm, told = over(*await in_turns(TIMES, partial(source.query, SQL, 1_000), bare))
+        warm, note = over(*await in_turns(TIMES, partial(source.query, SQL, 1_000), bare))
     await source.aclose()
     return [
         Row("PostgreSQL: cold, which connects", cold, " ms", 400),
-        Row("PostgreSQL: warm, over the driver", warm, " ms", 20, told),
+        Row("PostgreSQL: warm, over the driver", warm, " ms", 20, note),
     ]

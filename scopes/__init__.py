@@ -157,7 +157,7 @@ def scope_of(handle: str) -> str:
 
 
 def outside(clients: Mapping[type, object]) -> Outside:
-    """Return the tools from outside; none where no server is configured."""
+    """Return the tools from outside; none if no server is configured."""
     found = clients.get(Outside)
     return found if isinstance(found, Outside) else Outside()
 

@@ -38,7 +38,7 @@ FONTS = (
     *("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Arabic"),
     *("Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont"),
 )
-"""Tried one after another for each letter, as far as they are installed."""
+"""Tried in this order for each letter, if they are installed."""
 STYLE: Any = {
     "axes.axisbelow": True, "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.labelsize": 10,
     "axes.prop_cycle": cycler(color=COLOURS), "axes.spines.bottom": False,

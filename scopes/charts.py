@@ -93,7 +93,7 @@ Table = Sequence[Sequence[str]]
 
 
 def _column(table: Table, name: str) -> list[str]:
-    """Return the cells of a column. Raises ToolError where there is none."""
+    """Return the cells of a column. Raises ToolError if it does not exist."""
     wanted, (columns, *rows) = name.strip().casefold(), table
     names = [each.strip().casefold() for each in columns]
     if name not in columns and wanted not in names:
@@ -160,7 +160,7 @@ def number_of(cell: str) -> float | None:
 
 
 def time_of(cell: str) -> datetime | None:
-    """Return a day, a month or a time as ISO 8601 writes them, in UTC where it has no zone."""
+    """Return a day, a month or a time as ISO 8601 writes them, in UTC if it has no zone."""
     try:
         found = datetime.fromisoformat(f"{cell}-01" if _MONTH.fullmatch(cell) else cell)
         aware = found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -71,9 +71,9 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
     items = [Item(_id("t", handle, t.name), _table_text(t), None, label) for t in tables]
     kept = fit_items(items, ctx.max_output_tokens - RESERVE)
     least = "At least " if len(tables) >= MAX_TABLES else ""
-    left = len(items) - len(kept)
-    more = f"{least}{left} more: query the catalog." if left else ""
-    rest = f"{least}{left} more tables of {handle} were not listed" if left else ""
+    omitted = len(items) - len(kept)
+    more = f"{least}{omitted} more: query the catalog." if omitted else ""
+    rest = f"{least}{omitted} more tables of {handle} were not listed" if omitted else ""
     undone = {f"list {handle}": rest}
     return ToolResult(kept, truncated=more, note=f"{source.dialect}.", undone=undone, label=label)
 
@@ -95,8 +95,8 @@ async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = 
         Item(f"{id}#{n}", _column_text(c), None, label) for n, c in enumerate(found.columns, 1)
     ]
     kept = fit_items([head, *lines], ctx.max_output_tokens - RESERVE)
-    left = len(lines) + 1 - len(kept)
-    more = f"{left} more columns: query the catalog." if left else ""
+    omitted = len(lines) + 1 - len(kept)
+    more = f"{omitted} more columns: query the catalog." if omitted else ""
     return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
 
 

@@ -37,7 +37,7 @@ class Effect(StrEnum):
     FETCH = "fetch"  # asks an address
     SEARCH = "search"  # gives words to a service outside
     SEND = "send"  # mails, invites, shares
-    INSTRUCT = "instruct"  # decides how all who ask in a conversation are answered
+    INSTRUCT = "instruct"  # decides the form of all answers in a conversation
     CHANGE = "change"  # changes what others rely on: a sheet, a calendar, a branch
 
 
@@ -66,7 +66,7 @@ class Part(StrEnum):
 
     SAID = "said"  # the text that others will read
     ADDRESS = "address"  # the URL that is asked
-    WORDS = "words"  # what a service outside is asked
+    WORDS = "words"  # the words for a service outside
     STATEMENT = "statement"  # SQL
     THREAD = "thread"  # the message that is replied to, besides the channel
     KEPT = "kept"  # a name under which the result is stored, if one is given
@@ -102,7 +102,7 @@ PROJECT: Final = "files:"
 RUN_FOLDER: Final = "files:run"
 """Handle of the request's own folder."""
 WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
-"""Kind of thing -> the open handle that stands for all of them."""
+"""Kind of thing -> the open handle for all of them."""
 
 Channel = Annotated[str, HandleArgument("channel")]
 Thread = Annotated[str, HandleArgument(THREAD)]

@@ -72,8 +72,8 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
     ]
     kept = fit_items(items, ctx.max_output_tokens)
     if len(kept) < len(items):
-        left = f"{len(items) - len(kept)} folders are left out: list one by its path."
-        more = f"{left} {more}".strip()
+        omitted = f"{len(items) - len(kept)} folders are left out: list one by its path."
+        more = f"{omitted} {more}".strip()
     note = "" if items or more else f"{place.title} is empty."
     return ToolResult(
         kept,
@@ -175,7 +175,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
 
 
 async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
-    """Return the commits that would leave, and where to: this context's, whatever it named."""
+    """Return the commits of this context that would leave, and where to; the call cannot choose."""
     place, _ = await _where(ctx, folder, "")
     (ids, told_of), _ = await _do(ctx, place, _unsent, ctx, place)
     if not ids:

@@ -50,7 +50,7 @@ def names_any(request: str) -> bool:
 
 
 def find_named(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return what a request names (`#name`, a mention, an id, a permalink): id -> title.
+    """Return the places that a request names (`#name`, a mention, an id, a permalink): id -> title.
 
     `channels` are (id, name) pairs that the requester can see; anything else names nothing.
     """
@@ -154,15 +154,15 @@ def _find_places(sentence: str) -> list[str]:
 
 
 def remove_quotes(request: str) -> str:
-    """Return what its author says in words of their own: the first line without its quotes."""
+    """Return the author's own words: the first line without its quotes."""
     return _own_line(request, Channels(()), [])
 
 
-def _own_line(request: str, known: Channels, ids: list[str]) -> str:
+def _own_line(request: str, visible: Channels, ids: list[str]) -> str:
     """Return the first line up to an open quote, with a character for each place in `ids`."""
 
     def mark(found: re.Match[str]) -> str:
-        id = _id(found[0], known)
+        id = _id(found[0], visible)
         if not id:
             return QUOTE
         ids.append(id)
@@ -176,17 +176,17 @@ def _own_line(request: str, known: Channels, ids: list[str]) -> str:
     return own + "?" if any(map(QUESTION.search, rest)) else own
 
 
-def _id(mark: str, known: Channels) -> str:
-    """Return what a mark stands for; empty for a quote, or what the requester cannot see."""
+def _id(mark: str, visible: Channels) -> str:
+    """Return the id of a mark; empty for a quote, or a place that the requester cannot see."""
     if person := PERSON.fullmatch(mark):
         return person[1]
     if link := LINKED.fullmatch(mark):
-        return f"{link[1]}/{link[2]}.{link[3]}" if link[1] in known.names else ""
+        return f"{link[1]}/{link[2]}.{link[3]}" if link[1] in visible.names else ""
     channel = CHANNEL.fullmatch(mark)
     if not channel:
         return ""
-    id = channel[1] or channel[3] or known.find(channel[2])
-    return id if id in known.names else ""
+    id = channel[1] or channel[3] or visible.find(channel[2])
+    return id if id in visible.names else ""
 
 
 URL = re.compile(r"https?://[^\s<>|\"'`\\^{}]+", re.IGNORECASE)
@@ -213,7 +213,7 @@ class Intent:
     lookups: frozenset[str] = frozenset()
     """Addresses, and words of searches, that the requester has approved exactly."""
     scheduled: bool = False
-    """Whether a schedule asks, in words that its owner approved: nobody is there to decide."""
+    """True for a scheduled request, in words that its owner approved: nobody can decide then."""
 
     def says(self, text: str) -> bool:
         """Return whether the request contains the text word for word, ignoring spaces."""

@@ -28,7 +28,7 @@ class Label:
     readers: Readers = INTERNET
     """Who may read it: INTERNET, WORKSPACE, or these user ids."""
     sources: frozenset[str] = frozenset()
-    """What it came from: ids of Slack conversations as they are, all else as `<kind>:<id>`."""
+    """Its origins: ids of Slack conversations unchanged, all others as `<kind>:<id>`."""
     outside: bool = False
     """Whether an author of any of it is unknown or no full member: on the web, in a mail, a cell, a
     file, by a guest, a bot or another company."""

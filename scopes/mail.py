@@ -68,7 +68,7 @@ class MailText:
 
     @property
     def fault(self) -> str:
-        """Return the gap where nothing was read; empty when some was, or there is none."""
+        """Return the gap if nothing was read; empty if something was, or if there is no gap."""
         return "" if self.body else self.gap
 
 

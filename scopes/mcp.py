@@ -242,11 +242,11 @@ class _Reader:
 
     def __init__(self, root: Any) -> None:
         self._root = Registry().resolver_with_root(Resource.opaque(root))
-        self._left = MAX_NODES
+        self._remaining = MAX_NODES
 
     def node(self, node: Any, depth: int = 0) -> dict[str, Any]:
-        self._left -= 1
-        if self._left < 0 or depth > MAX_DEPTH:
+        self._remaining -= 1
+        if self._remaining < 0 or depth > MAX_DEPTH:
             raise Unfit("the schema of its arguments is too large, or refers to itself")
         match node:
             case bool():

@@ -1,4 +1,4 @@
-"""Standing preferences: how a person wants to be answered, and how all who ask in a channel are.
+"""Standing preferences: the form of answers to a person, and of all answers in a channel.
 
 A preference is its person's own; the instructions of a channel are set by one of its members. The
 parent of a request reads both, the gate neither: they decide the form of an answer, never what may

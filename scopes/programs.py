@@ -88,7 +88,7 @@ die_with_parent(int(sys.argv[2]))
 from importlib import import_module
 import_module(sys.argv[3]).main(*map(int, sys.argv[4:]))
 """
-"""Runs a module alone, without what the package loads for the bot; it ends with the bot."""
+"""Runs only a module, without the imports of the package for the bot; it ends with the bot."""
 START_S: Final = 25.0
 """Seconds in which a worker has to start; they do not count for a request."""
 MAX_REQUESTS: Final = 500

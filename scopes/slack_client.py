@@ -53,7 +53,7 @@ ABILITIES: Mapping[str, str] = {
     "slackLists.items.list": "read Slack Lists",
     "search.messages": "search messages",
 }
-"""What a method does, in words for people."""
+"""Method -> what it does, in words for people."""
 
 LARGEST_PAGE = 999
 """Maximum objects that Slack returns in one call."""

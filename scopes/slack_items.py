@@ -169,7 +169,7 @@ class SlackPerson:
         return bool(self.raw.get("deleted"))
 
     def kind(self, team: str) -> Kind:
-        """Return what they are in this workspace."""
+        """Return their kind in this workspace."""
         home = self.raw.get("team_id")
         if self.is_deleted:
             return "deleted"
@@ -198,7 +198,7 @@ class Maker:
     label: Label
     window: Window | None
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """User id -> what they are here (`SlackPerson.kind`)."""
+    """User id -> kind (`SlackPerson.kind`)."""
 
     @cached_property
     def outside(self) -> Label:

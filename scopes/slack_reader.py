@@ -110,7 +110,7 @@ class SlackReader:
         return str((await self._identity()).get("url") or "")
 
     async def invite(self) -> str:
-        """Return the clause that tells how somebody invites the bot."""
+        """Return the clause on how to invite the bot."""
         return phrase("invite.clause", bot=(await self._identity()).get("user"))
 
     async def not_in(self, place: str) -> str:
@@ -148,7 +148,7 @@ class SlackReader:
         return dict(await self._fetched.get(("people",), fetch))
 
     async def kinds(self) -> dict[str, str]:
-        """Return user id -> what they are here, of all that the workspace lists."""
+        """Return user id -> kind, for all users in the list of the workspace."""
 
         async def fetch() -> dict[str, str]:
             team = str((await self._identity()).get("team_id") or "")

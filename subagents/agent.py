@@ -66,7 +66,7 @@ S = TypeVar("S", bound=StepResult)
 
 
 class LimitReached(Exception):
-    """A limit of the run, or the user, stopped what a step was waiting for."""
+    """A limit of the run, or the user, stopped the wait of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Agent:
         """Number of items that had been shown when the model began the text."""
 
     async def run(self) -> Ending:
-        """Run turns until the context ends; raise nothing for what a model or a tool does."""
+        """Run turns until the context ends; raise no error of a model or a tool."""
         self.run_.emit(ContextGrew(self.spec.context, self.reading.label))
         try:
             while (ending := await self._turn()) is None:
@@ -373,7 +373,7 @@ class Agent:
         self.reading.undone |= result.undone
         self.reading.saw(result.lists, result.reads)
         self.reading.label = self.reading.label.join(result.label)
-        # A subagent's handles were fixed when it was spawned; it may follow what it is shown.
+        # A subagent's handles were fixed when it was spawned; it may follow links that it is shown.
         listed = {h: t for h, t in result.handles.items() if self._may_list(h)}
         tool = self.toolbox.tools.get(call.name)
         early = bool(tool and tool.effect is Effect.SEARCH) and self._is_early(before)

@@ -400,7 +400,7 @@ class SpawnedBrief:
     seconds: float
     """Seconds that it may take from its start."""
     spare: float
-    """Seconds of the run that it must leave, however late it starts, for reading its result."""
+    """Seconds of the run that it must leave for reading its result, even if it starts late."""
     frozen_at: datetime
     """Time from which it waits for its turn."""
 

@@ -40,7 +40,7 @@ class Opinion(OpinionDraft):
 
 
 JUDGES: Final = 2
-"""Judges of a finding; a profile has at least so many specialists besides its author."""
+"""Judges of a finding; a profile has at least so many specialists in addition to its author."""
 
 
 def route(
@@ -90,7 +90,7 @@ class FindingChanges:
 
 
 def compare(now: Sequence[ReviewFinding], before: Sequence[ReviewFinding]) -> FindingChanges:
-    """Match findings by place and claim, whatever their wording; each to one at most.
+    """Match findings by place and claim, not by wording; each to one at most.
 
     In one category a common quote is enough; in two they have one line and share most quotes.
     """

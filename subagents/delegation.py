@@ -174,7 +174,7 @@ class Delegation:
     """Findings of earlier answers that the request includes, by id."""
     allowed: Allowed = ANYTHING
     named: Collection[str] = ()
-    """Handles that the request gives, besides those that a tool lists later."""
+    """Handles that the request names; a tool may list more later."""
     asked_by: str = ""
     now: str = ""
     """Who asks, and day and time where they are, as briefs state them."""
@@ -188,7 +188,7 @@ class Delegation:
     """Id of each finding that the parent may refer to -> ids of the threads in its evidence."""
     _returned: list[SubagentResult] = field(default_factory=list)
     """Results whose view the parent has seen."""
-    _known: dict[str, Finding] = field(default_factory=dict)
+    _by_id: dict[str, Finding] = field(default_factory=dict)
     """Findings that the parent may refer to, by id."""
     subjects: dict[str, str] = field(default_factory=dict)
     """Id of each subagent -> its title."""
@@ -246,7 +246,7 @@ class Delegation:
 
     def _know(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            self._known[finding.id] = finding
+            self._by_id[finding.id] = finding
             self.threads[finding.id] = finding.threads
             web = ("http:", "https:")  # unlike other handles with a colon, no whole store
             self._found.update(s for s in finding.sources if ":" not in s or s.startswith(web))
@@ -381,7 +381,7 @@ class Delegation:
 
     def _sources(self, value: str, scope: str, held: Handles) -> tuple[str, ...]:
         """Return the sources of a scope that the finding with this id rests on."""
-        finding = self._known.get(value.strip("[]"))
+        finding = self._by_id.get(value.strip("[]"))
         return tuple(
             source
             for source in (finding.sources if finding else ())
@@ -396,7 +396,7 @@ class Delegation:
         for value in draft.handles:
             found = held.exact(value) or (value if value in self._found else None)
             sources = (found,) if found else self._sources(value, draft.scope, held)
-            if not sources and value.strip("[]") in self._known:
+            if not sources and value.strip("[]") in self._by_id:
                 raise BriefRefused("handles", NOT_OF_SCOPE.format(value, draft.scope))
             if not sources:
                 raise BriefRefused("handles", not_found("source", value))
@@ -404,9 +404,9 @@ class Delegation:
         return Handles(titles, frozenset(held.early & titles.keys()))
 
     def _findings(self, ids: Sequence[str]) -> tuple[str, ...]:
-        if unknown := [i for i in ids if i.strip("[]") not in self._known]:
+        if unknown := [i for i in ids if i.strip("[]") not in self._by_id]:
             raise BriefRefused("findings", f"no finding {unknown[0][:40]!r} was returned here")
-        return tuple(finding_line(self._known[i.strip("[]")]) for i in ids)
+        return tuple(finding_line(self._by_id[i.strip("[]")]) for i in ids)
 
     def _refuse(self, arguments: Any, refusal: BriefRefused) -> SubagentResult:
         data: Mapping[str, Any] = arguments if isinstance(arguments, dict) else {}

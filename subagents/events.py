@@ -37,7 +37,7 @@ class ToolsCalled:
 
 @dataclass(frozen=True, slots=True)
 class ContextGrew:
-    """The label of a context has grown: what it says next may be for fewer readers."""
+    """The label of a context has grown: its next text may be for fewer readers."""
 
     context: str
     label: Label

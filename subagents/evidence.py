@@ -49,7 +49,7 @@ def _rows(id: str, items: Container[str]) -> Iterable[str]:
 ASIDE = "\x1e"
 """Separates texts that were shown separately: no quote may span two of them."""
 MAX_EARLIER = 8
-"""Maximum texts of one id that are kept besides the one that was shown last."""
+"""Maximum texts of one id that are kept in addition to the latest one."""
 
 
 class Coverage(BaseModel):

@@ -163,9 +163,9 @@ class Fanout:
         return frozen
 
     def _draw(self, count: int) -> SpawnValues:
-        left = max(0.0, self.run.budget.seconds_left())
+        seconds = max(0.0, self.run.budget.seconds_left())
         delimiters = tuple(new_delimiter() for _ in range(count))
-        return SpawnValues(delimiters, left, datetime.now(UTC))
+        return SpawnValues(delimiters, seconds, datetime.now(UTC))
 
     def _freeze(self, id: str, brief: Brief, delimiter: str, values: SpawnValues) -> SpawnedBrief:
         draft, strict = brief.draft, self.run.model.models.strict_tools

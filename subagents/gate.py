@@ -137,7 +137,7 @@ class Deny:
     """Shown to the model; the same for what is hidden as for what does not exist."""
     rule: str
     label: Label = TRUSTED
-    """Label of what was looked at before the refusal."""
+    """Label of what was read before the refusal."""
 
 
 Verdict = Allow | Card | Deny
@@ -243,7 +243,7 @@ class Gate:
     async def obstacles(
         self, context: str, ctx: ToolContext, to: str = "", *, again: bool = False
     ) -> tuple[Obstacle, ...]:
-        """Decide whether what a context of this label writes may be shown where it was requested,
+        """Decide whether a text of a context with this label may be shown where it was requested,
         or to the person `to`; return what keeps it from there, if anything.
 
         `again` = the same was asked before and is not logged again.

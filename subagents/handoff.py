@@ -20,7 +20,7 @@ from subagents.summary import fit_views
 from subagents.trajectory import Origin
 
 MAX_SESSIONS = 5
-"""Maximum sessions of one request; each gets a share of the context for what was learned before."""
+"""Maximum sessions of one request; each gets a share of the context for earlier results."""
 PACKAGE_SHARE = 0.25
 """Share of `context_limit` that a package may take: below the share for the reminder."""
 
@@ -39,7 +39,7 @@ class ParentRun:
 def package(
     request: str, ending: Ending, views: Mapping[str, str], label: Label, max_tokens: int
 ) -> Block:
-    """Return what the next session must know: goal, state, views so far with their ids, label."""
+    """Return the package for the next session: goal, state, views so far with their ids, label."""
     state = shorten(ending.text, 300) or "nothing was written yet"
     head = [
         prompt("handoff"),

@@ -42,7 +42,7 @@ UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, U
 
 @dataclass(frozen=True, slots=True)
 class ModelFault:
-    """The reason that one attempt gave nothing, what it may have cost, and whether to try again."""
+    """The reason why one attempt failed, whether it may have been paid, and whether to retry."""
 
     reason: str
     kind: str

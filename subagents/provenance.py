@@ -19,7 +19,7 @@ from subagents.trajectory import (
 )
 
 SOURCE = frozenset((Origin.TOOL_RESULT, Origin.MATERIAL))
-"""Origins of what a context itself has read."""
+"""Origins of text that a context itself has read."""
 
 SPAWNERS = frozenset(
     ("run_subagent", "run_subagents", "challenge", "sweep_channels", "triage_inbox", "review")
@@ -53,7 +53,7 @@ class BlockOrigin:
 
 
 class ProvenanceIndex:
-    """The blocks of each context with their origins, from what was recorded."""
+    """The blocks of each context with their origins, from a recording."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
@@ -117,8 +117,8 @@ class ProvenanceIndex:
         """Return the ids of the subagents whose views this context may hold: its own, and those
         of a report that it requested."""
         sessions = self.sessions(context)
-        mine = [c for c in self.contexts.values() if c.parent in sessions]
-        spawners = sessions | {c.id for c in mine if c.kind == "parent"}
+        own = [c for c in self.contexts.values() if c.parent in sessions]
+        spawners = sessions | {c.id for c in own if c.kind == "parent"}
         return {c.id for c in self.contexts.values() if c.parent in spawners and c.kind != "parent"}
 
     def orders(self, context: str, origin: Origin) -> list[int]:
@@ -245,8 +245,8 @@ class _Rules:
     def _check_passage(self, entry: BlockOrigin) -> str:
         """Return what is wrong with findings of others: a judge is never their author, a defence is
         of its own findings, and all come from specialists that had answered before."""
-        index, mine = self._index, self._index.specialist(self._context.id)
-        if index.is_finder(self._context.id) or not mine:
+        index, name = self._index, self._index.specialist(self._context.id)
+        if index.is_finder(self._context.id) or not name:
             return f"a block of origin {entry.origin} in a context that is to read alone"
         for ref in entry.refs:
             source = index.contexts.get(ref)
@@ -255,10 +255,10 @@ class _Rules:
             if entry.order < min(index.orders(ref, Origin.OUTPUT), default=entry.order + 1):
                 return f"findings of {ref} before it had answered"
         authors = {index.specialist(r) for r in entry.refs if index.is_finder(r)}
-        if entry.origin is Origin.CHALLENGE and mine in authors:
-            return f"{mine} judges its own findings"
-        if entry.origin is Origin.DEFENCE and authors != {mine}:
-            return f"{mine} defends findings that are not its own"
+        if entry.origin is Origin.CHALLENGE and name in authors:
+            return f"{name} judges its own findings"
+        if entry.origin is Origin.DEFENCE and authors != {name}:
+            return f"{name} defends findings that are not its own"
         return ""
 
     def _answer(self, entry: BlockOrigin, digest: str) -> str:

@@ -81,13 +81,13 @@ class RateLimiter:
         limit.width = max(1.0, limit.width / 2)
 
     def record_reply(self, model: str, headers: Mapping[str, str], usage: Usage) -> None:
-        """Handle a reply: raise the concurrency a little, and read what is left of the limits."""
+        """Handle a reply: raise the concurrency a little, and read the rest of the limits."""
         limit = self.limit(model)
         if limit.width < self.max_concurrency:
             limit.width = min(float(self.max_concurrency), limit.width + 1 / limit.width)
         if f"{PREFIX}requests-limit" not in headers and f"{PREFIX}tokens-limit" not in headers:
             return
-        fresh = usage.input + usage.cache_write  # what is read from the cache does not count
+        fresh = usage.input + usage.cache_write  # cache reads do not count
         used = (1, fresh, usage.output, fresh + usage.output)
         limit.gap = max(_gap(headers, kind, n) for kind, n in zip(KINDS, used, strict=True))
 

@@ -33,7 +33,7 @@ from subagents.directory import Directory, Obstacle
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """The reason a call may not run as it is."""
+    """The reason why a call may not run, or not without approval."""
 
     reason: str
     """Shown to the model; the same for what is hidden as for what does not exist."""
@@ -181,7 +181,7 @@ def for_others(call: Call) -> Objection | None:
 
 
 def _is_named(call: Call, handle: str) -> bool:
-    """Return whether the requester's own words name what a handle refers to.
+    """Return whether the requester's own words name the thing of a handle.
 
     The words of a schedule name no place to write to.
     """
@@ -214,7 +214,7 @@ the request's own words, and the number of look-ups, could encode something."""
 MAX_GUARDED = 10
 """The same after the workspace's text and text of an outsider were read."""
 MAX_PAGES, MAX_PAGES_RUN = 100, 2_000
-"""Maximum outside addresses and searches of one context, and of a request, whatever was read."""
+"""Maximum outside addresses and searches of one context, and of a request, after any reading."""
 LEAVES = (Effect.POST, Effect.REACT)
 STORES = (Effect.KEEP, Effect.DRAFT, Effect.REMIND, Effect.FILE)
 ASKS = (Effect.FETCH, Effect.SEARCH)
@@ -243,7 +243,7 @@ class Rule:
 
 
 async def calls(call: Call) -> Objection | None:
-    """Limit the number of tool calls, whatever a text tells the model."""
+    """Limit the number of tool calls, even if a text tells the model to make more."""
     return Objection(call.over) if call.over else None
 
 
@@ -295,7 +295,7 @@ async def entitlement(call: Call) -> Objection | None:
 
 
 async def statement(call: Call) -> Objection | None:
-    """Allow a single reading statement; run code only where it can reach nothing."""
+    """Allow a single reading statement; run code only in a sandbox."""
     if call.effect is Effect.CODE and not call.tool.sandboxed:
         return Objection(f"{call.tool.name} has no sandbox here, so it does not run.")
     for text in call.parts(Part.STATEMENT):
@@ -307,7 +307,7 @@ async def statement(call: Call) -> Objection | None:
 
 
 def _dialect(call: Call) -> str:
-    """Return the dialect of the database that it is about; "" where none is known."""
+    """Return the dialect of the database that it is about; "" if unknown."""
     databases = call.ctx.clients.get(Databases)
     if not isinstance(databases, Databases):
         return ""
@@ -356,7 +356,7 @@ def _listed_addresses(call: Call) -> Collection[str]:
 
 async def search(call: Call) -> Objection | None:
     """Keep searches from disclosing text: a context that read something private, or text of the
-    workspace besides what an outsider wrote, may only search for words of the request."""
+    workspace in addition to an outsider's, may only search for words of the request."""
     label = call.ctx.label
     if call.effect is not Effect.SEARCH or not label.is_guarded:
         return None
@@ -481,7 +481,7 @@ def _too_many(call: Call) -> Objection | None:
 
 
 async def _elsewhere(call: Call) -> Objection | None:
-    """Object to nothing: the gate applies this rule where there is no call to look at."""
+    """Object to nothing: the gate applies this rule where there is no call."""
     return None
 
 

@@ -47,7 +47,7 @@ class CleanFinding:
     severity: Grade
     claim: str
     place: str
-    """Made by code: an id of the material, with a line where it has several."""
+    """Made by code: an id of the material, with a line if it has several."""
     quotes: tuple[str, ...] = ()
     """Spans of the material."""
 

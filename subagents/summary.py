@@ -22,7 +22,7 @@ _OPEN = re.compile(r"\[[^\[\]]+\]")
 CODE = "```"
 """Precedes code in Markdown."""
 FRAME_TOKENS = 80
-"""Tokens reserved for the line that names what was cut."""
+"""Tokens reserved for the line that names the cut findings."""
 
 
 def rank(finding: Finding) -> tuple[int, bool, str, int, int]:
@@ -209,12 +209,12 @@ def _verdict_line(found: TriageVerdict) -> str:
     mails.
     """
     due = f"due {found.deadline}" if found.deadline else ""
-    asked = "asked of the reader" if found.asked_of_me else ""
+    asked_note = "asked of the reader" if found.asked_of_me else ""
     facts = " ".join(f"(fact{k}) {one_line(fact)}" for k, fact in enumerate(found.key_facts, 1))
     step = f"next: {found.proposed_action}" if found.proposed_action else ""
     gaps = " ".join(_OPEN.findall(found.draft_reply))
     gap_note = f"its draft leaves open: {gaps}" if gaps else ""
-    parts = [found.category, found.priority, due, asked, facts, step, gap_note]
+    parts = [found.category, found.priority, due, asked_note, facts, step, gap_note]
     return " | ".join(one_line(part) for part in parts if part)
 
 

@@ -35,7 +35,7 @@ class Origin(StrEnum):
     CHALLENGE = "challenge"
     """Findings of others, sanitized by code, for a judge."""
     DEFENCE = "defence"
-    """A specialist's own findings with what others object, sanitized by code."""
+    """A specialist's own findings with the objections of others, sanitized by code."""
     REMINDER = "reminder"
     REPAIR = "repair"
     OUTPUT = "output"
@@ -134,7 +134,7 @@ class Recording:
     replies: list[RecordedReply] = field(default_factory=list)
     blocks: dict[str, str] = field(default_factory=dict)
     held: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Run -> hashes of the blocks that were recorded for it, here or in what was stored before."""
+    """Run -> hashes of the blocks that were recorded for it, here or in an earlier process."""
     digests: dict[bytes, str] = field(default_factory=dict)
     """Digest of a block's fast, non-canonical bytes -> its hash; saves most of the JSON work."""
     toolsets: dict[tuple[str, bytes], tuple[str, ...]] = field(default_factory=dict)

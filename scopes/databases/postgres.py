@@ -71,7 +71,7 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 @dataclass
 class Postgres:
-    """One database: `tables.SourceDatabase`. No query changes it, whatever functions it calls."""
+    """One database: `tables.SourceDatabase`. No query changes it, with any function."""
 
     dialect: ClassVar = "PostgreSQL"
     url: str
@@ -169,7 +169,7 @@ class Postgres:
                 autocommit=True,
                 connect_timeout=CONNECT_S,
                 application_name="assistant",
-                client_encoding="utf8",  # for statements, whatever encoding the server has
+                client_encoding="utf8",  # of statements, independent of the server's
                 password=password,  # None = the one in the address, if any
             )
         except (psycopg.Error, OSError) as error:

@@ -112,9 +112,9 @@ def _parser_of(dialect: str) -> Callable[[], Any]:
                 raise TooDeep
             super()._advance(times)
 
-        def _parse_function_call(self, *given: Any, **options: Any) -> exp.Expr | None:
+        def _parse_function_call(self, *arguments: Any, **options: Any) -> exp.Expr | None:
             at, name = self._index, self._curr.text
-            call: exp.Expr | None = super()._parse_function_call(*given, **options)
+            call: exp.Expr | None = super()._parse_function_call(*arguments, **options)
             if call is not None:
                 within = self._tokens[at - 2].text if self._tokens[at - 1].text == "." else ""
                 self.called.add(f"{within}.{name}".lower() if within else name.lower())

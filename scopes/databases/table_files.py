@@ -82,8 +82,8 @@ def candidates(place: Path) -> list[Path]:
 
 
 def _is_known(name: str) -> bool:
-    known = (*TABLES, *OTHER)
-    return name[0] not in ".~" and name.lower().endswith(known)
+    suffixes = (*TABLES, *OTHER)
+    return name[0] not in ".~" and name.lower().endswith(suffixes)
 
 
 def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
@@ -381,12 +381,12 @@ def _readable(path: Path, encoding: str) -> Iterator[str]:
     if encoding != WINDOWS:
         yield f"{_literal(path)}, encoding = '{encoding}'"
         return
-    taken, given = os.pipe()
-    Thread(target=_feed, args=(path, given), daemon=True).start()
+    reader, writer = os.pipe()
+    Thread(target=_feed, args=(path, writer), daemon=True).start()
     try:
-        yield f"'{DESCRIPTORS}/{taken}'"
+        yield f"'{DESCRIPTORS}/{reader}'"
     finally:
-        os.close(taken)
+        os.close(reader)
 
 
 def _feed(path: Path, pipe: int) -> None:

@@ -62,7 +62,7 @@ def visible_text(html: str | bytes) -> Visible:
 
 
 def visible_page(html: str | bytes) -> tuple[Visible, str]:
-    """Reduce a document; return also its HTML without what is hidden, empty if it was cut."""
+    """Reduce a document; return also its HTML without hidden parts, empty if it was cut."""
     parser = LexborHTMLParser(
         source_of(html[:MAX_BYTES]).replace("\0", "").encode(errors="replace")
     )

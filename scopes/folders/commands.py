@@ -46,7 +46,7 @@ class CommandEnded:
 
 @dataclass(frozen=True)
 class Commands:
-    """The configured command; `{folder}` and `{command}` stand for what is run in it."""
+    """The configured command; `{folder}` and `{command}` are replaced in it."""
 
     template: Sequence[str]
     seconds: float

@@ -159,14 +159,14 @@ def _cell(value: Cell) -> dict[str, Any]:
 
 
 def _mark(digest: str) -> dict[str, Any]:
-    made = {
+    metadata = {
         "metadataId": int(digest[:7], 16) + 1,
         "metadataKey": MARK,
         "metadataValue": f"{int(time.time()):011d}.{digest}",
         "location": {"spreadsheet": True},
         "visibility": "DOCUMENT",
     }
-    return {"createDeveloperMetadata": {"developerMetadata": made}}
+    return {"createDeveloperMetadata": {"developerMetadata": metadata}}
 
 
 def _old(marks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -324,4 +324,4 @@ class Connection:
 
     async def _handle_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._listed_at = -FRESH_S  # list again at the next request, however many notices come
+            self._listed_at = -FRESH_S  # list again at the next request, not at each notice

@@ -128,11 +128,11 @@ async def process(
         )  # fmt: skip
     try:
         arriving, arrived = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        leaving, left = anyio.create_memory_object_stream[SessionMessage](0)
-        async with arriving, arrived, leaving, left, anyio.create_task_group() as group:
+        send, receive = anyio.create_memory_object_stream[SessionMessage](0)
+        async with arriving, arrived, send, receive, anyio.create_task_group() as group:
             group.start_soon(_read, server, arriving, ended)
-            group.start_soon(_write, server, left)
-            async with filter_stream((arrived, leaving)) as streams:
+            group.start_soon(_write, server, receive)
+            async with filter_stream((arrived, send)) as streams:
                 yield streams
             group.cancel_scope.cancel()
     finally:
@@ -168,11 +168,11 @@ async def _read(
         ended(why)
 
 
-async def _write(server: Process, left: ObjectReceiveStream[SessionMessage]) -> None:
+async def _write(server: Process, receive: ObjectReceiveStream[SessionMessage]) -> None:
     assert server.stdin, "it was started with pipes"
     with suppress(OSError, anyio.ClosedResourceError):
-        async with left:
-            async for sent in left:
+        async with receive:
+            async for sent in receive:
                 line = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
                 server.stdin.write(line.encode() + b"\n")
                 await server.stdin.drain()

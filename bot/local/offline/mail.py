@@ -86,10 +86,10 @@ def _by_rules(mails: Sequence[Mail], me: str) -> dict[str, Any]:
     own = bool(me) and me in last.writer.lower()
     to_me = not (me and last.to) or me in last.to.lower()
     questions = [sentence for sentence in last.sentences if sentence.endswith("?")]
-    asked = to_me and not own and bool(questions or _INVITED in last.text)
-    if asked and questions:
+    is_asked = to_me and not own and bool(questions or _INVITED in last.text)
+    if is_asked and questions:
         action = f"Answer {last.writer}: «{_cut(questions[0])}»"
-    elif asked:
+    elif is_asked:
         action = f"Accept or decline the invitation of {last.writer}."
     elif own:
         action = "Wait for the answer; ask again if none comes."
@@ -97,8 +97,8 @@ def _by_rules(mails: Sequence[Mail], me: str) -> dict[str, Any]:
         action = "Read it; nothing is asked of you."
     return {
         "category": "other",
-        "priority": "medium" if asked or own else "low",
-        "asked_of_me": asked,
+        "priority": "medium" if is_asked or own else "low",
+        "asked_of_me": is_asked,
         "key_facts": [_cut(sentence) for sentence in last.sentences[:1]],
         "proposed_action": f"{action} {MARK}",
         "evidence": list(dict.fromkeys([last.id, mails[0].id])),
