@@ -1,4 +1,4 @@
-"""Serve the sample workspace: a Slack with a page, and the mailbox of one of its people."""
+"""Serve the sample workspace: a Slack with a page, and the mailbox of one of its members."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LocalWorkspace:
     """Address of the mailbox."""
 
     async def connect(self, database: Database) -> None:
-        """Connect the mailbox, as its owner would from App Home."""
+        """Connect the mailbox, as its owner would do from App Home."""
         values = {"access_token": TOKEN, "refresh_token": "local", "address": self.address}
         tokens = MailboxTokens.model_validate(values)
         await Credentials(database).put(self.owner, tokens)
@@ -56,7 +56,7 @@ class LocalWorkspace:
 def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
     """Run the sample workspace inside the context, at the time of the samples.
 
-    `port` is the page's; 0 takes a free one. Nothing of an earlier start is left. Raises
+    `port` is the page's; 0 takes a free one. Data of an earlier start is deleted. Raises
     SetupError if the port is taken.
     """
     slack, mailbox = LocalSlack(load_sample()), load_sample_mailbox()
@@ -78,13 +78,13 @@ def local_workspace(settings: Settings, port: int) -> Iterator[LocalWorkspace]:
 
 
 async def _answer_nothing(request: Request) -> Response:
-    """The one mailbox is connected by `LocalWorkspace.connect`, with a token that never ends."""
+    """`LocalWorkspace.connect` connects the one mailbox, with a token that never expires."""
     why = "The sample workspace has one mailbox. There is nothing more to connect or to revoke."
     return JSONResponse({"error": "invalid_token", "error_description": why}, 400)
 
 
 def _empty(data_dir: Path) -> None:
-    """Delete what an earlier start left. Raises SetupError if it still runs."""
+    """Delete the data of an earlier start. Raises SetupError if it still runs."""
     with only_process(data_dir):
         for path in data_dir.iterdir():
             if path.is_dir():

@@ -1,4 +1,4 @@
-"""Report health: whether the process is alive and ready; each part checks itself."""
+"""Report the liveness and readiness of the process; each part checks itself."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from scopes.slack_client import Absent, SlackClient, SlackRefused
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str | Awaitable[str | None] | None]
-"""None = it works; else one sentence that says what is wrong."""
+"""None = it works; else one sentence with the fault."""
 Kind = Literal["live", "ready", "noted"]
 
 CHECK_S = 5.0
 """Seconds in which a part must answer."""
 TOKEN_S = 10.0
-"""Least seconds between two checks of the token in Slack."""
+"""Minimum seconds between two checks of the token in Slack."""
 PROBE = "written"
-"""Name of the flag that is written to test whether writing works again."""
+"""Name of the flag that a test write sets, to check whether writing works again."""
 _LAG_EVERY_S = 0.5
 _LAG_KEPT = 20
 """Number of event loop samples that count: those of the last 10 s."""
@@ -43,11 +43,11 @@ _ONE = sa.select(sa.literal(1))
 class HealthReport:
     ok: bool
     parts: Mapping[str, str | None]
-    """Part -> None, or what is wrong with it."""
+    """Part -> None, or its fault."""
 
     def to_json(self) -> dict[str, Any]:
-        wrong = [f"{name}: {said}" for name, said in self.parts.items() if said]
-        parts = {name: said or "ok" for name, said in self.parts.items()}
+        wrong = [f"{name}: {fault}" for name, fault in self.parts.items() if fault]
+        parts = {name: fault or "ok" for name, fault in self.parts.items()}
         return {"ok": self.ok, "reasons": wrong, "parts": parts}
 
 
@@ -55,7 +55,7 @@ class Health:
     """Checks the registered parts.
 
     `live`: without it the process is useless and must be restarted. `ready`: without it no request
-    can be answered now. `noted`: reported only.
+    can be answered now. `noted`: only reported.
     """
 
     def __init__(self, check_s: float = CHECK_S) -> None:
@@ -71,16 +71,16 @@ class Health:
         """Check all parts, or the live ones."""
         parts = {n: part for n, part in self._parts.items() if not live_only or part[0] == "live"}
         asking = (self._outcome(name, check) for name, (_, check) in parts.items())
-        said = await asyncio.gather(*asking)
-        outcomes = dict(zip(parts, said, strict=True))
+        results = await asyncio.gather(*asking)
+        outcomes = dict(zip(parts, results, strict=True))
         ok = not any(outcomes[name] for name, (kind, _) in parts.items() if kind != "noted")
         return HealthReport(ok, outcomes)
 
     async def _outcome(self, name: str, check: Check) -> str | None:
         try:
             async with asyncio.timeout(self._check_s):
-                said = check()
-                return await said if inspect.isawaitable(said) else said
+                result = check()
+                return await result if inspect.isawaitable(result) else result
         except TimeoutError:
             return f"It did not answer within {self._check_s:g} s."
         except Exception as error:  # a part whose check fails does not work
@@ -89,7 +89,7 @@ class Health:
 
 
 class LoopLag:
-    """Measures how late the event loop is: above 2 s it was blocked, and Slack waits 3 s."""
+    """Measures the delay of the event loop: above 2 s it was blocked, and Slack waits 3 s."""
 
     def __init__(self, tell: Callable[[float], None], bad_s: float = LAG_BAD_S) -> None:
         """`tell` is called with the seconds of each sample, such as `Metrics.lag.set`."""
@@ -135,12 +135,12 @@ class TokenProbe:
 
 
 async def check_database(database: Database) -> str | None:
-    """Check whether the database answers reads and takes changes."""
+    """Check whether the database answers reads and accepts changes."""
     fault = database.fault
     try:
         await database.read(_ONE)
         await database.change(lambda connection: connection.execute(_ONE).scalar())
-        if fault:  # a full disk allows all of that
+        if fault:  # a full disk passes the checks above
             newer = database.upsert(flags, ("name",), ("at",))
             await database.write(newer.values(name=PROBE, value=None, at=datetime.now(UTC)))
     except StoreError as error:

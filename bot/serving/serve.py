@@ -117,14 +117,14 @@ class Server:
         )
 
     async def recover(self) -> None:
-        """Resume what an earlier process of this id, or a dead replica, had begun."""
+        """Resume work that an earlier process of this id, or a dead replica, had started."""
         await self.dispatch.recover()
         await self.approvals.recover()
         await self.schedules.worker.recover()
 
     @property
     def left(self) -> int:
-        """Number of requests and reports at work."""
+        """Number of running requests and reports."""
         return len(self.dispatch.at_work) + len(self.schedules.worker.at_work)
 
     async def drain(self, seconds: float) -> bool:
@@ -145,7 +145,7 @@ class Process:
     rate_limiter: RateLimiter
     metrics: Metrics = field(default_factory=Metrics)
     sign_in: SlackSignIn | None = None
-    """Who uses a browser, where several workspaces have one console."""
+    """Identifies the user of a browser, if several workspaces have one console."""
 
     @classmethod
     def create(
@@ -179,7 +179,7 @@ async def run_server(
         server = await assemble(stack, settings, process)
         server.tasks += [reap_or_exit(process.durable), collect_when_idle(server.is_idle)]
         for work in server.tasks:
-            stack.callback(work.close)  # if startup fails, they never ran
+            stack.callback(work.close)  # if startup fails, it never ran
         server.url = await stack.enter_async_context(
             serve_app(_web(server), settings.serve.host, settings.serve.port)
         )
@@ -188,7 +188,7 @@ async def run_server(
 
 
 async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) -> Server:
-    """Put together what serves one workspace: the only one, or one of several."""
+    """Assemble the parts that serve one workspace: the only one, or one of several."""
     url, name = settings.database_url, process.model_name
     durable, metrics = process.durable, process.metrics
     if not url:
@@ -208,16 +208,16 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     members = Members(client)
     stack.push_async_callback(members.aclose)
     reader = SlackReader(client, timedelta(days=settings.slack.lookback_days), members=members)
-    kept = Store(RetryingDatabase(store.database))
-    toolkit = toolkit_of(settings, kept.database)
+    retrying_store = Store(RetryingDatabase(store.database))
+    toolkit = toolkit_of(settings, retrying_store.database)
     stack.push_async_callback(toolkit.aclose)
-    grants = Grants(kept.database)
+    grants = Grants(retrying_store.database)
     directory = SlackDirectory(members, people, grants.sources_for, bot.user, bot.team)
     directory.things, directory.anybodys = toolkit.readers(), toolkit.anybodys()
     written_to: dict[type, object] = {SlackWriter: Writer(writer, settings.reply)}
-    mail = Mailboxes(settings, Credentials(kept.database), people.address)
+    mail = Mailboxes(settings, Credentials(retrying_store.database), people.address)
     runs = Runs(
-        store=kept,
+        store=retrying_store,
         model=process.model,
         rate_limiter=process.rate_limiter,
         reader=reader,
@@ -227,35 +227,40 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
         clients=written_to,
         mailboxes=mail,
         toolkit=toolkit,
-        traces=trace_runs(settings, kept, stack),
+        traces=trace_runs(settings, retrying_store, stack),
     )
     dispatch = RequestWorker(inbox, durable, settings.serve.max_requests, runs)
-    asked, slots = RequestQueue(kept.database), asyncio.Semaphore(settings.limits.max_concurrency)
-    proposals = CardPoster(
-        Actions(kept.database), writer, admission, directory, address, settings.approvals
+    queue, slots = (
+        RequestQueue(retrying_store.database),
+        asyncio.Semaphore(settings.limits.max_concurrency),
     )
-    delivery = Delivery(settings, kept, asked, writer, runs, proposals)
+    proposals = CardPoster(
+        Actions(retrying_store.database), writer, admission, directory, address, settings.approvals
+    )
+    delivery = Delivery(settings, retrying_store, queue, writer, runs, proposals)
     approvals = Approvals(
         Actions(store.database), proposals, grants, web, durable, bot.team, delivery
     )
     answering = RequestHandler(
         settings=settings,
         model_name=name,
-        store=kept,
-        inbox=asked,
+        store=retrying_store,
+        inbox=queue,
         writer=writer,
         runs=runs,
         durable=durable,
-        admission=replace(admission, inbox=asked),
-        context=ContextReader(kept, asked, client.web, people, settings.reply, bot.user, address),
+        admission=replace(admission, inbox=queue),
+        context=ContextReader(
+            retrying_store, queue, client.web, people, settings.reply, bot.user, address
+        ),
         metrics=metrics,
         delivery=delivery,
     )
     validator = ScheduleValidator(reader, directory, admission.file, mail)
     schedules = Schedules(settings, name, runs, durable, writer, validator, proposals)
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
-    written_to[Preferences] = PreferenceStore(kept.database, directory)
-    children = Subagents(runs, kept, slots, metrics)
+    written_to[Preferences] = PreferenceStore(retrying_store.database, directory)
+    children = Subagents(runs, retrying_store, slots, metrics)
     connecting = Connecting(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
     reach = partial(readable_handles, toolkit, directory)
@@ -297,7 +302,7 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
         administrators=administrators,
     )
     _register_workflows(server, answering, children)
-    await policy.read()  # an invalid policy at the start ends it; later nobody is answered
+    await policy.read()  # an invalid policy stops the start; later, it stops all answers
     await _start(stack, server, store, cursors, Watch(server, admission))
     server.tasks.append(watch_process(health, metrics, store.database, sockets))
     return server
@@ -328,8 +333,8 @@ def _register_workflows(server: Server, answering: RequestHandler, subagents: Su
 def _is_forwarded_to(settings: Settings) -> bool:
     """Return whether a proxy passes requests on to this process.
 
-    By default nginx names neither the client nor the host: everybody would look like a browser on
-    this machine.
+    By default nginx names neither the client nor the host, so that every client would look like a
+    browser on this machine.
     """
     there_is_one = settings.slack.mode == "http" or settings.serve.public_url
     return bool(there_is_one or settings.team)
@@ -338,7 +343,7 @@ def _is_forwarded_to(settings: Settings) -> bool:
 async def _start(
     stack: AsyncExitStack, server: Server, store: Store, cursors: Cursors, watch: Watch
 ) -> None:
-    """Resume what an earlier process left, and start the background tasks."""
+    """Resume work of an earlier process, and start the background tasks."""
     dispatch, durable, backfill = server.dispatch, server.durable, server.backfill
     runs, sockets = dispatch.runs, server.sockets
     await store.database.change(partial(settle_dead_calls, owner=durable.executor))
@@ -396,7 +401,7 @@ class Watch:
         self._set(metrics.sockets, server.sockets.alive if server.sockets else 0)
 
     def _set(self, gauge: Gauge, share: int) -> None:
-        """Set the share of this workspace in a number of the whole process."""
+        """Set this workspace's part of a metric of the whole process."""
         gauge.inc(share - self._shares.get(gauge, 0))
         self._shares[gauge] = share
 
@@ -414,13 +419,13 @@ class Watch:
 
 def _web(server: Server) -> Any:
     connecting = server.connecting
-    heard = time_calls(server.intake.from_http, server.metrics.ack)
+    handler = time_calls(server.intake.from_http, server.metrics.ack)
     http = server.settings.slack.mode == "http"
     pages = [
         *(connect_routes(lambda state: connecting) if connecting.oauth else []),
         *server.console,
     ]
-    return web_app(server.health, server.metrics, heard if http else None, pages=pages)
+    return web_app(server.health, server.metrics, handler if http else None, pages=pages)
 
 
 def run_serve(
@@ -428,12 +433,12 @@ def run_serve(
 ) -> int:
     """Serve until SIGTERM or Ctrl-C: the sample workspace if there is a port for its page.
 
-    `opened`: the page is opened in a browser.
+    `opened`: also open the page in a browser.
     """
     with ExitStack() as stack:
         settings, sample = load_settings(), None
         own: dict[str, object] = {} if port is None else {"port": port}
-        if page_port is not None:  # a newcomer looks at the page, not at the log
+        if page_port is not None:  # new users look at the page, not at the log
             own |= {"log_level": "warning", "log_format": "text"}
         changed = settings.serve.model_copy(update=own)
         settings = settings.model_copy(update={"serve": changed})
@@ -499,13 +504,13 @@ def _run(
 
 
 def _end_at_once() -> None:
-    """Exit at once. Killing loses nothing, while closing under running work might."""
+    """Exit at once. An abrupt exit loses nothing, but closing parts of running work might."""
     logging.shutdown()
     os._exit(0)
 
 
 def sockets_of(settings: Settings, hear: Hear, on_gap: Callable[[], object]) -> Sockets | None:
-    """Return the sockets of Socket Mode. Raises SetupError where a secret is not set."""
+    """Return the sockets of Socket Mode. Raises SetupError if a secret is not set."""
     if settings.slack.mode == "http":
         if not settings.secrets.slack_signing_secret:
             hint = "Set SLACK_SIGNING_SECRET, or slack.mode: socket."
@@ -539,9 +544,9 @@ async def collect_when_idle(is_idle: Callable[[], bool]) -> None:
 async def tidy_forever(
     retention: RetentionSettings, durable: Durable, database: Database | None = None
 ) -> None:
-    """Delete what exceeds its retention, now and every hour, until cancelled.
+    """Delete data past its retention, now and every hour, until cancelled.
 
-    Without a database these are the workflows alone: each workspace tidies its own data.
+    Without a database it only deletes workflows: each workspace deletes its own data.
     """
 
     async def delete() -> None:

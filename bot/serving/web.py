@@ -1,4 +1,4 @@
-"""Serve HTTP: Slack's events if they come so, health, metrics, the pages to connect a mailbox."""
+"""Serve HTTP: Slack's events if sent by HTTP, health, metrics, the pages to connect a mailbox."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Events = Callable[[Request], Awaitable[Response]]
 """For example the `handle` of Bolt's AsyncSlackRequestHandler."""
 
 MOST_BYTES = 1_000_000
-"""Bytes of a request's body; Slack's own are far smaller."""
+"""Maximum bytes of a request's body; Slack's own are far smaller."""
 BODY_S = 5.0
 FREE = "Set serve.host and serve.port to an address that is free."
 _STOP_S = 5.0
@@ -69,7 +69,7 @@ def web_app(
 ) -> Starlette:
     """Return the app: `/healthz`, `/readyz`, `/metrics`, `pages`, and Slack's events if enabled.
 
-    Anything else gets a JSON 404. `body_s`: seconds in which a body must arrive.
+    Other paths get a JSON 404. `body_s`: seconds in which a body must arrive.
     """
 
     async def healthz(request: Request) -> Response:
@@ -157,7 +157,7 @@ async def serve_app(app: ASGIApp, host: str, port: int, hint: str = FREE) -> Asy
         try:
             while not server.started:
                 if task.done():
-                    task.result()  # raises why
+                    task.result()  # raises the cause
                 await asyncio.sleep(0.002)
             shown = _WILDCARDS.get(host, host)
             shown = f"[{shown}]" if ":" in shown else shown
@@ -172,7 +172,7 @@ async def _listen(host: str, port: int, hint: str) -> socket.socket:
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, _, _, address = found[0]
-        # asyncio disables Nagle's delay (40 ms a response) only if the protocol is named
+        # asyncio disables Nagle's delay (40 ms per response) only if the protocol is named
         listener = socket.socket(family, kind, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -228,9 +228,9 @@ class _Server(uvicorn.Server):
 
 
 COOKIE_S = 1_200
-"""Seconds that a browser is remembered: both halves of the connection."""
+"""Lifetime of the browser's cookie in seconds, for both halves of the connection."""
 MOST_CHARS = 4_000
-"""Maximum characters that a query may hold."""
+"""Maximum characters of a query."""
 _STYLE = (
     "body{font:17px/1.5 system-ui,sans-serif;max-width:34em;margin:3em auto;padding:0 1em}"
     "strong.code{font-size:2em;letter-spacing:.1em}button{font:inherit;padding:.5em 1.2em}"
@@ -269,8 +269,8 @@ def install_routes(
 ) -> list[Route]:
     """Return the routes on which a workspace installs the app: Bolt's own, with our pages.
 
-    `on_install` is called after each installation. Raises SetupError where something is not set
-    that they need.
+    `on_install` is called after each installation. Raises SetupError if a required setting is
+    missing.
     """
     secret, public = settings.secrets.slack_client_secret, settings.serve.public_url
     if not (secret and public):
@@ -321,7 +321,7 @@ def _to_bolt(page: Response) -> BoltResponse:
 
 
 def _with_errors(page: Page) -> Page:
-    """Answer in the language of the browser, with a plain page whatever goes wrong."""
+    """Answer in the language of the browser, with a plain page for any error."""
 
     async def answer(request: Request) -> Response:
         with in_language(_language(request)):
@@ -341,8 +341,8 @@ def _with_errors(page: Page) -> Page:
 
 def _language(request: Request) -> str | None:
     """Return the first language of the browser that has a catalogue."""
-    asked = request.headers.get("accept-language", "")[:MOST_CHARS].split(",")
-    codes = [each.partition(";")[0].strip() for each in asked]
+    accepted = request.headers.get("accept-language", "")[:MOST_CHARS].split(",")
+    codes = [each.partition(";")[0].strip() for each in accepted]
     return negotiate_locale(filter(None, codes), languages(), sep="-")
 
 
@@ -353,7 +353,7 @@ class _Pages:
         self._cookie = "__Host-connect" if self._secure else "connect"
 
     async def start(self, request: Request) -> Response:
-        """Show whom the mailbox will belong to, before anything is asked of Google."""
+        """Show the future owner of the mailbox, before any request to Google."""
         owner = await self._connecting.owner(_query(request, "state"))
         if owner is None:
             return _expiry_page()
@@ -373,7 +373,7 @@ class _Pages:
         return RedirectResponse(url, 303, _HEADERS)
 
     async def back(self, request: Request) -> Response:
-        """Handle the return from Google: show the code that proves who used this browser."""
+        """Handle the return from Google: show the code that identifies the user of this browser."""
         browser, state = self._browser(request), _query(request, "state")
         asking = await self._connecting.states.spend(state, browser) if browser else None
         if asking is None:
@@ -415,7 +415,7 @@ def _expiry_page() -> Response:
 def _page(
     title: str, status: int = 200, form_action: str = "'none'", **shown: object
 ) -> HTMLResponse:
-    """Return a page that shows this, with headers that restrict the browser.
+    """Return a page with this content, and with headers that restrict the browser.
 
     `title` is the key of its heading.
     """

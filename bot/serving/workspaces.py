@@ -1,4 +1,4 @@
-"""Serve every workspace that installed the app, each with parts and a database of its own."""
+"""Serve every workspace that installed the app, each with its own parts and database."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ from subagents.model import ModelClient
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 5.0
-"""Seconds until another replica's installation is seen here."""
+"""Seconds between checks for installations on other replicas."""
 RETRY_S = 30.0
-"""Pause before a workspace that cannot be served is tried again."""
+"""Pause before the next attempt for a workspace that cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Opened:
 
     token: Token
     closing: asyncio.Event
-    """Set to end it."""
+    """Set to stop serving it."""
     tried: asyncio.Event
-    """Set when it is served, or its first try has failed."""
+    """Set when it is served, or its first attempt has failed."""
     task: asyncio.Task[None] = field(init=False)
     server: Server | None = None
     fault: str = ""
@@ -104,7 +104,7 @@ class Workspaces(Receiver):
         return all(server.is_idle() for server in self.servers.values())
 
     def wake(self) -> None:
-        """Look for a new installation at once."""
+        """Check for a new installation at once."""
         self._woken.set()
 
     def backfill(self) -> None:
@@ -112,7 +112,7 @@ class Workspaces(Receiver):
             server.backfill.ask()
 
     def find_connecting(self, state: str) -> Connecting | None:
-        """Return where an attempt to connect a mailbox goes on: its state begins with the team."""
+        """Return where connecting a mailbox continues; the state of the attempt begins with the team."""
         server = self.servers.get(state.partition(".")[0])
         return server.connecting if server else None
 
@@ -126,7 +126,7 @@ class Workspaces(Receiver):
         return server.console if server else None
 
     def check(self) -> str | None:
-        """Return whether all that was installed has been tried, as a sentence."""
+        """Return a sentence if an installed workspace has not been tried yet; else None."""
         waiting = sum(not each.tried.is_set() for each in self.opened.values())
         if self._looked and not waiting:
             return None
@@ -134,44 +134,46 @@ class Workspaces(Receiver):
 
     def faults(self) -> str | None:
         """Return why some workspaces cannot be served."""
-        said = [f"{team}: {each.fault}" for team, each in self.opened.items() if each.fault]
-        return " ".join(said) or None
+        sentences = [f"{team}: {each.fault}" for team, each in self.opened.items() if each.fault]
+        return " ".join(sentences) or None
 
     async def answer(self, body: Mapping[str, Any]) -> BoltResponse:
-        """Let the workspace answer that the payload is for; one without us is acked and dropped."""
+        """Pass the payload to its workspace; ack and drop it if that has not installed the app."""
         team = installed_team(body)
         try:
             if mapping(body.get("event")).get("type") in INSTALL_EVENTS:
                 await self._end(body, team)
                 return BoltResponse(status=200, body="")
-            opened = self.opened.get(team)
-            if opened is None and await self._is_installed(team):
-                return BoltResponse(status=503, body="")  # it is being opened: Slack sends it again
+            workspace = self.opened.get(team)
+            if workspace is None and await self._is_installed(team):
+                return BoltResponse(
+                    status=503, body=""
+                )  # the workspace is being opened: Slack sends it again
         except StoreError as error:
             log.error("%s", error)
             return BoltResponse(status=503, body="")
-        if opened is None:
+        if workspace is None:
             log.warning("an event came for %s, which has not installed the app", team or "nobody")
             return BoltResponse(status=200, body="")
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_S):
-                await opened.tried.wait()
-        if opened.server is None:
+                await workspace.tried.wait()
+        if workspace.server is None:
             return BoltResponse(status=503, body="")
         with about(team=team):
-            return await opened.server.intake.answer(body)
+            return await workspace.server.intake.answer(body)
 
     async def _is_installed(self, team: str) -> bool:
-        """Return whether a workspace that is not served here is installed; it will be served."""
+        """Return whether a workspace that is not served here is installed, and will be served."""
         found = team in await self._load_tokens()
         if found:
             self._woken.set()
         return found
 
     async def _end(self, body: Mapping[str, Any], team: str) -> None:
-        """Stop to serve a workspace that removed the app; its data stays until it is forgotten.
+        """Stop serving a workspace that removed the app; its data stays until it is forgotten.
 
-        A late event does not end an installation that came after it.
+        A late event does not end a newer installation.
         """
         event, at = mapping(body.get("event")), body.get("event_time")
         if event.get("type") == "tokens_revoked" and not mapping(event.get("tokens")).get("bot"):
@@ -184,45 +186,45 @@ class Workspaces(Receiver):
         self._woken.set()
 
     async def run(self) -> None:
-        """Serve what is installed, until cancelled; then close everything."""
+        """Serve all installed workspaces until cancelled; then close everything."""
         try:
-            trouble = "what is installed is not known"
-            await repeat(self._follow, LOOK_EVERY_S, trouble, woken=self._woken)
+            fault = "what is installed is not known"
+            await repeat(self._follow, LOOK_EVERY_S, fault, woken=self._woken)
         finally:
             await asyncio.gather(*(self._close(team) for team in list(self.opened)))
 
     async def _follow(self) -> None:
-        wanted = await self._load_tokens()
+        tokens = await self._load_tokens()
         ended = [
             team
             for team, each in self.opened.items()
-            if wanted.get(team) != each.token or each.task.done()
+            if tokens.get(team) != each.token or each.task.done()
         ]
         await asyncio.gather(*map(self._close, ended))
-        for team, token in wanted.items():
+        for team, token in tokens.items():
             if team not in self.opened:
-                opened = Opened(token, asyncio.Event(), asyncio.Event())
-                opened.task = asyncio.create_task(self._serve(team, opened), name=team)
-                self.opened[team] = opened
+                workspace = Opened(token, asyncio.Event(), asyncio.Event())
+                workspace.task = asyncio.create_task(self._serve(team, workspace), name=team)
+                self.opened[team] = workspace
         self._looked = True
 
     async def _close(self, team: str) -> None:
-        opened = self.opened[team]
-        opened.closing.set()
-        await asyncio.wait([opened.task])
+        workspace = self.opened[team]
+        workspace.closing.set()
+        await asyncio.wait([workspace.task])
         self.opened.pop(team, None)
 
     async def _load_tokens(self) -> dict[str, Token]:
-        """Return the token of each workspace; one's own installation comes before its company's."""
-        wanted: dict[str, Token] = {}
+        """Return the token of each workspace; its own installation comes before its company's."""
+        tokens: dict[str, Token] = {}
         for each in await self.installations.all():
             token = Token(str(each.bot_token), bool(each.is_enterprise_install))
             if token.is_company:
                 teams = await self._of_company(str(each.enterprise_id), token.text)
-                wanted = dict.fromkeys(teams, token) | wanted
+                tokens = dict.fromkeys(teams, token) | tokens
             else:
-                wanted[str(each.team_id)] = token
-        return wanted
+                tokens[str(each.team_id)] = token
+        return tokens
 
     async def _of_company(self, id: str, token: str) -> list[str]:
         """Return the workspaces in which a company's installation is approved."""
@@ -236,28 +238,28 @@ class Workspaces(Receiver):
         self._teams_of[id] = teams
         return teams
 
-    async def _serve(self, team: str, opened: Opened) -> None:
-        """Serve one workspace until it is closed. A fault ends it, and it is tried again later."""
+    async def _serve(self, team: str, workspace: Opened) -> None:
+        """Serve one workspace until it is closed. After a fault, it is retried later."""
         with about(team=team):
             try:
-                await self._serve_until_closed(team, opened)
+                await self._serve_until_closed(team, workspace)
             except* (SetupError, SettingsError) as errors:
-                opened.fault = str(errors.exceptions[0])
-                log.error("%s cannot be served: %s", team, opened.fault)
+                workspace.fault = str(errors.exceptions[0])
+                log.error("%s cannot be served: %s", team, workspace.fault)
             except* Exception:  # top-level boundary: one workspace
-                opened.fault = "It failed; the log says how."
+                workspace.fault = "It failed; the log says how."
                 log.exception("%s cannot be served", team)
-            opened.tried.set()
-            if opened.fault:
+            workspace.tried.set()
+            if workspace.fault:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):
-                        await opened.closing.wait()
+                        await workspace.closing.wait()
 
-    async def _serve_until_closed(self, team: str, opened: Opened) -> None:
+    async def _serve_until_closed(self, team: str, workspace: Opened) -> None:
         settings = for_team(self._settings, team, self.process.policy_path)
-        token = {"slack_bot_token": SecretStr(opened.token.text)}
+        token = {"slack_bot_token": SecretStr(workspace.token.text)}
         secrets = settings.secrets.model_copy(update=token)
-        bound = {"secrets": secrets, "is_company_token": opened.token.is_company}
+        bound = {"secrets": secrets, "is_company_token": workspace.token.is_company}
         settings = settings.model_copy(update=bound)
         durable = TeamDurable(cast(TeamWorkflows, self.process.durable), team)
         async with AsyncExitStack() as stack:
@@ -265,18 +267,18 @@ class Workspaces(Receiver):
             server = await assemble(stack, settings, process)
             try:
                 async with in_background(server.tasks):
-                    opened.server = server
-                    opened.tried.set()
-                    await opened.closing.wait()
+                    workspace.server = server
+                    workspace.tried.set()
+                    await workspace.closing.wait()
             finally:
-                opened.server = None
+                workspace.server = None
 
 
 @asynccontextmanager
 async def run_workspaces(
     settings: Settings, policy_path: Path | None, model: ModelClient, name: str
 ) -> AsyncIterator[Workspaces]:
-    """Serve all workspaces inside the context. Raises SetupError if that cannot begin."""
+    """Serve all workspaces inside the context. Raises SetupError if it cannot start."""
     try:
         check_common(settings)
     except SettingsError as error:
@@ -294,8 +296,8 @@ async def run_workspaces(
             sign_in = SlackSignIn(settings, database, cipher, workspaces.administrators)
             workspaces.process = replace(process, sign_in=sign_in)
             console = routes_by_workspace(sign_in, workspaces.console)
-        heard = time_calls(workspaces.from_socket, process.metrics.ack)
-        sockets = sockets_of(settings, heard, workspaces.backfill)
+        handler = time_calls(workspaces.from_socket, process.metrics.ack)
+        sockets = sockets_of(settings, handler, workspaces.backfill)
         health.add("workspaces", workspaces.check)
         health.add("faults", workspaces.faults, "noted")
         pages = [
