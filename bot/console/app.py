@@ -1,6 +1,6 @@
-"""The console: pages of what the bot does, for those who run it. They change nothing.
+"""The console: read-only pages about the bot's work, for its operators.
 
-Each reads without scripts.
+Each page is readable without scripts.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ _TEMPLATES.globals |= {"root": PATH, "seconds_text": seconds_text, "kinds": KIND
 
 
 class ConsoleAccess(Protocol):
-    """Decides who sees the console."""
+    """Decides who may see the console."""
 
     async def admit(self, request: Request) -> Response | None:
         """Return None for an administrator, else the page to send instead.
 
-        It may name them in `request.state.visitor`, by their Slack id.
+        It may store their Slack id in `request.state.visitor`.
         """
 
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-"""Headers by which a proxy tells that the client is somebody else."""
+"""Headers with which a proxy names another client."""
 REFUSAL = (
     "The console answers browsers on its own machine only, by http://127.0.0.1 or localhost.\n"
 )
@@ -76,8 +76,8 @@ REFUSAL = (
 class LoopbackAccess:
     """Admits browsers on this machine.
 
-    The name in the address counts too: a page elsewhere may give its own name the address
-    127.0.0.1 (DNS rebinding), and would read the answers.
+    The host name is checked, too: a page elsewhere may resolve its own name to 127.0.0.1 (DNS
+    rebinding), and would read the answers.
     """
 
     async def admit(self, request: Request) -> Response | None:
@@ -90,7 +90,7 @@ class LoopbackAccess:
 
 
 def _host_of(header: str) -> str:
-    """Return the host of a Host header without its port; empty if it is none."""
+    """Return the host of a Host header without its port; empty if it is invalid."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -107,7 +107,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def show(template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return a page; `values` are what its template names."""
+    """Return a page; `values` are the variables of its template."""
     text = _TEMPLATES.get_template(template).render(values)
     return HTMLResponse(text, status, _HEADERS)
 
@@ -141,7 +141,7 @@ class Console:
     def render(
         self, request: Request, template: str, status: int = 200, **values: Any
     ) -> HTMLResponse:
-        """Return a page; `values` are what its template names."""
+        """Return a page; `values` are the variables of its template."""
         base: Mapping[str, Any] = {
             "navigation": NAVIGATION,
             "here": request.url.path,

@@ -1,4 +1,4 @@
-"""All pages of the console, for `serve` and `assistant console`; those of costs and records."""
+"""All pages of the console, for `serve` and `assistant console`; pages of costs and records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bot.storage.tables import model_costs, runs
 from config.settings import TEAMS, Settings
 
 SHOWN = 50
-"""Finished approvals on the page."""
+"""Maximum finished approvals on the page."""
 RATED = 200
 DECIDED = tuple(state for state in STATES if state not in WAITS)
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
@@ -47,7 +47,7 @@ def console_routes(
     access: ConsoleAccess,
     policy: PolicyFile,
 ) -> list[BaseRoute]:
-    """Return the routes below `/console`; `policy` is the one that holds."""
+    """Return the routes below `/console`; `policy` is the effective one."""
     sign_in = access.sign_in if isinstance(access, TeamAccess) else None
     console = Console(store, settings, access)
     pages = [
@@ -63,9 +63,9 @@ def console_routes(
 def routes_by_workspace(
     sign_in: SlackSignIn, find: Callable[[str], Sequence[BaseRoute] | None]
 ) -> list[BaseRoute]:
-    """Return the routes below `/console` where several workspaces are served.
+    """Return the routes below `/console` if several workspaces are served.
 
-    Nobody names the workspace: it is the one that they signed in with. `find` returns its routes.
+    The workspace is the one of the session, not of the address. `find` returns its routes.
     """
 
     async def pages(request: Request) -> ASGIApp:
@@ -112,7 +112,7 @@ class Records:
         return self.console.render(request, "schedules.html", schedules=rows, names=names)
 
     async def approvals(self, request: Request) -> Response:
-        """Show what waits with its exact arguments, and the latest decisions."""
+        """Show waiting actions with their exact arguments, and the latest decisions."""
         found = await Actions(self.console.store.database).in_state(*STATES)
         rows = [row for row in found if row.tool != BATCH]
         waiting = [_approval_row(row) for row in rows if row.state in WAITS]
@@ -135,7 +135,7 @@ class Records:
         )
 
     async def connections(self, request: Request) -> Response:
-        """Show whose accounts are connected; their tokens are on no page."""
+        """Show the owners of connected accounts; no page shows their tokens."""
         settings = self.console.settings
         accounts = await Credentials(self.console.store.database).list_accounts()
         return self.console.render(
@@ -148,14 +148,16 @@ class Records:
         )
 
     async def effective_policy(self, request: Request) -> Response:
-        """Show the policy that holds now, and the file that changes it."""
+        """Show the effective policy, and the file that changes it."""
         try:
             policy = await self.policy.read()
         except PolicyFault as fault:
             return self.console.render(request, "policy.html", fault=str(fault))
         holds = yaml.safe_dump(policy.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         own, common = self.policy.own, self.policy.path
-        file = own or common  # the common file names nobody, and the rest of it is the operator's
+        file = (
+            own or common
+        )  # the common file names no person, and its other content is the operator's
         text = file.read_text("utf-8") if file and file.exists() else ""
         name = f"{TEAMS}/{own.name}" if own else "assistant.yaml"
         shown = {"name": name, "text": text}
@@ -185,19 +187,19 @@ def _schedule_row(each: ScheduleStatus, now: datetime) -> dict[str, Any]:
 
 def _approval_row(row: StoredAction) -> dict[str, Any]:
     """Return a row with the exact arguments of its action."""
-    named = arguments(row.action) if row.tool != GRANT else ()
+    shown = arguments(row.action) if row.tool != GRANT else ()
     return {
         "row": row,
         "title": title(row.action) if row.tool != GRANT else "Standing grant",
         "rule": show_invisible(row.action.rule),
-        "arguments": [(show_invisible(name), value) for name, value, _ in named],
+        "arguments": [(show_invisible(name), value) for name, value, _ in shown],
     }
 
 
 USUAL_DAYS = 30
 MOST_DAYS = 366
 MOST_ROWS = 25
-"""Rows of one table; the dearest."""
+"""Maximum rows of one table, the most expensive ones."""
 UNKNOWN = "not recorded"
 
 
@@ -214,7 +216,7 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """The costs by one thing."""
+    """The costs by one key."""
 
     title: str
     rows: Sequence[CostRow]
@@ -227,7 +229,7 @@ class CostTable:
 
 @dataclass(frozen=True, slots=True)
 class CostWindow:
-    """The days that are added up, both included."""
+    """The first and the last day of the costs, both included."""
 
     first: date
     last: date
@@ -270,8 +272,8 @@ async def costs_by_day(database: Database, window: CostWindow) -> CostTable:
 async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]:
     """Return the costs by channel, user, schedule and model. Raises StoreError."""
     inside, c = window.inside(), runs.c
-    asked, scheduled = sa.and_(inside, c.request.is_not(None)), c.kind == SCHEDULED
-    channels = await _sum_by(database, channel_of(database.shared), asked, "where")
+    requested, scheduled = sa.and_(inside, c.request.is_not(None)), c.kind == SCHEDULED
+    channels = await _sum_by(database, channel_of(database.shared), requested, "where")
     requester = sa.func.coalesce(c.requester, COMMAND_LINE)
     users = await _sum_by(database, requester, inside, "who")
     schedules = await _sum_by(database, schedule_name(), sa.and_(inside, scheduled), "where")
@@ -303,7 +305,7 @@ async def _sum_by(
 
 
 async def _by_model(database: Database, window: CostWindow) -> list[CostRow]:
-    """Return the costs by model, with the number of runs that it was paid for."""
+    """Return the costs by model, with the number of runs that paid for it."""
     c = model_costs.c
     usd = sa.func.sum(c.usd)
     query = sa.select(c.model, sa.func.count().label("runs"), usd.label("usd"))

@@ -1,4 +1,4 @@
-"""The pages about runs: the list, one run, and what one of its contexts was sent."""
+"""The pages about runs: the list, one run, and the requests of one of its contexts."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from subagents.result import SubagentResult
 from subagents.trajectory import RecordedReply, Trajectory
 
 PAGE = 50
-"""Runs of one page."""
+"""Maximum runs on one page."""
 MAX_TEXT = 200
 MAX_DECISIONS = 500
 COMMAND_LINE = "command-line"
-"""Stands for the requester of a run that has none."""
+"""Placeholder for the requester of a run that has none."""
 RUN_KINDS = ("mention", "dm", "follow_up", SCHEDULED, "ask", "sweep", "triage", "panel")
 RUN_STATUSES = ("running", *STATUSES)
 RATINGS = (GOOD, BAD)
@@ -51,7 +51,7 @@ Condition = sa.ColumnElement[bool]
 
 FILTERS = ("who", "where", "kind", "status", "cost_from", "cost_to", "rating", "text")
 BEFORE = "before"
-"""Parameter with start and id of the last run of the page before."""
+"""Parameter with start and id of the last run of the previous page."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class RunFilter:
     """The filter of a list of runs, as its form sends it."""
 
     given: Mapping[str, str]
-    """Fields that narrow something."""
+    """Fields that restrict the list."""
     before: str = ""
     faults: tuple[str, ...] = ()
-    """What is wrong with it, in sentences."""
+    """Its faults, in sentences."""
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
@@ -80,12 +80,12 @@ class RunFilter:
         return cls(values, before, tuple(faults), tuple(conditions))
 
     def __getitem__(self, name: str) -> str:
-        """Return what the form shows in a field."""
+        """Return the value of a field in the form."""
         return self.given.get(name, "")
 
 
 def channel_of(shared: bool) -> sa.ColumnElement[str]:
-    """Return the channel of a run's request, whose key is `team/channel/ts`; null without one."""
+    """Return the channel of a run's request with the key `team/channel/ts`; null without one."""
     key, f = runs.c.request, sa.func
     if shared:
         return f.split_part(key, "/", 2)
@@ -128,15 +128,17 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
 
 def _by_requester(value: str) -> Condition:
     """Match runs of somebody, by their id or their name."""
-    who = runs.c.requester
+    requester = runs.c.requester
     return (
-        who.is_(None) if value == COMMAND_LINE else sa.or_(who == value, who.in_(ids_named(value)))
+        requester.is_(None)
+        if value == COMMAND_LINE
+        else sa.or_(requester == value, requester.in_(ids_named(value)))
     )
 
 
-def _one_of(what: str, value: str, known: Sequence[str]) -> str:
-    if value not in known:
-        raise ValueError(f"There is no {what} “{value}”: choose one of {', '.join(known)}.")
+def _one_of(what: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise ValueError(f"There is no {what} “{value}”: choose one of {', '.join(choices)}.")
     return value
 
 
@@ -179,10 +181,10 @@ class ListedRun:
     bad: int
 
 
-async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[ListedRun], str]:
+async def listed_runs(database: Database, run_filter: RunFilter) -> tuple[list[ListedRun], str]:
     """Return a page of runs, newest first, and the place of the next page; empty = the last."""
     c = runs.c
-    newest = sa.select(c.id).where(*wanted.conditions).order_by(c.started.desc(), c.id.desc())
+    newest = sa.select(c.id).where(*run_filter.conditions).order_by(c.started.desc(), c.id.desc())
     found = [row.id for row in await database.read(newest.limit(PAGE + 1))]
     shown = found[:PAGE]
     columns = (c.id, c.kind, c.status, c.started, c.finished, c.cost_usd, c.requester, c.request)
@@ -194,9 +196,11 @@ async def listed_runs(database: Database, wanted: RunFilter) -> tuple[list[Liste
     )
     children = {r.run: r.number for r in await database.read(counted.group_by(subagents.c.run))}
     votes = await RequestQueue(database).votes(filter(None, (r.request for r in rows.values())))
-    made = [_list_row(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
-    more = f"{made[-1].started.isoformat()}~{made[-1].id}" if made and len(found) > PAGE else ""
-    return made, more
+    listed = [_list_row(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
+    more = (
+        f"{listed[-1].started.isoformat()}~{listed[-1].id}" if listed and len(found) > PAGE else ""
+    )
+    return listed, more
 
 
 def _list_row(row: sa.Row[Any], children: int, votes: Mapping[str, Votes]) -> ListedRun:
@@ -220,7 +224,7 @@ def where_of(request: str | None, schedule: str | None) -> str:
 
 @dataclass(frozen=True)
 class ShownSubagent:
-    """A subagent of a run: what it was asked, and what it found."""
+    """A subagent of a run: its brief and its findings."""
 
     row: StoredSubagent
     brief: SpawnedBrief
@@ -253,7 +257,7 @@ class RunPages:
         return [Route("/runs", self.list), *pages]
 
     def _with_run(self, page: Callable[[Request, StoredRun], Awaitable[Response]]) -> Page:
-        """Return a page of the run that its address names, or one that says why there is none."""
+        """Return a page of the run in the address, or one with the reason why there is none."""
 
         async def answer(request: Request) -> Response:
             run = await self._run(request)
@@ -270,13 +274,13 @@ class RunPages:
     async def list(self, request: Request) -> Response:
         """List runs by the filter in the address."""
         database = self.store.database
-        wanted = RunFilter.of(request.query_params, database.shared)
-        found, more = ([], "") if wanted.faults else await listed_runs(database, wanted)
+        run_filter = RunFilter.of(request.query_params, database.shared)
+        found, more = ([], "") if run_filter.faults else await listed_runs(database, run_filter)
         return self._render(
             request,
             "runs.html",
-            400 if wanted.faults else 200,
-            wanted=wanted,
+            400 if run_filter.faults else 200,
+            wanted=run_filter,
             found=found,
             more=more,
             names=await self.console.names(*(id for run in found for id in (run.who, run.where))),
@@ -308,7 +312,7 @@ class RunPages:
         )
 
     async def subagent(self, request: Request, run: StoredRun) -> Response:
-        """Show the brief and the result of a subagent; the page of its run asks for them alone."""
+        """Show the brief and the result of a subagent, as a fragment for the page of its run."""
         id = request.path_params["subagent"]
         try:
             each = ShownSubagent.of(await self.store.subagent(run.id, id))
@@ -320,7 +324,7 @@ class RunPages:
         return self._render(request, template, run=run, each=each)
 
     async def live(self, request: Request, run: StoredRun) -> Response:
-        """Return the part of a run's page that grows; the whole page is loaded once it ended."""
+        """Return the growing part of a run's page; the whole page is loaded after the run's end."""
         children = await self.store.subagents(run.id)
         facts = await self._facts(run, await timeline_of(self.store.database, run, children))
         page = self._render(request, "run_live.html", **facts)
@@ -329,14 +333,14 @@ class RunPages:
         return page
 
     async def audit_run(self, request: Request, run: StoredRun) -> Response:
-        """Check a run for leaks now; the fragment alone if the page asks for it."""
+        """Check a run for leaks now; return only the fragment if the page requests it."""
         report = await asyncio.to_thread(audit, await self.store.trajectory(run.id))
         inside = "hx-request" in request.headers
         template = "audit_verdict.html" if inside else "audit.html"
         return self._render(request, template, run=run, report=report)
 
     async def trajectory(self, request: Request, run: StoredRun) -> Response:
-        """Show what a context was sent and what it answered."""
+        """Show the requests and replies of a context."""
         id = request.path_params["context"]
         found = await self.store.trajectory(run.id, id)
         if not found.contexts and not found.requests:
@@ -356,7 +360,7 @@ class RunPages:
         )
 
     async def _facts(self, run: StoredRun, timeline: Timeline) -> dict[str, Any]:
-        """Return what the growing part of a page shows."""
+        """Return the values for the growing part of a page."""
         query = sa.select(budgets).where(budgets.c.run == run.id)
         budget = next(iter(await self.store.database.read(query)), None)
         limits = run.args.get("limits") or {}
@@ -387,7 +391,7 @@ class RunPages:
         return report_text(document, self.console.settings.triage.categories)
 
     async def _run(self, request: Request) -> StoredRun | Response:
-        """Return the run that the address names, or the page that says that there is none."""
+        """Return the run in the address, or a page that reports that there is none."""
         id = request.path_params["run"]
         text = f"There is no run {id}, or it was deleted."
         return await self.store.find_run(id) or self._message(request, "No such run", text, 404)
@@ -401,9 +405,9 @@ def _verdicts(decisions: Iterable[Decision]) -> list[tuple[str, int]]:
 
 
 LONG = 1_200
-"""Characters from which a block is folded."""
+"""Characters above which a block is folded."""
 MOST = 200_000
-"""Characters of one block that are shown."""
+"""Maximum characters shown of one block."""
 HEAD = 100
 
 
@@ -412,13 +416,13 @@ class ShownBlock:
     """One block of a request or a reply."""
 
     origin: str
-    """Why the context holds it, in words."""
+    """Why it is in the context, in words."""
     text: str
     folded: bool
 
     @property
     def head(self) -> str:
-        """Return how it begins, in one line."""
+        """Return its beginning, in one line."""
         return " ".join(self.text[: 2 * HEAD].split())[:HEAD]
 
 
@@ -433,7 +437,7 @@ class ShownCall:
     outcome: str
     """How it ended: stop reason, tokens and cost, or the error."""
     sent: tuple[ShownBlock, ...]
-    """Blocks that the context had not been sent before."""
+    """Blocks that were not in an earlier request of the context."""
     answered: tuple[ShownBlock, ...]
 
 
@@ -466,18 +470,18 @@ def _piece(place: str, block: Mapping[str, Any], origin: str, ref: str) -> Shown
     text = _text(place, block)
     if len(text) > MOST:
         text = f"{text[:MOST]}\n[cut: {len(text):,} characters]"
-    named = str(block.get("name", "")) if place == "tool" else ref
+    name = str(block.get("name", "")) if place == "tool" else ref
     words = origin.replace("_", " ") or "of unknown origin"
     kind = str(block.get("type", ""))
     if place == "assistant" and kind:
         words = {"text": "answer", "thinking": "thinking", "tool_use": "tool call"}.get(kind, kind)
     return ShownBlock(
-        f"{words}: {named}" if named else words, text, place == "tool" or len(text) > LONG
+        f"{words}: {name}" if name else words, text, place == "tool" or len(text) > LONG
     )
 
 
 def _text(place: str, block: Mapping[str, Any]) -> str:
-    """Return a block as people read it."""
+    """Return a block as readable text."""
     match block.get("type"):
         case "text" | "thinking" as kind:
             return str(block.get(kind, ""))

@@ -1,8 +1,8 @@
 """Sign in with Slack (OpenID Connect), for a console that is reachable from elsewhere.
 
 https://docs.slack.dev/authentication/sign-in-with-slack, without PKCE: Slack allows it only to apps
-that are marked as public clients for good. The client secret and the state in a cookie bind an
-answer of Slack's to the browser that asked. Slack itself then tells who that is
+that are permanently marked as public clients. The client secret and the state in a cookie bind
+Slack's answer to the browser that asked. Slack itself then identifies the user
 (`openid.connect.userInfo`), so there is no token to check here.
 """
 
@@ -39,12 +39,12 @@ from scopes.slack_client import web_client
 log = logging.getLogger(__name__)
 
 ATTEMPT = timedelta(minutes=10)
-"""From the click on `Sign in with Slack` to the return."""
+"""Maximum time from the click on `Sign in with Slack` to the return."""
 SESSION = timedelta(hours=12)
 SIGN_IN, BACK, SIGN_OUT = "/sign-in", "/sign-in/back", "/sign-out"
-"""Paths below that of the console."""
+"""Paths below the console's."""
 AUTHORIZE = "../openid/connect/authorize"
-"""Slack's page, as seen from its API."""
+"""Slack's page, relative to its API."""
 TEAM, USER = "https://slack.com/team_id", "https://slack.com/user_id"
 """Names of claims."""
 MOST_CHARS = 4_000
@@ -60,11 +60,11 @@ class _Sealed(BaseModel, frozen=True):
 
 
 class SignInAttempt(_Sealed, frozen=True):
-    """A sign-in that has begun in this browser; its id is the state of OAuth."""
+    """A sign-in in progress in this browser; its id is the state of OAuth."""
 
     kind: Literal["attempt"] = "attempt"
     page: str = f"{PATH}/"
-    """The page that was wanted."""
+    """The requested page."""
 
 
 class Session(_Sealed, frozen=True):
@@ -79,7 +79,7 @@ S = TypeVar("S", bound=_Sealed)
 
 
 class SignInRefused(Exception):
-    """Nobody is signed in; the text is the sentence that says why."""
+    """The sign-in failed; the text is a sentence with the reason."""
 
 
 class Administrators:
@@ -95,13 +95,13 @@ class Administrators:
     async def check(self, user: str, strict: bool) -> None:
         """Raise SignInRefused unless this user is an administrator and a full member.
 
-        `strict`: also if Slack does not tell whether they still are a member.
+        `strict`: also raise it if Slack does not tell whether they are still a member.
         """
         admins = {*self._admins, *await self._policy.admins()}
         if user not in admins:
             names = await self._people.names(sorted(admins)[:3], self.team)
-            whom = " or ".join(names.values()) or "whoever runs the bot"
-            raise SignInRefused(f"{user} is no administrator of the bot. Ask {whom}.")
+            contacts = " or ".join(names.values()) or "whoever runs the bot"
+            raise SignInRefused(f"{user} is no administrator of the bot. Ask {contacts}.")
         person = await self._people.person(user, self.team, fresh=strict)
         if person is None and strict:
             raise SignInRefused("Slack does not tell at the moment who you are.")
@@ -110,7 +110,7 @@ class Administrators:
 
 
 class SlackSignIn:
-    """Finds out with Slack's help who uses a browser, and of which workspace."""
+    """Identifies the user of a browser, and their workspace, by Slack."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class SlackSignIn:
     ) -> None:
         """`find` takes the id of a workspace; None = it is not served.
 
-        `team`: the only one that is served; empty = there are several. Raises SetupError.
+        `team`: the only served workspace; empty = there are several. Raises SetupError.
         """
         web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
         self._public = (settings.console.public_url or "").rstrip("/")
@@ -133,7 +133,7 @@ class SlackSignIn:
         self._find, self._web, self._team = find, web, team
 
     def public_routes(self) -> list[Route]:
-        """Return the routes that everybody may open."""
+        """Return the public routes."""
         return [Route(SIGN_IN, self.leave), Route(BACK, self.back)]
 
     def routes(self) -> list[Route]:
@@ -141,7 +141,7 @@ class SlackSignIn:
         return [Route(SIGN_OUT, self.sign_out, methods=["POST"])]
 
     def session(self, request: Request) -> Session | None:
-        """Return the session that the browser has; None if it has none, or it is over."""
+        """Return the session of the browser; None if there is none, or it has ended."""
         return self._unseal(Session, request.cookies.get(self._cookie(Session), ""))
 
     async def admit(self, request: Request, team: str) -> Response | None:
@@ -159,18 +159,18 @@ class SlackSignIn:
         return None
 
     def ask(self, request: Request) -> Response:
-        """Return the page that asks somebody to sign in."""
+        """Return the page with the sign-in button."""
         had_one = request.cookies.get(self._cookie(Session))
         why = "You are not signed in any more." if had_one else "Sign in to see the console."
         return self._refuse(why, 401, request)
 
     async def leave(self, request: Request) -> Response:
-        """Redirect to Slack; the browser remembers that it asked."""
+        """Redirect to Slack; a cookie records the attempt in this browser."""
         page = request.query_params.get("page", "")
         attempt = SignInAttempt(expires=_after(ATTEMPT))
         if _PAGE.fullmatch(page):
             attempt = attempt.model_copy(update={"page": page})
-        asked = {
+        parameters = {
             "response_type": "code",
             "scope": "openid",
             "client_id": self._client_id,
@@ -178,7 +178,7 @@ class SlackSignIn:
             "redirect_uri": self._redirect_uri,
             **({"team": self._team} if self._team else {}),
         }
-        away = self._redirect(f"{self._authorize}?{urlencode(asked)}")
+        away = self._redirect(f"{self._authorize}?{urlencode(parameters)}")
         self._put(away, attempt, ATTEMPT)
         return away
 
@@ -212,20 +212,20 @@ class SlackSignIn:
         return welcome
 
     async def sign_out(self, request: Request) -> Response:
-        """End the session, also for whoever else has its cookie."""
+        """End the session, also for any other browser with its cookie."""
         if session := self.session(request):
             await self._use(session)
             log.info("%s has signed out of the console", session.user)
-        gone = self._refuse("You are signed out.", 200)
-        self._drop(gone, Session)
-        return gone
+        response = self._refuse("You are signed out.", 200)
+        self._drop(response, Session)
+        return response
 
     @property
     def _redirect_uri(self) -> str:
         return self._public + PATH + BACK
 
     async def _finish(self, request: Request) -> SignInAttempt:
-        """Return the attempt that this answer belongs to, once."""
+        """Return the attempt of this answer, once."""
         attempt = self._unseal(SignInAttempt, request.cookies.get(self._cookie(SignInAttempt), ""))
         state = request.query_params.get("state", "")
         if attempt is None or not hmac.compare_digest(attempt.id.encode(), state.encode()):
@@ -236,23 +236,23 @@ class SlackSignIn:
             raise SignInRefused(f"Slack did not sign you in{_error_code(error)}.")
         return attempt
 
-    async def _use(self, once: _Sealed) -> bool:
-        """Record that a sign-in began, or a session ended; return whether this is the first use."""
-        row = {"state": _digest(once.id), "account": "", "phase": "used", "tries": 0, "body": ""}
-        insert = self._database.insert(oauth_states).values(**row, expires=once.expires)
+    async def _use(self, cookie: _Sealed) -> bool:
+        """Record the use of a sign-in or the end of a session; return whether it is the first."""
+        row = {"state": _digest(cookie.id), "account": "", "phase": "used", "tries": 0, "body": ""}
+        insert = self._database.insert(oauth_states).values(**row, expires=cookie.expires)
         return bool(await self._database.write(insert.on_conflict_do_nothing()))
 
-    async def _was_used(self, once: _Sealed) -> bool:
-        used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(once.id))
+    async def _was_used(self, cookie: _Sealed) -> bool:
+        used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(cookie.id))
         return bool(await self._database.read(used))
 
     async def _identify(self, code: str) -> tuple[str, str]:
-        """Return the workspace and the user for whom Slack gave this code."""
+        """Return the workspace and the user of this code from Slack."""
         web, secret = self._web, self._client_secret.get_secret_value()
         sent = {"code": code, "redirect_uri": self._redirect_uri}
         try:
-            given = await web.openid_connect_token(self._client_id, secret, **sent)
-            token = str(given.get("access_token"))
+            response = await web.openid_connect_token(self._client_id, secret, **sent)
+            token = str(response.get("access_token"))
             claims = await web.openid_connect_userInfo(token=token)
         except SlackApiError as error:
             why = _error_code(str(error.response.get("error")))
@@ -289,7 +289,7 @@ class SlackSignIn:
         )
 
     def _unseal(self, kind: type[S], cookie: str) -> S | None:
-        """Return what a cookie holds; None if it is forged, of another kind, or expired."""
+        """Return the content of a cookie; None if it is forged, of another kind, or expired."""
         try:
             found = kind.model_validate_json(self._cipher.decrypt(cookie[:MOST_CHARS]))
         except (StoreError, ValueError):
@@ -298,7 +298,7 @@ class SlackSignIn:
 
 
 class TeamAccess:
-    """Admits administrators of one workspace, after Slack has told who they are."""
+    """Admits administrators of one workspace, after Slack has identified them."""
 
     def __init__(self, sign_in: SlackSignIn, team: str) -> None:
         self.sign_in, self._team = sign_in, team
@@ -328,5 +328,5 @@ def _digest(text: str) -> str:
 
 
 def _error_code(code: str) -> str:
-    """Return an error's code in brackets if it is one of Slack's."""
+    """Return the code of an error in brackets, if it is Slack's."""
     return f" ({code})" if _CODE.fullmatch(code) else ""

@@ -1,4 +1,4 @@
-"""The timeline of a run: what each of its contexts waited for, by the times in its record."""
+"""The timeline of a run: the waits of each context, by the times in its record."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from subagents.brief import draft_of
 from subagents.prices import Usage
 
 QUIET = timedelta(minutes=15)
-"""A run of which nothing was recorded for so long may have been killed: nothing grows on."""
+"""A run without a record for this time may have been killed: its page stops growing."""
 KINDS = {"wait": "waiting", "model": "model", "tools": "tools", "open": "in progress"}
-"""Kind of a span -> what the legend calls it."""
+"""Kind of a span -> its name in the legend."""
 TICKS = 4
 USAGE = ("input", "output", "cache_read", "cache_write")
 
@@ -40,7 +40,7 @@ class TimelineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One context: how it went, and its spans."""
+    """One context: its outcome and its spans."""
 
     id: str
     parent: str | None
@@ -51,22 +51,22 @@ class Bar:
     status: str
     cost_usd: float | None
     calls: int
-    """Model calls that are stored."""
+    """Number of stored model calls."""
     title: str = ""
     stopped_by: str = "none"
     dropped: int = 0
-    """Claims and quotes that its sources do not carry."""
+    """Number of claims and quotes that its sources do not support."""
     findings: int | None = None
-    """None without a result."""
+    """Number of findings; None without a result."""
     spans: tuple[TimelineSpan, ...] = ()
-    """Empty if no call of it is stored."""
+    """Empty if none of its calls is stored."""
 
     @property
     def begin(self) -> datetime | None:
         return self.spans[0].start if self.spans else None
 
     def seconds(self, kind: str) -> float | None:
-        """Return how long it spent in one kind of span; None if no times are known."""
+        """Return the seconds in one kind of span; None if no times are known."""
         return sum(s.seconds for s in self.spans if s.kind == kind) if self.spans else None
 
 
@@ -78,7 +78,7 @@ class Timeline:
     end: datetime
     bars: tuple[Bar, ...]
     live: bool
-    """True if it grows."""
+    """True if the run is in progress."""
     usage: Usage
     """Tokens of all calls."""
 
@@ -96,7 +96,7 @@ class Timeline:
         return self.usage.cache_read / self.usage.prompt if self.usage.prompt else None
 
     def left_percent(self, span: TimelineSpan) -> str:
-        """Return where a span begins, in percent of the width."""
+        """Return the start of a span, in percent of the width."""
         return _percent((span.start - self.start).total_seconds() / self.seconds)
 
     def width(self, span: TimelineSpan) -> str:
@@ -113,7 +113,7 @@ def _percent(share: float) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Return a length of time as people read it; a dash if it is not known."""
+    """Return a duration as readable text; a dash if it is not known."""
     if seconds is None:
         return "–"
     if seconds < 100:
@@ -150,13 +150,13 @@ async def timeline_of(
     live = run.finished is None and now - last < QUIET
     end = run.finished or (now if live else last)
     stored = {each.id: each for each in subagents}
-    begun = {row.id: row for row in declared}
+    declared_by_id = {row.id: row for row in declared}
     bars = [
-        _bar(id, begun.get(id), stored.get(id), calls.get(id, []), end if live else None)
-        for id in [*begun, *(id for id in stored if id not in begun)]
+        _bar(id, declared_by_id.get(id), stored.get(id), calls.get(id, []), end if live else None)
+        for id in [*declared_by_id, *(id for id in stored if id not in declared_by_id)]
     ]
-    told = [(c.outcome or {}).get("usage") or {} for m in calls.values() for c in m]
-    usage = Usage(**{name: sum(each.get(name, 0) for each in told) for name in USAGE})
+    usages = [(c.outcome or {}).get("usage") or {} for m in calls.values() for c in m]
+    usage = Usage(**{name: sum(each.get(name, 0) for each in usages) for name in USAGE})
     spans = [span for bar in bars for span in bar.spans]
     start = min([run.started, *(span.start for span in spans)])
     end = max([end, *(span.end for span in spans)])
@@ -190,7 +190,7 @@ def _bar(
     calls: Sequence[TimedCall],
     until: datetime | None,
 ) -> Bar:
-    """Return the bar of a context; `until` is now if its run goes on."""
+    """Return the bar of a context; `until` is now if its run is in progress."""
     paid = [cost for call in calls if (cost := (call.outcome or {}).get("cost_usd"))]
     queued = context.created if context and context.kind != "parent" else None
     bar = Bar(
@@ -226,10 +226,10 @@ def _bar(
 def spans_of(
     queued: datetime | None, calls: Sequence[TimedCall], until: datetime | None
 ) -> list[TimelineSpan]:
-    """Return the spans of a context that waits since `queued`, and goes on until now or is over.
+    """Return the spans of a context that waits since `queued`, until now or its end.
 
-    A pause after a call that failed is waiting, any other one is the time of tools, or in a parent
-    of its subagents.
+    A pause after a failed call is waiting; any other pause is the time of tools or, in a parent, of
+    its subagents.
     """
     found, at, pause = list[TimelineSpan](), queued, "wait"
     for number, call in enumerate(calls):
