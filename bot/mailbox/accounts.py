@@ -1,4 +1,4 @@
-"""The connected Google accounts: how they are connected, their tokens, and whose mailbox is which.
+"""The connected Google accounts: how they are connected, their tokens, and their owners.
 
 https://developers.google.com/identity/protocols/oauth2/web-server, with PKCE (RFC 7636). The three
 requests are made here with aiohttp: google-auth-oauthlib blocks a thread for each, writes the
@@ -55,11 +55,11 @@ class ConnectedAccount:
     """The Slack user, or the operator."""
     address: str
     at: datetime
-    """When it was connected."""
+    """Time of the connection."""
 
 
 class Credentials:
-    """The tokens of one database, by account, in no repr. Its methods raise StoreError."""
+    """The tokens of one database, by account; no repr shows them. Its methods raise StoreError."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -73,9 +73,9 @@ class Credentials:
         await self.database.write(insert.values(row))
 
     async def get(self, account: str) -> MailboxTokens | None:
-        """Return the tokens of an account; None = there are none."""
-        mine = sa.select(credentials.c.body).where(credentials.c.account == account)
-        rows = await self.database.read(mine)
+        """Return the tokens of an account; None = it has none."""
+        query = sa.select(credentials.c.body).where(credentials.c.account == account)
+        rows = await self.database.read(query)
         if not rows:
             return None
         tokens = MailboxTokens.model_validate_json(rows[0].body)
@@ -89,24 +89,24 @@ class Credentials:
 
     async def delete(self, account: str) -> None:
         """Delete the tokens of an account."""
-        mine = credentials.c.account == account
-        await self.database.write(sa.delete(credentials).where(mine))
+        is_account = credentials.c.account == account
+        await self.database.write(sa.delete(credentials).where(is_account))
 
     async def list_accounts(self) -> list[ConnectedAccount]:
-        """Return who has tokens, by name, for whom a page shows them."""
+        """Return the connected accounts, by name, for display."""
         rows = await self.database.read(sa.select(credentials).order_by(credentials.c.account))
         found = [(row, MailboxTokens.model_validate_json(row.body)) for row in rows]
         return [ConnectedAccount(r.provider, r.account, t.address, r.at) for r, t in found]
 
     async def accounts(self) -> list[str]:
-        """Return the accounts that have tokens, by name."""
+        """Return the names of the accounts with tokens, sorted."""
         c = credentials.c
         rows = await self.database.read(sa.select(c.account).order_by(c.account))
         return [row.account for row in rows]
 
 
 def _learn(tokens: MailboxTokens) -> None:
-    """Keep tokens out of the log; the address beside them is not secret."""
+    """Keep tokens out of the log; the address with them is not secret."""
     learn(token.get_secret_value() for token in (tokens.access_token, tokens.refresh_token))
 
 
@@ -119,11 +119,11 @@ _FAULTS = frozenset(
     "admin_policy_enforced org_internal accessNotConfigured unreachable no_scope "
     "no_refresh_token no_proper_answer".split()
 )
-"""Codes of Google's, or ours, for which there is a text that says what to do."""
+"""Error codes, Google's and ours, that have a text with what to do."""
 
 
 class ConnectFailed(Exception):
-    """An account could not be connected; the text is a sentence that says what to do."""
+    """An account could not be connected; the text is a sentence with what to do."""
 
     def __init__(self, code: str) -> None:
         self.code = code if _CODE.fullmatch(code) else "no_proper_answer"
@@ -146,23 +146,23 @@ class GoogleOauth:
     """True if it is a simulator: no proxy of the environment is used."""
 
     def address_to_open(self, redirect_uri: str, state: str, verifier: str) -> str:
-        """Return the address of Google's consent page, which leads back here."""
+        """Return the address of Google's consent page, which redirects back here."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
-        asked = {
+        parameters = {
             "client_id": self.client_id,
             "redirect_uri": redirect_uri,
             "response_type": "code",
-            "scope": MODIFY,  # docs/google.md says why this, and no other
+            "scope": MODIFY,  # docs/google.md explains this choice
             "state": state,
             "code_challenge": challenge.decode().rstrip("="),
             "code_challenge_method": "S256",
             "access_type": "offline",
             "prompt": "consent select_account",  # otherwise Google gives no refresh token again
         }
-        return f"{self.auth_url}?{urlencode(asked)}"
+        return f"{self.auth_url}?{urlencode(parameters)}"
 
     async def exchange(self, redirect_uri: str, code: str, verifier: str) -> MailboxTokens:
-        """Return the tokens for the code of a person who came back; `address` is their mailbox."""
+        """Return the tokens for the code of a person who returned; `address` is their mailbox."""
         form = {"code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
         answer = await self._post(self.token_url, self._as_client(form))
         if MODIFY not in str(answer.get("scope") or "").split():
@@ -189,7 +189,7 @@ class GoogleOauth:
         return address
 
     async def revoke(self, tokens: MailboxTokens) -> None:
-        """Have Google revoke all access of its owner's grant; a revoked one is no error."""
+        """Have Google revoke all access of its owner's grant, even if it is already revoked."""
         token = tokens.refresh_token.get_secret_value()
         try:
             await self._post(self.revoke_url, {"token": token})
@@ -230,14 +230,14 @@ class GoogleOauth:
         body: dict[str, Any] = answer if isinstance(answer, dict) else {}
         if status == 200 and isinstance(answer, dict | None):
             return body
-        why = body.get("error")  # of the token endpoint, or of the API
+        why = body.get("error")  # from the token endpoint or from the API
         failed = ConnectFailed(next(reasons_in(why), "") if isinstance(why, dict) else str(why))
         log.warning("Google answered %d: %s", status, failed.code)
         raise failed
 
 
 def oauth_of(settings: Settings) -> GoogleOauth | None:
-    """Return the OAuth client of the settings; None if they name none, or lack its secret."""
+    """Return the OAuth client of the settings; None if it, or its secret, is not set."""
     google, secret = settings.google, settings.secrets.google_client_secret
     if not google.client_id or not secret:
         return None
@@ -274,9 +274,9 @@ class AccessWithdrawn:
 
     address: str
     fault: str = ""
-    """Why Google could not be told; empty = it was."""
+    """Why the access could not be revoked at Google; empty = it was revoked."""
     shared: bool = False
-    """True if somebody else here has connected it, too: Google's grant stays theirs."""
+    """True if somebody else here has connected it, too: then Google's grant stays."""
 
 
 async def disconnect(
@@ -308,10 +308,10 @@ async def mail_credentials(
 ) -> GoogleAccess | None:
     """Return the credentials of a Slack user, or of the operator; None = nothing is connected.
 
-    `address` is the user's own, as Slack gives it: a service account may open that mailbox
-    and no other. A connected mailbox takes precedence. The fixed token of the environment is the
-    operator's alone. Raises StoreError, SetupError if the OAuth client is not set any more, and
-    GoogleError if the service account's key cannot be used.
+    `address` is the user's own, from Slack: a service account may open only that mailbox. A
+    connected mailbox takes precedence. The fixed token of the environment is only for the
+    operator. Raises StoreError, SetupError if the OAuth client is not set any more, and GoogleError
+    if the service account's key cannot be used.
     """
     fixed, google = settings.secrets.google_access_token, settings.google
     if account == OPERATOR and fixed:
@@ -335,12 +335,12 @@ async def mail_credentials(
 
 
 Address = Callable[[str], Awaitable[str | None]]
-"""Returns the mail address of a Slack user, as the workspace gives it; None = not known."""
+"""Returns the mail address of a Slack user in the workspace; None = not known."""
 
 
 @dataclass
 class Mailboxes:
-    """Opens mailboxes of Slack users; Google's quota per minute is counted once for each."""
+    """Opens mailboxes of Slack users; counts Google's quota per minute once for each."""
 
     settings: Settings
     store: Credentials
@@ -367,7 +367,7 @@ class Mailboxes:
         return Gmail(google, user, since)
 
     async def _last_history(self, user: str, address: str) -> str:
-        """Return the history id of this mailbox's last triage; empty = there was none."""
+        """Return the history id of this mailbox's last triage; empty = none yet."""
         cursor = await MailState(self.store.database).cursor(user)
         return cursor.history if cursor and cursor.mailbox == address else ""
 

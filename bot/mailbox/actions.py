@@ -1,4 +1,4 @@
-"""Button actions under a mail digest: each is done once, however often it is clicked."""
+"""Button actions under a mail digest: each is executed once, even if clicked more often."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from scopes.clean import printable
 SAID = "said"
 """Key of the sentence in the stored outcome."""
 GIVEN_UP_AFTER = timedelta(minutes=2)
-"""After this time a process that began and never ended is considered dead."""
+"""Time after which a process that started an action and did not end it is considered dead."""
 
 
 class UnderWay(SetupError):
-    """The same click is being worked on, here or by another replica."""
+    """The same click is being executed, here or by another replica."""
 
     def __init__(self) -> None:
         super().__init__("under_way", phrase("digest.under_way"), "")
@@ -38,32 +38,36 @@ class MailActions:
     async def once(
         self, account: str, key: str, thread: str, act: Callable[[], Awaitable[str]]
     ) -> str:
-        """Return what `act` says was done, now or in an earlier call under this key.
+        """Return the result of `act`, from now or from an earlier call with this key.
 
-        After a crash in the middle it is done again, so repeating it must be harmless, as it is for
-        Gmail's labels and drafts. Raises UnderWay, or what the act raises: then the next click does
-        it again.
+        After a crash during the action it is executed again, so repeating it must be harmless, as
+        it is for Gmail's labels and drafts. Raises UnderWay, or the error of the act: then the next
+        click executes it again.
         """
-        began = datetime.now(UTC)
-        row = {"account": account, "key": key, "thread": thread, "outcome": None, "at": began}
+        started_at = datetime.now(UTC)
+        row = {"account": account, "key": key, "thread": thread, "outcome": None, "at": started_at}
         insert = self._database.upsert(mail_acts).values(row)
         if not await self._database.write(insert):
-            found = await self._take_over(account, key, began)
+            found = await self._take_over(account, key, started_at)
             if found is not None:
                 return found
-        mine = sa.and_(_is(account, key), mail_acts.c.at == began, mail_acts.c.outcome.is_(None))
+        is_attempt = sa.and_(
+            _is(account, key), mail_acts.c.at == started_at, mail_acts.c.outcome.is_(None)
+        )
         try:
-            said = await act()
+            outcome = await act()
         except BaseException:
-            await self._database.write(sa.delete(mail_acts).where(mine))
+            await self._database.write(sa.delete(mail_acts).where(is_attempt))
             raise
-        await self._database.write(sa.update(mail_acts).where(mine).values(outcome={SAID: said}))
-        return said
+        await self._database.write(
+            sa.update(mail_acts).where(is_attempt).values(outcome={SAID: outcome})
+        )
+        return outcome
 
-    async def _take_over(self, account: str, key: str, began: datetime) -> str | None:
-        """Return an existing result; None = no process is working on it, so this one takes over."""
-        dead = sa.and_(mail_acts.c.outcome.is_(None), mail_acts.c.at < began - GIVEN_UP_AFTER)
-        take = sa.update(mail_acts).where(_is(account, key), dead).values(at=began)
+    async def _take_over(self, account: str, key: str, started_at: datetime) -> str | None:
+        """Return an existing result; None = no process is executing it, so this one takes over."""
+        dead = sa.and_(mail_acts.c.outcome.is_(None), mail_acts.c.at < started_at - GIVEN_UP_AFTER)
+        take = sa.update(mail_acts).where(_is(account, key), dead).values(at=started_at)
         if await self._database.write(take):
             return None
         query = sa.select(mail_acts.c.outcome).where(_is(account, key))
@@ -84,7 +88,7 @@ MAX_TOLD = 10
 """Maximum sentences in one brief."""
 
 _PLAIN = re.compile(r"[a-z0-9._%+-]{1,64}@[a-z0-9.-]{1,190}")
-"""An address that a sentence may name. Others are never named: strangers choose their addresses,
+"""An address that a sentence may contain. Others never appear: strangers choose their addresses,
 and a quoted one could contain an instruction."""
 _SAYS = MappingProxyType(
     {
@@ -111,17 +115,17 @@ class Correction:
 
     @property
     def told(self) -> str:
-        """Return the correction in words, for the user who made it."""
-        known = (self.field, self.value) in _SAYS
-        key = f"{self.field}_{self.value}" if known else "category"
+        """Return the correction in words, for its author."""
+        has_text = (self.field, self.value) in _SAYS
+        key = f"{self.field}_{self.value}" if has_text else "category"
         return phrase(f"correction.{key}", sender=self.sender, category=self.value)
 
     @property
     def sentence(self) -> str:
         """Return the sentence for a brief; empty if the address may not be named."""
         says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
-        told = f"You were corrected before: mails from {self.sender} {says}."
-        return told if _PLAIN.fullmatch(self.sender) else ""
+        text = f"You were corrected before: mails from {self.sender} {says}."
+        return text if _PLAIN.fullmatch(self.sender) else ""
 
 
 def latest_corrections(corrections: Iterable[Correction]) -> list[Correction]:
@@ -133,7 +137,7 @@ def latest_corrections(corrections: Iterable[Correction]) -> list[Correction]:
 
 
 def is_applicable(correction: Correction, categories: Container[str]) -> bool:
-    """Return whether it can be applied: a category may no longer be among those of the settings."""
+    """Return whether it can be applied: its category may no longer be in the settings."""
     return correction.field != "category" or correction.value in categories
 
 
@@ -141,10 +145,10 @@ def sentences_about(
     corrections: Iterable[Correction], senders: Iterable[str], categories: Container[str]
 ) -> list[str]:
     """Return the sentences about these senders for a brief."""
-    wanted = {address_of(sender) for sender in senders}
-    found = latest_corrections(each for each in corrections if each.sender in wanted)
-    told = [each.sentence for each in found if is_applicable(each, categories)]
-    return [each for each in told if each][:MAX_TOLD]
+    addresses = {address_of(sender) for sender in senders}
+    found = latest_corrections(each for each in corrections if each.sender in addresses)
+    texts = [each.sentence for each in found if is_applicable(each, categories)]
+    return [each for each in texts if each][:MAX_TOLD]
 
 
 class Corrections:
@@ -156,8 +160,7 @@ class Corrections:
     async def add(self, account: str, thread: str, sender: str, field: str, value: str) -> None:
         """Store a correction, replacing an earlier one of that field of the thread.
 
-        `sender`: as in `MailText.sender`. Raises ValueError for a field or a value that no verdict
-        has.
+        `sender`: as in `MailText.sender`. Raises ValueError for an unknown field or value.
         """
         insert = self._database.upsert(
             mail_corrections, ("account", "thread", "field"), ("sender", "value", "at")
@@ -180,8 +183,8 @@ class Corrections:
 
     async def clear(self, account: str) -> None:
         """Delete all corrections of an account."""
-        mine = mail_corrections.c.account == account
-        await self._database.write(sa.delete(mail_corrections).where(mine))
+        is_account = mail_corrections.c.account == account
+        await self._database.write(sa.delete(mail_corrections).where(is_account))
 
 
 def _check(field: str, value: str) -> str:

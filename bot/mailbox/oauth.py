@@ -1,4 +1,4 @@
-"""Accounts that are being connected: who asked, in which browser, and the final code."""
+"""Accounts that are being connected: the person, the browser, and the final code."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from scopes.tool import one_line, readable
 log = logging.getLogger(__name__)
 
 LIFETIME = timedelta(minutes=10)
-"""Lifetime of each half: from the click to the return from Google, and from there to the code."""
+"""Lifetime of each half: from the click to the return from Google, and from then to the code."""
 MOST_TRIES = 5
-"""Wrong codes after which a connection has to be started again."""
+"""Number of wrong codes after which a connection has to be restarted."""
 CODE_DIGITS = 8
 
 _c = oauth_states.c
@@ -45,20 +45,20 @@ class _Body(BaseModel):
     team: str = ""
     verifier: str = ""
     browser: str = ""
-    """Hash of the cookie of the browser that it was begun in."""
+    """Hash of the cookie of the browser that started it."""
     code: str = ""
     tokens: MailboxTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectAttempt:
-    """A person who is connecting an account, as Slack named them when they clicked."""
+    """A person who is connecting an account, by their Slack id at the click."""
 
     account: str
     """The Slack user."""
     team: str
     verifier: str
-    """PKCE verifier: proves to Google that the same client began and ends this."""
+    """PKCE verifier: proves to Google that the same client starts and ends this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class WrongCode:
     """The answer to a wrong code."""
 
     left: int
-    """Number of tries that are left; 0 = it has to be started again."""
+    """Number of remaining attempts; 0 = the connection has to be restarted."""
 
 
 class OauthStates:
     """The states of one database, with encrypted data. Its methods raise StoreError."""
 
     def __init__(self, database: Database, prefix: str = "") -> None:
-        """Create it; `prefix` begins each state, and tells several workspaces apart."""
+        """Each state begins with `prefix`, which distinguishes several workspaces."""
         self.database, self._prefix = database, prefix
 
     @in_transaction
@@ -81,8 +81,8 @@ class OauthStates:
         """Return a new state for the person who clicked, replacing an earlier one."""
         state, now = self._prefix + secrets.token_urlsafe(32), datetime.now(UTC)
         body = _Body(team=team, verifier=secrets.token_urlsafe(48))
-        over = sa.or_(_c.account == account, _c.expires < now)
-        connection.execute(sa.delete(oauth_states).where(over))
+        is_obsolete = sa.or_(_c.account == account, _c.expires < now)
+        connection.execute(sa.delete(oauth_states).where(is_obsolete))
         insert = sa.insert(oauth_states).values(
             state=_digest(state),
             account=account,
@@ -95,16 +95,16 @@ class OauthStates:
         return state
 
     async def find(self, state: str) -> ConnectAttempt | None:
-        """Return whose state this is, while it may still be used; else None. Changes nothing."""
+        """Return the attempt of a state that may still be used; else None. Changes nothing."""
         rows = await self.database.read(_live(_c.state == _digest(state)))
         return _attempt(rows[0]) if rows and rows[0].phase in ("asked", "begun") else None
 
     async def claim(self, state: str, browser: str) -> ConnectAttempt | None:
-        """Bind the state to this browser, and to no other from now on; None if impossible."""
+        """Bind the state permanently to this browser; None if impossible."""
         return await self._advance(state, browser, ("asked", "begun"), "begun")
 
     async def spend(self, state: str, browser: str) -> ConnectAttempt | None:
-        """End the first half, once, in the browser that it was begun in; None for anything else."""
+        """End the first half once, in the browser that started it; None in any other case."""
         return await self._advance(state, browser, ("begun",), "spent")
 
     @in_transaction
@@ -116,7 +116,7 @@ class OauthStates:
         before: tuple[str, ...],
         after: str,
     ) -> ConnectAttempt | None:
-        """Move a state to another phase, in its browser alone; return whose it is."""
+        """Move a state to another phase, only in its browser; return its attempt."""
         query = _live(_c.state == _digest(state)).with_for_update()
         row = connection.execute(query).first()
         if row is None or row.phase not in before:
@@ -125,14 +125,14 @@ class OauthStates:
         body.browser = body.browser or _digest(browser)
         if not _same(body.browser, _digest(browser)):
             return None
-        mine = sa.update(oauth_states).where(_c.state == row.state)
-        connection.execute(mine.values(phase=after, body=body.model_dump_json()))
+        update = sa.update(oauth_states).where(_c.state == row.state)
+        connection.execute(update.values(phase=after, body=body.model_dump_json()))
         return _attempt(row)
 
     async def grant(self, state: str, asking: ConnectAttempt, tokens: MailboxTokens) -> str:
-        """Store what Google gave until the person enters the code that is returned.
+        """Store Google's tokens until the person enters the returned code.
 
-        If they have started again meanwhile, nothing is stored and the code is empty.
+        If they have restarted in the meantime, store nothing and return an empty code.
         """
         code = f"{secrets.randbelow(10**CODE_DIGITS):0{CODE_DIGITS}}"
         update = sa.update(oauth_states).where(
@@ -146,35 +146,35 @@ class OauthStates:
         return code if await self.database.write(update) else ""
 
     async def waiting_mailbox(self, account: str) -> str:
-        """Return the mailbox that waits for this person's code; empty = none does."""
+        """Return the mailbox that waits for this person's code; empty = none."""
         rows = await self.database.read(_select_granted(account))
         tokens = _Body.model_validate_json(rows[0].body).tokens if rows else None
         return tokens.address if tokens else ""
 
     @in_transaction
     def confirm(
-        self, connection: sa.Connection, account: str, typed: str
+        self, connection: sa.Connection, account: str, code: str
     ) -> MailboxTokens | WrongCode:
-        """Return what Google gave, once, to the person who enters the code."""
+        """Return Google's tokens once, to the person who enters the code."""
         row = connection.execute(_select_granted(account).with_for_update()).first()
         if row is None:
             return WrongCode(0)
-        body, mine = _Body.model_validate_json(row.body), _c.state == row.state
-        is_right = _same(body.code, re.sub(r"\D", "", typed))
-        left = MOST_TRIES - row.tries - 1
-        if is_right or left <= 0:
-            connection.execute(sa.delete(oauth_states).where(mine))
+        body, is_state = _Body.model_validate_json(row.body), _c.state == row.state
+        is_right = _same(body.code, re.sub(r"\D", "", code))
+        tries_left = MOST_TRIES - row.tries - 1
+        if is_right or tries_left <= 0:
+            connection.execute(sa.delete(oauth_states).where(is_state))
         else:
-            connection.execute(sa.update(oauth_states).where(mine).values(tries=row.tries + 1))
-        return body.tokens if is_right and body.tokens else WrongCode(left)
+            connection.execute(sa.update(oauth_states).where(is_state).values(tries=row.tries + 1))
+        return body.tokens if is_right and body.tokens else WrongCode(tries_left)
 
     async def drop(self, account: str) -> None:
-        """Delete what this person has begun."""
+        """Delete this person's attempts."""
         await self.database.write(sa.delete(oauth_states).where(_c.account == account))
 
 
-def _live(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(oauth_states).where(which, _c.expires > datetime.now(UTC))
+def _live(condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(oauth_states).where(condition, _c.expires > datetime.now(UTC))
 
 
 def _select_granted(account: str) -> sa.Select[Any]:
@@ -209,7 +209,7 @@ class MailAccess:
     state: Literal["off", "absent", "offered", "waiting", "connected", "delegated"]
     address: str = ""
     link: str = ""
-    """Address to continue at, for the state `offered`."""
+    """Address of the next page, for the state `offered`."""
     note: str = ""
     """Result of their last action."""
     corrected: tuple[str, ...] = ()
@@ -229,12 +229,12 @@ async def nobody(user: str, team: str) -> None:
 
 
 class Connecting:
-    """Takes a person from the button to a connected mailbox. Its methods raise StoreError."""
+    """Connects a mailbox, from the button to the stored tokens. Its methods raise StoreError."""
 
     def __init__(
         self, settings: Settings, database: Database, web: AsyncWebClient, url: str
     ) -> None:
-        """Create it; `web` asks Slack for names; `url` is the workspace's, as in auth.test."""
+        """`web` asks Slack for names; `url` is the workspace's, as in auth.test."""
         self.web, self.url = web, url
         self._public = (settings.serve.public_url or "").rstrip("/")
         self._delegated = bool(settings.google.service_account)
@@ -244,11 +244,11 @@ class Connecting:
         self._store = Credentials(database)
         self._corrections = Corrections(database)
         self.publish: Publish = nobody
-        """Called after a change that the user's Home does not show yet."""
+        """Called after a change that is not on the user's Home yet."""
 
     @property
     def oauth(self) -> GoogleOauth | None:
-        """Return the client to connect with; None = an administrator has not set this up."""
+        """Return the OAuth client; None = an administrator has not set this up."""
         return self._oauth if self._public else None
 
     @property
@@ -262,13 +262,13 @@ class Connecting:
     async def access(self, user: str, note: str = "") -> MailAccess:
         """Return the status of a user's mailbox."""
         corrections = latest_corrections(await self._corrections.all(user))
-        told = tuple(
+        corrected = tuple(
             each.told
             if is_applicable(each, self._categories)
             else phrase("correction.unused", correction=each.told)
             for each in corrections
         )
-        return replace(await self._access(user), note=note, corrected=told)
+        return replace(await self._access(user), note=note, corrected=corrected)
 
     async def _access(self, user: str) -> MailAccess:
         if address := await self._store.address(user):
@@ -286,9 +286,9 @@ class Connecting:
         link = f"{self._public}{START_PATH}?state={state}"
         return replace(await self.access(user), state="offered", address="", link=link)
 
-    async def confirm(self, user: str, typed: str) -> MailAccess:
+    async def confirm(self, user: str, code: str) -> MailAccess:
         """Check the code that this user typed."""
-        found = await self.states.confirm(user, typed)
+        found = await self.states.confirm(user, code)
         if isinstance(found, WrongCode):
             wrong = phrase("mail.wrong_code", n=found.left) if found.left else phrase("mail.over")
             return await self.access(user, wrong)
@@ -297,17 +297,17 @@ class Connecting:
         return await self.access(user)
 
     async def cancel(self, user: str) -> MailAccess:
-        """Cancel a connection that waits for a code; what Google gave is deleted."""
+        """Cancel a connection that waits for a code, and delete Google's tokens."""
         await self.states.drop(user)
         return await self.access(user)
 
     async def disconnect(self, user: str) -> MailAccess:
-        gone = await disconnect(self._store, self._oauth, user)
-        if gone is None:
+        withdrawn = await disconnect(self._store, self._oauth, user)
+        if withdrawn is None:
             return await self.access(user)
         log.info("%s has disconnected a mailbox", user)
-        note = phrase("mail.disconnected", address=gone.address)
-        if gone.fault:
+        note = phrase("mail.disconnected", address=withdrawn.address)
+        if withdrawn.fault:
             note += f" {phrase('mail.revoke')}"
         return await self.access(user, note)
 
@@ -316,12 +316,12 @@ class Connecting:
         return await self.access(user, phrase("mail.forgotten"))
 
     async def owner(self, state: str) -> Owner | None:
-        """Return whom this link was made for; None if it is expired. Raises OwnerUnknown."""
+        """Return the owner of this link; None if it is expired. Raises OwnerUnknown."""
         asking = await self.states.find(state)
         return await self.find_owner(asking) if asking else None
 
     async def leave(self, state: str, browser: str) -> str | None:
-        """Return Google's page for the browser that follows this link; None for any other one."""
+        """Return Google's page for the browser that follows this link; None for other browsers."""
         oauth = self.oauth
         asking = await self.states.claim(state, browser) if oauth else None
         if asking is None or oauth is None:
@@ -329,9 +329,9 @@ class Connecting:
         return oauth.address_to_open(self.redirect_uri, state, asking.verifier)
 
     async def fetch(self, state: str, asking: ConnectAttempt, code: str) -> tuple[str, str]:
-        """Return the mailbox that Google opened, and the code that its owner enters in Slack.
+        """Return the mailbox that Google opened, and the code for its owner to enter in Slack.
 
-        The code is empty if they have started again meanwhile. Raises ConnectFailed.
+        The code is empty if they have restarted in the meantime. Raises ConnectFailed.
         """
         assert self.oauth
         tokens = await self.oauth.exchange(self.redirect_uri, code, asking.verifier)
@@ -341,17 +341,17 @@ class Connecting:
         return tokens.address, shown
 
     async def find_owner(self, asking: ConnectAttempt) -> Owner:
-        """Return the person as Slack knows them. Raises OwnerUnknown if it does not say."""
+        """Return the person's data in Slack. Raises OwnerUnknown if Slack does not return it."""
         try:
-            told = await self.web.users_info(user=asking.account)
+            response = await self.web.users_info(user=asking.account)
         except (SlackApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("Slack does not say who %s is: %s", asking.account, type(error).__name__)
             raise OwnerUnknown from None
-        user = told.get("user") or {}
+        user = response.get("user") or {}
         handle = one_line(readable(str(user.get("name") or "")))[:NAME_CHARS]
         name = one_line(readable(str(user.get("real_name") or handle)))[:NAME_CHARS]
         return Owner(f"{name} (@{handle}, {asking.account})", urlsplit(self.url).netloc)
 
 
 class OwnerUnknown(Exception):
-    """Slack does not say at the moment for whom a link was made."""
+    """Slack does not return the owner of a link at the moment."""

@@ -1,4 +1,4 @@
-"""The state of a mailbox between two triages: how far it was read, what was handled."""
+"""The state of a mailbox between two triages: its read position and handled threads."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CHANGED = ("state", "messages", "history", "run", "at", "until")
 
 
 class Cursor(BaseModel, frozen=True):
-    """The position of a mailbox when a triage began to list it."""
+    """The position of a mailbox at the time a triage started to list it."""
 
     mailbox: str
     """Its address: the account may have another mailbox today."""
     history: str
     at: datetime
-    """When that was, by our clock."""
+    """That time, by our clock."""
     unlisted: tuple[str, ...] = ()
-    """Threads that Gmail reported as changed and its search did not find. They are looked up
-    once more: a search may lag behind the changes."""
+    """Threads that Gmail reported as changed but its search did not find. They are looked up once
+    more, because a search may lag behind the changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +41,26 @@ class LastDigest:
 
     run: str
     at: datetime
-    """When it began to list the mailbox, UTC."""
+    """Time when it started to list the mailbox, UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A handled thread, and how much of it was read."""
+    """A handled thread, and its messages that were read."""
 
     messages: frozenset[str]
     """Ids of messages; none if no triage has read it yet."""
     history: str
-    """All that the thread had at this history id is among them; empty = not known."""
+    """They include all messages that the thread had at this history id; empty = not known."""
 
 
 def message_ids(thread: MailThread) -> list[str]:
-    """Return what to record of a thread that was read: the ids of its messages."""
+    """Return the data to record for a thread that was read: the ids of its messages."""
     return [m.id for m in thread.messages]
 
 
 def is_incoming(message: MailMessage) -> bool:
-    """Return whether a message came in, rather than being written here."""
+    """Return whether a message was received, not written here."""
     return "DRAFT" not in message.labels and (
         "SENT" not in message.labels or "INBOX" in message.labels
     )
@@ -72,12 +72,12 @@ class HandledMail(BaseModel):
     account: str
     run: str
     cursor: str
-    """That of its Sync; empty = the next listing begins where this one did."""
+    """Cursor of its Sync; empty = the next listing begins where this one began."""
     threads: Mapping[str, Sequence[str]]
-    """All that are done (triaged, filtered, unchanged, gone), with `message_ids` each."""
+    """All finished threads (triaged, filtered, unchanged, gone), each with its `message_ids`."""
     left: Sequence[str]
-    """Those of the Sync that it did not get to: they are listed again. A thread of the Sync that is
-    in neither is not."""
+    """Threads of the Sync that it did not reach: they are listed again. A thread of the Sync in
+    neither field is not listed again."""
 
 
 class MailState:
@@ -89,19 +89,19 @@ class MailState:
         self.acts = MailActions(database)
 
     async def cursor(self, account: str) -> Cursor | None:
-        """Return where the next listing begins; None = nothing was delivered yet."""
+        """Return the start of the next listing; None = nothing was delivered yet."""
         query = sa.select(mail_cursors.c.cursor).where(mail_cursors.c.account == account)
         rows = await self.database.read(query)
         return Cursor.model_validate_json(rows[0].cursor) if rows else None
 
     async def last_digest(self, account: str) -> LastDigest | None:
-        """Return the last triage that was delivered; None = none yet."""
+        """Return the last delivered triage; None = none yet."""
         c = mail_cursors.c
         rows = await self.database.read(sa.select(c.run, c.at).where(c.account == account))
         return LastDigest(**rows[0]._asdict()) if rows else None
 
     async def find_handled(self, account: str, threads: Collection[str]) -> dict[str, Handled]:
-        """Return what was read of those of these threads that are known."""
+        """Return the records of those of these threads that were handled."""
         found: dict[str, Handled] = {}
         for some in chunks(threads):
             for row in await self.database.read(_select(account, some)):
@@ -109,20 +109,20 @@ class MailState:
         return found
 
     async def unfinished_threads(self, account: str) -> list[str]:
-        """Return threads that a delivered triage listed and left for the next one."""
+        """Return threads that a delivered triage has listed and left to the next one."""
         return await self._threads(account, mail_threads.c.state == OWED)
 
     async def awake(self, account: str, now: datetime) -> list[str]:
         """Return threads that were snoozed until now or earlier."""
         return await self._threads(account, mail_threads.c.until <= now)
 
-    async def _threads(self, account: str, which: sa.ColumnElement[bool]) -> list[str]:
+    async def _threads(self, account: str, condition: sa.ColumnElement[bool]) -> list[str]:
         c = mail_threads.c
-        query = sa.select(c.thread).where(c.account == account, which).order_by(c.at, c.thread)
+        query = sa.select(c.thread).where(c.account == account, condition).order_by(c.at, c.thread)
         return [row.thread for row in await self.database.read(query)]
 
     async def snooze(self, account: str, thread: str, until: datetime) -> None:
-        """Have a handled thread listed again at a time (UTC), whether it gets mail or not."""
+        """Have a handled thread listed again at a time (UTC), even without new mail."""
         row = _row(account, thread, None, until=until)
         insert = self.database.upsert(mail_threads, KEY, ("until",))
         await self.database.write(insert.values(row))
@@ -134,45 +134,45 @@ class MailState:
     def note_delivery(self, connection: sa.Connection, done: HandledMail) -> None:
         """Record a delivery in the caller's transaction."""
         account, run, threads = done.account, done.run, done.threads
-        reached = Cursor.model_validate_json(done.cursor) if done.cursor else None
+        cursor = Cursor.model_validate_json(done.cursor) if done.cursor else None
         later = sorted(set(done.left) - threads.keys())
-        if reached:
-            self._advance(connection, account, run, reached)
+        if cursor:
+            self._advance(connection, account, run, cursor)
         for some in chunks([*threads, *later]):
             query = _select(account, some).with_for_update()
-            known = {row.thread: row for row in connection.execute(query)}
+            existing = {row.thread: row for row in connection.execute(query)}
             rows = [
-                _row_after_triage(done, id, known.get(id), reached)
+                _row_after_triage(done, id, existing.get(id), cursor)
                 if id in threads
-                else _row(account, id, known.get(id), state=OWED)
+                else _row(account, id, existing.get(id), state=OWED)
                 for id in some
             ]
             connection.execute(self.database.upsert(mail_threads, KEY, CHANGED), rows)
 
-    def _advance(self, connection: sa.Connection, account: str, run: str, reached: Cursor) -> None:
+    def _advance(self, connection: sa.Connection, account: str, run: str, cursor: Cursor) -> None:
         """Store the cursor; delete records of another mailbox."""
-        mine = mail_cursors.c.account == account
-        query = sa.select(mail_cursors.c.cursor).where(mine).with_for_update()
+        is_account = mail_cursors.c.account == account
+        query = sa.select(mail_cursors.c.cursor).where(is_account).with_for_update()
         stored = connection.execute(query).scalar()
-        if stored and Cursor.model_validate_json(stored).mailbox != reached.mailbox:
+        if stored and Cursor.model_validate_json(stored).mailbox != cursor.mailbox:
             connection.execute(sa.delete(mail_threads).where(mail_threads.c.account == account))
         row = {
             "account": account,
-            "cursor": reached.model_dump_json(),
+            "cursor": cursor.model_dump_json(),
             "run": run,
-            "at": reached.at,
+            "at": cursor.at,
         }
         insert = self.database.upsert(mail_cursors, ("account",), ("cursor", "run", "at"))
         connection.execute(insert, row)
 
 
 def _select(account: str, threads: Sequence[str]) -> sa.Select[Any]:
-    mine = sa.and_(mail_threads.c.account == account, mail_threads.c.thread.in_(threads))
-    return sa.select(mail_threads).where(mine)
+    is_listed = sa.and_(mail_threads.c.account == account, mail_threads.c.thread.in_(threads))
+    return sa.select(mail_threads).where(is_listed)
 
 
-def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -> dict[str, Any]:
-    """Return the row of a thread: the known one, or one of a thread that was not read."""
+def _row(account: str, thread: str, existing: sa.Row[Any] | None, **changes: Any) -> dict[str, Any]:
+    """Return the row of a thread: the existing one, or a new one for an unread thread."""
     new: dict[str, Any] = {
         "state": HANDLED,
         "messages": [],
@@ -180,33 +180,33 @@ def _row(account: str, thread: str, known: sa.Row[Any] | None, **changes: Any) -
         "run": None,
         "until": None,
     }
-    row = known._asdict() if known else {**new, "at": datetime.now(UTC)}
+    row = existing._asdict() if existing else {**new, "at": datetime.now(UTC)}
     return {**row, "account": account, "thread": thread, **changes}
 
 
 def _row_after_triage(
-    done: HandledMail, thread: str, known: sa.Row[Any] | None, reached: Cursor | None
+    done: HandledMail, thread: str, existing: sa.Row[Any] | None, cursor: Cursor | None
 ) -> dict[str, Any]:
     """Return the row of a thread after a triage; a concurrent triage may have seen more."""
     now, seen = datetime.now(UTC), done.threads[thread]
     return _row(
         done.account,
         thread,
-        known,
+        existing,
         state=HANDLED,
         run=done.run,
         at=now,
-        messages=sorted({*(known.messages if known else ()), *seen}),
-        until=known.until if known and known.until and known.until > now else None,
-        history=reached.history if reached else known.history if known else "",
+        messages=sorted({*(existing.messages if existing else ()), *seen}),
+        until=existing.until if existing and existing.until and existing.until > now else None,
+        history=cursor.history if cursor else existing.history if existing else "",
     )
 
 
 LIVE = timedelta(hours=1)
-"""A window that ended more recently counts as ending now (a run may wait for its turn); an older
-one looks back and moves no cursor."""
+"""A window that ended more recently counts as ending now (a run may wait for its turn); an
+older one reads the past and moves no cursor."""
 MARGIN = timedelta(days=1)
-"""Overlap of listings: two clocks differ, and handled threads are known."""
+"""Overlap of listings, since two clocks differ; handled threads are recognized."""
 
 
 class History(Protocol):
@@ -220,34 +220,34 @@ class History(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """The threads that a triage has to read, and where the next one continues."""
+    """The threads that a triage has to read, and the start of the next one."""
 
     refs: tuple[ThreadRef, ...]
-    """Each thread once: snoozed ones that are due, then the newest first, then those that the
-    last triage did not get to. Of the first and the last only the id is known."""
+    """Each thread once: snoozed ones that are due, then the newest first, then those that the last
+    triage did not reach. Only the id is known of the first and the last group."""
     cursor: str
-    """Cursor for MailState.delivered; empty if nothing moves on."""
+    """Cursor for MailState.record_delivery; empty if it does not move."""
     handled: Mapping[str, Handled] = field(default_factory=dict)
-    """What was read of these threads before."""
+    """Earlier records of these threads."""
     woken: frozenset[str] = frozenset()
     """The threads that were snoozed until now."""
     last: LastDigest | None = None
-    """The triage that this one continues; None if the mailbox was listed as if there were none."""
+    """The triage that this one continues; None if the listing did not use an earlier triage."""
 
     @property
     def threads(self) -> tuple[str, ...]:
         return tuple(ref.id for ref in self.refs)
 
     def is_new(self, thread: MailThread) -> bool:
-        """Return whether a thread, read just now, has anything that was not handled.
+        """Return whether a thread that was just read has an unhandled message.
 
-        A label, a draft or an own reply is not new; nor is what came in during the last triage and
-        was read by it.
+        A label, a draft or an own reply is not new; nor is a message that arrived during the last
+        triage and was read by it.
         """
-        known = self.handled.get(thread.id)
-        if known is None or not known.messages or thread.id in self.woken:
+        handled = self.handled.get(thread.id)
+        if handled is None or not handled.messages or thread.id in self.woken:
             return True
-        return any(m.id not in known.messages for m in thread.messages if is_incoming(m))
+        return any(m.id not in handled.messages for m in thread.messages if is_incoming(m))
 
 
 async def new_threads(
@@ -255,8 +255,8 @@ async def new_threads(
 ) -> Sync:
     """Return the threads that match and got mail in the window or since the last delivery.
 
-    A window that ended more than LIVE ago is listed whole, whatever was handled, and moves no
-    cursor. Raises StoreError, and what Gmail raises.
+    A window that ended more than LIVE ago is listed completely, even handled threads, and moves
+    no cursor. Raises StoreError, and the errors of Gmail.
     """
     now = datetime.now(UTC)
     if window.latest < now - LIVE:
@@ -265,37 +265,37 @@ async def new_threads(
     stored = await state.cursor(account)
     history = await gmail.history()
     address = await gmail.address()
-    reached = Cursor(mailbox=address, history=history, at=now)
+    cursor = Cursor(mailbox=address, history=history, at=now)
     if stored is None or stored.mailbox != address:
         found = await gmail.find(within(query, window.oldest))
-        return Sync(_once(found), reached.model_dump_json())
+        return Sync(_once(found), cursor.model_dump_json())
     oldest = min(window.oldest, stored.at - MARGIN)
-    return await _since(gmail, state, account, stored, reached, within(query, oldest))
+    return await _since(gmail, state, account, stored, cursor, within(query, oldest))
 
 
 async def _since(
-    gmail: History, state: MailState, account: str, stored: Cursor, reached: Cursor, query: str
+    gmail: History, state: MailState, account: str, stored: Cursor, cursor: Cursor, query: str
 ) -> Sync:
-    """Return what came after a cursor, by Gmail's changes, or else by a listing."""
-    woken, owed = await state.awake(account, reached.at), await state.unfinished_threads(account)
+    """Return the new threads after a cursor, by Gmail's changes, or else by a listing."""
+    woken, owed = await state.awake(account, cursor.at), await state.unfinished_threads(account)
     try:
         changes = await gmail.changes(stored.history)
     except HistoryTooOld:
         found = await gmail.find(query)
-        known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in found)})
-        listed = [ref for ref in found if not _is_handled(ref, known.get(ref.id))]
+        records = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in found)})
+        listed = [ref for ref in found if not _is_handled(ref, records.get(ref.id))]
     else:
         changed = {*changes.threads, *stored.unlisted}
         found = await gmail.find(query) if changed else []
         listed = [ref for ref in found if ref.id in changed]
         unlisted = tuple(sorted({*changes.threads} - {ref.id for ref in listed}))
         moved = {"history": changes.history, "unlisted": unlisted}
-        reached = reached.model_copy(update=moved)
-        known = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in listed)})
+        cursor = cursor.model_copy(update=moved)
+        records = await state.find_handled(account, {*woken, *owed, *(ref.id for ref in listed)})
     refs = _once([*map(_bare_thread, woken), *listed, *map(_bare_thread, owed)])
-    handled = {ref.id: known[ref.id] for ref in refs if ref.id in known}
+    handled = {ref.id: records[ref.id] for ref in refs if ref.id in records}
     last = await state.last_digest(account)
-    return Sync(refs, reached.model_dump_json(), handled, frozenset(woken), last)
+    return Sync(refs, cursor.model_dump_json(), handled, frozenset(woken), last)
 
 
 def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
