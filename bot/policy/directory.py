@@ -1,4 +1,4 @@
-"""The gate's directory over Slack: who may read a source, and who reads a destination."""
+"""The gate's directory of Slack: who may read a source, and who reads a destination."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Grants:
     database: Database
 
     async def add(self, sources: Iterable[str], destination: str, by: str, id: str) -> None:
-        """Add a grant, once for this id however often it is asked for."""
+        """Add a grant, once for this id even if called more often."""
         insert = self.database.upsert(grants).values(
             id=id,
             sources=sorted(set(sources)),
@@ -67,13 +67,13 @@ class Grants:
 
     async def revoke(self, id: str, by: str) -> bool:
         """Revoke a grant; return False if it does not exist."""
-        wanted = sa.and_(grants.c.id == id, grants.c.revoked_at.is_(None))
-        revoke = sa.update(grants).where(wanted)
+        is_active = sa.and_(grants.c.id == id, grants.c.revoked_at.is_(None))
+        revoke = sa.update(grants).where(is_active)
         revoke = revoke.values(revoked_by=by, revoked_at=datetime.now(UTC))
         return bool(await self.database.write(revoke))
 
     async def all(self) -> list[Grant]:
-        """Return the grants in force and the revoked ones, oldest first."""
+        """Return the active and the revoked grants, oldest first."""
         rows = await self.database.read(sa.select(grants).order_by(grants.c.at, grants.c.id))
         return [Grant(**{**row._asdict(), "sources": tuple(row.sources)}) for row in rows]
 
@@ -90,7 +90,7 @@ Granted = Callable[[str], Awaitable[frozenset[str]]]
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
 OWN = ("notes:own", "files:run", "web:search", "web:read")
-"""Handles that everybody may open: their own things, and the web.
+"""Handles that everybody may open: their own data, and the web.
 
 The gate sends nothing secret to the web.
 """
@@ -99,20 +99,20 @@ MEMBERS = ("notes:team",)
 MAIL = "mail:"
 """Prefix of sources of a mailbox, and the source that covers a whole mailbox."""
 CHECKED_S = 20.0
-"""Seconds that is cached which kind of user somebody is whom a write may reach."""
+"""Seconds for which the kind of a user whom a write may reach is cached."""
 MOST_SINGLE = 10
 """Maximum people looked up one by one; for more, all of the workspace are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """All who can read a destination now."""
+    """All people who can read a destination now."""
 
     name: str
     readers: Readers
     """WORKSPACE: everyone in it."""
     trouble: str = ""
-    """Why only what everybody may read may go there, whatever is granted."""
+    """Why only public text may go there, regardless of grants."""
 
     def within(self, readers: Readers | None) -> bool:
         if readers is None or isinstance(readers, str):
@@ -120,7 +120,7 @@ class Audience:
         return not isinstance(self.readers, str) and self.readers <= readers
 
     def lacks(self, right: str) -> str:
-        """Say that some of them lack a right: `member` or `read`."""
+        """Return the sentence that some of them lack a right: `member` or `read`."""
         many = self.readers == WORKSPACE or len(self.readers) > 1
         return phrase(f"why.{'not_all' if many else 'not_who'}_{right}", place=self.name)
 
@@ -136,9 +136,9 @@ class SlackDirectory:
     team: str
     clock: InitVar[Clock] = time.monotonic
     things: Mapping[str, Readers] = field(default_factory=dict)
-    """Handle -> who may read it according to the settings: databases, sheets, folders."""
+    """Handle -> its readers according to the settings: databases, sheets, folders."""
     anybodys: Collection[str] = ()
-    """Handles of those that guests and people of other companies may read, too."""
+    """Handles of those that guests and people of other companies may also read."""
     _checked: Kept = field(init=False)
 
     def __post_init__(self, clock: Clock) -> None:
@@ -148,8 +148,9 @@ class SlackDirectory:
         """Return whether this user may read it.
 
         The answer is at most some seconds old; a "no" is current, and with `fresh` a "yes" is, too.
-        Full members read public channels and Slack Lists; others what they are in together with the
-        bot. Users and things that Slack tells nothing about are denied. None = the operator.
+        Full members read public channels and Slack Lists; others read conversations that both they
+        and the bot are in. Users and sources that Slack returns nothing about are denied.
+        None = the operator.
         """
         if user is None:
             return True
@@ -168,7 +169,7 @@ class SlackDirectory:
 
     async def _may_open(self, user: str, handle: str, fresh: bool) -> bool:
         """Return whether a handle other than a conversation is open to this user: their own
-        notes and those of places that they read, and what the settings open to them."""
+        notes and those of places that they read, and sources that the settings open to them."""
         kind, _, what = handle.partition(":")
         if kind == "notes" and is_conversation(what):
             return await self.may_read(user, what, fresh=fresh)
@@ -184,15 +185,15 @@ class SlackDirectory:
         return person is not None and person.kind == "member"
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        """Return what keeps a text of this label from a conversation or person now.
+        """Return the current obstacles between a text with this label and a conversation or person.
 
-        What is on the internet may go anywhere, and so may what everybody in Slack may read. What
-        the settings open to full members, or these keep, may go where all are full members. What
-        came from the destination may go back to it.
+        Text from the internet may go anywhere, and so may text that everybody in Slack may read.
+        Sources that the settings open to full members, or notes of these, may go where all are full
+        members. Text from the destination may go back to it.
 
-        Beyond that all there must be members of each source: the bot does not count, other bots do.
-        If guests or other companies are present, no grant helps; a guest alone with the bot is a
-        reader like others of what they are a member of.
+        In all other cases everyone there must be a member of each source: the bot does not count,
+        other bots do. If guests or other companies are present, no grant helps; a guest alone with
+        the bot may read sources that they are a member of.
         """
         sources = {_place_of(source) for source in label.sources}
         others = sorted(s for s in sources - {destination} if not s.startswith("list:"))
@@ -213,7 +214,7 @@ class SlackDirectory:
         readers = {s: self._readers_of(s, label.readers) for s in closed}
         if all(
             p is None and isinstance(readers[s], str) for s, p in closed.items()
-        ):  # none explains it
+        ):  # no source explains the label
             readers = dict.fromkeys(closed, label.readers)
         if isinstance(audience, Obstacle):
             return (audience,)
@@ -224,15 +225,15 @@ class SlackDirectory:
             and (obstacle := _obstacle(source, place, audience, readers.get(source, label.readers)))
         ]
         trouble = audience.trouble
-        if not found:  # all of it is granted
+        if not found:  # all sources are granted
             trouble = await self._strangers(destination, audience)
         if not trouble:
             return tuple(found)
-        here = Obstacle(destination, audience.name, trouble, grantable=False)
-        return (*(replace(each, grantable=False) for each in found), here)
+        extra = Obstacle(destination, audience.name, trouble, grantable=False)
+        return (*(replace(each, grantable=False) for each in found), extra)
 
-    def _readers_of(self, source: str, told: Readers) -> Readers:
-        """Return who may read a source by itself; `told` if only the label says it.
+    def _readers_of(self, source: str, from_label: Readers) -> Readers:
+        """Return who may read a source by itself; `from_label` if only the label tells.
 
         Text in the folder of a request also has the sources of the context that wrote it.
         """
@@ -241,12 +242,12 @@ class SlackDirectory:
         if source in MEMBERS or source == DIRECTORY:
             return WORKSPACE
         owner = owner_of(source)
-        return frozenset({owner}) if owner else self.things.get(source, told)
+        return frozenset({owner}) if owner else self.things.get(source, from_label)
 
     async def _among_members(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        """Find readers who are not full members, if a text rests on what only those may open."""
-        opened = {handle for handle, who in self.things.items() if who == WORKSPACE}
-        if label.sources.isdisjoint({*opened.difference(self.anybodys), *MEMBERS}):
+        """Find readers who are not full members, if a text has sources that only these may open."""
+        member_handles = {handle for handle, readers in self.things.items() if readers == WORKSPACE}
+        if label.sources.isdisjoint({*member_handles.difference(self.anybodys), *MEMBERS}):
             return ()
         audience = await self._audience(destination)
         if isinstance(audience, Obstacle):
@@ -257,7 +258,7 @@ class SlackDirectory:
         return (Obstacle(destination, audience.name, trouble, grantable=False),) if trouble else ()
 
     async def _strangers(self, destination: str, audience: Audience) -> str:
-        """Find people who are not full members, also in a public channel, which all may join."""
+        """Find people who are not full members, even in a public channel, which all may join."""
         if audience.trouble or audience.readers != WORKSPACE or destination in MEMBERS:
             return audience.trouble
         inside = await self.members.inside(destination)
@@ -295,7 +296,7 @@ class SlackDirectory:
             return frozenset()
 
     async def _trouble(self, users: Collection[str], *, guests: bool = False) -> str:
-        """Return why some of them may only see what everybody may; empty if there are none.
+        """Return why some of them may see only public text; empty if there are none.
 
         `guests` are treated as members.
         """
@@ -323,13 +324,13 @@ class SlackDirectory:
 
 
 def _is_grantable(source: str) -> bool:
-    """Return whether administrators may grant a source: not what is one person's own, nor what
-    is known only by the name of a tool, which covers everybody's things."""
+    """Return whether administrators may grant a source: not one person's own data, nor a source
+    known only by the name of a tool, which covers everybody's data."""
     return bool(source) and not source.startswith("tool:") and not is_personal(source)
 
 
 def _place_of(source: str) -> str:
-    """Return the conversation of a message, the mailbox of a mail, or any other source itself."""
+    """Return the conversation of a message, the mailbox of a mail, or another source unchanged."""
     if source.startswith(MAIL):
         return MAIL
     place = source.partition("/")[0]
@@ -339,7 +340,7 @@ def _place_of(source: str) -> str:
 def _obstacle(
     source: str, place: MembersOf | None, audience: Audience, readers: Readers
 ) -> Obstacle | None:
-    """Return why a source that not everybody may read keeps a text from this audience."""
+    """Return why a restricted source keeps a text from this audience."""
     if place is not None:
         if audience.within(place.members):
             return None

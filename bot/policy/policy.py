@@ -1,4 +1,4 @@
-"""Admission: applies the rules of the settings, on who may ask what and where, to one request."""
+"""Admission: applies the rules of the settings (who may ask what and where) to one request."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Permitted:
     scopes: tuple[str, ...]
     models: tuple[str, ...]
     cost_usd: float
-    """The request's own limit, or what is left of a daily one where that is less."""
+    """The request's own limit, or the rest of a daily one if that is less."""
     fixed: bool = False
-    """A rule sets the request's own limit."""
+    """Whether a rule sets the request's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotPermitted:
-    """The request is refused; the user is told why, privately."""
+    """The request is refused; the user gets the reason in private."""
 
     reason: str
 
@@ -53,7 +53,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Running requests may still use the budget up: decide again when they have ended."""
+    """Running requests may still use up the budget: decide again when they have ended."""
 
 
 AdmissionDecision = Permitted | NotPermitted | Silent | Later
@@ -62,13 +62,13 @@ AdmissionDecision = Permitted | NotPermitted | Silent | Later
 POLL_S = 1.0
 """Minimum seconds between two checks of the file."""
 SETTLED_S = 0.1
-"""Age in seconds below which a file is read later: an editor may have emptied it just now."""
+"""Age in seconds below which a file is read later: an editor may have just emptied it."""
 
 Signature = tuple[int, ...]
 
 
 class PolicyFault(SetupError):
-    """The file cannot be used now; `fault` says what is wrong with it."""
+    """The file cannot be used now; `fault` describes the error in it."""
 
     def __init__(self, path: Path, fault: str) -> None:
         self.path, self.fault = path, fault
@@ -76,7 +76,7 @@ class PolicyFault(SetupError):
 
     @property
     def reason(self) -> str:
-        """Return what a user is told: the first fault, without a path of this machine."""
+        """Return the text for a user: the first fault, without a path of this machine."""
         name = self.path.name
         fault = self.fault.splitlines()[0].replace(str(self.path), name).removeprefix(name)
         return phrase("policy.fault", name=name, fault=fault.lstrip(":, ")[:300])
@@ -93,9 +93,9 @@ class PolicyFile:
         clock: Callable[[], float] = time.monotonic,
         own: Path | None = None,
     ) -> None:
-        """Create it; `policy` holds while there is no file: `path` None, or not there yet.
+        """`policy` applies while there is no file: `path` is None, or does not exist yet.
 
-        `own` is the file of one workspace, which stands over that of all.
+        `own` is the file of one workspace, which takes precedence over the common one.
         """
         self.path, self.own = path, own
         self._clock = clock
@@ -106,7 +106,7 @@ class PolicyFile:
 
     @classmethod
     def of(cls, settings: Settings, path: Path | None) -> PolicyFile:
-        """Return that of the settings file at this path, and of their workspace if there is one."""
+        """Return the policy of the settings file at this path, and of its workspace if any."""
         own = team_file(path, settings.team) if settings.team else None
         return cls(path, settings.policy, own=own)
 
@@ -129,7 +129,7 @@ class PolicyFile:
             return ()
 
     def _look(self, path: Path) -> None:
-        """Read the file if it is not the one that was read last."""
+        """Read the file if it has changed since the last time."""
         signature = _signature(path, self.own)
         if signature and abs(time.time() - signature[0] / 1e9) < SETTLED_S:
             time.sleep(SETTLED_S)
@@ -144,7 +144,7 @@ class PolicyFile:
 
 
 def _signature(*paths: Path | None) -> Signature | None:
-    """Return what changes with the files, the time of the latest change first; None = no file."""
+    """Return a value that changes with the files, their latest change first; None = no file."""
     found = []
     for path in filter(None, paths):
         with suppress(OSError):
@@ -160,33 +160,33 @@ def _parse(path: Path, own: Path | None) -> Policy | PolicyFault:
         return PolicyFault(path, str(error))
     if unknown := unknown_scope(policy):
         place, name = unknown
-        known = ", ".join(scope_names())
-        return PolicyFault(path, f"'policy.{place}.scopes' names {name!r}; scopes are {known}.")
+        names = ", ".join(scope_names())
+        return PolicyFault(path, f"'policy.{place}.scopes' names {name!r}; scopes are {names}.")
     return policy
 
 
 def unknown_scope(policy: Policy) -> tuple[str, str] | None:
-    """Return place and name of a scope in the policy that does not exist; None = there is none."""
+    """Return place and name of the first unknown scope in the policy; None = there is none."""
     places: list[tuple[str, PolicyRules]] = [
         ("everywhere", policy.everywhere),
         ("direct", policy.direct),
         *((f"channels.{name}", rules) for name, rules in policy.channels.items()),
         *((f"users.{name}", rules) for name, rules in policy.users.items()),
     ]
-    named = ((place, name) for place, rules in places for name in rules.scopes or ())
-    return next((each for each in named if each[1] not in scope_names()), None)
+    pairs = ((place, name) for place, rules in places for name in rules.scopes or ())
+    return next((each for each in pairs if each[1] not in scope_names()), None)
 
 
 DIRECT, FOLLOW_UP = "dm", "follow_up"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Seconds between questions to Slack while it is down."""
+"""First and longest pause in seconds between calls to Slack while it is down."""
 LEAST_USD = 0.01
-"""Rest of a daily budget, in dollars, that is not worth beginning a request with."""
+"""Rest of a daily budget, in dollars, that is too small to start a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFacts:
-    """The facts that a decision rests on; None = it could not be checked."""
+    """The facts for a decision; None = it could not be checked."""
 
     user: str
     channel: str
@@ -196,14 +196,14 @@ class AdmissionFacts:
     facts: ChannelFacts | None = None
     """Facts of the channel; not needed in a direct message."""
     groups: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
-    """Members of the user groups that `groups_needed` names."""
+    """Members of the user groups from `needed_groups`."""
     refusal: str = ""
-    """Why Slack gives some of these facts to nobody, in sentences; empty if temporary."""
+    """Why Slack refuses some of these facts permanently, in sentences; empty if temporary."""
     user_usd: float = 0.0
-    """Spent by this user since `day_of(now)`."""
+    """US dollars spent by this user since `day_of(now)`."""
     all_usd: float = 0.0
     user_open_usd: float = 0.0
-    """What this user's running requests may spend beyond that."""
+    """US dollars that this user's running requests may spend beyond that."""
     all_open_usd: float = 0.0
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -223,13 +223,13 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Gathers the facts of a decision, and decides. Its methods raise StoreError."""
+    """Gathers the facts for a decision, and decides. Its methods raise StoreError."""
 
     file: PolicyFile
     people: People
     inbox: RequestQueue
     cost_usd: float
-    """`limits.cost_usd`, for requests without a rule of their own."""
+    """`limits.cost_usd`, for requests without their own rule."""
 
     async def decide(self, incoming: Incoming, usual_usd: float | None = None) -> AdmissionDecision:
         """Decide whether a stored request is answered.
@@ -242,11 +242,11 @@ class Admission:
             is_asked = incoming.kind != FOLLOW_UP
             return NotPermitted(phrase("policy.closed")) if is_asked else Silent(fault.reason)
         at = incoming
-        asked = await self.gather_facts(policy, at.user, at.team, at.channel, at.kind)
-        return decide(policy, asked, self.cost_usd if usual_usd is None else usual_usd)
+        facts = await self.gather_facts(policy, at.user, at.team, at.channel, at.kind)
+        return decide(policy, facts, self.cost_usd if usual_usd is None else usual_usd)
 
     async def gather(self, incoming: Incoming, give_up_s: float) -> None:
-        """Gather the facts of a decision, and retry while Slack is down."""
+        """Gather the facts for a decision, and retry while Slack is down."""
         at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
         while True:
             await self.decide(at)
@@ -264,19 +264,19 @@ class Admission:
             person = tasks.create_task(self.people.person(user, team))
             if kind != DIRECT:
                 facts = tasks.create_task(self.people.channel(channel))
-        known = None if kind == DIRECT else facts.result()
-        asked = AdmissionFacts(user, channel, kind, person.result(), known, now=now)
+        channel_facts = None if kind == DIRECT else facts.result()
+        gathered = AdmissionFacts(user, channel, kind, person.result(), channel_facts, now=now)
         user_usd, user_open = await self._sum_spending(policy.user_daily_usd, user, now)
         all_usd, all_open = await self._sum_spending(policy.daily_usd, None, now)
-        needed = needed_groups(policy, asked)
-        groups = {g: await self.people.group(g) for g in needed}
+        groups_needed = needed_groups(policy, gathered)
+        groups = {g: await self.people.group(g) for g in groups_needed}
         refusals = [
             self.people.refusal("user", user),
             "" if kind == DIRECT else self.people.refusal("channel", channel),
-            *(self.people.refusal("group", group) for group in needed),
+            *(self.people.refusal("group", group) for group in groups_needed),
         ]
         return replace(
-            asked,
+            gathered,
             groups=groups,
             refusal=next(filter(None, refusals), ""),
             user_usd=user_usd,
@@ -291,26 +291,26 @@ class Admission:
         return (0.0, 0.0) if limit is None else await self.inbox.spending(user, day_of(now))
 
 
-def decide(policy: Policy, asked: AdmissionFacts, cost_usd: float) -> AdmissionDecision:
+def decide(policy: Policy, request: AdmissionFacts, cost_usd: float) -> AdmissionDecision:
     """Decide whether a request is answered, and its limits; `cost_usd` is the default limit."""
-    rules = closest_rule(policy, asked.user, asked.channel, asked.kind, asked.facts)
-    person, follow_up = asked.person, asked.kind == FOLLOW_UP
+    rules = closest_rule(policy, request.user, request.channel, request.kind, request.facts)
+    person, follow_up = request.person, request.kind == FOLLOW_UP
     if person and person.kind in ("bot", "deleted"):
-        return Silent(f"{asked.user} is a {person.kind} user")
+        return Silent(f"{request.user} is a {person.kind} user")
     if follow_up and (rules.mention_needed or not rules.answer):
         return Silent("a mention is needed" if rules.answer else "answering is off here")
-    if person is None or (asked.kind != DIRECT and asked.facts is None):
+    if person is None or (request.kind != DIRECT and request.facts is None):
         what = "who" if person is None else "channel"
-        return NotPermitted(asked.refusal or phrase(f"policy.unchecked_{what}"))
+        return NotPermitted(request.refusal or phrase(f"policy.unchecked_{what}"))
     if not rules.answer:
-        return NotPermitted(_not_here(policy, asked))
-    if asked.facts and asked.facts.shared and not rules.shared:
+        return NotPermitted(_not_here(policy, request))
+    if request.facts and request.facts.shared and not rules.shared:
         refusal = phrase("policy.shared", admin=admin(policy))
     else:
-        refusal = _not_you(policy, rules, person, asked)
+        refusal = _not_you(policy, rules, person, request)
     if refusal:
         return Silent(refusal) if follow_up else NotPermitted(refusal)
-    return _within_budget(policy, rules, asked, cost_usd)
+    return _within_budget(policy, rules, request, cost_usd)
 
 
 def closest_rule(
@@ -321,25 +321,25 @@ def closest_rule(
     return Ruling(**{name: _first(ways, name) for name in PolicyRules.model_fields})
 
 
-def needed_groups(policy: Policy, asked: AdmissionFacts) -> tuple[str, ...]:
+def needed_groups(policy: Policy, request: AdmissionFacts) -> tuple[str, ...]:
     """Return the user groups to look up before `decide`; usually there are none."""
-    rules = closest_rule(policy, asked.user, asked.channel, asked.kind, asked.facts)
-    if not asked.person or asked.person.kind != "member":
+    rules = closest_rule(policy, request.user, request.channel, request.kind, request.facts)
+    if not request.person or request.person.kind != "member":
         return ()
-    if not rules.answer or asked.user in rules.ask or "members" in rules.ask:
+    if not rules.answer or request.user in rules.ask or "members" in rules.ask:
         return ()
     return tuple(each for each in rules.ask if each.startswith("S"))
 
 
 def day_of(now: datetime) -> datetime:
-    """Return the beginning of the UTC day that daily budgets count in."""
+    """Return the start of the UTC day for daily budgets."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def admin(policy: Policy) -> str:
-    """Return whom to ask, as Slack shows it."""
-    named = current().list([f"<@{each}>" for each in policy.admins[:2]], "or")
-    return phrase("policy.admin_named", names=named) if named else phrase("policy.admin")
+    """Return the administrators to ask, in Slack's markup."""
+    names = current().list([f"<@{each}>" for each in policy.admins[:2]], "or")
+    return phrase("policy.admin_named", names=names) if names else phrase("policy.admin")
 
 
 def _closest_first(
@@ -361,14 +361,14 @@ def _first(ways: list[PolicyRules], name: str) -> Any:
     return next((v for v in (getattr(rules, name) for rules in ways) if v is not None), None)
 
 
-def _not_here(policy: Policy, asked: AdmissionFacts) -> str:
-    """Return why there is no answer in this place, and where there might be one."""
-    own = policy.users.get(asked.user)
+def _not_here(policy: Policy, request: AdmissionFacts) -> str:
+    """Return why there is no answer in this place, and where there may be one."""
+    own = policy.users.get(request.user)
     if own and own.answer is False:
         return phrase("policy.off_for_you", admin=admin(policy))
-    if asked.kind == DIRECT:
+    if request.kind == DIRECT:
         return phrase("policy.no_dm")
-    elsewhere = closest_rule(policy, asked.user, "", DIRECT, None).answer
+    elsewhere = closest_rule(policy, request.user, "", DIRECT, None).answer
     key = "policy.not_here_dm" if elsewhere else "policy.not_here"
     return phrase(key, admin=admin(policy))
 
@@ -377,7 +377,7 @@ def _not_you(
     policy: Policy,
     rules: Ruling,
     person: Person,
-    asked: AdmissionFacts,
+    request: AdmissionFacts,
 ) -> str:
     """Return why this user may not ask here; empty if they may."""
     if person.id in rules.ask:
@@ -386,21 +386,21 @@ def _not_you(
         return "" if "guests" in rules.ask else phrase("policy.guests", admin=admin(policy))
     if person.kind == "external":
         return "" if "external" in rules.ask else phrase("policy.external")
-    named = [each for each in rules.ask if each.startswith("S")]
-    if "members" in rules.ask or any(person.id in (asked.groups.get(g) or ()) for g in named):
+    groups = [each for each in rules.ask if each.startswith("S")]
+    if "members" in rules.ask or any(person.id in (request.groups.get(g) or ()) for g in groups):
         return ""
-    if any(asked.groups.get(group) is None for group in named):
-        return asked.refusal or phrase("policy.unchecked_groups")
+    if any(request.groups.get(group) is None for group in groups):
+        return request.refusal or phrase("policy.unchecked_groups")
     return phrase("policy.not_you", admin=admin(policy))
 
 
 def _within_budget(
-    policy: Policy, rules: Ruling, asked: AdmissionFacts, cost_usd: float
+    policy: Policy, rules: Ruling, request: AdmissionFacts, cost_usd: float
 ) -> AdmissionDecision:
     limit = cost_usd if rules.cost_usd is None else rules.cost_usd
     budgets = (
-        ("policy.you_spent", asked.user_usd, asked.user_open_usd, policy.user_daily_usd),
-        ("policy.all_spent", asked.all_usd, asked.all_open_usd, policy.daily_usd),
+        ("policy.you_spent", request.user_usd, request.user_open_usd, policy.user_daily_usd),
+        ("policy.all_spent", request.all_usd, request.all_open_usd, policy.daily_usd),
     )
     usd = current().usd
     for key, spent, _, most in budgets:
@@ -408,9 +408,9 @@ def _within_budget(
             continue
         if most - spent < LEAST_USD:
             raised = phrase("policy.raise", admin=admin(policy))
-            when = _until_reset(asked.now) if most >= LEAST_USD else raised
-            told = phrase(key, spent=usd(spent), limit=usd(most))
-            return NotPermitted(f"{told} {when}")
+            when = _until_reset(request.now) if most >= LEAST_USD else raised
+            text = phrase(key, spent=usd(spent), limit=usd(most))
+            return NotPermitted(f"{text} {when}")
     for _, spent, at_work, most in budgets:
         if most is not None:
             limit = min(limit, most - spent - at_work)
