@@ -19,13 +19,13 @@ from scopes.databases.tables import DATA, Databases, SourceDatabase
 from scopes.effects import SHEET
 from scopes.label import WORKSPACE, Label, Readers
 
-if TYPE_CHECKING:  # what asks Google is imported where something of it is configured
+if TYPE_CHECKING:  # Google clients are imported only if they are configured
     from scopes.google.client import GoogleClient
     from scopes.google.spreadsheet import Spreadsheet
 
 HELP = "docs/google.md explains how to set it up."
 MOST_BYTES = 5_000_000
-"""Bytes of a result that are kept."""
+"""Maximum bytes kept of a result."""
 
 
 def missing_credentials(source: str) -> str:
@@ -41,15 +41,15 @@ S = TypeVar("S", SourceDatabase, "Spreadsheet")
 
 @dataclass
 class TableProvider(ToolProvider, Generic[S]):
-    """Sources of the settings, some of which Google has; `S` is what each is read through."""
+    """Sources of the settings, some of them at Google; `S` is the type that reads one."""
 
     tools: ClassVar[tuple[str, ...]]
     prefix: ClassVar[str]
-    """Of their handles, before the name in the settings."""
+    """Prefix of their handles, before the name in the settings."""
     section: ClassVar[str]
-    """Of the settings: `data.sheets`."""
+    """Section of the settings, such as `data.sheets`."""
     _made: dict[str, S] = field(default_factory=dict)
-    """Handle -> what was opened; one for all runs, as they hold connections."""
+    """Handle -> opened source; one for all runs, because it has connections."""
 
     @property
     @abstractmethod
@@ -60,12 +60,12 @@ class TableProvider(ToolProvider, Generic[S]):
     def at_google(self, name: str) -> bool:
         """Return whether a source of the settings needs credentials for Google."""
 
-    def handles(self, opened: Iterable[str]) -> dict[str, str]:
-        return {handle: handle.removeprefix(self.prefix) for handle in opened}
+    def handles(self, opened_handles: Iterable[str]) -> dict[str, str]:
+        return {handle: handle.removeprefix(self.prefix) for handle in opened_handles}
 
-    def labels(self, opened: Iterable[str]) -> dict[str, Label]:
-        who = self.readers()
-        return {h: Label(True, who[h], frozenset({h}), outside=True) for h in opened}
+    def labels(self, opened_handles: Iterable[str]) -> dict[str, Label]:
+        by_handle = self.readers()
+        return {h: Label(True, by_handle[h], frozenset({h}), outside=True) for h in opened_handles}
 
     def google(self, name: str, scope: str, endpoint: str | None) -> GoogleClient | None:
         """Return a client for a source of the settings; None = there are no credentials.
@@ -99,7 +99,7 @@ class TableProvider(ToolProvider, Generic[S]):
 
     @property
     def _token(self) -> str:
-        """Return the token of the environment, which only the operator's command uses."""
+        """Return the token of the environment, which only commands of the operator use."""
         token = self.settings.secrets.google_access_token if self.given else None
         return token.get_secret_value() if token else ""
 
@@ -116,9 +116,9 @@ class TableProvider(ToolProvider, Generic[S]):
         ]
 
     def find_missing(self) -> Mapping[str, str]:
-        lacking = self.problems()
-        any_open = len(lacking) < len(self.readers())
-        return {} if any_open or not lacking else dict.fromkeys(self.tools, lacking[0])
+        faults = self.problems()
+        any_open = len(faults) < len(self.readers())
+        return {} if any_open or not faults else dict.fromkeys(self.tools, faults[0])
 
     async def aclose(self) -> None:
         """Close connections."""
@@ -129,7 +129,7 @@ class TableProvider(ToolProvider, Generic[S]):
 
 @dataclass
 class DataTools(TableProvider[SourceDatabase]):
-    """Databases of the settings, and those of a command line."""
+    """Databases of the settings and of a command line."""
 
     tools, prefix, section = DATABASE_TOOLS, DATA, "data.databases"
 
@@ -155,7 +155,7 @@ class DataTools(TableProvider[SourceDatabase]):
         return OpenedTools({Databases: client}, self.handles(by_handle))
 
     def _sources(self) -> Iterator[tuple[str, SourceDatabase]]:
-        """Return handle and database of each that can be opened."""
+        """Return handle and database of each source that can be opened."""
         for name, config in self.configured.items():
             handle = f"{DATA}{name}"
             source = self._made.get(handle) or self._source(name, config)
@@ -169,8 +169,8 @@ class DataTools(TableProvider[SourceDatabase]):
     def _from_options(self) -> Mapping[str, Path]:
         """Return handle -> database of the command line; each is named by its file."""
         found: dict[str, Path] = {}
-        given = self.given.databases if self.given else ()
-        for path in dict.fromkeys(each.resolve() for each in given):
+        paths = self.given.databases if self.given else ()
+        for path in dict.fromkeys(each.resolve() for each in paths):
             name = handle_of(path)
             again = (f"{name}-{n}" for n in count(2))
             found[next(h for h in chain([name], again) if h not in found)] = path

@@ -1,4 +1,4 @@
-"""The folders of the scope files: those of the settings, and each request's own."""
+"""The folders of the scope files: folders of the settings, and one for each request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 MB = 1 << 20
 TIDY_EVERY_S = 3_600.0
 DAY_S = 86_400.0
-"""A folder is kept this long after its last write: something may wait for approval."""
+"""Seconds that a folder is kept after its last write: an action may wait for approval."""
 LOCKS = "locks"
 SPARE_S = 5.0
 """Seconds of a tool call's time that a command leaves unused."""
@@ -47,7 +47,7 @@ NO_SANDBOX = "No sandbox is configured: set files.sandbox to a command such as b
 
 @dataclass
 class FileTools(ToolProvider):
-    """Folders of the settings or of the command line, and one of its own for each request."""
+    """Folders of the settings or of the command line, and one for each request."""
 
     _projects: dict[str, ProjectFolder] | None = None
     _gone: dict[str, str] = field(default_factory=dict)
@@ -115,18 +115,18 @@ class FileTools(ToolProvider):
         return work_of(self.settings.data_dir)
 
     def _find(self) -> dict[str, ProjectFolder]:
-        """Return handle -> project, checked once; a missing one of the settings is left out.
+        """Return handle -> project, checked once; leave out missing ones of the settings.
 
-        Raises SetupError for one of the command line.
+        Raises SetupError for a missing one of the command line.
         """
-        if self._projects is None and not (named := self._choose_projects()):
+        if self._projects is None and not (chosen := self._choose_projects()):
             self._projects = {}
         elif self._projects is None:
             from scopes.folders.git import apart
 
             apart()
-            made = [self._open(name, each) for name, each in named.items()]
-            self._projects = {project.handle: project for project in made if project}
+            opened = [self._open(name, each) for name, each in chosen.items()]
+            self._projects = {project.handle: project for project in opened if project}
         return self._projects
 
     def _open(self, name: str, each: ProjectSettings) -> ProjectFolder | None:
@@ -168,7 +168,7 @@ class FileTools(ToolProvider):
         return ProjectFolder(f"{PROJECT}{name}", name, folder, readers, repository, remote)
 
     async def _tidy(self) -> None:
-        """Delete folders of requests that are forgotten or past their retention, now and then.
+        """Delete folders of requests that are forgotten or past their retention, from time to time.
 
         Raises StoreError.
         """
@@ -178,10 +178,10 @@ class FileTools(ToolProvider):
         self._tidied = now
         days = self.settings.retention.results_days
         idle = await asyncio.to_thread(idle_folders, self._work, time.time() - DAY_S)
-        kept = await self._stored_runs([each.name for each in idle])
+        stored = await self._stored_runs([each.name for each in idle])
         before = time.time() - days * DAY_S if days else float("-inf")
-        gone = [each for each, last in idle.items() if each.name not in kept or last < before]
-        await asyncio.to_thread(_delete, gone)
+        expired = [each for each, last in idle.items() if each.name not in stored or last < before]
+        await asyncio.to_thread(_delete, expired)
 
     async def _stored_runs(self, ids: Sequence[str]) -> set[str]:
         """Return the runs among these whose question is still stored."""
@@ -203,7 +203,7 @@ def _delete(folders: Iterable[Path]) -> None:
     for each in folders:
         try:
             shutil.rmtree(each)
-        except OSError as error:  # it is tried again
+        except OSError as error:  # it is retried later
             log.warning("the folder of the request %s stays: %s", each.name, error)
 
 

@@ -29,7 +29,7 @@ from scopes.tool import Tool
 log = logging.getLogger(__name__)
 
 State = Literal["on", "new", "changed"]
-"""State of a tool: approved as it is; never approved; approved with another description."""
+"""State of a tool: approved; never approved; approved with another description."""
 SERVER = ""
 """The row of this name records that a server was ever seen."""
 
@@ -49,7 +49,7 @@ class OutsideTools:
         rows = await self._database.read(_of(server))
         if not rows:
             first = _rows(server, {SERVER: "", **digests}, {SERVER: "", **digests})
-            insert = self._database.upsert(outside_tools)  # another process may have come first
+            insert = self._database.upsert(outside_tools)  # another process may have been first
             await self._database.change(lambda connection: connection.execute(insert, first))
             rows = await self._database.read(_of(server))
         seen = {row.tool: row.seen for row in rows}
@@ -63,12 +63,12 @@ class OutsideTools:
         }
 
     async def approved_tools(self, server: str) -> dict[str, str]:
-        """Return tool -> the digest that was approved; empty for none."""
+        """Return tool -> its approved digest; empty for none."""
         rows = await self._database.read(_of(server))
         return {row.tool: row.approved for row in rows if row.tool != SERVER}
 
     async def confirm(self, server: str, digests: Mapping[str, str]) -> None:
-        """Approve tools as they are described by these digests."""
+        """Approve tools with the descriptions of these digests."""
         rows = _rows(server, {SERVER: "", **digests}, digests)
         upsert = self._database.upsert(
             outside_tools, ("server", "tool"), ("approved", "seen", "at")
@@ -76,7 +76,7 @@ class OutsideTools:
         await self._database.change(lambda connection: connection.execute(upsert, rows))
 
     async def _saw(self, server: str, unseen: Mapping[str, str]) -> None:
-        """Record descriptions that were not seen before, and warn of them once."""
+        """Record new descriptions, and warn about them once."""
         rows = _rows(server, dict.fromkeys(unseen, ""), unseen)
         upsert = self._database.upsert(outside_tools, ("server", "tool"), ("seen", "at"))
         await self._database.change(lambda connection: connection.execute(upsert, rows))
@@ -89,7 +89,7 @@ class OutsideTools:
         )
 
     async def begin(self, key: str, run: str) -> bool:
-        """Record that a call begins; False = it began before, in this life or an earlier one."""
+        """Record the start of a call; False = it started before, here or in an earlier process."""
         row = {"key": key, "run": run, "at": datetime.now(UTC)}
         insert = self._database.insert(outside_calls).values(row)
         return await self._database.write(insert.on_conflict_do_nothing()) == 1
@@ -110,9 +110,9 @@ def _rows(
 
 
 MAX_TOOLS = 40
-"""Maximum tools of one server: each subagent of its scope is sent all of them."""
+"""Maximum tools of one server: each subagent of its scope gets all of them."""
 SPARE_S = 2.0
-"""Seconds that a call ends before the deadline of its tool call."""
+"""Seconds between the end of a call and the deadline of its tool call."""
 OFF = {
     "new": "it came after the server was configured",
     "changed": "it was described otherwise when it was approved",
@@ -127,7 +127,7 @@ class ServerStatus:
 
     offer: Offer
     name: str
-    """Name under which it is offered to a subagent."""
+    """Its name for a subagent."""
     tool: Tool | None
     why: str = ""
     """Why it is not offered; empty if it is."""
@@ -140,7 +140,7 @@ class McpTools(ToolProvider):
     servers: list[ServerTools] = field(default_factory=list, init=False)
     book: OutsideTools = field(init=False)
     _made: dict[tuple[str, str], Tool] = field(default_factory=dict, init=False)
-    """Server and digest of a description -> the tool: the same one in each run."""
+    """Server and digest of a description -> the tool, the same one in each run."""
     _missing: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -148,30 +148,30 @@ class McpTools(ToolProvider):
         if self.given and self.given.sample:  # sample data needs no servers
             return
         for name, config in self.settings.mcp.servers.items():
-            if config.scope not in (known := scopes.scope_names()):
+            if config.scope not in (names := scopes.scope_names()):
                 why = f"assistant.yaml: 'mcp.servers.{name}.scope' is {config.scope!r}."
-                raise SetupError("bad_settings", why, f"Take one of {', '.join(known)}.")
+                raise SetupError("bad_settings", why, f"Take one of {', '.join(names)}.")
             self.servers.append(self._server(name, config))
         for server in self.servers:
             server.connection.begin()
 
     def _server(self, name: str, config: McpServer) -> ServerTools:
         timeout_s = min(config.timeout_s, self.settings.limits.tool_timeout_s - SPARE_S)
-        way = way_to(config, self._folder(name))
-        connection = Connection(name, way, max(1.0, timeout_s))
+        transport = way_to(config, self._folder(name))
+        connection = Connection(name, transport, max(1.0, timeout_s))
         readers = WORKSPACE if config.readers == "public" else readers_of(config.readers)
         return ServerTools(name, config.scope, config.access, readers, connection, self.book.begin)
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         """Return the tools of reachable servers; an unreachable one costs at most two seconds."""
-        everybody = requester is None  # else the gate checks again for each call
-        mine = [
+        everybody = requester is None  # otherwise the gate checks again for each call
+        permitted = [
             s for s in self.servers if everybody or s.readers == WORKSPACE or requester in s.readers
         ]
-        found = await asyncio.gather(*(self._offer(server) for server in mine))
+        found = await asyncio.gather(*(self._offer(server) for server in permitted))
         by_scope: dict[str, tuple[Tool, ...]] = {}
         handles: dict[str, str] = {}
-        for server, tools in zip(mine, found, strict=True):
+        for server, tools in zip(permitted, found, strict=True):
             if tools:
                 by_scope[server.scope] = (*by_scope.get(server.scope, ()), *tools)
                 handles[server.handle] = f"scope {server.scope}"
@@ -193,28 +193,28 @@ class McpTools(ToolProvider):
             for name in self.unknown(server, statuses)
         }
         tools = [each.tool for each in statuses if each.tool]
-        return sorted(tools, key=lambda tool: tool.name)  # in whatever order it lists them
+        return sorted(tools, key=lambda tool: tool.name)  # servers may list them in any order
 
     async def statuses(self, server: ServerTools, within_s: float) -> list[ServerStatus]:
-        """Return all tools of a server, with why those that are off are off. Raises Unreachable."""
+        """Return all tools of a server, with why some are not offered. Raises Unreachable."""
         offers = await server.connection.offers(within_s)
-        chosen = self.settings.mcp.servers[server.name].tools
-        digests = {o.name: o.digest for o in offers if chosen is None or o.name in chosen}
+        selected = self.settings.mcp.servers[server.name].tools
+        digests = {o.name: o.digest for o in offers if selected is None or o.name in selected}
         states = await self.book.states(server.name, digests)
-        found, room = list[ServerStatus](), MAX_TOOLS
+        found, remaining = list[ServerStatus](), MAX_TOOLS
         for offer in offers:
-            made = self._status(server, offer, _why(states.get(offer.name), room))
-            room -= made.tool is not None
-            found.append(made)
+            status = self._status(server, offer, _why(states.get(offer.name), remaining))
+            remaining -= status.tool is not None
+            found.append(status)
         return found
 
     def unknown(self, server: ServerTools, statuses: Sequence[ServerStatus]) -> list[str]:
-        """Return names that the settings choose and the server has no tool of."""
-        chosen = self.settings.mcp.servers[server.name].tools or ()
-        return sorted({*chosen} - {each.offer.name for each in statuses})
+        """Return names in the settings for which the server has no tool."""
+        selected = self.settings.mcp.servers[server.name].tools or ()
+        return sorted({*selected} - {each.offer.name for each in statuses})
 
     def last_words(self, server: ServerTools) -> str:
-        """Return where the operator finds the stderr of a process that ended; empty if unknown."""
+        """Return the path of the stderr of an ended process, for the operator; empty if unknown."""
         if not self.settings.mcp.servers[server.name].command:
             return ""
         log = self._folder(server.name) / "stderr.log"
@@ -243,7 +243,7 @@ class McpTools(ToolProvider):
         return [s.handle for s in self.servers if config[s.name].readers == "public"]
 
     def find_missing(self) -> Mapping[str, str]:
-        """Return `<scope>/<tool>` -> why, as of the last time that a run was opened."""
+        """Return `<scope>/<tool>` -> why it is missing, as of the last opened run."""
         return {tool: why for tools in self._missing.values() for tool, why in tools.items()}
 
     async def aclose(self) -> None:
@@ -257,10 +257,10 @@ def way_to(config: McpServer, folder: Path) -> Way:
     return partial(address, config.url, config.token_file)
 
 
-def _why(state: State | None, room: int) -> str:
-    """Return why a tool of this state is not offered; None = the settings do not choose it."""
+def _why(state: State | None, remaining: int) -> str:
+    """Return why a tool with this state is not offered; None = the settings do not choose it."""
     if state is None:
         return "the settings do not choose it"
     if state != "on":
         return f"{OFF[state]}; `assistant mcp` shows it, `assistant mcp confirm` approves of it"
-    return "" if room else f"{MAX_TOOLS} of a server are offered at most; choose by `tools:`"
+    return "" if remaining else f"{MAX_TOOLS} of a server are offered at most; choose by `tools:`"

@@ -1,4 +1,4 @@
-"""Tool providers: created once for the process, opened for each run; and the list of them all."""
+"""Tool providers: created once for the process, opened for each run; and their complete list."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from scopes.tool import with_clients
 
 @dataclass(frozen=True, slots=True)
 class OpenedTools:
-    """The clients and handles of one run; what must be closed is closed with its provider."""
+    """The clients and handles of one run; the provider closes what must be closed."""
 
     clients: Mapping[type, object] = field(default_factory=dict)
     handles: Mapping[str, str] = field(default_factory=dict)
-    """Handle -> title of what its parent may hand to subagents, as far as the requester may read
-    it: `data:sales` -> `sales`; the title of an open handle is empty."""
+    """Handle -> title of each source that its parent may give to subagents and the requester may
+    read: `data:sales` -> `sales`; the title of an open handle is empty."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class ToolProvider(ABC):
         """Open for one run (`requester` None: command line). Raises SetupError, StoreError."""
 
     def readers(self) -> Mapping[str, Readers]:
-        """Return handle -> who may read it in Slack, according to the settings."""
+        """Return handle -> its readers in Slack, according to the settings."""
         return {}
 
     def anybodys(self) -> Collection[str]:
@@ -51,15 +51,15 @@ class ToolProvider(ABC):
         return ()
 
     def find_missing(self) -> Mapping[str, str]:
-        """Return tool -> why it is not offered, in a sentence that says what to do about it."""
+        """Return tool -> why it is not offered, in a sentence with what to do about it."""
         return {}
 
     def problems(self) -> Sequence[str]:
-        """Return what the settings name and is missing, a sentence each; the rest still works."""
+        """Return a sentence for each missing source of the settings; the others still work."""
         return ()
 
     async def aclose(self) -> None:
-        """End what it started, if anything."""
+        """End its processes and connections, if any."""
         return
 
 
@@ -69,7 +69,7 @@ class Toolkit:
 
     kits: Sequence[ToolProvider] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Tool of what is not configured -> why it is not offered."""
+    """Tool that is not configured -> why it is not offered."""
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         """Open all providers for one run."""
@@ -82,7 +82,7 @@ class Toolkit:
         return OpenedTools(clients, handles)
 
     def readers(self) -> dict[str, Readers]:
-        return {handle: who for kit in self.kits for handle, who in kit.readers().items()}
+        return {handle: allowed for kit in self.kits for handle, allowed in kit.readers().items()}
 
     def anybodys(self) -> frozenset[str]:
         return frozenset(handle for kit in self.kits for handle in kit.anybodys())
@@ -103,7 +103,7 @@ class Toolkit:
 
 
 def readers_of(configured: Sequence[str]) -> Readers:
-    """Return who may read what the settings name: WORKSPACE for all full members, else user ids."""
+    """Return the readers of a source of the settings: WORKSPACE for full members, else user ids."""
     return WORKSPACE if "members" in configured else frozenset(configured)
 
 
@@ -130,7 +130,7 @@ class MemoryTools(ToolProvider):
 def toolkit_of(settings: Settings, database: Database, given: Options | None = None) -> Toolkit:
     """Return all tool providers; `given` are the options of a command; None = it serves Slack.
 
-    What is not configured is not imported.
+    Providers that are not configured are not imported.
     """
     parts = (settings, database, given)
     kits: list[ToolProvider] = []

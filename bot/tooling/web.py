@@ -39,12 +39,14 @@ class ModelSearch:
     run: Run | None = None
 
     async def search(self, query: str, limit: int, key: str) -> Sequence[SearchHit]:
-        """Return what the model found; `key` is that of a tool's call: `<run>/<context>/<call>`."""
+        """Return the model's results; `key` is the key of a tool call: `<run>/<context>/<call>`."""
         from scopes.search_engines import PRICE_NANOUSD, hits_in, searches_in
 
         assert self.run, "bound where the run is opened"
         run, fee = self.run, f"{key}/search"
-        final = f"{key.rpartition('/')[0]}/final"  # the searching context holds it meanwhile
+        final = (
+            f"{key.rpartition('/')[0]}/final"  # the searching context reserves it in the meantime
+        )
         spent = Amount()
         try:
             await run.budget.reserve(fee, Amount(PRICE_NANOUSD), behind=(final,))
@@ -64,7 +66,7 @@ class ModelSearch:
             raise ToolError("Nothing was searched. Try other words.")
         return hits_in(reply.content, limit)
 
-    async def _ask(self, run: Run, query: str, key: str, held: Sequence[str]) -> ModelReply:
+    async def _ask(self, run: Run, query: str, key: str, reserved: Sequence[str]) -> ModelReply:
         from scopes.search_engines import MODEL_TOOL, MODEL_TOOL_NAME, PROMPT_TOKENS
 
         context = f"search-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
@@ -89,32 +91,34 @@ class ModelSearch:
             seconds=run.budget.seconds_left(),
             single=True,
         )
-        call = ModelCall(spec, 1, Conversation(spec, run.sink).messages, PROMPT_TOKENS, behind=held)
+        call = ModelCall(
+            spec, 1, Conversation(spec, run.sink).messages, PROMPT_TOKENS, behind=reserved
+        )
         reply = await run.model.complete(call, run)
-        for block in reply.content:  # what the API has found is what this context has read
+        for block in reply.content:  # the results of the API count as read by this context
             run.sink.note(run.id, context, Origin.MATERIAL, block)
         return reply
 
 
 def bind(run: Run) -> None:
-    """Charge a model's searches to the run that they are made for."""
+    """Charge a model's searches to their run."""
     for client in run.clients.values():
         if isinstance(client, ModelSearch):
             client.run = run
 
 
 CACHE_S = 900.0
-"""Seconds for which a page that was read is not asked for again."""
+"""Seconds for which a page is cached."""
 PYTHON_S, PYTHON_MB = 2.0, 64
 """Seconds of computing and megabytes of memory of one `run_python`."""
 
 
 @dataclass
 class WebTools(ToolProvider):
-    """Pages that were read, and the processes that read them, are shared by all runs."""
+    """All runs share the cached pages, and the processes that read them."""
 
     reach: FetchReach | None = None
-    """Where pages may be fetched from; None = public addresses."""
+    """Addresses that may be fetched; None = public ones."""
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
@@ -171,18 +175,18 @@ class WebTools(ToolProvider):
 
     def _why_no_search(self) -> str:
         """Return why the web cannot be searched, and what to do about it; empty if it can be."""
-        chosen, keys = self.settings.web.search, self.settings.secrets
+        engine, keys = self.settings.web.search, self.settings.secrets
         base = urlsplit(self.settings.endpoints.anthropic_base_url or "").hostname
-        if chosen is None:
+        if engine is None:
             return (
                 "No search engine is configured: set web.search to anthropic, brave, tavily or "
                 "searxng."
             )
-        if chosen == "brave" and keys.brave_api_key is None:
+        if engine == "brave" and keys.brave_api_key is None:
             return "web.search is brave: set BRAVE_API_KEY."
-        if chosen == "tavily" and keys.tavily_api_key is None:
+        if engine == "tavily" and keys.tavily_api_key is None:
             return "web.search is tavily: set TAVILY_API_KEY."
-        if chosen != "anthropic":
+        if engine != "anthropic":
             return ""
         if self.given and self.given.model == "offline":
             return "web.search is anthropic, which the offline stand-in is not: use --model claude."
