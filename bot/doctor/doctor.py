@@ -1,4 +1,4 @@
-"""Run `assistant doctor`: report what keeps the bot from working, and what to do about it."""
+"""Run `assistant doctor`: report problems of the setup, and what to do about them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LIMIT_S = 30.0
 MOST_SOCKETS = 10
 """Sockets that Slack allows an app (docs.slack.dev/apis/events-api/using-socket-mode)."""
 MOST_CHANNELS = 10_000
-"""Channels that are searched: ten calls of a method that allows twenty a minute."""
+"""Maximum channels searched: ten calls of a method that allows twenty per minute."""
 
 BOT, APP, USER = "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_USER_TOKEN"
 _REINSTALL = "reinstall the app and run `assistant setup`."
@@ -105,8 +105,8 @@ async def examine(settings: Settings) -> list[Verdict]:
             _judge("programs", programs()),
         )
         slack, rest = await asyncio.gather(SlackChecks(settings, session).examine(), others)
-    wanted = services.source_checks(settings)
-    sources = await asyncio.gather(*(_judge(name, check) for name, check in wanted))
+    checks = services.source_checks(settings)
+    sources = await asyncio.gather(*(_judge(name, check) for name, check in checks))
     return [*slack, *rest, *sources]
 
 
@@ -114,11 +114,11 @@ async def programs() -> str:
     """Describe how this system confines our programs that read untrusted input."""
     program = WorkerProcess("scopes.confinement", LIMIT_S)
     try:
-        held = (await program.ask(b"")).decode().split()
+        enforced = (await program.ask(b"")).decode().split()
     finally:
         await program.aclose()
-    said = ", ".join(HELD[each] for each in held)
-    return "those that read pages and files " + (said or "are not confined by this system")
+    text = ", ".join(HELD[each] for each in enforced)
+    return "those that read pages and files " + (text or "are not confined by this system")
 
 
 async def _judge(name: str, check: Awaitable[str]) -> Verdict:
@@ -126,8 +126,8 @@ async def _judge(name: str, check: Awaitable[str]) -> Verdict:
         async with asyncio.timeout(LIMIT_S):
             return Verdict(name, "ok", await check)
     except TimeoutError:
-        said = f"No answer within {LIMIT_S:.0f} s: check the network, and try again."
-        return Verdict(name, "problem", said)
+        text = f"No answer within {LIMIT_S:.0f} s: check the network, and try again."
+        return Verdict(name, "problem", text)
     except Problem as problem:
         return Verdict(name, problem.state, str(problem))
 
@@ -137,26 +137,26 @@ async def _judge(name: str, check: Awaitable[str]) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account of a token, with what else Slack's answer says."""
+    """The account of a token, with the other facts in Slack's answer."""
 
     team: str
     name: str
     bot: str
     """Id of the bot; empty for a person."""
     scopes: frozenset[str] | None
-    """The scopes that the token was granted; None = Slack did not say."""
+    """The granted scopes of the token; None = Slack did not return them."""
     ahead_s: float | None
-    """Seconds by which this machine's clock is ahead of Slack's; None = Slack did not say."""
+    """Seconds by which this machine's clock is ahead of Slack's; None = not known."""
 
     def find_missing(self, needed: Sequence[Permission]) -> list[str]:
-        """Return the needed scopes that it lacks; none if Slack did not say."""
+        """Return the needed scopes that it lacks; none if Slack did not return its scopes."""
         return [p.scope for p in needed if self.scopes is not None and p.scope not in self.scopes]
 
 
 def slack_client(settings: Settings, session: aiohttp.ClientSession, token: str) -> SlackClient:
     """Return a client that tries once, because the doctor reports failures at once."""
-    once = settings.slack.model_copy(update={"retry_attempts": 0, "page_size": 999})
-    return connect(session, token, settings.endpoints.slack_api_url, once)
+    no_retries = settings.slack.model_copy(update={"retry_attempts": 0, "page_size": 999})
+    return connect(session, token, settings.endpoints.slack_api_url, no_retries)
 
 
 async def account(client: SlackClient, variable: str) -> Account:
@@ -183,9 +183,9 @@ def _ahead(date: str | None, now: float) -> float | None:
 
 
 async def hello(client: SlackClient, session: aiohttp.ClientSession) -> int:
-    """Connect one socket until Slack greets it; return how many of the app are open with it.
+    """Connect one socket until Slack greets it; return the app's open sockets including it.
 
-    An event that arrives in that moment is not acked, so Slack sends it again to another socket.
+    An event that arrives at that moment is not acked, so Slack sends it again to another socket.
     """
     with _explain_errors(client, APP):
         address = str((await client.call("apps.connections.open"))["url"])
@@ -239,8 +239,8 @@ def _explain_errors(client: SlackClient, variable: str) -> Iterator[None]:
 def explain_missing_scopes(scopes: Sequence[str]) -> str:
     """Return the sentence for an app that lacks scopes, as a refused request reports it."""
     it = "them" if len(scopes) > 1 else "it"
-    told = lacks(scopes)
-    return f"{told[0].upper()}{told[1:]}: add {it} under OAuth & Permissions and reinstall the app."
+    text = lacks(scopes)
+    return f"{text[0].upper()}{text[1:]}: add {it} under OAuth & Permissions and reinstall the app."
 
 
 def _refusal(variable: str, method: str, code: str, needed: str) -> str:
@@ -265,7 +265,7 @@ def _refusal(variable: str, method: str, code: str, needed: str) -> str:
 
 
 SKEW_S = 60.0
-"""Clock difference that is a problem; from 300 s on Slack's signatures are refused."""
+"""Clock difference that is a problem; above 300 s Slack's signatures are refused."""
 SECRET = "SLACK_CLIENT_SECRET"
 NO_CODE = "a-code-of-nobody"
 """Slack refuses it only after it knows the client."""
@@ -273,14 +273,14 @@ _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
 def _require(found: T | None, check: str) -> T:
-    """Return what another check has found; raise Unchecked if it failed."""
+    """Return the result of another check; raise Unchecked if it failed."""
     if found is None:
         raise Unchecked(f"see {check}")
     return found
 
 
 class SlackChecks:
-    """Checks the app in Slack, one after the other: some need what an earlier one has found."""
+    """Checks the app in Slack in sequence: some checks need the result of an earlier one."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._settings, self._session = settings, session
@@ -290,8 +290,8 @@ class SlackChecks:
     async def examine(self) -> list[Verdict]:
         settings = self._settings
         if settings.slack.client_id and settings.team:
-            said = "not checked: `assistant doctor` without --team checks all installations"
-            return [Verdict("install", "unchecked", said)]
+            text = "not checked: `assistant doctor` without --team checks all installations"
+            return [Verdict("install", "unchecked", text)]
         if settings.slack.client_id:
             return await self._check_installations()
         rows = {"token": self._token, "scopes": self._scopes}
@@ -319,8 +319,8 @@ class SlackChecks:
             await _judge("events", self._events()),
             await _judge("workspaces", workspaces()),
         ]
-        judged = (_judge(_id_of(one), self._workspace(one, settings_file())) for one in each)
-        return [*verdicts, *await asyncio.gather(*judged)]
+        checks = (_judge(_id_of(one), self._workspace(one, settings_file())) for one in each)
+        return [*verdicts, *await asyncio.gather(*checks)]
 
     async def _workspace(self, each: Installation, path: Path | None) -> str:
         """Check one installation: its token, its permissions, its settings and its storage."""
@@ -367,35 +367,35 @@ class SlackChecks:
 
     async def _sockets(self) -> str:
         others = _require(self._connections, "events") - 1
-        wanted, most = self._settings.slack.sockets, MOST_SOCKETS
-        if others + wanted > most and others != wanted:  # as many as wanted: `serve` is running
+        needed, most = self._settings.slack.sockets, MOST_SOCKETS
+        if others + needed > most and others != needed:  # equal: `serve` is running
             raise Problem(
                 f"{others} sockets are open and Slack allows {most}: stop another "
                 "`assistant serve`, or lower slack.sockets."
             )
-        return f"{others} open, {wanted} wanted, {most} allowed"
+        return f"{others} open, {needed} wanted, {most} allowed"
 
     async def _channels(self) -> str:
         name = _require(self._account, "token").name
         listed = await channels(self._client(BOT))
         rules = self._settings.policy.channels
-        asked = [pattern for pattern, rule in rules.items() if rule.answer is not False]
-        absent = [c for c in listed if not c.get("is_member") and _is_named(c, asked)]
+        allowed = [pattern for pattern, rule in rules.items() if rule.answer is not False]
+        absent = [c for c in listed if not c.get("is_member") and _is_named(c, allowed)]
         if absent:
             names = ", ".join(f"#{c.get('name')}" for c in absent[:3])
             more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
             raise Problem(f"The policy names {names}{more}: type /invite @{name} there.")
-        joined = sum(bool(c.get("is_member")) for c in listed)
-        return f"in {joined} of {len(listed)}" if joined else f"in none: /invite @{name} in some"
+        count = sum(bool(c.get("is_member")) for c in listed)
+        return f"in {count} of {len(listed)}" if count else f"in none: /invite @{name} in some"
 
     async def _clock(self) -> str:
         ahead = _require(self._account, "token").ahead_s
         if ahead is None:
             raise Unchecked("Slack's answer held no time")
         if abs(ahead) > SKEW_S:
-            way = "ahead of" if ahead > 0 else "behind"
+            side = "ahead of" if ahead > 0 else "behind"
             raise Problem(
-                f"This machine's clock is {abs(ahead):.0f} s {way} Slack's, and from 300 s on "
+                f"This machine's clock is {abs(ahead):.0f} s {side} Slack's, and from 300 s on "
                 "signatures are refused: set it right."
             )
         return "right to the minute"
@@ -418,7 +418,7 @@ def _is_named(channel: dict[str, Any], patterns: Sequence[str]) -> bool:
 
 
 async def check_client(settings: Settings) -> str:
-    """Check the app's client, and where Slack sends browsers back to."""
+    """Check the app's client, and the address to which Slack redirects browsers."""
     try:
         check_common(settings)
     except SettingsError as error:
@@ -439,7 +439,7 @@ async def check_client(settings: Settings) -> str:
 
 
 async def know_client(settings: Settings, secret: str) -> None:
-    """Ask Slack for the token of a code that nobody has: it says first who asks."""
+    """Request a token for an invalid code: Slack checks the client first."""
     web = web_client(
         settings.endpoints.slack_api_url, timeout=services.PATIENCE_S, retry_handlers=[]
     )
@@ -465,7 +465,7 @@ async def know_client(settings: Settings, secret: str) -> None:
 
 
 async def find_installed(settings: Settings) -> list[Installation]:
-    """Return who installed the app. Raises Problem if the common database cannot be read."""
+    """Return the installations. Raises Problem if the common database cannot be read."""
     try:
         async with aclosing(await Database.of(settings)) as database:
             return await Installations(database).all()

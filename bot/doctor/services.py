@@ -50,19 +50,19 @@ AGAIN = "copy it again with `assistant setup`."
 
 
 class Problem(Exception):
-    """Something that keeps the bot from working: one sentence that ends with what to do."""
+    """A problem that keeps the bot from working: one sentence that ends with what to do."""
 
     state: State = "problem"
 
 
 class Missing(Problem):
-    """Something that has not been set up at all."""
+    """A part that has not been set up at all."""
 
     state = "missing"
 
 
 class Unchecked(Problem):
-    """A check that could not be made, with the reason."""
+    """A check that could not be completed, with the reason."""
 
     state = "unchecked"
 
@@ -78,8 +78,8 @@ async def _google(settings: Settings) -> str:
     if file:
         found.append(await asyncio.to_thread(_service_account, Path(file)))
     with suppress(StoreError, SettingsError):  # the check of the database reports it
-        async with aclosing(await Database.of(settings)) as opened:
-            found.append(f"{len(await Credentials(opened).accounts())} connected")
+        async with aclosing(await Database.of(settings)) as db:
+            found.append(f"{len(await Credentials(db).accounts())} connected")
     return "; ".join(found)
 
 
@@ -98,14 +98,14 @@ async def _client(settings: Settings) -> str:
 
 
 class KeyFile(BaseModel):
-    """The key file of a service account, as far as it is checked."""
+    """The checked fields of the key file of a service account."""
 
     type: Literal["service_account"]
     client_email: str
 
 
 def _service_account(file: Path) -> str:
-    """Check the service account. Only a mailbox shows whether it may impersonate users."""
+    """Check the service account. Only opening a mailbox shows whether it may impersonate users."""
     try:
         text = file.read_text("utf-8")
         name = KeyFile.model_validate_json(text).client_email
@@ -120,14 +120,14 @@ def _service_account(file: Path) -> str:
 
 
 MIN_FREE = 100 * 1024 * 1024
-"""Bytes of free disk below which the state of requests is in danger."""
+"""Bytes of free disk below which the state of requests is at risk."""
 
 
 async def settings_agree(settings: Settings) -> str:
     """Check for values that are valid one by one but conflict."""
     if unknown := unknown_scope(settings.policy):
-        name, known = unknown[1], ", ".join(scope_names())
-        raise Problem(f"There is no scope {name}: fix it in `policy`; there are {known}.")
+        name, names = unknown[1], ", ".join(scope_names())
+        raise Problem(f"There is no scope {name}: fix it in `policy`; there are {names}.")
     return f"valid, state in {settings.data_dir}"
 
 
@@ -140,7 +140,7 @@ async def model(settings: Settings, role: Role) -> str:
 
 
 async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
-    """Ask a model for one token; returns the model's id."""
+    """Ask a model for one token; return the model's id."""
     model = getattr(settings.models, role)
     base_url = settings.endpoints.anthropic_base_url
     try:
@@ -160,23 +160,23 @@ async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
 
 
 def _model_problem(error: Exception, role: Role, models: Models, where: str) -> str:
-    """Say what to do about an error of a model."""
+    """Return the sentence about an error of a model, with what to do."""
     status = error.status_code if isinstance(error, anthropic.APIStatusError) else 0
     model, own = getattr(models, role), models.provider == "anthropic"
     name = "The model API" if own else NAMES[models.provider]
     if not own and (status == 401 or isinstance(error, NO_CREDENTIALS)):
         return f"{name} does not know the credentials ({error}): renew them."[:400]
-    told = {
+    text_by_status = {
         401: f"{KEY} is not valid: {AGAIN}",
         403: f"{KEY} may not use {model}: allow it there, or change models.{role}.",
         404: f"There is no model {model}: fix models.{role} in assistant.yaml.",
     }
     if not own:
-        told[403] = f"The account may not use {model} on {name}: allow it there."
+        text_by_status[403] = f"The account may not use {model} on {name}: allow it there."
         fix = f"fix models.{role} or its region."
-        told[404] = f"{name} has no model {model} in {models.region}: {fix}"
-    if status in told:
-        return told[status]
+        text_by_status[404] = f"{name} has no model {model} in {models.region}: {fix}"
+    if status in text_by_status:
+        return text_by_status[status]
     if isinstance(error, UNFINISHED):
         check = ", ANTHROPIC_BASE_URL and models.base_url" if own else " and models.region"
         return f"{name} cannot be reached at {where}: check the network{check}."
@@ -189,21 +189,21 @@ def _model_problem(error: Exception, role: Role, models: Models, where: str) -> 
 async def database(settings: Settings) -> str:
     """Check whether the state can be stored; create or update the tables, as every command does."""
     try:
-        async with aclosing(await Database.of(settings)) as opened:
+        async with aclosing(await Database.of(settings)) as db:
             if not settings.database_url:
-                return await _file(opened, settings.data_dir)
+                return await _file(db, settings.data_dir)
             query = sa.select(sa.func.current_setting("server_version").label("version"))
-            (row,) = await opened.read(query)
-            return f"Postgres {row.version}, {opened.where}"
+            (row,) = await db.read(query)
+            return f"Postgres {row.version}, {db.where}"
     except (StoreError, SettingsError) as error:
         raise Problem(str(error)) from None
     except sa.exc.ProgrammingError as error:
-        said = str(error.orig).strip().splitlines()[0]
+        message = str(error.orig).strip().splitlines()[0]
         hint = "GRANT CREATE ON DATABASE to the account of DATABASE_URL."
-        raise Problem(f"Postgres refuses: {said}. {hint}") from None
+        raise Problem(f"Postgres refuses: {message}. {hint}") from None
 
 
-async def _file(opened: Database, folder: Path) -> str:
+async def _file(db: Database, folder: Path) -> str:
     def write(connection: sa.Connection) -> None:
         version = connection.exec_driver_sql("PRAGMA user_version").scalar()
         connection.exec_driver_sql(f"PRAGMA user_version = {version}")
@@ -214,7 +214,7 @@ async def _file(opened: Database, folder: Path) -> str:
             f"The disk of {folder} is nearly full ({free // 2**20} MB free, {MIN_FREE // 2**20} MB "
             "needed): free some, or set data_dir to another disk."
         )
-    await opened.change(write)
+    await db.change(write)
     running = find_server(folder)
     holder = "no `serve` is running" if running is None else f"`serve` is running (pid {running})"
     return f"SQLite in {folder}, {free // 2**30} GB free; {holder}"
@@ -223,26 +223,26 @@ async def _file(opened: Database, folder: Path) -> str:
 def find_server(folder: Path) -> str | None:
     """Return the process id of the `serve` that owns this folder's state; None = there is none."""
     try:
-        held = os.open(folder / LOCK, os.O_RDWR)
+        lock = os.open(folder / LOCK, os.O_RDWR)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.read(held, 32).decode("ascii", "replace").strip() or "unknown"
+        return os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
     finally:
-        os.close(held)
+        os.close(lock)
     return None
 
 
 OPERATOR = Options(model="claude")
 """Sources are opened as `ask` opens them, including the operator's own token."""
 READ_S = 25.0
-"""Seconds for a database, which may be a folder of files to read."""
+"""Seconds for a database, which may be a folder of files."""
 ASK_S = 15.0
-"""Seconds in which one source must answer, within those of the check."""
+"""Seconds in which one source must answer, less than for the whole check."""
 NOT_READ = "not readable: "
-"""Prefix of the note on a file that is listed but is no table, as `duck_program` writes it."""
+"""Prefix of `duck_program`'s note on a listed file that is not a table."""
 NOBODY = "nobody in Slack may read it: name readers"
 
 
@@ -266,8 +266,8 @@ def source_checks(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
 async def _databases(settings: Settings) -> str:
     """Check whether each database can be opened and has a table."""
     async with _open(DataTools, settings, OPERATOR) as kit:
-        opened = (await kit.open("doctor", None)).clients.get(Databases)
-        found = opened.by_handle if isinstance(opened, Databases) else {}
+        client = (await kit.open("doctor", None)).clients.get(Databases)
+        found = client.by_handle if isinstance(client, Databases) else {}
         return await _all_of(
             _database(name, found.get(f"{DATA}{name}"), settings)
             for name in settings.data.databases
@@ -279,21 +279,23 @@ async def _database(name: str, source: tables.SourceDatabase | None, settings: S
     if source is None:
         raise Problem(missing_credentials(f"data.databases.{name}"))
     listed = await _answer(name, source.tables(), READ_S, f"Fix data.databases.{name}.")
-    lost = [f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)]
-    if lost:
-        raise Problem(f"{name}: {_sentence('; '.join(lost))}")
+    unreadable = [
+        f"{each.name} is {each.note}" for each in listed if each.note.startswith(NOT_READ)
+    ]
+    if unreadable:
+        raise Problem(f"{name}: {_sentence('; '.join(unreadable))}")
     if not listed:
         raise Problem(f"{name} holds no table that may be read: fix data.databases.{name}.")
     least = "at least " if len(listed) >= tables.MAX_TABLES else ""
-    held = f"{least}{_many(len(listed), 'table')}"
-    return _with_readers(f"{name} ({source.dialect}, {held}", own.readers)
+    content = f"{least}{_many(len(listed), 'table')}"
+    return _with_readers(f"{name} ({source.dialect}, {content}", own.readers)
 
 
 async def _sheets(settings: Settings) -> str:
     """Check whether each sheet can be opened by its account."""
     async with _open(SheetTools, settings, OPERATOR) as kit:
-        opened = (await kit.open("doctor", None)).clients.get(Sheets)
-        found = opened.by_handle if isinstance(opened, Sheets) else {}
+        client = (await kit.open("doctor", None)).clients.get(Sheets)
+        found = client.by_handle if isinstance(client, Sheets) else {}
         return await _all_of(
             _sheet(name, found.get(f"{SHEET}{name}"), settings) for name in settings.data.sheets
         )
@@ -307,11 +309,11 @@ async def _sheet(name: str, book: Spreadsheet | None, settings: Settings) -> str
     return _with_readers(f"{name} ({_many(len(tabs), 'tab')}", own.readers)
 
 
-async def _answer(name: str, asked: Awaitable[T], seconds: float, hint: str) -> T:
-    """Return what a source answers. Raises Problem."""
+async def _answer(name: str, answer: Awaitable[T], seconds: float, hint: str) -> T:
+    """Return the answer of a source. Raises Problem."""
     try:
         async with asyncio.timeout(seconds):
-            return await asked
+            return await answer
     except TimeoutError:
         raise Problem(f"{name} does not answer within {seconds:.0f} s.") from None
     except (ToolError, SourceFailed, GoogleError) as error:
@@ -351,7 +353,7 @@ async def _project(name: str, project: ProjectSettings) -> str:
 
 
 async def _web(settings: Settings) -> str:
-    """Check the settings of the search engine; it is not called, as that may cost money."""
+    """Check the settings of the search engine, without a call, which may cost money."""
     async with _open(WebTools, settings) as kit:
         if why := kit.find_missing().get("web_search"):
             raise Problem(why)
@@ -371,16 +373,16 @@ async def _mcp(settings: Settings) -> str:
             why = f"{server.name} {error}: fix mcp.servers.{server.name}."
             raise Problem(f"{why} {kit.last_words(server)}".rstrip()) from None
         if unknown := kit.unknown(server, found):
-            named = ", ".join(unknown)
-            what = f"{server.name} has no tool {named}"
+            names = ", ".join(unknown)
+            what = f"{server.name} has no tool {names}"
             raise Problem(f"{what}: fix mcp.servers.{server.name}.tools.")
         off = sum("assistant mcp confirm" in each.why for each in found)
         if off:
             what = f"{_many(off, 'tool')} of {server.name} changed: "
             raise Problem(f"{what}`assistant mcp` shows them, `assistant mcp confirm` approves.")
-        offered = sum(each.tool is not None for each in found)
-        said = settings.mcp.servers[server.name].readers
-        return _with_readers(f"{server.name} ({_many(offered, 'tool')}", said)
+        count = sum(each.tool is not None for each in found)
+        readers = settings.mcp.servers[server.name].readers
+        return _with_readers(f"{server.name} ({_many(count, 'tool')}", readers)
 
     async with _open(McpTools, settings) as kit:
         return await _all_of(ask(kit, server) for server in kit.servers)
@@ -404,7 +406,7 @@ async def _open(
 
 
 async def _all_of(checks: Iterator[Awaitable[str]]) -> str:
-    """Run all checks; return what they say, or raise a Problem with everything that is wrong."""
+    """Run all checks; return their results, or raise one Problem with all problems."""
     ended = await asyncio.gather(*checks, return_exceptions=True)
     for each in ended:
         if isinstance(each, BaseException) and not isinstance(each, Problem):
@@ -416,7 +418,7 @@ async def _all_of(checks: Iterator[Awaitable[str]]) -> str:
 
 
 def _with_readers(text: str, readers: Sequence[str]) -> str:
-    """Return `told` with its bracket closed."""
+    """Return the text with the readers and a closing bracket."""
     return f"{text})" if readers else f"{text}, {NOBODY})"
 
 
