@@ -1,4 +1,4 @@
-"""The cases of a suite: what is asked of which sources, and what is right."""
+"""The cases of a suite: questions, their sources, and the right answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FILE = "cases.yaml"
 Task = Literal["ask", "sweep", "triage", "review"]
 T = TypeVar("T")
 Words = str | tuple[str, ...]
-"""A text, or texts of which one is enough."""
+"""A text, or several alternative texts."""
 
 
 class _Part(BaseModel):
@@ -54,7 +54,7 @@ class _Part(BaseModel):
 
 
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
-    """Return where a path leads: a relative one begins at the folder of the suite."""
+    """Resolve a path: a relative one begins at the folder of the suite."""
     return path if info.context is None else info.context / path
 
 
@@ -66,7 +66,7 @@ Places = Annotated[
 Written = Annotated[
     str | None, BeforeValidator(lambda v: v.isoformat() if isinstance(v, date) else v)
 ]
-"""A day or time as it is written, though YAML reads it as one."""
+"""A day or time as text, although YAML parses it."""
 
 
 class Sources(_Part):
@@ -84,28 +84,28 @@ class Sources(_Part):
 
 
 class Expected(_Part):
-    """The right outcome; each key that is given must hold."""
+    """The right outcome; each given key must match."""
 
     state: State | None = None
-    """Of the thread `item`. Only whether it needs action is compared."""
+    """State of the thread `item`. Only whether it needs action is compared."""
     asked: bool | None = None
-    """Whether the mail thread `item` asks something of its reader."""
+    """Whether the mail thread `item` asks its reader for something."""
     needs_reader: bool | None = None
-    """Whether it is urgent or asks something of its reader."""
+    """Whether it is urgent or asks its reader for something."""
     filtered: bool | None = None
-    """Whether it is kept from the model, as spam and newsletters are."""
+    """Whether the filter withholds it from the model, like spam and newsletters."""
     priority: Severity | None = None
     category: str | None = None
     rows: tuple[tuple[Any, ...], ...] | None = None
-    """Values that an answer names, each alone: `9` is not in `19`."""
+    """Values that an answer must contain as separate words: `9` is not in `19`."""
     says: tuple[Words, ...] = ()
-    """What an answer, or one finding of a review, says; upper and lower case are the same."""
+    """Texts that an answer, or one finding of a review, must contain; case does not matter."""
     omits: tuple[str, ...] = ()
-    """What an answer does not say."""
+    """Texts that an answer must not contain."""
     cites: tuple[str, ...] = ()
-    """Ids of items that an answer rests on."""
+    """Ids of items that an answer must cite."""
     denied: int | None = None
-    """How many calls of tools the gate denies, at most."""
+    """Maximum number of tool calls that the gate denies."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> Expected:
@@ -115,15 +115,15 @@ class Expected(_Part):
 
     @property
     def needed(self) -> bool | None:
-        """Return the answer to a question with yes or no; None if the case asks another one."""
+        """Return the answer to a yes-or-no question; None if the case has another question."""
         if self.state is not None:
             return self.state in NEEDS_ACTION
-        given = (self.asked, self.needs_reader, self.filtered)
-        return next((each for each in given if each is not None), None)
+        answers = (self.asked, self.needs_reader, self.filtered)
+        return next((each for each in answers if each is not None), None)
 
 
 class Job(_Part):
-    """One run of the assistant; several cases may be about one."""
+    """One run of the assistant; several cases may share one."""
 
     task: Task = "ask"
     sources: Sources = Sources()
@@ -162,7 +162,7 @@ class Case(Job):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Cases that are counted together."""
+    """Cases that are evaluated together."""
 
     name: str
     cases: tuple[Case, ...]
@@ -201,23 +201,23 @@ def _cases(path: Path, folder: Path | None = None) -> Iterator[Case]:
 
 
 def _fault(path: Path, number: int, case: object, error: ValidationError) -> str:
-    """Return the first thing that is wrong with a case, as a sentence."""
+    """Return the first fault of a case, as a sentence."""
     first = error.errors()[0]
     key = key_of(first)
-    named = case.get("id", number) if isinstance(case, dict) else number
+    label = case.get("id", number) if isinstance(case, dict) else number
     if first["type"] == "extra_forbidden":
-        return f"The case {named} in {path} has the unknown key {key!r}."
+        return f"The case {label} in {path} has the unknown key {key!r}."
     what = first["msg"].removeprefix("Value error, ")
-    return f"The case {named} in {path} is wrong: {f'{key}: ' if key else ''}{what}."
+    return f"The case {label} in {path} is wrong: {f'{key}: ' if key else ''}{what}."
 
 
 def write_cases(cases: Sequence[Case], folder: Path) -> Path:
-    """Add cases to the file of a folder; one with the id of an earlier case replaces it."""
+    """Add cases to the file of a folder; a case replaces an earlier one with the same id."""
     path = folder / FILE
-    known = {case.id: case for case in _cases(path)} if path.is_file() else {}
-    known |= {case.id: case for case in cases}
+    by_id = {case.id: case for case in _cases(path)} if path.is_file() else {}
+    by_id |= {case.id: case for case in cases}
     folder.mkdir(parents=True, exist_ok=True)
-    plain = [case.model_dump(mode="json", exclude_defaults=True) for case in known.values()]
+    plain = [case.model_dump(mode="json", exclude_defaults=True) for case in by_id.values()]
     text = yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=100)
     path.write_text(text, "utf-8")
     return path
@@ -228,7 +228,7 @@ SINCE = "30d"
 """Window of the labelled states."""
 PEOPLE, SPAM = ("ham", "discussion", "office"), "spam"
 KINDS = {"bc3": "discussion", "enron-labelled": "office"}
-"""Source of a mail -> what it is; others are labelled one by one."""
+"""Source of a mail -> its kind; others are labelled one by one."""
 
 
 def suite_of(name: str, data: Path | None) -> Suite:
@@ -242,9 +242,9 @@ def suite_of(name: str, data: Path | None) -> Suite:
         return load_folder(SHIPPED / name, name)
     if Path(name).is_dir():
         return load_folder(Path(name))
-    known = ", ".join([*READERS, *sorted(each.name for each in SHIPPED.iterdir())])
+    names = ", ".join([*READERS, *sorted(each.name for each in SHIPPED.iterdir())])
     raise SetupError(
-        "unknown_suite", f"There is no suite {name!r}.", f"Give a folder, or one of: {known}."
+        "unknown_suite", f"There is no suite {name!r}.", f"Give a folder, or one of: {names}."
     )
 
 
@@ -265,7 +265,7 @@ class _Annotator(BaseModel):
 
 
 class _MailLabel(BaseModel):
-    """A mail or a thread of mails, and what people said of it."""
+    """A mail or a thread of mails, and its labels by people."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -304,20 +304,20 @@ def states(data: Path) -> Iterator[Case]:
 
 
 def read_request_cases(data: Path) -> Iterator[Case]:
-    """Yield the threads of which people marked the requests; most of them decide."""
+    """Yield the threads in which people marked requests; the majority decides."""
     for thread, is_asked in _requests(data).items():
         yield _mail(data, thread, Expected(asked=is_asked))
 
 
 def triage(data: Path) -> Iterator[Case]:
-    """Yield those threads and the spam: what should a reader see first?"""
+    """Yield those threads and the spam, to test what a reader should see first."""
     spam = [id for id, kind in _kinds(data).items() if kind == SPAM]
     for thread, needed in {**_requests(data), **dict.fromkeys(spam, False)}.items():
         yield _mail(data, thread, Expected(needs_reader=needed))
 
 
 def filter_(data: Path) -> Iterator[Case]:
-    """Yield mails of people, which no filter may keep back, and spam."""
+    """Yield mails by people, which no filter may withhold, and spam."""
     for thread, kind in _kinds(data).items():
         if kind in (*PEOPLE, SPAM):
             yield _mail(data, thread, Expected(filtered=kind == SPAM))
@@ -343,7 +343,7 @@ READERS: Mapping[str, Callable[[Path], Iterator[Case]]] = {
     "filter": filter_,
     "sql": sql,
 }
-"""Name of a suite -> how its cases are read from a folder of labelled data."""
+"""Name of a suite -> function that reads its cases from a folder of labelled data."""
 
 
 def _mail(data: Path, thread: str, expected: Expected) -> Case:
@@ -361,7 +361,7 @@ def _requests(data: Path) -> dict[str, bool]:
 
 
 def _kinds(data: Path) -> dict[str, str]:
-    """Return thread -> what its mails are; empty where nobody said."""
+    """Return thread -> kinds of its mails; empty if nobody labelled them."""
     every = _read(data, "labels/email_messages.json", list[_MailLabel])
     found = {each.thread_id: KINDS.get(each.source) or each.label or "" for each in every}
     return dict(sorted(found.items()))
@@ -386,11 +386,11 @@ def _read(data: Path, name: str, kind: type[T]) -> T:
 # ---- cases from stored runs: what people rated, and what they corrected in a digest
 
 RATINGS = 10_000
-"""Latest ratings among which those of the run are looked for."""
+"""Number of latest ratings searched for those of the run."""
 
 
 async def cases_of_run(database: Database, run_id: str, rating: str | None) -> list[Case]:
-    """Return cases with what was right or wrong in a run. Raises SetupError if nothing tells."""
+    """Return cases from the ratings and corrections of a run. Raises SetupError without any."""
     run = await Store(database).run(run_id)
     if run.result is None:
         raise SetupError("no_result", f"The run {run.id} has no result.", "Take another run.")
@@ -416,7 +416,7 @@ async def cases_of_run(database: Database, run_id: str, rating: str | None) -> l
 
 
 def _rating(ratings: Sequence[Rating]) -> str | None:
-    """Return what most people say; None if nobody does, or as many say the other."""
+    """Return the majority rating; None without ratings or with a tie."""
     votes = Counter(each.value for each in ratings)
     if votes[GOOD] == votes[BAD]:
         return None
@@ -424,20 +424,20 @@ def _rating(ratings: Sequence[Rating]) -> str | None:
 
 
 def _note(ratings: Sequence[Rating]) -> str:
-    """Return the reasons that people gave."""
-    given = [": ".join(filter(None, (each.reason, each.comment))) for each in ratings]
-    return "; ".join(dict.fromkeys(filter(None, given)))
+    """Return the reasons from people."""
+    reasons = [": ".join(filter(None, (each.reason, each.comment))) for each in ratings]
+    return "; ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _answer_cases(
     run: StoredRun, document: AnswerDocument, rating: str, note: str
 ) -> Iterator[Case]:
-    """Yield the question: a good answer's sources must be cited, a bad one's words not said."""
+    """Yield the question: require the sources of a good answer, exclude the text of a bad one."""
     items = cited_items(document)
     expected = Expected(cites=tuple(items))
     if rating == BAD:
-        said = [CITED.sub("", each.text).strip() for each in document.statements]
-        expected = Expected(omits=tuple(said) or (document.answer,))
+        sentences = [CITED.sub("", each.text).strip() for each in document.statements]
+        expected = Expected(omits=tuple(sentences) or (document.answer,))
     if rating == BAD or items:
         job = Job(question=run.question, sources=_sources(run))
         yield _case(run, job, run.id, "", expected, note)
@@ -455,7 +455,7 @@ def _sweep_cases(run: StoredRun, document: SweepReport) -> Iterator[Case]:
 
 
 def _panel_cases(run: StoredRun, document: PanelReport) -> Iterator[Case]:
-    """Yield each confirmed finding, which is known again by its quote."""
+    """Yield each confirmed finding, which is recognized by its quote."""
     material = Path(str(run.args["source"]))
     job = Job(task="review", material=material, profile=document.profile)
     for each in document.findings:
@@ -467,15 +467,15 @@ def _panel_cases(run: StoredRun, document: PanelReport) -> Iterator[Case]:
 def _triage_cases(
     run: StoredRun, document: TriageReport, corrections: Sequence[Correction], rating: str | None
 ) -> Iterator[Case]:
-    """Yield the threads that were corrected; of a good digest also all others."""
+    """Yield the corrected threads; for a good digest also all others."""
     job = Job(task="triage", sources=_sources(run))
     for verdict in document.verdicts:
         fixed = {c.field: c.value for c in reversed(corrections) if c.thread == verdict.thread_id}
         right: dict[str, Any] = dict(fixed)
         if rating == GOOD:
             right = {"asked_of_me": verdict.asked_of_me, "priority": verdict.priority} | right
-        if (asked := right.pop("asked_of_me", None)) is not None:
-            right |= {"asked": str(asked).lower() == "true"}
+        if (is_asked := right.pop("asked_of_me", None)) is not None:
+            right |= {"asked": str(is_asked).lower() == "true"}
         if right:
             id = verdict.thread_id
             yield _case(run, job, id, id, Expected(**right), verdict.subject)
@@ -487,28 +487,28 @@ def _case(run: StoredRun, job: Job, id: str, item: str, expected: Expected, note
 
 
 def _sources(run: StoredRun) -> Sources:
-    """Return what the run read; nothing but its day if it read the live workspace."""
-    kept = RunSources.model_validate(run.args)
-    of_files = kept.sample or kept.slack_export
+    """Return the sources of the run; only its day if it read the live workspace."""
+    arguments = RunSources.model_validate(run.args)
+    of_files = arguments.sample or arguments.slack_export
     return Sources(
-        sample=kept.sample,
-        slack_export=kept.slack_export,
-        mbox=kept.mbox,
-        reader=kept.me,
-        database=kept.databases,
-        folder=kept.folder,
-        as_user=kept.as_user if of_files else None,
-        as_of=kept.as_of or run.started.isoformat(),
-        since=kept.since,
+        sample=arguments.sample,
+        slack_export=arguments.slack_export,
+        mbox=arguments.mbox,
+        reader=arguments.me,
+        database=arguments.databases,
+        folder=arguments.folder,
+        as_user=arguments.as_user if of_files else None,
+        as_of=arguments.as_of or run.started.isoformat(),
+        since=arguments.since,
     )
 
 
 def cited_items(document: AnswerDocument) -> list[str]:
-    """Return the ids of the items that an answer rests on, each once."""
+    """Return the ids of the items that an answer cites, each once."""
     findings = {f.id: f for result in document.subagents for f in result.findings}
-    cited = [id for statement in document.statements for id in statement.findings]
-    items = [item for id in cited if id in findings for item in items_of(findings[id])]
-    items += [document.looked_up[id].item for id in cited if id in document.looked_up]
+    ids = [id for statement in document.statements for id in statement.findings]
+    items = [item for id in ids if id in findings for item in items_of(findings[id])]
+    items += [document.looked_up[id].item for id in ids if id in document.looked_up]
     return list(dict.fromkeys(items))
 
 

@@ -1,4 +1,4 @@
-"""Scores of a suite: what runs say about its cases, whether that is right, figures, comparisons."""
+"""Scores of a suite: observations of runs, outcomes of cases, figures, comparisons."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ STANDS = ("confirmed", "disputed", "unjudged")
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The result of one run, reduced to what cases ask for."""
+    """The result of one run, reduced to the facts that cases need."""
 
     complete: bool = True
-    """Whether it covers everything."""
+    """Whether it covers all items."""
     flagged: frozenset[str] = frozenset()
-    """Items that it says need action: `channel/ts`, mail threads."""
+    """Items that need action according to it: `channel/ts`, mail threads."""
     judged: frozenset[str] = frozenset()
-    """Items, and names of channels, that it covers if it is not complete."""
+    """Covered items and names of channels, if it is not complete."""
     verdicts: Mapping[str, ThreadVerdict] = field(default_factory=dict)
     filtered: frozenset[str] = frozenset()
     text: str = ""
     findings: tuple[str, ...] = ()
-    """The words of each finding of a review."""
+    """The text of each finding of a review."""
     cited: frozenset[str] = frozenset()
     denied: int = 0
-    """Calls that the gate denied."""
+    """Number of calls that the gate denied."""
     claims: int = 0
-    """Claims, unsupported ones included."""
+    """Number of claims, including unsupported ones."""
     unsupported: int = 0
     costs: tuple[float | None, ...] = ()
     """Dollars of each context."""
@@ -57,17 +57,17 @@ class CaseResult(BaseModel):
     right: bool
     covered: bool
     needed: bool | None = None
-    """The right answer of a question with yes or no."""
+    """The right answer to a yes-or-no question."""
     found: bool | None = None
     """The answer that was given."""
 
 
 def observe(document: Document, denied: int, seconds: float) -> Observation:
-    """Return what a document of the assistant says."""
+    """Return the observation of a document of the assistant."""
     costs = [result.cost_usd for result in document.subagents]
-    known = [cost for cost in costs if cost is not None]
-    unknown = document.cost_usd is None or len(known) < len(costs)
-    costs.append(None if unknown else max(0.0, (document.cost_usd or 0.0) - sum(known)))
+    known_costs = [cost for cost in costs if cost is not None]
+    unknown = document.cost_usd is None or len(known_costs) < len(costs)
+    costs.append(None if unknown else max(0.0, (document.cost_usd or 0.0) - sum(known_costs)))
     claims = sum(len(r.findings) for r in document.subagents) + document.unsupported
     seen = Observation(
         complete=document.status == "complete",
@@ -86,8 +86,8 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
         judged = filtered | verdicts.keys()
         return replace(seen, verdicts=verdicts, filtered=filtered, judged=judged)
     if isinstance(document, PanelReport):
-        stands = [each for each in document.findings if each.outcome in STANDS]
-        texts = (" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in stands)
+        reported = [each for each in document.findings if each.outcome in STANDS]
+        texts = (" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in reported)
         return replace(seen, findings=tuple(texts))
     return replace(seen, text=document.answer, cited=frozenset(cited_items(document)))
 
@@ -107,7 +107,7 @@ def _of_sweep(seen: Observation, report: SweepReport) -> Observation:
 def observe_context(
     result: SubagentResult, names: Mapping[str, str], denied: int, seconds: float
 ) -> Observation:
-    """Return what one context says that read everything; `names` are those of channels by id."""
+    """Return the observation of one context that read everything; `names`: channel id -> name."""
 
     def items(finding: Finding) -> set[str]:
         parts = (id.partition("/") for id in items_of(finding))
@@ -132,7 +132,7 @@ def observe_context(
 
 
 def outcome(case: Case, seen: Observation) -> CaseResult:
-    """Compare what a run says with what is right; what is not covered is not right."""
+    """Compare an observation with the right outcome; an item that is not covered is wrong."""
     covered = seen.complete or not {case.item, case.item.partition("/")[0]}.isdisjoint(seen.judged)
     needed = case.expected.needed
     found = None if needed is None else _answer_to(case.expected, case.item, seen)
@@ -141,7 +141,7 @@ def outcome(case: Case, seen: Observation) -> CaseResult:
 
 
 def _answer_to(expected: Expected, item: str, seen: Observation) -> bool:
-    """Return the answer to the question with yes or no that the case asks."""
+    """Return the answer to the yes-or-no question of the case."""
     if expected.filtered is not None:
         return item in seen.filtered
     verdict = seen.verdicts.get(item)
@@ -153,7 +153,7 @@ def _answer_to(expected: Expected, item: str, seen: Observation) -> bool:
 
 
 def _faults(case: Case, seen: Observation) -> Iterable[bool]:
-    """Yield for each further expectation whether it holds."""
+    """Yield for each further expectation whether it is met."""
     expected, verdict = case.expected, seen.verdicts.get(case.item)
     if expected.priority:
         yield verdict is not None and verdict.priority == expected.priority
@@ -179,9 +179,9 @@ def _plain(text: str) -> str:
 
 
 def names_rows(text: str, rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether an answer says all figures and names of some rows, each standing alone.
+    """Return whether an answer contains all figures and names of some rows as separate words.
 
-    Empty rows are said by nothing, and the numbers of its sources say nothing.
+    Empty rows never match, and the numbers of its sources do not count.
     """
     flat = _flat(CITED.sub("", text))
     return bool(rows) and all(
@@ -192,7 +192,7 @@ def names_rows(text: str, rows: Sequence[Sequence[Any]]) -> bool:
 
 
 def _forms(cell: Any) -> list[str]:
-    """Return patterns of how a value may be written, standing alone."""
+    """Return patterns of the possible forms of a value as a separate word."""
     forms = [_flat(str(cell).removesuffix(" 00:00:00"))]
     if isinstance(cell, float):
         short = f"{cell:.0f}" if cell.is_integer() else f"{cell:.2f}".rstrip("0")
@@ -208,7 +208,7 @@ def _flat(text: str) -> str:
 CONFIDENCE = 0.95
 RESAMPLES = 4_999
 SEED = 1
-"""Of the resampling: the same cases give the same table."""
+"""Seed of the resampling, so that the same cases give the same table."""
 Verdict = Literal["better", "worse", "no difference shown"]
 
 
@@ -217,10 +217,10 @@ class Figure(BaseModel):
 
     name: str
     value: float | None = None
-    """None if it cannot be told, such as an unknown price."""
+    """None if it is not known, such as an unknown price."""
     low: float | None = None
     high: float | None = None
-    """The 95 % confidence interval; None if there is too little for one."""
+    """The 95 % confidence interval, with `low`; None if there is too little data."""
 
 
 class SystemResult(BaseModel):
@@ -230,24 +230,24 @@ class SystemResult(BaseModel):
     figures: list[Figure]
     outcomes: list[CaseResult]
     seconds: Figure
-    """Of all runs together, one after another."""
+    """Total of all runs, one after another."""
 
     def figure(self, name: str) -> Figure:
         return next((each for each in self.figures if each.name == name), Figure(name=name))
 
 
 class Difference(BaseModel):
-    """The share of cases by which the assistant is more often right than another system."""
+    """The difference in the share of right cases between the assistant and another system."""
 
     against: str
     cases: str
-    """`all`, or those whose right answer is yes or no."""
+    """`all`, or only cases whose right answer is yes or no."""
     count: int
     value: float
     low: float | None
     high: float | None
     p: float
-    """Of a permutation test."""
+    """p-value of a permutation test."""
     verdict: Verdict
 
 
@@ -275,7 +275,7 @@ def scipy_stats() -> ModuleType:
 def system_result(
     name: str, outcomes: Sequence[CaseResult], runs: Sequence[Observation]
 ) -> SystemResult:
-    """Count what a system made of all cases in these runs."""
+    """Count the outcomes of a system on all cases of these runs."""
     seconds = _total("seconds", [run.seconds for run in runs])
     figures = list(_figures(outcomes, runs))
     return SystemResult(name=name, figures=figures, outcomes=list(outcomes), seconds=seconds)
@@ -283,10 +283,10 @@ def system_result(
 
 def _figures(outcomes: Sequence[CaseResult], runs: Sequence[Observation]) -> Iterator[Figure]:
     yield _share("accuracy", [each.right for each in outcomes])
-    asked = [each for each in outcomes if each.needed is not None]
-    if asked:
-        yield _share("precision", [bool(each.needed) for each in asked if each.found])
-        yield _share("recall", [bool(each.found) for each in asked if each.needed])
+    yes_no = [each for each in outcomes if each.needed is not None]
+    if yes_no:
+        yield _share("precision", [bool(each.needed) for each in yes_no if each.found])
+        yield _share("recall", [bool(each.found) for each in yes_no if each.needed])
     yield _share("coverage", [each.covered for each in outcomes])
     wrong, claims = sum(run.unsupported for run in runs), sum(run.claims for run in runs)
     yield _share("unsupported claims", [True] * wrong + [False] * (claims - wrong))
@@ -303,15 +303,15 @@ def _share(name: str, hits: Sequence[bool]) -> Figure:
 
 
 def _total(name: str, parts: Sequence[float | None]) -> Figure:
-    """Return a sum, with an interval over the parts that it is made of."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    """Return a sum, with an interval over its parts."""
+    known_parts = [part for part in parts if part is not None]
+    if len(known_parts) < len(parts):
         return Figure(name=name)
-    low, high = _interval(known)
-    many = len(known)
+    low, high = _interval(known_parts)
+    many = len(known_parts)
     return Figure(
         name=name,
-        value=sum(known),
+        value=sum(known_parts),
         low=None if low is None else low * many,
         high=None if high is None else high * many,
     )
@@ -371,7 +371,7 @@ def _difference(
 
 
 def _p(gains: Sequence[float]) -> float:
-    """Return how often a mean as far from 0 comes about if the two systems are alike."""
+    """Return the probability of a mean as far from 0 if the two systems are equal."""
     if len(gains) < 2 or not any(gains):
         return 1.0
     nothing = [0.0] * len(gains)
@@ -387,9 +387,11 @@ def _p(gains: Sequence[float]) -> float:
 
 
 def report(suite: Suite, model: str, systems: Sequence[SystemResult]) -> EvaluationReport:
-    """Put together what all systems made of a suite; the first one is the assistant."""
-    ours, *others = systems
-    found = [d for other in others for d in differences(ours.outcomes, other.name, other.outcomes)]
+    """Build the report of all systems on a suite; the first one is the assistant."""
+    assistant, *others = systems
+    found = [
+        d for other in others for d in differences(assistant.outcomes, other.name, other.outcomes)
+    ]
     return EvaluationReport(
         suite=suite.name,
         model=model,
@@ -400,7 +402,7 @@ def report(suite: Suite, model: str, systems: Sequence[SystemResult]) -> Evaluat
 
 
 def earlier_result(path: Path, suite: str) -> SystemResult:
-    """Return what the assistant made of a suite, as it was saved. Raises SetupError."""
+    """Return the saved result of the assistant on a suite. Raises SetupError."""
     hint = "Give a file that `assistant eval --save` wrote."
     try:
         stored = EvaluationReport.model_validate_json(path.read_bytes())
@@ -413,7 +415,7 @@ def earlier_result(path: Path, suite: str) -> SystemResult:
 
 
 def report_text(document: EvaluationReport) -> str:
-    """Return the table of a report; it says nothing of time, so that it is the same twice."""
+    """Return the table of a report, without times, so that it is reproducible."""
     head = f"{document.suite}: {document.cases} cases, --model {document.model}"
     names = [figure.name for figure in document.systems[0].figures]
     rows = [["", *(system.name for system in document.systems)]]
