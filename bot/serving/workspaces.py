@@ -112,7 +112,7 @@ class Workspaces(Receiver):
             server.backfill.ask()
 
     def find_connecting(self, state: str) -> Connecting | None:
-        """Return where connecting a mailbox continues; the state of the attempt begins with the team."""
+        """Return where connecting a mailbox continues; the attempt's state begins with the team."""
         server = self.servers.get(state.partition(".")[0])
         return server.connecting if server else None
 
