@@ -26,7 +26,7 @@ Mbox = Annotated[
 
 
 def parsed_option(read: Callable[[str], Any], what: str, *names: str) -> Any:
-    """Return an option whose text is read at once."""
+    """Return an option whose text is parsed immediately."""
     return typer.Option(*names, parser=read, metavar="TEXT", help=what)
 
 
@@ -58,7 +58,7 @@ A full collection visits all objects of all runs and blocks the event loop for 6
 
 
 class CommandGroup(TyperGroup):
-    """Runs a command: an error of use or set-up is one sentence, else it returns its exit code."""
+    """Runs a command and returns its exit code; an error of use or set-up is one sentence."""
 
     def invoke(self, ctx: Any) -> None:
         from bot.terminal import errors_reported
@@ -84,8 +84,8 @@ def examples(*lines: str) -> str:
     return "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         from importlib.metadata import version
 
         typer.echo(version("workspace-assistant"))
@@ -151,9 +151,9 @@ def ask(
     """Answer one request from all given sources."""
     from bot.cli.ask import run_ask
 
-    given = Options(model, slack_export, sample, as_of, since, as_user, mbox=mbox, me=me)
-    given = replace(given, databases=tuple(database or ()), folder=folder)
-    return run_ask(given, question, json)
+    options = Options(model, slack_export, sample, as_of, since, as_user, mbox=mbox, me=me)
+    options = replace(options, databases=tuple(database or ()), folder=folder)
+    return run_ask(options, question, json)
 
 
 @app.command(
@@ -184,9 +184,9 @@ def sweep(
     """Sweep channels for customer issues: one subagent each, one report."""
     from bot.cli.reports import SweepOptions, run_sweep
 
-    given = Options(model, slack_export, sample, as_of, since, as_user)
-    wanted = SweepOptions(channels or (), tracker, limit, name or "")
-    return run_sweep(given, wanted, json, markdown)
+    options = Options(model, slack_export, sample, as_of, since, as_user)
+    sweep_options = SweepOptions(channels or (), tracker, limit, name or "")
+    return run_sweep(options, sweep_options, json, markdown)
 
 
 @app.command(
@@ -211,8 +211,8 @@ def triage(
     """Triage a mailbox: one subagent a thread, one digest."""
     from bot.cli.triage import run_triage
 
-    given = Options(model, None, sample, as_of, since, mail=True, mbox=mbox, me=me)
-    return run_triage(given, limit, resume, json)
+    options = Options(model, None, sample, as_of, since, mail=True, mbox=mbox, me=me)
+    return run_triage(options, limit, resume, json)
 
 
 @app.command(
@@ -261,7 +261,7 @@ def serve(
     ] = False,
 ) -> int:
     """Answer in Slack until SIGTERM: mentions, direct messages, threads."""
-    gc.disable()  # collecting while all that is imported, and again and again later, costs 0.5 s
+    gc.disable()  # garbage collections during the imports, and repeated ones later, cost 0.5 s
     from bot.serving.serve import run_serve
 
     gc.freeze()
@@ -588,8 +588,8 @@ def evaluate(
         raise typer.BadParameter("`eval add` takes the id of a run, a suite takes none.")
     if run is not None:
         return add_case(json, run, rating, into)
-    given = EvaluationOptions(suite, model, data, prompts, compare, save, limit, alone, json)
-    return run_evaluation(given)
+    options = EvaluationOptions(suite, model, data, prompts, compare, save, limit, alone, json)
+    return run_evaluation(options)
 
 
 @app.command("review-briefs", epilog=examples("assistant review-briefs"))

@@ -1,4 +1,4 @@
-"""Background work of a process: it goes on until it is cancelled, whatever fails."""
+"""Background work of a process: it continues after failures, until it is cancelled."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 async def repeat(
     work: Callable[[], Awaitable[object]],
     every_s: float,
-    trouble: str,
+    message: str,
     *,
     woken: asyncio.Event | None = None,
     known: type[Exception] | tuple[type[Exception], ...] = StoreError,
 ) -> None:
-    """Await work again and again until cancelled: after so many seconds, or when it is woken.
+    """Await work repeatedly until cancelled: after so many seconds, or when it is woken.
 
-    What it raises is logged after `trouble`, with a traceback unless it is `known`.
+    Its errors are logged after `message`, with a traceback unless they are `known`.
     """
     woken = woken or asyncio.Event()
     while True:
@@ -31,7 +31,7 @@ async def repeat(
         try:
             await work()
         except Exception as error:  # top-level boundary: one pass must not stop the next
-            log.error("%s: %s", trouble, error, exc_info=not isinstance(error, known))
+            log.error("%s: %s", message, error, exc_info=not isinstance(error, known))
         with suppress(TimeoutError):
             async with asyncio.timeout(every_s):
                 await woken.wait()
@@ -39,7 +39,7 @@ async def repeat(
 
 @asynccontextmanager
 async def in_background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run this work inside the context, which ends if one of it fails."""
+    """Run these tasks inside the context, which ends if one of them fails."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]

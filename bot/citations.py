@@ -1,4 +1,4 @@
-"""Citations in a parent's text: known ids stay for code to link, unknown ones are removed."""
+"""Citations in a parent's text: code links known ids and removes unknown ones."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SHAPED = re.compile(
     r"|[A-Z](?=[A-Z]*\d)[A-Z\d]+/\d+\.\d{6}|\d{10}\.\d{6}"
     r"|[CDGUW](?:0[A-Z\d]{7,}|(?=[A-Z]*\d+[A-Z])[A-Z\d]{8})"
 )
-"""Matches what can only be an id: if nothing known has it, it is removed.
+"""Matches text that can only be an id: if it is unknown, it is removed.
 
 Ids of Slack have a 0 after the first letter; old ones have nine characters, in which digits and
-letters alternate. So the number of an account, and a word with a number, stay.
+letters alternate. So account numbers, and words with a number, stay.
 """
 WRITTEN = re.compile(rf"(?:(?<![ \t])[ \t]+)?\[({ID}(?:\s*[,;]\s*{ID})*+)\]")
 OPEN = re.compile(
@@ -39,21 +39,21 @@ OPEN = re.compile(
 WHOLE_HEADING = re.compile(
     r"(\*{1,3})(?!\s)(?:[^*]|(?<=\w)\*(?=\w))+\1|(_{1,3})(?:[^_]|(?<=\w)_(?=\w))+\2|[|\s:-]+"
 )
-"""A line that is all emphasis, or the rule of a table."""
+"""A line with only emphasis, or the rule of a table."""
 RULE = re.compile(r"[|\s:-]*-[|\s:-]*")
 """The line below the titles of a table."""
 PARENTHESIS = re.compile(r"[(\uff08].*[)\uff09][.\u3002]?")
-"""A line in parentheses, also wide ones."""
+"""A line in parentheses, including full-width ones."""
 QUESTION = ("?", "\uff1f", "\u061f")
 MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?=\s)|\d{1,2}[.)](?=\s))\s*)*")
-"""Markers at the beginning of a line of a list, a quote or a heading."""
+"""Markers at the start of a line of a list, a quote or a heading."""
 MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
 MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
 """Slack's markup of a link, and the end of a text that may still become it."""
 ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
 """The length of a scheme is limited; otherwise a long word would be scanned from each letter on."""
 ALLOWED = re.compile(r"https://(?P<host>[a-zA-Z0-9.-]+)(?:/[a-zA-Z0-9._~!$&'*+,;=:/%-]*)?")
-"""An address that has nothing but an ASCII host and a path."""
+"""An address with only an ASCII host and a path."""
 FILES = (
     "json|ya?ml|txt|csv|tsv|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|html?|xml|log|toml|ini|cfg|conf"
     "|env|lock|sql|jsx?|tsx?|css|exe|java|cpp|rb"
@@ -64,9 +64,9 @@ BARE = re.compile(
     rf"|(?<![\w-])(?<![\w-]\.)(?:[\w-]+\.)+(?!(?:{FILES})(?![^\W_]))[^\W\d_]{{2,24}}(?![^\W_]|@)",
     re.IGNORECASE,
 )
-"""Matches at least the last two names of a host, whatever surrounds them; a punycode ending
-begins with letters, which is enough to separate it from the name before. Only the first of names
-that dots join begins a match, so the time stays linear."""
+"""Matches at least the last two names of a host in any surroundings; a punycode ending begins with
+letters, which is enough to separate it from the name before. A match can begin only at the first
+of names joined by dots, so the time stays linear."""
 WEB = re.compile(r"https?://|www\.", re.IGNORECASE)
 MAX_HELD = 2_500
 """Maximum characters that a stream holds back: the longest address and list of citations."""
@@ -76,12 +76,12 @@ STOPS = ".,;:!?"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence or line of an answer, and what it rests on."""
+    """A sentence or line of an answer, and its sources."""
 
     text: str
     """Text without citations."""
     findings: tuple[str, ...]
-    """Ids of findings, and of what was looked up."""
+    """Ids of findings and of looked-up items."""
 
 
 def ids_in(text: str) -> list[str]:
@@ -99,9 +99,9 @@ def drop_unknown(
 ) -> str:
     """Return the text with one bracket for each known id, and without unknown ids.
 
-    `known` are findings; an item of `looked_up` gets its id for the answer in place of its own. Of
-    `files` the name stays, without a bracket: they are attached to the answer and are not its
-    source.
+    `known` are findings; an item of `looked_up` gets its id for the answer instead of its own. For
+    `files`, only the name stays, without a bracket: they are attached to the answer and are not
+    its source.
     """
 
     def put(match: re.Match[str]) -> str:
@@ -118,30 +118,30 @@ def drop_unknown(
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The addresses that may stay clickable in what a model wrote."""
+    """The addresses that may stay clickable in a model's text."""
 
     asked: str = ""
     """The requester's own text: an address in it may be repeated exactly."""
     hosts: tuple[str, ...] = ()
     """Hosts that an administrator allows, for https without query, fragment, port or user."""
     made: Collection[str] = ()
-    """Addresses that code makes."""
+    """Addresses built by code."""
 
     def defang(self, text: str) -> str:
         """Return the text with no clickable address except these."""
-        asked = _addresses(self.asked)
+        requested = _addresses(self.asked)
 
         def put(match: re.Match[str]) -> str:
             address = match.group().rstrip(STOPS)
-            if address in asked or self._is_allowed(address):
+            if address in requested or self._is_allowed(address):
                 return match.group()
             return match.group().rpartition("://")[2].replace(".", "[.]")
 
-        bare = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
-        return ADDRESS.sub(put, bare)
+        unmarked = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
+        return ADDRESS.sub(put, unmarked)
 
     def may_link(self, address: str) -> bool:
-        """Return whether Slack may make a link of it."""
+        """Return whether Slack may turn an address into a link."""
         if address in self.made:
             return True
         is_web = re.match(r"https?://", address) is not None
@@ -159,12 +159,12 @@ def _addresses(text: str) -> frozenset[str]:
 
 
 def neutralize_links(text: str) -> str:
-    """Return the text so that Slack makes no links of bare hosts and mail addresses."""
+    """Return the text so that Slack does not turn bare hosts and mail addresses into links."""
     return BARE.sub(lambda m: m[0] if m["web"] else m[0].replace(".", "[.]"), text)
 
 
 def settled_length(text: str) -> int:
-    """Return how much of an unfinished text cannot become part of a citation or an address."""
+    """Return the length of an unfinished text that cannot become part of a citation or address."""
 
     def solid(match: re.Match[str]) -> str:
         return "x" * len(match.group())
@@ -177,36 +177,36 @@ def settled_length(text: str) -> int:
 def statements(text: str, known: Collection[str]) -> list[Statement]:
     """Return the statements of an answer.
 
-    Left out is what states nothing about a source: headings, lines that only lead to a list, lines
-    in parentheses (caveats and proposals, as the prompt wants them), and questions without a
-    citation. A row of a table is one statement, its titles are none.
+    It leaves out text that states nothing about a source: headings, lines that only introduce a
+    list, lines in parentheses (caveats and proposals, according to the prompt), and questions
+    without a citation. A row of a table is one statement; its titles are not.
     """
     found = []
     for line, below in pairwise([*text.splitlines(), ""]):
         if line.lstrip().startswith("|"):
             found += [] if RULE.fullmatch(below) else _row(line, known)
             continue
-        bare = MARKERS.sub("", line, count=1).strip()
-        if not bare or line.lstrip().startswith("#") or bare.rstrip("*_ ").endswith(":"):
+        content = MARKERS.sub("", line, count=1).strip()
+        if not content or line.lstrip().startswith("#") or content.rstrip("*_ ").endswith(":"):
             continue
-        if WHOLE_HEADING.fullmatch(bare) or PARENTHESIS.fullmatch(bare):
+        if WHOLE_HEADING.fullmatch(content) or PARENTHESIS.fullmatch(content):
             continue
-        for sentence in _sentences(bare):
-            cited = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
-            said = SPACED.sub("", sentence).strip(" .")
-            if said:
-                found.append(Statement(said, cited))
-            elif cited and found:  # a citation after the full stop
+        for sentence in _sentences(content):
+            findings = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
+            plain = SPACED.sub("", sentence).strip(" .")
+            if plain:
+                found.append(Statement(plain, findings))
+            elif findings and found:  # a citation after the full stop
                 last = found.pop()
-                found.append(Statement(last.text, (*last.findings, *cited)))
+                found.append(Statement(last.text, (*last.findings, *findings)))
     return [each for each in found if each.findings or not each.text.endswith(QUESTION)]
 
 
 def _row(line: str, known: Collection[str]) -> list[Statement]:
-    cited = tuple(dict.fromkeys(i for i in ids_in(line) if i in known))
+    findings = tuple(dict.fromkeys(i for i in ids_in(line) if i in known))
     cells = (cell.strip() for cell in SPACED.sub("", line).split("|"))
-    said = " | ".join(filter(None, cells))
-    return [Statement(said, cited)] if said and not RULE.fullmatch(line) else []
+    text = " | ".join(filter(None, cells))
+    return [Statement(text, findings)] if text and not RULE.fullmatch(line) else []
 
 
 def _sentences(line: str) -> list[str]:
@@ -216,12 +216,12 @@ def _sentences(line: str) -> list[str]:
 OWN = "F0."
 """Prefix of the ids of items that the parent looked up: no subagent has the number 0."""
 BEGINNING = 80
-"""Characters of an item that its source shows."""
+"""Maximum characters of an item in the list of sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class CitationIndex:
-    """The findings and items that a run may cite, as of now."""
+    """The findings and items that a run may currently cite."""
 
     earlier: Mapping[str, Finding]
     results: Mapping[str, SubagentResult]
@@ -236,7 +236,7 @@ class CitationIndex:
     def map_item_ids(self, first: int | None = None) -> dict[str, str]:
         """Return the id of each item as shown to the parent -> its id in the answer.
 
-        `first`: only the first so many; what a text cites was shown before it was written.
+        `first`: only the first so many; cited items were shown before the text was written.
         """
         return {item.id: id for id, item in self.items(first).items()}
 
@@ -251,7 +251,7 @@ class CitationIndex:
         return self.findings() | own
 
     def items(self, first: int | None = None) -> dict[str, Item]:
-        """Return what the parent was shown, by the ids in the answer; only the `first` ones if
+        """Return the items shown to the parent, by the ids in the answer; only the `first` ones if
         set."""
         return {f"{OWN}{n}": item for n, item in enumerate(self.reading.seen_items(first), 1)}
 
@@ -269,9 +269,9 @@ def beginning(item: Item) -> str:
 
 @dataclass
 class CitationFilter:
-    """Streams text, holding back what may still become a citation or an address.
+    """Streams text, holding back text that may still become a citation or an address.
 
-    What does not end is released with a space after it, so that nothing more becomes part of it.
+    Text without an end is released with a space after it, so that later text does not extend it.
     """
 
     known: CitationIndex
@@ -279,7 +279,7 @@ class CitationFilter:
     _held: str = field(default="")
 
     def add(self, text: str) -> str:
-        """Take the next piece of text; return what is ready."""
+        """Add the next piece of text; return the part that is ready."""
         self._held += text
         start = settled_length(self._held)
         ready, self._held = self._clean(self._held[:start]), self._held[start:]
@@ -288,17 +288,17 @@ class CitationFilter:
         return ready
 
     def close(self) -> str:
-        """Return what is still held back."""
+        """Return the text that is still held back."""
         ready, self._held = self._clean(self._held), ""
         return ready
 
     def drop(self) -> None:
-        """Drop what is still held back: its text begins again."""
+        """Drop the text that is still held back, because the text restarts."""
         self._held = ""
 
     def _clean(self, text: str) -> str:
         if not text:
             return ""
         files = self.known.files() if "file/" in text else NOTHING  # all results are searched
-        kept = drop_unknown(text, self.known.findings(), self.known.map_item_ids(), files)
-        return self.allowed.defang(kept)
+        cleaned = drop_unknown(text, self.known.findings(), self.known.map_item_ids(), files)
+        return self.allowed.defang(cleaned)

@@ -1,4 +1,4 @@
-"""The composition root: creates everything that a run needs, once, and closes it again."""
+"""The composition root: creates everything that a run needs once, and closes it."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class App:
     emit: Emit = ignore
     stop: StopFlag = field(default_factory=StopFlag)
     store_fault: str = ""
-    """Why something could not be stored; the run continues and shows what it finds."""
+    """Why something could not be stored; the run continues and shows its findings."""
     clients: Mapping[type, object] = field(default_factory=dict)
-    """Clients that all runs read with, besides Slack."""
+    """Clients that all runs use to read, besides Slack."""
     toolkit: Toolkit = field(default_factory=Toolkit)
     """Providers that are opened for each run."""
     traces: Traces | None = None
     mail: MailState | None = None
-    """Of an account that a command reads; of a mailbox in a file nothing is kept."""
+    """State of the account that a command reads; None for a mailbox in a file."""
     _spawners: dict[str, TaskSpawner] = field(default_factory=dict)
     """Run id -> the spawner of its subagents."""
 
@@ -125,9 +125,9 @@ class App:
         limits: LimitSettings | None = None,
         resumed: str | None = None,
     ) -> AsyncIterator[Run]:
-        """Open a run that is recorded from its start; what it recorded is stored at its end.
+        """Open a run that is recorded from its start; the records are stored at its end.
 
-        `resumed` names the run that is continued, if one is.
+        `resumed` names the run to continue, if any.
         """
         run_id = resumed or uuid.uuid4().hex[:12]
         sources = self.options.sources(self.as_of).model_dump(mode="json", exclude_defaults=True)
@@ -174,7 +174,7 @@ class App:
                 await self.traces.export(run_id)
 
     async def finish(self, run: Run, document: Document) -> None:
-        """Store how a run ended."""
+        """Store the end of a run."""
         ended = self.store.finish_run(
             run.id, document.status, result=document.to_json(), cost_usd=document.cost_usd
         )
@@ -203,7 +203,7 @@ class App:
 
 
 def trace_runs(settings: Settings, store: Store, stack: AsyncExitStack) -> Traces | None:
-    """Return what traces finished runs; None, and no library is loaded, if no address is set."""
+    """Return the tracer of finished runs; None if no address is set: then no library is loaded."""
     if settings.endpoints.traces is None:
         return None
     from bot.runs.traces import Traces
@@ -216,7 +216,7 @@ def trace_runs(settings: Settings, store: Store, stack: AsyncExitStack) -> Trace
 
 @asynccontextmanager
 async def open_app(settings: Settings, options: Options, emit: Emit) -> AsyncIterator[App]:
-    """Start everything, and close it at the end. Raises SetupError that says what to do."""
+    """Start everything, and close it at the end. Raises SetupError with what to do."""
     async with AsyncExitStack() as stack:
         store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
         stack.push_async_callback(store.aclose)

@@ -1,6 +1,6 @@
 """Local workspaces: a Slack export or the sample, served on loopback by simulators.
 
-The simulators are imported when they are used: a real workspace and a real model need none.
+The simulators are imported on demand: a real workspace and a real model need none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def model_client(settings: Settings, name: str) -> Iterator[ModelClient]:
-    """Yield the client of `claude`, or of the `offline` simulator, which runs while inside."""
+    """Yield the client of `claude`, or of the `offline` simulator, which runs meanwhile."""
     if name == "offline":
         from bot.local.model.server import ModelServer
         from bot.local.offline.model import answer as offline_model
@@ -103,7 +103,7 @@ def reader_of(
         server = stack.enter_context(LocalServer(LocalSlack(workspace).app, "slack"))
         url: str | None = server.url + API_PATH
         token: str | None = f"xoxp-{options.as_user}" if options.as_user else BOT_TOKEN
-        user_token = None  # a file's messages are searched by reading them
+        user_token = None  # messages of a file are searched by reading them
     else:
         secret = settings.secrets.slack_bot_token
         token, url = secret.get_secret_value() if secret else None, settings.endpoints.slack_api_url
@@ -130,9 +130,9 @@ def directory_of(
     options: Options,
     things: Mapping[str, Readers],
 ) -> Directory:
-    """Return a directory: the operator reads as the bot, a user of the files by their own token.
+    """Return a directory: the operator reads as the bot, a user of the files with their own token.
 
-    `things` are the handles whose readers the settings name.
+    `things` are the handles whose readers are in the settings.
     """
     if reader is None or workspace is None or options.as_user is None:
         return Operator()
@@ -147,7 +147,7 @@ def directory_of(
 
 
 def end_of(workspace: Workspace | None, options: Options) -> datetime:
-    """Return now; for files, the midnight after their last message, to show old exports."""
+    """Return the current time; for files, the midnight after their last message."""
     if options.sample and workspace:
         return SAMPLE_AS_OF
     stamps = [m.ts for c in workspace.channels for m in c.messages] if workspace else []

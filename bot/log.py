@@ -1,7 +1,7 @@
 """Logging to stderr: one JSON object per line, or text, without any secret in it.
 
-Texts of users are not logged at info or above; libraries, which may quote them, are logged from
-warnings on.
+Texts of users are not logged at info or above; libraries, which may quote them, are logged only at
+warning or above.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from config.settings import Secrets
 from scopes.clean import REMOVED, redact
 
 OURS = ("bot", "subagents", "scopes", "config")
-"""Loggers that follow the configured level; all others are logged from warnings on."""
+"""Loggers that follow the configured level; all others are logged at warning or above."""
 
 _MOST_CHARS = 8_000
 """Maximum characters of one message; a library may log a whole response."""
 _MOST_READ = 64_000
-"""Characters of one message searched for secrets before it is cut, so that none is split."""
+"""Maximum characters of a message searched for secrets before it is cut, so that none is split."""
 _LEAST_SECRET = 6
-"""Minimum characters of an exact value to search for: shorter ones occur by chance."""
+"""Minimum characters of an exact value to search for, because shorter ones occur by chance."""
 _MOST_VALUES = 500
-"""Maximum exact values that are searched for: the latest."""
+"""Maximum exact values to search for, the latest ones."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -40,12 +40,12 @@ _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa:
 
 @contextmanager
 def about(**fields: str | None) -> Iterator[None]:
-    """Add these fields to lines logged inside, also by tasks started there; None adds none.
+    """Add these fields to lines logged inside, also by tasks started there; None adds no field.
 
     `with about(run=..., request=..., team=...):`
     """
-    given = {name: value for name, value in fields.items() if value is not None}
-    token = _about.set({**_about.get(), **given})
+    values = {name: value for name, value in fields.items() if value is not None}
+    token = _about.set({**_about.get(), **values})
     try:
         yield
     finally:
@@ -53,7 +53,7 @@ def about(**fields: str | None) -> Iterator[None]:
 
 
 class Redactor:
-    """Removes secrets from text: what looks like one, the exact values given, and those learned."""
+    """Removes secrets from text: text that looks like one, given exact values, and learned ones."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: dict[str, None] = {}
@@ -61,10 +61,10 @@ class Redactor:
         self.add(values)
 
     def add(self, values: Iterable[str]) -> None:
-        """Add exact values, however a log spells them; only the latest are kept."""
-        known = dict.fromkeys([*self._values, *values])
-        if len(known) > len(self._values):
-            self._values = dict.fromkeys(list(known)[-_MOST_VALUES:])
+        """Add exact values, in all spellings of a log; only the latest are kept."""
+        all_values = dict.fromkeys([*self._values, *values])
+        if len(all_values) > len(self._values):
+            self._values = dict.fromkeys(list(all_values)[-_MOST_VALUES:])
             parts = {p for v in self._values for p in _parts(v) if len(p) >= _LEAST_SECRET}
             longest = sorted(parts, key=len, reverse=True)
             self._pattern = re.compile("|".join(map(re.escape, longest))) if parts else None
@@ -81,12 +81,12 @@ _learnt = Redactor()
 
 
 def learn(secrets: Iterable[str]) -> None:
-    """Remove these values, such as a user's tokens, from everything logged from now on."""
+    """Remove these values, such as a user's tokens, from all future log lines."""
     _learnt.add(secrets)
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Yield a secret, the keys in a list of them, an address's password, as a log spells them."""
+    """Yield a secret, the keys in a list, or an address's password, in the spellings of a log."""
     try:
         password = urlsplit(value).password or ""
     except ValueError:
@@ -134,7 +134,7 @@ class JsonLines(_Lines):
 
 
 class TextLines(_Lines):
-    """For people: further lines of one entry are indented, and nothing controls the terminal."""
+    """For people: further lines of one entry are indented, without terminal control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         found = self.fields(record)
@@ -159,7 +159,7 @@ def _shorten(text: str, redactor: Redactor) -> str:
 
 
 class _OursOrSerious(logging.Filter):
-    """Passes our records, and those of libraries from warnings on, whatever level they set."""
+    """Passes our records, and library records at warning or above, despite their own level."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING or record.name.split(".")[0] in OURS
@@ -169,7 +169,7 @@ class _OursOrSerious(logging.Filter):
 def log_to(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None) -> Iterator[None]:
     """Log to `stream` (None = stderr) inside, by `serve.log_format` and `serve.log_level`.
 
-    Afterwards logging is as it was before.
+    Restores the previous logging afterwards.
     """
     redactor = Redactor(secret_values(secrets))
     level = getattr(logging, serve.log_level.upper())
@@ -177,14 +177,14 @@ def log_to(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None)
     handler.setFormatter({"json": JsonLines, "text": TextLines}[serve.log_format](redactor))
     handler.setLevel(level)
     handler.addFilter(_OursOrSerious())
-    ours = [logging.getLogger(name) for name in OURS]
+    our_loggers = [logging.getLogger(name) for name in OURS]
     root, dbos = logging.getLogger(), logging.getLogger("dbos")
-    touched = (root, dbos, *ours)
+    touched = (root, dbos, *our_loggers)
     before = [(each, each.level, each.handlers, each.propagate) for each in touched]
-    # dbos adds a handler of its own to a logger that has none
+    # dbos adds its own handler to a logger that has none
     root.handlers, dbos.handlers, dbos.propagate = [handler], [handler], False
     root.setLevel(max(level, logging.WARNING))
-    for logger in ours:
+    for logger in our_loggers:
         logger.setLevel(level)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The Slack app's manifest: what the configuration uses, and why each permission is needed.
+"""The Slack app's manifest: the permissions for the configuration, and why each is needed.
 
 Shape: version 2 of Slack's manifest schema (github.com/slackapi/manifest-schema).
 """
@@ -22,13 +22,13 @@ SHORTCUTS = {
     "summarize_thread": "Summarize this thread",
     "open_points": "What is open here?",
 }
-"""Callback id of a shortcut of messages -> its name, which is also what it asks."""
+"""Callback id of a message shortcut -> its name, which is also its request."""
 Manifest = dict[str, Any]
 
 EVENTS_PATH = "/slack/events"
-"""Path at which `serve` takes events, clicks and commands in mode http."""
+"""Path at which `serve` receives events, clicks and commands in mode http."""
 REDIRECT_PATH = "/slack/oauth_redirect"
-"""Path at which Slack ends the installation in one of several workspaces."""
+"""Path at which Slack completes the installation in one of several workspaces."""
 PLACEHOLDER = "https://YOUR-PUBLIC-ADDRESS"
 NEW_APP = "https://api.slack.com/apps?new_app=1&manifest_yaml="
 
@@ -48,7 +48,7 @@ def _always(settings: Settings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An OAuth scope: why it is needed, and what does not work without it."""
+    """An OAuth scope: why it is needed, and the calls that fail without it."""
 
     scope: str
     reason: str
@@ -191,12 +191,12 @@ SIGN_IN_PERMISSIONS = (
 )
 """Permissions of people who sign in with Slack; no token of ours has them."""
 SIGN_IN_PATH = "/console/sign-in/back"
-"""Path to which Slack sends people back who sign in."""
+"""Path to which Slack redirects people after the sign-in."""
 
 FREE_EVENTS = ("app_home_opened", "agent_session_stopped")
 """Events that need no scope."""
 INSTALL_EVENTS = ("app_uninstalled", "tokens_revoked")
-"""Those that end an installation in one of several workspaces."""
+"""Events that end an installation in one of several workspaces."""
 
 
 def bot_permissions(settings: Settings) -> tuple[Permission, ...]:
@@ -222,7 +222,7 @@ def bot_events(settings: Settings) -> list[str]:
 def manifest(settings: Settings, url: str | None = None) -> Manifest:
     """Return the manifest; `url` is the bot's public address in mode http, None = a placeholder."""
     address = _address(settings, url)
-    there = {"request_url": address} if address else {}
+    request_url = {"request_url": address} if address else {}
     return {
         "_metadata": {"major_version": 2, "minor_version": 1},
         "display_information": {"name": NAME, "description": DESCRIPTION},
@@ -232,8 +232,8 @@ def manifest(settings: Settings, url: str | None = None) -> Manifest:
             "scopes": {kind: list(each) for kind, each in reasons(settings).items()},
         },
         "settings": {
-            "event_subscriptions": {**there, "bot_events": bot_events(settings)},
-            "interactivity": {"is_enabled": True, **there},
+            "event_subscriptions": {**request_url, "bot_events": bot_events(settings)},
+            "interactivity": {"is_enabled": True, **request_url},
             "org_deploy_enabled": bool(settings.slack.client_id),
             "socket_mode_enabled": settings.slack.mode == "socket",
             "token_rotation_enabled": False,
@@ -242,7 +242,7 @@ def manifest(settings: Settings, url: str | None = None) -> Manifest:
 
 
 def _redirects(settings: Settings, url: str | None) -> Manifest:
-    """Return where Slack sends browsers back: after an installation, and after a sign-in."""
+    """Return Slack's redirect addresses: after an installation, and after a sign-in."""
     urls = []
     if settings.slack.client_id:
         public = settings.serve.public_url or url or PLACEHOLDER
@@ -252,10 +252,10 @@ def _redirects(settings: Settings, url: str | None) -> Manifest:
     return {"redirect_urls": urls} if urls else {}
 
 
-def _features(there: Mapping[str, str]) -> Manifest:
+def _features(request_url: Mapping[str, str]) -> Manifest:
     command = {
         "command": COMMAND,
-        **there,
+        **request_url,
         "description": "Show whether it is running; administrators can pause and resume it",
         "usage_hint": "[status | pause | resume]",
         "should_escape": False,
@@ -280,7 +280,7 @@ def _features(there: Mapping[str, str]) -> Manifest:
 
 
 def _address(settings: Settings, url: str | None) -> str:
-    """Return where Slack sends events; empty in Socket Mode."""
+    """Return the address for Slack's events; empty in Socket Mode."""
     if settings.slack.mode == "socket":
         if url:
             hint = "Leave --url out, or set slack.mode to http."
@@ -299,12 +299,12 @@ def _askers(settings: Settings) -> set[str]:
 
 def reasons(settings: Settings) -> dict[str, dict[str, str]]:
     """Return why each scope is needed: kind of token -> scope -> reason."""
-    asked = {"bot": bot_permissions(settings), "user": _user_permissions(settings)}
-    return {kind: {p.scope: p.reason for p in each} for kind, each in asked.items() if each}
+    permissions = {"bot": bot_permissions(settings), "user": _user_permissions(settings)}
+    return {kind: {p.scope: p.reason for p in each} for kind, each in permissions.items() if each}
 
 
 def as_yaml(document: Manifest, why: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the manifest as YAML, with the reason behind each scope."""
+    """Return the manifest as YAML, with the reason for each scope."""
     lines, kind = [], ""
     for line in _plain_yaml(document).splitlines():
         if key := re.fullmatch(r" {4}(bot|user):", line):

@@ -1,9 +1,9 @@
 """Notes, files, conversations and preferences as rows; all but preferences are found by words.
 
-Full-text search is that of the database: FTS5 in SQLite, tsvector in PostgreSQL. The words of a
-text are split here, alike for both, and stored beside it; the migration creates the indexes, which
-the databases maintain by triggers and by a generated column. A word is also found by its beginning,
-so that `invoice` finds `invoices`, in most languages that are written with spaces.
+The database does the full-text search: FTS5 in SQLite, tsvector in PostgreSQL. The words of a text
+are split here, in the same way for both, and stored with it; the migration creates the indexes,
+which the databases maintain by triggers and by a generated column. A word is also found by its
+prefix, so that `invoice` finds `invoices`, in most languages that are written with spaces.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_LETTERS = 64
 MAX_ASKED = 30
 """Maximum different words of one search."""
 MAX_INDEXED = 30_000
-"""Maximum different words of one text, its first ones."""
+"""Maximum different words of one text: the first ones."""
 MAX_INDEXED_BYTES = 300_000
 """Maximum size of those words: a tsvector of PostgreSQL holds 1 MB, including word positions."""
 
@@ -57,7 +57,7 @@ _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 
 
 def words_of(text: str) -> str:
-    """Return the words of a text as they are indexed, each once."""
+    """Return the indexed words of a text, each once."""
     words: dict[str, None] = {}
     size = 0
     for word in _words(text):
@@ -73,10 +73,10 @@ def words_of(text: str) -> str:
 def restrict_to_words(
     query: sa.Select[Any], table: sa.Table, text: str, shared: bool, weights: Sequence[float] = ()
 ) -> sa.Select[Any]:
-    """Restrict a query to rows of `table` that hold words of the text; without a text, the newest.
+    """Restrict a query to rows of `table` with words of the text; without a text, the newest.
 
-    Rows that hold all of them come first, ordered by the rank of the database. `weights`: of the
-    indexed columns, for ranking in SQLite; PostgreSQL's are in its index.
+    Rows with all of the words come first, ordered by the rank of the database. `weights` of the
+    indexed columns are for ranking in SQLite; PostgreSQL's are in its index.
     """
     if not text.strip():
         return query.order_by(table.c.id.desc())
@@ -132,9 +132,9 @@ class NoteStore:
     async def save(self, note: NewNote) -> int:
         """Save a note, once for each key; return its id.
 
-        A context's own note of this title is updated.
+        A note by the same context with this title is updated.
         """
-        made = {name: getattr(note, name) for name in ("space", "title", "run", "context")}
+        identity = {name: getattr(note, name) for name in ("space", "title", "run", "context")}
         changed = {
             "text": note.text,
             "label": note.label.to_json(),
@@ -144,14 +144,14 @@ class NoteStore:
 
         def add(connection: sa.Connection) -> int:
             before = sa.select(notes.c.id).where(notes.c.key == note.key)
-            known = connection.execute(before).scalar()
-            if known is not None:  # a replay: later text under its title stays
-                return int(known)
-            mine = sa.and_(*(notes.c[name] == value for name, value in made.items()))
-            same = sa.select(notes.c.id).where(mine)
+            existing = connection.execute(before).scalar()
+            if existing is not None:  # a replay: later text with its title stays
+                return int(existing)
+            is_same = sa.and_(*(notes.c[name] == value for name, value in identity.items()))
+            same = sa.select(notes.c.id).where(is_same)
             id = connection.execute(same).scalar() if note.context else None
             if id is None:
-                row = {**made, **changed, "key": note.key, "title_words": words_of(note.title)}
+                row = {**identity, **changed, "key": note.key, "title_words": words_of(note.title)}
                 insert = sa.insert(notes).values(row).returning(notes.c.id)
                 return int(connection.execute(insert).scalar_one())
             connection.execute(sa.update(notes).where(notes.c.id == id).values(changed))
@@ -160,16 +160,15 @@ class NoteStore:
         return await self._database.change(add)
 
     async def search(self, spaces: Sequence[str], query: str, limit: int) -> Sequence[Note]:
-        """Return the notes there that hold words of the query, best first; without a query the
-        newest."""
-        there = sa.select(notes).where(notes.c.space.in_(spaces))
-        found = restrict_to_words(there, notes, query, self._database.shared, (TITLE, TEXT))
+        """Return notes in these spaces with words of the query, best first; or else the newest."""
+        candidates = sa.select(notes).where(notes.c.space.in_(spaces))
+        found = restrict_to_words(candidates, notes, query, self._database.shared, (TITLE, TEXT))
         return [_note(row) for row in await self._database.read(found.limit(limit))]
 
     async def get(self, spaces: Sequence[str], id: int) -> Note | None:
         """Return the note with this id, if it is in one of the spaces."""
-        there = sa.and_(notes.c.id == id, notes.c.space.in_(spaces))
-        rows = await self._database.read(sa.select(notes).where(there))
+        in_spaces = sa.and_(notes.c.id == id, notes.c.space.in_(spaces))
+        rows = await self._database.read(sa.select(notes).where(in_spaces))
         return _note(rows[0]) if rows else None
 
 
@@ -193,7 +192,7 @@ class ResourceStore:
         size = len(file.content)
         if size > MAX_BYTES:
             raise ToolError(f"A file has at most {MAX_BYTES // MB} MB. Keep less of it.")
-        named = sa.and_(resources.c.space == file.space, resources.c.name == file.name)
+        same_name = sa.and_(resources.c.space == file.space, resources.c.name == file.name)
         row = {
             **{name: getattr(file, name) for name in ("space", "key", "name", "kind", "run")},
             "label": file.label.to_json(),
@@ -203,13 +202,13 @@ class ResourceStore:
         }
 
         def add(connection: sa.Connection) -> int:
-            known = sa.select(resources.c.id).where(resources.c.key == file.key)
+            query = sa.select(resources.c.id).where(resources.c.key == file.key)
             insert = self._database.upsert(resources)
             for _ in range(TRIES):
-                if (id := connection.execute(known).scalar()) is not None:
+                if (id := connection.execute(query).scalar()) is not None:
                     return int(id)
                 _check_size(connection, file.run, size)
-                last = sa.select(sa.func.max(resources.c.version)).where(named)
+                last = sa.select(sa.func.max(resources.c.version)).where(same_name)
                 version = (connection.execute(last).scalar() or 0) + 1
                 connection.execute(insert.values({**row, "version": version}))
             raise ToolError("Others save this file just now. Try again, or use another name.")
@@ -220,10 +219,10 @@ class ResourceStore:
 
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
         """Return this version, or the newest; None if there is none."""
-        mine = sa.and_(resources.c.space == space, resources.c.name == name)
+        is_file = sa.and_(resources.c.space == space, resources.c.name == name)
         if version is not None:
-            mine = sa.and_(mine, resources.c.version == version)
-        rows = await self._rows(mine, resources.c.body, limit=1)
+            is_file = sa.and_(is_file, resources.c.version == version)
+        rows = await self._rows(is_file, resources.c.body, limit=1)
         return await asyncio.to_thread(_resource, rows[0]) if rows else None
 
     async def list_files(self, space: str) -> Sequence[Resource]:
@@ -234,11 +233,11 @@ class ResourceStore:
         return [newest[name] for name in sorted(newest)]
 
     async def _rows(
-        self, mine: sa.ColumnElement[bool], *more: sa.Column[Any], limit: int | None = None
+        self, condition: sa.ColumnElement[bool], *more: sa.Column[Any], limit: int | None = None
     ) -> Sequence[sa.Row[Any]]:
         """Return these rows, the newest version first."""
         names = ("space", "name", "version", "kind", "size", "label", "at")
-        query = sa.select(*(resources.c[name] for name in names), *more).where(mine)
+        query = sa.select(*(resources.c[name] for name in names), *more).where(condition)
         return await self._database.read(query.order_by(resources.c.version.desc()).limit(limit))
 
 
@@ -258,14 +257,14 @@ def _resource(row: sa.Row[Any]) -> Resource:
 
 
 USER = "user:"
-"""Prefix of the place of what only the requester has seen."""
+"""Prefix of the place of an answer that only the requester has seen."""
 
 FOUND = sa.select(conversations, inbox.c.channel, inbox.c.ts, inbox.c.thread_ts).select_from(
     conversations.outerjoin(runs, runs.c.id == conversations.c.run).outerjoin(
         inbox, inbox.c.key == runs.c.request
     )
 )
-"""Conversations with the message that asked, if it is still stored."""
+"""Conversations with their request message, if it is still stored."""
 
 
 class ConversationStore:
@@ -277,22 +276,22 @@ class ConversationStore:
     async def search(
         self, owner: str | None, query: str, limit: int, closed: Collection[str]
     ) -> Sequence[Talk]:
-        """Return what holds words of the query, best first; without a query the newest.
+        """Return conversations with words of the query, best first; without a query the newest.
 
         Raises StoreError.
         """
         own = space_of(OPEN_NOTES, owner)
         place = conversations.c.place
-        there = place.not_in([OPERATOR, *closed]) & ~place.startswith(USER)
-        mine = FOUND.where((place == own) | there if owner else place == own)
-        found = restrict_to_words(mine, conversations, query, self._database.shared)
+        is_visible = place.not_in([OPERATOR, *closed]) & ~place.startswith(USER)
+        candidates = FOUND.where((place == own) | is_visible if owner else place == own)
+        found = restrict_to_words(candidates, conversations, query, self._database.shared)
         return [_talk(row, own) for row in await self._database.read(found.limit(limit))]
 
 
 def store_conversation(connection: sa.Connection, run: str, *, private: bool) -> None:
-    """Store what a finished run was asked and answered, replacing what was stored of it.
+    """Store request and answer of a finished run, replacing earlier ones.
 
-    `private`: the answer went to the requester alone.
+    `private`: only the requester got the answer.
     """
     connection.execute(sa.delete(conversations).where(conversations.c.run == run))
     row = connection.execute(sa.select(runs).where(runs.c.id == run)).one()
@@ -308,21 +307,21 @@ def store_conversation(connection: sa.Connection, run: str, *, private: bool) ->
         question=row.question,
         answer=answer,
         label=label,
-        words=words_of(f"{answer} {row.question}"),  # of a very long text the first ones
+        words=words_of(f"{answer} {row.question}"),  # the first ones of a very long text
     )
     connection.execute(insert)
 
 
 async def publish_conversation(database: Database, run: str) -> None:
-    """Note that an answer was made public where it was requested. Raises StoreError."""
+    """Record that an answer was published in the place of its request. Raises StoreError."""
     await database.change(lambda connection: store_conversation(connection, run, private=False))
 
 
 def _place(row: sa.Row[Any], private: bool) -> str:
-    """Return where a run was requested and answered; empty if nobody asked.
+    """Return the place of a run's request and answer; empty if nobody asked.
 
-    Requests in Slack count, and `assistant ask` as the operator: not as a user of an export, who
-    may be somebody else here.
+    It counts requests in Slack, and `assistant ask` by the operator, but not as a user of an
+    export, who may be somebody else here.
     """
     if row.request:
         channel = str(row.request).partition("/")[2].partition("/")[0]
@@ -360,7 +359,7 @@ async def add_files(run: Run, document: Document) -> None:
 
 
 SETTING = 7_005
-"""Advisory lock of Postgres that a replica holds while it sets one."""
+"""Advisory lock of Postgres that a replica holds while it sets a preference."""
 UNCHECKED = "Slack does not tell just now who is in this channel. Ask again in a minute."
 NOT_IN_IT = "Only a full member of this workspace who is in this channel sets its instructions."
 
@@ -380,15 +379,15 @@ class PreferenceStore:
     def add(self, connection: sa.Connection, text: str, authorship: Authorship) -> None:
         space = space_of(OPEN_NOTES, authorship.by)
         self._lock(connection)
-        known = connection.execute(_in(space)).all()
-        same = [row.id for row in known if row.text.casefold() == text.casefold()]
-        if len(known) - len(same) >= MAX_PREFERENCES:
+        existing = connection.execute(_in(space)).all()
+        same = [row.id for row in existing if row.text.casefold() == text.casefold()]
+        if len(existing) - len(same) >= MAX_PREFERENCES:
             raise ToolError(FULL)
         connection.execute(sa.delete(preferences).where(preferences.c.id.in_(same)))
         connection.execute(sa.insert(preferences).values(_row(space, text, authorship)))
 
     def _lock(self, connection: sa.Connection) -> None:
-        """Let no other replica count or replace rows until this transaction ends."""
+        """Keep other replicas from counting or replacing rows until this transaction ends."""
         if self.database.shared:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTING)))
 
@@ -396,8 +395,8 @@ class PreferenceStore:
     def delete(
         self, connection: sa.Connection, user: str, id: int, key: str = "", run: str = ""
     ) -> None:
-        mine = sa.and_(preferences.c.id == id, preferences.c.space == space_of(OPEN_NOTES, user))
-        connection.execute(sa.delete(preferences).where(mine))
+        is_own = sa.and_(preferences.c.id == id, preferences.c.space == space_of(OPEN_NOTES, user))
+        connection.execute(sa.delete(preferences).where(is_own))
         if key:
             row = {"key": key, "run": run, "at": datetime.now(UTC)}
             connection.execute(sa.insert(outside_calls).values(row))

@@ -18,11 +18,11 @@ _ANSWER_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 
 
 class Metrics:
-    """The metrics of one process, in a registry of its own."""
+    """The metrics of one process, in a separate registry."""
 
     def __init__(self) -> None:
         self.last_model_outcome = ""
-        """How the last call of a model ended: `ok`, or why it gave nothing; empty = none yet."""
+        """Outcome of the last model call: `ok`, or the reason of its failure; empty = none yet."""
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
@@ -71,7 +71,7 @@ class Metrics:
             self._answer.observe(seconds)
 
     def count_feedback(self, value: str, reason: str = "") -> None:
-        """Count a rating, `good` or `bad`; with a reason, only why it is bad."""
+        """Count a rating, `good` or `bad`; with a reason, count only the reason."""
         if reason:
             self._reasons.labels(reason).inc()
         else:
@@ -100,7 +100,7 @@ class Metrics:
         self._alarms.labels(kind).inc(times)
 
     def count_slack_call(self, method: str, outcome: str = "ok") -> None:
-        """Count a call of Slack; `outcome` as of `bot.slack.client.Count`."""
+        """Count a Slack call; `outcome` as in `bot.slack.client.Count`."""
         self._slack.labels(method, outcome).inc()
 
 

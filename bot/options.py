@@ -1,4 +1,4 @@
-"""The options of commands that read: what is read, until when, for whom, with which model."""
+"""The options of reading commands: sources, time, requester, model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_address(text: str) -> str:
 
 
 class RunSources(BaseModel, frozen=True):
-    """The sources of a command's run, as its row keeps them to go on with or to read again."""
+    """The sources of a command's run, stored in its row to continue or to repeat it."""
 
     slack_export: Path | None = None
     mbox: Path | None = None
@@ -82,7 +82,7 @@ class Options:
     since: timedelta | None = None
     as_user: str | None = None
     mail: bool = False
-    """A mailbox is read instead of a Slack workspace."""
+    """Whether a mailbox is read instead of a Slack workspace."""
     mbox: Path | None = None
     me: str | None = None
     """Address of the reader of `mbox`."""
@@ -92,14 +92,14 @@ class Options:
     """A working folder."""
 
     def check(self) -> None:
-        """Raise SetupError for sources that are not there or exclude each other."""
+        """Raise SetupError for sources that are missing or exclude each other."""
         rivals = {
             ("workspaces", "--slack-export"): self.slack_export,
             ("mailboxes", "--mbox"): self.mbox,
             ("databases", "--database"): self.databases,
         }
-        for (things, option), given in rivals.items():
-            if self.sample and given:
+        for (things, option), is_given in rivals.items():
+            if self.sample and is_given:
                 raise SetupError("two_sources", f"Two {things}.", f"Give --sample or {option}.")
         if self.me and not self.mbox:
             raise SetupError("me_of_what", "--reader is for a file.", "Give --mbox FILE.")
@@ -114,7 +114,7 @@ class Options:
         return replace(self, databases=(SALES,)) if self.sample else self
 
     def sources(self, as_of: datetime) -> RunSources:
-        """Return what is read instead of the live systems, until then."""
+        """Return the sources that replace the live systems, with the end of the window."""
         hours = round(self.since / timedelta(hours=1)) if self.since else 0
         return RunSources(
             slack_export=self.slack_export and self.slack_export.absolute(),
@@ -129,21 +129,21 @@ class Options:
         )
 
     @classmethod
-    def of_mail_run(cls, model: str, kept: RunSources) -> Options:
-        """Return the options with which a run read mail, from what it keeps."""
+    def of_mail_run(cls, model: str, sources: RunSources) -> Options:
+        """Return the options of a run that read mail, from its stored sources."""
         return cls(
             model=model,
-            sample=kept.sample,
-            as_of=read_date(kept.as_of),
-            since=read_length(kept.since) if kept.since else None,
+            sample=sources.sample,
+            as_of=read_date(sources.as_of),
+            since=read_length(sources.since) if sources.since else None,
             mail=True,
-            mbox=kept.mbox,
-            me=kept.me,
+            mbox=sources.mbox,
+            me=sources.me,
         )
 
 
 def _check_database(path: Path) -> None:
-    """Raise SetupError if the path contains nothing like tables."""
+    """Raise SetupError if the path contains no tables."""
     from scopes.databases.table_kinds import TABLES, is_duckdb
 
     hint = "Give a DuckDB file, or a folder of CSV, Parquet, SQLite or Excel files."

@@ -1,7 +1,7 @@
-"""Delete what is stored about a person, channel, source or message, and what is past its retention.
+"""Delete stored data about a person, channel, source or message, and data past its retention.
 
-Of a run its id, kind, status, cost and times stay. The log of decisions is kept permanently: it
-holds no text, only names of tools and rules, ids, and hashes of arguments.
+The id, kind, status, cost and times of a run stay. The log of decisions is permanent: it contains
+no text, only names of tools and rules, ids, and hashes of arguments.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ log = logging.getLogger(__name__)
 APPROVED = "approved"
 """State of an action that is being executed."""
 DEAD_AFTER = timedelta(hours=6)
-"""A run that began so long ago and never ended is not running any more."""
+"""A run that started so long ago and has not ended counts as dead."""
 ORIGIN = ("space", "name", "run", "label", "by", "place", "requester", "state")
-"""Columns that say whose a row is, or where it comes from."""
+"""Columns with the owner or the origin of a row."""
 KEPT = ("type", "channel", "channel_type", "ts", "thread_ts", "event_ts", "user", "team")
 """Fields of a request's event that stay."""
 
@@ -79,13 +79,13 @@ Statement = sa.Delete | sa.Update
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Counts of what was deleted, or would be by a dry run."""
+    """Counts of deleted data; in a dry run, of data that would be deleted."""
 
     items: int = 0
-    """Messages, mails, rows, files and the like that runs had seen."""
+    """Messages, mails, rows, files and similar items that runs had seen."""
     runs: int = 0
     conversations: int = 0
-    """Requests with their answers that could be searched."""
+    """Searchable requests with their answers."""
     notes: int = 0
     preferences: int = 0
     """Preferences of people, and instructions of channels."""
@@ -103,12 +103,12 @@ class Forgotten:
     mail: int = 0
     """Stored data of mailboxes: cursors, handled threads, corrections, clicks in digests."""
     later: int = 0
-    """Runs and requests in use that saw any of it: they are deleted when they have ended."""
+    """Runs and requests in use that saw part of it: they are deleted when they have ended."""
 
 
 @dataclass(frozen=True)
 class Forget:
-    """Deletes in one database. Repeating it, also after a crash halfway, is harmless.
+    """Deletes in one database. Repeating it, even after a crash in between, is harmless.
 
     Its methods raise StoreError.
     """
@@ -116,39 +116,39 @@ class Forget:
     database: Database
     dry_run: bool = False
     data_dir: Path | None = None
-    """Folder that contains requests' folders on this machine; None leaves these folders alone."""
+    """Folder of the requests' folders on this machine; None = do not touch these folders."""
 
     async def __call__(
         self, target: ForgetTarget, before: datetime | None = None, with_request: bool = True
     ) -> Forgotten:
         """Delete the target, and each run that saw it.
 
-        `before` limits this to runs that began before then. `with_request` = False keeps the text
-        of the stored request that is the target. The runs are deleted last, since everything else
-        is found by them.
+        `before` limits this to runs that started earlier. `with_request` = False keeps the text of
+        the stored request that is the target. The runs are deleted last, because all other data is
+        found by them.
         """
-        held = await self._items_by_run(target, before)
-        asked = sa.select(runs.c.id).where(target.runs(), _holds_text())
-        seen = held.keys() | {row.id for row in await self.database.read(asked)}
+        items_by_run = await self._items_by_run(target, before)
+        query = sa.select(runs.c.id).where(target.runs(), _holds_text())
+        seen = items_by_run.keys() | {row.id for row in await self.database.read(query)}
         busy = set(await at_work(self.database))
-        gone = seen - busy
-        items = set[str]().union(*(held.get(run, ()) for run in gone))
+        deletable = seen - busy
+        items = set[str]().union(*(items_by_run.get(run, ()) for run in deletable))
         rests = target if before is None else None  # issues may rest on its edited text
-        requests, waiting = await self._requests(target, gone, with_request)
-        lost_issues = await self._issues(rests, items, gone)
-        lost = await self._of_runs(target, gone, busy)
+        requests, waiting = await self._requests(target, deletable, with_request)
+        lost_issues = await self._issues(rests, items, deletable)
+        deleted = await self._of_runs(target, deletable, busy)
         own = await self._own_rows(target)
         later = len(seen & busy) + waiting
-        counts = {"items": len(items), "runs": len(gone), "issues": lost_issues}
-        done = replace(lost, **own, **counts, requests=requests, later=later)
+        counts = {"items": len(items), "runs": len(deletable), "issues": lost_issues}
+        done = replace(deleted, **own, **counts, requests=requests, later=later)
         if self.dry_run:
             return done
-        await asyncio.to_thread(_delete_folders, self.data_dir, gone)
-        for some in chunks(gone, RUNS):
+        await asyncio.to_thread(_delete_folders, self.data_dir, deletable)
+        for some in chunks(deletable, RUNS):
             await self.database.change(partial(_delete_runs, ids=some))
         is_named = target.kind in ("channel", "user")
-        mine = names.c.id == (target.id if is_named else "")
-        if await self.database.write(sa.delete(names).where(mine)) or done != Forgotten():
+        is_target = names.c.id == (target.id if is_named else "")
+        if await self.database.write(sa.delete(names).where(is_target)) or done != Forgotten():
             await self.database.empty_log()
         return done
 
@@ -163,55 +163,57 @@ class Forget:
         for row in await self.database.read(query):
             found[row.run].add(row.item)
         if target.told_by_label:
-            theirs = await runs_that_read(self.database, found, target.id)
-            return {run: found[run] for run in theirs}
+            readers = await runs_that_read(self.database, found, target.id)
+            return {run: found[run] for run in readers}
         return found
 
     async def _requests(
-        self, target: ForgetTarget, gone: Set[str], with_request: bool
+        self, target: ForgetTarget, deletable: Set[str], with_request: bool
     ) -> tuple[int, int]:
-        """Empty the requests that are the target or asked for these runs.
+        """Empty the requests that are the target or belong to these runs.
 
-        Return how many were emptied, and how many of the target are still to be answered.
+        Return the number of emptied ones, and of target requests that still wait for an answer.
         """
         query = sa.select(inbox).where(target.requests())
         rows = await self.database.read(query) if with_request else []
         waiting = sum(row.state in ("new", "waiting") for row in rows)
         found = {row.key: row for row in rows}
-        for some in chunks(gone):
-            asked = sa.select(runs.c.request).where(runs.c.id.in_(some))
-            rows = await self.database.read(sa.select(inbox).where(inbox.c.key.in_(asked)))
+        for some in chunks(deletable):
+            keys = sa.select(runs.c.request).where(runs.c.id.in_(some))
+            rows = await self.database.read(sa.select(inbox).where(inbox.c.key.in_(keys)))
             found |= {row.key: row for row in rows}
         emptied = {key: _empty_event(row) for key, row in found.items()}
         changed = [key for key, event in emptied.items() if event != found[key].event]
         for some in chunks(changed):
-            mine = [(inbox.c.key == key, emptied[key]) for key in some]
-            await self._execute([sa.update(inbox).where(k).values(event=e) for k, e in mine])
+            updates = [(inbox.c.key == key, emptied[key]) for key in some]
+            await self._execute([sa.update(inbox).where(k).values(event=e) for k, e in updates])
         return len(changed), waiting
 
-    async def _of_runs(self, target: ForgetTarget, gone: Set[str], busy: Set[str]) -> Forgotten:
-        """Delete what came from these runs, or from the target.
+    async def _of_runs(
+        self, target: ForgetTarget, deletable: Set[str], busy: Set[str]
+    ) -> Forgotten:
+        """Delete data that came from these runs, or from the target.
 
         A note, a preference or a file came from the target if it is in the target's own space, or
         if it was written by a context that had read the target. Files of runs in use stay.
         """
         user = target.id if target.kind == "user" else None
         channel = target.id if target.kind == "channel" else ""
-        answered = gone | await self._runs_in(channel)
-        kept = set(map(space_of_run, busy))
+        answered = deletable | await self._runs_in(channel)
+        busy_spaces = set(map(space_of_run, busy))
 
         def is_note(row: sa.Row[Any]) -> bool:
             read = not target.labels.isdisjoint(Label.of(row.label).sources)
-            return row.run in gone or row.space == target.space or read
+            return row.run in deletable or row.space == target.space or read
 
         def is_file(row: sa.Row[Any]) -> bool:
-            return row.space not in kept and is_note(row)
+            return row.space not in busy_spaces and is_note(row)
 
         def is_action(row: sa.Row[Any]) -> bool:
-            return row.state != APPROVED and (row.run in gone or row.requester == user)
+            return row.state != APPROVED and (row.run in deletable or row.requester == user)
 
         own = await self._delete_rows(preferences, lambda row: row.by == user or is_note(row))
-        said = await self._delete_rows(
+        searchable = await self._delete_rows(
             conversations, lambda row: row.run in answered or row.place == channel
         )
         return Forgotten(
@@ -220,27 +222,29 @@ class Forget:
             files=len(
                 {(row.space, row.name) for row in await self._delete_rows(resources, is_file)}
             ),
-            conversations=len(said),
+            conversations=len(searchable),
             actions=len(await self._delete_rows(actions, is_action)),
         )
 
     async def _delete_rows(
         self, table: sa.Table, is_lost: Callable[[sa.Row[Any]], bool]
     ) -> list[sa.Row[Any]]:
-        """Delete rows of a table, which is_lost decides by the columns of ORIGIN; return them."""
+        """Delete and return the rows of a table that `is_lost` selects by the columns of ORIGIN."""
         query = sa.select(table.c.id, *(column for column in table.c if column.name in ORIGIN))
-        lost = [row for row in await self.database.read(query) if is_lost(row)]
-        for some in chunks(row.id for row in lost):
+        deleted = [row for row in await self.database.read(query) if is_lost(row)]
+        for some in chunks(row.id for row in deleted):
             await self._execute([sa.delete(table).where(table.c.id.in_(some))])
-        return lost
+        return deleted
 
     async def _runs_in(self, channel: str) -> set[str]:
-        """Return the runs that were asked for in a channel."""
-        there = runs.c.request.contains(f"/{channel}/", autoescape=True)
-        query = sa.select(runs.c.id).where(there)
+        """Return the runs that were requested in a channel."""
+        in_channel = runs.c.request.contains(f"/{channel}/", autoescape=True)
+        query = sa.select(runs.c.id).where(in_channel)
         return {row.id for row in await self.database.read(query)} if channel else set()
 
-    async def _issues(self, target: ForgetTarget | None, items: Set[str], gone: Set[str]) -> int:
+    async def _issues(
+        self, target: ForgetTarget | None, items: Set[str], deletable: Set[str]
+    ) -> int:
         """Delete issues that rest on the target or these items, or come only from these runs."""
         found = {
             (row.schedule, row.id): Issue.of(row)
@@ -254,38 +258,42 @@ class Forget:
                 readers[row.item].add(row.run)
 
         def comes_from_gone(issue: Issue) -> bool:
-            told = set[str]().union(*(readers[id] for id in issue.trace.messages))
-            return bool(told) and told <= gone
+            sources = set[str]().union(*(readers[id] for id in issue.trace.messages))
+            return bool(sources) and sources <= deletable
 
-        lost = [
+        deleted = [
             sa.and_(issues.c.schedule == schedule, issues.c.id == id)
             for (schedule, id), issue in found.items()
             if _rests_on(issue, target, items) or comes_from_gone(issue)
         ]
-        await self._execute([sa.delete(issues).where(each) for each in lost])
-        return len(lost)
+        await self._execute([sa.delete(issues).where(each) for each in deleted])
+        return len(deleted)
 
     async def _schedules(self, user: str) -> int:
-        """Delete the schedules that a user owns, and what their reviews found; return how many.
+        """Delete the schedules that a user owns, and their findings; return how many.
 
-        Of a schedule from the settings, delete what it had found. Of a deleted one nothing stays.
+        For a schedule from the settings, delete only its findings. A deleted one leaves no data.
         """
         rows = await self.database.read(sa.select(schedules))
-        mine = [each for row in rows if (each := schedule_of(row)) and each.spec.owner == user]
+        owned = [each for row in rows if (each := schedule_of(row)) and each.spec.owner == user]
         reviewed = issues.c.schedule.startswith(f"{PANEL}/{user}/", autoescape=True)
         await self._execute([sa.delete(issues).where(reviewed)])
-        for each in mine:
+        for each in owned:
             of_it = issues.c.schedule == each.id
             statements: list[Statement] = [sa.delete(issues).where(of_it)]
             itself = schedules.c.id == each.id
             is_configured = each.origin == "config" and each.state != "deleted"
             of_it, why = schedule_runs.c.schedule == each.id, schedule_runs.c.why
-            told = sa.update(schedule_runs).where(of_it, why.is_not(None)).values(why="")
-            statements.append(told if is_configured else sa.delete(schedule_runs).where(of_it))
-            trouble = sa.update(schedules).where(itself).values(trouble=None)
-            statements.append(trouble if is_configured else sa.delete(schedules).where(itself))
+            clear_reasons = sa.update(schedule_runs).where(of_it, why.is_not(None)).values(why="")
+            statements.append(
+                clear_reasons if is_configured else sa.delete(schedule_runs).where(of_it)
+            )
+            clear_failure = sa.update(schedules).where(itself).values(trouble=None)
+            statements.append(
+                clear_failure if is_configured else sa.delete(schedules).where(itself)
+            )
             await self._execute(statements)
-        return len(mine)
+        return len(owned)
 
     async def _own_rows(self, target: ForgetTarget) -> dict[str, int]:
         """Delete the rows of the target itself; return how many, by field of `Forgotten`.
@@ -317,11 +325,11 @@ class Forget:
         }
 
     async def _execute(self, statements: Sequence[Statement]) -> int:
-        """Execute statements in one transaction; return how many rows they affect."""
+        """Execute statements in one transaction; return the number of affected rows."""
 
         def count(each: Statement) -> sa.Select[Any]:
-            mine = sa.true() if each.whereclause is None else each.whereclause
-            return sa.select(sa.func.count().label("n")).select_from(each.table).where(mine)
+            condition = sa.true() if each.whereclause is None else each.whereclause
+            return sa.select(sa.func.count().label("n")).select_from(each.table).where(condition)
 
         if self.dry_run:
             return sum([(await self.database.read(count(each)))[0].n for each in statements])
@@ -340,13 +348,13 @@ def _rests_on(issue: Issue, target: ForgetTarget | None, items: Set[str]) -> boo
 
 
 async def at_work(database: Database) -> dict[str, datetime]:
-    """Return the runs in use, and when they began: they read, write, or are to be delivered."""
+    """Return the runs in use, with their start: they read, write, or wait for delivery."""
     alive = datetime.now(UTC) - DEAD_AFTER
     answering = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
     executing = sa.select(actions.c.run).where(actions.c.state == APPROVED)
     c = schedule_runs.c
-    left = sa.or_(c.state == "running", c.delivery == "waiting")
-    reporting = sa.select(c.run).where(left, c.run.is_not(None))
+    is_running = sa.or_(c.state == "running", c.delivery == "waiting")
+    reporting = sa.select(c.run).where(is_running, c.run.is_not(None))
     unsettled = sa.or_(runs.c.status == "running", runs.c.id.in_(reporting))
     busy = sa.or_(
         runs.c.id.in_(answering),
@@ -363,9 +371,9 @@ def _delete_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
     connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids)))
 
 
-def _delete_folders(data_dir: Path | None, gone: Set[str]) -> None:
+def _delete_folders(data_dir: Path | None, deletable: Set[str]) -> None:
     """Delete the folders of these runs on this machine."""
-    folders = [work_of(data_dir) / place_of(run) for run in gone] if data_dir else []
+    folders = [work_of(data_dir) / place_of(run) for run in deletable] if data_dir else []
     for folder in folders:
         try:
             shutil.rmtree(folder)
@@ -376,17 +384,17 @@ def _delete_folders(data_dir: Path | None, gone: Set[str]) -> None:
 
 
 def _holds_text() -> Condition:
-    """Match runs that still hold more than numbers."""
-    asked = sa.type_coerce(runs.c.question, sa.Text)  # compared as stored, without decoding
+    """Match runs that still have text, not just numbers."""
+    question = sa.type_coerce(runs.c.question, sa.Text)  # compared as stored, without decoding
     recorded = sa.exists().where(contexts.c.run == runs.c.id)
-    return sa.or_(asked != "", recorded, runs.c.result.is_not(None))
+    return sa.or_(question != "", recorded, runs.c.result.is_not(None))
 
 
 def _empty_event(request: sa.Row[Any]) -> dict[str, Any]:
     """Return the event of a request without its text.
 
-    One that is still to be answered loses only the look-ups that were approved for it: their words
-    may come from what was read.
+    A request without an answer loses only its approved look-ups, whose words may come from a
+    source.
     """
     event = request.event
     if request.state in AT_WORK:
@@ -396,11 +404,11 @@ def _empty_event(request: sa.Row[Any]) -> dict[str, Any]:
 
 LOOK_EVERY_S = 5.0
 GRACE = timedelta(seconds=60)
-"""Minimum age of a pending deletion: a request that begins now may still read stored data."""
+"""Minimum age of a pending deletion, because a request that starts now may read stored data."""
 
 
 async def forget_pending_forever(database: Database, data_dir: Path) -> None:
-    """Carry out pending deletions until cancelled."""
+    """Execute pending deletions until cancelled."""
     forget = partial(forget_pending, database, data_dir=data_dir)
     await repeat(forget, LOOK_EVERY_S, "what was deleted in Slack could not be forgotten yet")
 
@@ -408,25 +416,25 @@ async def forget_pending_forever(database: Database, data_dir: Path) -> None:
 async def forget_pending(
     database: Database, grace: timedelta = GRACE, data_dir: Path | None = None
 ) -> int:
-    """Carry out all pending deletions; return how many of them stay."""
-    noted = sa.func.substr(flags.c.name, 1, len(NOTES)) == NOTES
-    notes = await database.read(sa.select(flags).where(noted).order_by(flags.c.at))
+    """Execute all pending deletions; return how many remain pending."""
+    is_pending = sa.func.substr(flags.c.name, 1, len(NOTES)) == NOTES
+    notes = await database.read(sa.select(flags).where(is_pending).order_by(flags.c.at))
     return sum([await _stays(Forget(database, data_dir=data_dir), each, grace) for each in notes])
 
 
-async def _stays(forget: Forget, noted: sa.Row[Any], grace: timedelta) -> bool:
+async def _stays(forget: Forget, pending: sa.Row[Any], grace: timedelta) -> bool:
     """Delete once; return whether there may be more to delete when other runs have ended."""
-    database, until = forget.database, noted.at + grace
-    now, busy = datetime.now(UTC), await at_work(database)  # what ends after this is not counted
-    kind, _, id = noted.name.removeprefix(NOTES).partition("/")
-    facts = noted.value or {}
-    before = noted.at if facts.get("edited") else None
+    database, until = forget.database, pending.at + grace
+    now, busy = datetime.now(UTC), await at_work(database)  # runs that end later count as busy
+    kind, _, id = pending.name.removeprefix(NOTES).partition("/")
+    facts = pending.value or {}
+    before = pending.at if facts.get("edited") else None
     done = await forget(ForgetTarget(kind, id), before, with_request=not facts.get("amended"))
     if done.runs or done.requests:
         log.info("deleted what was deleted or edited in Slack: %s", asdict(done))
-    if done.later or now < until or any(began < until for began in busy.values()):
+    if done.later or now < until or any(started < until for started in busy.values()):
         return True
-    same = sa.and_(flags.c.name == noted.name, flags.c.at == noted.at)
+    same = sa.and_(flags.c.name == pending.name, flags.c.at == pending.at)
     await database.write(sa.delete(flags).where(same))
     return False
 
@@ -434,18 +442,18 @@ async def _stays(forget: Forget, noted: sa.Row[Any], grace: timedelta) -> bool:
 async def note_changes(
     database: Database, channel: str, messages: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Record messages that a listing shows to be edited, or deleted except for their replies.
+    """Record messages that are edited in a listing, or deleted with only their replies left.
 
-    A message that was deleted without a trace is in no listing, but neither are replies: what is
-    not listed is not recorded.
+    A message that was deleted completely is not in a listing, but neither are replies: unlisted
+    messages are not recorded.
     """
     changed = [m for m in messages if m.get("edited") or _is_gone(m)]
-    told = {f"{channel}/{m.get('ts')}": m for m in changed}
-    for some in chunks(told):
-        known = sa.select(quoted.c.item).distinct().where(quoted.c.item.in_(some))
-        for row in await database.read(known):
-            edited = not _is_gone(told[row.item])
-            at = edited_at(told[row.item]) if edited else None
+    by_id = {f"{channel}/{m.get('ts')}": m for m in changed}
+    for some in chunks(by_id):
+        query = sa.select(quoted.c.item).distinct().where(quoted.c.item.in_(some))
+        for row in await database.read(query):
+            edited = not _is_gone(by_id[row.item])
+            at = edited_at(by_id[row.item]) if edited else None
             work = partial(note, database=database, target=ForgetTarget("item", row.item), at=at)
             await database.change(partial(work, edited=edited, amended=edited))
 
@@ -455,16 +463,16 @@ def _is_gone(message: Mapping[str, Any]) -> bool:
 
 
 Purge = Callable[[sa.Connection, datetime], int]
-"""Deletes data of some runs from before then; returns of how many, 0 if nothing is left."""
+"""Deletes data of some runs from before a time; returns the number of runs, 0 at the end."""
 
 RUNS = 20
-"""Runs of one transaction: others, such as storing a new Slack message, wait for it."""
+"""Maximum runs per transaction, because others, such as a new Slack message, wait for it."""
 THREADS_DAYS = 365
 """Minimum days to keep ids of handled mail threads, which a new listing of a mailbox needs."""
 
 
 async def tidy(database: Database, retention: RetentionSettings) -> None:
-    """Delete data that is past its retention. Raises StoreError."""
+    """Delete data past its retention. Raises StoreError."""
     now, days = datetime.now(UTC), retention
     threads_days = days.results_days and max(days.results_days, THREADS_DAYS)
     of_run, snoozed = resources.c.space.startswith(space_of_run("")), mail_threads.c.until
@@ -499,14 +507,18 @@ async def tidy(database: Database, retention: RetentionSettings) -> None:
 
 
 def _is_over() -> Condition:
-    """Match occurrences that are over, except the last reported one, where the next one begins."""
-    c, told = schedule_runs.c, schedule_runs.alias()
-    latest = sa.select(sa.func.max(told.c.at)).where(told.c.delivery.in_(("delivered", "quiet")))
+    """Match finished occurrences, except the last reported one, where the next one begins."""
+    c, others = schedule_runs.c, schedule_runs.alias()
+    latest = sa.select(sa.func.max(others.c.at)).where(
+        others.c.delivery.in_(("delivered", "quiet"))
+    )
     done = sa.select(schedules.c.id).where(schedules.c.state == "done")
-    kept = latest.where(told.c.schedule == c.schedule, c.schedule.not_in(done)).scalar_subquery()
+    last_reported = latest.where(
+        others.c.schedule == c.schedule, c.schedule.not_in(done)
+    ).scalar_subquery()
     waits = sa.func.coalesce(c.delivery, "") == "waiting"
-    over = sa.and_(c.state.not_in(("due", "running")), ~waits)
-    return sa.and_(over, sa.or_(kept.is_(None), c.at != kept))
+    is_finished = sa.and_(c.state.not_in(("due", "running")), ~waits)
+    return sa.and_(is_finished, sa.or_(last_reported.is_(None), c.at != last_reported))
 
 
 def _purge_results(connection: sa.Connection, before: datetime) -> int:
@@ -517,8 +529,8 @@ def _purge_results(connection: sa.Connection, before: datetime) -> int:
 
 
 def _purge_trajectories(connection: sa.Connection, before: datetime) -> int:
-    held = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
-    query = sa.select(runs.c.id).where(runs.c.started < before, held)
+    has_trajectory = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
+    query = sa.select(runs.c.id).where(runs.c.started < before, has_trajectory)
     old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
     empty_trajectories(connection, old)
     return len(old)
@@ -531,20 +543,20 @@ def empty_runs(connection: sa.Connection, ids: Sequence[str]) -> None:
         connection.execute(sa.delete(table).where(table.c.run.in_(ids)))
     connection.execute(sa.delete(conversations).where(conversations.c.run.in_(ids)))
     connection.execute(sa.delete(resources).where(resources.c.space.in_(spaces)))
-    # What a run has seen stays known while anything of it is kept that may rest on that.
+    # Seen items of a run stay recorded while any stored data may come from them.
     holding = (contexts, notes, preferences, resources)
-    kept = [sa.exists().where(t.c.run == quoted.c.run) for t in holding]
-    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~sa.or_(*kept)))
+    remaining = [sa.exists().where(t.c.run == quoted.c.run) for t in holding]
+    connection.execute(sa.delete(quoted).where(quoted.c.run.in_(ids), ~sa.or_(*remaining)))
     empty: dict[str, Any] = {"question": "", "result": None, "error": None}
     connection.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(empty))
 
 
 def empty_trajectories(connection: sa.Connection, ids: Sequence[str]) -> None:
-    """Delete the trajectories of these runs, and blocks that no other run holds."""
+    """Delete the trajectories of these runs, and blocks that no other run uses."""
     query = sa.select(ledger.c.hash).distinct().where(ledger.c.run.in_(ids))
     hashes = list(connection.execute(query).scalars())
     for table in (requests, replies, ledger, contexts, steps):
         connection.execute(sa.delete(table).where(table.c.run.in_(ids)))
-    kept = sa.exists().where(ledger.c.hash == blocks.c.hash)
+    is_used = sa.exists().where(ledger.c.hash == blocks.c.hash)
     for some in chunks(hashes):
-        connection.execute(sa.delete(blocks).where(blocks.c.hash.in_(some), ~kept))
+        connection.execute(sa.delete(blocks).where(blocks.c.hash.in_(some), ~is_used))

@@ -1,4 +1,4 @@
-"""Output for the terminal: documents as people read them, a thread as it would look in Slack."""
+"""Output for the terminal: readable documents, and threads similar to Slack's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """Return a text that may contain what strangers wrote, safe to print."""
+    """Return a text that may contain strangers' words, safe to print."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -48,11 +48,11 @@ def errors_reported(as_json: bool) -> Iterator[None]:
 
 
 BOLD, PLAIN = "\ue010", "\ue011"
-"""What begins and ends bold text for `say`: private characters, which `scopes.clean` removes."""
+"""Start and end of bold text for `say`: private characters, which `scopes.clean` removes."""
 
 
 def say(text: str) -> None:
-    """Print a text; bold on a terminal alone."""
+    """Print a text; with bold only on a terminal."""
     is_tty = sys.stdout.isatty()
     text = printable(text)
     for mark, code in ((BOLD, "\x1b[1m"), (PLAIN, "\x1b[0m")):
@@ -65,13 +65,13 @@ def tell(text: str) -> None:
 
 
 def dump(value: Any) -> None:
-    encoding = sys.stdout.encoding or "utf-8"  # a stream in memory has none
+    encoding = sys.stdout.encoding or "utf-8"  # a stream in memory has no encoding
     ascii_only = encoding.lower() not in ("utf-8", "utf8")
     _print(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=iso))
 
 
 def _print(text: str) -> None:
-    """Print a result. Exits with 1 if stdout does not take it, as on a full disk."""
+    """Print a result. Exits with 1 if stdout fails, as on a full disk."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
