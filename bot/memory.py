@@ -1,4 +1,4 @@
-"""Notes, files, conversations and preferences as rows; all but preferences are found by words.
+"""Notes, files, conversations and preferences as rows; notes and conversations are searchable.
 
 The database does the full-text search: FTS5 in SQLite, tsvector in PostgreSQL. The words of a text
 are split here, in the same way for both, and stored with it; the migration creates the indexes,

@@ -14,7 +14,7 @@ from bot.reports.documents import (
     TrackerSummary,
 )
 from bot.reports.formats import capital, clean_text, due, prose
-from bot.reports.frame import gaps, incomplete_reason
+from bot.reports.frame import cost_line, gaps, incomplete_reason
 from bot.reports.problems import (
     CLAIM,
     LINE,
@@ -52,7 +52,6 @@ from bot.reports.view import (
     with_links,
 )
 from config.words import current
-from scopes.tool import one_line
 from subagents.contracts import NEEDS_ACTION
 
 TITLE = 100
@@ -233,11 +232,7 @@ class _Sweep:
         document, words = self.document, self.words
         if document.unsupported:
             yield words("dropped", n=document.unsupported)
-        cost = document.cost_usd
-        price = words("no_price") if cost is None else f"${cost:.4f}"
-        price += f" ({words('listed')})" if document.model == "offline" else ""
-        tokens = words("tokens", n=document.usage.total)
-        yield f"{price} · {tokens} · {words('run', id=one_line(document.run_id)[:NAME])}"
+        yield cost_line(document)
 
     # ---- the lists
 
