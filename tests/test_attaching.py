@@ -87,8 +87,8 @@ async def test_saved_files_are_attached_below_the_answer(tmp_path: Path) -> None
         ]
         first, *_ = bot.replies(asked)
         assert "Here they are" in first.text, "the answer stands above its files"
-        reading = next(b for b in bot.model.recorded if is_child(b) and "second" in str(b))
-        assert reading
+        (read,) = (b for b in bot.model.recorded if "second" in line(b, "TASK") and results(b))
+        assert SECRET in str(results(read)), "the second subagent read the last version"
         (run,) = await bot.store.runs(5)
         document = (await bot.store.run(run.id)).result
         assert document
