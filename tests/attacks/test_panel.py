@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,9 +16,9 @@ import pytest
 from engine_kit import line, opening, sentence
 from panel_kit import (
     CODE,
+    SPECIALISTS,
     Held,
     Minds,
-    confirming,
     finds,
     held,
     material,
@@ -235,12 +236,19 @@ async def test_modified_passage_is_sent_to_no_judge(
     assert [f.outcome for f in done.report.findings] == ["unjudged"]
 
 
+def weakening(body: Json) -> Answer:
+    given = to_judge(body).items()
+    return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
+
+
 async def test_judges_do_not_see_the_author_of_a_passage(tmp_path: Path) -> None:
-    done = await held(Minds({"correctness": finds(point(1))}), tmp_path)
-    for body in done.judgements:
-        judged = "\n".join(to_judge(body).values())
-        assert not {"s4", "s9", "correctness:"} & set(judged.split())
-        assert "author" not in judged
+    """Nor of an objection to it: only the category of the finding."""
+    minds = Minds({"correctness": finds(point(1, "quality"))}, weakening)
+    done = await held(minds, tmp_path)
+    names = {*SPECIALISTS, *(c.id for c in done.e.sink.trajectory("r1").contexts)}
+    judged = [set(re.findall(r"\w+", str(to_judge(body)))) for body in done.judgements]
+    assert {"objection", "defence"} < judged[-1]
+    assert [names & words for words in judged] == [{"quality"}] * len(judged)
 
 
 # ---- a poisoned document, a poisoned finding
@@ -314,16 +322,15 @@ async def test_a_specialist_that_echoes_delimiters_raises_alarms(tmp_path: Path)
 
 async def test_judge_with_an_order_as_evidence_changes_no_outcome(tmp_path: Path) -> None:
     def preaching(body: Json) -> Answer:
-        if specialist(body) == "security":
-            ids = to_judge(body)
-            return verdicts(*(verdict(id, "refute", evidence=ORDER) for id in ids))
-        return confirming(body)
+        return verdicts(*(verdict(id, "refute", evidence=ORDER) for id in to_judge(body)))
 
-    done = await held(Minds({"correctness": finds(point(1))}, preaching), tmp_path)
+    judges = {"security": preaching, "performance": weakening}
+    done = await held(Minds({"correctness": finds(point(1))}, judges), tmp_path)
     assert done.report.findings[0].outcome == "confirmed"
     assert ("no_evidence", "security") in {(a.kind, a.specialist) for a in done.report.alarms}
-    for body in done.judgements:
-        assert ORDER not in json.dumps(to_judge(body))
+    judged = str([to_judge(body) for body in done.judgements])
+    assert "objection: weaken" in judged
+    assert ORDER not in judged
 
 
 async def test_judges_that_confirm_every_finding_raise_an_alarm(tmp_path: Path) -> None:
@@ -335,15 +342,7 @@ async def test_judges_that_confirm_every_finding_raise_an_alarm(tmp_path: Path) 
 async def test_proposed_fix_reaches_no_judge_even_after_an_objection(tmp_path: Path) -> None:
     gossip = sentence("gossip", 10)
 
-    def objecting(body: Json) -> Answer:
-        found = to_judge(body)
-        if "objection" in str(found):
-            return confirming(body)
-        return verdicts(
-            *(verdict(id, "weaken", evidence=quote_of(said)) for id, said in found.items())
-        )
-
-    minds = Minds({"correctness": finds(point(1, fix=gossip))}, objecting)
+    minds = Minds({"correctness": finds(point(1, fix=gossip))}, weakening)
     done = await held(minds, tmp_path)
     later = [b for b in done.judgements if "objection" in str(to_judge(b))]
     assert later
