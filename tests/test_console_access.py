@@ -181,10 +181,12 @@ async def test_sign_in_refusal_by_slack_is_shown(served: Served) -> None:
 
 
 async def test_sign_in_redirects_only_to_a_console_page(served: Served) -> None:
-    for page in ("https://evil.example/", "//evil.example", f"{PATH}/../x", f"{PATH}//evil"):
+    wrong = ("https://evil.example/", "//evil.example", f"{PATH}/../x", f"{PATH}//evil")
+    for page in (*wrong, f"{PATH}/runs/r.1"):
         browser = served.browser()
         welcome = await browser.get(await to_slack(browser, page))
-        assert welcome.headers["location"] == f"{PUBLIC}{PATH}/"
+        wanted = f"{PATH}/" if page in wrong else page
+        assert welcome.headers["location"] == PUBLIC + wanted
 
 
 async def test_console_pages_forbid_caching_and_framing_and_only_sign_out_accepts_posts(
