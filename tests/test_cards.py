@@ -132,8 +132,6 @@ def test_invisible_characters_of_a_card_text_are_shown_as_escapes() -> None:
     assert show_invisible("héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext") == (
         "héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext"
     )
-    assert show_invisible("a\u200db\ufe0f") == "a\\u200db\\ufe0f"
-    assert show_invisible("\ud800") == "\\ud800"
 
 
 def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> None:
@@ -220,7 +218,9 @@ def test_every_invisible_character_is_shown_as_an_escape() -> None:
     """The same characters that are taken out of what is read."""
     joiners = "\u200c\u200d\ufe0f"
     hidden = [c for c in map(chr, range(0x20, 0x20000)) if unseen(c)]
-    assert {"\u180b", "\u180f", "\U00016fe4", "\U0001d159", "\u3164", *joiners} <= {*hidden}
+    assert {"\u180b", "\u180f", "\U00016fe4", "\U0001d159", "\u3164", "\ud800", *joiners} <= {
+        *hidden
+    }
     assert [c for c in hidden if show_invisible(f"a{c}b") == f"a{c}b"] == []
 
 
