@@ -178,10 +178,11 @@ async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept
 
 
 async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> None:
-    async with durable(postgres, per_minute=3, period_s=2.0) as mine:
-        for id in ("f/1", "f/2"):
-            await mine.begin("family", id, id)
-        await ended(postgres, 10)
+    """Nor where another replica started some of them."""
+    for replica, number in (("a", 5), ("b", 10)):
+        async with durable(postgres, replica, per_minute=3, period_s=2.0) as mine:
+            await mine.begin("family", f"f/{replica}", f"f/{replica}")
+            await ended(postgres, number)
     children = [row for row in rows(postgres, "workflow_status") if row["queue_name"] == QUEUE]
     claims = sorted(row["started_at_epoch_ms"] / 1000 for row in children)
     assert len(claims) == 8
