@@ -30,6 +30,7 @@ from sqlalchemy import make_url
 from bot.__main__ import app
 from bot.metrics import Metrics
 from bot.storage.database import only_process
+from config.keys import keys_of
 from config.settings import Secrets, Tunables, load_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,6 +125,9 @@ def test_backup_restores_the_state_and_replaces_existing_data_only_with_force(
     with tarfile.open("a.tar.gz") as archive:
         assert archive.getnames()[0] == "backup.json"
         assert "work/a.txt" in archive.getnames()
+        files = [archive.extractfile(each) for each in archive if each.isfile()]
+        (key,) = keys_of(load_settings()).values
+        assert not any(key.get_secret_value().encode() in each.read() for each in files if each)
     refused = shell("restore", "a.tar.gz")
     assert (refused.code, rows(data)) == (2, kept)
     assert "--force replaces it" in refused.err
