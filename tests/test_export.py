@@ -144,7 +144,7 @@ def test_messages_lost_to_damaged_bytes_are_reported(tmp_path: Path) -> None:
     dice = random.Random(7)
     for attempt in range(400):
         raw = bytearray(whole)
-        end = directory if attempt % 2 else len(raw)
+        end = len(raw) if attempt % 2 else directory
         for _ in range(dice.randint(1, 6)):
             raw[dice.randrange(end)] = dice.randrange(256)
         path.write_bytes(raw)
@@ -152,8 +152,8 @@ def test_messages_lost_to_damaged_bytes_are_reported(tmp_path: Path) -> None:
             workspace = load_export(path)
         except ExportError:
             continue
-        lost = 10 - message_count(workspace)
-        assert len(workspace.problems) >= lost or end > directory
+        if end == directory:  # else a damaged list of the files may hide some: nothing crashes
+            assert len(workspace.problems) >= 10 - message_count(workspace)
 
 
 def test_the_development_export_is_loaded_whole(dev_data: Path) -> None:
