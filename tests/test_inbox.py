@@ -228,12 +228,10 @@ async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None
     assert most == 4
 
 
-async def test_request_stored_directly_in_the_queue_is_answered(
-    postgres: Kept,
-) -> None:
-    async with served(postgres) as bot:
+async def test_request_stored_by_another_replica_is_answered(postgres: Kept) -> None:
+    async with served(postgres) as bot, inboxes(postgres) as (other,):
         request = unheard(bot)
-        assert await bot.inbox.add(request)
+        assert await other.add(request)
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
