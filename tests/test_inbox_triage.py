@@ -172,7 +172,8 @@ async def test_no_mail_is_read_when_the_policy_forbids_it(tmp_path: Path) -> Non
         return ruled(scopes=("slack",))(settings)
 
     async with with_mail(tmp_path, *letters(1), more=change) as (bot, google):
-        await triaged(bot)
+        shown = await triaged(bot)
+    assert "No tool 'triage_inbox' is offered here." in shown.text
     assert google.requests == []
 
 
