@@ -343,9 +343,12 @@ async def test_invalid_recipients_are_rejected_without_a_card(to: list[str]) -> 
         assert at.proposed == []
 
 
-async def test_empty_mail_search_is_readable_only_by_the_mailbox_owner() -> None:
-    async with desk() as at:
-        found = await at("search_mail", query="subject:nothing")
+async def test_only_the_mailbox_owner_may_read_the_results_of_mail_tools() -> None:
+    reads = [(tool, CALLS[tool]) for tool in CALLS.keys() - {"apply_label", "create_draft"}]
+    letter = stored(1, mail(1, files={"list.csv": b"1;2"}))
+    async with desk(letter, titles={**ALL, **ONE}) as at:
+        for tool, given in (*reads, ("search_mail", {"query": "subject:nothing"})):
+            found = await at(tool, **given)
+            for label in [item.label for item in found.items] or [found.label]:
+                assert (label.readers, label.untrusted) == (frozenset({OWNER}), True)
         assert (found.items, found.note) == ((), "No thread of the window matches.")
-        assert found.label.readers == frozenset({OWNER})
-        assert found.label.untrusted
