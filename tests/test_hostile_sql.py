@@ -241,7 +241,7 @@ BIGQUERY_ACTS = (
 )  # fmt: skip
 
 UNITS = ("/*", "'a", "(", "from (", "from t, f(a, ", "a.", "query_to_")
-NESTED = ("array[" * 40, "struct(" * 2_700, "(" * 19_000)
+NESTED = ("array[" * 40 + "1" + "]" * 40, "struct(" * 2_700, "(" * 19_000)
 """What a parser that goes back at each level never ends with, or not in its stack."""
 
 
@@ -309,8 +309,8 @@ def test_statement_check_is_fast_for_repeated_fragments(unit: str) -> None:
 
 @pytest.mark.parametrize("nested", NESTED)
 def test_deeply_nested_statements_do_not_crash_the_check(nested: str) -> None:
-    for dialect in ("PostgreSQL", "DuckDB"):
-        refusal(f"select {nested}", dialect)
+    assert "nested too deeply" in refusal(f"select {nested}", "PostgreSQL")
+    assert refusal(f"select {nested}", "DuckDB") == "", "left to the process of DuckDB"
     assert not tables_of(f"select {nested}")
 
 
