@@ -12,7 +12,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 from standins.model import Mind, ModelServer
 from standins.model_errors import Json
-from standins.model_faults import KINDS, WIRE_KINDS, Fault, Faults
+from standins.model_faults import KINDS, Fault, Faults
 from timing import WAIT_S
 
 from bot.local.model.answer import Answer
@@ -319,7 +319,7 @@ async def test_history_under_thinking_blocks_is_append_only(
 
 RAISES: dict[str, type[Exception]] = {
     "http_429": anthropic.RateLimitError,
-    "http_529": anthropic.APIStatusError,
+    "http_529": anthropic.OverloadedError,
     "http_500": anthropic.InternalServerError,
     "drop": anthropic.APIConnectionError,
     "slow": anthropic.APIConnectionError,
@@ -327,6 +327,12 @@ RAISES: dict[str, type[Exception]] = {
     "drop_stream": httpx2.ReadError,
     "malformed": json.JSONDecodeError,
 }
+RAISES_WHOLE = {
+    **RAISES,
+    "sse_error": anthropic.OverloadedError,
+    "drop_stream": anthropic.APIConnectionError,
+}
+"""The same where nothing is streamed."""
 STOPS = {
     "empty": "end_turn",
     "max_tokens": "max_tokens",
@@ -350,15 +356,13 @@ async def test_injected_faults_reach_the_sdk_like_real_ones(kind: str, streams: 
                 return await stream.get_final_message()
 
         await once()
-        if streams and kind in RAISES:
-            with pytest.raises(RAISES[kind]) as failed:
+        if raises := (RAISES if streams else RAISES_WHOLE).get(kind):
+            with pytest.raises(raises) as failed:
                 await once()
-            if kind == "sse_error":
+            assert type(failed.value) is raises
+            if streams and kind == "sse_error":
                 assert isinstance(failed.value, anthropic.APIStatusError)
                 assert (failed.value.status_code, failed.value.type) == (200, "overloaded_error")
-        elif kind in RAISES or (not streams and kind in WIRE_KINDS):
-            with pytest.raises((anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError)):
-                await once()
         else:
             message = await once()
             assert message.stop_reason == STOPS[kind]
