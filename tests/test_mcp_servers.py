@@ -260,9 +260,11 @@ async def test_requests_of_a_server_that_does_not_read_do_not_accumulate(
 async def test_unsolicited_server_messages_are_ignored_and_list_changes_noticed(
     tmp_path: Path,
 ) -> None:
-    async with rogue(tmp_path, "notes") as made:
-        await use(await tools_of(made), "rogue_notes")
-        assert made.servers[0].connection._listed_at < 0
+    async with rogue(tmp_path, "notes", "look") as made:
+        tools = await tools_of(made)
+        Rogue(tmp_path, tool("look"))  # the list that is a moment old has both
+        assert text_of(await use(tools, "rogue_notes")) == "{}"
+        assert set(await tools_of(made)) == {"rogue_look"}
 
 
 async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_path: Path) -> None:
