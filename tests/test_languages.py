@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import TEXT, THERE, again, asked, people, posting, reaches
+from card_kit import LUIS, QUESTION, TEXT, THERE, again, asked, people, posting, reaches
 from digest_kit import triage, verdict
 from engine_kit import until
 from language_kit import marked, unmarked
@@ -60,14 +60,22 @@ def test_home_is_in_one_language(mail: MailAccess) -> None:
     assert unmarked(shown, *asked, *marks) == []
 
 
-async def test_configured_channel_language_is_used_for_replies(tmp_path: Path) -> None:
-    channel = people().channels[0].id
+@pytest.mark.parametrize(
+    ("user", "asks", "profile"),
+    [(ASKER, QUESTION, ""), (LUIS, "¿Qué sigue sin respuesta en #support-2?", "es-ES")],
+)
+async def test_configured_channel_language_is_used_for_replies(
+    tmp_path: Path, user: str, asks: str, profile: str
+) -> None:
+    space = people()
+    space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
+    channel = space.channels[0].id
 
     def change(settings: Settings) -> Settings:
         return changed(settings, slack={"languages": {channel: "de"}})
 
-    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
-        shown = await asked(bot)
+    async with serving(tmp_path, posting(), space=space, change=change) as bot:
+        shown = await asked(bot, asks, user=user)
         assert unmarked(shown.blocks, TEXT, THERE, "support") == []
         assert "LANGUAGE: German" in str(bot.parents()[0]["messages"])
 
