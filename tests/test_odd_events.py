@@ -370,7 +370,7 @@ async def test_events_without_a_request_are_acknowledged_and_not_answered(
 async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An unknown user or channel: Slack tells of neither, and takes no word to them."""
+    """Each who cannot be checked would be told so privately; Slack takes no word to these."""
     async with hearing("sqlite", tmp_path, caplog) as odd:
         for fields in (
             {"user": "U0NOBODY"},
@@ -387,6 +387,7 @@ async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
         await odd.bot.quiet()
         assert odd.written() == {asked: 1}
         assert odd.whispered() == []
+        assert odd.bot.slack.calls["chat.postEphemeral"] == 4, "the first four, each refused"
 
 
 ODD_BESIDE_A_REQUEST: tuple[Json, ...] = (
