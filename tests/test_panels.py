@@ -296,21 +296,24 @@ async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
     tmp_path: Path,
 ) -> None:
     own = tmp_path / "profiles"
-    write_profile(own, references={"a": ["note/1"], "b": ["note/99"]})
+    write_profile(own, references={"a": ["note/1"], "b": ["note/2", "note/99"]})
     settings = panel_settings(profiles=own)
     async with panel(Minds(), tmp_path, profile="own", settings=settings) as (e, task):
         store = NoteStore(task.app.database)
         space = space_of(OPEN_NOTES, None)
-        number = await store.save(NewNote(space, "k1", "Manners", "Say please", TRUSTED, "r0"))
+        hers = space_of(OPEN_NOTES, "U0EVA")
+        await store.save(NewNote(space, "k1", "Manners", "Say please", TRUSTED, "r0"))
+        await store.save(NewNote(hers, "k2", "Diary", "Be curt", TRUSTED, "r0"))
         e.run.clients = {**e.run.clients, Notes: store}
         e.run.handles = {OPEN_NOTES: "own"}
         report = await task.work()
         sent = {specialist(body): opening(body) for body in e.requests}
-    assert number == 1
     assert "[note/1@" in sent["a"]
     assert "Say please" in sent["a"]
     assert "Say please" not in sent["b"] + sent["c"]
-    assert any("note/99" in gap for gap in gaps(report))
+    assert "Be curt" not in str(sent)
+    unreadable, absent = (gap for gap in gaps(report) if "note/" in gap)
+    assert unreadable.replace("note/2", "note/99") == absent
 
 
 async def test_forgetting_a_person_deletes_the_findings_of_their_reviews(tmp_path: Path) -> None:
