@@ -6,13 +6,14 @@ import json
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bot_kit import Shell, configure, model_at, refused
-from engine_kit import call, opening, results, say, sentence, turn, until
+from engine_kit import call, channel_id, opening, results, say, sentence, turn, until, workspace
 from fleet_kit import Fleet, fleet
 from fork_server import forked
 from panel_kit import (
@@ -35,6 +36,7 @@ from test_panels import divided
 from timing import Patience
 
 from bot.local.model.answer import Answer
+from bot.local.slack.state import BOT_USER
 
 
 @pytest.fixture
@@ -258,14 +260,20 @@ async def test_slack_review_resumes_after_kills_and_repeats_few_calls(tmp_path: 
     assert "4 confirmed" in str([shown.blocks for shown in bots.finished(asked)])
 
 
-async def test_unknown_thread_is_rejected_before_any_specialist_is_called(
-    tmp_path: Path,
+@pytest.mark.parametrize("channel", ["C0NOWHERE1", channel_id(2)], ids=["unknown", "unreadable"])
+async def test_unreadable_thread_is_rejected_before_any_specialist_is_called(
+    tmp_path: Path, channel: str
 ) -> None:
-    async with serving(tmp_path, asking("C0NOWHERE1/1740000000.000100")) as bot:
-        await bot.answers(bot.ask("review that thread"), seconds=60)
+    space = workspace(2)
+    closed = replace(space.channels[1], is_private=True, members=("U0LUIS", BOT_USER))
+    space = replace(space, channels=(space.channels[0], closed))
+    thread = f"{channel}/{closed.messages[0].ts}"
+    async with serving(tmp_path, asking(thread), space=space) as bot:
+        link = f"https://acme.slack.com/archives/{channel}/p{thread[-17:].replace('.', '')}"
+        await bot.answers(bot.ask(f"review {link}"), seconds=60)
         told = [r for body in bot.parents() for r in results(body)]
         assert not [b for b in bot.model.recorded if contract(b)]
-    assert "No thread C0NOWHERE1" in str(told[0]["content"])
+    assert f"No thread {thread}." in str(told[0]["content"])
 
 
 async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> None:
