@@ -234,8 +234,12 @@ def test_live_stream_sends_messages_thread_replies_and_whispers(running: Running
     assert after["messages"][-1]["text"] == "hello"
     running.bot.chat_postMessage(channel=running.channel, thread_ts=root, text="hi")
     running.bot.chat_postEphemeral(channel=running.channel, user=running.other, text="psst")
-    last = next(seen)["messages"][-1]
-    assert (last["replies"], last["repliers"]) == (1, [BOT_USER])
+    running.slack.people.say(running.me, running.channel, "bye")
+    last = after["messages"][-1]
+    while last["text"] != "bye":
+        *_, hello, last = (shown := next(seen))["messages"]
+        assert shown["whispers"] == []
+    assert (hello["replies"], hello["repliers"]) == (1, [BOT_USER])
     inside = next(events(user=running.other, channel=running.channel, thread=root))
     assert [each["text"] for each in inside["thread"]] == ["hello", "hi"]
     assert [each["text"] for each in inside["whispers"]] == ["psst"]
