@@ -35,6 +35,7 @@ MODELS: dict[str, Json] = {
     },
     "vertex": {"region": "global", "main": "claude-sonnet-5-5", "fast": "claude-haiku-5-5"},
 }
+ROLES = ("main", "fast")
 PROVIDERS = pytest.mark.parametrize("provider", ["bedrock", "vertex"])
 
 
@@ -234,7 +235,7 @@ def test_missing_cloud_credentials_are_reported_with_a_hint(
 
 
 @PROVIDERS
-def test_doctor_calls_the_main_model_and_explains_its_errors(
+def test_doctor_calls_each_model_and_explains_its_errors(
     provider: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
     cloud, url = start(provider)
@@ -242,20 +243,21 @@ def test_doctor_calls_the_main_model_and_explains_its_errors(
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")  # not of this provider
     written(provider)
 
-    def verdict() -> str:
-        checks = shell("doctor", "--json").json["checks"]
-        return str(next(c["says"] for c in checks if c["check"] == "model main"))
+    def verdicts() -> list[str]:
+        says = {c["check"]: c["says"] for c in shell("doctor", "--json").json["checks"]}
+        return [says[f"model {role}"] for role in ROLES]
 
-    name = MODELS[provider]["main"]
-    assert verdict() == f"{name} answers on {providers.NAMES[provider]}"
+    names = [MODELS[provider][role] for role in ROLES]
+    assert verdicts() == [f"{name} answers on {providers.NAMES[provider]}" for name in names]
     for status, says in (
         (403, "allow it there"),
-        (404, "fix models.main or its region"),
+        (404, "fix models.{role} or its region"),
         (429, "try again in a minute"),
         (400, "check `models`"),
     ):
         cloud.refusals = [status, status]
-        assert says in verdict()
+        for role, verdict in zip(ROLES, verdicts(), strict=True):
+            assert says.format(role=role) in verdict
 
 
 def written(provider: str) -> None:
