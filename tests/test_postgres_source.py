@@ -9,6 +9,7 @@ from pathlib import Path
 import pg_kit
 import psycopg
 import pytest
+from sqlalchemy import make_url
 from timing import patient
 
 from scopes.databases import postgres
@@ -175,17 +176,19 @@ async def test_a_connection_that_the_server_closed_is_replaced(
     assert (await source.query("SELECT 2", 5)).rows == ((2,),)
 
 
-async def test_connection_error_reveals_no_user_name_or_password(
+async def test_connection_error_reveals_no_part_of_the_address_or_password(
     shop: tuple[str, str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = tmp_path / "password"
     wrong.write_text("wr0ng")
+    at = make_url(shop[0])
     for url in (pg_kit.of(shop[0], port=1), pg_kit.of(shop[0], username="nobody_here")):
         source = Postgres(url, None, wrong, 1, 1_000_000)
         with pytest.raises(SourceFailed, match="cannot be reached") as raised:
             await source.tables()
-        assert "nobody_here" not in str(raised.value) + caplog.text
-        assert "wr0ng" not in str(raised.value) + caplog.text
+        said = str(raised.value) + caplog.text
+        for part in ("nobody_here", "wr0ng", *map(str, (at.host, at.port, at.database))):
+            assert part not in said
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
