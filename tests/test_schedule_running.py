@@ -140,7 +140,7 @@ async def test_retries_of_a_run_share_its_budget(tmp_path: Path) -> None:
     assert "its tries have spent the $0.50 of one run" in over.why
 
 
-async def test_digest_is_delivered_and_the_next_one_without_new_mail_is_not(
+async def test_digest_goes_to_its_owner_alone_and_later_ones_have_only_new_mail(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(3)) as (bot, google):
@@ -153,8 +153,15 @@ async def test_digest_is_delivered_and_the_next_one_without_new_mail_is_not(
         assert (await s.delivered(second)).delivery == "quiet"
         assert (await s.document(second))["verdicts"] == []
         assert s.told() == before
+        google.gmail.add(letters(4)[3], frozenset({"INBOX"}))
+        third = await s.fire("inbox")
+        assert (await s.delivered(third)).delivery == "delivered"
+        assert [v["subject"] for v in (await s.document(third))["verdicts"]] == ["Order 1004"]
+        assert s.told()[:-1] == before
         gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
-    assert len(gets) == len(document["verdicts"]) == 3, "nothing is read twice"
+        spoken = {c for c in bot.slack.state.channels if bot.replies(channel=c)}
+        assert spoken == {bot.slack.people.dm(ASKER)}
+    assert len(gets) == len(document["verdicts"]) + 1 == 4, "nothing is read twice"
     assert (document["mailbox"], document["title"]) == (ME, "inbox")
     assert any("is late" in each for each in before)
 
