@@ -32,7 +32,7 @@ TOKEN_S = 10.0
 """Minimum seconds between two checks of the token in Slack."""
 PROBE = "written"
 """Name of the flag that a test write sets, to check whether writing works again."""
-_LAG_EVERY_S = 0.5
+LAG_EVERY_S = 0.5
 _LAG_KEPT = 20
 """Number of event loop samples that count: those of the last 10 s."""
 LAG_BAD_S = 2.0
@@ -106,8 +106,8 @@ class LoopLag:
         """Sample twice a second until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _LAG_EVERY_S
-            await asyncio.sleep(_LAG_EVERY_S)
+            due = loop.time() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
             late = max(0.0, loop.time() - due)
             self._recent = [*self._recent, late][-_LAG_KEPT:]
             self._tell(late)
