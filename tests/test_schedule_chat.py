@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,16 +158,30 @@ async def test_only_the_requester_may_approve_a_schedule_with_their_rights(
         assert await schedules(bot).all() == []
 
 
-async def test_approved_schedule_fails_if_its_channel_was_archived_meanwhile(
-    tmp_path: Path,
+def change_channel(slack: LocalSlack, number: int, **facts: Any) -> None:
+    there = slack.state.channels[channel_id(number)]
+    slack.state.channels[there.id] = replace(there, **facts)
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (lambda slack: change_channel(slack, 2, is_archived=True), "is archived"),
+        (lambda slack: slack.people.leave(BOT_USER, channel_id(2)), "I am not in #support-2"),
+        (lambda slack: change_channel(slack, 3, is_private=True), "may not go there"),
+    ],
+    ids=["destination archived", "bot left the destination", "source private"],
+)
+async def test_approved_schedule_fails_if_it_became_impossible_meanwhile(
+    tmp_path: Path, happens: Callable[[LocalSlack], object], said: str
 ) -> None:
-    async with bot_with(tmp_path, creating(to="#support-2")) as bot:
+    mind = creating(to="#support-2", channels=["support-3"])
+    async with bot_with(tmp_path, mind) as bot:
         shown = await asked(bot)
-        there = bot.slack.state.channels[channel_id(2)]
-        bot.slack.state.channels[there.id] = replace(there, is_archived=True)
+        happens(bot.slack)
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed")
-        assert "archived" in str(row.outcome)
+        assert said in str(row.outcome)
         assert await schedules(bot).all() == []
 
 
