@@ -92,7 +92,7 @@ class WorkflowLost(Exception):
 class Durable:
     """The workflows of this process. Open it after everything that they use; `aclose` it last.
 
-    `open`, `begin`, `lost` and `forget` raise StoreError.
+    `open`, `begin`, `find_lost` and `forget` raise StoreError.
     """
 
     executor: str
