@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import MUX, call, is_child, line, results, say, submitted, turns, use
+from engine_kit import MUX, call, is_child, line, results, say, submission, turns, use
 from pg_kit import with_store
 from standins.model import Mind, ModelServer
 from standins.slack import API_PATH, LocalSlack
@@ -41,7 +41,7 @@ def ts(at: str) -> str:
     return f"{int(moment.timestamp())}.000100"
 
 
-def said(at: str, text: str, user: str = "U0ANA", thread: str = "", **more: Any) -> Json:
+def export_message(at: str, text: str, user: str = "U0ANA", thread: str = "", **more: Any) -> Json:
     """A message of an export; `thread` is the time of the root that it replies to."""
     made = {"type": "message", "ts": ts(at), "user": user, "text": text}
     return made | ({"thread_ts": ts(thread)} if thread else {}) | more
@@ -89,14 +89,18 @@ def small_export(folder: Path) -> Path:
         folder,
         {
             "support-es": [
-                said("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?"),
-                said("11 09:00", "La factura sale dos veces, ¿alguien lo mira?", "U0EVA"),
-                said("11 09:30", "Arreglado, prueba otra vez", "U0LUIS", "11 09:00"),
-                said("11 10:00", "Funciona, muchas gracias", "U0EVA", "11 09:00"),
+                export_message("10 09:00", "No puedo pagar con tarjeta, ¿qué hago?"),
+                export_message("11 09:00", "La factura sale dos veces, ¿alguien lo mira?", "U0EVA"),
+                export_message("11 09:30", "Arreglado, prueba otra vez", "U0LUIS", "11 09:00"),
+                export_message("11 10:00", "Funciona, muchas gracias", "U0EVA", "11 09:00"),
             ],
             "support-en": [
-                said("12 09:00", "The export button does nothing, how do I fix this?", "U0TOM"),
-                said("12 09:20", "Try it in another browser please", "U0LUIS", "12 09:00"),
+                export_message(
+                    "12 09:00", "The export button does nothing, how do I fix this?", "U0TOM"
+                ),
+                export_message(
+                    "12 09:20", "Try it in another browser please", "U0LUIS", "12 09:00"
+                ),
             ],
         },
     )
@@ -134,7 +138,7 @@ class Shell:
 
     def sweep(self, zip_file: Path, channels: str = "*", *more: str) -> Json:
         """The document of an offline sweep of the days before AS_OF."""
-        _begun_before()
+        _prepare_store()
         done = self(
             *("sweep", "--channels", channels, "--slack-export", zip_file, "--as-of", AS_OF),
             *("--since", "30d", "--model", "offline", "--json", *more),
@@ -143,7 +147,7 @@ class Shell:
         return document
 
     def ask(self, zip_file: Path, question: str, *more: str) -> Json:
-        _begun_before()
+        _prepare_store()
         done = self(
             *("ask", question, "--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d"),
             *("--model", "offline", "--json", *more),
@@ -152,12 +156,12 @@ class Shell:
         return document
 
 
-def _begun_before() -> None:
+def _prepare_store() -> None:
     """What a first command takes time to make."""
     with_store(Path(os.environ["ASSISTANT_DATA_DIR"]))
 
 
-def refused(done: Done, code: str) -> str:
+def refusal_text(done: Done, code: str) -> str:
     """The sentence of a refusal, checked to be one: exit code 2, no traceback, nothing else."""
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
@@ -179,13 +183,15 @@ def model_at(
 ) -> Iterator[ModelServer]:
     """A Messages API on loopback, which `--model claude` uses; its requests are recorded."""
     server = ModelServer(mind, latency_s=latency_s, record=True)
-    with MUX.serving(server.app) as url:
+    with MUX.served_app(server.app) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
         yield server
 
 
-def delegating(*tasks: tuple[str, str, str], readers: Mapping[str, Mind] | None = None) -> Mind:
+def delegating_model(
+    *tasks: tuple[str, str, str], readers: Mapping[str, Mind] | None = None
+) -> Mind:
     """A parent with a subagent for each (task, scope, handle); it cites what each found first.
 
     The subagents follow the offline rules, or are the `readers` of their tasks.
@@ -205,14 +211,14 @@ def delegating(*tasks: tuple[str, str, str], readers: Mapping[str, Mind] | None 
     return mind
 
 
-def finding_with(tool: str, **arguments: Any) -> Mind:
+def finding_model(tool: str, **arguments: Any) -> Mind:
     """A subagent that calls a tool, and hands in the first item of what it shows."""
 
-    def found(body: Json) -> Answer:
+    def submit_first_item(body: Json) -> Answer:
         item = next(items_of(results(body)[0]["content"]))
-        return submitted("Found.", findings=[{"claim": item.text[:100], "evidence": [item.id]}])
+        return submission("Found.", findings=[{"claim": item.text[:100], "evidence": [item.id]}])
 
-    return turns(call(tool, **arguments), found)
+    return turns(call(tool, **arguments), submit_first_item)
 
 
 def in_one_turn(server: ModelServer) -> list[str]:
@@ -224,7 +230,7 @@ def in_one_turn(server: ModelServer) -> list[str]:
 @contextmanager
 def slack_at(monkeypatch: pytest.MonkeyPatch, slack: LocalSlack) -> Iterator[LocalSlack]:
     """A Slack on loopback, which commands without `--slack-export` read."""
-    with MUX.serving(slack.app) as url:
+    with MUX.served_app(slack.app) as url:
         monkeypatch.setenv("SLACK_API_URL", url + API_PATH)
         monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
         yield slack

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine_kit import Json, channel_id, come, led_by, say, until, use, workspace
+from engine_kit import Json, channel_id, come, say, scripted_parent, until, use, workspace
 from serve_kit import ASKER as ASKER
 from serve_kit import Served, with_sections
 from standins.slack import LocalSlack
@@ -54,13 +54,13 @@ def people(channels: int = 3) -> Workspace:
     return replace(base, users=(*base.users, *more))
 
 
-def posting(*texts: str) -> Mind:
+def posting_model(*texts: str) -> Mind:
     """A parent that wants to post each of these texts, and then answers."""
     wants = Answer([use("post_message", channel=THERE, text=text) for text in texts or (TEXT,)])
-    return led_by(wants, say("It waits for your approval."))
+    return scripted_parent(wants, say("It waits for your approval."))
 
 
-def approving(*approvers: str, admins: Sequence[str] = ()) -> Callable[[Settings], Settings]:
+def with_approvers(*approvers: str, admins: Sequence[str] = ()) -> Callable[[Settings], Settings]:
     """Settings with these approvers and admins."""
     return with_sections(policy={"approvers": approvers, "admins": tuple(admins)})
 
@@ -75,13 +75,13 @@ def buttons(message: Shown) -> dict[str, str]:
     }
 
 
-def shown_in(slack: LocalSlack, channel: str) -> list[Shown]:
+def cards_in(slack: LocalSlack, channel: str) -> list[Shown]:
     """Messages that have buttons to approve with."""
     return [m for m in slack.visible(channel) if any(n.startswith("action_") for n in buttons(m))]
 
 
 def cards(bot: Served, channel: str = "") -> list[Shown]:
-    return shown_in(bot.slack, channel or bot.channel)
+    return cards_in(bot.slack, channel or bot.channel)
 
 
 def again(bot: Served, message: Shown, channel: str = "") -> Shown:
@@ -90,7 +90,7 @@ def again(bot: Served, message: Shown, channel: str = "") -> Shown:
     return next(m for m in shown if m.ts == message.ts)
 
 
-async def opened(bot: Served) -> View:
+async def wait_for_form(bot: Served) -> View:
     """The form, when it is open."""
 
     def modals() -> list[View]:
@@ -100,7 +100,7 @@ async def opened(bot: Served) -> View:
     return modals()[0]
 
 
-def said_in(slack: LocalSlack, channel: str) -> list[str]:
+def bot_texts(slack: LocalSlack, channel: str) -> list[str]:
     """What the bot has said in a channel, without the line that tells for whom."""
     texts = [m.text for m in slack.visible(channel) if m.user == BOT_USER]
     return [re.sub(r"\nFor <@\w+>\Z", "", text) for text in texts]
@@ -112,17 +112,17 @@ async def card(bot: Served, channel: str = "") -> Shown:
     return cards(bot, channel)[0]
 
 
-async def asked(bot: Served, text: str = QUESTION, **more: Any) -> Shown:
+async def ask_for_card(bot: Served, text: str = QUESTION, **more: Any) -> Shown:
     """Ask, and wait for the card."""
     bot.ask(text, **more)
     return await card(bot)
 
 
-def posted(bot: Served, channel: str = THERE) -> list[str]:
-    return said_in(bot.slack, channel)
+def posted_texts(bot: Served, channel: str = THERE) -> list[str]:
+    return bot_texts(bot.slack, channel)
 
 
-async def stored(bot: Served, *states: str) -> list[StoredAction]:
+async def stored_actions(bot: Served, *states: str) -> list[StoredAction]:
     """The actions in these states, or all."""
     every = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
     return await bot.bench.approvals.actions.in_state(*(states or every))
@@ -131,25 +131,25 @@ async def stored(bot: Served, *states: str) -> list[StoredAction]:
 async def reaches(bot: Served, *states: str) -> list[StoredAction]:
     """All actions, when each of them is in one of these states."""
 
-    async def found() -> list[StoredAction]:
-        rows = await stored(bot)
+    async def rows_in_states() -> list[StoredAction]:
+        rows = await stored_actions(bot)
         return rows if all(row.state in states for row in rows) else []
 
-    return await come(found)
+    return await come(rows_in_states)
 
 
-async def settled_on(bot: Served, *states: str) -> None:
+async def wait_for_states(bot: Served, *states: str) -> None:
     """The actions are in these states, one each."""
 
-    async def settled() -> bool:
-        return sorted(row.state for row in await stored(bot)) == sorted(states)
+    async def is_settled() -> bool:
+        return sorted(row.state for row in await stored_actions(bot)) == sorted(states)
 
-    await come(settled)
+    await come(is_settled)
 
 
 async def verdicts(bot: Served) -> list[tuple[str, str]]:
     """(verdict, rule) of each click that was logged."""
-    rows = await stored(bot)
+    rows = await stored_actions(bot)
     found = []
     for run in dict.fromkeys(["", *(row.run for row in rows)]):
         for each in await bot.store.decisions(run):
@@ -187,7 +187,7 @@ def payload(
 async def until_logged(bot: Served, count: int) -> None:
     """So many clicks were logged."""
 
-    async def logged() -> bool:
+    async def has_logged() -> bool:
         return len(await verdicts(bot)) >= count
 
-    await come(logged)
+    await come(has_logged)

@@ -102,18 +102,18 @@ def _sealed() -> Iterator[None]:
         _refuse_unless_loopback(host)
         return look_up(host, *args, **kwargs)
 
-    def guarded(connect: Callable[..., Any]) -> Callable[..., Any]:
-        def checked(self: socket.socket, address: Any) -> Any:
+    def guard_connect(connect: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded_connect(self: socket.socket, address: Any) -> Any:
             if isinstance(address, tuple):
                 _refuse_unless_loopback(address[0])
             return connect(self, address)
 
-        return checked
+        return guarded_connect
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "getaddrinfo", guarded_look_up)
-        patch.setattr(socket.socket, "connect", guarded(socket.socket.connect))
-        patch.setattr(socket.socket, "connect_ex", guarded(socket.socket.connect_ex))
+        patch.setattr(socket.socket, "connect", guard_connect(socket.socket.connect))
+        patch.setattr(socket.socket, "connect_ex", guard_connect(socket.socket.connect_ex))
         for name in filter(OUTSIDE.fullmatch, tuple(os.environ)):
             patch.delenv(name)
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

@@ -73,7 +73,7 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
     async with AsyncExitStack() as stack:
         slack, cipher = LocalSlack(people()), Cipher.generate()
         sign_in = SignIn(slack, f"{public}{PATH}/sign-in/back", BOSS)
-        url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
+        url = stack.enter_context(MUX.served_app(slack.app)) + API_PATH
         path = folder / "assistant.yaml"
         exposed = "" if local else f"public_url: {public}, "
         path.write_text(f'{POLICY}console: {{{exposed}client_id: "{CLIENT_ID}"}}\n')
@@ -107,7 +107,7 @@ async def to_slack(browser: httpx2.AsyncClient, page: str = f"{PATH}/schedules")
     return str(back.headers["location"])
 
 
-async def signed_in(served: Served, user: str = BOSS) -> httpx2.AsyncClient:
+async def signed_in_browser(served: Served, user: str = BOSS) -> httpx2.AsyncClient:
     """A browser of somebody who is signed in."""
     served.sign_in.user = user
     browser = served.browser()

@@ -62,7 +62,7 @@ class Shelf:
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
         return next((each for each in self.kept if each.name == name), None)
 
-    async def listed(self, space: str) -> Sequence[Resource]:
+    async def list_files(self, space: str) -> Sequence[Resource]:
         return self.kept
 
 

@@ -108,7 +108,7 @@ def submit(text: str = "done", **fields: Any) -> Json:
     return use(SUBMIT, text=text, **fields)
 
 
-def submitted(text: str = "done", **fields: Any) -> Answer:
+def submission(text: str = "done", **fields: Any) -> Answer:
     return Answer([submit(text, **fields)])
 
 
@@ -269,7 +269,7 @@ def workspace(channels: int = 4, threads: int = 2) -> Workspace:
 
 
 @cache
-def shipped() -> Settings:
+def default_settings() -> Settings:
     """The defaults; to read them takes as long as a small test."""
     return load_settings(env={})
 
@@ -281,7 +281,7 @@ def settings_for(
 ) -> Settings:
     """The defaults, with short waits, and what is given."""
     home = platformdirs.user_data_path("workspace-assistant", appauthor=False)
-    base = shipped().model_copy(update={"data_dir": home})  # another one for each test
+    base = default_settings().model_copy(update={"data_dir": home})  # another one for each test
     quick = {"timeout_s": 10.0, "max_attempts": 2, "retry_after_cap_s": 0.05}
     changed = {
         name: base.models.roles.model_dump()[name] | each for name, each in (roles or {}).items()
@@ -298,7 +298,7 @@ def settings_for(
     )
 
 
-def listed_nanousd(model: str, usage: Mapping[str, Any]) -> int:
+def list_price_nanousd(model: str, usage: Mapping[str, Any]) -> int:
     """The price of one call by genai-prices itself."""
     counts = ListedUsage(
         input_tokens=usage["input_tokens"]
@@ -344,7 +344,7 @@ class Engine:
 
     def cost_nanousd(self) -> int:
         """What the list price of all sound answers is, each priced alone."""
-        return sum(listed_nanousd(m["model"], m["usage"]) for m in self.server.answered)
+        return sum(list_price_nanousd(m["model"], m["usage"]) for m in self.server.answered)
 
     def context(
         self, titles: Mapping[str, str] | None = None, window: Window | None = WINDOW
@@ -495,7 +495,7 @@ class Mux:
         await self.apps[number](inner, receive, send)
 
     @contextmanager
-    def serving(self, app: Any) -> Iterator[str]:
+    def served_app(self, app: Any) -> Iterator[str]:
         number = str(next(self.numbers))
         self.apps[number] = app
         try:
@@ -541,8 +541,8 @@ async def engine(
     async with AsyncExitStack() as stack:
         if lax:
             lax.strict = server.app
-        model_url = stack.enter_context(MUX.serving(lax or server.app))
-        slack_url = stack.enter_context(MUX.serving(slack.app)) + API_PATH
+        model_url = stack.enter_context(MUX.served_app(lax or server.app))
+        slack_url = stack.enter_context(MUX.served_app(slack.app)) + API_PATH
         model = ModelClient(settings.models, "k", model_url)
         stack.push_async_callback(model.aclose)
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -652,10 +652,10 @@ def child(body: Json) -> Answer:
     root = thread_id(n, 0)
     quote = sentence(f"q{n}.0")
     claim = f"The {quote.split()[0]} of channel {n} has been broken since some time last week"
-    return submitted(f"Channel {n} is read.", findings=[finding(claim, root, state="unsolved")])
+    return submission(f"Channel {n} is read.", findings=[finding(claim, root, state="unsolved")])
 
 
-def led_by(*turns_: Answer | Callable[[Json], Answer], children: Mind = child) -> Mind:
+def scripted_parent(*turns_: Answer | Callable[[Json], Answer], children: Mind = child) -> Mind:
     """A parent by script, its subagents by rule."""
     parent = turns(*turns_)
     return lambda body: children(body) if is_child(body) else parent(body)
@@ -672,7 +672,7 @@ class Asked:
         self.report = audit(e.sink.trajectory("r1"))
 
 
-async def asked(
+async def ask_engine(
     mind: Mind,
     tmp_path: Path,
     settings: Settings | None = None,

@@ -34,7 +34,7 @@ FILES = {
 WHO = pygit2.Signature("Ana", "ana@example.com", 1_740_000_000, 0)
 
 
-def written(root: Path, files: Mapping[str, str] = FILES) -> Path:
+def write_files(root: Path, files: Mapping[str, str] = FILES) -> Path:
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
@@ -43,13 +43,13 @@ def written(root: Path, files: Mapping[str, str] = FILES) -> Path:
 
 def repository(root: Path, files: Mapping[str, str] = FILES) -> pygit2.Repository:
     """A folder with a repository and one commit of these files on `main`."""
-    written(root, files)
+    write_files(root, files)
     repo = pygit2.init_repository(str(root), initial_head="main")
-    committed(repo, "Begin", *files)
+    commit_paths(repo, "Begin", *files)
     return repo
 
 
-def committed(repo: pygit2.Repository, message: str, *paths: str) -> pygit2.Oid:
+def commit_paths(repo: pygit2.Repository, message: str, *paths: str) -> pygit2.Oid:
     """Commit these paths as a person would."""
     repo.index.read()
     for path in paths:
@@ -91,7 +91,7 @@ def is_written(root: Path, path: str) -> bool:
     return (root / path).exists() or any(path in tree for tree in trees)
 
 
-def stored(root: Path) -> Iterator[bytes]:
+def object_contents(root: Path) -> Iterator[bytes]:
     """All that the repository of a folder holds: texts of files, names, and messages."""
     repo = pygit2.Repository(str(root))
     return (repo.read(id)[1] for id in repo)
@@ -193,9 +193,9 @@ class Desk:
 def desk(tmp_path: Path) -> Desk:
     """A folder that is no repository."""
     made = Desk(tmp_path, repo=False)
-    written(made.root)
+    write_files(made.root)
     return made
 
 
-def shown(found: ToolResult) -> str:
+def result_text(found: ToolResult) -> str:
     return "\n".join([*(item.line() for item in found.items), found.note, found.truncated])

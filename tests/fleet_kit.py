@@ -97,13 +97,13 @@ class Bot:
         """As a machine does that loses its power."""
         self.process.kill()
 
-    def said(self) -> list[Json]:
+    def log_records(self) -> list[Json]:
         """Its log."""
         lines = self.log.read_text("utf-8").splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def tracebacks(self) -> list[Json]:
-        return [line for line in self.said() if "Traceback" in line.get("error", "")]
+        return [line for line in self.log_records() if "Traceback" in line.get("error", "")]
 
 
 @dataclass
@@ -130,9 +130,9 @@ class Fleet(Room):
         """Run a command, as somebody does in a terminal while the bots serve."""
         log = self.folder / "command.log"
         process = Fork("bot", *words, env=self.env, folder=self.folder, log=log)
-        assert process.wait() == 0, process.said()
+        assert process.wait() == 0, process.read_output()
 
-    async def started(self, count: int = 1) -> list[Bot]:
+    async def start_bots(self, count: int = 1) -> list[Bot]:
         """So many more processes, that are heard and hear."""
         made = [self.start() for _ in range(count)]
         for bot in made:
@@ -147,7 +147,7 @@ class Fleet(Room):
     async def answer(self, thread: str, seconds: float = 30.0) -> Shown:
         """The one answer; a moment later it is still the only one."""
         try:
-            await until(lambda: self.finished(thread), seconds)
+            await until(lambda: self.finished_messages(thread), seconds)
         except AssertionError:
             logs = [b.log.read_text("utf-8")[-3_000:] for b in self.bots]
             raise AssertionError(
@@ -157,7 +157,7 @@ class Fleet(Room):
         (only,) = self.replies(thread)
         return only
 
-    def repeated(self) -> int:
+    def count_repeated_calls(self) -> int:
         """Calls of the model that were made more than once."""
         counted = Counter(json.dumps(b, sort_keys=True) for b in self.model.recorded)
         return sum(n - 1 for n in counted.values())

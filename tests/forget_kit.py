@@ -62,7 +62,7 @@ def result(id: str, text: str, findings: Sequence[Json], *sources: str) -> Json:
     }
 
 
-def spawned(id: str, task: str = "Look.") -> SpawnedBrief:
+def spawned_brief(id: str, task: str = "Look.") -> SpawnedBrief:
     draft = BriefDraft(task=task, scope="slack")
     brief = Brief(draft, Handles({}), None, TRUSTED, intent=Intent(task))
     return SpawnedBrief(id, brief, "abc", "fast", (), (), "slack/answer@1", "p1", 60.0, 10.0, NOW)
@@ -110,7 +110,7 @@ class Told:
         sink.steps.append({"run": run, "key": f"{run}/s1/1/tools", "body": body})
         await sink.flush()
         for ended_one in map(SubagentResult.model_validate, self.results):
-            await store.save_subagent(run, spawned(ended_one.id), ended_one)
+            await store.save_subagent(run, spawned_brief(ended_one.id), ended_one)
         if ended:
             await store.finish_run(run, "complete", result=self.document, cost_usd=0.01)
 
@@ -161,7 +161,7 @@ async def columns(database: Database) -> dict[str, str]:
     return held
 
 
-async def holding(database: Database, words: Iterable[str]) -> list[str]:
+async def tables_with(database: Database, words: Iterable[str]) -> list[str]:
     """The tables in which any of these texts stands."""
     wanted = [json.dumps(w, ensure_ascii=False)[1:-1] for w in words]
     held = await columns(database)

@@ -55,14 +55,14 @@ class Fork:
         wait([self._process.sentinel], WAIT_S)
         return self.poll()
 
-    def said(self) -> str:
+    def read_output(self) -> str:
         """Return all that it has printed."""
         return self.log.read_text("utf-8", "replace")
 
-    def printed(self) -> str:
+    def wait_for_output(self) -> str:
         """Wait until it has printed a line, and return all that it has printed."""
         patience = Patience()
-        while "\n" not in (said := self.said()):
+        while "\n" not in (said := self.read_output()):
             assert self.poll() is None, said
             assert not patience.over, said
             time.sleep(0.05)
@@ -79,7 +79,7 @@ class Fork:
 
 
 @contextmanager
-def forked(*words: str) -> Iterator[Fork]:
+def forked_command(*words: str) -> Iterator[Fork]:
     """A command in the folder and environment of the test; it is killed at the end."""
     folder = Path.cwd()
     process = Fork("bot", *words, env=os.environ, folder=folder, log=folder / "command.log")

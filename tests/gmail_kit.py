@@ -55,7 +55,7 @@ def mail(
     return made.as_bytes()
 
 
-def stored(
+def stored_message(
     number: int, raw: bytes, thread: int = 1, labels: frozenset[str] = frozenset({"INBOX"})
 ) -> StoredMessage:
     at = START + timedelta(hours=number)
@@ -74,7 +74,7 @@ def gmail_message(raw: bytes, id: str = "m1", labels: Iterable[str] = ("INBOX",)
     return message_of(resource_of(raw, id, labels), texts)
 
 
-def reduced(raw: bytes) -> MailText:
+def reduced_text(raw: bytes) -> MailText:
     return gmail_message(raw).text
 
 
@@ -91,7 +91,7 @@ class Office:
     made: Callable[[], Gmail]
     """Another client of the same mailbox, as another run has one."""
 
-    def asked(self, method: str) -> int:
+    def count_calls(self, method: str) -> int:
         """How often a method was called, failures included."""
         return sum(each.method == f"gmail.users.{method}" for each in self.local.requests)
 
@@ -110,7 +110,7 @@ async def office(
     async def at_once(seconds: float) -> None:
         """No test waits for what Google asks for."""
 
-    with MUX.serving(served.app) as url:
+    with MUX.served_app(served.app) as url:
         google = GoogleClient(token_credentials(TOKEN), limits, url, sleep=at_once)
         try:
             yield Office(served, Gmail(google, owner, cursor), lambda: Gmail(google, owner, cursor))

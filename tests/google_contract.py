@@ -23,7 +23,7 @@ def departures(name: str, method: str, body: Any) -> list[str]:
     return list(_unlike(discovery(name)["schemas"], promised, body, method))
 
 
-def requested(name: str, method: str, body: Any) -> list[str]:
+def body_mismatches(name: str, method: str, body: Any) -> list[str]:
     """In what a body differs from the one that the API's document takes for a method."""
     taken = methods_of(name)[method].get("request")
     if taken is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from google_contract import requested
+from google_contract import body_mismatches
 from google_kit import Clock
 from standins.bigquery import BigQueryState
 from standins.bigquery_tables import bigquery_of
@@ -50,10 +50,10 @@ def shop(**more: Any) -> BigQueryState:
     return state
 
 
-def asked_wrongly(google: LocalGoogle, name: str) -> list[str]:
+def invalid_requests(google: LocalGoogle, name: str) -> list[str]:
     """What was sent that the API's document does not take; each call that was made is looked at."""
     assert all(each.method for each in google.requests)
-    return [e for each in google.requests for e in requested(name, each.method, each.body)]
+    return [e for each in google.requests for e in body_mismatches(name, each.method, each.body)]
 
 
 async def at_once(seconds: float) -> None:
@@ -79,7 +79,7 @@ async def bigquery(
             made = BigQuery(client(server.url), PROJECT, DATASET, **options)
             try:
                 yield made, served
-                assert asked_wrongly(served, "bigquery.v2") == []
+                assert invalid_requests(served, "bigquery.v2") == []
             finally:
                 await made.aclose()
     finally:
@@ -94,7 +94,7 @@ async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreads
         made = Spreadsheet(client(server.url, **options), SHEET)
         try:
             yield made, served
-            assert asked_wrongly(served, "sheets.v4") == []
+            assert invalid_requests(served, "sheets.v4") == []
         finally:
             await made.aclose()
 

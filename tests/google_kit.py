@@ -39,7 +39,7 @@ class Asked:
     form: Mapping[str, str]
 
 
-def refused(
+def error_response(
     code: int,
     reason: str = "",
     message: str = "No.",
@@ -52,13 +52,13 @@ def refused(
     return JSONResponse(body, code, headers=headers)
 
 
-async def dropped(request: Request) -> Response:
+async def break_connection(request: Request) -> Response:
     """The connection breaks and nobody knows whether it was done."""
     await drop_connection(request.scope)
     return Response()
 
 
-async def closed(request: Request) -> Response:
+async def close_connection(request: Request) -> Response:
     """The server ends the connection in order, without a word."""
     for connection in request.scope["extensions"]["local.connections"]():
         if connection.client == request.scope["client"]:
@@ -90,20 +90,20 @@ class Stand:
         )
 
     async def _gmail(self, request: Request) -> Response:
-        asked = await _asked(request)
+        asked = await _parse_request(request)
         self.asked.append(asked)
         if self.valid is not None and asked.token not in self.valid:
-            return refused(401, "authError", "Invalid Credentials")
-        return await _given(request, self._answers, JSONResponse(PROFILE))
+            return error_response(401, "authError", "Invalid Credentials")
+        return await _next_answer(request, self._answers, JSONResponse(PROFILE))
 
     async def _token(self, request: Request) -> Response:
-        self.token_asked.append(await _asked(request))
+        self.token_asked.append(await _parse_request(request))
         number = len(self.token_asked)
         made = {"access_token": f"ya29.renewed-{number}", "expires_in": 3600}
-        return await _given(request, self._tokens, JSONResponse(made))
+        return await _next_answer(request, self._tokens, JSONResponse(made))
 
 
-async def _asked(request: Request) -> Asked:
+async def _parse_request(request: Request) -> Asked:
     client = request.client
     assert client
     kind = request.headers.get("content-type", "")
@@ -112,7 +112,7 @@ async def _asked(request: Request) -> Asked:
     return Asked(request.url.path, token, client.port, form)
 
 
-async def _given(request: Request, answers: list[Answer], otherwise: Response) -> Response:
+async def _next_answer(request: Request, answers: list[Answer], otherwise: Response) -> Response:
     answer = answers.pop(0) if answers else otherwise
     return answer if isinstance(answer, Response) else await answer(request)
 
@@ -144,13 +144,13 @@ def limits(**changes: Any) -> Limits:
 
 
 @contextmanager
-def serving(stand: Stand) -> Iterator[str]:
+def served_stand(stand: Stand) -> Iterator[str]:
     with LocalServer(stand.app, "google") as server:
         yield server.url
 
 
 @asynccontextmanager
-async def calling(
+async def google_client(
     stand: Stand,
     access: GoogleAccess | None = None,
     pauses: Pauses | None = None,
@@ -159,7 +159,7 @@ async def calling(
 ) -> AsyncIterator[GoogleClient]:
     """A client of the stand; `changes` are to the settings."""
     settings, clock = limits(**changes), clock or Clock()
-    with serving(stand) as url:
+    with served_stand(stand) as url:
         google = GoogleClient(
             access or token_credentials(TOKEN),
             settings,

@@ -66,7 +66,7 @@ def german(space: Workspace, *users: str) -> Workspace:
     return replace(space, users=tuple(people))
 
 
-def unmarked(shown: Any, *content: str) -> list[str]:
+def unmarked_words(shown: Any, *content: str) -> list[str]:
     """The words that people are shown and that have no mark, but for `content` of people."""
     depth, bare = 0, ""
     for letter in shown if isinstance(shown, str) else "\n".join(shown_texts(shown, shown=SHOWN)):

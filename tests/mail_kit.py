@@ -75,7 +75,7 @@ def verdict(body: Json, **fields: Any) -> Answer:
     return call("submit_result", **{**given, **fields})
 
 
-def triaging(body: Json) -> Answer:
+def triage_model(body: Json) -> Answer:
     """A parent that has the inbox triaged, and adds nothing to the digest."""
     if turn(body) == 0:
         return Answer([use("triage_inbox")])
@@ -83,12 +83,12 @@ def triaging(body: Json) -> Answer:
     return say(str(result["content"]) if result.get("is_error") else "NONE")
 
 
-def judging(body: Json) -> Answer:
+def judging_model(body: Json) -> Answer:
     """A model that judges each thread, and then names the first two."""
     if is_child(body):
         return verdict(body)
     if "WRITE: digest lines" not in str(body["messages"]):
-        return triaging(body)
+        return triage_model(body)
     cited = list(dict.fromkeys(FINDING.findall(str(body["messages"]))))
     return say(
         f"Answer the first. [{cited[0]}]\nSAME: late parcels {''.join(f'[{c}]' for c in cited[:2])}"

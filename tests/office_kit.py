@@ -30,7 +30,7 @@ PNG = (
 )  # fmt: skip
 
 
-def saved(made: Document | Presentation | openpyxl.Workbook) -> bytes:
+def file_bytes(made: Document | Presentation | openpyxl.Workbook) -> bytes:
     file = BytesIO()
     made.save(file)
     return file.getvalue()
@@ -40,7 +40,7 @@ def word(*paragraphs: str) -> bytes:
     made = docx.Document()
     for each in paragraphs:
         made.add_paragraph(each)
-    return saved(made)
+    return file_bytes(made)
 
 
 def word_of(body: str) -> bytes:
@@ -49,14 +49,14 @@ def word_of(body: str) -> bytes:
         f'<w:document xmlns:w="{W}" xmlns:mc="http://schemas.openxmlformats.org/'
         f'markup-compatibility/2006"><w:body>{body}</w:body></w:document>'
     )
-    return changed(word(), {"word/document.xml": text.encode()})
+    return with_parts(word(), {"word/document.xml": text.encode()})
 
 
 def run(text: str) -> str:
     return f"<w:r><w:t>{text}</w:t></w:r>"
 
 
-def related(data: bytes, kind: str, xml: str) -> bytes:
+def with_related_part(data: bytes, kind: str, xml: str) -> bytes:
     """A Word document with another part: `footnotes`, `endnotes`."""
     with ZipFile(BytesIO(data)) as packed:
         types = packed.read("[Content_Types].xml").decode()
@@ -69,7 +69,7 @@ def related(data: bytes, kind: str, xml: str) -> bytes:
         f'<Relationship Id="rId{kind}" Target="{kind}.xml" Type="http://schemas.openxmlformats.org/'
         f'officeDocument/2006/relationships/{kind}"/></Relationships>'
     )
-    return changed(
+    return with_parts(
         data,
         {
             "[Content_Types].xml": types.replace("</Types>", part).encode(),
@@ -92,7 +92,7 @@ def deck(*slides: tuple[str, str], hidden: Sequence[int] = ()) -> bytes:
             frame.text = notes
         if number in hidden:
             slide.element.set("show", "0")
-    return saved(made)
+    return file_bytes(made)
 
 
 def book(
@@ -111,13 +111,13 @@ def book(
 
 def book_of(rows: str, strings: str = "") -> bytes:
     """A workbook of one sheet with these rows and these shared strings, as XML."""
-    data = saved(book({"Data": [["text"]]}))
+    data = file_bytes(book({"Data": [["text"]]}))
     with ZipFile(BytesIO(data)) as packed:
         types = packed.read("[Content_Types].xml").decode()
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
     part = f'<Override PartName="/xl/sharedStrings.xml" ContentType="{kind}"/></Types>'
-    return changed(
+    return with_parts(
         data,
         {
             "[Content_Types].xml": types.replace("</Types>", part).encode(),
@@ -127,7 +127,7 @@ def book_of(rows: str, strings: str = "") -> bytes:
     )
 
 
-def changed(data: bytes, parts: Mapping[str, bytes | None]) -> bytes:
+def with_parts(data: bytes, parts: Mapping[str, bytes | None]) -> bytes:
     """A zip with other parts; those that are None are left out."""
     file = BytesIO()
     with ZipFile(BytesIO(data)) as old, ZipFile(file, "w", ZIP_DEFLATED, compresslevel=1) as new:

@@ -111,7 +111,7 @@ def quote_of(shown: str) -> str:
     return str(json.loads(re.search(r'quotes: ("(?:[^"\\]|\\.)*")', shown)[1]))  # type: ignore[index]
 
 
-def confirming(body: Json) -> Answer:
+def confirming_judge(body: Json) -> Answer:
     return verdicts(*(verdict(id, evidence=quote_of(said)) for id, said in to_judge(body).items()))
 
 
@@ -123,8 +123,8 @@ class Minds:
     """A model that answers each specialist by a script; all of a kind alike where none is named."""
 
     reads: Voice | Mapping[str, Voice] = field(default_factory=dict)
-    judges: Voice | Mapping[str, Voice] = confirming
-    defence: Voice = confirming
+    judges: Voice | Mapping[str, Voice] = confirming_judge
+    defence: Voice = confirming_judge
     lines: Voice = field(default=lambda body: say("NONE"))
 
     def __call__(self, body: Json) -> Answer:
@@ -132,7 +132,11 @@ class Minds:
         if kind == "review":
             return self._of(self.reads, body, lambda _: review())
         if kind == "verdicts":
-            return self.defence(body) if defends(body) else self._of(self.judges, body, confirming)
+            return (
+                self.defence(body)
+                if defends(body)
+                else self._of(self.judges, body, confirming_judge)
+            )
         return self.lines(body)
 
     def _of(self, voices: Voice | Mapping[str, Voice], body: Json, other: Voice) -> Answer:
@@ -224,7 +228,7 @@ async def panel(
         yield e, Panel(e.app(store), e.run, request, of or material(), loaded, "app.py")
 
 
-async def held(mind: Any, tmp_path: Path, *given: Any, **more: Any) -> Held:
+async def run_panel(mind: Any, tmp_path: Path, *given: Any, **more: Any) -> Held:
     async with panel(mind, tmp_path, *given, **more) as (e, task):
         report = await task.work()
         assert e.run.budget.reserved.nanousd == 0

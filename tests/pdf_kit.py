@@ -12,7 +12,7 @@ _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9
 _OWNER, _MAY, _ID = bytes(range(32)), -4, b"0123456789abcdef"
 
 
-def written(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
+def pdf_file(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
     """A file of these objects; the first is its catalog."""
     out, places = bytearray(b"%PDF-1.7\n"), []
     for number, each in enumerate(objects, 1):
@@ -29,11 +29,11 @@ def stream(content: bytes, facts: bytes = b"") -> bytes:
     return b"<< %s /Length %d >>\nstream\n%s\nendstream" % (facts, len(content), content)
 
 
-def packed(content: bytes, facts: bytes = b"") -> bytes:
+def compressed_stream(content: bytes, facts: bytes = b"") -> bytes:
     return stream(zlib.compress(content, 9), b"/Filter /FlateDecode " + facts)
 
 
-def shown(text: str, at: str = "72 700") -> bytes:
+def text_object(text: str, at: str = "72 700") -> bytes:
     return f"BT /F1 12 Tf {at} Td ({text}) Tj ET ".encode("latin-1")
 
 
@@ -51,25 +51,25 @@ def pdf(
     objects = [CATALOG, b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(pages)), HELVETICA]
     key, trailer = b"", b""
     if password is not None:
-        key, trailer = _locked(password)
+        key, trailer = _encryption(password)
     for number, content in enumerate(pages):
         at = 5 + 2 * number
         objects.append(
             b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
             b"/Resources << /Font << /F1 3 0 R >> %s >> >>" % (at, resources)
         )
-        body = _ciphered(_key_of(key, at), content) if key else content
+        body = _rc4(_key_of(key, at), content) if key else content
         objects.append(stream(body))
-    return written([*objects, *more], trailer)
+    return pdf_file([*objects, *more], trailer)
 
 
-def _locked(password: bytes) -> tuple[bytes, bytes]:
+def _encryption(password: bytes) -> tuple[bytes, bytes]:
     """Key and trailer of the standard security handler, revision 2 (ISO 32000-1, 7.6.3)."""
     given = (password + _PADDING)[:32] + _OWNER + _MAY.to_bytes(4, "little", signed=True) + _ID
     key = hashlib.md5(given).digest()[:5]
     facts = b"/V 1 /R 2 /O <%s> /U <%s> /P %d" % (
         _OWNER.hex().encode(),
-        _ciphered(key, _PADDING).hex().encode(),
+        _rc4(key, _PADDING).hex().encode(),
         _MAY,
     )
     id_ = _ID.hex().encode()
@@ -80,7 +80,7 @@ def _key_of(key: bytes, number: int) -> bytes:
     return hashlib.md5(key + number.to_bytes(3, "little") + bytes(2)).digest()[:10]
 
 
-def _ciphered(key: bytes, data: bytes) -> bytes:
+def _rc4(key: bytes, data: bytes) -> bytes:
     """RC4."""
     state, b, out = list(range(256)), 0, bytearray()
     for a in range(256):

@@ -159,7 +159,7 @@ EMPTIED: list[str] = []
 
 
 @contextmanager
-def emptied_database() -> Iterator[str]:
+def empty_database() -> Iterator[str]:
     """A database as the first start leaves it: one that another test is done with, or a new one.
 
     One that is not of the same form afterwards is used no more.
@@ -235,33 +235,33 @@ class Kept:
 
 
 @contextmanager
-def kept(kind: str, path: Path, *, bare: bool = False) -> Iterator[Kept]:
+def store_place(kind: str, path: Path, *, bare: bool = False) -> Iterator[Kept]:
     """A place for a store, `sqlite` or `postgres`, with its tables; `bare`: without them."""
     if kind == "sqlite":
         if not bare:
             with_store(path)
         yield Kept(path, None)
         return
-    with database() if bare else emptied_database() as url:
+    with database() if bare else empty_database() as url:
         yield Kept(path, url)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Both kinds of database, one after the other."""
-    with kept(request.param, tmp_path) as found:
+    with store_place(request.param, tmp_path) as found:
         yield found
 
 
 @pytest.fixture
 def in_file(tmp_path: Path) -> Iterator[Kept]:
     """A file, for what holds on each database."""
-    with kept("sqlite", tmp_path) as found:
+    with store_place("sqlite", tmp_path) as found:
         yield found
 
 
 @asynccontextmanager
-async def encrypted(place: Kept) -> AsyncIterator[Database]:
+async def encrypted_database(place: Kept) -> AsyncIterator[Database]:
     database = await Database.open(place.path, place.url, Cipher.generate())
     yield database
     await database.aclose()
@@ -270,33 +270,33 @@ async def encrypted(place: Kept) -> AsyncIterator[Database]:
 @pytest.fixture
 async def database_in_file(in_file: Kept) -> AsyncIterator[Database]:
     """One in a file, open."""
-    async with encrypted(in_file) as database:
+    async with encrypted_database(in_file) as database:
         yield database
 
 
 @pytest.fixture
 async def each_database(place: Kept) -> AsyncIterator[Database]:
     """Both kinds, one after the other, open."""
-    async with encrypted(place) as database:
+    async with encrypted_database(place) as database:
         yield database
 
 
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[Kept]:
     """A Postgres database."""
-    with kept("postgres", tmp_path) as found:
+    with store_place("postgres", tmp_path) as found:
         yield found
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     """Both kinds of database before the first start."""
-    with kept(request.param, tmp_path, bare=True) as found:
+    with store_place(request.param, tmp_path, bare=True) as found:
         yield found
 
 
 @pytest.fixture
 def bare_postgres(tmp_path: Path) -> Iterator[Kept]:
     """A Postgres database before the first start."""
-    with kept("postgres", tmp_path, bare=True) as found:
+    with store_place("postgres", tmp_path, bare=True) as found:
         yield found

@@ -43,7 +43,7 @@ def shown_texts(value: Any, key: str = "", shown: Sequence[str] = SHOWN) -> Iter
             yield from shown_texts(each, shown=shown)
 
 
-def recorded(mind: Mind, script: set[str]) -> Mind:
+def recording_model(mind: Mind, script: set[str]) -> Mind:
     """The same mind; the engine's words in what it says are added to `script`."""
 
     def answer(body: dict[str, Any]) -> Answer:

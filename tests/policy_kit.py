@@ -54,7 +54,7 @@ class SaidSlack:
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/api/{method}", self._serve, methods=["GET", "POST"])])
 
-    def sent(self, method: str) -> list[Json]:
+    def sent_arguments(self, method: str) -> list[Json]:
         return [sent for called, sent in self.calls if called == method]
 
     async def _serve(self, request: Request) -> Response:
@@ -90,11 +90,13 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(answers: dict[str, Json | int | str] | None = None) -> AsyncIterator[Asking]:
+async def scripted_slack(
+    answers: dict[str, Json | int | str] | None = None,
+) -> AsyncIterator[Asking]:
     """People and members who are asked of a scripted Slack."""
     slack, clock = SaidSlack({} if answers is None else answers), Clock()
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, "timeout_s": 1})
-    with MUX.serving(slack.app) as url:
+    with MUX.served_app(slack.app) as url:
         async with open_session(limits) as session:
             client = connect(session, "xoxb-t", f"{url}/api/", limits)
             people = People(client, clock=clock)

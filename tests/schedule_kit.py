@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_kit import come
-from serve_kit import ASKER, Served, changed, serving
+from serve_kit import ASKER, Served, change_settings, serve
 
 from bot.schedules.scheduler import Schedules
 from bot.storage.schedules import Occurrence
@@ -78,41 +78,39 @@ class Scheduled:
         """The occurrence, once so many tries of it have failed."""
         return await self._comes(occurrence, lambda now: now.tries >= tries)
 
-    async def delivered(self, occurrence: Occurrence) -> Occurrence:
+    async def wait_for_delivery(self, occurrence: Occurrence) -> Occurrence:
         """The occurrence, once its delivery is over."""
         return await self._comes(occurrence, lambda now: now.delivery not in (None, "waiting"))
 
-    async def tried(self, occurrence: Occurrence, times: int = 1) -> Occurrence:
+    async def wait_for_tries(self, occurrence: Occurrence, times: int = 1) -> Occurrence:
         """The occurrence, once its delivery was tried so often."""
         return await self._comes(occurrence, lambda now: now.delivery_tries >= times)
 
     async def _comes(
         self, occurrence: Occurrence, condition: Callable[[Occurrence], bool]
     ) -> Occurrence:
-        async def found() -> Occurrence | None:
+        async def find_occurrence() -> Occurrence | None:
             now = await self.schedules.store.occurrence(occurrence.schedule, occurrence.at)
             return now if now and condition(now) else None
 
-        return await come(found)
+        return await come(find_occurrence)
 
     async def document(self, occurrence: Occurrence) -> Json:
         """The report of an occurrence that ran."""
         assert occurrence.run, occurrence
         return dict((await self.bot.store.run(occurrence.run)).result or {})
 
-    def told(self, user: str = ASKER) -> list[str]:
+    def private_texts(self, user: str = ASKER) -> list[str]:
         """What this user was told in private."""
         return [m.text for m in self.bot.slack.visible(self.bot.slack.people.dm(user))]
 
 
 @asynccontextmanager
-async def scheduled(
+async def scheduled_bot(
     tmp_path: Path, schedules: Mapping[str, Schedule], *args: Any, **more: Any
 ) -> AsyncIterator[Scheduled]:
-    """A bot with these schedules in its settings; the rest is for `serve_kit.serving`."""
-    async with serving(
-        tmp_path, *args, **{**more, "change": with_schedules(schedules, more)}
-    ) as bot:
+    """A bot with these schedules in its settings; the rest is for `serve_kit.serve`."""
+    async with serve(tmp_path, *args, **{**more, "change": with_schedules(schedules, more)}) as bot:
         yield Scheduled(bot)
         assert await bot.bench.schedules.worker.drain(60)
 
@@ -123,7 +121,7 @@ def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -
     other = more.get("change") or (lambda settings: settings)
 
     def change(settings: Settings) -> Settings:
-        unpaced = changed(other(settings), slack={"paced": False})
+        unpaced = change_settings(other(settings), slack={"paced": False})
         return unpaced.model_copy(update={"schedules": dict(schedules)})
 
     return change

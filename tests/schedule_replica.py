@@ -34,10 +34,10 @@ async def replica(folder: Path, url: str) -> None:
     executor = f"replica-{uuid.uuid4().hex[:8]}"
     durable = Durable(executor, {}, folder / "w.sqlite", url, max_concurrency=4, max_crashes=1_000)
 
-    async def lost(work: Work) -> None:
+    async def raise_lost(work: Work) -> None:
         raise AssertionError(f"{work.id} is lost")
 
-    worker = ScheduleWorker(RequestQueue(database), durable, 8, store, lost)
+    worker = ScheduleWorker(RequestQueue(database), durable, 8, store, raise_lost)
 
     async def occurrence(work: Work) -> None:
         at = work.at.isoformat(timespec="microseconds")

@@ -20,15 +20,15 @@ from engine_kit import (
     brief_answer,
     come,
     is_child,
-    led_by,
     opening,
     say,
+    scripted_parent,
     settings_for,
     until,
     workspace,
 )
 from pg_kit import with_files
-from plain_kit import frame_words, recorded
+from plain_kit import frame_words, recording_model
 from pydantic import SecretStr
 from standins.model import Mind, ModelServer
 from standins.model_faults import Faults
@@ -68,29 +68,29 @@ def echo(body: Json) -> Answer:
     return say(f"You asked: {request_in(body)}")
 
 
-def changed(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
+def change_settings(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
     """The settings with these values in their sections."""
     made = {n: getattr(settings, n).model_copy(update=v) for n, v in sections.items()}
     return settings.model_copy(update=made)
 
 
-def ruled(**rules: Any) -> Callable[[Settings], Settings]:
+def with_rules(**rules: Any) -> Callable[[Settings], Settings]:
     """Settings in which this holds everywhere; `policy` changes what is not a rule."""
     wide = rules.pop("policy", {})
 
     def change(settings: Settings) -> Settings:
         everywhere = settings.policy.everywhere.model_copy(update=rules)
-        return changed(settings, policy={"everywhere": everywhere, **wide})
+        return change_settings(settings, policy={"everywhere": everywhere, **wide})
 
     return change
 
 
 def with_sections(**sections: Mapping[str, Any]) -> Callable[[Settings], Settings]:
     """A change to settings of which these sections hold this: `slack={...}`, `policy={...}`."""
-    return lambda settings: changed(settings, **sections)
+    return lambda settings: change_settings(settings, **sections)
 
 
-def mentioned(text: str) -> str:
+def mention(text: str) -> str:
     return f"<@{BOT_USER}> {text}"
 
 
@@ -121,7 +121,7 @@ def serve_settings(
         "endpoints": {"slack_api_url": slack_url},
         **sections,
     }
-    return changed(base, **given).model_copy(update={"data_dir": data_dir})
+    return change_settings(base, **given).model_copy(update={"data_dir": data_dir})
 
 
 PORTS = range(20_000, 32_000)
@@ -139,7 +139,7 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
-def heard_at(port: int) -> str:
+def events_url(port: int) -> str:
     """Where a bot in mode http takes Slack's events."""
     return f"http://127.0.0.1:{port}/slack/events"
 
@@ -163,14 +163,14 @@ class Room:
         **more: Any,
     ) -> str:
         """Mention the bot; the message's timestamp."""
-        return self.slack.people.say(user, channel or self.channel, mentioned(text), **more)
+        return self.slack.people.say(user, channel or self.channel, mention(text), **more)
 
     def replies(self, thread: str | None = None, channel: str = "") -> list[Shown]:
         """What the bot has written, in a thread or anywhere in the channel."""
         shown = self.slack.visible(channel or self.channel, thread)
         return [m for m in shown if m.user == BOT_USER]
 
-    def finished(self, thread: str, channel: str = "") -> list[Shown]:
+    def finished_messages(self, thread: str, channel: str = "") -> list[Shown]:
         """A message whose plan alone is shown is not finished, whoever updates it."""
         begun = ("", short_heading(Plan()))
         shown = self.replies(thread, channel)
@@ -205,10 +205,10 @@ class Served(Room):
         """The finished messages in a thread, when there are that many and all work has ended."""
 
         def come() -> bool:
-            return len(self.finished(thread, channel)) >= count
+            return len(self.finished_messages(thread, channel)) >= count
 
         await until(lambda: not self.bench.dispatch.at_work and come(), seconds)
-        return self.finished(thread, channel)
+        return self.finished_messages(thread, channel)
 
     async def answer(self, thread: str, **more: Any) -> Shown:
         (only,) = await self.answers(thread, **more)
@@ -219,7 +219,7 @@ class Served(Room):
         dm = self.slack.people.dm(user)
         return await self.answer(self.slack.people.say(user, dm, text), channel=dm)
 
-    async def stored(self, ts: str) -> None:
+    async def wait_until_stored(self, ts: str) -> None:
         """Return when this message of the channel is stored as a request."""
         key = f"{self.slack.state.team.id}/{self.channel}/{ts}"
         await come(lambda: self.inbox.request(key))
@@ -252,7 +252,7 @@ class Served(Room):
 
 
 @asynccontextmanager
-async def serving(
+async def serve(
     tmp_path: Path,
     mind: Mind | None = None,
     *,
@@ -278,12 +278,14 @@ async def serving(
     slack = slack or LocalSlack(
         space or workspace(6),
         retries_s=(0.0, 0.3, 1.0),
-        request_url=heard_at(port) if mode == "http" else None,
+        request_url=events_url(port) if mode == "http" else None,
         ack_s=ack_s,
     )
-    mind = mind or led_by(brief_answer(2), say("It is **open** [F1.1]."))
+    mind = mind or scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
     script: set[str] = set()
-    server = ModelServer(recorded(mind, script), faults=faults, latency_s=latency_s, record=True)
+    server = ModelServer(
+        recording_model(mind, script), faults=faults, latency_s=latency_s, record=True
+    )
     listening = before_model(server.app)
     with (
         LocalServer(slack.app, "slack") as at,

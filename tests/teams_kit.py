@@ -14,7 +14,7 @@ import aiohttp
 import yaml
 from engine_kit import until, workspace
 from fleet_kit import clean_environment
-from serve_kit import CENTURY_DAYS, Room, echo, free_port, heard_at, serve_settings
+from serve_kit import CENTURY_DAYS, Room, echo, events_url, free_port, serve_settings
 from standins.model import Mind, ModelServer
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_scopes import Identity
@@ -41,11 +41,11 @@ class Place(Room):
     slack: LocalSlack
 
     async def answer(self, thread: str) -> Shown:
-        await until(lambda: self.finished(thread), WAIT_S)
-        (only,) = self.finished(thread)
+        await until(lambda: self.finished_messages(thread), WAIT_S)
+        (only,) = self.finished_messages(thread)
         return only
 
-    async def told(self, thread: str, text: str) -> None:
+    async def wait_for_reply(self, thread: str, text: str) -> None:
         """Wait until a reply contains this; it may be written piece by piece."""
         await until(lambda: any(text in m.text for m in self.replies(thread)), WAIT_S)
 
@@ -120,7 +120,7 @@ def two_slacks(
     spaces = {ACME: space, BETA: replace(space, team=Team(BETA, "Beta", "beta"))}
     slacks: dict[str, LocalSlack] = {}
     for team, each in spaces.items():
-        heard = f"{front}/slack/events" if front else heard_at(port)
+        heard = f"{front}/slack/events" if front else events_url(port)
         slacks[team] = LocalSlack(
             each,
             retries_s=(0.0, 0.3, 1.0, 2.0, 4.0),
@@ -154,14 +154,14 @@ def two_slacks(
 async def two_teams(folder: Path, mind: Mind = echo, **how: Any) -> AsyncIterator[Two]:
     """Both workspaces, served by this process and installed."""
     with two_slacks(folder, mind, **how) as two:
-        async with served(two):
+        async with served_workspaces(two):
             for team in (ACME, BETA):
                 await two.install(team)
             yield two
 
 
 @asynccontextmanager
-async def served(two: Two) -> AsyncIterator[Workspaces]:
+async def served_workspaces(two: Two) -> AsyncIterator[Workspaces]:
     model = ModelClient(two.settings.models, "k", two.settings.endpoints.anthropic_base_url)
     path = two.folder / "assistant.yaml"
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy as sa
-from engine_kit import brief_answer, led_by, until
-from serve_kit import ASKER, Served, echo, serving
+from engine_kit import brief_answer, scripted_parent, until
+from serve_kit import ASKER, Served, echo, serve
 from standins.slack_shown import Shown, flat
 from test_private_answer import FOUND, LUIS, TEAM, in_private, markets
 
@@ -19,7 +19,9 @@ GONE, NOT_READABLE = phrase("answer.details_gone"), phrase("answer.details_hidde
 THANKS = phrase("feedback.thanks")
 
 
-async def opened(bot: Served, user: str, channel: str, shown: Shown, run: str | None = None) -> str:
+async def open_details(
+    bot: Served, user: str, channel: str, shown: Shown, run: str | None = None
+) -> str:
     """The words of the modal that the button opens; `run` is what a forger puts in its place."""
     bot.slack.state.views.clear()
     bot.slack.people.click(user, channel, shown.ts, DETAILS, run)
@@ -30,24 +32,24 @@ async def opened(bot: Served, user: str, channel: str, shown: Shown, run: str | 
 
 
 async def test_details_open_only_for_people_who_may_read_the_sources(tmp_path: Path) -> None:
-    mind = led_by(brief_answer(5), FOUND)
-    async with serving(tmp_path, mind, space=in_private(markets())) as bot:
+    mind = scripted_parent(brief_answer(5), FOUND)
+    async with serve(tmp_path, mind, space=in_private(markets())) as bot:
         dm = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, dm, "What is open in #support-5?")
         shown = await bot.answer(asked, channel=dm)
         (run,) = await bot.store.runs()
         assert run.id not in shown.text
-        told = await opened(bot, ASKER, dm, shown)
+        told = await open_details(bot, ASKER, dm, shown)
         assert told.startswith("*Sources*\n<https://acme.slack.com/archives/C00000005/")
         assert told.endswith(f"Reference: {run.id}")
         open_to_all = await bot.answer(bot.ask("What is open here?", channel=TEAM), channel=TEAM)
-        assert await opened(bot, LUIS, TEAM, open_to_all, run.id) == NOT_READABLE
+        assert await open_details(bot, LUIS, TEAM, open_to_all, run.id) == NOT_READABLE
         await bot.store.database.write(sa.update(runs).values(result=None))
-        assert await opened(bot, ASKER, dm, shown) == GONE
+        assert await open_details(bot, ASKER, dm, shown) == GONE
 
 
 async def test_small_talk_takes_one_model_call_and_shows_no_plan_or_buttons(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         shown = await bot.answer(bot.ask("Thanks!"))
         assert shown.text == "You asked: Thanks!"
         assert [block["type"] for block in shown.blocks] == ["rich_text"]
@@ -57,13 +59,13 @@ async def test_small_talk_takes_one_model_call_and_shows_no_plan_or_buttons(tmp_
         assert plans == []
 
 
-async def rated(bot: Served) -> dict[tuple[str, str], tuple[str, str | None, str | None]]:
+async def read_ratings(bot: Served) -> dict[tuple[str, str], tuple[str, str | None, str | None]]:
     rows = await bot.store.database.read(sa.select(feedback))
     return {(r.request, r.user): (r.value, r.reason, r.comment) for r in rows}
 
 
 async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None:
-    async with serving(tmp_path, mode="http") as bot:
+    async with serve(tmp_path, mode="http") as bot:
         asked = bot.ask("What is open in #support-2?")
         shown = await bot.answer(asked)
         key = f"T0ACME/{bot.channel}/{asked}"
@@ -76,7 +78,7 @@ async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None
         for user in (ASKER, LUIS):
             rate(user, "bad")
             await until(lambda u=user: _form(bot, u))  # type: ignore[misc]
-        assert await rated(bot) == {
+        assert await read_ratings(bot) == {
             (key, ASKER): ("bad", None, None),
             (key, LUIS): ("bad", None, None),
         }
@@ -86,7 +88,7 @@ async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None
         await until(lambda: _metric(bot, 'bad_answers_total{reason="missing"} 1.0'))
         rate(LUIS, "bad")
         await until(lambda: _form(bot, LUIS))
-        assert await rated(bot) == {
+        assert await read_ratings(bot) == {
             (key, ASKER): ("bad", None, None),
             (key, LUIS): ("bad", *typed.values()),
         }, "another click asks again and takes nothing back"
@@ -95,7 +97,7 @@ async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None
         await until(lambda: THANKS in bot.whispers(LUIS))
         bot.slack.people.submit(LUIS, late, {"reason": "wrong"})
         await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
-        assert (await rated(bot))[key, LUIS] == ("good", None, None), "it is bad no more"
+        assert (await read_ratings(bot))[key, LUIS] == ("good", None, None), "it is bad no more"
         for line in ('feedback_total{value="good"} 2.0', 'feedback_total{value="bad"} 2.0'):
             assert _metric(bot, line)
 

@@ -19,29 +19,29 @@ from card_kit import (
     TEXT,
     THERE,
     again,
-    approving,
-    asked,
+    ask_for_card,
+    bot_texts,
     buttons,
     card,
     cards,
-    opened,
+    cards_in,
     payload,
     people,
-    posted,
-    posting,
+    posted_texts,
+    posting_model,
     reaches,
-    said_in,
-    settled_on,
-    shown_in,
-    stored,
+    stored_actions,
     until_logged,
     verdicts,
+    wait_for_form,
+    wait_for_states,
+    with_approvers,
 )
-from engine_kit import Json, brief_answer, come, led_by, say, sentence, until
+from engine_kit import Json, brief_answer, come, say, scripted_parent, sentence, until
 from fleet_kit import Fleet, fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, serve
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
@@ -61,42 +61,44 @@ SECRET, HELD = sentence("q2.0"), "The widget is late"
 
 
 async def test_approved_text_is_posted_once_as_shown(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people(), mode="http") as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), space=people(), mode="http") as bot:
+        shown = await ask_for_card(bot)
         assert "Send a message to C00000002 (#support-2)" in shown.text.splitlines()[0]
         assert TEXT in shown.text
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "done")
-        assert posted(bot) == [TEXT]
+        assert posted_texts(bot) == [TEXT]
         await until(lambda: not cards(bot))
         after = next(m for m in bot.slack.visible(bot.channel) if m.ts == shown.ts)
         assert f"Approved by <@{ASKER}>" in after.text
         assert row.decided_by == ASKER
         assert await verdicts(bot) == [("approved", "consequence")] * 2
         await bot.bench.approvals.actions.finish(row.id, "failed", "It was given up.")
-        assert [row.state for row in await stored(bot)] == ["done"], "what is done stays done"
+        assert [row.state for row in await stored_actions(bot)] == ["done"], (
+            "what is done stays done"
+        )
 
 
 async def test_an_edited_text_is_shown_again_and_only_that_is_sent(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        shown = await ask_for_card(bot)
         before = buttons(shown)["action_approve"]
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_edit")
-        view = await opened(bot)
+        view = await wait_for_form(bot)
         assert view.body["private_metadata"] == before
         bot.slack.people.submit(ASKER, view.id, {"text": "The login works again."})
         await until(lambda: buttons(again(bot, shown))["action_approve"] != before)
         assert "The login works again." in again(bot, shown).text
         assert TEXT not in again(bot, shown).text
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
         old = payload(shown, channel=bot.channel, value=before)
         bot.slack.put("interactive", old)
         await until(lambda: "changed the text" in " ".join(bot.whispers()))
-        await settled_on(bot, "asked", "edited")
+        await wait_for_states(bot, "asked", "edited")
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done", "edited")
-        assert posted(bot) == ["The login works again."]
+        assert posted_texts(bot) == ["The login works again."]
         told = [verdict for verdict, _ in await verdicts(bot)]
         assert sorted(told) == ["approved", "approved", "edited", "refused"]
 
@@ -116,54 +118,54 @@ async def expire(bot: Served) -> None:
 
 async def test_approval_by_a_requester_who_left_the_channel_posts_nothing(tmp_path: Path) -> None:
     slack = LocalSlack(inside(ASKER, LUIS))
-    async with serving(tmp_path, posting(), slack=slack) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), slack=slack) as bot:
+        shown = await ask_for_card(bot)
         bot.slack.people.leave(ASKER, THERE)
-    async with serving(tmp_path, posting(), slack=slack) as bot:  # nothing is remembered
+    async with serve(tmp_path, posting_model(), slack=slack) as bot:  # nothing is remembered
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed", "done")
         assert row.state == "failed"
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
         await until(lambda: "Not done" in again(bot, shown).text)
 
 
 async def test_click_by_a_user_who_is_no_longer_a_full_member_is_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        shown = await ask_for_card(bot)
         users = bot.slack.state.users
         member = users[ASKER]
 
-        async def refused(as_now: User) -> str:
+        async def approve_as(as_now: User) -> str:
             users[ASKER], before = as_now, len(bot.whispers())
             bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
             await until(lambda: len(bot.whispers()) > before)
             return bot.whispers()[-1]
 
-        assert "Only full members" in await refused(replace(member, deleted=True))
-        assert "Only full members" in await refused(replace(member, is_restricted=True))
+        assert "Only full members" in await approve_as(replace(member, deleted=True))
+        assert "Only full members" in await approve_as(replace(member, is_restricted=True))
         bot.slack.faults += [Fault("users.info", "error:internal_error")] * 5
-        assert "could not check" in await refused(member)
-        assert [row.state for row in await stored(bot)] == ["asked"]
-        assert posted(bot) == []
+        assert "could not check" in await approve_as(member)
+        assert [row.state for row in await stored_actions(bot)] == ["asked"]
+        assert posted_texts(bot) == []
 
 
 async def test_approved_message_is_not_posted_in_an_archived_channel(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        shown = await ask_for_card(bot)
         channels = bot.slack.state.channels
         channels[THERE] = replace(channels[THERE], is_archived=True)
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "failed")
         await until(lambda: "Not done" in again(bot, shown).text)
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
 
 
-HOLDING = led_by(brief_answer(2), say(f"{HELD} [F1.1]."))
+HOLDING = scripted_parent(brief_answer(2), say(f"{HELD} [F1.1]."))
 
 
 async def test_answer_is_shown_after_an_admin_approves_the_grant(tmp_path: Path) -> None:
-    change = approving(EVA, admins=(BOSS,))
-    async with serving(tmp_path, HOLDING, space=inside(ASKER), change=change) as bot:
+    change = with_approvers(EVA, admins=(BOSS,))
+    async with serve(tmp_path, HOLDING, space=inside(ASKER), change=change) as bot:
         thread = bot.ask()
         direct = bot.slack.people.dm(BOSS)
         shown = await card(bot, direct)
@@ -173,7 +175,7 @@ async def test_answer_is_shown_after_an_admin_approves_the_grant(tmp_path: Path)
         bot.slack.put("interactive", payload(shown, user=EVA, channel=direct))
         bot.slack.put("interactive", payload(shown, user=ASKER, channel=direct))
         await until_logged(bot, 2)
-        assert {row.state for row in await stored(bot)} == {"asked"}
+        assert {row.state for row in await stored_actions(bot)} == {"asked"}
         bot.slack.people.click(BOSS, direct, shown.ts, "action_approve")
         await reaches(bot, "done")
         assert HELD in str([m.blocks for m in bot.replies(thread)])
@@ -187,9 +189,9 @@ async def test_answer_is_shown_after_an_admin_approves_the_grant(tmp_path: Path)
 
 async def test_card_rejected_by_slack_is_dropped_and_reported(tmp_path: Path) -> None:
     """Whatever else Slack would take shows less than all of it."""
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        await asked(bot)
-        (row,) = await stored(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        await ask_for_card(bot)
+        (row,) = await stored_actions(bot)
         (key,) = [r.request for r in await bot.store.runs() if r.id == row.run]
         request = await bot.inbox.request(key or "")
         assert request
@@ -211,39 +213,39 @@ async def test_card_rejected_by_slack_is_dropped_and_reported(tmp_path: Path) ->
 # ---- crashes
 
 
-async def approved_by_nobody_alive(bot: Served) -> str:
+async def store_approval(bot: Served) -> str:
     """Store what a click stores, as if the process had died before it went on."""
-    (row,) = await stored(bot, "asked")
+    (row,) = await stored_actions(bot, "asked")
     assert await bot.bench.approvals.actions.decide(row, CardDecision("approved", ASKER, "single"))
     return row.id
 
 
 async def test_next_process_executes_an_action_approved_before_a_crash(tmp_path: Path) -> None:
     slack = LocalSlack(people())
-    async with serving(tmp_path, posting(), slack=slack) as bot:
-        shown = await asked(bot)
-        await approved_by_nobody_alive(bot)
-        assert posted(bot) == []
-    async with serving(tmp_path, posting(), slack=slack) as bot:
+    async with serve(tmp_path, posting_model(), slack=slack) as bot:
+        shown = await ask_for_card(bot)
+        await store_approval(bot)
+        assert posted_texts(bot) == []
+    async with serve(tmp_path, posting_model(), slack=slack) as bot:
         await reaches(bot, "done")
-        assert posted(bot) == [TEXT]
+        assert posted_texts(bot) == [TEXT]
         await until(lambda: "Approved by" in again(bot, shown).text)
-    async with serving(tmp_path, posting(), slack=slack) as bot:
-        await asked(bot)  # it is at work, and has begun what was left to it
-        assert posted(bot) == [TEXT]
+    async with serve(tmp_path, posting_model(), slack=slack) as bot:
+        await ask_for_card(bot)  # it is at work, and has begun what was left to it
+        assert posted_texts(bot) == [TEXT]
 
 
 async def becomes(bots: Fleet, state: str, url: str | None = None) -> None:
     """Return once it is stored that the one action is in this state: a card is shown before."""
     store = await Store.open(bots.folder / "data", url)
 
-    async def found() -> bool:
+    async def is_in_state() -> bool:
         return [row.state for row in await store.database.read(sa.select(actions.c.state))] == [
             state
         ]
 
     try:
-        await come(found)
+        await come(is_in_state)
     finally:
         await store.aclose()
 
@@ -253,11 +255,11 @@ async def becomes(bots: Fleet, state: str, url: str | None = None) -> None:
 async def test_approved_message_is_posted_once_if_the_process_is_killed(
     tmp_path: Path, when: str
 ) -> None:
-    with fleet(tmp_path, posting(), space=people()) as bots:
-        (first,) = await bots.started()
+    with fleet(tmp_path, posting_model(), space=people()) as bots:
+        (first,) = await bots.start_bots()
         bots.ask()
         await becomes(bots, "asked")
-        (shown,) = shown_in(bots.slack, bots.channel)
+        (shown,) = cards_in(bots.slack, bots.channel)
         kind = Fault("chat.postMessage", "drop" if when.startswith("before") else "lost")
         bots.slack.faults += [kind] + [Fault("chat.postMessage", "drop")] * 50
         calls = bots.slack.calls["chat.postMessage"]
@@ -265,106 +267,112 @@ async def test_approved_message_is_posted_once_if_the_process_is_killed(
         await until(lambda: bots.slack.calls["chat.postMessage"] > calls, 20)
         first.kill()
         bots.slack.faults.clear()
-        await bots.started()
-        await until(lambda: said_in(bots.slack, THERE), 30)
-        await until(lambda: not shown_in(bots.slack, bots.channel), 30)
-        assert said_in(bots.slack, THERE) == [TEXT]
+        await bots.start_bots()
+        await until(lambda: bot_texts(bots.slack, THERE), 30)
+        await until(lambda: not cards_in(bots.slack, bots.channel), 30)
+        assert bot_texts(bots.slack, THERE) == [TEXT]
 
 
 BOT = Bot("U0BOT", "B0BOT", "T0ACME")
 OTHER = "1741564800.000100"
 
 
-def forged(shown: Shown, channel: str) -> dict[str, tuple[Json, str]]:
+def forged_clicks(shown: Shown, channel: str) -> dict[str, tuple[Json, str]]:
     """What it is -> (the payload, the rule that it breaks)."""
 
-    def made(**fields: Any) -> Json:
+    def click_payload(**fields: Any) -> Json:
         return payload(shown, **{"channel": channel, **fields})
 
     id = buttons(shown)["action_approve"]
     place = {"type": "message", "message_ts": shown.ts, "channel_id": channel}
     return {
-        "an unknown id": (made(value="0" * 32), "bound"),
-        "no id": (made(value=""), "bound"),
-        "an id and more": (made(value=f"{id} "), "bound"),
-        "JSON in its place": (made(value='{"id": "' + id + '"}'), "bound"),
-        "a list": (made(actions=[{"action_id": "action_approve", "value": [id]}]), "bound"),
-        "another message": (made(container={**place, "message_ts": OTHER}), "bound"),
-        "a copy in another channel": (
-            made(channel="C00000003", container={**place, "channel_id": "C00000003"}),
+        "an unknown id": (click_payload(value="0" * 32), "bound"),
+        "no id": (click_payload(value=""), "bound"),
+        "an id and more": (click_payload(value=f"{id} "), "bound"),
+        "JSON in its place": (click_payload(value='{"id": "' + id + '"}'), "bound"),
+        "a list": (
+            click_payload(actions=[{"action_id": "action_approve", "value": [id]}]),
             "bound",
         ),
-        "two places at once": (made(message={"ts": OTHER}), "bound"),
-        "no place": (made(container=None), "bound"),
-        "an ephemeral copy": (made(container={**place, "is_ephemeral": True}), "bound"),
-        "the button of a batch": (made(action="action_approve_all", value=id), "bound"),
-        "a bystander": (made(user=EVA), "clicker"),
-        "an admin who is no approver": (made(user=BOSS), "clicker"),
-        "the requester's id of another workspace": (made(team="T0EVIL"), "clicker"),
-        "no workspace": (made(user=ASKER, team=""), "clicker"),
-        "an approver's id of another workspace": (made(user=LUIS, team="T0EVIL"), "clicker"),
-        "a guest who is an approver": (made(user=GUEST), "clicker"),
-        "somebody whom Slack does not know": (made(user="U0NOBODY"), "clicker"),
+        "another message": (click_payload(container={**place, "message_ts": OTHER}), "bound"),
+        "a copy in another channel": (
+            click_payload(channel="C00000003", container={**place, "channel_id": "C00000003"}),
+            "bound",
+        ),
+        "two places at once": (click_payload(message={"ts": OTHER}), "bound"),
+        "no place": (click_payload(container=None), "bound"),
+        "an ephemeral copy": (click_payload(container={**place, "is_ephemeral": True}), "bound"),
+        "the button of a batch": (click_payload(action="action_approve_all", value=id), "bound"),
+        "a bystander": (click_payload(user=EVA), "clicker"),
+        "an admin who is no approver": (click_payload(user=BOSS), "clicker"),
+        "the requester's id of another workspace": (click_payload(team="T0EVIL"), "clicker"),
+        "no workspace": (click_payload(user=ASKER, team=""), "clicker"),
+        "an approver's id of another workspace": (
+            click_payload(user=LUIS, team="T0EVIL"),
+            "clicker",
+        ),
+        "a guest who is an approver": (click_payload(user=GUEST), "clicker"),
+        "somebody whom Slack does not know": (click_payload(user="U0NOBODY"), "clicker"),
     }
 
 
 async def test_no_forged_click_does_anything(tmp_path: Path) -> None:
-    change = approving(LUIS, GUEST, "U0NOBODY", admins=(BOSS,))
-    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
-        shown = await asked(bot)
-        attempts = forged(shown, bot.channel)
+    change = with_approvers(LUIS, GUEST, "U0NOBODY", admins=(BOSS,))
+    async with serve(tmp_path, posting_model(), space=people(), change=change) as bot:
+        shown = await ask_for_card(bot)
+        attempts = forged_clicks(shown, bot.channel)
         for number, (what, (body, _)) in enumerate(attempts.items()):
             bot.slack.put("interactive", body)
             await until_logged(bot, number + 1)
-            (row,) = await stored(bot)
+            (row,) = await stored_actions(bot)
             assert row.state == "asked", what
         broken = sorted(rule for _, rule in await verdicts(bot))
         assert broken == sorted(rule for _, rule in attempts.values())
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
         bot.slack.put("interactive", payload(shown, channel=bot.channel))
         await reaches(bot, "done")
-        assert posted(bot) == [TEXT]
+        assert posted_texts(bot) == [TEXT]
 
 
 async def test_one_of_several_clicks_decides_and_the_rest_see_who_decided(
     tmp_path: Path,
 ) -> None:
-    change = approving(LUIS)
-    async with serving(tmp_path, posting(), space=people(), change=change) as bot:
-        shown = await asked(bot)
+    change = with_approvers(LUIS)
+    async with serve(tmp_path, posting_model(), space=people(), change=change) as bot:
+        shown = await ask_for_card(bot)
         bot.slack.state.members[bot.channel][LUIS] = None
         for user in (ASKER, LUIS, ASKER, LUIS):
             bot.slack.put("interactive", payload(shown, user=user, channel=bot.channel))
         (row,) = await reaches(bot, "done")
 
-        def told() -> list[str]:
+        def all_whispers() -> list[str]:
             return [*bot.whispers(), *bot.whispers(LUIS)]
 
-        await until(lambda: len(told()) == 3)
-        assert all(f"<@{row.decided_by}> has approved this" in said for said in told())
+        await until(lambda: len(all_whispers()) == 3)
+        assert all(f"<@{row.decided_by}> has approved this" in said for said in all_whispers())
         bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
-        await until(lambda: len(told()) == 4)
-        assert [row.state for row in await stored(bot)] == ["done"]
-        assert posted(bot) == [TEXT]
+        await until(lambda: len(all_whispers()) == 4)
+        assert [row.state for row in await stored_actions(bot)] == ["done"]
+        assert posted_texts(bot) == [TEXT]
 
 
 async def test_approval_older_than_a_day_is_not_executed(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        await asked(bot)
-        (row,) = await stored(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        await ask_for_card(bot)
+        (row,) = await stored_actions(bot)
         at = datetime.now(UTC) - HOLDS_FOR - timedelta(seconds=1)
         told = {"state": "approved", "decided_by": ASKER, "decided_at": at}
         await bot.store.database.write(sa.update(actions).values(told))
         await bot.bench.approvals.execute(row.id)
-        (row,) = await stored(bot)
+        (row,) = await stored_actions(bot)
         assert row.outcome == {"said": phrase("action.late")}
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
 
 
 # ---- forms
 
 
-def sent_in(id: str, texts: Mapping[str, Any], **fields: Any) -> Json:
+def form_submission(id: str, texts: Mapping[str, Any], **fields: Any) -> Json:
     values = {name: {FORM: {"type": "plain_text_input", "value": t}} for name, t in texts.items()}
     view = {"callback_id": FORM, "private_metadata": id, "state": {"values": values}}
     return {
@@ -376,29 +384,29 @@ def sent_in(id: str, texts: Mapping[str, Any], **fields: Any) -> Json:
 
 
 async def test_form_changes_only_texts_and_only_for_people_who_may_decide(tmp_path: Path) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        shown = await ask_for_card(bot)
         id = buttons(shown)["action_approve"]
         for number, body in enumerate(
             (
-                sent_in(id, {"channel": "C00000003"}),
-                sent_in(id, {"text": "Mine.", "thread": "1"}),
-                sent_in(id, {"text": "Mine."}, user={"id": EVA, "team_id": "T0ACME"}),
-                sent_in(id, {"text": "Mine."}, user={"id": ASKER, "team_id": "T0EVIL"}),
-                sent_in("f" * 32, {"text": "Mine."}),
+                form_submission(id, {"channel": "C00000003"}),
+                form_submission(id, {"text": "Mine.", "thread": "1"}),
+                form_submission(id, {"text": "Mine."}, user={"id": EVA, "team_id": "T0ACME"}),
+                form_submission(id, {"text": "Mine."}, user={"id": ASKER, "team_id": "T0EVIL"}),
+                form_submission("f" * 32, {"text": "Mine."}),
             )
         ):
             bot.slack.put("interactive", body)
             await until_logged(bot, number + 1)
         assert {verdict for verdict, _ in await verdicts(bot)} == {"refused"}
-        assert [row.state for row in await stored(bot)] == ["asked"]
-        bot.slack.put("interactive", sent_in(id, {"text": "Mine."}))
-        await settled_on(bot, "asked", "edited")
+        assert [row.state for row in await stored_actions(bot)] == ["asked"]
+        bot.slack.put("interactive", form_submission(id, {"text": "Mine."}))
+        await wait_for_states(bot, "asked", "edited")
         assert "Mine." in again(bot, shown).text
-        bot.slack.put("interactive", sent_in(id, {"text": "Late."}))
+        bot.slack.put("interactive", form_submission(id, {"text": "Late."}))
         await until_logged(bot, 7)
-        await settled_on(bot, "asked", "edited")
-        assert posted(bot) == []
+        await wait_for_states(bot, "asked", "edited")
+        assert posted_texts(bot) == []
 
 
 # ---- each rule is needed
@@ -408,8 +416,8 @@ async def test_form_changes_only_texts_and_only_for_people_who_may_decide(tmp_pa
 async def test_each_click_rule_blocks_an_otherwise_accepted_click(
     tmp_path: Path, rule: str
 ) -> None:
-    async with serving(tmp_path, posting(), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, posting_model(), space=people()) as bot:
+        shown = await ask_for_card(bot)
         place = "C00000003" if rule == "bound" else bot.channel
         click = card_click(payload(shown, user=EVA if rule == "clicker" else ASKER, channel=place))
         assert click
@@ -428,7 +436,7 @@ async def test_each_click_rule_blocks_an_otherwise_accepted_click(
             else:
                 await after
             await approvals.execute(click.id)
-            assert posted(bot) == done
+            assert posted_texts(bot) == done
 
 
 # ---- replicas
@@ -436,17 +444,20 @@ async def test_each_click_rule_blocks_an_otherwise_accepted_click(
 
 @pytest.mark.system
 async def test_two_replicas_execute_one_click_once(tmp_path: Path) -> None:
-    with pg_kit.database() as url, fleet(tmp_path, posting(), url=url, space=people()) as bots:
-        await bots.started(2)
+    with (
+        pg_kit.database() as url,
+        fleet(tmp_path, posting_model(), url=url, space=people()) as bots,
+    ):
+        await bots.start_bots(2)
         bots.ask()
         await becomes(bots, "asked", url)
-        (shown,) = shown_in(bots.slack, bots.channel)
+        (shown,) = cards_in(bots.slack, bots.channel)
         bots.balancer.times = 2  # each replica hears each click twice
         bots.slack.people.click(ASKER, bots.channel, shown.ts, "action_approve")
-        await until(lambda: not shown_in(bots.slack, bots.channel), 20)
+        await until(lambda: not cards_in(bots.slack, bots.channel), 20)
         await becomes(bots, "done", url)
         await until(lambda: all(d.acked_at or d.reason for d in bots.slack.deliveries))
-        assert said_in(bots.slack, THERE) == [TEXT]
+        assert bot_texts(bots.slack, THERE) == [TEXT]
 
 
 # ---- payloads of any shape

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from card_kit import cards, payload, people, reaches
-from engine_kit import Json, is_child, line, results, say, sentence, submitted, turn, use
+from engine_kit import Json, is_child, line, results, say, sentence, submission, turn, use
 from files_kit import git, repository, subjects, text_at, with_remote
-from serve_kit import ASKER, Served, changed, request_in, serving
+from serve_kit import ASKER, Served, change_settings, request_in, serve
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -35,7 +35,9 @@ def book(root: Path, *, push: bool = False) -> Callable[[Settings], Settings]:
     project = ProjectSettings(path=root, push=push, readers=(ASKER,))
 
     def change(settings: Settings) -> Settings:
-        return changed(settings, files={"projects": {"book": project}}, limits={"seconds": 120.0})
+        return change_settings(
+            settings, files={"projects": {"book": project}}, limits={"seconds": 120.0}
+        )
 
     return change
 
@@ -68,10 +70,10 @@ def write_article(body: Json) -> Answer:
         return Answer([use("git_commit", folder="files:book", message=f"Write on {topic}")])
     if step == 4:
         return Answer([use("git_push", folder="files:book")])
-    return submitted(f"Drafted {topic}.", findings=[])
+    return submission(f"Drafted {topic}.", findings=[])
 
 
-def led(children: Mind, *delegated: Json, end: str = "It is done.") -> Mind:
+def parent_model(children: Mind, *delegated: Json, end: str = "It is done.") -> Mind:
     def mind(body: Json) -> Answer:
         if is_child(body):
             return children(body)
@@ -99,9 +101,9 @@ async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_pa
     repo = repository(tmp_path / "book", {"README.md": "# Articles\n"})
     remote = with_remote(repo, tmp_path / "bare.git")
     parts = [delegate(f"Write the article on {topic}", "notes:own") for topic in TOPICS]
-    mind = led(write_article, *parts, end="Eight articles wait to be pushed.")
+    mind = parent_model(write_article, *parts, end="Eight articles wait to be pushed.")
     change = book(tmp_path / "book", push=True)
-    async with serving(tmp_path, mind, space=people(), change=change) as bot:
+    async with serve(tmp_path, mind, space=people(), change=change) as bot:
         await note_down(bot)
         direct = bot.slack.people.dm(ASKER)
         await bot.answer(bot.ask(EARLIER, channel=direct), channel=direct)

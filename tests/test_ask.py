@@ -13,17 +13,17 @@ from bot_kit import (
     Json,
     Shell,
     configure,
-    delegating,
+    delegating_model,
     export,
-    finding_with,
+    export_message,
+    finding_model,
     in_one_turn,
     model_at,
-    said,
     small_export,
     ts,
 )
 from document_kit import gap_lines
-from engine_kit import call, is_child, line, results, say, submitted, turn, turns, use
+from engine_kit import call, is_child, line, results, say, submission, turn, turns, use
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -39,7 +39,7 @@ def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Puts a question to a model; what came of it, and the requests that the model got."""
     zip_file = small_export(tmp_path)
 
-    def put(mind: Mind) -> tuple[Done, list[Json]]:
+    def run_ask(mind: Mind) -> tuple[Done, list[Json]]:
         with model_at(monkeypatch, mind) as server:
             done = shell(
                 *("ask", OPEN, "--slack-export", zip_file),
@@ -47,7 +47,7 @@ def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
             )
         return done, server.recorded
 
-    return put
+    return run_ask
 
 
 def parents(recorded: list[Json]) -> list[Json]:
@@ -69,7 +69,7 @@ def brief(channel: str = "#support-es", **more: object) -> Json:
 
 CHILD = turns(
     call("read_channel_history", channel="#support-es"),
-    submitted(
+    submission(
         "One is open.",
         findings=[
             {"claim": "Cards are refused", "state": "unanswered", "evidence": [SPAIN]},
@@ -89,10 +89,10 @@ def with_parent(*answers: Answer) -> Mind:
 
 
 def test_hidden_channel_is_answered_like_a_missing_one(shell: Shell, tmp_path: Path) -> None:
-    channels = {"board": [said("10 09:00", "The secret plan is ready")], "help": []}
+    channels = {"board": [export_message("10 09:00", "The secret plan is ready")], "help": []}
     zip_file = export(tmp_path, channels, private={"board": ["U0LUIS"]})
 
-    def answered(name: str) -> Json:
+    def anonymous_answer(name: str) -> Json:
         document = shell.ask(zip_file, f"What is open in #{name}?", "--as-user", "U0ANA")
         kept = {k: v for k, v in document.items() if k not in ("run_id", "usage", "cost_usd")}
         text = json.dumps(kept, ensure_ascii=False)
@@ -100,7 +100,7 @@ def test_hidden_channel_is_answered_like_a_missing_one(shell: Shell, tmp_path: P
         found: Json = json.loads(text.replace(name, "X"))
         return found
 
-    assert answered("board") == answered("nowhr")
+    assert anonymous_answer("board") == anonymous_answer("nowhr")
 
 
 # ---- with a scripted parent
@@ -177,11 +177,11 @@ def tables(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(shell: Shell, question: str, *sources: object) -> Done:
+def ask_offline(shell: Shell, question: str, *sources: object) -> Done:
     return shell("ask", question, *sources, "--model", "offline", "--json")
 
 
-def asked_at(shell: Shell, question: str, *sources: object) -> Done:
+def ask_model(shell: Shell, question: str, *sources: object) -> Done:
     """With whatever stands at ANTHROPIC_BASE_URL."""
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
 
@@ -194,14 +194,14 @@ def test_answer_combines_findings_of_slack_mail_and_data(
         "double charge, and how many refunds are there?"
     )
     mails = "What do my mails say about the double charge?"
-    mind = delegating(
+    mind = delegating_model(
         ("Which questions are still unanswered?", "slack", "#csm-spain"),
         (mails, "email", "mail:search"),
         ("How many refunds are there?", "data", "data:sales"),
-        readers={mails: finding_with("search_mail", query="double charge")},
+        readers={mails: finding_model("search_mail", query="double charge")},
     )
     with model_at(monkeypatch, mind) as server:
-        done = asked_at(shell, question, "--sample")
+        done = ask_model(shell, question, "--sample")
     document = done.json
     assert in_one_turn(server) == ["run_subagent"] * 3
     assert [s["scope"] for s in document["subagents"]] == ["slack", "email", "data"]
@@ -220,7 +220,7 @@ def test_missing_folder_is_listed_as_a_gap_and_the_rest_is_answered(
     shell: Shell, tables: Path
 ) -> None:
     Path("assistant.yaml").write_text("files: {projects: {gone: {path: /no/where}}}", "utf-8")
-    done = asked(shell, CITY, "--database", tables)
+    done = ask_offline(shell, CITY, "--database", tables)
     told = "files.projects.gone.path: There is no folder /no/where."
     assert done.code == 1
     assert "Lisbon" in done.json["answer"]
@@ -257,7 +257,7 @@ def test_finding_used_as_a_handle_gives_access_to_its_thread_only(ask: Ask, give
             return call("search_messages", query="tarjeta", channel="#support-es")
         if turn(body) == 1:
             return call("read_thread", thread=SPAIN)
-        return submitted("Read.", findings=[{"claim": "Read on", "evidence": [SPAIN]}])
+        return submission("Read.", findings=[{"claim": "Read on", "evidence": [SPAIN]}])
 
     done, _ = ask(waves("slack", given, reads))
     assert done.json["subagents"][0]["findings"][0]["sources"] == [SPAIN]
@@ -279,6 +279,6 @@ def test_finding_used_as_a_handle_gives_access_to_its_thread_only(ask: Ask, give
 def test_handle_not_backed_by_a_finding_is_refused_with_a_reason(
     ask: Ask, scope: str, handle: str, why: str
 ) -> None:
-    done, recorded = ask(waves(scope, handle, turns(submitted("never"))))
+    done, recorded = ask(waves(scope, handle, turns(submission("never"))))
     assert why in str(results(parents(recorded)[-1])[-1]["content"])
     assert [each["status"] for each in done.json["subagents"][1:]] == ["refused"]

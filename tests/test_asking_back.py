@@ -17,22 +17,32 @@ from card_kit import (
     LUIS,
     THERE,
     again,
-    approving,
     buttons,
     card,
     cards,
     payload,
     people,
-    posted,
+    posted_texts,
     reaches,
-    settled_on,
-    stored,
+    stored_actions,
     until_logged,
     verdicts,
+    wait_for_states,
+    with_approvers,
 )
-from engine_kit import Json, brief_answer, call, led_by, opening, say, sentence, until, use
+from engine_kit import (
+    Json,
+    brief_answer,
+    call,
+    opening,
+    say,
+    scripted_parent,
+    sentence,
+    until,
+    use,
+)
 from fleet_kit import fleet
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, serve
 from standins.slack_shown import Shown
 from timing import patient
 
@@ -58,10 +68,10 @@ def asks(*given: Json) -> Mind:
             return say("You chose the monthly one.")
         return Answer(list(given) or [use("ask_user", question=WHICH, options=OPTIONS)])
 
-    return led_by(ask, say("I need to know which report."))
+    return scripted_parent(ask, say("I need to know which report."))
 
 
-async def asked(bot: Served, text: str = "Send the report", **more: Any) -> Shown:
+async def ask_for_card(bot: Served, text: str = "Send the report", **more: Any) -> Shown:
     bot.ask(text, **more)
     return await card(bot)
 
@@ -76,8 +86,8 @@ def choose(bot: Served, shown: Shown, option: int = 1, user: str = ASKER) -> Non
 
 
 async def test_choice_clicked_twice_answers_the_request_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, asks(), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, asks(), space=people()) as bot:
+        shown = await ask_for_card(bot)
         assert WHICH in shown.text.splitlines()[0]
         assert list(buttons(shown)) == ["action_choose_0", "action_choose_1"]
         for _ in range(2):
@@ -102,22 +112,22 @@ async def test_findings_before_the_question_are_available_after_the_choice(tmp_p
             return say("It is the monthly one [F1001.1].")
         return brief_answer()
 
-    mind = led_by(
+    mind = scripted_parent(
         after,
         Answer([use("ask_user", question=WHICH, options=OPTIONS)]),
         say("I need to know which."),
     )
-    async with serving(tmp_path, mind, space=people()) as bot:
-        choose(bot, await asked(bot))
+    async with serve(tmp_path, mind, space=people()) as bot:
+        choose(bot, await ask_for_card(bot))
         await until(lambda: told)
         assert "FINDINGS OF EARLIER ANSWERS" in told[0]
         assert "[F1001.1]" in told[0]
 
 
 async def test_only_the_requester_can_choose_and_only_an_offered_option(tmp_path: Path) -> None:
-    change = approving(LUIS)
-    async with serving(tmp_path, asks(), space=people(), change=change) as bot:
-        shown = await asked(bot)
+    change = with_approvers(LUIS)
+    async with serve(tmp_path, asks(), space=people(), change=change) as bot:
+        shown = await ask_for_card(bot)
         id = buttons(shown)["action_choose_0"]
         for user, action, rule in (
             (LUIS, "action_choose_0", "clicker"),
@@ -132,15 +142,15 @@ async def test_only_the_requester_can_choose_and_only_an_offered_option(tmp_path
             bot.slack.put("interactive", click)
             await until_logged(bot, before + 1)
             assert (await verdicts(bot))[-1] == ("refused", rule), (user, action)
-        await settled_on(bot, "asked")
+        await wait_for_states(bot, "asked")
         assert answers(bot) == []
 
 
 async def test_question_text_is_not_parsed_as_markup(tmp_path: Path) -> None:
     tempting = "<!channel> pay at https://evil.example/pay <@U0EVA>"
     given = use("ask_user", question=tempting, options=[tempting, "No\u202eon"])
-    async with serving(tmp_path, asks(given), space=people()) as bot:
-        shown = await asked(bot)
+    async with serve(tmp_path, asks(given), space=people()) as bot:
+        shown = await ask_for_card(bot)
         told = str(shown.blocks)
         assert "'type': 'link'" not in told
         assert "'type': 'broadcast'" not in told
@@ -150,9 +160,9 @@ async def test_question_text_is_not_parsed_as_markup(tmp_path: Path) -> None:
 
 
 async def test_unanswered_question_expires_after_a_day(tmp_path: Path) -> None:
-    async with serving(tmp_path, asks(), space=people()) as bot:
-        shown = await asked(bot)
-        (row,) = await stored(bot, "asked")
+    async with serve(tmp_path, asks(), space=people()) as bot:
+        shown = await ask_for_card(bot)
+        (row,) = await stored_actions(bot, "asked")
         assert row.expires
         assert timedelta(hours=23) < row.expires - datetime.now(UTC) <= timedelta(days=1)
         late = datetime.now(UTC) - timedelta(seconds=1)
@@ -169,9 +179,9 @@ async def test_unanswered_question_expires_after_a_day(tmp_path: Path) -> None:
 async def test_request_asks_at_most_one_question(tmp_path: Path) -> None:
     second = use("ask_user", question="And which language?", options=["en", "de"])
     first = use("ask_user", question=WHICH, options=OPTIONS)
-    async with serving(tmp_path, asks(first, second), space=people()) as bot:
-        await asked(bot)
-        assert [row.action.args["question"] for row in await stored(bot)] == [WHICH]
+    async with serve(tmp_path, asks(first, second), space=people()) as bot:
+        await ask_for_card(bot)
+        assert [row.action.args["question"] for row in await stored_actions(bot)] == [WHICH]
 
 
 async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path: Path) -> None:
@@ -183,11 +193,11 @@ async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path
             return Answer([use("post_message", channel=THERE, text="All is open.")])
         return Answer([use("ask_user", question="Shall I post it?", options=tempting)])
 
-    mind = led_by(ask, say("That is all."))
-    async with serving(tmp_path, mind, space=people()) as bot:
-        choose(bot, await asked(bot, "What is open in #support-2?"), 0)
-        await settled_on(bot, "asked", "done")
-        assert posted(bot) == []
+    mind = scripted_parent(ask, say("That is all."))
+    async with serve(tmp_path, mind, space=people()) as bot:
+        choose(bot, await ask_for_card(bot, "What is open in #support-2?"), 0)
+        await wait_for_states(bot, "asked", "done")
+        assert posted_texts(bot) == []
 
 
 @pytest.mark.parametrize("ablated", [False, True])
@@ -211,8 +221,8 @@ async def test_private_question_text_is_not_shown_in_the_channel(
     )
     space = replace(space, channels=(here, there, *space.channels[2:]))
     asks_back = call("ask_user", question=f"{SECRET}?", options=OPTIONS)
-    mind = led_by(read, asks_back, say("I need to know."))
-    async with serving(tmp_path, mind, limits={"max_subagents": 0}, space=space) as bot:
+    mind = scripted_parent(read, asks_back, say("I need to know."))
+    async with serve(tmp_path, mind, limits={"max_subagents": 0}, space=space) as bot:
         bot.ask("What is open in #support-2?")
         direct = bot.slack.people.dm(ASKER)
         shown = await card(bot, direct)
@@ -232,26 +242,28 @@ def without_labels(request: StoredRequest) -> list[Choice]:
 @pytest.mark.system
 async def test_choice_is_answered_once_after_the_bot_is_killed(tmp_path: Path) -> None:
     with fleet(tmp_path, asks(), space=people()) as bots:
-        (first,) = await bots.started()
+        (first,) = await bots.start_bots()
         bots.ask("Send the report")
 
-        def shown() -> list[Shown]:
+        def choice_cards() -> list[Shown]:
             found = bots.slack.visible(bots.channel)
             return [m for m in found if "action_choose_1" in buttons(m)]
 
-        await until(shown, 30)
-        (question,) = shown()
+        await until(choice_cards, 30)
+        (question,) = choice_cards()
         first.kill()  # nothing is held while it waits
-        (second,) = await bots.started()
+        (second,) = await bots.start_bots()
         async with patient(30):
-            while shown():  # a click before the restarted bot has stored its card counts nothing
+            while (
+                choice_cards()
+            ):  # a click before the restarted bot has stored its card counts nothing
                 bots.slack.people.click(ASKER, bots.channel, question.ts, "action_choose_1")
                 await asyncio.sleep(0.5)
 
-        def told() -> list[Shown]:
+        def choice_notices() -> list[Shown]:
             return [m for m in bots.slack.visible(bots.channel) if "You chose" in m.text]
 
         second.kill()
-        await bots.started()
-        await until(told, 40)
-        assert len(told()) == 1
+        await bots.start_bots()
+        await until(choice_notices, 40)
+        assert len(choice_notices()) == 1

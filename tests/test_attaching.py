@@ -15,12 +15,12 @@ from engine_kit import (
     line,
     results,
     say,
-    submitted,
+    submission,
     turn,
     until,
     workspace,
 )
-from serve_kit import ASKER, Served, request_in, serving
+from serve_kit import ASKER, Served, request_in, serve
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
@@ -42,15 +42,15 @@ def use(name: str, /, **arguments: Any) -> Json:
     return {"type": "tool_use", "name": name, "input": arguments}
 
 
-def working(*calls: Json) -> Mind:
+def saving_model(*calls: Json) -> Mind:
     """A parent whose first subagent keeps files, and whose second one reads the first of them."""
 
     def child(body: Json) -> Answer:
         if "second" in line(body, "TASK"):
             read = use("read_resource", name=calls[0]["input"]["name"])
-            return submitted("Read.") if results(body) else Answer([read])
+            return submission("Read.") if results(body) else Answer([read])
         done = len(results(body))
-        return Answer([calls[done]]) if done < len(calls) else submitted("Kept.")
+        return Answer([calls[done]]) if done < len(calls) else submission("Kept.")
 
     def mind(body: Json) -> Answer:
         if is_child(body):
@@ -63,7 +63,7 @@ def working(*calls: Json) -> Mind:
     return mind
 
 
-def kept(name: str, text: str = SECRET) -> Json:
+def save_call(name: str, text: str = SECRET) -> Json:
     return use("save_resource", name=name, text=text)
 
 
@@ -71,15 +71,17 @@ def files(bot: Served, channel: str, thread: str) -> list[File]:
     return [f for m in bot.slack.visible(channel, thread) for f in m.files]
 
 
-async def settled(bot: Served, condition: Any) -> None:
+async def wait_until_settled(bot: Served, condition: Any) -> None:
     await until(lambda: condition() and not bot.bench.dispatch.at_work, 20)
 
 
 async def test_saved_files_are_attached_below_the_answer(tmp_path: Path) -> None:
-    mind = working(kept("plan.md", "a draft"), kept("plan.md"), kept("notes.txt", "more"))
-    async with serving(tmp_path, mind) as bot:  # no leak is found in it
+    mind = saving_model(
+        save_call("plan.md", "a draft"), save_call("plan.md"), save_call("notes.txt", "more")
+    )
+    async with serve(tmp_path, mind) as bot:  # no leak is found in it
         asked = bot.ask("Write the plan")
-        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 2)
+        await wait_until_settled(bot, lambda: len(files(bot, bot.channel, asked)) == 2)
         shown = files(bot, bot.channel, asked)
         assert [(f.name, f.content) for f in shown] == [
             ("notes.txt", b"more"),
@@ -106,10 +108,10 @@ def apart() -> Workspace:
 
 
 async def test_request_resumed_after_a_fault_uploads_its_file_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, working(kept("plan.md"))) as bot:
+    async with serve(tmp_path, saving_model(save_call("plan.md"))) as bot:
         bot.slack.faults += [Fault(DONE, "lost", 1.0), Fault("upload", "drop", 1.0)]
         asked = bot.ask("Write the plan")
-        await settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
+        await wait_until_settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
         (run,) = await bot.store.runs(5)
         request = await bot.inbox.request((await bot.store.run(run.id)).request or "")
         assert request
@@ -131,7 +133,7 @@ async def again(bot: Served, request: StoredRequest, run: str) -> None:
 
 async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) -> None:
     """Its file rests on what the parent had read before it was kept: on a private channel."""
-    writing = working(kept("plan.md"))
+    writing = saving_model(save_call("plan.md"))
 
     def mind(body: Json) -> Answer:
         if is_child(body) and "MAY READ: notes" in str(body["messages"][0]):
@@ -141,10 +143,10 @@ async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) 
         turns = (brief(1), brief(task="first: keep", scope="notes", handles=["notes:own"]))
         return Answer([turns[turn(body)]]) if turn(body) < 2 else say("It is so [F1.1].")
 
-    async with serving(tmp_path, mind, space=apart()) as bot:
+    async with serve(tmp_path, mind, space=apart()) as bot:
         asked = bot.ask("What is open in #support-1? Keep it.", channel=TEAM)
         dm = bot.slack.people.dm(ASKER)
-        await settled(bot, lambda: any(m.files for m in bot.slack.visible(dm)))
+        await wait_until_settled(bot, lambda: any(m.files for m in bot.slack.visible(dm)))
         (run,) = await bot.store.runs(5)
         approvals = bot.bench.approvals
         assert not await approvals.delivery.publish(run.id)

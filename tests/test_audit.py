@@ -66,7 +66,7 @@ class Speaker:
         self.sink.note(RUN, self.name, origin, block, ref)
         return block
 
-    def told(self, origin: Origin, words: str | dict[str, Any], ref: str = "") -> None:
+    def receive(self, origin: Origin, words: str | dict[str, Any], ref: str = "") -> None:
         self.user(self.hold(origin, text(words) if isinstance(words, str) else words, ref))
 
     def user(self, block: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class Speaker:
         Behind an earlier reply that called no tool stands a reminder to go on.
         """
         if self.messages and self.messages[-1]["role"] == "assistant":
-            self.told(Origin.REMINDER, "REMINDER: go on.")
+            self.receive(Origin.REMINDER, "REMINDER: go on.")
         body = {"system": self.system, "tools": self.tools, "messages": self.messages}
         self.sink.request(RUN, self.name, self.calls, 1, body)
         self.sink.reply(RUN, self.name, self.calls, 1, {"content": list(content)})
@@ -93,7 +93,7 @@ class Speaker:
         return name
 
     def result(self, call: str, words: str, origin: Origin, ref: str = "") -> None:
-        self.told(origin, {"type": "tool_result", "tool_use_id": call, "content": words}, ref)
+        self.receive(origin, {"type": "tool_result", "tool_use_id": call, "content": words}, ref)
 
     def read(self, words: str, tool: str = "read_channel") -> None:
         self.result(self.call(tool), words, Origin.TOOL_RESULT, tool)
@@ -108,7 +108,7 @@ class Run:
     def __init__(self) -> None:
         self.sink = Recording()
         self.parent = self.start_parent("p")
-        self.parent.told(Origin.REQUEST, "What needs an answer in our support channels?")
+        self.parent.receive(Origin.REQUEST, "What needs an answer in our support channels?")
 
     def start_parent(self, name: str) -> Speaker:
         return Speaker(self.sink, name, None, ("read_thread", "run_subagent"))
@@ -116,7 +116,7 @@ class Run:
     def brief(self, name: str, words: str = "", parent: str = "p") -> Speaker:
         child = Speaker(self.sink, name, parent, ("read_channel", "submit_result"))
         task = f"TASK: Find what nobody has answered in channel {name}. {words}\nFENCE: {FENCE}"
-        child.told(Origin.BRIEF, task)
+        child.receive(Origin.BRIEF, task)
         return child
 
     def child(self, name: str, source: str, says: str = "One thread is open.") -> Speaker:
@@ -167,7 +167,7 @@ def test_raw_subagent_output_in_the_parent_is_found_by_provenance_and_content() 
     run = two_markets()
     raw = {"type": "tool_result", "tool_use_id": "es-0", "content": items(SPANISH)}
     run.child("de", LEAKED)
-    run.parent.told(Origin.TOOL_RESULT, {**raw, "content": items(LEAKED)}, "read_channel")
+    run.parent.receive(Origin.TOOL_RESULT, {**raw, "content": items(LEAKED)}, "read_channel")
     report = run.audit()
     assert kinds(report) == {("p", "provenance"), ("p", "content")}
     content = next(leak for leak in report.leaks if leak.kind == "content")
@@ -203,7 +203,7 @@ def test_brief_may_contain_text_of_a_sibling_only_as_a_copied_finding() -> None:
     run.child("es", SPANISH, claim)
     run.view("es", f"es complete: {claim}")
     copied = run.brief("fr")
-    copied.told(Origin.FINDINGS, f"FINDINGS FROM EARLIER\n[F1.1] {claim}")
+    copied.receive(Origin.FINDINGS, f"FINDINGS FROM EARLIER\n[F1.1] {claim}")
     copied.submit(summary=f"I also see that {claim}")
     assert run.audit().leaks == ()
 
@@ -218,14 +218,14 @@ def test_brief_text_from_other_sources_is_not_a_copy_of_a_sibling() -> None:
     nudge = "you have two calls left so please submit what you have found now"
     claim = "invoices are sent out twice to every customer who changed the address"
     run = Run()
-    run.parent.told(Origin.REQUEST, f"Tell me {asked}.")
+    run.parent.receive(Origin.REQUEST, f"Tell me {asked}.")
     early = run.brief("at", f"See whether {claim}.")
     author = run.brief("es")
     author.result(author.call("read_channel"), f"No channel. {nudge}", Origin.ERROR)
     author.submit(summary=f"{asked}? I was told {nudge}. So {claim}.")
     early.submit()
     other = run.brief("fr", f"{asked}. Note: {nudge}. Check F1.1: {claim}")
-    other.told(Origin.FINDINGS, f"[F1.1] {claim}")
+    other.receive(Origin.FINDINGS, f"[F1.1] {claim}")
     other.submit()
     reader = run.brief("it", f"A thread says: {claim}")
     reader.read(items(claim))
@@ -274,7 +274,7 @@ def test_same_text_in_two_channels_is_no_leak() -> None:
 def test_material_is_source_text_of_its_own_context_only() -> None:
     run = Run()
     reader = run.brief("es")
-    reader.told(Origin.MATERIAL, f"MATERIAL:\n{items(LEAKED)}")
+    reader.receive(Origin.MATERIAL, f"MATERIAL:\n{items(LEAKED)}")
     reader.submit(summary=LEAKED)
     run.view("es", f"es complete: {LEAKED}")
     assert run.audit().leaks == ()
@@ -288,13 +288,13 @@ def test_material_is_source_text_of_its_own_context_only() -> None:
 
 def test_only_text_of_the_first_request_is_allowed_anywhere() -> None:
     run = Run()
-    run.parent.told(Origin.REQUEST, f"A customer wrote: {SPANISH}")
+    run.parent.receive(Origin.REQUEST, f"A customer wrote: {SPANISH}")
     run.child("es", SPANISH)
     run.brief("fr", f"Does anybody else say {SPANISH}?").submit(summary=SPANISH)
     assert run.audit().leaks == ()
 
     run.child("de", LEAKED)
-    run.parent.told(Origin.REQUEST, f"WRITE: top lines. {LEAKED}")
+    run.parent.receive(Origin.REQUEST, f"WRITE: top lines. {LEAKED}")
     assert kinds(run.audit()) == {("p", "content")}
 
 
@@ -307,8 +307,8 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
         child.tools[0] = child.hold(
             Origin.SCHEMA, {"name": "submit_result", "description": tool}, "submit_result"
         )
-        child.told(Origin.BRIEF, f"TASK: Look at {name}.")
-        child.told(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
+        child.receive(Origin.BRIEF, f"TASK: Look at {name}.")
+        child.receive(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
         child.submit()
     run.parent.turn(text("I begin."))
 
@@ -354,50 +354,50 @@ def test_copied_findings_excuse_only_text_that_a_subagent_wrote() -> None:
     run = Run()
     run.child("es", f"{SPANISH}. {LEAKED}", f"Open: {SPANISH}")
     child = run.brief("fr")
-    child.told(Origin.FINDINGS, f"[F1.1] Open: {SPANISH}")
+    child.receive(Origin.FINDINGS, f"[F1.1] Open: {SPANISH}")
     child.submit(summary=f"Like {SPANISH}")
     assert run.audit().leaks == ()
 
     other = run.brief("it")
-    other.told(Origin.FINDINGS, f"[F1.1] {LEAKED}")
+    other.receive(Origin.FINDINGS, f"[F1.1] {LEAKED}")
     other.submit()
     assert kinds(run.audit()) == {("it", "content")}
 
 
 def test_stored_findings_of_earlier_runs_may_be_read_again() -> None:
     run = Run()
-    run.parent.told(Origin.FINDINGS, f"[F1.1] {SPANISH}")
+    run.parent.receive(Origin.FINDINGS, f"[F1.1] {SPANISH}")
     run.child("es", SPANISH)
     assert run.audit().leaks == ()
 
 
-def handed_over(package: str, ref: str = "p") -> Run:
+def handoff_run(package: str, ref: str = "p") -> Run:
     run = Run()
     run.child("es", f"{SPANISH}. {LEAKED}", f"Open: {SPANISH}")
     run.view("es", f"es complete: Open: {SPANISH}")
     run.parent.turn(text("I hand over."))
     session = run.start_parent("p2")
-    session.told(Origin.HANDOFF, package, ref)
+    session.receive(Origin.HANDOFF, package, ref)
     session.turn(text(f"Spain first: {package}"))
     run.parent = session
     return run
 
 
 def test_handoff_may_contain_only_views_of_the_previous_session() -> None:
-    assert handed_over(f"GOAL: tell. VIEWS: es: Open: {SPANISH}").audit().leaks == ()
+    assert handoff_run(f"GOAL: tell. VIEWS: es: Open: {SPANISH}").audit().leaks == ()
 
-    report = handed_over(f"GOAL: tell. VIEWS: es: {LEAKED}").audit()
+    report = handoff_run(f"GOAL: tell. VIEWS: es: {LEAKED}").audit()
 
     assert kinds(report) == {("p2", "content")}
     assert "handoff" in details(report)
 
 
 def test_new_session_may_contain_views_of_the_sessions_it_continues() -> None:
-    run = handed_over("GOAL: tell what is open.")
-    run.parent.told(Origin.VIEW, f"es complete: Open: {SPANISH}", "es")
+    run = handoff_run("GOAL: tell what is open.")
+    run.parent.receive(Origin.VIEW, f"es complete: Open: {SPANISH}", "es")
     run.parent.turn(text("I hand over again."))
     third = run.start_parent("p3")
-    third.told(Origin.HANDOFF, f"GOAL: tell. VIEWS: es: Open: {SPANISH}", "p2")
+    third.receive(Origin.HANDOFF, f"GOAL: tell. VIEWS: es: Open: {SPANISH}", "p2")
     run.parent = third
     assert run.audit().leaks == ()
 
@@ -407,7 +407,7 @@ def test_reminders_and_errors_may_match_later_messages_but_not_earlier_ones() ->
     run = Run()
     first = run.brief("es")
     first.result(first.call("read_channel"), "No channel of that name here.", Origin.ERROR)
-    first.told(Origin.REMINDER, f"REMINDER: {words}.")
+    first.receive(Origin.REMINDER, f"REMINDER: {words}.")
     run.child("fr", f"our bot always says: {words}")
     first.submit()
     assert run.audit().leaks == ()
@@ -455,7 +455,7 @@ def test_ids_times_links_and_footers_are_no_leak() -> None:
 def test_id_next_to_request_text_does_not_make_it_a_leak() -> None:
     run = Run()
     order = "Create a module tax.py that has a function vat returning 21, then verify it."
-    run.parent.told(Origin.REQUEST, order)
+    run.parent.receive(Origin.REQUEST, order)
     child = run.brief("s1", order)
     child.read(f'<{FENCE}>\n[shop:tax.py:1]\n|"""{order}"""\n</{FENCE}>')
     child.submit(summary="Written.")
@@ -550,7 +550,7 @@ def test_answer_without_a_preceding_reply_is_found() -> None:
 def test_subagent_that_begins_with_more_than_its_brief_is_found(origin: Origin, words: str) -> None:
     run = Run()
     child = run.brief("es")
-    child.told(origin, "Something more.")
+    child.receive(origin, "Something more.")
     child.submit(summary="Done.")
     assert words in details(run.audit())
 
@@ -559,9 +559,9 @@ def test_misplaced_brief_is_found() -> None:
     run = Run()
     child = run.brief("es")
     child.read(items(SPANISH))
-    child.told(Origin.BRIEF, "TASK: Now do something else.")
+    child.receive(Origin.BRIEF, "TASK: Now do something else.")
     child.submit(summary="Done.")
-    run.parent.told(Origin.BRIEF, "TASK: Look.")
+    run.parent.receive(Origin.BRIEF, "TASK: Look.")
 
     found = details(run.audit())
     assert "origin brief after the first user message" in found
@@ -593,7 +593,7 @@ def test_subagent_with_missing_extra_or_duplicate_tools_is_found(
 ) -> None:
     run = Run()
     child = Speaker(run.sink, "es", "p", declared)
-    child.told(Origin.BRIEF, "TASK: Look.")
+    child.receive(Origin.BRIEF, "TASK: Look.")
     if offered:
         child.tools.append(child.hold(Origin.SCHEMA, {"name": offered}, offered))
     elif offered is None:
@@ -656,7 +656,7 @@ def test_retry_and_reminder_after_a_failed_attempt_are_no_leak() -> None:
     child.sink.reply(RUN, "es", 0, 1, {"error": "overloaded_error 529"})
     child.sink.request(RUN, "es", 0, 2, body)
     child.sink.reply(RUN, "es", 0, 2, {"error": "overloaded_error 529"})
-    child.told(Origin.REMINDER, "REMINDER: limit reached (time). Call submit_result now.")
+    child.receive(Origin.REMINDER, "REMINDER: limit reached (time). Call submit_result now.")
     child.calls = 1
     child.submit(summary="Nothing read.")
     assert run.audit().leaks == ()
@@ -798,7 +798,7 @@ def body() -> dict[str, Any]:
     }
 
 
-def recorded(sink: Recording) -> list[tuple[str, str]]:
+def request_parts(sink: Recording) -> list[tuple[str, str]]:
     return list(sink.trajectory("r1").requests[-1].parts)
 
 
@@ -806,7 +806,7 @@ def test_request_is_stored_as_ordered_blocks_and_can_be_rebuilt() -> None:
     sink = Recording()
     sink.request("r1", "s1", 0, 1, body())
 
-    assert [place for place, _ in recorded(sink)] == [
+    assert [place for place, _ in request_parts(sink)] == [
         "system",
         "tool",
         "user",
@@ -835,11 +835,11 @@ def test_block_sent_repeatedly_is_stored_once() -> None:
 def test_a_block_that_was_changed_in_place_is_noticed_at_the_next_request() -> None:
     sink, sent = Recording(), body()
     sink.request("r1", "s1", 0, 1, sent)
-    before = recorded(sink)
+    before = request_parts(sink)
     sent["messages"][0]["content"] = "TASK: Read all."
     sent["messages"][2]["content"][0]["content"] += "!"
     sink.request("r1", "s1", 1, 1, sent)
-    after = recorded(sink)
+    after = request_parts(sink)
 
     assert [b == a for b, a in zip(before, after, strict=True)] == [True, True, False, True, False]
 

@@ -45,7 +45,9 @@ def ts(hours: float, number: int = 1) -> str:
     return f"{int(NOW - hours * HOUR)}.{number:06d}"
 
 
-def said(hours: float, text: str = AT, root: float | None = None, user: str = "U0ANA") -> Message:
+def message_at(
+    hours: float, text: str = AT, root: float | None = None, user: str = "U0ANA"
+) -> Message:
     bot = BOT_ID if user == BOT_USER else ""
     thread = "" if root is None else ts(root)
     return Message(ts(hours), text, user, thread_ts=thread, bot_id=bot)
@@ -87,7 +89,7 @@ class Past:
         await self.cursors.flush()
         return dict(await self.inbox.cursors("T0ACME"))
 
-    async def heard_until(self, hours: float, channel: str = SUPPORT) -> None:
+    async def advance_cursor(self, hours: float, channel: str = SUPPORT) -> None:
         await self.inbox.advance("T0ACME", channel, ts(hours))
 
 
@@ -100,7 +102,7 @@ class NoClicks(Interactions):
 
 
 @asynccontextmanager
-async def missed(
+async def running_backfill(
     folder: Path,
     *channels: Channel,
     page_size: int = 200,
@@ -143,21 +145,21 @@ async def test_requests_missed_in_a_gap_are_found_in_channels_threads_and_dms(
     page_size: int, data_dir: Path
 ) -> None:
     messages = (
-        said(9, "an old thread"),
-        said(1.9, root=9),
-        said(8, "another, heard before"),
-        said(7.5, root=8),
-        said(2, "begun in the gap"),
-        said(1.8, root=2),
-        said(1.7),
-        said(1.6, "nothing for the bot"),
+        message_at(9, "an old thread"),
+        message_at(1.9, root=9),
+        message_at(8, "another, heard before"),
+        message_at(7.5, root=8),
+        message_at(2, "begun in the gap"),
+        message_at(1.8, root=2),
+        message_at(1.7),
+        message_at(1.6, "nothing for the bot"),
     )
-    secret = place(said(1.5), id=SECRET, private=True)
-    async with missed(data_dir, place(*messages), secret, page_size=page_size) as past:
+    secret = place(message_at(1.5), id=SECRET, private=True)
+    async with running_backfill(data_dir, place(*messages), secret, page_size=page_size) as past:
         direct = past.slack.people.dm("U0ANA")
         asked = past.slack.people.say("U0ANA", direct, "and here")
         for channel in (SUPPORT, SECRET, direct):
-            await past.heard_until(3, channel)
+            await past.advance_cursor(3, channel)
         found = await past.look()
         assert sorted(found) == sorted(
             [*(("mention", ts(h)) for h in (1.9, 1.8, 1.7, 1.5)), ("dm", asked)]
@@ -178,11 +180,13 @@ async def test_requests_missed_in_a_gap_are_found_in_channels_threads_and_dms(
 async def test_backfill_reads_only_the_configured_hours_and_nothing_for_zero(
     data_dir: Path,
 ) -> None:
-    talk = place(said(30), said(20), said(31, "old thread"), said(19, root=31))
-    async with missed(data_dir, talk, backfill_hours=0) as past:
+    talk = place(
+        message_at(30), message_at(20), message_at(31, "old thread"), message_at(19, root=31)
+    )
+    async with running_backfill(data_dir, talk, backfill_hours=0) as past:
         assert await past.look() == []
         assert past.slack.calls["users.conversations"] == 0
-    async with missed(data_dir, talk) as past:
+    async with running_backfill(data_dir, talk) as past:
         assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
 
 
@@ -190,18 +194,22 @@ async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(
     data_dir: Path,
 ) -> None:
     """Its root is older than `backfill_hours`, and newer messages fill the page above it."""
-    newer = [said(40 - n / 10, "x") for n in range(5)]
-    ours = (said(300, "old"), said(290, root=300), said(289, "an answer", root=300, user=BOT_USER))
-    missed_there = (said(1.5, "and the second one?", root=300), said(1.4, root=300))
-    foreign = (said(200, "not ours"), said(1.3, "a reply", root=200))
+    newer = [message_at(40 - n / 10, "x") for n in range(5)]
+    ours = (
+        message_at(300, "old"),
+        message_at(290, root=300),
+        message_at(289, "an answer", root=300, user=BOT_USER),
+    )
+    missed_there = (message_at(1.5, "and the second one?", root=300), message_at(1.4, root=300))
+    foreign = (message_at(200, "not ours"), message_at(1.3, "a reply", root=200))
     talk = place(*ours, *missed_there, *foreign, *newer)
-    async with missed(data_dir, talk, page_size=2) as past:
+    async with running_backfill(data_dir, talk, page_size=2) as past:
         assert await past.look() == []
         direct = past.slack.people.dm("U0ANA")
         for channel, root, at in ((SUPPORT, ts(300), ts(290)), (direct, ts(280), ts(280))):
             assert await past.hear(channel=channel, ts=at, thread_ts=root) == 200
         await past.inbox.database.write(sa.delete(cursors_table))
-        await past.heard_until(3)
+        await past.advance_cursor(3)
         before = past.slack.calls["conversations.replies"]
         found = await past.look()
         assert sorted(found) == sorted(
@@ -214,10 +222,10 @@ async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(
 
 
 async def test_edit_in_the_gap_updates_the_waiting_request(data_dir: Path) -> None:
-    async with missed(data_dir, place(said(1))) as past:
+    async with running_backfill(data_dir, place(message_at(1))) as past:
         await past.look()
         past.slack.people.edit("U0ANA", SUPPORT, ts(1), f"{AT} I mean today")
-        await past.heard_until(1)
+        await past.advance_cursor(1)
         await past.look()
         stored = await past.inbox.request(f"T0ACME/{SUPPORT}/{ts(1)}")
         assert stored
@@ -227,9 +235,11 @@ async def test_edit_in_the_gap_updates_the_waiting_request(data_dir: Path) -> No
 async def test_no_cursor_moves_before_every_channel_was_read(
     data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with missed(data_dir, place(said(1)), place(said(1), id=OTHER)) as past:
-        await past.heard_until(3, SUPPORT)
-        await past.heard_until(2, OTHER)  # read first: it was heard of last
+    async with running_backfill(
+        data_dir, place(message_at(1)), place(message_at(1), id=OTHER)
+    ) as past:
+        await past.advance_cursor(3, SUPPORT)
+        await past.advance_cursor(2, OTHER)  # read first: it was heard of last
         past.slack.faults.append(Fault("conversations.history", "500"))
         found = await past.look()
         assert found == [("mention", ts(1))]
@@ -243,7 +253,7 @@ async def test_no_cursor_moves_before_every_channel_was_read(
 
 
 async def test_gaps_during_a_pass_cause_one_more_pass(data_dir: Path) -> None:
-    async with missed(data_dir, place(said(1))) as past:
+    async with running_backfill(data_dir, place(message_at(1))) as past:
         past.slack.faults.append(Fault("conversations.history", "slow", 0.3))
         past.backfill.ask()
         await until(lambda: past.slack.calls["conversations.history"])
@@ -257,14 +267,14 @@ async def test_gaps_during_a_pass_cause_one_more_pass(data_dir: Path) -> None:
 
 
 async def test_a_cursor_never_goes_back(data_dir: Path) -> None:
-    async with missed(data_dir, place()) as past:
+    async with running_backfill(data_dir, place()) as past:
         for hours in (1, 3, 2):
             assert await past.hear(ts=ts(hours), text="x") == 200
         assert await past.stored_cursors() == {SUPPORT: ts(1)}
 
 
 async def test_no_cursor_passes_a_message_that_could_not_be_stored(data_dir: Path) -> None:
-    async with missed(data_dir, place()) as past:
+    async with running_backfill(data_dir, place()) as past:
         change = past.inbox.database.change
         await change(lambda c: c.execute(sa.text("ALTER TABLE inbox RENAME TO away")))
         assert await past.hear(ts=ts(2)) == 503

@@ -14,23 +14,23 @@ import pytest
 from engine_kit import (
     Json,
     Lax,
-    asked,
+    ask_engine,
     brief,
     brief_answer,
     call,
     channel_id,
     child,
     engine,
-    led_by,
-    listed_nanousd,
+    list_price_nanousd,
     ran,
     results,
     run_agent,
     say,
+    scripted_parent,
     settings_for,
     since,
+    submission,
     submit,
-    submitted,
     turn,
     turns,
     until,
@@ -39,7 +39,7 @@ from engine_kit import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serve_kit import serving
+from serve_kit import serve
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
 
@@ -167,14 +167,14 @@ async def test_reservation_may_shrink_even_when_the_budget_is_exceeded() -> None
 # ---- waiting
 
 
-async def asking(p: Budget, key: str, size: int, **more: Any) -> asyncio.Task[None]:
+async def start_hold(p: Budget, key: str, size: int, **more: Any) -> asyncio.Task[None]:
     """Somebody who asks for this, and has asked when it returns."""
     task = asyncio.create_task(p.hold({key: Amount(nanousd=size)}, **more))
-    await settled_down()
+    await run_pending_tasks()
     return task
 
 
-async def settled_down() -> None:
+async def run_pending_tasks() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -185,7 +185,7 @@ async def test_reservation_that_can_never_fit_is_refused_at_once() -> None:
     await p.keep("parent", Amount(nanousd=20))
     with pytest.raises(BudgetExceeded):
         await p.hold({"b": Amount(nanousd=81)})
-    c = await asking(p, "c", 80)
+    c = await start_hold(p, "c", 80)
     await p.settle("a", Amount(nanousd=1))  # now it could not fit any more
     with pytest.raises(BudgetExceeded):
         await c
@@ -194,8 +194,8 @@ async def test_reservation_that_can_never_fit_is_refused_at_once() -> None:
 async def test_small_reservation_does_not_overtake_a_large_waiting_one() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
-    large = await asking(p, "large", 90)
-    small = await asking(p, "small", 10)
+    large = await start_hold(p, "large", 90)
+    small = await start_hold(p, "small", 10)
     assert not small.done()
     await p.settle("a", Amount())
     await large
@@ -207,8 +207,8 @@ async def test_running_context_gets_budget_before_a_new_one() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
     await p.hold({"s1/final": Amount(nanousd=20)})
-    new = await asking(p, "new", 70)
-    mine = await asking(p, "s1/0/1", 30, behind=["s1/final"])
+    new = await start_hold(p, "new", 70)
+    mine = await start_hold(p, "s1/0/1", 30, behind=["s1/final"])
     await p.settle("a", Amount(nanousd=10))
     await mine
     assert not new.done()
@@ -221,7 +221,7 @@ async def test_contexts_with_reserved_final_calls_do_not_deadlock() -> None:
     p = budget()
     for n in range(3):
         await p.hold({f"s{n}/final": Amount(nanousd=25)})
-    asked = [await asking(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
+    asked = [await start_hold(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
     assert [task.done() for task in asked] == [False, False, True]
     with pytest.raises(BudgetExceeded):
         await asked[2]
@@ -237,7 +237,7 @@ async def test_contexts_with_reserved_final_calls_do_not_deadlock() -> None:
 async def test_cancelled_waiter_leaves_no_reservation_and_unblocks_the_next() -> None:
     p = budget()
     await p.reserve("a", Amount(nanousd=60))
-    large, small = await asking(p, "large", 90), await asking(p, "small", 40)
+    large, small = await start_hold(p, "large", 90), await start_hold(p, "small", 40)
     large.cancel()
     await asyncio.gather(large, return_exceptions=True)
     await small
@@ -261,7 +261,7 @@ def assert_listed(model: str, usage: Usage) -> None:
     }
     cost = cost_nanousd(model, usage)
     assert cost is not None
-    assert abs(cost - listed_nanousd(model, counts)) <= 1  # a nanodollar of rounding
+    assert abs(cost - list_price_nanousd(model, counts)) <= 1  # a nanodollar of rounding
 
 
 @settings(max_examples=100, deadline=None, database=None)
@@ -322,7 +322,7 @@ async def test_token_cap_applies_to_a_model_without_a_price() -> None:
 SHIPPED = load_settings(env={}).limits
 
 
-def led(count: int) -> Answer:
+def delegating_turn(count: int) -> Answer:
     """A turn that starts so many subagents on the model `main`."""
     if count <= SHIPPED.max_subagents:
         return Answer([brief(n, model_preference="main") for n in range(1, count + 1)])
@@ -338,9 +338,11 @@ def led(count: int) -> Answer:
 
 async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: Path) -> None:
     count = 64
-    mind = led_by(call("list_channels"), led(count), say("All of them are read [F1.1]."))
+    mind = scripted_parent(
+        call("list_channels"), delegating_turn(count), say("All of them are read [F1.1].")
+    )
     limits = {"cost_usd": SHIPPED.cost_usd, "seconds": SHIPPED.seconds}
-    async with serving(tmp_path, mind, space=workspace(count), limits=limits) as bot:
+    async with serve(tmp_path, mind, space=workspace(count), limits=limits) as bot:
         await bot.answer(bot.ask("What is open?"), seconds=120)
         (run,) = await bot.store.runs(10)
         stored = (await bot.store.run(run.id)).result
@@ -409,16 +411,16 @@ async def test_subagents_that_reach_the_cost_limit_leave_budget_for_the_answer(
 ) -> None:
     def reader(body: Json) -> Answer:
         if "REMINDER: limit reached" in since(body):
-            return submitted("What I have. " * 320)
+            return submission("What I have. " * 320)
         return call("read_channel_history", channel=channel_id(1))
 
     twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
     end = say("That is what there was money for.")
-    mind = led_by(Answer(twelve), end, children=reader)
+    mind = scripted_parent(Answer(twelve), end, children=reader)
     roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
     settings = settings_for({"cost_usd": 0.14}, roles=roles)
     one = LocalSlack(workspace(1, 12))
-    got = await asked(mind, tmp_path, settings, "What of #support-1?", slack=one)
+    got = await ask_engine(mind, tmp_path, settings, "What of #support-1?", slack=one)
     assert {s["stopped_by"] for s in got.subagents} == {"cost"}
     assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
     assert got.document["answer"].startswith("That is what there was money for.")
@@ -438,8 +440,8 @@ async def test_reserving_a_key_again_replaces_its_reservation() -> None:
 async def test_delegation_that_leaves_no_budget_for_the_answer_is_refused(tmp_path: Path) -> None:
     """The call that reads what subagents return must stay affordable before any is started."""
     settings = settings_for({"cost_usd": 0.06}, roles={"parent": {"max_tokens": 1_000}})
-    script = led_by(brief_answer(1), say("There is no money to read for this."))
-    got = await asked(script, tmp_path, settings)
+    script = scripted_parent(brief_answer(1), say("There is no money to read for this."))
+    got = await ask_engine(script, tmp_path, settings)
 
     assert got.children == []
     assert [r["content"] for r in results(got.parent[1])] == ["Not run: limit reached."]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from standins.slack_blocks import checked
+from standins.slack_blocks import check_blocks
 from standins.slack_shown import flat
 
 import scopes
@@ -59,12 +59,12 @@ def post(text: str = "Hello.", channel: str = "C0GENERAL", **more: Any) -> Actio
     return action("post_message", "parent", channel=channel, text=text, thread="", **more)
 
 
-def shown(parts: Sequence[MessagePart]) -> str:
+def text_of_parts(parts: Sequence[MessagePart]) -> str:
     """All that these messages say, each of which Slack takes."""
-    return "\n".join(flat(block) for part in parts for block in checked(part.blocks))
+    return "\n".join(flat(block) for part in parts for block in check_blocks(part.blocks))
 
 
-def waiting(of: Action) -> ApprovalCard:
+def card_for(of: Action) -> ApprovalCard:
     card = cards.pending_card(of, NOW)
     assert card
     return card
@@ -103,7 +103,7 @@ def buttons(card: ApprovalCard) -> dict[str, str]:
 
 def test_card_shows_action_and_recipients_first() -> None:
     of = action(cc=["luis@acme.example", "boss@acme.example"])
-    lines = [line for line in shown([waiting(of).last]).splitlines() if line]
+    lines = [line for line in text_of_parts([card_for(of).last]).splitlines() if line]
     assert lines[0] == "**Send a mail to eva@acme.example**"
     assert lines[1] == "**to:** eva@acme.example"
     assert lines[2] == "**cc:** luis@acme.example, boss@acme.example"
@@ -116,7 +116,7 @@ def test_card_shows_action_and_recipients_first() -> None:
 
 def test_model_text_in_a_card_is_not_parsed_as_markup() -> None:
     bait = "<!channel> <@U0EVA> *bold* <https://evil.example|here> :tada: `x` https://evil.example"
-    card = waiting(action(text=bait, subject=bait, to=[bait]))
+    card = card_for(action(text=bait, subject=bait, to=[bait]))
     assert exact([card.last]) == bait
     kinds = {leaf["type"] for leaf in leaves([card.last])}
     assert kinds == {"text", "user", "date"}
@@ -126,7 +126,7 @@ def test_model_text_in_a_card_is_not_parsed_as_markup() -> None:
 
 
 def test_invisible_characters_of_a_card_text_are_shown_as_escapes() -> None:
-    card = waiting(action(text=f"pay {RTL}001 now{ZERO_WIDTH}{TAG}\r\n\ttab\u00a0end"))
+    card = card_for(action(text=f"pay {RTL}001 now{ZERO_WIDTH}{TAG}\r\n\ttab\u00a0end"))
     expected = "pay \\u202e001 now\\u200b\\U000e0041\\u000d\n\\u0009tab\\u00a0end"
     assert exact([card.last]) == expected
     assert show_invisible("héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext") == (
@@ -139,8 +139,8 @@ def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> 
     long = action("vanished_tool", "nowhere", to="ana@acme.example, " * 20 + cyrillic)
     deep = action("vanished_tool", "nowhere", attendees=[{"\u0430": [{"email": cyrillic}]}])
     for of in (action(to=[cyrillic]), long, deep):
-        assert "b\\u043ess@acme.example" in shown([waiting(of).last])
-    assert '"\u0430" [written out: \\u0430]: [' in shown([waiting(deep).last])
+        assert "b\\u043ess@acme.example" in text_of_parts([card_for(of).last])
+    assert '"\u0430" [written out: \\u0430]: [' in text_of_parts([card_for(deep).last])
     assert "b\\u043ess@acme.example" in title(action(to=[cyrillic]))
     assert with_spelling("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
     assert with_spelling("plain@acme.example") == "plain@acme.example"
@@ -149,12 +149,12 @@ def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> 
 
 def test_long_text_is_shown_in_full_before_the_card() -> None:
     text = "\n".join(f"{n} of many lines, each of them different" for n in range(600))
-    card = waiting(action(text=text))
+    card = card_for(action(text=text))
     assert exact(card.before) == text
     assert exact([card.last]) == ""
-    assert f"{len(text):,} characters" in shown(card.before)
-    assert f"in the {len(card.before)} messages before this one" in shown([card.last])
-    assert all(len(shown([part])) < 13_000 for part in card.before)
+    assert f"{len(text):,} characters" in text_of_parts(card.before)
+    assert f"in the {len(card.before)} messages before this one" in text_of_parts([card.last])
+    assert all(len(text_of_parts([part])) < 13_000 for part in card.before)
 
 
 def test_no_card_is_made_for_a_text_that_is_too_long() -> None:
@@ -168,7 +168,7 @@ def test_batch_card_shows_the_exact_text_of_each_action() -> None:
     card = cards.batch("a" * 32, of, NOW)
     assert card
     assert card.before == ()
-    said = shown([card.last])
+    said = text_of_parts([card.last])
     for n in range(5):
         assert f"{n + 1}. Send a mail to p{n}@acme.example" in said
         assert f"Text {n}." in said
@@ -179,20 +179,22 @@ def test_batch_card_shows_the_exact_text_of_each_action() -> None:
     assert exact([long.last]) == ""
 
 
-def resting(*sources: str) -> Label:
+def label_with_sources(*sources: str) -> Label:
     return Label(True, frozenset({ANA}), frozenset(sources))
 
 
 def test_card_lists_the_sources_of_its_text() -> None:
-    of = replace(post(), label=resting("C0A", "C0A/1741564800.000100", "G0B", "D0C", "tool:mail"))
-    said = shown([waiting(of).last])
-    assert "Rests on: <#C0A>, D0C, <#G0B>, tool:mail.\n" in said
-    assert "Rests on: what not everyone may read." in shown(
-        [waiting(replace(post(), label=resting())).last]
+    of = replace(
+        post(), label=label_with_sources("C0A", "C0A/1741564800.000100", "G0B", "D0C", "tool:mail")
     )
-    many = replace(post(), label=resting(*(f"C0{n:03}" for n in range(50))))
-    assert "<#C0019> and 30 more.\n" in shown([waiting(many).last])
-    assert "Rests on" not in shown([waiting(post()).last])
+    said = text_of_parts([card_for(of).last])
+    assert "Rests on: <#C0A>, D0C, <#G0B>, tool:mail.\n" in said
+    assert "Rests on: what not everyone may read." in text_of_parts(
+        [card_for(replace(post(), label=label_with_sources())).last]
+    )
+    many = replace(post(), label=label_with_sources(*(f"C0{n:03}" for n in range(50))))
+    assert "<#C0019> and 30 more.\n" in text_of_parts([card_for(many).last])
+    assert "Rests on" not in text_of_parts([card_for(post()).last])
 
 
 def test_name_that_looks_like_an_id_does_not_replace_the_real_id() -> None:
@@ -204,14 +206,14 @@ def test_name_that_looks_like_an_id_does_not_replace_the_real_id() -> None:
     assert title(post()) == "Send a message to C0GENERAL (#general)"
     mark = action("add_reaction", "slack", message="C0GENERAL/1741564800.000100", name="eyes")
     assert title(mark) == "Add a reaction to C0GENERAL/1741564800.000100 (#general)"
-    assert "**person:** U0EVIL (@Ana Ruiz (U0ANA))" in shown([waiting(of).last])
+    assert "**person:** U0EVIL (@Ana Ruiz (U0ANA))" in text_of_parts([card_for(of).last])
 
 
 def test_text_after_many_empty_lines_or_spaces_stays_visible() -> None:
     text = "hello\n" + "\n" * 400 + "tail\n\n\nnear" + " " * 900 + "end\n \n  \n \n"
     expected = "hello\n[400 empty lines]\ntail\n\n\nnear[900 spaces]end\n[3 empty lines]\n"
-    assert exact([waiting(post(text)).last]) == expected
-    assert "[50 spaces]" in shown([waiting(action(subject="a" + " " * 50 + "b")).last])
+    assert exact([card_for(post(text)).last]) == expected
+    assert "[50 spaces]" in text_of_parts([card_for(action(subject="a" + " " * 50 + "b")).last])
 
 
 def test_every_invisible_character_is_shown_as_an_escape() -> None:
@@ -229,8 +231,8 @@ def test_no_grant_card_is_made_for_too_many_sources() -> None:
     named = replace(of, args={**of.args, "destination_name": "#b"})
     card = cards.offer(named, NOW)
     assert card
-    assert "• C0A (#a)" in shown([card.last])
-    assert "Allow answers in C0B (#b) to rest" in shown([card.last])
+    assert "• C0A (#a)" in text_of_parts([card.last])
+    assert "Allow answers in C0B (#b) to rest" in text_of_parts([card.last])
     many = {f"C0{n:05}": "#" + "long-name" * 5 for n in range(300)}
     assert cards.offer(replace(named, args={**named.args, "sources": many}), NOW) is None
 
@@ -255,9 +257,9 @@ def test_every_card_is_valid_for_slack_and_shows_its_full_text(
     text: str, subject: str, to: list[str], times: int
 ) -> None:
     of = action(text=text * times, subject=subject, to=to)
-    card = waiting(of)
+    card = card_for(of)
     parts = [*card.before, card.last]
-    assert all(checked(part.blocks) for part in parts)
+    assert all(check_blocks(part.blocks) for part in parts)
     whole = exact(card.before or [card.last])
     assert show_invisible(text * times) in whole or not text
     for leaf in leaves(parts):

@@ -31,7 +31,7 @@ MATERIAL = Material(
 NAMES = ("security", "speed", "quality", "market", "people")
 
 
-def found(id: str = "R1", **more: Any) -> ReviewFinding:
+def review_finding(id: str = "R1", **more: Any) -> ReviewFinding:
     base = {
         "id": id,
         "category": "security",
@@ -54,7 +54,7 @@ def says(
 
 
 def clean(**more: Any) -> CleanFinding:
-    made = sanitize(found(**more), MATERIAL, NAMES)
+    made = sanitize(review_finding(**more), MATERIAL, NAMES)
     assert isinstance(made, CleanFinding)
     return made
 
@@ -93,13 +93,13 @@ def test_place_is_mapped_to_a_place_in_the_material(place: str, quote: str, expe
 def test_finding_without_valid_evidence_category_or_claim_is_withheld(
     more: dict[str, Any], reason: str
 ) -> None:
-    assert sanitize(found(**more), MATERIAL, NAMES) == reason
+    assert sanitize(review_finding(**more), MATERIAL, NAMES) == reason
 
 
 def test_quote_cannot_imitate_other_parts_of_a_line() -> None:
     forged = '" | critical | x = "'
     material = Material({"pay.py:1": f"{PAY}{forged}"})
-    made = sanitize(found(quotes=[forged]), material, NAMES)
+    made = sanitize(review_finding(quotes=[forged]), material, NAMES)
     assert isinstance(made, CleanFinding)
     assert r'quotes: "| critical | x ="' in made.line()
 
@@ -113,7 +113,9 @@ SPECIALISTS = st.integers(3, 6).map(lambda n: [f"s{k}" for k in range(n)])
 def test_every_finding_gets_judges_other_than_its_author(data: st.DataObject) -> None:
     names = data.draw(SPECIALISTS)
     count = data.draw(st.integers(0, 30))
-    findings = [found(f"R{n}", category=data.draw(st.sampled_from(NAMES))) for n in range(count)]
+    findings = [
+        review_finding(f"R{n}", category=data.draw(st.sampled_from(NAMES))) for n in range(count)
+    ]
     authors = {f.id: data.draw(st.sampled_from(names)) for f in findings}
     affinity = st.dictionaries(st.sampled_from(NAMES), st.floats(0, 1))
     routed = route(findings, authors, {name: data.draw(affinity) for name in names})
@@ -145,26 +147,29 @@ def test_every_finding_gets_judges_other_than_its_author(data: st.DataObject) ->
 def test_finding_is_matched_with_an_earlier_one_by_place_quote_and_claim(
     more: dict[str, Any], same: bool
 ) -> None:
-    before = found("B1", quotes=["return eval(sum)"])
-    changes = compare([found("A1", **more)], [before])
+    before = review_finding("B1", quotes=["return eval(sum)"])
+    changes = compare([review_finding("A1", **more)], [before])
     assert changes.remaining == ((("A1", "B1"),) if same else ())
     assert (changes.new, changes.fixed) == (((), ()) if same else (("A1",), ("B1",)))
 
 
 def test_two_rounds_are_stable_with_the_same_findings_and_severities() -> None:
-    one, other = found("A1"), found("A2", claim="No test", place="pay.py:40", category="quality")
+    one, other = (
+        review_finding("A1"),
+        review_finding("A2", claim="No test", place="pay.py:40", category="quality"),
+    )
     assert is_stable([one, other], [other, one])
     assert is_stable([], [])
     assert not is_stable([one], [one, other])
-    assert not is_stable([one], [found("B1", severity="low")])
+    assert not is_stable([one], [review_finding("B1", severity="low")])
 
 
 # ---- what the verdicts make of them
 
 
-def judged(*opinions: Opinion, ids: str = "R1") -> dict[str, Judged]:
+def judge_findings(*opinions: Opinion, ids: str = "R1") -> dict[str, Judged]:
     challenge = Challenge(
-        {id: found(id, severity="high" if id == "R1" else "low") for id in ids.split()},
+        {id: review_finding(id, severity="high" if id == "R1" else "low") for id in ids.split()},
         dict.fromkeys(ids.split(), "author"),
         MATERIAL,
     )
@@ -195,12 +200,12 @@ def test_verdicts_determine_outcome_and_severity_of_a_finding(
     verdicts: str, outcome: str, severity: str
 ) -> None:
     opinions = [says("R1", *each.split(":")) for each in verdicts.split()]
-    made = judged(*opinions)["R1"]
+    made = judge_findings(*opinions)["R1"]
     assert (made.outcome, made.severity) == (outcome, severity)
 
 
 def test_duplicates_are_merged_into_the_kept_finding() -> None:
-    made = judged(
+    made = judge_findings(
         says("R2", "a", "duplicate", of="R1"),
         says("R2", "b", "duplicate", of="R1"),
         says("R3", "a", "duplicate", of="R2"),
@@ -224,7 +229,7 @@ def test_duplicates_are_merged_into_the_kept_finding() -> None:
     ],
 )
 def test_a_verdict_without_evidence_does_not_count(opinion: Opinion) -> None:
-    challenge = Challenge({"R1": found()}, {"R1": "author"}, MATERIAL)
+    challenge = Challenge({"R1": review_finding()}, {"R1": "author"}, MATERIAL)
     assert not challenge.record([opinion])
     assert challenge.list_judged()[0].outcome == "unjudged"
     assert challenge.alarms() == {("no_evidence", "a"): 1}
@@ -234,7 +239,9 @@ def agreement(*rows: str) -> Challenge:
     """Each row is a finding, each letter the verdict of a judge on it."""
     names = {"c": "confirm", "r": "refute", "w": "weaken"}
     ids = [f"R{k}" for k in range(len(rows))]
-    challenge = Challenge({i: found(i) for i in ids}, dict.fromkeys(ids, "author"), MATERIAL)
+    challenge = Challenge(
+        {i: review_finding(i) for i in ids}, dict.fromkeys(ids, "author"), MATERIAL
+    )
     challenge.record(
         says(id, f"j{k}", names[letter])
         for id, row in zip(ids, rows, strict=True)

@@ -13,8 +13,8 @@ from bot_kit import Shell
 from document_kit import gap_lines
 from engine_kit import call, is_child, results, say, turn, until
 from fleet_kit import fleet
-from serve_kit import ASKER, CENTURY_DAYS, Served, changed, serving
-from test_answer_buttons import opened
+from serve_kit import ASKER, CENTURY_DAYS, Served, change_settings, serve
+from test_answer_buttons import open_details
 
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
@@ -29,7 +29,7 @@ FIVE = ("csm-france", "csm-germany", "csm-italy", "csm-spain", "csm-switzerland"
 LONG = {"since_days": CENTURY_DAYS, "time_s": 100.0}
 
 
-def told(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def sections_without_window(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """What the sections say, without the window that they were read in."""
     return [
         (
@@ -44,7 +44,7 @@ def told(document: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def with_tracker(settings: Settings) -> Settings:
-    return changed(settings, slack={"lists": {"F0BUGTRACK": "Bug tracker"}})
+    return change_settings(settings, slack={"lists": {"F0BUGTRACK": "Bug tracker"}})
 
 
 async def result_of(bot: Served) -> Json:
@@ -61,14 +61,14 @@ def test_sweep_in_slack_gives_the_same_sections_as_the_command_line(
     by_mention = asyncio.run(swept_by_mention(tmp_path))
     assert by_mention["kind"] == "sweep"
     assert tuple(s["item"] for s in by_mention["sections"]) == FIVE
-    assert told(by_mention) == told(by_command)
+    assert sections_without_window(by_mention) == sections_without_window(by_command)
     assert by_mention["tracker"] == by_command["tracker"]
     assert by_mention["patterns"] == by_command["patterns"]
 
 
 async def swept_by_mention(folder: Path) -> Json:
     space = load_sample()
-    async with serving(folder, offline_model, space=space, sweep=LONG, change=with_tracker) as bot:
+    async with serve(folder, offline_model, space=space, sweep=LONG, change=with_tracker) as bot:
         home = bot.slack.people.dm("U0ANKE")
         asked = bot.slack.people.say("U0ANKE", home, "sweep csm-*")
         await bot.answers(asked, channel=home, seconds=60)
@@ -76,11 +76,11 @@ async def swept_by_mention(folder: Path) -> Json:
 
 
 async def test_sweep_requested_in_a_channel_is_answered_there(tmp_path: Path) -> None:
-    async with serving(tmp_path, offline_model, space=load_sample(), sweep=LONG) as bot:
+    async with serve(tmp_path, offline_model, space=load_sample(), sweep=LONG) as bot:
         asked = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
         shown = await bot.answers(asked, seconds=60)
         document = await result_of(bot)
-        told = await opened(bot, "U0ANKE", bot.channel, shown[-1])
+        told = await open_details(bot, "U0ANKE", bot.channel, shown[-1])
         assert told.startswith("*Sources*\n• #csm-spain: ")
         assert told.endswith(f"run {document['run_id']}")
     assert [s["item"] for s in document["sections"]] == ["csm-spain", "csm-italy"]
@@ -96,18 +96,18 @@ async def test_sweep_requested_in_a_channel_is_answered_there(tmp_path: Path) ->
 async def test_sweep_treats_a_private_channel_as_missing_for_non_members(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, offline_model, sweep=LONG) as bot:
+    async with serve(tmp_path, offline_model, sweep=LONG) as bot:
         hidden = bot.slack.state.channels[bot.channel]
         bot.slack.state.channels[bot.channel] = replace(hidden, is_private=True)
         del bot.slack.state.members[bot.channel][ASKER]
         home = bot.slack.people.dm(ASKER)
 
-        async def asked_for(name: str) -> Json:
+        async def request_sweep(name: str) -> Json:
             ts = bot.slack.people.say(ASKER, home, f"sweep #{name} #support-2")
             await bot.answers(ts, channel=home)
             return await result_of(bot)
 
-        there, nowhere = await asked_for(hidden.name), await asked_for("nowhere")
+        there, nowhere = await request_sweep(hidden.name), await request_sweep("nowhere")
     for document in (there, nowhere):
         assert [s["item"] for s in document["sections"]] == ["support-2"]
     missing = [str(gap_lines(d)) for d in (there, nowhere)]
@@ -119,20 +119,20 @@ async def test_sweep_treats_a_private_channel_as_missing_for_non_members(
 async def test_killed_sweep_resumes_with_at_most_three_repeated_calls(tmp_path: Path) -> None:
     given: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}
     with fleet(tmp_path, offline_model, latency_s=0.3, **given) as bots:
-        (bot,) = await bots.started()
+        (bot,) = await bots.start_bots()
         asked = bots.ask("sweep support-*")
         await until(lambda: len(bots.model.recorded) >= 5, 60)
         bot.kill()
         bots.balancer.targets.clear()
-        (bot,) = await bots.started()
-        await until(lambda: bots.finished(asked), 90)
-        assert bots.repeated() <= 3
+        (bot,) = await bots.start_bots()
+        await until(lambda: bots.finished_messages(asked), 90)
+        assert bots.count_repeated_calls() <= 3
         assert not bot.tracebacks()
-    text = "\n".join(shown.text for shown in bots.finished(asked))
+    text = "\n".join(shown.text for shown in bots.finished_messages(asked))
     assert "support-1" in text
 
 
-def sweeping(*names: str, then: str) -> Callable[[Json], Answer]:
+def sweep_model(*names: str, then: str) -> Callable[[Json], Answer]:
     """A parent that has one channel swept after the other, and then writes this."""
 
     def mind(body: Json) -> Answer:
@@ -145,8 +145,8 @@ def sweeping(*names: str, then: str) -> Callable[[Json], Answer]:
 
 
 async def test_answer_to_an_extra_question_is_shown_above_the_sweep_report(tmp_path: Path) -> None:
-    mind = sweeping("support-1", then="Tell Ana first.")
-    async with serving(tmp_path, mind, sweep=LONG) as bot:
+    mind = sweep_model("support-1", then="Tell Ana first.")
+    async with serve(tmp_path, mind, sweep=LONG) as bot:
         shown = await bot.answers(bot.ask("Sweep #support-1. Whom do I tell?"))
         document = await result_of(bot)
         (run, *_) = await bot.store.runs(1)
@@ -160,7 +160,7 @@ async def test_answer_to_an_extra_question_is_shown_above_the_sweep_report(tmp_p
 
 
 async def test_channel_not_named_in_the_request_is_not_swept(tmp_path: Path) -> None:
-    async with serving(tmp_path, sweeping("support-2", then="No."), sweep=LONG) as bot:
+    async with serve(tmp_path, sweep_model("support-2", then="No."), sweep=LONG) as bot:
         await bot.answers(bot.ask("Sweep #support-1"))
         document = await result_of(bot)
         (told,) = results(bot.parents()[-1])
@@ -178,7 +178,7 @@ async def test_pattern_sweeps_only_channels_that_the_request_describes(
     tmp_path: Path, words: str, swept: int
 ) -> None:
     pattern = "support-*" if swept > 1 else "s*-*"
-    async with serving(tmp_path, sweeping(pattern, then="NONE"), sweep=LONG) as bot:
+    async with serve(tmp_path, sweep_model(pattern, then="NONE"), sweep=LONG) as bot:
         await bot.answers(bot.ask(words), count=1)
         document = await result_of(bot)
     assert len(document["sections"]) == swept
@@ -187,8 +187,8 @@ async def test_pattern_sweeps_only_channels_that_the_request_describes(
 
 
 async def test_second_sweep_of_a_request_is_refused(tmp_path: Path) -> None:
-    mind = sweeping("support-1", "support-2", then="NONE")
-    async with serving(tmp_path, mind, sweep=LONG) as bot:
+    mind = sweep_model("support-1", "support-2", then="NONE")
+    async with serve(tmp_path, mind, sweep=LONG) as bot:
         await bot.answers(bot.ask("Sweep #support-1, then #support-2"))
         document = await result_of(bot)
         (_, second) = results(bot.parents()[-1])

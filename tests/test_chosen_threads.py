@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from card_kit import EVA, people
 from engine_kit import Json, opening, until
-from serve_kit import ASKER, Served, changed, echo, request_in, serving
+from serve_kit import ASKER, Served, change_settings, echo, request_in, serve
 from standins.slack_faults import Fault
 from standins.slack_shown import Shown
 
@@ -19,11 +19,11 @@ WORDS = "Summarize this thread, please."
 ASKED = f"You asked: {WORDS}"
 
 
-def marking(settings: Settings) -> Settings:
-    return changed(settings, slack={"reactions": {"memo": WORDS}})
+def with_memo_reaction(settings: Settings) -> Settings:
+    return change_settings(settings, slack={"reactions": {"memo": WORDS}})
 
 
-def told(bot: Served, channel: str = "") -> list[Shown]:
+def thread_answers(bot: Served, channel: str = "") -> list[Shown]:
     return [m for m in bot.slack.visible(channel or bot.channel) if "You asked" in m.text]
 
 
@@ -50,11 +50,11 @@ def chosen(root: str, **fields: Any) -> Json:
 async def test_reaction_to_a_reply_asks_once_about_its_thread_as_the_reacting_user(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+    async with serve(tmp_path, echo, space=people(), change=with_memo_reaction) as bot:
         root, reply = thread(bot)
         bot.slack.people.react(EVA, bot.channel, reply, "memo::skin-tone-2")
-        await until(lambda: told(bot) and not bot.bench.dispatch.at_work)
-        (shown,) = told(bot)
+        await until(lambda: thread_answers(bot) and not bot.bench.dispatch.at_work)
+        (shown,) = thread_answers(bot)
         assert shown.text.startswith(ASKED)
         assert shown.thread_ts == root
         (body,) = bot.parents()
@@ -72,17 +72,17 @@ async def test_reaction_to_a_reply_asks_once_about_its_thread_as_the_reacting_us
 async def test_shortcut_asks_about_the_thread_of_the_message(
     tmp_path: Path, id: str, asks: str
 ) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
+    async with serve(tmp_path, echo, space=people()) as bot:
         root, reply = thread(bot)
         bot.slack.people.use_shortcut(ASKER, bot.channel, reply, id)
-        await until(lambda: told(bot) and not bot.bench.dispatch.at_work)
-        (shown,) = told(bot)
+        await until(lambda: thread_answers(bot) and not bot.bench.dispatch.at_work)
+        (shown,) = thread_answers(bot)
         assert shown.text.startswith(f"You asked: {asks} (Answer in the language of the thread.)")
         assert shown.thread_ts == root
 
 
 async def test_bot_asks_to_be_invited_to_a_channel_it_cannot_read(tmp_path: Path) -> None:
-    async with serving(tmp_path, echo, space=people()) as bot:
+    async with serve(tmp_path, echo, space=people()) as bot:
         _, ts = thread(bot)
         bot.slack.people.leave(BOT_USER, bot.channel)
         bot.slack.people.use_shortcut(ASKER, bot.channel, ts, "summarize_thread")
@@ -94,17 +94,17 @@ async def test_bot_asks_to_be_invited_to_a_channel_it_cannot_read(tmp_path: Path
 
 
 async def test_reaction_is_processed_again_after_a_slack_error(tmp_path: Path) -> None:
-    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+    async with serve(tmp_path, echo, space=people(), change=with_memo_reaction) as bot:
         _, reply = thread(bot)
         bot.slack.faults.append(Fault("conversations.replies", "error:internal_error"))
         bot.slack.people.react(EVA, bot.channel, reply, "memo")
         # Slack delivers again what was not acked
-        await until(lambda: told(bot) and not bot.bench.dispatch.at_work, 40)
-        assert len(told(bot)) == 1
+        await until(lambda: thread_answers(bot) and not bot.bench.dispatch.at_work, 40)
+        assert len(thread_answers(bot)) == 1
 
 
 async def test_other_reactions_and_invalid_payloads_start_no_request(tmp_path: Path) -> None:
-    async with serving(tmp_path, echo, space=people(), change=marking) as bot:
+    async with serve(tmp_path, echo, space=people(), change=with_memo_reaction) as bot:
         root, _ = thread(bot)
         bot.slack.people.react(EVA, bot.channel, root, "eyes")
         bot.slack.put("events", {"odd": True})

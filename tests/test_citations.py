@@ -15,7 +15,7 @@ from document_kit import answer_document
 from engine_kit import (
     Asked,
     Json,
-    asked,
+    ask_engine,
     call,
     opening,
     say,
@@ -29,10 +29,10 @@ from engine_kit import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serve_kit import request_in, ruled, serving
+from serve_kit import request_in, serve, with_rules
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
-from timing import computed_within
+from timing import cpu_limit
 
 from bot.citations import (
     MAX_HELD,
@@ -80,7 +80,7 @@ def whole(text: str) -> str:
     return Links(ASKED).defang(drop_unknown(text, KNOWN, OWN))
 
 
-def streamed(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
+def filter_stream(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
     citations = CitationFilter(index(*OWN, files=files), Links(ASKED))
     out = [citations.add(chunk) for chunk in chunks]
     return "".join([*out, citations.close()])
@@ -113,10 +113,10 @@ def test_streamed_text_equals_the_whole_text_for_any_chunks(text: str, lengths: 
         length = next(cut)
         chunks.append(rest[:length])
         rest = rest[length:]
-    assert streamed(chunks) == whole(text)
+    assert filter_stream(chunks) == whole(text)
 
 
-def cited_in(text: str) -> list[str]:
+def cited_ids(text: str) -> list[str]:
     """The ids of all brackets that hold nothing but ids."""
     inner = re.findall(r"\[([^\[\]]*)\]", text)
     lists = [[each.strip(" \t\n") for each in re.split("[,;]", each)] for each in inner]
@@ -131,9 +131,9 @@ def is_id(text: str) -> bool:
 def test_unknown_citations_are_removed_and_known_ones_are_kept(text: str) -> None:
     kept = drop_unknown(text, KNOWN)
     assert set(ids_in(kept)) <= KNOWN
-    assert ids_in(kept) == [i for i in cited_in(text) if i in KNOWN]
+    assert ids_in(kept) == [i for i in cited_ids(text) if i in KNOWN]
     own = drop_unknown(text, KNOWN, OWN)
-    wanted = [OWN.get(i, i) for i in cited_in(text) if i in KNOWN or i in OWN]
+    wanted = [OWN.get(i, i) for i in cited_ids(text) if i in KNOWN or i in OWN]
     assert ids_in(own) == wanted
 
 
@@ -175,7 +175,7 @@ FILES = {"file/sales.csv@1": "sales.csv", "file/by month (2).png@2": "by month (
 )
 def test_attached_file_is_named_but_not_cited_as_a_source(text: str, kept: str) -> None:
     assert drop_unknown(text, KNOWN, OWN, FILES) == kept
-    assert streamed([*text], FILES) == kept
+    assert filter_stream([*text], FILES) == kept
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_statements_are_sentences_with_their_citations(
 def test_very_long_word_is_defanged_in_bounded_time() -> None:
     """40,000 letters held the whole process up for 20 seconds."""
     word = "x" * 40_000
-    with computed_within(2):
+    with cpu_limit(2):
         bare = Links(word).defang(f"{word}://evil.example {word}")
         assert bare == f"{word[31:]}evil[.]example {word}"
 
@@ -218,8 +218,8 @@ def test_very_long_word_is_defanged_in_bounded_time() -> None:
 def test_unterminated_text_is_filtered_in_bounded_time(unit: str) -> None:
     """10,000 spaces held the whole process up for 17 seconds."""
     text = unit * (20_000 // len(unit))
-    with computed_within(5):
-        streamed([text[n : n + 20] for n in range(0, len(text), 20)])
+    with cpu_limit(5):
+        filter_stream([text[n : n + 20] for n in range(0, len(text), 20)])
         drop_unknown(text, KNOWN, OWN)
         drop_unknown(f"[a/{text}", KNOWN, OWN)
 
@@ -230,8 +230,8 @@ def test_unterminated_text_is_filtered_in_bounded_time(unit: str) -> None:
 )
 def test_url_start_held_too_long_is_not_joined_with_its_rest(begun: str, rest: str) -> None:
     hold = "-" * MAX_HELD + begun
-    assert streamed([hold, rest, " end"]).startswith(f"{hold} ")
-    assert "evil[.]example" in streamed([begun, rest, " end"])
+    assert filter_stream([hold, rest, " end"]).startswith(f"{hold} ")
+    assert "evil[.]example" in filter_stream([begun, rest, " end"])
 
 
 # ---- what a parent looked up itself
@@ -261,15 +261,15 @@ def test_text_of_a_cited_item_is_truncated_and_redacted() -> None:
     assert text.endswith("…")
 
 
-async def looked_up(tmp_path: Path, said: str, *before: Answer, **more: Any) -> Asked:
+async def ask_about_thread(tmp_path: Path, said: str, *before: Answer, **more: Any) -> Asked:
     """What became of an answer to a thread that the parent read itself."""
     mind = turns(*(before or (READS,)), say(said))
-    return await asked(mind, tmp_path, question="What of #support-1?", **more)
+    return await ask_engine(mind, tmp_path, question="What of #support-1?", **more)
 
 
 async def test_statement_cites_items_that_the_parent_read_itself(tmp_path: Path) -> None:
     said = f"It is broken [{THREAD}]. Luis saw it [{REPLY}]. All is well [{OTHER}] [note/1]."
-    got = await looked_up(tmp_path, said)
+    got = await ask_about_thread(tmp_path, said)
     document = got.document
     assert document["answer"] == "It is broken [F0.1]. Luis saw it [F0.2]. All is well."
     assert [s["findings"] for s in document["statements"]] == [["F0.1"], ["F0.2"], []]
@@ -299,7 +299,7 @@ async def test_ids_quoted_in_a_text_or_invented_by_the_model_are_not_cited(
     told = replace(channel, messages=(root, reply, *rest))
     slack = LocalSlack(replace(base, channels=(told,)))
     said = f"So it is [{OTHER}]. And so [note/1] [note/2]. Or so [F0.1] [F0.9]. Not read [F1.1]."
-    got = await looked_up(tmp_path, said, slack=slack)
+    got = await ask_about_thread(tmp_path, said, slack=slack)
     assert f"Cite [{OTHER}]" in json.dumps(got.parent[-1])
     streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
     assert streamed == got.document["answer"] == "So it is. And so. Or so. Not read."
@@ -309,7 +309,7 @@ async def test_ids_quoted_in_a_text_or_invented_by_the_model_are_not_cited(
 
 async def test_citation_before_its_item_is_read_is_dropped(tmp_path: Path) -> None:
     first = Answer([words(f"I know [{THREAD}] that. "), use("read_thread", thread=THREAD)])
-    got = await looked_up(tmp_path, f"Now I do [{THREAD}].", first)
+    got = await ask_about_thread(tmp_path, f"Now I do [{THREAD}].", first)
     streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
     assert streamed.replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
 
@@ -320,7 +320,7 @@ async def test_earlier_text_of_a_failed_answer_does_not_cite_items_read_later(
     look = use("read_thread", thread=THREAD)
     first = Answer([words(f"I look at [{THREAD}] first."), look])
     faults = Faults(lambda index, body: Fault("http_500") if turn(body) > 1 else None)
-    got = await looked_up(tmp_path, "The end.", first, READS, faults=faults)
+    got = await ask_about_thread(tmp_path, "The end.", first, READS, faults=faults)
     assert got.document["answer"] == "I look at first."
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
     assert got.document["coverage"]["looked_up"] == 2
@@ -333,7 +333,7 @@ async def test_item_of_an_earlier_answer_is_cited_only_if_it_is_read_again(tmp_p
         read = "again" not in request_in(body) or "once more" in request_in(body)
         return READS if read and not turn(body) else say(f"{said} As [F0.1] [F1000.1] says.")
 
-    async with serving(tmp_path, mind, change=ruled(mention_needed=True)) as bot:
+    async with serve(tmp_path, mind, change=with_rules(mention_needed=True)) as bot:
         asked = bot.ask("What of #support-1?")
         first = await bot.answer(asked)
         bot.ask("again #support-1", thread_ts=asked)
@@ -382,16 +382,16 @@ def test_table_too_wide_for_the_terminal_is_shown_as_a_list() -> None:
     titles = [f"Title{n}" for n in range(9)]
     rows = [titles, ["---"] * 9, [f"considerable{n}" for n in range(9)]]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    text = " ".join(" ".join(shown(answer_text(answer_document({"answer": table})))).split())
+    text = " ".join(" ".join(plain_lines(answer_text(answer_document({"answer": table})))).split())
     assert "• considerable0 · Title1: considerable1 · Title2: considerable2 · " in text
     narrow = "\n".join(f"| {' | '.join(row[:4])} |" for row in rows)
-    lines = shown(answer_text(answer_document({"answer": narrow})))
+    lines = plain_lines(answer_text(answer_document({"answer": narrow})))
     assert [line.split() for line in lines[:3:2]] == [titles[:4], rows[2][:4]]
     apart = "| A | B |\n|---|---|\n| two words | x |"
     assert "two words" in answer_text(answer_document({"answer": apart}))
 
 
-def shown(text: str) -> list[str]:
+def plain_lines(text: str) -> list[str]:
     """The lines without what is bold on a terminal."""
     return text.replace(BOLD, "").replace(PLAIN, "").splitlines()
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from timing import computed_within
+from timing import cpu_limit
 
 from scopes.clean import REMOVED, csv_cell, find_unsettled, printable, redact
 from subagents.evidence import normal
@@ -160,7 +160,7 @@ def test_ordinary_text_is_not_redacted(text: str) -> None:
 
 def test_long_repetitive_text_is_cleaned_in_bounded_time() -> None:
     odd = ("password=", "key ", "sk-", "eyJaaaaaaaa.", "://", "a://b:", "'", "-----BEGIN ")
-    with computed_within(3):
+    with cpu_limit(3):
         for piece in odd:
             text = (piece * 12_000)[:12_000]
             redact(text)
@@ -170,7 +170,7 @@ def test_long_repetitive_text_is_cleaned_in_bounded_time() -> None:
 
 def test_endless_combining_marks_are_normalized_in_bounded_time() -> None:
     """Whatever reads a text of strangers brings it to a normal form, and the bot waits for that."""
-    with computed_within(3):
+    with cpu_limit(3):
         for marks in ("\u0301\u0327", "\uff9e\u0301", "\u0344\u0f73", "\U0001d165\u0301"):
             text = "a" + marks * 200_000
             assert len(printable(text)) < 100
@@ -182,14 +182,14 @@ def test_endless_combining_marks_are_normalized_in_bounded_time() -> None:
 def test_unsettled_end_of_a_long_text_is_found_in_bounded_time() -> None:
     """It is asked of an answer each second while that is written, whatever the model writes."""
     odd = ("a" * 10_000, "-----END" * 1_250, "token='" * 1_400 + "\n")
-    with computed_within(1):
+    with cpu_limit(1):
         for text in odd:
             find_unsettled(f"{text} ")
 
 
 def test_large_text_is_redacted_in_bounded_time() -> None:
     key = "-----BEGIN PRIVATE KEY-----"
-    with computed_within(3):
+    with cpu_limit(3):
         redact(key * 10_000)
         redact("Lorem ipsum dolor sit amet, consectetur. " * 20_000)
     assert redact(f"{key}\nshort\n{key}\nshort\n{key.replace('BEGIN', 'END')}") == (

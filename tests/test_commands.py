@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from bot_kit import AS_OF, Json, Shell, configure, model_at, refused, slack_at, small_export
+from bot_kit import AS_OF, Json, Shell, configure, model_at, refusal_text, slack_at, small_export
 from engine_kit import MUX
 from standins.model import ModelServer
 from standins.model_faults import Fault, Faults
@@ -158,18 +158,18 @@ def test_invalid_arguments_are_rejected_with_a_correction(
     channels = () if "--channels" in args else ("--channels", "support-es")
     zip_file = small_export(tmp_path)
     typed = ("sweep", *channels, "--slack-export", zip_file, *OFFLINE, *args)
-    sentence = refused(shell(*typed), code)
+    sentence = refusal_text(shell(*typed), code)
     assert words in sentence
     assert len(sentence.splitlines()) == 1
-    assert refused(shell(*typed, "--json"), code) == sentence
+    assert refusal_text(shell(*typed, "--json"), code) == sentence
 
 
 def test_unknown_run_error_suggests_a_similar_id(shell: Shell, tmp_path: Path) -> None:
-    assert "assistant runs" in refused(shell("show", "abc", "--json"), "unknown_run")
+    assert "assistant runs" in refusal_text(shell("show", "abc", "--json"), "unknown_run")
     run = shell.sweep(small_export(tmp_path))["run_id"]
     typo = run[:-1] + ("0" if run[-1] != "0" else "1")
     for command in ("show", "audit"):
-        assert run in refused(shell(command, typo), "unknown_run")
+        assert run in refusal_text(shell(command, typo), "unknown_run")
 
 
 def test_missing_key_or_workspace_error_names_the_setting(
@@ -177,12 +177,12 @@ def test_missing_key_or_workspace_error_names_the_setting(
 ) -> None:
     zip_file = small_export(tmp_path)
     done = shell("sweep", "--channels", "*", "--slack-export", zip_file, "--json")
-    assert "ANTHROPIC_API_KEY" in refused(done, "no_api_key")
+    assert "ANTHROPIC_API_KEY" in refusal_text(done, "no_api_key")
     done = shell("sweep", "--channels", "*", "--model", "offline", "--json")
-    assert "SLACK_BOT_TOKEN" in refused(done, "no_slack_token")
+    assert "SLACK_BOT_TOKEN" in refusal_text(done, "no_slack_token")
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-1")
     done = shell("sweep", "--channels", "*", "--model", "offline", "--as-user", "U1", "--json")
-    assert "--slack-export" in refused(done, "as_user")
+    assert "--slack-export" in refusal_text(done, "as_user")
 
 
 SWEEP, ASK = ("sweep", "--channels", "*"), ("ask", "What is open in #support-es?")
@@ -205,7 +205,7 @@ def test_invalid_api_key_or_unreachable_model_is_reported_in_one_sentence(
     words: Sequence[str],
 ) -> None:
     configure("models: {max_attempts: 1}")
-    with MUX.serving(ModelServer(offline_model, api_key="sk-right").app) as url:
+    with MUX.served_app(ModelServer(offline_model, api_key="sk-right").app) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", at or url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-wrong-secret")
         window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
@@ -238,7 +238,7 @@ def test_slack_failure_is_reported_in_one_sentence(
             monkeypatch.setenv("SLACK_API_URL", "http://127.0.0.1:9/api/")
         if fault == "invalid_auth":
             monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-stolen")
-        sentence = refused(shell(*command, *OFFLINE, "--json"), "slack")
+        sentence = refusal_text(shell(*command, *OFFLINE, "--json"), "slack")
     assert len(sentence.splitlines()) == 1
     told = {"invalid_auth": "SLACK_BOT_TOKEN", "scope": "channels:read", "unreachable": "reached"}
     assert told.get(fault, "Slack") in sentence
@@ -253,14 +253,14 @@ def test_unusable_data_folder_is_rejected(
     taken.write_text("a file")
     monkeypatch.setenv("ASSISTANT_DATA_DIR", str(taken))
     for command in (("demo", "--json"), ("runs", "--json"), ("audit", "x", "--json")):
-        assert "data_dir" in refused(shell(*command), "store")
+        assert "data_dir" in refusal_text(shell(*command), "store")
 
 
 # ---- processes: signals, disks, pipes
 
 
 @contextmanager
-def started(*args: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
+def running_command(*args: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "bot", *map(str, args)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
@@ -276,14 +276,14 @@ def started(*args: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def waited_for(server: ModelServer, in_flight: int) -> None:
+def wait_for_requests(server: ModelServer, in_flight: int) -> None:
     patience = Patience()
     while server.requests < in_flight:
         assert not patience.over, f"{server.requests} requests arrived"
         time.sleep(0.05)
 
 
-def told(process: subprocess.Popen[str], sign: str) -> str:
+def read_until(process: subprocess.Popen[str], sign: str) -> str:
     """What it says until it says so."""
     assert process.stderr
     said = ""
@@ -303,7 +303,7 @@ def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str
         return Fault("slow") if slow else None
 
     server = ModelServer(offline_model, faults=Faults(fate))
-    with MUX.serving(server.app) as url:
+    with MUX.served_app(server.app) as url:
         args = ["sweep", "--channels", "*", "--slack-export", str(small_export(tmp_path))]
         env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
         yield server, [*args, "--as-of", AS_OF, "--since", "30d", "--json"], env
@@ -311,9 +311,9 @@ def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str
 
 @pytest.mark.system
 def test_ctrl_c_shows_and_stores_the_findings_so_far(shell: Shell, tmp_path: Path) -> None:
-    with half_slow(tmp_path) as (server, args, env), started(*args, **env) as process:
-        waited_for(server, 2)
-        read = told(process, "✓ s2 Read #support-es")
+    with half_slow(tmp_path) as (server, args, env), running_command(*args, **env) as process:
+        wait_for_requests(server, 2)
+        read = read_until(process, "✓ s2 Read #support-es")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=WAIT_S)
     err = read + err
@@ -337,7 +337,7 @@ LIMITED = (
 )
 
 
-def limited(size: int, *args: str) -> subprocess.CompletedProcess[str]:
+def run_with_file_limit(size: int, *args: str) -> subprocess.CompletedProcess[str]:
     """A command in a process that may write files of so many bytes, as on a full disk."""
     return subprocess.run(
         [sys.executable, "-c", LIMITED.format(size), *args],
@@ -351,7 +351,7 @@ def limited(size: int, *args: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_full_disk_during_a_run_loses_the_record_but_not_the_result(shell: Shell) -> None:
     shell("runs")  # makes the store
-    done = limited(1_100_000, "demo")
+    done = run_with_file_limit(1_100_000, "demo")
     assert done.returncode == 1
     assert "DO FIRST" in done.stdout
     assert "was not stored" in done.stderr
@@ -360,7 +360,7 @@ def test_full_disk_during_a_run_loses_the_record_but_not_the_result(shell: Shell
 
 @pytest.mark.slow
 def test_no_run_starts_on_a_full_disk(shell: Shell) -> None:
-    done = limited(4_096, "demo")
+    done = run_with_file_limit(4_096, "demo")
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -377,14 +377,14 @@ async def test_crashed_run_is_stored_as_failed_or_cancelled(
     given = Options("offline", slack_export=small_export(tmp_path))
     async with open_app(load_settings(), given, ignore) as app:
         with pytest.raises(type(crash)):
-            await crashing(app, crash)
+            await crash_in_run(app, crash)
         (stored,) = await app.store.runs()
         assert stored.status == status
         assert stored.error is not None
         assert stored.error["code"] == type(crash).__name__
 
 
-async def crashing(app: App, crash: BaseException) -> None:
+async def crash_in_run(app: App, crash: BaseException) -> None:
     async with app.run("ask", "What?"):
         assert [r.status for r in await app.store.runs()] == ["running"]
         raise crash

@@ -23,12 +23,12 @@ import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, configure
 from engine_kit import MUX, until
-from fork_server import Fork, forked
+from fork_server import Fork, forked_command
 from google_data_kit import key_file
 from pg_kit import Kept, with_store
-from policy_kit import Asking, asking, user
+from policy_kit import Asking, scripted_slack, user
 from pydantic import SecretStr
-from serve_kit import Served, changed, free_port, ruled, serving
+from serve_kit import Served, change_settings, free_port, serve, with_rules
 from slack_sdk.models.views import View
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from starlette.applications import Starlette
@@ -77,7 +77,7 @@ class StandIn:
         profile = Route("/gmail/v1/users/me/profile", self._profile)
         return Starlette(routes=[*self.accounts.routes("/oauth"), profile])
 
-    def asked(self, path: str) -> list[Json]:
+    def requests_to(self, path: str) -> list[Json]:
         return [sent for at, sent in self.accounts.requests if at.endswith(path)]
 
     async def _profile(self, request: Request) -> Response:
@@ -94,7 +94,7 @@ class StandIn:
 @contextmanager
 def google_at() -> Iterator[StandIn]:
     made = StandIn()
-    with MUX.serving(made.app) as url:
+    with MUX.served_app(made.app) as url:
         made.url = url
         yield made
 
@@ -162,7 +162,7 @@ class Browser:
         await self.get(link)
         return await self.press(link)
 
-    async def stopped_at_google(self, link: str) -> str:
+    async def stop_at_google(self, link: str) -> str:
         """The address that Google would send this browser back to."""
         await self.get(link)
         away = await self.press(link, allow_redirects=False)
@@ -210,7 +210,7 @@ async def desk_at(database: Database) -> AsyncIterator[Desk]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with google_at() as google:
-        async with asking({**people, "views.publish": {"ok": True, "view": {}}}) as slack:
+        async with scripted_slack({**people, "views.publish": {"ok": True, "view": {}}}) as slack:
             made = settings_at(google, url)
             connecting = Connecting(made, database, slack.web, "https://acme.slack.com/")
             pages = connect_routes(lambda state: connecting)
@@ -282,16 +282,16 @@ async def test_link_works_once_and_only_in_one_browser(desk: Desk) -> None:
     link = await desk.link()
     own, other = desk.browser(), desk.browser()
     assert (await other.get(link)).status == 200, "whoever looks at it takes nothing"
-    back = await own.stopped_at_google(link)
+    back = await own.stop_at_google(link)
     assert (await own.press(link, allow_redirects=False)).status == 303, "pressed once more"
     for page in (await other.press(link), await other.get(back)):
         assert (page.status, page.text.endswith(phrase("connect.expired"))) == (410, True)
-    assert desk.google.asked("/token") == []
+    assert desk.google.requests_to("/token") == []
     assert (await own.get(back)).code
     again = await own.get(back)
     assert (again.status, again.code) == (410, "")
     assert (await own.get(link)).status == 410
-    assert len(desk.google.asked("/token")) == 1
+    assert len(desk.google.requests_to("/token")) == 1
 
 
 async def test_form_submitted_without_opening_the_page_is_rejected(desk: Desk) -> None:
@@ -308,7 +308,7 @@ async def test_attacker_cannot_connect_their_mailbox_to_a_victim(desk: Desk) -> 
     await own.get(link)
     await own.press(link, allow_redirects=False)
     desk.google.accounts.address = "mallory@evil.example"
-    theirs = await desk.browser().stopped_at_google(await desk.link(MAL))
+    theirs = await desk.browser().stop_at_google(await desk.link(MAL))
     (code,) = parse_qs(urlsplit(theirs).query)["code"]
     (state,) = parse_qs(urlsplit(link).query)["state"]
     assert (await desk.browser().get(theirs)).status == 410
@@ -327,7 +327,7 @@ async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(de
     await late()
     assert (await desk.browser().get(link)).status == 410
     link, browser = await desk.link(), desk.browser()
-    back = await browser.stopped_at_google(link)
+    back = await browser.stop_at_google(link)
     await late()
     assert (await browser.get(back)).status == 410
     page = await browser.through(await desk.link())
@@ -341,7 +341,7 @@ async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(de
 
 
 async def test_missing_scope_or_invalid_google_response_connects_nothing(desk: Desk) -> None:
-    async def told() -> str:
+    async def failed_page_text() -> str:
         page = await desk.browser().through(await desk.link())
         assert page.status == 400
         assert (await desk.connecting.access(ANA)).state == "absent"
@@ -349,15 +349,15 @@ async def test_missing_scope_or_invalid_google_response_connects_nothing(desk: D
 
     google = desk.google
     google.accounts.scope = "https://www.googleapis.com/auth/gmail.readonly"
-    assert "Access to the mail was left out" in await told()
+    assert "Access to the mail was left out" in await failed_page_text()
     google.accounts.scope = None
     disabled = {"error": {"code": 403, "errors": [{"reason": "accessNotConfigured"}]}}
     google.profile = JSONResponse(disabled, 403)
-    assert "The Gmail API is not enabled" in await told()
+    assert "The Gmail API is not enabled" in await failed_page_text()
     google.profile = JSONResponse({"emailAddress": None})
-    assert "no proper answer" in await told()
+    assert "no proper answer" in await failed_page_text()
     google.profile = JSONResponse(["odd"], 500)
-    assert "no proper answer" in await told()
+    assert "no proper answer" in await failed_page_text()
 
 
 async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(desk: Desk) -> None:
@@ -387,7 +387,7 @@ async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
     link, browser = await desk.link(), desk.browser()
     page = await browser.through(link)
     (state,) = parse_qs(urlsplit(link).query)["state"]
-    sent = desk.google.asked("/token")[0]
+    sent = desk.google.requests_to("/token")[0]
     grant = desk.google.accounts.grants[0]
     hidden = [grant.refresh_token, sent["client_secret"], sent["code_verifier"], "ya29."]
     raw = sa.type_coerce(oauth_states.c.body, sa.Text).label("raw")
@@ -523,21 +523,23 @@ def set_up(google: StandIn, url: str | None) -> Any:
         secret = {"google_client_secret": made.secrets.google_client_secret}
         names = ("google_oauth_endpoint", "gmail_api_endpoint")
         ends = {name: getattr(made.endpoints, name) for name in names}
-        given = changed(settings, serve={"public_url": url}, secrets=secret, endpoints=ends)
-        return ruled(scopes=("slack", "email"))(given.model_copy(update={"google": made.google}))
+        given = change_settings(settings, serve={"public_url": url}, secrets=secret, endpoints=ends)
+        return with_rules(scopes=("slack", "email"))(
+            given.model_copy(update={"google": made.google})
+        )
 
     return change
 
 
-async def seen(bot: Served, *words: str) -> dict[str, Any]:
+async def wait_for_home(bot: Served, *words: str) -> dict[str, Any]:
     """Ana's Home, when it says all of this."""
 
-    def shown() -> dict[str, Any]:
+    def home_body() -> dict[str, Any]:
         found = home(bot.slack.state, ANA)
         return dict(found.body) if found else {}
 
-    await until(lambda: all(word in str(shown()) for word in words))
-    return shown()
+    await until(lambda: all(word in str(home_body()) for word in words))
+    return home_body()
 
 
 def link_in(made: dict[str, Any]) -> str:
@@ -549,21 +551,23 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
     port, browser = free_port(), Browser()
     with google_at() as google:
         change = set_up(google, f"http://127.0.0.1:{port}")
-        async with serving(tmp_path, port=port, change=change) as bot:
+        async with serve(tmp_path, port=port, change=change) as bot:
             people, store = bot.slack.people, Credentials(bot.store.database)
             people.open_home(ANA)
-            await seen(bot, "Gmail is not connected")
+            await wait_for_home(bot, "Gmail is not connected")
             people.click_home(ANA, CONNECT)
-            page = await browser.through(link_in(await seen(bot, "Open the page")))
-            await seen(bot, f"{MAILBOX} waits for the code")
+            page = await browser.through(link_in(await wait_for_home(bot, "Open the page")))
+            await wait_for_home(bot, f"{MAILBOX} waits for the code")
             people.click_home(ANA, CODE, "0000")
-            await seen(bot, "That is not the code. You have 4 more tries.")
+            await wait_for_home(bot, "That is not the code. You have 4 more tries.")
             people.click_home(ANA, CODE, page.code)
-            made = await seen(bot, f"Gmail is connected as {MAILBOX}.")
+            made = await wait_for_home(bot, f"Gmail is connected as {MAILBOX}.")
             elements(made)
             assert await store.accounts() == [ANA]
             people.click_home(ANA, DISCONNECT)
-            await seen(bot, "is disconnected, and its tokens are deleted.", "Connect Gmail")
+            await wait_for_home(
+                bot, "is disconnected, and its tokens are deleted.", "Connect Gmail"
+            )
             assert await store.accounts() == []
             assert google.accounts.grants[0].revoked
     await browser.aclose()
@@ -589,9 +593,9 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 def page_of(command: Fork) -> str:
     """The address that the command asks its user to open."""
     patience = Patience()
-    while not (found := re.search(r"^http\S+$", command.said(), re.MULTILINE)):
-        assert command.poll() is None, command.said()
-        assert not patience.over, command.said()
+    while not (found := re.search(r"^http\S+$", command.read_output(), re.MULTILINE)):
+        assert command.poll() is None, command.read_output()
+        assert not patience.over, command.read_output()
         time.sleep(0.05)
     return found[0]
 
@@ -609,7 +613,7 @@ def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
 
 @pytest.mark.system
 def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: Shell) -> None:
-    with forked("connect", "google", "--port", "0", "--json") as command:
+    with forked_command("connect", "google", "--port", "0", "--json") as command:
         page = page_of(command)
         asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
         assert asked["scope"] == MODIFY
@@ -620,7 +624,7 @@ def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: 
         with urllib.request.urlopen(page, timeout=WAIT_S) as answer:
             assert b"You may close this page" in answer.read()
         assert command.wait() == 0
-        said = command.said()
+        said = command.read_output()
     shown = json.loads(said[said.index("{") :])
     assert shown == {"account": "operator", "address": MAILBOX}
     tokens = tokens_of(load_settings(), "operator")
@@ -648,7 +652,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
     await database.aclose()
 
 
-async def consented(google: StandIn, store: Credentials, account: str) -> None:
+async def give_consent(google: StandIn, store: Credentials, account: str) -> None:
     """As a person does it, with a token that has just ended."""
     oauth = oauth_of(settings_at(google))
     assert oauth
@@ -666,7 +670,7 @@ async def test_connected_mailbox_opens_after_its_token_expired(
     store: Credentials,
 ) -> None:
     with google_at() as google:
-        await consented(google, store, ANA)
+        await give_consent(google, store, ANA)
         access = await mail_credentials(settings_at(google), store, ANA, None)
         assert access
         assert google.accounts.whose(await access.token()) == MAILBOX
@@ -701,7 +705,7 @@ async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
         assert access
         assert google.accounts.whose(await access.token()) == "eva@acme.example"
         assert await mail_credentials(settings, store, "U0EVA", None) is None
-        await consented(google, store, ANA)
+        await give_consent(google, store, ANA)
         own = await mail_credentials(settings, store, ANA, "other@acme.example")
         assert own
         assert google.accounts.whose(await own.token()) == MAILBOX, "what was connected goes first"

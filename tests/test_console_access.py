@@ -13,9 +13,9 @@ import httpx2
 import pytest
 import pytest_asyncio
 from card_kit import BOSS, EVA, GUEST
-from console_kit import PUBLIC, Served, console, reason, signed_in, to_slack
+from console_kit import PUBLIC, Served, console, reason, signed_in_browser, to_slack
 from pydantic import SecretStr
-from serve_kit import changed, serving
+from serve_kit import change_settings, serve
 from standins.slack_openid import CLIENT_ID, CLIENT_SECRET
 from timing import Patience
 
@@ -38,13 +38,13 @@ def later(**span: float) -> datetime:
     return datetime.now(UTC) + timedelta(**span)
 
 
-async def opened_with(served: Served, sealed: str) -> httpx2.Response:
+async def open_with_cookie(served: Served, sealed: str) -> httpx2.Response:
     async with served.browser(cookies={COOKIE: sealed}) as browser:
         return await browser.get(f"{PATH}/schedules")
 
 
 async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: Served) -> None:
-    browser = await signed_in(served)
+    browser = await signed_in_browser(served)
     for _, path in NAVIGATION:
         page = await browser.get(path)
         assert page.status_code == 200
@@ -53,7 +53,7 @@ async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: S
     out = await browser.post(f"{PATH}/sign-out")
     assert reason(out) == "You are signed out."
     assert COOKIE not in browser.cookies
-    assert reason(await opened_with(served, stolen)) == "You are not signed in any more."
+    assert reason(await open_with_cookie(served, stolen)) == "You are not signed in any more."
 
 
 async def test_sign_in_uses_a_new_state_and_host_bound_http_only_cookies(
@@ -106,7 +106,7 @@ async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> 
 
 
 async def test_removed_administrator_loses_access(served: Served) -> None:
-    browser = await signed_in(served)
+    browser = await signed_in_browser(served)
     served.path.write_text(served.path.read_text().replace(BOSS, "U0OTHER"))
     ask = f"{BOSS} is no administrator of the bot. Ask Gus Guest."
     patience = Patience()
@@ -124,7 +124,7 @@ def session(served: Served, **more: Any) -> Session:
 async def test_expired_forged_or_foreign_sessions_are_rejected(served: Served) -> None:
     seal = served.cipher.encrypt
     good = seal(session(served).model_dump_json())
-    assert (await opened_with(served, good)).status_code == 200
+    assert (await open_with_cookie(served, good)).status_code == 200
     attempt = SignInAttempt(expires=later(minutes=5))
     middle = len(good) // 2
     for sealed in (
@@ -138,7 +138,7 @@ async def test_expired_forged_or_foreign_sessions_are_rejected(served: Served) -
         seal("[]"),
         "x" * 5_000,
     ):
-        refused = await opened_with(served, sealed)
+        refused = await open_with_cookie(served, sealed)
         assert refused.status_code == 401
         assert reason(refused) == "You are not signed in any more."
 
@@ -194,7 +194,7 @@ async def test_console_pages_forbid_caching_and_framing_and_only_sign_out_accept
 ) -> None:
     posts = {path for method, path in served.pages if method not in ("GET", "HEAD")}
     assert posts == {f"{PATH}/sign-out"}, "nothing can be changed, so no other site can change it"
-    browser = await signed_in(served)
+    browser = await signed_in_browser(served)
     for method, path in served.pages:
         if method == "GET":
             headers = (await browser.get(path)).headers
@@ -204,27 +204,27 @@ async def test_console_pages_forbid_caching_and_framing_and_only_sign_out_accept
 
 
 async def test_sign_in_requires_an_oauth_client(served: Served, tmp_path: Path) -> None:
-    settings = changed(served.settings, secrets={"slack_client_secret": None})
+    settings = change_settings(served.settings, secrets={"slack_client_secret": None})
     parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
         SlackSignIn(settings, *parts)
 
 
-def exposed(settings: Settings) -> Settings:
+def with_public_console(settings: Settings) -> Settings:
     client = {"public_url": PUBLIC, "client_id": CLIENT_ID}
     secret = {"slack_client_secret": SecretStr(CLIENT_SECRET)}
-    return changed(settings, console=client, secrets=secret)
+    return change_settings(settings, console=client, secrets=secret)
 
 
 async def test_console_is_local_only_or_requires_sign_in_when_exposed(tmp_path: Path) -> None:
     """Where it is exposed a browser on the machine has to sign in, too: proxies look like one."""
     page = f"{PATH}/schedules"
     async with httpx2.AsyncClient() as browser:
-        async with serving(tmp_path / "here") as bot:
+        async with serve(tmp_path / "here") as bot:
             assert (await browser.get(bot.bench.url + page)).status_code == 200
             named = await browser.get(bot.bench.url + page, headers={"host": "console.example"})
             assert named.status_code == 403
-        async with serving(tmp_path / "there", change=exposed) as bot:
+        async with serve(tmp_path / "there", change=with_public_console) as bot:
             refused = await browser.get(bot.bench.url + page)
             assert (refused.status_code, reason(refused)) == (401, "Sign in to see the console.")
             away = await browser.get(f"{bot.bench.url}{PATH}/sign-in")
@@ -235,6 +235,6 @@ async def test_server_in_http_mode_has_no_console_without_sign_in(
     tmp_path: Path,
 ) -> None:
     """A proxy such as nginx names itself, from this machine, as client and host."""
-    async with httpx2.AsyncClient() as browser, serving(tmp_path, mode="http") as bot:
+    async with httpx2.AsyncClient() as browser, serve(tmp_path, mode="http") as bot:
         for path in (PATH, f"{PATH}/runs", f"{PATH}/static/console.css"):
             assert (await browser.get(bot.bench.url + path)).status_code == 404

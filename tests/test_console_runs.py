@@ -15,7 +15,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
 from browser_kit import browser
-from fork_server import forked
+from fork_server import forked_command
 from pg_kit import Kept, in_file, place, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
@@ -387,8 +387,8 @@ def test_spans_distinguish_waiting_model_and_tool_time() -> None:
 @pytest.mark.system
 def test_console_command_prints_its_address(data_dir: Path) -> None:
     with_store(data_dir)
-    with forked("console", "--port", "0") as process:
-        address = process.printed().splitlines()[0]
+    with forked_command("console", "--port", "0") as process:
+        address = process.wait_for_output().splitlines()[0]
         page = httpx2.get(f"{address}/runs", timeout=WAIT_S)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0

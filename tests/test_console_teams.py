@@ -17,11 +17,11 @@ import pytest_asyncio
 from console_kit import reason, to_slack
 from fork_server import Fork
 from runs_kit import wide_run
-from serve_kit import ASKER, changed
+from serve_kit import ASKER, change_settings
 from standins.slack_openid import SignIn
 from standins.slack_teams import CLIENT_SECRET
 from starlette.routing import Mount, Route
-from teams_kit import ACME, BETA, Two, environment, served, two_slacks
+from teams_kit import ACME, BETA, Two, environment, served_workspaces, two_slacks
 from timing import WAIT_S
 
 from bot.console.app import NAVIGATION, PATH
@@ -39,10 +39,10 @@ async def with_console(folder: Path, admins: dict[str, list[str]]) -> AsyncItera
     """Both workspaces, with a run of each, in one process with one console."""
     teams = {team: {"policy": {"admins": those}} for team, those in admins.items()}
     with two_slacks(folder, teams=teams) as two:
-        two.settings = changed(two.settings, console={"public_url": two.url})
+        two.settings = change_settings(two.settings, console={"public_url": two.url})
         back = f"{two.url}{PATH}/sign-in/back"
         sign_in = SignIn(two.acme.slack, back, ASKER, client_secret=CLIENT_SECRET)
-        async with served(two):
+        async with served_workspaces(two):
             for team in (ACME, BETA):
                 await two.install(team)
                 await wide_run(Store(database_of(two, team)), RUNS[team], 2, words=WORDS[team])
@@ -68,7 +68,7 @@ class Console:
         async with self.browser() as browser:
             yield browser, await browser.get(await to_slack(browser))
 
-    async def sealed(self, **changed: Any) -> httpx2.Response:
+    async def open_with_session(self, **changed: Any) -> httpx2.Response:
         """What the list of runs shows to a session that was made here."""
         cipher = changed.pop("cipher", None) or cipher_of(self.two.settings)
         given = {"expires": datetime.now(UTC) + timedelta(hours=1), "team": ACME, "user": ASKER}
@@ -113,13 +113,13 @@ async def test_administrator_sees_only_their_own_workspace(both: Console) -> Non
 async def test_forged_and_expired_sessions_and_unknown_workspaces_are_rejected(
     both: Console,
 ) -> None:
-    assert (await both.sealed()).status_code == 200
+    assert (await both.open_with_session()).status_code == 200
     over = datetime.now(UTC) - timedelta(seconds=1)
     for wrong in ({"cipher": Cipher.generate()}, {"expires": over}):
-        refused = await both.sealed(**wrong)
+        refused = await both.open_with_session(**wrong)
         assert (refused.status_code, reason(refused)) == (401, "You are not signed in any more.")
     for team in ("T0GONE", "", "../T0BETA"):
-        refused = await both.sealed(team=team)
+        refused = await both.open_with_session(team=team)
         not_served = (503, "This workspace is not served at the moment.")
         assert (refused.status_code, reason(refused)) == not_served
     async with both.browser() as browser:
@@ -136,7 +136,7 @@ async def test_administrator_of_one_workspace_has_no_access_to_another(tmp_path:
             async with console.back(team) as (browser, refused):
                 assert (refused.status_code, reason(refused).startswith(why)) == (403, True)
                 assert COOKIE not in browser.cookies
-        assert (await console.sealed(team=BETA)).status_code == 403
+        assert (await console.open_with_session(team=BETA)).status_code == 403
         async with console.back(ACME) as (_, welcome):
             assert welcome.status_code == 303
 
@@ -146,7 +146,7 @@ async def test_console_command_shows_only_the_given_workspace(both: Console) -> 
     words, folder = ("--team", BETA, "console", "--port", "0"), both.two.folder
     env = environment(both.two)
     process = Fork("bot", *words, env=env, folder=folder, log=folder / "console.log")
-    address = (await asyncio.to_thread(process.printed)).splitlines()[0]
+    address = (await asyncio.to_thread(process.wait_for_output)).splitlines()[0]
     async with httpx2.AsyncClient(timeout=WAIT_S) as browser:
         runs = await browser.get(f"{address}/runs")
         policy = await browser.get(f"{address}/policy")

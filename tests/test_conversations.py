@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, brief, call, is_child, led_by, line, results, say, submitted
-from forget_kit import Told, finding, holding, item, result
-from serve_kit import ASKER, request_in, serving
+from engine_kit import Json, brief, call, is_child, line, results, say, scripted_parent, submission
+from forget_kit import Told, finding, item, result, tables_with
+from serve_kit import ASKER, request_in, serve
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
 from test_private_answer import MARKETS, QUESTION, SECRET, TEAM, in_private, markets
@@ -41,7 +41,7 @@ def store(database_in_file: Database) -> Store:
     return Store(database_in_file)
 
 
-async def answered(
+async def store_answered_run(
     store: Store,
     run: str,
     place: str = "CTEAM",
@@ -91,14 +91,14 @@ async def look(
     return await done(ctx, "search_conversations", directory, query=query)
 
 
-async def seen(store: Store, directory: Directory, who: str, query: str = "") -> list[str]:
+async def visible_ids(store: Store, directory: Directory, who: str, query: str = "") -> list[str]:
     found = await look(store, directory, who, query)
     return [each.id for each in found.items]
 
 
 async def test_conversations_are_found_by_words_of_question_and_answer(store: Store) -> None:
-    await answered(store, "r1")
-    await answered(store, "r2", question="What of the invoices?", answer="Two are late.")
+    await store_answered_run(store, "r1")
+    await store_answered_run(store, "r2", question="What of the invoices?", answer="Two are late.")
     assert await talks(store, ANA, "harbour") == ["r1"]
     assert await talks(store, ANA, "March renewal") == ["r1"]
     assert await talks(store, ANA, "late invoice") == ["r2"]
@@ -108,9 +108,9 @@ async def test_conversations_are_found_by_words_of_question_and_answer(store: St
 
 
 async def test_private_conversations_are_found_only_by_their_requester(store: Store) -> None:
-    await answered(store, "r1", place="D0ANA")
-    await answered(store, "r2", private=True)
-    await answered(store, "r3", user=None)
+    await store_answered_run(store, "r1", place="D0ANA")
+    await store_answered_run(store, "r2", private=True)
+    await store_answered_run(store, "r3", user=None)
     for query in ("harbour", ""):
         assert sorted(await talks(store, ANA, query)) == ["r1", "r2"]
         assert await talks(store, EVA, query) == []
@@ -129,36 +129,38 @@ async def test_private_conversations_are_found_only_by_their_requester(store: St
 async def test_sweeps_impersonated_and_unanswered_runs_are_not_kept_as_conversations(
     store: Store, user: str | None, more: Json
 ) -> None:
-    await answered(store, "r1", user=user, **more)
+    await store_answered_run(store, "r1", user=user, **more)
     assert await store.database.read(sa.select(conversations)) == []
 
 
 async def test_only_channel_members_find_conversations_despite_many_inaccessible_hits(
     store: Store,
 ) -> None:
-    await answered(store, "r0", place="CGEN")
+    await store_answered_run(store, "r0", place="CGEN")
     for k in range(1, 60):  # newer, and best
-        await answered(store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour")
+        await store_answered_run(
+            store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour"
+        )
     async with world() as there:
-        assert await seen(store, there.directory, EVA, "harbour") == ["talk/r0"]
+        assert await visible_ids(store, there.directory, EVA, "harbour") == ["talk/r0"]
         of_board = await look(store, there.directory, LUIS, "harbour")
         assert len(of_board.items) == MAX_TALKS
         assert of_board.truncated
         assert of_board.items[0].label.readers == frozenset({LUIS})  # no client tells of others
-        assert await seen(store, there.directory, GUEST, "harbour") == []
+        assert await visible_ids(store, there.directory, GUEST, "harbour") == []
 
 
 async def test_answer_is_not_found_without_access_to_its_sources(store: Store) -> None:
-    await answered(store, "r1", place="CTEAM", label=PRIVATE)
+    await store_answered_run(store, "r1", place="CTEAM", label=PRIVATE)
     async with world() as there:
-        assert await seen(store, there.directory, ANA, "harbour") == ["talk/r1"]
-        assert await seen(store, there.directory, EVA, "harbour") == []
+        assert await visible_ids(store, there.directory, ANA, "harbour") == ["talk/r1"]
+        assert await visible_ids(store, there.directory, EVA, "harbour") == []
 
 
 async def test_found_answer_is_untrusted_and_truncated_and_search_requires_a_handle(
     store: Store,
 ) -> None:
-    await answered(store, "r1", place="DANA", answer="word " * 9_000)
+    await store_answered_run(store, "r1", place="DANA", answer="word " * 9_000)
     async with world() as there:
         found = await look(store, there.directory, ANA)
         (only,) = found.items
@@ -190,7 +192,7 @@ def read_and_told() -> Told:
     )
 
 
-async def kept(store: Store) -> None:
+async def store_conversation(store: Store) -> None:
     told = read_and_told()
     await told.store(store)
     label = Label(True, sources=frozenset({"C0ES"})).to_json()
@@ -210,32 +212,34 @@ async def kept(store: Store) -> None:
 async def test_forgetting_a_message_user_or_channel_deletes_its_conversations(
     store: Store, kind: str, id: str, words: str
 ) -> None:
-    await kept(store)
+    await store_conversation(store)
     would = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))
     done = await Forget(store.database)(ForgetTarget(kind, id))
     assert would.conversations == done.conversations == 1
-    assert await holding(store.database, [words]) == []
+    assert await tables_with(store.database, [words]) == []
     for query in ("receipt busy middle", "quokka"):
         assert await talks(store, ANA, query) == []
 
 
 async def test_later_request_finds_an_answer_only_for_its_reader(tmp_path: Path) -> None:
     found: list[str] = []
-    sweep = led_by(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
+    sweep = scripted_parent(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
 
     def mind(body: Json) -> Answer:
         if not is_child(body):
-            asks = led_by(Answer([brief(1, scope="notes", handles=[OPEN_NOTES])]), say("Done."))
+            asks = scripted_parent(
+                Answer([brief(1, scope="notes", handles=[OPEN_NOTES])]), say("Done.")
+            )
             return sweep(body) if QUESTION in request_in(body) else asks(body)
         if OPEN_NOTES not in line(body, "MAY READ"):
             return sweep(body)
         if not results(body):
             return call("search_conversations", query="open support")
         found.append(str(results(body)[-1]))
-        return submitted("looked")
+        return submission("looked")
 
     space = in_private(markets())
-    async with serving(tmp_path, mind, space=space) as bot:
+    async with serve(tmp_path, mind, space=space) as bot:
         for text, user in ((QUESTION, ASKER), ("What was that?", ASKER), ("And that?", COLLEAGUE)):
             await bot.answer(bot.ask(text, channel=TEAM, user=user), channel=TEAM)
     hers, his = found

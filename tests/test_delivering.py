@@ -23,8 +23,8 @@ from document_kit import sweep_report, triage_report
 from engine_kit import Json, come, is_child, until, workspace
 from mail_kit import ME, letters
 from report_kit import finding, section, swept
-from schedule_kit import Scheduled, scheduled, sweep
-from serve_kit import ASKER, changed
+from schedule_kit import Scheduled, scheduled_bot, sweep
+from serve_kit import ASKER, change_settings
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
 from standins.slack import LocalSlack
@@ -98,7 +98,7 @@ async def office(
     """A bot with the schedule `markets`, whose tries follow each other at once."""
     slack = slack or LocalSlack(space())
     schedules = {"markets": spec or to_reports()}
-    async with scheduled(tmp_path, schedules, mind, slack=slack, change=impatient, **more) as s:
+    async with scheduled_bot(tmp_path, schedules, mind, slack=slack, change=impatient, **more) as s:
         s.schedules.delivery.backoff = QUICK
         s.schedules.alerts.look_s = 0.1
         yield s
@@ -106,23 +106,23 @@ async def office(
 
 def impatient(settings: Settings) -> Settings:
     """One try of each call, and an administrator."""
-    return changed(settings, slack={"retry_attempts": 0}, policy={"admins": (ADMIN,)})
+    return change_settings(settings, slack={"retry_attempts": 0}, policy={"admins": (ADMIN,)})
 
 
-def posted(s: Scheduled, channel: str = REPORTS) -> list[Shown]:
+def top_level_posts(s: Scheduled, channel: str = REPORTS) -> list[Shown]:
     """What stands at the top of a channel."""
     return [m for m in s.bot.slack.visible(channel) if m.user == BOT_USER and not m.thread_ts]
 
 
-def told(s: Scheduled, user: str = ASKER) -> tuple[int, int]:
+def count_alerts(s: Scheduled, user: str = ASKER) -> tuple[int, int]:
     """How many alerts and how many notes that it is over."""
-    texts = s.told(user)
+    texts = s.private_texts(user)
     return tuple(sum(word in text for text in texts) for word in (FAILED, AGAIN))  # type: ignore[return-value]
 
 
 async def over(s: Scheduled, occurrence: Occurrence) -> None:
     """Wait until it is delivered, and until there is nothing left to tell."""
-    await s.delivered(occurrence)
+    await s.wait_for_delivery(occurrence)
 
     async def silent() -> bool | None:
         stored = await s.schedules.store.get("markets")
@@ -136,8 +136,8 @@ async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thr
 ) -> None:
     async with office(tmp_path) as s:
         occurrence = await s.fire("markets")
-        delivery = await s.delivered(occurrence)
-        (first,) = posted(s)
+        delivery = await s.wait_for_delivery(occurrence)
+        (first,) = top_level_posts(s)
         thread = s.bot.slack.visible(REPORTS, first.ts)
         noted = await s.bot.store.database.read(sa.select(issues))
         document = await s.document(occurrence)
@@ -152,7 +152,7 @@ async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thr
     assert {row.id for row in noted} == {
         f["issue"] for each in document["sections"] for f in each["findings"] if f["issue"]
     }
-    assert told(s) == (0, 0)
+    assert count_alerts(s) == (0, 0)
 
 
 # ---- what keeps it from its readers
@@ -186,15 +186,15 @@ async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reo
     slack = LocalSlack(space())
     async with office(tmp_path, mind=once_read(lambda: close(slack)), slack=slack) as s:
         occurrence = await s.fire("markets")
-        await until(lambda: told(s) == (1, 0))
-        delivery = await s.tried(occurrence, 3)
-        assert (delivery.delivery, posted(s)) == ("waiting", [])
+        await until(lambda: count_alerts(s) == (1, 0))
+        delivery = await s.wait_for_tries(occurrence, 3)
+        assert (delivery.delivery, top_level_posts(s)) == ("waiting", [])
         assert why in delivery.why
-        assert why in s.told()[0]
+        assert why in s.private_texts()[0]
         mend(slack)
         await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
+        assert len(top_level_posts(s)) == 1
+        assert count_alerts(s) == (1, 1)
         alert, note = (m for m in s.bot.slack.visible(slack.people.dm(ASKER)))
         assert "markets" in alert.text
         assert "It had failed since" in note.text
@@ -211,13 +211,13 @@ async def test_report_is_kept_during_a_slack_outage_and_delivered_once_afterward
 
     async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
         occurrence = await s.fire("markets")
-        await s.tried(occurrence, 2)
-        assert posted(s) == []
-        assert s.told() == []  # nobody can be told yet
+        await s.wait_for_tries(occurrence, 2)
+        assert top_level_posts(s) == []
+        assert s.private_texts() == []  # nobody can be told yet
         slack.faults = []
         await over(s, occurrence)
-        assert len(posted(s)) == 1
-        alerts, notes = told(s)
+        assert len(top_level_posts(s)) == 1
+        alerts, notes = count_alerts(s)
         assert alerts <= 1  # where it is over before anybody could be told, one note says both
         assert notes == 1
 
@@ -227,24 +227,24 @@ async def test_posted_but_unrecorded_report_is_found_by_its_keys_and_not_posted_
 ) -> None:
     async with office(tmp_path) as s:
         occurrence = await s.fire("markets")
-        await s.delivered(occurrence)
+        await s.wait_for_delivery(occurrence)
         before = s.bot.slack.visible(REPORTS)
         lost = sa.update(schedule_runs).values(delivery="waiting", delivered=None, place=None)
         await s.bot.store.database.write(lost)  # as where the process dies before it is noted
-        again = await s.delivered(occurrence)
+        again = await s.wait_for_delivery(occurrence)
         assert again.delivery_tries == 2
         assert s.bot.slack.visible(REPORTS) == before
-        assert told(s) == (0, 0)
+        assert count_alerts(s) == (0, 0)
 
 
 async def test_delivered_report_is_not_posted_again_after_its_deletion(tmp_path: Path) -> None:
     """Somebody deleted it, and a process that died goes on with the workflow that posted it."""
     async with office(tmp_path) as s:
-        delivery = await s.delivered(await s.fire("markets"))
-        for shown in posted(s):
+        delivery = await s.wait_for_delivery(await s.fire("markets"))
+        for shown in top_level_posts(s):
             s.bot.slack.people.delete(BOT_USER, REPORTS, shown.ts)
         await s.schedules.delivery.work(delivery.work)
-        assert posted(s) == []
+        assert top_level_posts(s) == []
 
 
 # ---- who may read it
@@ -256,10 +256,10 @@ async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(
     slack = LocalSlack(space())
     mind = once_read(lambda: slack.state.members[BOARD].pop(ASKER))
     async with office(tmp_path, sweep(channels=("board",)), mind, slack) as s:
-        delivery = await s.tried(await s.fire("markets"))
-        await until(lambda: told(s) == (1, 0))
+        delivery = await s.wait_for_tries(await s.fire("markets"))
+        await until(lambda: count_alerts(s) == (1, 0))
     assert "<@U0ANA> may not read all that it rests on any more: #board" in delivery.why
-    assert "refund" not in " ".join(s.told())
+    assert "refund" not in " ".join(s.private_texts())
 
 
 # ---- quiet, and overtaken
@@ -272,20 +272,20 @@ async def test_report_not_readable_by_all_in_the_channel_waits_for_admin_approva
     async with office(tmp_path, spec) as s:
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
-        delivery = await s.tried(occurrence)
-        assert (delivery.delivery, posted(s)) == ("waiting", [])
+        delivery = await s.wait_for_tries(occurrence)
+        assert (delivery.delivery, top_level_posts(s)) == ("waiting", [])
         assert "#board (not everyone in #reports is a member)" in delivery.why
         assert "An administrator is asked" in delivery.why
-        await until(lambda: told(s) == (1, 0))
-        assert len(s.told(ADMIN)) == 1
+        await until(lambda: count_alerts(s) == (1, 0))
+        assert len(s.private_texts(ADMIN)) == 1
         people = s.bot.slack.people
         place = people.dm(ADMIN)
         (card,) = s.bot.slack.visible(place)
         approve = next(action for action in buttons(card) if "approve" in action)
         people.click(ADMIN, place, card.ts, approve, buttons(card)[approve])
         await over(s, occurrence)
-        assert len(posted(s)) == 1
-        assert told(s) == (1, 1)
+        assert len(top_level_posts(s)) == 1
+        assert count_alerts(s) == (1, 1)
 
 
 # ---- by mail
@@ -294,7 +294,7 @@ OTHER = "head.of.support@acme.example"
 
 
 def own_admin(settings: Settings) -> Settings:
-    return changed(impatient(settings), policy={"admins": (ASKER,)})
+    return change_settings(impatient(settings), policy={"admins": (ASKER,)})
 
 
 @asynccontextmanager
@@ -312,7 +312,7 @@ async def post_office(
         yield s, google
 
 
-def sent(google: LocalGoogle) -> list[EmailMessage]:
+def sent_mails(google: LocalGoogle) -> list[EmailMessage]:
     held = [google.gmail.messages[id].raw for id in google.gmail.sent]
     return [message_from_bytes(raw, EmailMessage, policy=default) for raw in held]
 
@@ -321,8 +321,8 @@ async def test_report_is_mailed_to_its_owner_as_text_and_html_with_csv_attached(
     tmp_path: Path,
 ) -> None:
     async with post_office(tmp_path, sweep(to=ME, channels=("support-*", "board"))) as (s, google):
-        delivery = await s.delivered(await s.fire("markets"))
-        (mail,) = sent(google)
+        delivery = await s.wait_for_delivery(await s.fire("markets"))
+        (mail,) = sent_mails(google)
         text, page = (mail.get_body((kind,)) for kind in ("plain", "html"))
         assert text
         assert page
@@ -338,7 +338,7 @@ async def test_report_is_mailed_to_its_owner_as_text_and_html_with_csv_attached(
     assert "<script" not in shown
     assert "<img" not in shown
     assert (table.get_filename(), table.get_content_type()) == ("findings.csv", "text/csv")
-    assert s.told() == []
+    assert s.private_texts() == []
 
 
 @pytest.mark.parametrize("kind", ["500", "lost"])
@@ -347,32 +347,32 @@ async def test_report_mail_is_sent_once_if_gmail_fails_or_its_response_is_lost(
 ) -> None:
     async with post_office(tmp_path, sweep(to=ME)) as (s, google):
         google.faults.append(MailFault("gmail.users.messages.send", kind))
-        delivery = await s.delivered(await s.fire("markets"))
+        delivery = await s.wait_for_delivery(await s.fire("markets"))
         assert delivery.delivery == "delivered"
-        assert len(sent(google)) == 1
+        assert len(sent_mails(google)) == 1
 
 
 async def test_only_reports_of_public_channels_are_mailed_to_non_owners(tmp_path: Path) -> None:
     spec = sweep(to=OTHER, channels=("support-*", "board"))
     async with post_office(tmp_path, spec) as (s, google):
-        delivery = await s.tried(await s.fire("markets"))
+        delivery = await s.wait_for_tries(await s.fire("markets"))
         assert "mailed to nobody but its owner" in delivery.why
-        await until(lambda: sum(FAILED in each for each in s.told()) == 1)
-        assert sent(google) == []
+        await until(lambda: sum(FAILED in each for each in s.private_texts()) == 1)
+        assert sent_mails(google) == []
     async with post_office(tmp_path / "public", sweep(to=OTHER)) as (s, google):
-        await s.delivered(await s.fire("markets"))
-        assert [mail["To"] for mail in sent(google)] == [OTHER]
+        await s.wait_for_delivery(await s.fire("markets"))
+        assert [mail["To"] for mail in sent_mails(google)] == [OTHER]
 
 
 async def test_schedule_from_chat_mails_others_only_for_an_administrator(tmp_path: Path) -> None:
     async with post_office(tmp_path, sweep(to=OTHER), "chat") as (s, google):
-        delivery = await s.tried(await s.fire("markets"))
+        delivery = await s.wait_for_tries(await s.fire("markets"))
         assert "only where an administrator" in delivery.why
-        assert sent(google) == []
+        assert sent_mails(google) == []
     other = tmp_path / "admin"
     async with post_office(other, sweep(to=OTHER), "chat", more=own_admin) as (s, google):
-        await s.delivered(await s.fire("markets"))
-        assert len(sent(google)) == 1
+        await s.wait_for_delivery(await s.fire("markets"))
+        assert len(sent_mails(google)) == 1
 
 
 HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [x](javascript:a)'
@@ -412,14 +412,14 @@ async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path:
         holder.append(google)
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")
-        refused = await s.tried(occurrence)
+        refused = await s.wait_for_tries(occurrence)
         assert refused.delivery == "waiting"
         now = {"markets": spec.model_copy(update={"owner": "U0LUIS"})}
         await s.schedules.store.sync(now, datetime.now(UTC))
         google.faults.clear()
         assert await try_now(s.bot.store.database, occurrence.run or "")
-        again = await s.tried(occurrence, 2)
-        assert sent(google) == []
+        again = await s.wait_for_tries(occurrence, 2)
+        assert sent_mails(google) == []
         assert again.why == (
             "It was made while <@U0ANA> owned it, and it is mailed from nobody's mailbox but its "
             "owner's. The next report is of <@U0LUIS>."

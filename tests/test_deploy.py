@@ -233,7 +233,7 @@ PIPES: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
 }
 
 
-def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+def render_chart(values: dict[str, Any]) -> list[dict[str, Any]]:
     """The manifests of the chart: the part of Helm's templates that it uses, and no more."""
     chart = yaml.safe_load((DEPLOY / "helm" / "Chart.yaml").read_text("utf-8"))
     known = {
@@ -281,7 +281,7 @@ def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_helm_chart_renders_an_unprivileged_deployment_with_valid_settings() -> None:
     values = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text("utf-8"))
-    by_kind = {each["kind"]: each for each in rendered(values)}
+    by_kind = {each["kind"]: each for each in render_chart(values)}
     assert sorted(by_kind) == ["ConfigMap", "Deployment", "PodDisruptionBudget", "ServiceAccount"]
     pod = by_kind["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -300,7 +300,7 @@ def test_helm_chart_renders_an_unprivileged_deployment_with_valid_settings() -> 
     file.write_text(by_kind["ConfigMap"]["data"]["assistant.yaml"], "utf-8")
     assert load_settings(file, env={}).serve.host == "0.0.0.0"
     more = values | {"service": {"enabled": True}, "env": {"AWS_REGION": "eu-central-1"}}
-    by_kind = {each["kind"]: each for each in rendered(more)}
+    by_kind = {each["kind"]: each for each in render_chart(more)}
     assert "Service" in by_kind
     (container,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert container["env"][0] == {"name": "AWS_REGION", "value": "eu-central-1"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timing import computed_within
+from timing import cpu_limit
 
 from scopes.intent import find_named, places_to_write
 
@@ -168,7 +168,7 @@ def test_channel_names_equal_under_case_folding_are_distinguished(
     ["and then ", "\n", " ", '"', "„", "‘", "http://", "#board, ", "post it in #b and ", "let a "],
 )
 def test_very_long_requests_are_searched_for_destinations_quickly(unit: str) -> None:
-    with computed_within(0.5):
+    with cpu_limit(0.5):
         places_to_write(f"post it {unit * (100_000 // len(unit))}", CHANNELS)
 
 

@@ -49,11 +49,11 @@ def presses(section: ReportSection) -> bool:
     return section.title.startswith((NEEDS, URGENT))
 
 
-def pressing(document: Json) -> list[list[str]]:
+def pressing_ids(document: Json) -> list[list[str]]:
     return [ids(group) for each in sections(document) if presses(each) for group in each.groups]
 
 
-def waiting(document: Json) -> list[list[str]]:
+def waiting_ids(document: Json) -> list[list[str]]:
     found = [each for each in sections(document) if each.title.startswith(CAN_WAIT)]
     return [ids(group) for each in found for group in each.groups]
 
@@ -78,8 +78,8 @@ def test_threads_that_need_you_come_first_then_urgent_ones_then_the_rest_by_cate
     )
     titles = [each.title for each in sections(document) if presses(each)]
     assert titles == [f"{NEEDS} (2)", f"{URGENT} (1)"]
-    assert pressing(document) == [["due", "asked"], ["urgent"]]
-    assert waiting(document) == [["mail", "team", "calm", "odd"]]
+    assert pressing_ids(document) == [["due", "asked"], ["urgent"]]
+    assert waiting_ids(document) == [["mail", "team", "calm", "odd"]]
 
 
 def test_pressing_threads_are_ordered_by_deadline_and_waiting_time() -> None:
@@ -94,7 +94,7 @@ def test_pressing_threads_are_ordered_by_deadline_and_waiting_time() -> None:
         verdict("forgotten", priority="low", deadline="2025-01-14", **asked),
     )
     order = ["over", "today", "old", "young", "later", "far", "forgotten"]
-    assert [i for group in pressing(document) for i in group] == order
+    assert [i for group in pressing_ids(document) for i in group] == order
 
 
 def test_first_five_threads_are_shown_in_full_and_the_rest_folded() -> None:
@@ -130,8 +130,8 @@ def test_top_line_keeps_its_main_thread_out_of_can_wait() -> None:
         top_lines=[first, both],
         matters=[{"text": "One outage", "threads": ["asks", "tells"]}],
     )
-    assert pressing(document) == [["plain", "asks"]]
-    assert waiting(document) == [["tells"]], "beside what asks, what asks nothing can wait"
+    assert pressing_ids(document) == [["plain", "asks"]]
+    assert waiting_ids(document) == [["tells"]], "beside what asks, what asks nothing can wait"
     assert summary(triage_report(document)) == "3 threads: 2 need you, 1 can wait."
     assert "1. Answer the plain one. [1]\n" in text_of(document)
 
@@ -149,7 +149,7 @@ def test_matter_is_shown_once_with_its_other_threads_folded_below() -> None:
         verdict("calm"),
         matters=[{"text": "The outage", "threads": ["first", "late0", "calm", "late1", "second"]}],
     )
-    assert pressing(document) == [
+    assert pressing_ids(document) == [
         ["first", "second"],
         ["late0", "late1"],
         ["alone0", "alone1", "alone2"],
@@ -185,7 +185,7 @@ def test_every_thread_appears_exactly_once(document: Json) -> None:
         counts = [re.findall(r" \((\d+)\): ", str(e.row[0]))[0] for rows in lists for e in rows]
         assert sum(map(int, counts)) == len(document[some])
     text = report_text(triage_report(document), CATEGORIES)
-    calm = {i for group in waiting(document) for i in group}
+    calm = {i for group in waiting_ids(document) for i in group}
     assert sorted(re.findall(r"#all/(\S+)", text)) == sorted({*ids} - calm)
     for entry in shown[-1:]:
         assert entry.url in thread_text(triage_report(document), entry.number, CATEGORIES)

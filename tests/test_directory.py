@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from policy_kit import TEAM, Clock, Json, SaidSlack, asking, channel, user
+from policy_kit import TEAM, Clock, Json, SaidSlack, channel, scripted_slack, user
 
 from bot.errors import StoreError
 from bot.policy.directory import CHECKED_S, SlackDirectory
@@ -63,7 +63,9 @@ class World:
     async def may(self, who: str | None, *things: str) -> list[str]:
         return [t for t in things if await self.directory.may_read(who, t)]
 
-    async def blocked(self, destination: str, *sources: str, readers: Any = None) -> list[Obstacle]:
+    async def list_obstacles(
+        self, destination: str, *sources: str, readers: Any = None
+    ) -> list[Obstacle]:
         """What keeps a text from these sources, which is for `readers`, from the destination."""
         label = Label(True, frozenset({ANA}) if readers is None else readers, frozenset(sources))
         return list(await self.directory.obstacles(label, destination))
@@ -78,15 +80,17 @@ async def world() -> AsyncIterator[World]:
         "users.list": {"ok": True, "members": [each["user"] for each in everyone.values()]},
         **dict.fromkeys(("conversations.info", "conversations.members"), NOT_THERE),
     }
-    async with asking(answers) as there:
+    async with scripted_slack(answers) as there:
         made: World
 
-        async def granted(destination: str) -> frozenset[str]:
+        async def granted_sources(destination: str) -> frozenset[str]:
             if made.refuse:
                 raise StoreError("here", "is locked", "Wait.")
             return made.granted.get(destination, frozenset())
 
-        directory = SlackDirectory(there.members, there.people, granted, BOT, TEAM, there.clock)
+        directory = SlackDirectory(
+            there.members, there.people, granted_sources, BOT, TEAM, there.clock
+        )
         made = World(there.slack, directory, there.clock)
         made.put("CGEN", ANA, LUIS, is_private=False)
         made.put("CBOARD", ANA, LUIS)
@@ -105,7 +109,7 @@ async def at() -> AsyncIterator[World]:
         yield made
 
 
-def said(obstacles: Iterable[Obstacle]) -> list[tuple[str, str, bool]]:
+def obstacle_facts(obstacles: Iterable[Obstacle]) -> list[tuple[str, str, bool]]:
     return [(o.name, o.why, o.grantable) for o in obstacles]
 
 
@@ -151,26 +155,28 @@ async def test_reading_is_denied_if_slack_cannot_confirm_access(
 
 
 async def test_all_readers_of_a_destination_must_be_members_of_each_source(at: World) -> None:
-    assert await at.blocked("CBOARD", "CTEAM", "CGEN") == []
-    assert await at.blocked("CTEAM", "CGEN") == []
+    assert await at.list_obstacles("CBOARD", "CTEAM", "CGEN") == []
+    assert await at.list_obstacles("CTEAM", "CGEN") == []
     outside = ("#cboard", "not everyone in #cteam is a member", True)
-    assert said(await at.blocked("CTEAM", "CBOARD/1740000000.000100", "CTEAM")) == [outside]
-    assert said(await at.blocked("CGEN", "CBOARD", "CTEAM")) == [
+    assert obstacle_facts(
+        await at.list_obstacles("CTEAM", "CBOARD/1740000000.000100", "CTEAM")
+    ) == [outside]
+    assert obstacle_facts(await at.list_obstacles("CGEN", "CBOARD", "CTEAM")) == [
         ("#cboard", "not everyone in #cgen is a member", True),
         ("#cteam", "not everyone in #cgen is a member", True),
     ]
     at.put("CTEAM", ANA, LUIS, CI)  # another app's bot hears it, too
-    assert said(await at.blocked("CTEAM", "CBOARD")) == [outside]
+    assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD")) == [outside]
 
 
 async def test_folder_has_the_readers_named_in_the_settings(at: World) -> None:
     at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
-    assert await at.blocked("files:book", "CBOARD", "files:book") == []
+    assert await at.list_obstacles("files:book", "CBOARD", "files:book") == []
     told = ("#cboard", "not everyone in all is a member", True)
-    assert said(await at.blocked("files:all", "CBOARD")) == [told]
-    (found,) = await at.blocked("files:book", "notes:own", readers={ANA})
+    assert obstacle_facts(await at.list_obstacles("files:all", "CBOARD")) == [told]
+    (found,) = await at.list_obstacles("files:book", "notes:own", readers={ANA})
     assert (found.source, found.why) == ("notes:own", "not everyone in book may read it")
-    assert await at.blocked("files:gone", "CBOARD")
+    assert await at.list_obstacles("files:gone", "CBOARD")
 
 
 async def test_grants_do_not_apply_to_destinations_with_guests_or_other_companies(
@@ -184,9 +190,9 @@ async def test_grants_do_not_apply_to_destinations_with_guests_or_other_companie
     for destination, why in {"CPAIR": GUESTS, "CODD": STRANGERS, **companies}.items():
         at.granted = {destination: frozenset({"CMIXED", "CBOARD"})}
         for source in ("CBOARD", "CMIXED"):
-            found = await at.blocked(destination, source)
+            found = await at.list_obstacles(destination, source)
             assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
-    assert said(await at.blocked("CPAIR", "CTEAM")) == [
+    assert obstacle_facts(await at.list_obstacles("CPAIR", "CTEAM")) == [
         ("#cteam", "not everyone in #cpair is a member", False),
         ("#cpair", GUESTS, False),
     ]
@@ -199,60 +205,70 @@ async def test_sources_for_full_members_are_kept_from_guests_and_other_companies
     at.directory.anybodys = {"mcp:clock"}
     for source in ("data:shop", "notes:team"):
         for destination, why in (("CPAIR", GUESTS), ("CEXT", COMPANIES), ("CSHARED", COMPANIES)):
-            found = await at.blocked(destination, source, "CGEN", readers=WORKSPACE)
+            found = await at.list_obstacles(destination, source, "CGEN", readers=WORKSPACE)
             assert found == [Obstacle(destination, f"#{destination.lower()}", why, False)]
         for destination in ("CTEAM", "CGEN", "notes:team", LUIS):
-            assert await at.blocked(destination, source, readers=WORKSPACE) == []
+            assert await at.list_obstacles(destination, source, readers=WORKSPACE) == []
         for who, why in ((EXTERNAL, COMPANIES), (GUEST, GUESTS), ("DGUEST", GUESTS)):
-            assert [o.why for o in await at.blocked(who, source, readers=WORKSPACE)] == [why]
+            assert [o.why for o in await at.list_obstacles(who, source, readers=WORKSPACE)] == [why]
     for source in ("mcp:clock", "CGEN", "web:a.example"):
-        assert await at.blocked("CSHARED", source, readers=WORKSPACE) == []
+        assert await at.list_obstacles("CSHARED", source, readers=WORKSPACE) == []
     at.put("CGEN", ANA, GUEST, is_private=False)
-    assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [GUESTS]
+    assert [o.why for o in await at.list_obstacles("CGEN", "data:shop", readers=WORKSPACE)] == [
+        GUESTS
+    ]
     at.slack.answers["conversations.members CGEN"] = 500
-    assert [o.why for o in await at.blocked("CGEN", "data:shop", readers=WORKSPACE)] == [UNCHECKED]
+    assert [o.why for o in await at.list_obstacles("CGEN", "data:shop", readers=WORKSPACE)] == [
+        UNCHECKED
+    ]
 
 
 async def test_grant_allows_its_sources_in_its_destination(at: World) -> None:
     at.granted = {"CTEAM": frozenset({"CBOARD", "mail/1"})}
-    assert await at.blocked("CTEAM", "CBOARD") == []
-    assert await at.blocked("CTEAM", "CBOARD", "mail/1") == []
-    assert said(await at.blocked("CTEAM", "CBOARD", "CMIXED"))[0][0] == "#cmixed"
-    assert await at.blocked("CGEN", "CBOARD")
+    assert await at.list_obstacles("CTEAM", "CBOARD") == []
+    assert await at.list_obstacles("CTEAM", "CBOARD", "mail/1") == []
+    assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD", "CMIXED"))[0][0] == "#cmixed"
+    assert await at.list_obstacles("CGEN", "CBOARD")
     at.granted = {"CGEN": frozenset({"CBOARD"})}
-    assert await at.blocked("CGEN", "CBOARD") == []
+    assert await at.list_obstacles("CGEN", "CBOARD") == []
     at.put("CGEN", ANA, GUEST, is_private=False)  # one of its guests would read it
-    assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", GUESTS, False)]
+    assert obstacle_facts(await at.list_obstacles("CGEN", "CBOARD")) == [("#cgen", GUESTS, False)]
     at.slack.answers["conversations.members CGEN"] = 500
-    assert said(await at.blocked("CGEN", "CBOARD")) == [("#cgen", UNCHECKED, False)]
+    assert obstacle_facts(await at.list_obstacles("CGEN", "CBOARD")) == [
+        ("#cgen", UNCHECKED, False)
+    ]
 
 
 async def test_a_broken_store_grants_nothing(at: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     at.granted, at.refuse = {"CTEAM": frozenset({"CBOARD"})}, True
-    assert await at.blocked("CTEAM", "CBOARD")
+    assert await at.list_obstacles("CTEAM", "CBOARD")
     assert len(caplog.records) == 1
 
 
 async def test_memberships_are_read_again_before_each_write(at: World) -> None:
-    assert await at.blocked("CBOARD", "CTEAM") == []
+    assert await at.list_obstacles("CBOARD", "CTEAM") == []
     at.put("CBOARD", ANA, LUIS, OLD)
-    assert await at.blocked("CBOARD", "CTEAM")
+    assert await at.list_obstacles("CBOARD", "CTEAM")
     at.put("CBOARD", ANA)
-    assert await at.blocked("CBOARD", "CTEAM") == []
+    assert await at.list_obstacles("CBOARD", "CTEAM") == []
     at.put("CTEAM", LUIS)
-    assert await at.blocked("CBOARD", "CTEAM")
+    assert await at.list_obstacles("CBOARD", "CTEAM")
     at.put("CTEAM", LUIS, is_private=False)  # made public since: all may read it
-    assert await at.blocked("CBOARD", "CTEAM") == []
+    assert await at.list_obstacles("CBOARD", "CTEAM") == []
 
 
 async def test_unknown_archived_and_invalid_destinations_are_blocked(at: World) -> None:
     at.granted = {"CNONE": frozenset({"CBOARD"}), "CSHUT": frozenset({"CBOARD"})}
-    assert said(await at.blocked("CNONE", "CBOARD")) == [("CNONE", UNCHECKED, False)]
+    assert obstacle_facts(await at.list_obstacles("CNONE", "CBOARD")) == [
+        ("CNONE", UNCHECKED, False)
+    ]
     at.put("CSHUT", ANA, LUIS, is_archived=True)
-    assert said(await at.blocked("CSHUT", "CBOARD")) == [("#cshut", ARCHIVED, False)]
+    assert obstacle_facts(await at.list_obstacles("CSHUT", "CBOARD")) == [
+        ("#cshut", ARCHIVED, False)
+    ]
     for odd in ("", "X1", "C1/2", "#general"):
-        assert said(await at.blocked(odd, "CBOARD")) == [(odd, UNCHECKED, False)]
+        assert obstacle_facts(await at.list_obstacles(odd, "CBOARD")) == [(odd, UNCHECKED, False)]
 
 
 @pytest.mark.parametrize("method", ["conversations.info", "conversations.members"])
@@ -263,37 +279,37 @@ async def test_unknown_membership_of_source_or_destination_blocks_the_text(
 ) -> None:
     at.slack.answers[f"{method} {id}"] = answer
     at.granted = {"CBOARD": frozenset()}
-    assert [o.why for o in await at.blocked("CBOARD", "CTEAM")] == [UNCHECKED]
-    assert not (await at.blocked("CBOARD", "CTEAM"))[0].grantable
+    assert [o.why for o in await at.list_obstacles("CBOARD", "CTEAM")] == [UNCHECKED]
+    assert not (await at.list_obstacles("CBOARD", "CTEAM"))[0].grantable
 
 
 async def test_sources_outside_slack_are_checked_against_the_readers_of_the_text(at: World) -> None:
-    assert await at.blocked("DANA", "mail/1") == []
-    assert await at.blocked("CBOARD", "mail/1", readers=frozenset({ANA, LUIS, EVA})) == []
-    assert said(await at.blocked("CBOARD", "mail/1")) == [
+    assert await at.list_obstacles("DANA", "mail/1") == []
+    assert await at.list_obstacles("CBOARD", "mail/1", readers=frozenset({ANA, LUIS, EVA})) == []
+    assert obstacle_facts(await at.list_obstacles("CBOARD", "mail/1")) == [
         ("mail/1", "not everyone in #cboard may read it", True)
     ]
-    assert said(await at.blocked("CBOARD")) == [
+    assert obstacle_facts(await at.list_obstacles("CBOARD")) == [
         ("what it rests on", "not everyone in #cboard may read it", False)
     ]
-    assert await at.blocked("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
+    assert await at.list_obstacles("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
 
 
 async def test_mail_reaches_only_the_owner_of_its_mailbox_even_with_a_grant(at: World) -> None:
     two = ("mail:18c1", "mail:18c2")
-    assert await at.blocked("DANA", *two) == await at.blocked(ANA, *two) == []
+    assert await at.list_obstacles("DANA", *two) == await at.list_obstacles(ANA, *two) == []
     at.granted = {"CBOARD": frozenset(two)}
-    assert said(await at.blocked("CBOARD", *two)) == [
+    assert obstacle_facts(await at.list_obstacles("CBOARD", *two)) == [
         ("your mailbox", "not everyone in #cboard may read it", False)
     ]
-    assert said(await at.blocked(LUIS, *two)) == [
+    assert obstacle_facts(await at.list_obstacles(LUIS, *two)) == [
         ("your mailbox", "not who reads it there may read it", False)
     ]
-    assert [o.name for o in await at.blocked("CGEN", "CBOARD", *two)] == [
+    assert [o.name for o in await at.list_obstacles("CGEN", "CBOARD", *two)] == [
         "#cboard", "your mailbox",
     ]  # fmt: skip
     assert await at.may(ANA, "mail:18c1") == []
-    assert [o.name for o in await at.blocked("CBOARD", "notes:UANA")] == ["your notes"]
+    assert [o.name for o in await at.list_obstacles("CBOARD", "notes:UANA")] == ["your notes"]
 
 
 OWN = ("notes:UANA", "notes:own", "user:UANA", "mail:18c1", "files:run", "DANA")
@@ -304,11 +320,11 @@ OWN = ("notes:UANA", "notes:own", "user:UANA", "mail:18c1", "files:run", "DANA")
 async def test_personal_sources_cannot_be_granted(at: World, source: str) -> None:
     for destination in ("CBOARD", "CGEN"):
         at.granted = {destination: frozenset({source, "mail:", "notes:own"})}
-        found = await at.blocked(destination, source)
+        found = await at.list_obstacles(destination, source)
         assert [(o.source.partition(":")[0], o.grantable) for o in found] == [
             (source.partition(":")[0], False)
         ]
-    assert await at.blocked(ANA, source) == []
+    assert await at.list_obstacles(ANA, source) == []
 
 
 async def test_only_blocking_sources_are_named_as_obstacles(at: World) -> None:
@@ -320,15 +336,17 @@ async def test_only_blocking_sources_are_named_as_obstacles(at: World) -> None:
     }
     read = ("web:a.example", "files:run", "data:shop", "notes:team", "list:F1", "CGEN")
     hr = ("data:hr", "not everyone in #cboard may read it", True)
-    assert said(await at.blocked("CBOARD", "data:hr", "data:crm", *read)) == [hr]
-    assert said(await at.blocked("CGEN", "data:hr", "data:crm", *read)) == [
+    assert obstacle_facts(await at.list_obstacles("CBOARD", "data:hr", "data:crm", *read)) == [hr]
+    assert obstacle_facts(await at.list_obstacles("CGEN", "data:hr", "data:crm", *read)) == [
         ("data:crm", "not everyone in #cgen may read it", True),
         ("data:hr", "not everyone in #cgen may read it", True),
     ]
-    assert said(await at.blocked("CTEAM", "CBOARD", *read)) == [
+    assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD", *read)) == [
         ("#cboard", "not everyone in #cteam is a member", True)
     ]
-    assert said(await at.blocked("CTEAM", "CBOARD", "web:a.example", "mail:1")) == [
+    assert obstacle_facts(
+        await at.list_obstacles("CTEAM", "CBOARD", "web:a.example", "mail:1")
+    ) == [
         ("#cboard", "not everyone in #cteam is a member", True),
         ("your mailbox", "not everyone in #cteam may read it", False),
     ]
@@ -339,14 +357,14 @@ async def test_restricted_label_blocks_others_even_if_no_source_explains_it(
     at: World, source: str
 ) -> None:
     """It is for one person, and nothing says why: as a label of an earlier version may be."""
-    assert await at.blocked("CGEN", source)
-    assert await at.blocked("CBOARD", source)
-    assert await at.blocked(ANA, source) == []
+    assert await at.list_obstacles("CGEN", source)
+    assert await at.list_obstacles("CBOARD", source)
+    assert await at.list_obstacles(ANA, source) == []
 
 
 async def test_member_turned_guest_is_recognised_within_seconds(at: World) -> None:
     at.put("CTWO", ANA, LUIS)
-    assert await at.blocked("CTWO", "CBOARD") == []
+    assert await at.list_obstacles("CTWO", "CBOARD") == []
     at.slack.answers[f"users.info {LUIS}"] = user(LUIS, is_restricted=True)
     at.clock.now += CHECKED_S
-    assert [o.why for o in await at.blocked("CTWO", "CBOARD")] == [GUESTS]
+    assert [o.why for o in await at.list_obstacles("CTWO", "CBOARD")] == [GUESTS]

@@ -97,9 +97,9 @@ class Reader:
             command = command.replace(on_page, here)
             shown = shown.replace(on_page, here)
         ours = OURS_RUN.fullmatch(command)
-        printed = _trimmed(assistant(ours) if ours else self.done(["bash", "-c", command]))
+        printed = _trim_lines(assistant(ours) if ours else self.done(["bash", "-c", command]))
         new = [i for i in dict.fromkeys(re.findall(RUN_ID, shown)) if i not in self.runs.values()]
-        lines = _trimmed(shown).splitlines()
+        lines = _trim_lines(shown).splitlines()
         patterns = [_line(line, new) for line in lines]
         for k, line in enumerate(lines):
             assert re.match("".join(patterns[: k + 1]), printed), _differs(command, line, printed)
@@ -131,7 +131,7 @@ def assistant(command: re.Match[str]) -> str:
     return printed.getvalue()
 
 
-def _trimmed(text: str) -> str:
+def _trim_lines(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())
 
 
@@ -244,23 +244,27 @@ def test_docs_describe_exactly_the_fields_of_the_json_documents(
     described = set(re.findall(r"`(\w+)`", page))
     listed = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     sample = ["--sample", "--model", "offline", "--json"]
-    sweep = _printed(capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample)
-    ask = _printed(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
-    triage = _printed(capsys, "triage", *sample)
-    stored = [_printed(capsys, "show", ask["run_id"], "--json")]
-    stored += [_printed(capsys, each, sweep["run_id"], "--json") for each in ("audit", "replay")]
+    sweep = _printed_json(
+        capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample
+    )
+    ask = _printed_json(capsys, "ask", "Which questions in #csm-spain are unanswered?", *sample)
+    triage = _printed_json(capsys, "triage", *sample)
+    stored = [_printed_json(capsys, "show", ask["run_id"], "--json")]
+    stored += [
+        _printed_json(capsys, each, sweep["run_id"], "--json") for each in ("audit", "replay")
+    ]
     asyncio.run(_waits(ask["run_id"]))
     commands = ("runs", "feedback", "review-briefs", "decisions", "approvals")
-    stored += [_printed(capsys, command, "--json") for command in commands]
+    stored += [_printed_json(capsys, command, "--json") for command in commands]
     stored += [
-        _printed(capsys, "forget", f"--{kind}", "C0CSMSPAIN", "--dry-run", "--json")
+        _printed_json(capsys, "forget", f"--{kind}", "C0CSMSPAIN", "--dry-run", "--json")
         for kind in ("user", "channel", "source")
     ]
-    error = _printed(capsys, "show", "none", "--json")
-    scopes = _printed(capsys, "scopes", "--json")
+    error = _printed_json(capsys, "show", "none", "--json")
+    scopes = _printed_json(capsys, "scopes", "--json")
     offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
-    stored += [offered, _printed(capsys, "doctor", "--json")]
-    panel = _printed(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
+    stored += [offered, _printed_json(capsys, "doctor", "--json")]
+    panel = _printed_json(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
     seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _of_schedules_and_servers()
     assert seen - described == set()
     rare = {
@@ -298,7 +302,7 @@ async def _waits(run: str) -> None:
     await store.aclose()
 
 
-def _printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
+def _printed_json(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
     with pytest.raises(SystemExit):
         main([str(each) for each in arguments])
     return json.loads(capsys.readouterr().out)

@@ -191,28 +191,28 @@ def test_wrong_clock_is_measured_against_slacks_time(
 ) -> None:
     slack = LocalSlack(workspace())
     for ahead, way in ((75, "ahead of"), (-400, "behind")):
-        with slack_served(monkeypatch, slack, dated(slack.app, -ahead)):
+        with slack_served(monkeypatch, slack, app_with_clock_offset(slack.app, -ahead)):
             said = re.fullmatch(
                 rf"This machine's clock is (\d+) s {way} Slack's, .* set it right\.",
                 problem(shell, "clock"),
             )
         assert said
         assert abs(int(said[1]) - abs(ahead)) < 10
-    with slack_served(monkeypatch, slack, dated(slack.app, 0)):
+    with slack_served(monkeypatch, slack, app_with_clock_offset(slack.app, 0)):
         assert lines(shell("doctor"))["clock"] == "ok: right to the minute"
 
 
-def dated(app: ASGIApp, offset_s: int) -> ASGIApp:
+def app_with_clock_offset(app: ASGIApp, offset_s: int) -> ASGIApp:
     """The app with Slack's time in its answers, that far from ours."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
+        async def send_dated(message: Message) -> None:
             if message["type"] == "http.response.start":
                 date = formatdate(time.time() + offset_s, usegmt=True).encode()
                 message = {**message, "headers": [*message["headers"], (b"date", date)]}
             await send(message)
 
-        await app(scope, receive, sent)
+        await app(scope, receive, send_dated)
 
     return call
 
@@ -299,14 +299,14 @@ def test_each_model_api_error_says_what_to_do(
         (529, "overloaded_error", "try again in a minute"),
         (400, "invalid_request_error", "check `models` and your account there"),
     ):
-        with MUX.serving(refusing(status, kind, "no")) as url:
+        with MUX.served_app(error_api(status, kind, "no")) as url:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
             assert words in problem(shell, "model main")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{free_port()}")
     assert problem(shell, "model fast").startswith("The model API cannot be reached at 127.0.0.1")
 
 
-def refusing(status: int, kind: str, message: str) -> ASGIApp:
+def error_api(status: int, kind: str, message: str) -> ASGIApp:
     """A Messages API that answers with one error."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -320,7 +320,7 @@ def test_secrets_quoted_by_a_service_are_redacted(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-quoted")
-    with MUX.serving(refusing(400, "invalid_request_error", "bad key sk-ant-quoted")) as url:
+    with MUX.served_app(error_api(400, "invalid_request_error", "bad key sk-ant-quoted")) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         done = shell("doctor")
         document = json.dumps(shell("doctor", "--json").json)

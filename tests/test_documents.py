@@ -18,17 +18,17 @@ from office_kit import (
     PNG,
     book,
     book_of,
-    changed,
     compound,
     deck,
-    related,
+    file_bytes,
     run,
-    saved,
+    with_parts,
+    with_related_part,
     word,
     word_of,
 )
 from openpyxl.comments import Comment
-from pdf_kit import CATALOG, pdf, shown, stream, written
+from pdf_kit import CATALOG, pdf, pdf_file, stream, text_object
 from pptx.util import Inches
 
 from scopes.documents.text import (
@@ -59,25 +59,25 @@ class Read:
 # ---- Word
 
 
-def merged() -> bytes:
+def word_with_merged_cells() -> bytes:
     made = docx.Document()
     table = made.add_table(3, 3)
     table.cell(0, 0).merge(table.cell(1, 1)).text = "wide and high"
     table.cell(2, 0).text, table.cell(2, 2).text = "low", "right"
-    return saved(made)
+    return file_bytes(made)
 
 
-def nested() -> bytes:
+def word_with_nested_table() -> bytes:
     made = docx.Document()
     made.add_table(1, 2).cell(0, 1).add_table(1, 2).cell(0, 1).text = "within within"
-    return saved(made)
+    return file_bytes(made)
 
 
-def commented() -> bytes:
+def word_with_comment() -> bytes:
     made = docx.Document()
     paragraph = made.add_paragraph("We pay 100 euros.")
     made.add_comment(paragraph.runs, text="I say 90.", author="Kim Kurz")
-    return saved(made)
+    return file_bytes(made)
 
 
 def margins() -> bytes:
@@ -85,27 +85,27 @@ def margins() -> bytes:
     made.add_heading("Offer", 1)
     made.sections[0].header.paragraphs[0].text = "Confidential"
     made.sections[0].footer.paragraphs[0].text = "Page of Acme"
-    return saved(made)
+    return file_bytes(made)
 
 
-def noted() -> bytes:
+def word_with_notes() -> bytes:
     body = f'<w:p>{run("It costs 5")}<w:r><w:footnoteReference w:id="2"/></w:r>'
     body += '<w:r><w:endnoteReference w:id="2"/></w:r></w:p>'
     line = '<w:{0} w:type="separator" w:id="0"><w:p><w:r><w:t>no note</w:t></w:r></w:p></w:{0}>'
     note = '<w:{0} w:id="2"><w:p><w:r><w:t>{1}</w:t></w:r></w:p></w:{0}>'
     made = word_of(body)
     for kind, text in (("footnote", "without tax"), ("endnote", "until May")):
-        made = related(made, f"{kind}s", line.format(kind) + note.format(kind, text))
+        made = with_related_part(made, f"{kind}s", line.format(kind) + note.format(kind, text))
     return made
 
 
-def boxed() -> bytes:
+def word_with_text_box() -> bytes:
     box = f"<w:txbxContent><w:p>{run('in a box')}</w:p></w:txbxContent>"
     both = f"<mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback>"
     return word_of(f"<w:p><w:r><mc:AlternateContent>{both}</mc:AlternateContent></w:r></w:p>")
 
 
-def revised() -> bytes:
+def word_with_revisions() -> bytes:
     gone = "<w:del><w:r><w:delText>eighty</w:delText></w:r></w:del>"
     control = f"<w:sdt><w:sdtContent><w:p>{run('chosen')}</w:p></w:sdtContent></w:sdt>"
     return word_of(f"<w:p>{run('It is ')}{gone}<w:ins>{run('ninety')}</w:ins></w:p>{control}")
@@ -116,12 +116,12 @@ def hidden_words() -> bytes:
     return word_of(f"<w:p>{run('All see this, ')}{run_}</w:p>")
 
 
-def pictured(*words: str) -> bytes:
+def word_with_picture(*words: str) -> bytes:
     made = docx.Document()
     for each in words:
         made.add_paragraph(each)
     made.add_picture(BytesIO(PNG))
-    return saved(made)
+    return file_bytes(made)
 
 
 def with_macros() -> bytes:
@@ -132,11 +132,11 @@ def with_macros() -> bytes:
     macros = b"vnd.ms-word.document.macroEnabled.main+xml"
     assert plain in types
     parts = {"[Content_Types].xml": types.replace(plain, macros), "word/vbaProject.bin": b"Shell"}
-    return changed(data, parts)
+    return with_parts(data, parts)
 
 
 def bomb() -> bytes:
-    return changed(word(), {"word/media/zeros.bin": bytes(200_000_000)})
+    return with_parts(word(), {"word/media/zeros.bin": bytes(200_000_000)})
 
 
 def bomb_that_lies() -> bytes:
@@ -155,7 +155,7 @@ def entities(kind: str) -> bytes:
     body = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
     body += f"<w:body><w:p>{run('before &j; after')}</w:p></w:body></w:document>"
     text = f"<!DOCTYPE d [{outer[kind]}]>{body}"
-    return changed(word(), {"word/document.xml": text.encode()})
+    return with_parts(word(), {"word/document.xml": text.encode()})
 
 
 def elements() -> bytes:
@@ -169,14 +169,14 @@ def traversal() -> bytes:
         rels = file.read("word/_rels/document.xml.rels")
     assert b"styles.xml" in rels
     climbing = {"../../../tmp/climbed": b"x", "/etc/passwd": b"x", "word/../../up.xml": b"x"}
-    return changed(data, climbing)
+    return with_parts(data, climbing)
 
 
-def climbing_part() -> bytes:
+def word_with_climbing_path() -> bytes:
     data = word("Never read.")
     with ZipFile(BytesIO(data)) as file:
         rels = file.read("word/_rels/document.xml.rels")
-    return changed(
+    return with_parts(
         data, {"word/_rels/document.xml.rels": rels.replace(b"styles.xml", b"../../etc/passwd")}
     )
 
@@ -184,31 +184,31 @@ def climbing_part() -> bytes:
 # ---- Excel
 
 
-def computed() -> bytes:
+def sheet_with_formulas() -> bytes:
     row = '<c r="A1" t="str"><v>Total</v></c><c r="B1"><f>6*7</f><v>42</v></c>'
     row += '<c r="C1" t="str"><f>""</f><v></v></c>'
     return book_of(f'<sheetData><row r="1">{row}</row></sheetData>')
 
 
-def dated() -> bytes:
+def sheet_with_dates() -> bytes:
     when = datetime.datetime(2025, 3, 9, 14, 30)  # noqa: DTZ001 - Excel knows no zones
-    return saved(book({"Days": [[datetime.date(2025, 3, 9), when, True, 0.19]]}))
+    return file_bytes(book({"Days": [[datetime.date(2025, 3, 9), when, True, 0.19]]}))
 
 
 def two_sheets() -> bytes:
-    return saved(book({"Open": [["front", 1]], "Back": [["behind", 2]]}, hidden=["Back"]))
+    return file_bytes(book({"Open": [["front", 1]], "Back": [["behind", 2]]}, hidden=["Back"]))
 
 
-def merged_cells() -> bytes:
+def sheet_with_merged_cells() -> bytes:
     made = book({"Plan": [["once", None], [None, None], ["below", 1]]})
     made["Plan"].merge_cells("A1:B2")
-    return saved(made)
+    return file_bytes(made)
 
 
-def remarked() -> bytes:
+def sheet_with_comment() -> bytes:
     made = book({"Plan": [["price", 5]]})
     made["Plan"]["B1"].comment = Comment("too much", "Kim")
-    return saved(made)
+    return file_bytes(made)
 
 
 def huge_dimension() -> bytes:
@@ -238,13 +238,13 @@ def shapes() -> bytes:
     table.cell(0, 0).merge(table.cell(0, 1))
     table.cell(0, 0).text, table.cell(1, 1).text = "both columns", "right"
     slide.shapes.add_picture(BytesIO(PNG), size, size)
-    return saved(made)
+    return file_bytes(made)
 
 
 # ---- PDF
 
 
-def scanned() -> bytes:
+def pdf_of_pictures() -> bytes:
     image = b"/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray "
     return pdf(
         b"q 99 0 0 99 0 0 cm /I Do Q",
@@ -254,14 +254,14 @@ def scanned() -> bytes:
 
 
 def many_pages() -> bytes:
-    return pdf(*[shown("page")] * 10_000)
+    return pdf(*[text_object("page")] * 10_000)
 
 
 def deep_pages() -> bytes:
     """A tree of pages in which each has one below it, ten thousand deep."""
     kids = [b"<< /Type /Pages /Kids [%d 0 R] /Count 1 >>" % n for n in range(3, 10_003)]
     page = b"<< /Type /Page /MediaBox [0 0 9 9] /Parent 2 0 R >>"
-    return written([CATALOG, *kids, page])
+    return pdf_file([CATALOG, *kids, page])
 
 
 # ---- others
@@ -284,25 +284,31 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     "other scripts": (lambda: word(*SCRIPTS), Read(SCRIPTS)),
     "text in UTF-16": (lambda: HEIDI.encode("utf-16"), Read((HEIDI,), "text, utf-16")),
     "text in Windows-1252": (lambda: HEIDI.encode("cp1252"), Read((HEIDI,), "guessed")),
-    "merged cells": (merged, Read(("wide and high", "low |  | right"))),
-    "a table in a table": (nested, Read(("within within",))),
-    "a comment": (commented, Read(("100 euros.[comment 0]", "[comment 0] Kim Kurz: I say 90."))),
+    "merged cells": (word_with_merged_cells, Read(("wide and high", "low |  | right"))),
+    "a table in a table": (word_with_nested_table, Read(("within within",))),
+    "a comment": (
+        word_with_comment,
+        Read(("100 euros.[comment 0]", "[comment 0] Kim Kurz: I say 90.")),
+    ),
     "header and footer": (
         margins,
         Read(("# Offer", "Header: Confidential", "Footer: Page of Acme")),
     ),
     "footnotes and endnotes": (
-        noted,
+        word_with_notes,
         Read(("5[^2][^end 2]", "[^2] without tax", "[^end 2] until May"), without=("no note",)),
     ),
-    "a text box": (boxed, Read(("in a box",))),
+    "a text box": (word_with_text_box, Read(("in a box",))),
     "tracked changes and a control": (
-        revised,
+        word_with_revisions,
         Read(("It is ninety", "chosen"), without=("eighty",)),
     ),
     "hidden words": (hidden_words, Read(("nobody sees this",), "hidden text")),
-    "words and a picture": (lambda: pictured("See below"), Read(("See below",), "1 picture")),
-    "a picture alone": (pictured, "has no text that I can read (Word document; 1 picture"),
+    "words and a picture": (
+        lambda: word_with_picture("See below"),
+        Read(("See below",), "1 picture"),
+    ),
+    "a picture alone": (word_with_picture, "has no text that I can read (Word document; 1 picture"),
     "an empty document": (word, "has no text that I can read (Word document)"),
     "macros": (with_macros, Read(("It runs nothing.",), without=("Shell",))),
     "a bomb of zeros": (bomb, "unpacks to more than 100 MB"),
@@ -315,7 +321,7 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     "millions of elements": (elements, TOO_MUCH),
     "elements nested too deeply": (lambda: word_of("<w:p>" * 9_000 + "</w:p>" * 9_000), DAMAGED),
     "names that climb": (traversal, Read(("Still read.",))),
-    "a part that climbs": (climbing_part, DAMAGED),
+    "a part that climbs": (word_with_climbing_path, DAMAGED),
     "half a document": (lambda: word(HEIDI)[:9_000], DAMAGED),
     "an Office file with a password": (
         lambda: compound("EncryptionInfo", "EncryptedPackage"),
@@ -333,23 +339,26 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     ),
     "nothing at all": (bytes, "is empty"),
     "a canvas": (lambda: CANVAS, Read(("Plan", "We start."), without=("temp:",))),
-    "formulas": (computed, Read(("1: Total | 42",), "1 sheet", without=("6*7",))),
+    "formulas": (sheet_with_formulas, Read(("1: Total | 42",), "1 sheet", without=("6*7",))),
     "formulas that were never computed": (
-        lambda: saved(book({"Sums": [["Total", "=6*7"]]})),
+        lambda: file_bytes(book({"Sums": [["Total", "=6*7"]]})),
         Read(("1: Total",), "1 formula without a stored value"),
     ),
-    "dates": (dated, Read(("1: 2025-03-09 | 2025-03-09 14:30:00 | True | 0.19",))),
+    "dates": (sheet_with_dates, Read(("1: 2025-03-09 | 2025-03-09 14:30:00 | True | 0.19",))),
     "two sheets, one hidden": (
         two_sheets,
         Read(("Sheet Open:", "front", "Sheet Back (hidden):", "behind"), "2 sheets; 1 hidden"),
     ),
-    "merged cells of a sheet": (merged_cells, Read(("1: once", "3: below | 1"))),
-    "a comment on a cell": (remarked, Read(("price | 5", "Comment on B1 by Kim: too much"))),
+    "merged cells of a sheet": (sheet_with_merged_cells, Read(("1: once", "3: below | 1"))),
+    "a comment on a cell": (
+        sheet_with_comment,
+        Read(("price | 5", "Comment on B1 by Kim: too much")),
+    ),
     "one cell in the last corner": (huge_dimension, Read(("1048576: | ... | the last cell",))),
     "two million cells": (millions, Read(("1: 7 | 7", "40: 7"), cut=True)),
     "five million strings": (many_strings, TOO_MUCH),
     "a binary workbook": (
-        lambda: changed(saved(book({"A": [[1]]})), {"xl/workbook.bin": b"x"}),
+        lambda: with_parts(file_bytes(book({"A": [[1]]})), {"xl/workbook.bin": b"x"}),
         UNKNOWN,
     ),
     "speaker notes and a hidden slide": (
@@ -363,9 +372,15 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
         shapes,
         Read(("in a group", "both columns", "| right"), "1 picture"),
     ),
-    "a PDF": (lambda: pdf(shown("Invoice 7")), Read(("Invoice 7",), "PDF, text of 1 of 1 pages")),
-    "a PDF of pictures": (scanned, "has no text that I can read (PDF, text of 1 of 1 pages; 1 pic"),
-    "a PDF with a password": (lambda: pdf(shown("x"), password=b"secret"), LOCKED),
+    "a PDF": (
+        lambda: pdf(text_object("Invoice 7")),
+        Read(("Invoice 7",), "PDF, text of 1 of 1 pages"),
+    ),
+    "a PDF of pictures": (
+        pdf_of_pictures,
+        "has no text that I can read (PDF, text of 1 of 1 pages; 1 pic",
+    ),
+    "a PDF with a password": (lambda: pdf(text_object("x"), password=b"secret"), LOCKED),
     "a PDF of 10,000 pages": (many_pages, Read(("page",), "text of 200 of 10000 pages", cut=True)),
     "a PDF with a deep tree": (deep_pages, DAMAGED),
     "a plain archive": (lambda: archive(a=b"x"), UNKNOWN),

@@ -22,7 +22,7 @@ from scopes.databases.table_files import load
 from scopes.databases.tables import TableInfo
 
 
-async def listed(place: Path) -> dict[str, TableInfo]:
+async def list_tables(place: Path) -> dict[str, TableInfo]:
     async with data_kit.duck(place) as database:
         return {table.name: table for table in await database.tables()}
 
@@ -94,7 +94,7 @@ async def test_links_and_special_files_are_listed_as_unreadable(tmp_path: Path) 
     (folder / "ok.csv").write_text("a\n1\n")
     (folder / "folder.csv").mkdir()
     os.mkfifo(folder / "pipe.csv")
-    tables = await listed(folder)
+    tables = await list_tables(folder)
     link = "not readable: it is a link, and links are not followed"
     links = ("evil.csv", "evil.tsv", "gone.csv", "inside.csv", "more.csv", "own.sqlite")
     assert {name: (t.rows, t.note) for name, t in tables.items()} == {
@@ -104,8 +104,8 @@ async def test_links_and_special_files_are_listed_as_unreadable(tmp_path: Path) 
     }
     (tmp_path / "named").symlink_to(folder)  # what the settings name may be a link itself
     (tmp_path / "named.csv").symlink_to(folder / "ok.csv")
-    assert await listed(tmp_path / "named") == tables
-    assert await listed(tmp_path / "named.csv") == {"ok": tables["ok"]}
+    assert await list_tables(tmp_path / "named") == tables
+    assert await list_tables(tmp_path / "named.csv") == {"ok": tables["ok"]}
 
 
 COUNTING = """WITH RECURSIVE r (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r)
@@ -137,7 +137,7 @@ TABLE = ["id,name,v", *NUMBERED]
 
 async def only(place: Path) -> tuple[list[str], int | None, str]:
     """The columns, the number of rows and the note of the one table there."""
-    ((_, table),) = (await listed(place)).items()
+    ((_, table),) = (await list_tables(place)).items()
     return (
         [c.name for c in table.columns],
         table.rows,
@@ -199,7 +199,7 @@ async def test_sqlite_files_in_wal_mode_are_read(tmp_path: Path) -> None:
         writer.commit()
         (folder / "left.db").write_bytes((folder / "open.db").read_bytes())
         (folder / "left.db-wal").write_bytes((folder / "open.db-wal").read_bytes())
-        tables = await listed(folder)
+        tables = await list_tables(folder)
     assert {name: (t.rows, t.note) for name, t in tables.items()} == {
         "done": (1, "from done.db"),
         "opened": (2, "from open.db"),
@@ -211,7 +211,7 @@ async def test_broken_view_does_not_hide_other_tables(tmp_path: Path) -> None:
     made = ["CREATE TABLE z (a)", "CREATE TABLE gone (a)"]
     made += [f"CREATE VIEW m{n:02} AS SELECT * FROM gone" for n in range(3)]
     sqlite(tmp_path / "a.db", *made, "CREATE VIEW n AS SELECT * FROM z", "DROP TABLE gone")
-    tables = await listed(tmp_path)
+    tables = await list_tables(tmp_path)
     assert [name for name, table in tables.items() if table.rows == 0] == ["n", "z"]
     assert tables["a.db: m00"].note == "not readable: no such table: main.gone"
     assert len(tables) == 2 + 3

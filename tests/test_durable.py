@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, brief, child, is_child, led_by, say, turn, until
+from engine_kit import Json, brief, child, is_child, say, scripted_parent, turn, until
 from fleet_kit import ROOT, Fleet, fleet
 from pg_kit import Kept, execute
-from serve_kit import serving
+from serve_kit import serve
 from test_store import drop_connections
 
 from bot.local.model.answer import Answer
@@ -80,7 +80,7 @@ def statuses(place: Kept) -> Counter[str]:
     return Counter(row["status"] for row in rows(place, "workflow_status"))
 
 
-async def ended(place: Kept, number: int) -> None:
+async def wait_until_ended(place: Kept, number: int) -> None:
     await until(lambda: statuses(place)["SUCCESS"] + statuses(place)["ERROR"] >= number, 20)
 
 
@@ -104,7 +104,7 @@ async def test_workflow_is_started_once_per_id(place: Kept) -> None:
 
     async with durable(place, bodies={"note": note}) as mine:
         await asyncio.gather(*(mine.begin("note", f"n/{n % 3}", f"{n % 3}") for n in range(12)))
-        await ended(place, 3)
+        await wait_until_ended(place, 3)
         await mine.begin("note", "n/0", "0")
         await asyncio.sleep(0.3)
 
@@ -116,7 +116,7 @@ async def test_children_are_joined_and_failed_ones_reported_as_lost(
 ) -> None:
     async with durable(place) as mine:
         await mine.begin("family", "f/1", "f/1")
-        await ended(place, 5)
+        await wait_until_ended(place, 5)
     outputs = {
         r["workflow_uuid"]: json.loads(r["output"])
         for r in rows(place, "workflow_output")
@@ -132,7 +132,7 @@ async def test_workflow_data_is_stored_as_portable_json(place: Kept) -> None:
     async with durable(place) as mine:
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("echo", "e/日本", {"a": [1, None, "\u202e"]})
-        await ended(place, 6)
+        await wait_until_ended(place, 6)
     kept = rows(place, "workflow_status")
     assert {r["serialization"] for r in kept} == {"portable_json"}
     assert {r["application_version"] for r in kept} == {APPLICATION}
@@ -143,7 +143,7 @@ async def test_workflow_data_is_stored_as_portable_json(place: Kept) -> None:
                 json.loads(row[column])
 
 
-def waiting_for(event: asyncio.Event) -> Callable[[], Awaitable[dict[str, Any]]]:
+def waiting_workflow(event: asyncio.Event) -> Callable[[], Awaitable[dict[str, Any]]]:
     async def wait() -> dict[str, Any]:
         await event.wait()
         return {}
@@ -153,20 +153,20 @@ def waiting_for(event: asyncio.Event) -> Callable[[], Awaitable[dict[str, Any]]]
 
 async def test_old_ended_workflows_are_deleted_and_running_ones_kept(place: Kept) -> None:
     never, now = asyncio.Event(), datetime.now(UTC)
-    async with durable(place, bodies={"wait": waiting_for(never)}) as mine:
+    async with durable(place, bodies={"wait": waiting_workflow(never)}) as mine:
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("wait", "w/1")
-        await ended(place, 5)
+        await wait_until_ended(place, 5)
         assert await mine.forget(now - timedelta(days=7)) == 0
         assert await mine.forget(now + timedelta(days=1)) == 5
         assert [r["workflow_uuid"] for r in rows(place, "workflow_status")] == ["w/1"]
         never.set()
-        await ended(place, 1)
+        await wait_until_ended(place, 1)
 
 
 async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept) -> None:
     never = asyncio.Event()
-    async with durable(place, bodies={"wait": waiting_for(never)}) as mine:
+    async with durable(place, bodies={"wait": waiting_workflow(never)}) as mine:
         for id in ("p/1/s1", "p/1/s2", "p/10/s1"):
             await mine.begin("wait", id)
         await mine.cancel_children("p/1")
@@ -174,7 +174,7 @@ async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept
         assert await mine.find_lost(["p/1/s1", "p/10/s1", "unknown"]) == {"p/1/s1"}
         assert await mine.find_lost([]) == set()
         never.set()
-        await ended(place, 1)
+        await wait_until_ended(place, 1)
 
 
 async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> None:
@@ -182,7 +182,7 @@ async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> N
     for replica, number in (("a", 5), ("b", 10)):
         async with durable(postgres, replica, per_minute=3, period_s=2.0) as mine:
             await mine.begin("family", f"f/{replica}", f"f/{replica}")
-            await ended(postgres, number)
+            await wait_until_ended(postgres, number)
     children = [row for row in rows(postgres, "workflow_status") if row["queue_name"] == QUEUE]
     claims = sorted(row["started_at_epoch_ms"] / 1000 for row in children)
     assert len(claims) == 8
@@ -216,7 +216,7 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
         return Answer([brief(2)]) if turn(body) == 0 else say("Never said.")
 
     with fleet(tmp_path, mind, url=place.url, serve={"max_crashes": 2}) as bots:
-        await bots.started()
+        await bots.start_bots()
         thread = bots.ask("What is open in #support-2, poison?")
         for life in range(2):
             await until(lambda: bots.bots[-1].process.poll() is not None, 30)
@@ -224,7 +224,7 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
             bots.balancer.targets = []
             if life == 0:
                 bots.start()
-        await bots.started()
+        await bots.start_bots()
         shown = await bots.answer(thread)
         other = bots.ask("Is all well?")
         assert "Fine." in (await bots.answer(other)).text
@@ -243,7 +243,7 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
 
 async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
     with fleet(tmp_path, lambda body: say("Fine.")) as bots:
-        (first,) = await bots.started()
+        (first,) = await bots.start_bots()
         second = bots.start()
         code = await asyncio.to_thread(second.process.wait)
         said = second.log.read_text("utf-8").splitlines()
@@ -255,23 +255,23 @@ async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
         assert "DATABASE_URL" in said[-1]
         assert first.unready() == ""
         first.kill()
-        await bots.started()  # a lock dies with its process
+        await bots.start_bots()  # a lock dies with its process
 
 
 async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url
-    mind = led_by(Answer([brief(2)]), say("It is **open** [F1.1]."))
+    mind = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, url=postgres.url, latency_s=0.5) as bots:
-        (first,) = await bots.started()
+        (first,) = await bots.start_bots()
         thread = bots.ask()
         await until(lambda: len(bots.model.recorded) >= 2, 20)
         drop_connections(postgres.url)
         assert await asyncio.to_thread(first.process.wait) == 2
         assert "The lock of this replica was lost" in first.log.read_text("utf-8")
         bots.balancer.targets = []
-        await bots.started()
+        await bots.start_bots()
 
         assert "It is **open**" in (await bots.answer(thread)).text
 
@@ -281,8 +281,8 @@ async def test_dropped_database_connections_do_not_lose_an_answer(
 ) -> None:
     """All but the lock's: what a pooler or a firewall does to connections that idle."""
     assert postgres.url
-    mind = led_by(Answer([brief(2)]), say("It is **open** [F1.1]."))
-    async with serving(tmp_path, mind, url=postgres.url, latency_s=0.3) as bot:
+    mind = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
+    async with serve(tmp_path, mind, url=postgres.url, latency_s=0.3) as bot:
         asked = bot.ask("What is open in #support-2?")
         for _ in range(3):
             await asyncio.sleep(0.3)
@@ -297,9 +297,9 @@ async def test_dropped_database_connections_do_not_lose_an_answer(
 
 
 async def test_full_disk_stops_no_running_request_and_loses_no_new_one(tmp_path: Path) -> None:
-    mind = led_by(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
+    mind = scripted_parent(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, latency_s=0.5) as bots:
-        (bot,) = await bots.started()
+        (bot,) = await bots.start_bots()
         begun = bots.ask("What is open in #support-2 and #support-3?")
         await until(lambda: len(bots.model.recorded) >= 2, 20)
         free = resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE)
@@ -311,5 +311,5 @@ async def test_full_disk_stops_no_running_request_and_loses_no_new_one(tmp_path:
         resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, free)
         for thread in (begun, unheard):  # Slack sends the second one again
             assert "It is **open**" in (await bots.answer(thread, 60)).text
-        assert bots.repeated() == 0
+        assert bots.count_repeated_calls() == 0
         assert bot.tracebacks() == []

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import Json, led_by, workspace
-from serve_kit import Served, changed, echo, mentioned, serving
+from engine_kit import Json, scripted_parent, workspace
+from serve_kit import Served, change_settings, echo, mention, serve
 from standins.connections import read_ahead
 from standins.slack import API_PATH, LocalSlack
 from standins.slack_faults import Fault
@@ -42,7 +42,9 @@ ENDINGS: tuple[Any, ...] = ("refresh_requested", "warning", "link_disabled", "ab
 def tireless(settings: Settings) -> Settings:
     """No budgets and no rates of our own; a deaf socket is noticed within a second."""
     quick = {"paced": False, "deaf_after_s": 1.0, "page_size": 20}
-    return changed(settings, policy={"user_daily_usd": None, "daily_usd": None}, slack=quick)
+    return change_settings(
+        settings, policy={"user_daily_usd": None, "daily_usd": None}, slack=quick
+    )
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,13 @@ class Day:
         self.said[kind] += 1
         match kind:
             case "mention":
-                self._ask(user, channel, mentioned(word), word)
+                self._ask(user, channel, mention(word), word)
             case "direct":
                 self._ask(user, self.slack.people.dm(user), word, word)
             case "follow_up" if earlier:
                 self._ask(user, earlier.channel, f"and {word}?", word, earlier.thread)
             case "in_thread" if earlier:
-                self._ask(user, earlier.channel, mentioned(word), word, earlier.thread)
+                self._ask(user, earlier.channel, mention(word), word, earlier.thread)
             case "nearby":  # a thread in which the bot was never asked
                 root = self.slack.people.say(user, channel, "a root")
                 self.slack.people.say(user, channel, "a reply", root)
@@ -163,7 +165,7 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
     day = Day(slack, random.Random(seed))
     for number in range(lives):
         how: Json = {"slack": slack, "change": tireless, "reply": {"update_s": 0.5}}
-        async with serving(folder, led_by(echo), **how) as bot:
+        async with serve(folder, scripted_parent(echo), **how) as bot:
             await day.live(hours * HOUR_S / lives)
             if number == lives - 1:
                 await all_answered(bot, day.asked, 90)
@@ -244,13 +246,13 @@ async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
     slack.app.add_middleware(Outdoors, weather=weather)
     people = random.Random(seed)
     how: Json = {"slack": slack, "change": tireless, "latency_s": 0.2}
-    async with serving(folder, led_by(echo), **how) as bot:
+    async with serve(folder, scripted_parent(echo), **how) as bot:
         day = Day(slack, people)
         for number in range(requests):
             user, word = people.choice(PEOPLE), f"w{number}w"
             direct = people.random() < 0.2
             channel = slack.people.dm(user) if direct else people.choice(PLACES)
-            day._ask(user, channel, word if direct else mentioned(word), word)
+            day._ask(user, channel, word if direct else mention(word), word)
             await asyncio.sleep(people.uniform(0, 0.3))
         await all_answered(bot, day.asked, 150)
         weather.odds = 0.0

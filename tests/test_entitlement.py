@@ -31,7 +31,7 @@ from engine_kit import (
     workspace,
 )
 from policy_kit import Clock
-from serve_kit import Served, changed, ruled, serving
+from serve_kit import Served, change_settings, serve, with_rules
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 
@@ -68,14 +68,14 @@ def alike(text: str, n: int) -> str:
 
 
 @asynccontextmanager
-async def asking(user: str, clock: Clock | None = None) -> AsyncIterator[Engine]:
+async def user_engine(user: str, clock: Clock | None = None) -> AsyncIterator[Engine]:
     async with engine(
         turns(), slack=LocalSlack(space()), requester=user, clock=clock or Clock()
     ) as e:
         yield e
 
 
-async def told(e: Engine, name: str, /, _held: Mapping[str, str] = HELD, **args: Any) -> str:
+async def call_tool(e: Engine, name: str, /, _held: Mapping[str, str] = HELD, **args: Any) -> str:
     """What a tool says to the model, whichever way."""
     ctx = replace(e.context(_held), intent=Intent(home=channel_id(1)))
     try:
@@ -111,8 +111,10 @@ def test_every_tool_that_takes_a_conversation_is_tried() -> None:
 async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, form: str) -> None:
     argument, more = FORMS[name]
     held = {channel_id(1): "#support-1"} if form == "not held" else HELD
-    async with asking(EVA) as e:
-        await told(e, "read_channel_history", channel=NOWHERE)  # what is kept is the same for both
+    async with user_engine(EVA) as e:
+        await call_tool(
+            e, "read_channel_history", channel=NOWHERE
+        )  # what is kept is the same for both
         for _ in range(2):  # what was asked before makes no difference, either
             said, calls = [], []
             for n in (2, 9):
@@ -120,7 +122,7 @@ async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, f
                 if argument in ("thread", "message"):
                     subject += "/" + thread_id(2, 0).partition("/")[2]
                 before = Counter(e.slack.calls)
-                text = await told(e, name, held, **{argument: subject, **more})
+                text = await call_tool(e, name, held, **{argument: subject, **more})
                 said.append(alike(text, n))
                 calls.append(Counter(e.slack.calls) - before)
             assert said[0] == said[1]
@@ -133,7 +135,7 @@ async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, f
 
 async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
     for user, home in ((EVA, channel_id(1)), (EVA, "D0EVA"), (EVA, "")):
-        async with asking(user) as e:
+        async with user_engine(user) as e:
             for name, more in (
                 ("list_channels", [{"match": "support-2"}, {"match": "support-9"}]),
                 ("search_messages", [{"query": "zebra"}, {"query": "zebra"}]),
@@ -141,7 +143,7 @@ async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
                 said, calls = [], []
                 for n, args in zip((2, 9), more, strict=True):
                     held = {OPEN_CHANNELS: "", channel_id(1): "#support-1", channel_id(n): "#x"}
-                    await told(e, name, held, **args)
+                    await call_tool(e, name, held, **args)
                     before = Counter(e.slack.calls)
                     ctx = replace(e.context(held), intent=Intent(home=home))
                     found = await e.run.gate.call("s1", ctx, TOOLS[name], args)
@@ -154,20 +156,22 @@ async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
 
 
 async def test_members_read_a_private_channel_by_id_and_name() -> None:
-    async with asking(ANA) as e:
+    async with user_engine(ANA) as e:
         for subject in (SECRET, "#support-2"):
-            assert "4 messages in window" in await told(e, "read_channel_history", channel=subject)
+            assert "4 messages in window" in await call_tool(
+                e, "read_channel_history", channel=subject
+            )
         thread = thread_id(2, 0)
-        assert thread in await told(e, "read_thread", thread=thread)
-        assert thread in await told(e, "search_messages", query=WORD, channel=SECRET)
-        assert SECRET in await told(e, "get_permalink", message=thread)
+        assert thread in await call_tool(e, "read_thread", thread=thread)
+        assert thread in await call_tool(e, "search_messages", query=WORD, channel=SECRET)
+        assert SECRET in await call_tool(e, "get_permalink", message=thread)
 
 
 async def test_access_ends_when_membership_is_lost_after_listing() -> None:
     clock = Clock()
-    async with asking(ANA, clock) as e:
-        assert "#support-2" in await told(e, "list_channels")
-        assert "messages in window" in await told(e, "read_channel_history", channel=SECRET)
+    async with user_engine(ANA, clock) as e:
+        assert "#support-2" in await call_tool(e, "list_channels")
+        assert "messages in window" in await call_tool(e, "read_channel_history", channel=SECRET)
         e.slack.people.leave(ANA, SECRET)
         clock.now += KEPT_S
         tries: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -176,17 +180,19 @@ async def test_access_ends_when_membership_is_lost_after_listing() -> None:
             ("search_messages", {"query": WORD, "channel": SECRET}),
         )
         for name, args in tries:
-            assert (await told(e, name, **args)).startswith("No ")
-        assert "#support-2" not in await told(e, "list_channels")
-        assert (await told(e, "search_messages", query=WORD)).startswith("0 messages found (1 ")
+            assert (await call_tool(e, name, **args)).startswith("No ")
+        assert "#support-2" not in await call_tool(e, "list_channels")
+        assert (await call_tool(e, "search_messages", query=WORD)).startswith(
+            "0 messages found (1 "
+        )
 
 
 async def test_channel_without_the_bot_is_answered_like_a_missing_one() -> None:
     clock = Clock()
-    async with asking(ANA, clock) as e:
+    async with user_engine(ANA, clock) as e:
         e.slack.people.leave(BOT_USER, SECRET)
-        text = await told(e, "read_channel_history", channel=SECRET)
-        absent = await told(e, "read_channel_history", channel=NOWHERE)
+        text = await call_tool(e, "read_channel_history", channel=SECRET)
+        absent = await call_tool(e, "read_channel_history", channel=NOWHERE)
         assert alike(text, 2) == alike(absent, 9)
 
 
@@ -195,13 +201,15 @@ async def test_failed_access_check_denies_reading_and_is_logged(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    async with asking(ANA) as e:
+    async with user_engine(ANA) as e:
         e.slack.faults.append(Fault(method, "error:fatal_error"))
-        assert (await told(e, "read_channel_history", channel=SECRET)).startswith("No channel ")
+        assert (await call_tool(e, "read_channel_history", channel=SECRET)).startswith(
+            "No channel "
+        )
         said = [r.getMessage() for r in caplog.records if "could not check" in r.getMessage()]
         assert len(said) == 1
         assert f"Slack refused {method}: fatal_error" in said[0]
-        assert "messages in window" in await told(e, "read_channel_history", channel=SECRET)
+        assert "messages in window" in await call_tool(e, "read_channel_history", channel=SECRET)
 
 
 COST = re.compile(r"\$\d\.\d{3}")
@@ -229,12 +237,12 @@ def curious(body: Json) -> Answer:
     return tried[turn(body)] if turn(body) < len(tried) else say("Nothing was found.")
 
 
-def undisturbed(settings: Settings) -> Settings:
+def without_backfill(settings: Settings) -> Settings:
     """The bot does not look for what it missed: that calls Slack whenever it likes."""
-    return ruled(scopes=("slack",))(changed(settings, slack={"backfill_hours": 0}))
+    return with_rules(scopes=("slack",))(change_settings(settings, slack={"backfill_hours": 0}))
 
 
-def shown(bot: Served, n: int, since: int) -> list[str]:
+def shown_to_model(bot: Served, n: int, since: int) -> list[str]:
     """What the model was shown of its attempts, without what names the channel."""
     last = bot.parents()[since:][-1]
     sources = [t for t in str(last["messages"][0]).split("\\n") if t.startswith("NAMED SOURCES")]
@@ -246,7 +254,7 @@ async def test_request_about_a_hidden_channel_is_answered_like_a_missing_one(
     tmp_path: Path, face: str
 ) -> None:
     slack = LocalSlack(space(), retries_s=(0.0, 0.3, 1.0))
-    async with serving(tmp_path, curious, slack=slack, change=undisturbed) as bot:
+    async with serve(tmp_path, curious, slack=slack, change=without_backfill) as bot:
         place = slack.people.dm(EVA) if face == "dm" else channel_id(1)
 
         async def ask(text: str, n: int) -> tuple[list[str], str, Counter[str]]:
@@ -262,7 +270,7 @@ async def test_request_about_a_hidden_channel_is_answered_like_a_missing_one(
             looked = Counter(slack.calls) - before
             reads = {m: c for m, c in looked.items() if m.startswith(("conversations", "users"))}
             told = COST.sub("$", answer.text)  # it grows with what was asked before
-            return shown(bot, n, since), alike(told, n), Counter(reads)
+            return shown_to_model(bot, n, since), alike(told, n), Counter(reads)
 
         # What is kept, and was said before in a direct message, is the same for both then.
         for _ in range(MAX_RECENT if face == "dm" else 1):

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 import yaml
-from bot_kit import AS_OF, Shell, export, model_at, refused, said, small_export
+from bot_kit import AS_OF, Shell, export, export_message, model_at, refusal_text, small_export
 from engine_kit import is_child
 from mail_kit import letters, mail, mbox
 
@@ -44,13 +44,13 @@ STATES = ("unsolved", "unsolved", "unsolved", "solved", "unanswered")
 def thread(at: str, state: str) -> list[Json]:
     """Messages of a thread in this state, by the rules of the offline model."""
     hour = at.split()[0]
-    made = [said(at, f"The export of day {hour} fails, what can I do?")]
+    made = [export_message(at, f"The export of day {hour} fails, what can I do?")]
     if state != "unanswered":
-        made.append(said(f"{hour} 10:00", "Try it again please", "U0LUIS", at))
+        made.append(export_message(f"{hour} 10:00", "Try it again please", "U0LUIS", at))
     if state == "unsolved":
-        made.append(said(f"{hour} 11:00", "It fails again, what now?", "U0ANA", at))
+        made.append(export_message(f"{hour} 11:00", "It fails again, what now?", "U0ANA", at))
     if state == "solved":
-        made.append(said(f"{hour} 11:00", "It works, thank you", "U0ANA", at))
+        made.append(export_message(f"{hour} 11:00", "It works, thank you", "U0ANA", at))
     return made
 
 
@@ -209,14 +209,14 @@ def test_mail_suites_use_newest_and_question_mark_baselines(shell: Shell, tmp_pa
     newest, second, first = [each["thread_id"] for each in listed]
     case = {"task": "triage", "sources": {"mbox": "m.mbox"}}
 
-    def evaluated(key: str) -> Json:
+    def evaluate_key(key: str) -> Json:
         wanted = {newest: False, second: True, first: True}
         cases = [{**case, "id": t, "item": t, "expected": {key: v}} for t, v in wanted.items()]
         document: Json = shell("eval", suite(tmp_path, cases), "--model", "offline", "--json").json
         return document
 
-    assert figures(evaluated("needs_reader"), 2)["precision"] == 0.5
-    asked = evaluated("asked")
+    assert figures(evaluate_key("needs_reader"), 2)["precision"] == 0.5
+    asked = evaluate_key("asked")
     assert figures(asked, 2)["accuracy"] == 1
     assert figures(asked)["coverage"] == 1
 
@@ -237,7 +237,7 @@ def test_planted_fault_counts_only_if_one_finding_states_it_fully() -> None:
 # ---- labelled data
 
 
-def labelled(folder: Path) -> Path:
+def labelled_data(folder: Path) -> Path:
     """A folder of labelled data with one thing of each kind."""
     (folder / "labels").mkdir()
     small_export(folder).rename(folder / "slack_export.zip")
@@ -264,7 +264,7 @@ def labelled(folder: Path) -> Path:
 
 
 def test_labels_become_cases(tmp_path: Path) -> None:
-    data = labelled(tmp_path)
+    data = labelled_data(tmp_path)
     read = {name: suite_of(name, data).cases for name in READERS}
     found = {
         name: [
@@ -309,7 +309,7 @@ async def database_of(work: Any) -> None:
 def test_a_rated_answer_becomes_a_case_with_the_reasons(shell: Shell, tmp_path: Path) -> None:
     run = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
     unrated = shell("eval", "add", run["run_id"], "--into", tmp_path / "x")
-    assert "Nobody has rated" in refused(unrated, "not_rated")
+    assert "Nobody has rated" in refusal_text(unrated, "not_rated")
     for rating, accuracy in (("good", 1), ("bad", 0)):
         folder = tmp_path / rating
         done = shell("eval", "add", run["run_id"], "--as", rating, "--into", folder)
@@ -336,7 +336,7 @@ def test_corrected_threads_and_good_sweeps_become_cases(shell: Shell, tmp_path: 
     file = mbox(tmp_path / "m.mbox", *letters(2))
     run = shell("triage", "--mbox", file, "--model", "offline", "--json").json
     nothing = shell("eval", "add", run["run_id"], "--into", tmp_path)
-    assert "would have been right" in refused(nothing, "no_case")
+    assert "would have been right" in refusal_text(nothing, "no_case")
     thread, other = [each["thread_id"] for each in run["verdicts"]]
 
     async def correct(store: Store) -> None:
@@ -401,7 +401,7 @@ def test_each_usage_error_is_reported_in_one_sentence(
         *wrong,
         ("There is no suite 'dances'", "dances"),
         ("reads labelled data", "states"),
-        ("slack_export.zip", "states", "--data", labelled(tmp_path) / "labels"),
+        ("slack_export.zip", "states", "--data", labelled_data(tmp_path) / "labels"),
         ("has no cases.yaml", empty),
         ("the id '1' twice", twice),
         ("cannot be read", bad),

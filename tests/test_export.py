@@ -38,11 +38,11 @@ CHANNELS = [
 ]
 
 
-def said(ts: str, text: str = "hola", **more: Any) -> dict[str, Any]:
+def export_message(ts: str, text: str = "hola", **more: Any) -> dict[str, Any]:
     return {"type": "message", "ts": ts, "user": "U1", "text": text, **more}
 
 
-def written(folder: Path, files: dict[str, Any], under: str = "") -> Path:
+def write_export(folder: Path, files: dict[str, Any], under: str = "") -> Path:
     """A zip with these members; bytes as they are, everything else as JSON."""
     path = folder / "export.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -55,10 +55,12 @@ def written(folder: Path, files: dict[str, Any], under: str = "") -> Path:
 def with_days(folder: Path, **days: Any) -> Workspace:
     """An export with one channel, whose days are given as `d14=[...]` (of March 2025)."""
     files = {f"support-es/2025-03-{name[1:]}.json": content for name, content in days.items()}
-    return load_export(written(folder, {"users.json": USERS, "channels.json": CHANNELS, **files}))
+    return load_export(
+        write_export(folder, {"users.json": USERS, "channels.json": CHANNELS, **files})
+    )
 
 
-def claiming(path: Path, member: str, size: int) -> Path:
+def forge_size(path: Path, member: str, size: int) -> Path:
     """The zip, its directory changed to say that a member unpacks to `size` bytes."""
     raw = bytearray(path.read_bytes())
     entry = raw.rindex(member.encode()) - 46
@@ -67,7 +69,7 @@ def claiming(path: Path, member: str, size: int) -> Path:
     return path
 
 
-def refused(path: Path) -> str:
+def load_error(path: Path) -> str:
     with pytest.raises(ExportError) as caught:
         load_export(path)
     return str(caught.value)
@@ -92,29 +94,33 @@ def message_count(workspace: Workspace) -> int:
 def test_a_damaged_day_is_named_and_all_others_are_loaded(
     tmp_path: Path, day: Any, why: str
 ) -> None:
-    workspace = with_days(tmp_path, d13=[said("1739990000.000100")], d14=day, d15=[said(ROOT)])
+    workspace = with_days(
+        tmp_path, d13=[export_message("1739990000.000100")], d14=day, d15=[export_message(ROOT)]
+    )
     assert message_count(workspace) == 2
     assert workspace.problems == (f"support-es/2025-03-14.json: {why}; its messages are missing",)
 
 
 def test_invalid_exports_are_refused_with_a_clear_reason(tmp_path: Path) -> None:
-    assert "Check the path" in refused(tmp_path / "none.zip")
-    assert "is a folder" in refused(tmp_path)
+    assert "Check the path" in load_error(tmp_path / "none.zip")
+    assert "is a folder" in load_error(tmp_path)
     text = tmp_path / "notes.zip"
     text.write_text("hello")
-    assert "not a zip file" in refused(text)
-    whole = written(tmp_path, {"users.json": USERS, "channels.json": CHANNELS}).read_bytes()
+    assert "not a zip file" in load_error(text)
+    whole = write_export(tmp_path, {"users.json": USERS, "channels.json": CHANNELS}).read_bytes()
     text.write_bytes(whole[: len(whole) // 2])
-    assert "not a zip file, or only part of one" in refused(text)
-    assert "not a Slack export" in refused(written(tmp_path, {"a/b/channels.json": CHANNELS}))
-    empty = written(tmp_path, {"users.json": [], "channels.json": []})
-    assert "holds no channels" in refused(empty)
-    broken = refused(written(tmp_path, {"users.json": USERS, "channels.json": b"[\n{]"}))
+    assert "not a zip file, or only part of one" in load_error(text)
+    assert "not a Slack export" in load_error(
+        write_export(tmp_path, {"a/b/channels.json": CHANNELS})
+    )
+    empty = write_export(tmp_path, {"users.json": [], "channels.json": []})
+    assert "holds no channels" in load_error(empty)
+    broken = load_error(write_export(tmp_path, {"users.json": USERS, "channels.json": b"[\n{]"}))
     assert broken == (
         "channels.json in export.zip is damaged (not valid JSON at line 2). "
         "Download the Slack export again."
     )
-    broken = refused(written(tmp_path, {"users.json": {}, "channels.json": CHANNELS}))
+    broken = load_error(write_export(tmp_path, {"users.json": {}, "channels.json": CHANNELS}))
     assert "users.json in export.zip is damaged (not a JSON list)" in broken
 
 
@@ -123,22 +129,27 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     files = {
         "users.json": USERS,
         "channels.json": CHANNELS,
-        "support-es/2025-03-14.json": [said(ROOT)],
+        "support-es/2025-03-14.json": [export_message(ROOT)],
         bomb: b" " * 5_000_000 + b"[]",
     }
     for size, why in (
         (201 * 1024**2, "larger than 200 MB"),
         (10, "its bytes in the zip are damaged or encrypted"),
     ):
-        workspace = load_export(claiming(written(tmp_path, files), bomb, size))
+        workspace = load_export(forge_size(write_export(tmp_path, files), bomb, size))
         assert message_count(workspace) == 1
         assert workspace.problems == (f"{bomb}: {why}; its messages are missing",)
-    assert "more than 2 GB" in refused(claiming(written(tmp_path, files), bomb, 2**32 - 16))
+    assert "more than 2 GB" in load_error(
+        forge_size(write_export(tmp_path, files), bomb, 2**32 - 16)
+    )
 
 
 def test_messages_lost_to_damaged_bytes_are_reported(tmp_path: Path) -> None:
-    days = {f"support-es/2025-03-{n}.json": [said(f"17400{n}00.000100")] for n in range(10, 20)}
-    path = written(tmp_path, {"users.json": USERS, "channels.json": CHANNELS, **days})
+    days = {
+        f"support-es/2025-03-{n}.json": [export_message(f"17400{n}00.000100")]
+        for n in range(10, 20)
+    }
+    path = write_export(tmp_path, {"users.json": USERS, "channels.json": CHANNELS, **days})
     whole = path.read_bytes()
     directory = whole.index(b"PK\1\2")
     dice = random.Random(7)

@@ -15,7 +15,7 @@ from engine_kit import (
     Json,
     Lax,
     always,
-    asked,
+    ask_engine,
     brief,
     brief_answer,
     call,
@@ -24,17 +24,17 @@ from engine_kit import (
     engine,
     finding,
     is_child,
-    led_by,
     line,
     opening,
     prefixes,
     results,
     say,
+    scripted_parent,
     sentence,
     settings_for,
     since,
+    submission,
     submit,
-    submitted,
     thread_id,
     turn,
     turns,
@@ -79,9 +79,9 @@ def reader(body: Json) -> Answer:
         return call("read_channel_history", channel=channel_id(n))
     root = thread_id(n, 0)
     if not any(root in r["content"] for r in results(body)):
-        return submitted("Nothing was read.")
+        return submission("Nothing was read.")
     said = sentence(f"q{n}.0")
-    return submitted(f"Read channel {n}.", findings=[finding(f"Open {n}", root, quotes=[said])])
+    return submission(f"Read channel {n}.", findings=[finding(f"Open {n}", root, quotes=[said])])
 
 
 def briefs(
@@ -201,7 +201,7 @@ async def test_fanout_ends_before_the_time_limit_of_the_run() -> None:
 
     def slow(body: Json) -> Answer:
         if "REMINDER: limit reached" in since(body):
-            return submitted("What I have.")
+            return submission("What I have.")
         return call("read_channel_history", channel=channel_id(number(body)))
 
     settings = settings_for({"seconds": 8.0, "max_concurrency": 1})
@@ -318,7 +318,9 @@ def questions(bodies: list[Json]) -> set[int]:
 async def test_calls_beyond_max_subagents_in_one_turn_are_refused(
     tmp_path: Path,
 ) -> None:
-    got = await asked(led_by(fifty(), say("Done [F1.1].")), tmp_path, settings_for(RICH), ALL_FIVE)
+    got = await ask_engine(
+        scripted_parent(fifty(), say("Done [F1.1].")), tmp_path, settings_for(RICH), ALL_FIVE
+    )
     states = [s["status"] for s in got.subagents]
     assert (len(states), states.count("complete"), states.count("refused")) == (50, 24, 26)
     assert questions(got.children) == set(range(24))
@@ -330,8 +332,8 @@ async def test_calls_beyond_max_subagents_in_one_turn_are_refused(
 
 async def test_subagents_beyond_max_concurrency_are_queued(tmp_path: Path) -> None:
     settings = settings_for({**RICH, "max_subagents": 50, "max_concurrency": 5})
-    script = led_by(fifty(), say("Done."))
-    got = await asked(script, tmp_path, settings, ALL_FIVE, latency_s=0.01)
+    script = scripted_parent(fifty(), say("Done."))
+    got = await ask_engine(script, tmp_path, settings, ALL_FIVE, latency_s=0.01)
     assert [s["status"] for s in got.subagents] == ["complete"] * 50
     assert got.e.server.in_flight_max == 5
 
@@ -346,7 +348,9 @@ async def test_parent_sees_a_bounded_view_of_a_one_megabyte_result(
     megabyte = "tea and cake " * 80_000
     answered = [{**submit(megabyte), "id": "t1"}] if form == "result" else [words(megabyte)]
     lax = Lax(lambda body: answered if is_child(body) else None)
-    got = await asked(led_by(brief_answer(1), say("It was too much.")), tmp_path, lax=lax)
+    got = await ask_engine(
+        scripted_parent(brief_answer(1), say("It was too much.")), tmp_path, lax=lax
+    )
     (one,) = got.subagents
     assert one["status"] in ("partial", "failed")
     assert one["stopped_by"] in ("invalid_output", "tokens")
@@ -363,11 +367,11 @@ async def test_a_step_limit_leaves_a_partial_result_with_its_findings(tmp_path: 
     def reader(body: Json) -> Answer:
         if "REMINDER: limit reached (steps)" in since(body):
             found = finding("It has been open for a while", thread_id(1, 0), state="unsolved")
-            return submitted("As far as I came.", findings=[found])
+            return submission("As far as I came.", findings=[found])
         return call("read_channel_history", channel=channel_id(1))
 
-    script = led_by(brief_answer(1), say("So far [F1.1]."), children=reader)
-    got = await asked(script, tmp_path, settings_for({"subagent_steps": 3}))
+    script = scripted_parent(brief_answer(1), say("So far [F1.1]."), children=reader)
+    got = await ask_engine(script, tmp_path, settings_for({"subagent_steps": 3}))
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
     assert one["findings"][0]["id"] == "F1.1"
@@ -379,8 +383,8 @@ async def test_a_step_limit_leaves_a_partial_result_with_its_findings(tmp_path: 
 
 async def test_ignored_step_limit_still_yields_a_partial_result(tmp_path: Path) -> None:
     goes_on = Answer([words("I go on."), use("read_channel_history", channel=channel_id(1))])
-    script = led_by(brief_answer(1), say("Nothing."), children=turns(goes_on))
-    got = await asked(script, tmp_path, settings_for({"subagent_steps": 3}))
+    script = scripted_parent(brief_answer(1), say("Nothing."), children=turns(goes_on))
+    got = await ask_engine(script, tmp_path, settings_for({"subagent_steps": 3}))
     (one,) = got.subagents
     assert (one["status"], one["stopped_by"], one["steps"]) == ("partial", "steps", 3)
     assert one["text"] == "Read 4 items, then stopped. Its last words: I go on."
@@ -394,7 +398,7 @@ async def test_raw_tool_output_never_reaches_the_parent(ending: str, tmp_path: P
     reader = turns(
         call("read_channel_history", channel=channel_id(1)),
         {
-            "result": submitted("Read."),
+            "result": submission("Read."),
             "empty": Answer([]),
             "text": say("I read it."),
             "garbage": Answer([use("submit_result", nothing=[])]),
@@ -405,8 +409,8 @@ async def test_raw_tool_output_never_reaches_the_parent(ending: str, tmp_path: P
     def choose(index: int, body: Json) -> str | None:
         return "http_500" if ending == "dead" and is_child(body) and results(body) else None
 
-    script = led_by(brief_answer(1), say("Done."), children=reader)
-    got = await asked(script, tmp_path, faults=Faults(choose))
+    script = scripted_parent(brief_answer(1), say("Done."), children=reader)
+    got = await ask_engine(script, tmp_path, faults=Faults(choose))
     secrets = [sentence(f"{kind}1.{n}")[:40] for kind in "qa" for n in range(2)]
     assert all(s in json.dumps(got.children) for s in secrets)
     assert not any(s in json.dumps(got.parent) for s in secrets)
@@ -423,8 +427,8 @@ async def test_structured_output_is_validated_and_repaired_once(tmp_path: Path) 
         call("submit_result", columns="title, n", rows=[["x", 3]]),
         call("submit_result", columns=["title", "n"], rows=[["x", "3"]], text="1 row"),
     )
-    script = led_by(brief_answer(1, contract="table"), say("Done."), children=table)
-    got = await asked(script, tmp_path)
+    script = scripted_parent(brief_answer(1, contract="table"), say("Done."), children=table)
+    got = await ask_engine(script, tmp_path)
     (one,) = got.subagents
     assert one["status"] == "complete"
     assert one["value"] == {
@@ -438,7 +442,7 @@ async def test_structured_output_is_validated_and_repaired_once(tmp_path: Path) 
 
 
 async def test_child_gets_only_the_tools_of_its_scope(tmp_path: Path) -> None:
-    got = await asked(led_by(brief_answer(1), say("Done.")), tmp_path)
+    got = await ask_engine(scripted_parent(brief_answer(1), say("Done.")), tmp_path)
     assert [t["name"] for t in got.children[0]["tools"]] == [
         "list_channels", "read_channel_history", "read_thread", "search_messages",
         "lookup_user", "get_permalink",
@@ -455,14 +459,14 @@ async def test_child_with_many_calls_stops_before_the_cost_cap(tmp_path: Path) -
 
     def reader(body: Json) -> Answer:
         if "REMINDER: limit reached (cost)" in since(body):
-            return submitted("What I have.")
+            return submission("What I have.")
         return call("search_messages", query=f"word{turn(body)}")
 
     limits = {"cost_usd": 0.14, "subagent_steps": 99, "max_fanout_tokens": 1_500}
     roles = {"parent": {"max_tokens": 1_000}, "subagent_main": {"max_tokens": 1_000}}
     asks, end = brief_answer(1, model_preference="main"), say("There was no more money.")
-    script = led_by(asks, end, children=reader)
-    got = await asked(script, tmp_path, settings_for(limits, roles=roles))
+    script = scripted_parent(asks, end, children=reader)
+    got = await ask_engine(script, tmp_path, settings_for(limits, roles=roles))
     (one,) = got.subagents
     budget = got.e.run.budget
     assert (one["status"], one["stopped_by"], one["text"]) == ("partial", "cost", "What I have.")
@@ -474,7 +478,7 @@ async def test_child_with_many_calls_stops_before_the_cost_cap(tmp_path: Path) -
 
 
 async def test_request_ends_with_a_message_if_the_model_api_is_down(tmp_path: Path) -> None:
-    got = await asked(led_by(), tmp_path, faults=always("http_529"))
+    got = await ask_engine(scripted_parent(), tmp_path, faults=always("http_529"))
     assert (got.document["status"], got.document["stopped_by"]) == ("failed", "rate_limit")
     assert "overloaded_error" in got.document["reason"]
     assert got.document["answer"] == "No answer could be written."

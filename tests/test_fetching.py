@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 import web_kit
 from standins.web import LocalWeb, Page
-from timing import WAIT_S, computed_within
+from timing import WAIT_S, cpu_limit
 from web_kit import Names
 
 from bot.local.server import listen
@@ -35,7 +35,7 @@ async def fetcher(
             await made.aclose()
 
 
-async def refused(fetcher: Fetcher, url: str) -> str:
+async def fetch_error(fetcher: Fetcher, url: str) -> str:
     with pytest.raises(NotFetched) as caught:
         await fetcher.get(url, MB)
     return str(caught.value)
@@ -62,7 +62,7 @@ async def test_urls_of_internal_or_invalid_hosts_are_never_requested() -> None:
     async with fetcher({}) as (fetch, web, names):
         for url in FORMS:
             assert not is_plain(url), url
-            assert "not read" in await refused(fetch, url), url
+            assert "not read" in await fetch_error(fetch, url), url
         assert web.seen == []
         assert names.asked == []
     for host in ("docs.client.example", "a-b.c1.io", "bücher.example", "xn--p1ai.xn--p1ai"):
@@ -73,9 +73,9 @@ async def test_hostname_that_resolves_to_an_internal_address_is_refused() -> Non
     async with fetcher({"docs.example.com/": START}) as (fetch, web, names):
         for inside in ("127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1"):
             names.places["docs.example.com"] = [[inside]]
-            assert "internal" in await refused(fetch, "http://docs.example.com/")
+            assert "internal" in await fetch_error(fetch, "http://docs.example.com/")
         names.places["docs.example.com"] = [["127.0.0.1", "10.0.0.1"]]  # one of two is enough
-        assert "internal" in await refused(fetch, "http://docs.example.com/")
+        assert "internal" in await fetch_error(fetch, "http://docs.example.com/")
         assert web.seen == []
 
 
@@ -85,24 +85,24 @@ async def test_hostname_is_resolved_once_and_that_address_is_used() -> None:
         found = await fetch.get("http://docs.example.com/", MB)
         assert (found.status, found.body) == (200, START.body)
         assert names.asked == ["docs.example.com"]
-        assert "internal" in await refused(fetch, "http://docs.example.com/")
+        assert "internal" in await fetch_error(fetch, "http://docs.example.com/")
 
 
 async def test_dns_rebinding_between_redirects_is_detected() -> None:
-    pages = {"docs.example.com/": Page.moved("/next"), "docs.example.com/next": START}
+    pages = {"docs.example.com/": Page.redirect_to("/next"), "docs.example.com/next": START}
     async with fetcher(pages) as (fetch, web, names):
         names.places["docs.example.com"] = [["127.0.0.1"], ["10.0.0.1"]]
-        assert "internal" in await refused(fetch, "http://docs.example.com/")
+        assert "internal" in await fetch_error(fetch, "http://docs.example.com/")
         assert web.asked == ["docs.example.com/"]
 
 
 async def test_redirect_to_a_forbidden_address_is_refused() -> None:
     places = [*FORMS[: len(HOSTS.split())], "file:///etc/passwd", "//localhost/"]
-    pages = {f"docs.example.com/{n}": Page.moved(to) for n, to in enumerate(places)}
-    pages["docs.example.com/out?to=http%3A%2F%2F127.0.0.1"] = Page.moved("http://127.0.0.1/")
+    pages = {f"docs.example.com/{n}": Page.redirect_to(to) for n, to in enumerate(places)}
+    pages["docs.example.com/out?to=http%3A%2F%2F127.0.0.1"] = Page.redirect_to("http://127.0.0.1/")
     async with fetcher(pages) as (fetch, web, _):
         for path in pages:
-            assert "not read" in await refused(fetch, f"http://{path}"), path
+            assert "not read" in await fetch_error(fetch, f"http://{path}"), path
         assert web.asked == [*pages]
 
 
@@ -118,7 +118,7 @@ async def test_requests_send_no_identifying_headers(monkeypatch: pytest.MonkeyPa
         assert not {"cookie", "authorization", "referer", "x-forwarded-for"} & headers.keys()
 
 
-def packed(body: bytes, encoding: str) -> Page:
+def encoded_page(body: bytes, encoding: str) -> Page:
     return Page(body, headers={"content-encoding": encoding})
 
 
@@ -126,12 +126,12 @@ async def test_compressed_pages_are_unpacked_and_bombs_are_not() -> None:
     text = b"<p>" + b"word " * 1000
     bomb = gzip.compress(bytes(200 * MB), 1)
     pages = {
-        "a.example.com/gzip": packed(gzip.compress(text), "gzip"),
-        "a.example.com/zlib": packed(zlib.compress(text), "Deflate"),
-        "a.example.com/bomb": packed(bomb, "gzip"),
-        "a.example.com/nested": packed(gzip.compress(bomb), "gzip, gzip"),
-        "a.example.com/br": packed(b"\x1b", "br"),
-        "a.example.com/broken": packed(b"\x1f\x8b\x08none", "gzip"),
+        "a.example.com/gzip": encoded_page(gzip.compress(text), "gzip"),
+        "a.example.com/zlib": encoded_page(zlib.compress(text), "Deflate"),
+        "a.example.com/bomb": encoded_page(bomb, "gzip"),
+        "a.example.com/nested": encoded_page(gzip.compress(bomb), "gzip, gzip"),
+        "a.example.com/br": encoded_page(b"\x1b", "br"),
+        "a.example.com/broken": encoded_page(b"\x1f\x8b\x08none", "gzip"),
     }
     async with fetcher(pages) as (fetch, _, _):
         for name in ("gzip", "zlib"):
@@ -140,8 +140,8 @@ async def test_compressed_pages_are_unpacked_and_bombs_are_not() -> None:
         found = await fetch.get("http://a.example.com/bomb", MB)
         assert (len(found.body), found.cut) == (MB, True)
         for name in ("nested", "br"):
-            assert "packed" in await refused(fetch, f"http://a.example.com/{name}")
-        assert "could not be had" in await refused(fetch, "http://a.example.com/broken")
+            assert "packed" in await fetch_error(fetch, f"http://a.example.com/{name}")
+        assert "could not be had" in await fetch_error(fetch, "http://a.example.com/broken")
 
 
 async def test_endless_response_times_out() -> None:
@@ -159,20 +159,20 @@ async def test_endless_response_times_out() -> None:
     dripping = await asyncio.start_server(drip, sock=server)
     fetch = Fetcher(0.5, Names(server.getsockname()[1]).reach)
     try:
-        assert "no answer within 0.5 s" in await refused(fetch, "http://slow.example.com/")
+        assert "no answer within 0.5 s" in await fetch_error(fetch, "http://slow.example.com/")
         dripping.close()
-        assert "no connection" in await refused(fetch, "http://slow.example.com/")
+        assert "no connection" in await fetch_error(fetch, "http://slow.example.com/")
     finally:
         await fetch.aclose()
         await asyncio.wait_for(ended.wait(), WAIT_S)
         await dripping.wait_closed()
     real = Fetcher(2.0)  # it asks the resolver of this machine and checks what that says
     assert ("127.0.0.1", 80) in await look_up("localhost", 80)
-    assert "not read" in await refused(real, "http://localhost/")
+    assert "not read" in await fetch_error(real, "http://localhost/")
     await real.aclose()
 
 
-async def allowed(robots: str, *paths: str) -> list[bool]:
+async def check_paths(robots: str, *paths: str) -> list[bool]:
     """Which paths of a host with these rules may be read."""
     pages = {"a.example.com/robots.txt": Page(robots.encode(), "text/plain")}
     async with fetcher(pages) as (fetch, _, _):
@@ -194,8 +194,8 @@ async def allowed(robots: str, *paths: str) -> list[bool]:
     ],
 )
 async def test_hostile_robots_rules_are_evaluated_quickly(rules: str, path: str) -> None:
-    with computed_within(1):
-        assert await allowed(rules, path) == [True]
+    with cpu_limit(1):
+        assert await check_paths(rules, path) == [True]
 
 
 async def test_robots_txt_is_cached_and_its_failure_denies_access() -> None:
@@ -203,7 +203,7 @@ async def test_robots_txt_is_cached_and_its_failure_denies_access() -> None:
     pages = {
         "a.example.com/robots.txt": Page(b"User-agent: *\nDisallow: /no", "text/plain"),
         "b.example.com/robots.txt": Page(status=503),
-        "d.example.com/robots.txt": Page.moved("http://127.0.0.1/robots.txt"),
+        "d.example.com/robots.txt": Page.redirect_to("http://127.0.0.1/robots.txt"),
     }
     async with fetcher(pages) as (fetch, web, _):
         robots = Robots(fetch, lambda: now)

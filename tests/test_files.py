@@ -55,7 +55,7 @@ async def read(
     host: Host, *files: Any, delimiter: str = "", mimetype: str = "", **limits: Any
 ) -> AttachedFile:
     """Read files; a text instead of a file's facts names what the host serves."""
-    with MUX.serving(host.app) as url:
+    with MUX.served_app(host.app) as url:
         web = AsyncWebClient(token="xoxb-1", base_url=f"{url}/api/")
         served = {"id": "F1", "mimetype": mimetype}
         given = [
@@ -143,7 +143,7 @@ async def test_unreadable_files_are_refused_by_name(data: bytes, said: str) -> N
 
 async def test_token_for_file_downloads_is_sent_only_to_slack() -> None:
     host, other = Host(**{"a.txt": b"hello"}), Host(**{"b.txt": b"stolen"})
-    with MUX.serving(other.app) as foreign:
+    with MUX.served_app(other.app) as foreign:
         foreign = foreign.replace("127.0.0.1", "localhost")
         found = await read(
             host,
@@ -183,7 +183,7 @@ async def test_canvas_and_html_named_as_document_are_read() -> None:
     host = Host(
         plan=Response(canvas, media_type="text/html"), **{"r.doc": Response(page, media_type="")}
     )
-    with MUX.serving(host.app) as url:
+    with MUX.served_app(host.app) as url:
         given = [
             {"name": name, "mode": mode, "mimetype": kind, "url_private": f"{url}/files/{name}"}
             for name, mode, kind in (
@@ -243,7 +243,7 @@ async def test_unavailable_files_are_named_and_not_fetched(facts: Json, said: st
 async def test_file_without_details_in_the_event_is_looked_up() -> None:
     host = Host(**{"a.txt": b"from afar"})
     hint = {"id": "F1", "file_access": "check_file_info"}
-    with MUX.serving(host.app) as url:
+    with MUX.served_app(host.app) as url:
         facts = {"name": "a.txt", "url_private": f"{url}/files/a.txt", "file_access": "visible"}
         host.info = {"ok": True, "file": facts}
         assert "from afar" in text_of(await read(host, hint))

@@ -19,9 +19,9 @@ from files_kit import (
     desk,
     is_written,
     repository,
-    shown,
+    result_text,
     with_remote,
-    written,
+    write_files,
 )
 from pygit2.enums import CredentialType
 
@@ -50,22 +50,22 @@ PYTHON = "def one():\n    if True:\n        return 1\n"
 
 
 async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
-    written(desk.root, {"a.py": PYTHON})
+    write_files(desk.root, {"a.py": PYTHON})
     read = await desk.use("read_file", path="a.py", folder=BOOK)
     lines = "|def one():\n|    if True:\n|        return 1\n"
-    assert shown(read) == f"[book:a.py:1]\n{lines}3 lines.\n"
+    assert result_text(read) == f"[book:a.py:1]\n{lines}3 lines.\n"
     (item,) = read.items
     assert item.label == Label(True, WORKSPACE, frozenset({BOOK}), outside=True)
 
 
 async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
     text = "".join(f"line {n} of a long file\n" for n in range(1, 401))
-    written(desk.root, {"long.txt": text})
+    write_files(desk.root, {"long.txt": text})
     short = desk.context(max_output_tokens=1_000)
     lines, at = list[str](), 1
     while True:
         page = await desk.use("read_file", by=short, path="long.txt", folder=BOOK, line=at)
-        assert estimate_tokens(shown(page)) <= 1_050
+        assert estimate_tokens(result_text(page)) <= 1_050
         lines += [line for item in page.items for line in item.text.split("\n")]
         if not page.truncated:
             break
@@ -78,7 +78,7 @@ async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
 
 async def test_a_long_line_is_read_page_by_page_to_its_end(desk: Desk) -> None:
     line = "".join(f"{n}," for n in range(2_000))
-    written(desk.root, {"wide.json": f"head\n{line}\ntail\n"})
+    write_files(desk.root, {"wide.json": f"head\n{line}\ntail\n"})
     short = desk.context(max_output_tokens=1_000)
     items, at = list[Item](), "2"
     for _ in range(20):
@@ -94,16 +94,16 @@ async def test_a_long_line_is_read_page_by_page_to_its_end(desk: Desk) -> None:
 
 
 async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
-    written(desk.root, {".git/config": "secret = 1\n", "node_modules/x.js": "return"})
+    write_files(desk.root, {".git/config": "secret = 1\n", "node_modules/x.js": "return"})
     (desk.root / "link").symlink_to("/etc")
     listed = await desk.use("list_files", folder=BOOK)
-    assert shown(listed) == (
+    assert result_text(listed) == (
         "[book:/] README.md 7 B, link (link), node_modules/ (not looked into), src/\n"
         "[book:src/] app.py 50 B\n\n"
     )
     hits = await desk.use("search_files", pattern="RETURN", folder=BOOK, glob="*.py")
     assert [i.id for i in hits.items] == ["book:src/app.py:2", "book:src/app.py:6"]
-    assert shown(hits).startswith(
+    assert result_text(hits).startswith(
         "[book:src/app.py:2]\n|    return 1\n[book:src/app.py:6]\n|    ret"
     )
     none = await desk.use("search_files", pattern="secret", folder=BOOK)
@@ -124,7 +124,7 @@ async def test_search_matches_equivalent_unicode_forms(desk: Desk) -> None:
     """macOS stores a letter and its mark as two characters, models write one."""
     name = "Überblick"
     apart = normalize("NFD", f"{name}.md")
-    written(desk.root, {apart: normalize("NFD", "Köln\n")})
+    write_files(desk.root, {apart: normalize("NFD", "Köln\n")})
     for glob in ("", f"{name}.md"):
         found = await desk.use("search_files", pattern="KÖLN", folder=BOOK, glob=glob)
         assert [i.id for i in found.items] == [f"book:{apart}:1"]
@@ -248,7 +248,7 @@ async def test_commit_with_restricted_text_is_refused(tmp_path: Path) -> None:
 
 async def test_folder_is_hidden_from_people_who_may_not_read_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
-    written(desk.root)
+    write_files(desk.root)
     only = desk.context(handles=Handles({BOOK: "book"}))
     for folder in (BOOK, "book", ""):
         found = await desk.fails("list_files", by=only, folder=folder)

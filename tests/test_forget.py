@@ -12,23 +12,31 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from bot_kit import AS_OF, Shell, delegating, finding_with, model_at, refused, small_export
-from engine_kit import channel_id, come, led_by, until
+from bot_kit import (
+    AS_OF,
+    Shell,
+    delegating_model,
+    finding_model,
+    model_at,
+    refusal_text,
+    small_export,
+)
+from engine_kit import channel_id, come, scripted_parent, until
 from forget_kit import (
     NOW,
     Told,
     ask,
     columns,
     finding,
-    holding,
     item,
     link_to,
     propose,
     result,
-    spawned,
+    spawned_brief,
+    tables_with,
 )
 from pg_kit import Kept
-from serve_kit import ASKER, Served, echo, mentioned, serving
+from serve_kit import ASKER, Served, echo, mention, serve
 from test_store import decision, record
 from test_store import result as ended
 
@@ -61,7 +69,7 @@ TOKENS = MailboxTokens.model_validate({"access_token": "t", "refresh_token": "r"
 ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRINT_TEXT, "U0TOM")]
 
 
-def told(id: str = "r1", **fields: Any) -> Told:
+def run_with_findings(id: str = "r1", **fields: Any) -> Told:
     """A run that found three things, of three messages in two channels."""
     spanish = result(
         "s1",
@@ -89,7 +97,7 @@ def told(id: str = "r1", **fields: Any) -> Told:
 
 
 @asynccontextmanager
-async def kept(place: Kept, *runs: Told) -> AsyncIterator[Store]:
+async def store_with_runs(place: Kept, *runs: Told) -> AsyncIterator[Store]:
     store = await place.store()
     for run in runs:
         await run.store(store)
@@ -97,7 +105,7 @@ async def kept(place: Kept, *runs: Told) -> AsyncIterator[Store]:
     await store.aclose()
 
 
-async def changed(inbox: RequestQueue, id: str, text: str | None) -> None:
+async def amend_message(inbox: RequestQueue, id: str, text: str | None) -> None:
     """Slack said that a message was edited, or deleted."""
     channel, _, ts = id.partition("/")
     await inbox.amend(MessageEdited("T1", channel, ts, text))
@@ -116,13 +124,15 @@ async def is_empty(store: Store, id: str) -> bool:
 
 
 async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> None:
-    async with kept(place, told(), Told("r2", [ITEMS[2]], answer="Printers.")) as store:
+    async with store_with_runs(
+        place, run_with_findings(), Told("r2", [ITEMS[2]], answer="Printers.")
+    ) as store:
         await propose(store.database, "r1", "All is well.")
         other = await propose(store.database, "r2", "All is well.")
         done = await forget(store, "item", CARD)
 
         assert done == Forgotten(items=1, runs=1, actions=1)
-        assert await holding(store.database, [CARD_TEXT, BILL_TEXT, "A printer stopped"]) == []
+        assert await tables_with(store.database, [CARD_TEXT, BILL_TEXT, "A printer stopped"]) == []
         assert await is_empty(store, "r1")
         first, second = await store.run("r1"), await store.run("r2")
         assert (first.kind, first.status, first.cost_usd) == ("ask", "complete", 0.01)
@@ -135,7 +145,7 @@ async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> No
 async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
     in_file: Kept,
 ) -> None:
-    async with kept(in_file, told()) as store:
+    async with store_with_runs(in_file, run_with_findings()) as store:
         await ask(RequestQueue(store.database), ASKED, "Who?", "U0ANA")
         before = await columns(store.database)
         would = await Forget(store.database, dry_run=True)(ForgetTarget("user", "U0ANA"))
@@ -150,7 +160,7 @@ async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
 
 
 async def test_stored_name_of_a_forgotten_user_or_channel_is_deleted(in_file: Kept) -> None:
-    async with kept(in_file, told()) as store:
+    async with store_with_runs(in_file, run_with_findings()) as store:
         names = {"U0ANA": "Ana", "U0BEN": "Ben", "C0OWN": "#own"}
         for id, name in names.items():
             await Names(store.database).save(id, name)
@@ -173,11 +183,11 @@ async def test_forgetting_a_channel_or_author_empties_runs_that_read_it(
     in_file: Kept, kind: str, id: str, items: int, gone: list[str]
 ) -> None:
     mine = Told("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
-    async with kept(in_file, told(), mine) as store:
+    async with store_with_runs(in_file, run_with_findings(), mine) as store:
         done = await forget(store, kind, id)
 
         assert (done.items, done.runs) == (items, 1)
-        assert await holding(store.database, gone) == []
+        assert await tables_with(store.database, gone) == []
         assert await is_empty(store, "r1")
         assert (await store.run("r2")).question == "how are we doing"
         assert audit(await store.trajectory("r2")).contexts == 1
@@ -186,20 +196,22 @@ async def test_forgetting_a_channel_or_author_empties_runs_that_read_it(
 async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(in_file: Kept) -> None:
     """The same bytes are stored once: they go with the last run that holds them."""
     other = Told("r2", [item(PRINT, PRINT_TEXT)])
-    async with kept(in_file, other, Told("r3", [item(PRINT, PRINT_TEXT), *ITEMS])) as store:
+    async with store_with_runs(
+        in_file, other, Told("r3", [item(PRINT, PRINT_TEXT), *ITEMS])
+    ) as store:
         await forget(store, "item", CARD)
-        assert await holding(store.database, [CARD_TEXT]) == []
+        assert await tables_with(store.database, [CARD_TEXT]) == []
         assert audit(await store.trajectory("r2")).contexts == 1
         await forget(store, "item", PRINT)
-        assert await holding(store.database, [PRINT_TEXT]) == []
+        assert await tables_with(store.database, [PRINT_TEXT]) == []
 
 
 async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_credentials(
     place: Kept,
 ) -> None:
     mine = Told("r2", [ITEMS[2]], question="a secret question", requester="U0ANA", request="T1/x/1")
-    asked = told(request=f"T1/{ASKED}", requester="U0EVA", question="what of it")
-    async with kept(place, asked, mine) as store:
+    asked = run_with_findings(request=f"T1/{ASKED}", requester="U0EVA", question="what of it")
+    async with store_with_runs(place, asked, mine) as store:
         inbox, credentials = RequestQueue(store.database), Credentials(store.database)
         key = await ask(inbox, ASKED, "what about my secret request", "U0ANA")
         await ask(inbox, BILL, "somebody else asks this here", "U0EVA")
@@ -212,8 +224,8 @@ async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_cre
         assert (done.runs, done.requests, done.actions) == (2, 1, 2)
         assert (done.feedback, done.credentials) == (1, 1)
         secrets = [CARD_TEXT, "secret question", "my secret request", "words of U0ANA"]
-        assert await holding(store.database, secrets) == []
-        assert set(await holding(store.database, ["somebody else asks this here"])) == {"inbox"}
+        assert await tables_with(store.database, secrets) == []
+        assert set(await tables_with(store.database, ["somebody else asks this here"])) == {"inbox"}
         assert await is_empty(store, "r1")
         assert await is_empty(store, "r2")
         assert (await store.run("r2")).cost_usd == 0.01
@@ -223,16 +235,18 @@ async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_cre
 
 async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file: Kept) -> None:
     question = "why does the payroll of Marta Gil show nothing"
-    run = told(question=question, request=f"T1/{ASKED}", requester="U0ANA")
+    run = run_with_findings(question=question, request=f"T1/{ASKED}", requester="U0ANA")
     run.answer += f"\nYou asked: {question}"
     other = f"{ASKED[:-1]}1"
-    async with kept(in_file, run, told("r2", request=f"T1/{other}", requester="U0EVA")) as store:
+    async with store_with_runs(
+        in_file, run, run_with_findings("r2", request=f"T1/{other}", requester="U0EVA")
+    ) as store:
         inbox = RequestQueue(store.database)
         key = await ask(inbox, ASKED, question)
         seen = await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
         await forget(store, "item", ASKED)
 
-        assert await holding(store.database, [question, "payroll of Marta"]) == []
+        assert await tables_with(store.database, [question, "payroll of Marta"]) == []
         request = await inbox.request(key)
         assert request
         assert (request.text, request.event.get("blocks")) == ("", None)
@@ -244,15 +258,15 @@ async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file:
 
 
 async def test_forgetting_a_running_run_waits_until_it_ends(in_file: Kept) -> None:
-    async with kept(in_file) as store:
+    async with store_with_runs(in_file) as store:
         inbox, database = RequestQueue(store.database), store.database
         key = await ask(inbox, ASKED, "what is open here today then", state="running")
         request = await inbox.request(key)
         assert request
         assert request.run
-        run = told(request.run, request=key)
+        run = run_with_findings(request.run, request=key)
         await run.store(store, ended=False)
-        await changed(inbox, CARD, None)
+        await amend_message(inbox, CARD, None)
         before = await columns(database)
 
         assert await forget_pending(database, timedelta()) == 1
@@ -262,20 +276,20 @@ async def test_forgetting_a_running_run_waits_until_it_ends(in_file: Kept) -> No
         await inbox.finish(key, "done")
         assert await forget_pending(database, timedelta()) == 0
 
-        assert await holding(database, [CARD_TEXT]) == []
+        assert await tables_with(database, [CARD_TEXT]) == []
         assert await database.read(sa.select(flags).where(flags.c.name.like("forget/%"))) == []
 
 
 async def test_edited_message_is_forgotten_only_in_runs_that_read_the_old_text(
     in_file: Kept,
 ) -> None:
-    async with kept(in_file, told()) as store:
+    async with store_with_runs(in_file, run_with_findings()) as store:
         inbox = RequestQueue(store.database)
-        await changed(inbox, CARD, "my card works")
+        await amend_message(inbox, CARD, "my card works")
         await Told("r2", [item(CARD, "my card works again after all of that")]).store(store)
         assert await forget_pending(store.database, timedelta()) == 0
 
-        assert await holding(store.database, [CARD_TEXT]) == []
+        assert await tables_with(store.database, [CARD_TEXT]) == []
         assert audit(await store.trajectory("r1")).contexts == 0
         assert audit(await store.trajectory("r2")).contexts == 1
 
@@ -304,7 +318,7 @@ async def remember(database: Database, title: str, run: str, **more: Any) -> Non
     await database.write(sa.insert(preferences).values(row))
 
 
-async def remembered(database: Database) -> list[list[str]]:
+async def remaining_titles(database: Database) -> list[list[str]]:
     """Titles of the notes, the files and the preferences that are left."""
     columns = (notes.c.title, resources.c.name, preferences.c.text)
     return [sorted(row[0] for row in await database.read(sa.select(each))) for each in columns]
@@ -332,7 +346,7 @@ async def test_forgetting_a_target_deletes_its_notes_files_and_preferences(
     of_ana = target.id == "U0ANA"  # what she has set for others is hers, too
     assert would == done == Forgotten(notes=lost, files=lost, preferences=lost + of_ana)
     preferred = [title for title in left if not (of_ana and title == "his")]
-    assert await remembered(store.database) == [left, left, preferred]
+    assert await remaining_titles(store.database) == [left, left, preferred]
     await store.aclose()
 
 
@@ -357,9 +371,9 @@ async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
             assert (would.notes, would.files, would.preferences) == (1, files, 1)
         await tidy(database, kept_for)
     await Forget(database)(target)
-    assert await remembered(database) == [["his"]] * 3
+    assert await remaining_titles(database) == [["his"]] * 3
     await tidy(database, kept_for.model_copy(update={"notes_days": 700}))
-    assert await remembered(database) == [[]] * 3
+    assert await remaining_titles(database) == [[]] * 3
     await store.aclose()
 
 
@@ -373,19 +387,19 @@ async def read_by(bot: Served, source: str) -> list[str]:
 
 
 async def test_message_deleted_in_slack_is_deleted_from_the_store(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot:
+    async with serve(tmp_path) as bot:
         asked = bot.ask()
         await bot.answer(asked)
         read = channel_id(2)
         first = (await read_by(bot, read))[0]
         channel, _, ts = first.partition("/")
         (message,) = [m for m in bot.slack.state.channels[read].messages if m.ts == ts]
-        assert await holding(bot.store.database, [message.text]) != []
+        assert await tables_with(bot.store.database, [message.text]) != []
 
         bot.slack.people.delete(message.user, channel, ts)
 
         async def over() -> bool:
-            return await holding(bot.store.database, [message.text]) == []
+            return await tables_with(bot.store.database, [message.text]) == []
 
         await come(over)
         assert first not in await read_by(bot, read)
@@ -395,7 +409,7 @@ async def test_message_deleted_in_slack_is_deleted_from_the_store(tmp_path: Path
 async def test_bot_run_records_the_items_and_authors_of_its_request_and_thread(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         root = bot.ask("One?")
         await bot.answer(root)
         second = bot.ask("Two?", thread_ts=root)
@@ -403,7 +417,7 @@ async def test_bot_run_records_the_items_and_authors_of_its_request_and_thread(
         runs = {run.question: run.id for run in await bot.store.runs()}
         rows = await bot.store.database.read(sa.select(quoted))
         of = {q: {(r.item, r.author) for r in rows if r.run == i} for q, i in runs.items()}
-        one, two = (of[mentioned(text)] for text in ("One?", "Two?"))
+        one, two = (of[mention(text)] for text in ("One?", "Two?"))
 
         here = bot.channel
         assert one == {(f"{here}/{root}", ASKER)}
@@ -414,7 +428,7 @@ async def test_bot_run_records_the_items_and_authors_of_its_request_and_thread(
 async def test_deleted_channels_files_and_accounts_are_queued_for_forgetting(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         here = bot.channel
         user = {"id": "U0LUIS", "deleted": True}
         for event in (
@@ -431,11 +445,11 @@ async def test_deleted_channels_files_and_accounts_are_queued_for_forgetting(
         kinds = {f"channel/{here}", "channel/G0OLD", "source/F0OLD", "author/U0LUIS"}
         names = sa.select(flags.c.name).where(flags.c.name.like("forget/%"))
 
-        async def noted() -> bool:
+        async def has_all_flags() -> bool:
             found = {row.name for row in await bot.store.database.read(names)}
             return found == {f"forget/{each}" for each in kinds}
 
-        await come(noted)
+        await come(has_all_flags)
 
 
 # ---- the command
@@ -471,7 +485,7 @@ def test_forget_command_empties_the_command_line_runs_that_read_a_source(
 def test_forget_command_accepts_source_names_of_databases_folders_and_files(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(question: str, *sources: object, model: str = "offline") -> str:
+    def ask_for_run(question: str, *sources: object, model: str = "offline") -> str:
         run: str = shell("ask", question, *sources, "--model", model, "--json").json["run_id"]
         return run
 
@@ -480,17 +494,19 @@ def test_forget_command_accepts_source_names_of_databases_folders_and_files(
         (tmp_path / name / "stock.csv").write_text(f"city,name\n{city},Baixa\n{city},Chiado\n")
     which = "SELECT city FROM stock"
     given = {name: ("--database", tmp_path / name) for name in ("shops", "towns")}
-    with model_at(monkeypatch, delegating(*((which, "data", f"data:{name}") for name in given))):
-        both = asked("Which cities?", *given["shops"], *given["towns"], model="claude")
-    shops, towns = (asked(which, *sources) for sources in given.values())
+    with model_at(
+        monkeypatch, delegating_model(*((which, "data", f"data:{name}") for name in given))
+    ):
+        both = ask_for_run("Which cities?", *given["shops"], *given["towns"], model="claude")
+    shops, towns = (ask_for_run(which, *sources) for sources in given.values())
     folder = tmp_path / "book"
     folder.mkdir()
     (folder / "a.toml").write_text('version = "1.2.3"\n')
     question = "What is the version in a.toml?"
-    reader = finding_with("search_files", folder="files:book", pattern="version")
-    versed = delegating((question, "files", "files:book"), readers={question: reader})
+    reader = finding_model("search_files", folder="files:book", pattern="version")
+    versed = delegating_model((question, "files", "files:book"), readers={question: reader})
     with model_at(monkeypatch, versed):
-        page = asked(question, "--folder", folder, model="claude")
+        page = ask_for_run(question, "--folder", folder, model="claude")
 
     assert "Coimbra" in shell("show", both, "--json").out
     assert "1.2.3" in shell("show", page, "--json").out
@@ -506,10 +522,10 @@ def test_forget_command_accepts_source_names_of_databases_folders_and_files(
     assert shell("forget", "--source", "book:a.toml", "--json").json["runs"] == 1
     assert "1.2.3" not in shell("show", page, "--json").out
     with model_at(monkeypatch, versed):
-        asked(question, "--folder", folder, model="claude")
+        ask_for_run(question, "--folder", folder, model="claude")
     assert shell("forget", "--source", "files:book", "--json").json["runs"] >= 1
     for wrong in ((), ("--user", "U1", "--channel", "C1"), ("--user", " ")):
-        refused(shell("forget", *wrong, "--json"), "forget_what")
+        refusal_text(shell("forget", *wrong, "--json"), "forget_what")
 
 
 # ---- each class of data goes in its time; of a run what it cost and when stays
@@ -527,14 +543,14 @@ def ago(days: float) -> datetime:
     return datetime.now(UTC) - timedelta(days=days)
 
 
-async def begun(store: Store, run: str, days: float) -> None:
+async def store_full_run(store: Store, run: str, days: float) -> None:
     """A run of then, with all that can be stored of it."""
     await store.start_run(run, "ask", f"What of {run}?", "offline", {"since": "30d"})
     sink = RunLog(store, "r1")
     record(sink, run, words=run)
     record(sink, run, words="shared")
     await sink.flush()
-    await store.save_subagent(run, spawned("s1"), ended("s1"))
+    await store.save_subagent(run, spawned_brief("s1"), ended("s1"))
     await store.finish_run(run, "complete", result={"answer": run}, cost_usd=0.5)
     await store.database.write(sa.insert(quoted).values(item=f"i-{run}", run=run, channel="C1"))
     ids = ("tool", "requester", "digest", "body")
@@ -551,8 +567,8 @@ async def count(store: Store, table: sa.Table) -> int:
 
 async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept) -> None:
     store = await in_file.store()
-    await begun(store, "old", 31)
-    await begun(store, "new", 29)
+    await store_full_run(store, "old", 31)
+    await store_full_run(store, "new", 29)
     await tidy(store.database, for_days(trajectories_days=30))
     await tidy(store.database, for_days(trajectories_days=30))
 
@@ -570,8 +586,8 @@ async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept
 async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Kept) -> None:
     store = await in_file.store()
     for number in range(45):  # more than go in one transaction
-        await begun(store, f"old{number}", 366)
-    await begun(store, "new", 364)
+        await store_full_run(store, f"old{number}", 366)
+    await store_full_run(store, "new", 364)
     before = await store.run("old7")
     await tidy(store.database, for_days(trajectories_days=30, results_days=365))
 
@@ -591,8 +607,8 @@ async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Ke
 
 async def test_old_actions_are_deleted_and_the_decision_log_stays(in_file: Kept) -> None:
     store = await in_file.store()
-    await begun(store, "r1", 400)
-    await begun(store, "r2", 29)
+    await store_full_run(store, "r1", 400)
+    await store_full_run(store, "r2", 29)
     sink = RunLog(store, "r1")
     sink.log_decision(decision())
     await sink.flush()

@@ -15,17 +15,17 @@ from engine_kit import (
     call,
     channel_id,
     engine,
-    led_by,
     ran,
     results,
     run_agent,
     say,
-    submitted,
+    scripted_parent,
+    submission,
     thread_id,
     turns,
     use,
 )
-from serve_kit import serving
+from serve_kit import serve
 
 import scopes
 from bot.local.model.answer import Answer
@@ -61,17 +61,17 @@ def test_only_the_gate_runs_tools() -> None:
     assert set(callers) == {"subagents/gate.py"}
 
 
-async def decided(e: Engine, tool_: Tool, **args: object) -> Allow | Card | Deny:
+async def decide_call(e: Engine, tool_: Tool, **args: object) -> Allow | Card | Deny:
     return await e.run.gate.decide("s1", e.context(HELD), tool_, args)
 
 
 async def test_reads_within_handles_are_allowed_and_names_become_ids() -> None:
     async with engine(turns()) as e:
         for value in (channel_id(1), "#support-1", "support-1", "SUPPORT-1"):
-            verdict = await decided(e, SLACK["read_channel_history"], channel=value)
+            verdict = await decide_call(e, SLACK["read_channel_history"], channel=value)
             assert isinstance(verdict, Allow)
             assert verdict.args == {"channel": channel_id(1), "cursor": ""}
-        verdict = await decided(
+        verdict = await decide_call(
             e, SLACK["read_thread"], thread=f"#support-1/{thread_id(1, 0)[10:]}"
         )
         assert isinstance(verdict, Allow)
@@ -86,7 +86,7 @@ async def test_unknown_and_invalid_arguments_are_named_in_the_denial() -> None:
             ({}, "channel: Field required"),
             ({"channel": 5}, "channel: Input should be a valid string"),
         ):
-            verdict = await decided(e, history, **args)
+            verdict = await decide_call(e, history, **args)
             assert isinstance(verdict, Deny)
             assert (named in verdict.reason, verdict.rule) == (True, "arguments")
         for odd in (None, "text", [1], 3):
@@ -117,7 +117,7 @@ async def test_forbidden_and_nonexistent_handles_get_the_same_answer(
     more = {"query": "word"} if name == "search_messages" else {}
     asked = (channel_id(2), "C99999999", "#support-2")
     asks = Answer([use(name, **{argument: form.format(i), **more}) for i in asked])
-    e, *_ = await ran(turns(asks, submitted()), tools=SLACK.values(), handles=HELD)
+    e, *_ = await ran(turns(asks, submission()), tools=SLACK.values(), handles=HELD)
 
     answers = [r["content"] for r in results(e.requests[1])]
     said = {answer.replace(id, "X") for answer, id in zip(answers, asked, strict=True)}
@@ -134,7 +134,7 @@ async def test_malformed_handles_return_error_results(name: str, argument: str, 
     searches = name == "search_messages"
     more = {"query": "word"} if searches else {}
     asks = Answer([use(name, **{argument: value, **more}) for value in ODD])
-    e, _, ending = await ran(turns(asks, submitted()), tools=SLACK.values(), handles=HELD)
+    e, _, ending = await ran(turns(asks, submission()), tools=SLACK.values(), handles=HELD)
     assert ending.stopped_by == "none"
     failed = [bool(each.get("is_error")) for each in results(e.requests[1])]
     assert failed == [not searches, *[True] * 5]  # an empty one means all that is held
@@ -144,7 +144,7 @@ async def test_listing_channels_does_not_widen_a_subagents_access() -> None:
     """Listing channels does not widen what a subagent may read."""
     asks = call("list_channels")
     async with engine(turns(asks, call("read_channel_history", channel=channel_id(2)),
-                            submitted())) as e:  # fmt: skip
+                            submission())) as e:  # fmt: skip
         await run_agent(e.agent(tools=SLACK.values(), handles={"slack:channels": "", **HELD}))
     listed, read = results(e.requests[2])
     assert "#support-2" in listed["content"]
@@ -155,7 +155,7 @@ async def test_every_decision_is_logged_without_the_arguments() -> None:
     asks = Answer(
         [use("look", word="secret words"), use("mend"), use("nothing"), use("look", wrong=1)]
     )
-    e, *_ = await ran(turns(asks, submitted()), tools=OWN_TOOLS)
+    e, *_ = await ran(turns(asks, submission()), tools=OWN_TOOLS)
     logged = [(d.context, d.tool, d.verdict, d.rule) for d in e.decisions]
     assert logged == [
         ("s1", "look", "allow", "none within all rules"),
@@ -181,8 +181,8 @@ async def test_tool_calls_over_a_limit_are_refused(
     tmp_path: Path, most: dict[str, int], ran: list[int], said: str
 ) -> None:
     """Two replies of four calls each, of which so many run."""
-    mind = led_by(Answer(LOOK), Answer(LOOK), say("That is all."))
-    async with serving(tmp_path, mind, limits=calls_at_most(**most)) as bot:
+    mind = scripted_parent(Answer(LOOK), Answer(LOOK), say("That is all."))
+    async with serve(tmp_path, mind, limits=calls_at_most(**most)) as bot:
         await bot.answer(bot.ask("Which channels are there?"))
         told = results(bot.parents()[-1])
         (run,) = await bot.store.runs(1)

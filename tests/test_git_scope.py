@@ -21,14 +21,14 @@ from files_kit import (
     WHO,
     Desk,
     branches,
-    committed,
+    commit_paths,
     git,
     repository,
-    shown,
+    result_text,
     subjects,
     text_at,
     with_remote,
-    written,
+    write_files,
 )
 from pygit2 import Repository
 from pygit2.enums import FileMode
@@ -68,7 +68,7 @@ async def wrote(desk: Desk, by: Any, path: str, text: str, message: str = "") ->
         await desk.use("git_commit", by=by, message=message, folder=BOOK)
 
 
-async def edited(desk: Desk, by: Any, old: str, new: str) -> None:
+async def edit_app(desk: Desk, by: Any, old: str, new: str) -> None:
     await desk.use("edit_file", by=by, path="src/app.py", old=old, new=new, folder=BOOK)
 
 
@@ -77,7 +77,7 @@ async def test_writes_go_to_a_branch_and_leave_the_folder_unchanged(
 ) -> None:
     (desk.root / "draft.txt").write_text("of a person, not committed\n")
     (desk.root / "README.md").write_text("# Book, changed by a person\n")
-    before = seen(desk)
+    before = folder_state(desk)
     kept = await desk.use("write_file", path="notes/a.md", text="One\n", folder=BOOK)
     assert kept.note.endswith("until then it is on the branch assistant/r1-1.")
     told = "changes of book were not committed: they are on its branch assistant/r1-1"
@@ -91,14 +91,14 @@ async def test_writes_go_to_a_branch_and_leave_the_folder_unchanged(
     assert tip.message == f"Add a\n\nRequested-by: {ANA}\nAssistant-Call: r1/s1/call2\n"
     assert (text_at(repo, "notes/a.md"), text_at(repo, "README.md")) == ("One\n", "# Book\n")
     assert branches(repo) == {"main", BRANCH}
-    assert seen(desk) == before
+    assert folder_state(desk) == before
     assert "nothing" in await desk.fails("git_commit", message="Again", folder=BOOK)
     git(desk.root, "checkout", "-q", "README.md")
     git(desk.root, "merge", "-q", BRANCH)  # what its owner does
     assert (desk.root / "notes/a.md").read_text() == "One\n"
 
 
-def seen(desk: Desk) -> tuple[str, str, str]:
+def folder_state(desk: Desk) -> tuple[str, str, str]:
     """What the owner of the folder sees of it."""
     told = [git(desk.root, "status", "--porcelain"), git(desk.root, "rev-parse", "HEAD")]
     files = [each for each in desk.root.rglob("*") if ".git" not in each.parts]
@@ -108,8 +108,8 @@ def seen(desk: Desk) -> tuple[str, str, str]:
 async def test_subagents_edit_the_same_file_without_seeing_uncommitted_work(
     desk: Desk, repo: Repository
 ) -> None:
-    await edited(desk, "s1", "return 1", "return 10")
-    await edited(desk, "s2", "return 2", "return 20")
+    await edit_app(desk, "s1", "return 1", "return 10")
+    await edit_app(desk, "s2", "return 2", "return 20")
     for by, other in (("s1", "20"), ("s2", "10"), ("s3", "0")):  # nobody sees half a work
         read = await desk.use("read_file", by=by, path="src/app.py", folder=BOOK)
         assert other not in read.items[0].text
@@ -128,8 +128,8 @@ async def test_subagents_edit_the_same_file_without_seeing_uncommitted_work(
 async def test_conflicting_commit_is_reported_and_kept_on_a_separate_branch(
     desk: Desk, repo: Repository
 ) -> None:
-    await edited(desk, "s1", "return 1", "return 10")
-    await edited(desk, "s2", "return 1", "return 100")
+    await edit_app(desk, "s1", "return 1", "return 10")
+    await edit_app(desk, "s2", "return 1", "return 100")
     await desk.use("git_commit", by="s1", message="Ten", folder=BOOK)
     said = await desk.fails("git_commit", by="s2", message="Hundred", folder=BOOK)
     assert said.startswith("Others changed the same lines of src/app.py meanwhile.")
@@ -143,8 +143,8 @@ async def test_new_write_builds_on_commits_of_the_owner_and_others(
     desk: Desk, repo: Repository
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    written(desk.root, {"theirs.md": "Of the owner\n"})
-    committed(repo, "Theirs", "theirs.md")
+    write_files(desk.root, {"theirs.md": "Of the owner\n"})
+    commit_paths(repo, "Theirs", "theirs.md")
     await wrote(desk, "s2", "b.md", "Two\n", "Add b")
     assert subjects(repo) == ["Add b", "Add a", "Begin"]
     assert subjects(repo, "main") == ["Theirs", "Begin"]
@@ -187,12 +187,12 @@ async def test_only_regular_files_of_a_branch_are_read_or_replaced(
     (tmp_path / "secret.md").write_text("outside\n")
     (desk.root / "link").symlink_to(tmp_path)
     (desk.root / "link.md").symlink_to(tmp_path / "secret.md")
-    committed(repo, "Add links", "link", "link.md")
+    commit_paths(repo, "Add links", "link", "link.md")
     repo.index.add(pygit2.IndexEntry("sub", pygit2.Oid(hex="12" * 20), FileMode.COMMIT))
     repo.index.write()
-    committed(repo, "Add a submodule")
+    commit_paths(repo, "Add a submodule")
     await wrote(desk, "s1", "a.md", "One\n")
-    listed = shown(await desk.use("list_files", folder=BOOK))
+    listed = result_text(await desk.use("list_files", folder=BOOK))
     assert "link (link), link.md (link), src/, sub (special)" in listed
     for path, why in {
         "link.md": "is a link",
@@ -216,7 +216,7 @@ async def test_only_regular_files_of_a_branch_are_read_or_replaced(
 async def test_commit_keeps_the_executable_mode_of_a_file(desk: Desk, repo: Repository) -> None:
     (desk.root / "run.sh").write_text("#!/bin/sh\n")
     (desk.root / "run.sh").chmod(0o755)
-    committed(repo, "Add a program", "run.sh")
+    commit_paths(repo, "Add a program", "run.sh")
     await desk.use("edit_file", path="run.sh", old="sh\n", new="sh -e\n", folder=BOOK)
     await wrote(desk, "s1", "a.md", "One\n", "Change it")
     tree = repo.branches[BRANCH].peel(pygit2.Tree)
@@ -250,14 +250,14 @@ async def test_branch_lock_of_a_killed_process_does_not_block_writes(
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     (desk.root / f".git/refs/heads/{BRANCH}{draft}.lock").touch()
-    before = seen(desk)
+    before = folder_state(desk)
     await wrote(desk, "s1", "b.md", "Two\n", "Add b")
     assert subjects(repo) == ["Add b", "Add a", "Begin"]
     assert branches(repo) == {"main", BRANCH}
-    assert seen(desk) == before
+    assert folder_state(desk) == before
 
 
-def killed_at_drop(repository: ProjectRepository, branches: Branches, late: bool) -> None:
+def kill_at_drop(repository: ProjectRepository, branches: Branches, late: bool) -> None:
     """Commit in a process that is killed while libgit2 deletes the draft, or just after it."""
 
     def die(repo: Repository, ref: str) -> None:
@@ -279,7 +279,7 @@ async def test_commit_killed_while_holding_a_git_lock_is_completed_on_retry(
     await wrote(desk, "s1", "a.md", "One\n")
     git(desk.root, "pack-refs", "--all")
     given = (desk.projects[BOOK].repository, Branches.of("r1", "s1"), late)
-    process = SPAWN.Process(target=killed_at_drop, args=given)
+    process = SPAWN.Process(target=kill_at_drop, args=given)
     process.start()
     process.join()
     desk.begin()
@@ -295,8 +295,8 @@ async def test_git_hooks_and_filters_are_not_run(
     desk: Desk, repo: Repository, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
-    written(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
-    committed(repo, "Add a filter", ".gitattributes", "a.md")
+    write_files(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
+    commit_paths(repo, "Add a filter", ".gitattributes", "a.md")
     script = f"#!/bin/sh\ntouch {mark}\ncat\n"
     hooks = "pre-commit post-commit reference-transaction pre-push post-index-change"
     for name in hooks.split():
@@ -335,13 +335,13 @@ async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: Desk)
     assert "no git repository" in await desk.fails("git_commit", message="x", folder="files:run")
 
 
-async def proposed(desk: Desk, by: ToolContext | str = "s1") -> Card:
+async def propose_push(desk: Desk, by: ToolContext | str = "s1") -> Card:
     card = await desk.asks("git_push", by=by, folder=BOOK)
     assert isinstance(card, Card), card
     return card
 
 
-async def approved(desk: Desk, card: Card) -> ToolResult:
+async def approve_card(desk: Desk, card: Card) -> ToolResult:
     done = await desk.approve(card.action)
     assert isinstance(done, ToolResult)
     return done
@@ -351,16 +351,16 @@ async def test_push_sends_exactly_the_commits_on_its_card(
     desk: Desk, remote: Repository, tmp_path: Path
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\nTwo\n", "Add a")
-    card = await proposed(desk)
+    card = await propose_push(desk)
     told = dict(card.action.told)
     assert told.pop("commit 1").startswith("Add a (a.md +2 -0)\n")
     assert told == {"branch": "main", "remote": str(tmp_path / "bare.git")}
     await wrote(desk, "s1", "b.md", "After the card\n", "Add b")
     assert subjects(remote, "main") == ["Begin"]
-    done = await approved(desk, card)
+    done = await approve_card(desk, card)
     assert done.note == f"1 commit pushed to main of {tmp_path / 'bare.git'}."
     assert subjects(remote, "main") == ["Add a", "Begin"]
-    again = await approved(desk, card)
+    again = await approve_card(desk, card)
     assert again.note.startswith("0 commits pushed")
     assert subjects(remote, "main") == ["Add a", "Begin"]
 
@@ -370,10 +370,10 @@ async def test_push_excludes_commits_of_other_subagents(
 ) -> None:
     await wrote(desk, "s1", "private.md", "Not approved\n", "Private")
     await wrote(desk, "s2", "a.md", "One\n", "Add a")
-    await approved(desk, await proposed(desk, "s2"))
+    await approve_card(desk, await propose_push(desk, "s2"))
     assert subjects(remote, "main") == ["Add a", "Begin"]
     assert "private.md" not in remote.lookup_reference("refs/heads/main").peel(pygit2.Tree)
-    await approved(desk, await proposed(desk, "s1"))
+    await approve_card(desk, await propose_push(desk, "s1"))
     assert subjects(remote, "main") == ["Private", "Add a", "Begin"]
     assert subjects(repo, "main") == ["Begin"]  # its owner pulls
     assert git(desk.root, "status", "--porcelain") == ""
@@ -384,7 +384,7 @@ async def test_push_merges_with_a_changed_remote_without_force(
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
     elsewhere(desk, "README.md", b"# Book, edited elsewhere\n")
-    await approved(desk, await proposed(desk))
+    await approve_card(desk, await propose_push(desk))
     assert subjects(remote, "main") == ["Add a", "Else", "Begin"]
     assert text_at(remote, "README.md", "main") == "# Book, edited elsewhere\n"
     assert git(desk.root, "status", "--porcelain") == ""
@@ -438,14 +438,14 @@ async def test_push_killed_while_holding_a_git_lock_is_made_once_on_retry(
 ) -> None:
     monkeypatch.setattr(git_module, "STALE_S", 0.1)
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    card = await proposed(desk)
+    card = await propose_push(desk)
     lock = killed(card)
     if also:  # as if it had been killed there
         (desk.root / ".git" / also).touch()
     assert lock in locks(remote)
-    done = await approved(desk, card)
+    done = await approve_card(desk, card)
     assert done.note.startswith("1 commit pushed")
-    again = await approved(desk, card)
+    again = await approve_card(desk, card)
     assert again.note.startswith("0 commits pushed")
     assert subjects(remote, "main") == ["Add a", "Begin"]
     assert not locks(repo, remote)
@@ -457,7 +457,7 @@ async def test_push_does_not_remove_locks_of_other_processes(
     desk: Desk, remote: Repository, killed: Callable[[Card], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
-    card = await proposed(desk)
+    card = await propose_push(desk)
     lock = killed(card)
     held = threading.Event()
 
@@ -470,22 +470,22 @@ async def test_push_does_not_remove_locks_of_other_processes(
     monkeypatch.setattr(git_module, "sleep", take)
     for _ in range(2):  # after a push that was killed, and after one that ended
         with pytest.raises(ToolError, match=r"The remote refused it: failed to lock .*main\.lock"):
-            await approved(desk, card)
+            await approve_card(desk, card)
         assert held.is_set()
         assert locks(remote) == [lock]
     assert subjects(remote, "main") == ["Begin"]
     for each in locks(remote):
         each.unlink()
-    assert (await approved(desk, card)).note.startswith("1 commit pushed")
+    assert (await approve_card(desk, card)).note.startswith("1 commit pushed")
 
 
 async def test_push_conflict_with_the_remote_is_reported(desk: Desk, remote: Repository) -> None:
-    await edited(desk, "s1", "return 1", "return 10")
+    await edit_app(desk, "s1", "return 1", "return 10")
     await desk.use("git_commit", message="Ten", folder=BOOK)
     theirs = FILES["src/app.py"].replace("return 1", "return 11")
     elsewhere(desk, "src/app.py", theirs.encode())
     with pytest.raises(Exception, match=r"same lines of src/app\.py") as told:
-        await approved(desk, await proposed(desk))
+        await approve_card(desk, await propose_push(desk))
     assert "On the remote" in str(told.value)
     assert subjects(remote, "main") == ["Else", "Begin"]
 
@@ -512,7 +512,7 @@ def peak_kb(*, anew: bool = False) -> int:
 async def test_huge_git_object_is_not_loaded_into_memory(desk: Desk, repo: Repository) -> None:
     (desk.root / "zeros").touch()
     os.truncate(desk.root / "zeros", 100 * MB)
-    committed(repo, "Zeros", "zeros")
+    commit_paths(repo, "Zeros", "zeros")
     (desk.root / "zeros").unlink()
     before = peak_kb(anew=True)
     await wrote(desk, "s1", "a.md", "One\n", "Add a")
@@ -629,7 +629,7 @@ async def test_folder_that_points_to_another_repository_is_not_opened_by_git(
     desk = Desk(tmp_path)
     way(desk.root, private(tmp_path))
     assert "Git does not open this folder" in await not_opened(desk)
-    assert "salaries" not in shown(await desk.use("list_files", folder=BOOK))
+    assert "salaries" not in result_text(await desk.use("list_files", folder=BOOK))
     assert "owner" in await desk.fails("git_commit", message="Add a", folder=BOOK)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pygit2
 import pytest
-from files_kit import BOOK, BRANCH, Desk, committed, git, repository, with_remote
-from standins.slack_blocks import checked
+from files_kit import BOOK, BRANCH, Desk, commit_paths, git, repository, with_remote
+from standins.slack_blocks import check_blocks
 from standins.slack_shown import flat
 
 from bot.approvals import cards
@@ -33,7 +33,7 @@ def desk(tmp_path: Path) -> Desk:
     return made
 
 
-async def proposed(
+async def propose_push(
     desk: Desk, files: dict[str, str], message: str = "Add them", by: str = "s1"
 ) -> Action:
     await commit(desk, files, message, by)
@@ -51,9 +51,9 @@ async def commit(desk: Desk, files: dict[str, str], message: str, by: str = "s1"
     await desk.use("git_commit", by=ctx, message=message, folder=BOOK)
 
 
-def said(parts: Sequence[MessagePart]) -> str:
+def text_of_parts(parts: Sequence[MessagePart]) -> str:
     """All that these messages say, each of which Slack takes."""
-    return "\n".join(flat(block) for part in parts for block in checked(part.blocks))
+    return "\n".join(flat(block) for part in parts for block in check_blocks(part.blocks))
 
 
 def card_of(*actions: Action) -> ApprovalCard:
@@ -65,7 +65,9 @@ def card_of(*actions: Action) -> ApprovalCard:
 
 async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
     new = "def one():\n    return 10\n\n\ndef two():\n    return 2\n"
-    action = await proposed(desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked.")
+    action = await propose_push(
+        desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked."
+    )
     heading, _, lines = action.told["commit 1"].partition("\n")
     assert heading == "Say ten (a.md +1 -0, src/app.py +1 -1)"
     of_git = git(desk.root, "show", "--format=%w(0,4,4)%B", BRANCH)
@@ -74,22 +76,22 @@ async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
     assert "-    return 1\n+    return 10\n" in lines
     card = card_of(action)
     assert card.before == ()
-    assert all(line in said([card.last]) for line in lines.splitlines())
+    assert all(line in text_of_parts([card.last]) for line in lines.splitlines())
 
 
 async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: Desk) -> None:
     files = {".gitattributes": "*.md binary\n*.md -diff\n", "a.md": "To be read\n"}
-    told = (await proposed(desk, files)).told["commit 1"]
+    told = (await propose_push(desk, files)).told["commit 1"]
     assert "+To be read\n" in told
     assert "a.md +1 -0" in told
-    nul = (await proposed(desk, {"b.md": "a\0b\n"}, by="s2")).told["commit 1"]
+    nul = (await propose_push(desk, {"b.md": "a\0b\n"}, by="s2")).told["commit 1"]
     assert "+a\0b\n" in nul
 
 
 def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: Path) -> None:
     repo = repository(tmp_path)
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
-    made = repo.get(committed(repo, "Add a logo", "logo.png"))
+    made = repo.get(commit_paths(repo, "Add a logo", "logo.png"))
     assert isinstance(made, pygit2.Commit)
     (told,) = format_commits(repo, [made], "book")
     assert told.startswith("Add a logo (logo.png, binary)\n")
@@ -97,7 +99,7 @@ def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: P
     names = [f"{n}.md" for n in range(5)]
     for name in names:
         (tmp_path / name).write_text("One\n")
-    many = repo.get(committed(repo, "Add five", *names))
+    many = repo.get(commit_paths(repo, "Add five", *names))
     assert isinstance(many, pygit2.Commit)
     (told,) = format_commits(repo, [many], "book")
     heading = "Add five (0.md +1 -0, 1.md +1 -0, 2.md +1 -0 and 2 more files)\n"
@@ -107,11 +109,11 @@ def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: P
 
 async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk: Desk) -> None:
     text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
-    card = card_of(await proposed(desk, {"a.md": text}))
+    card = card_of(await propose_push(desk, {"a.md": text}))
     kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
              for group in block["elements"] for leaf in group["elements"]}  # fmt: skip
     assert kinds <= {"text", "user", "date"}
-    told = said([card.last])
+    told = text_of_parts([card.last])
     assert "+<!channel> *bold* <https://evil.example|here> :tada:" in told
     assert "+if admin\\u202e\\u2066 {\\u200b" in told
 
@@ -119,7 +121,7 @@ async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk:
 async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> None:
     long = "".join(f"Line {n} of a long file\n" for n in range(2_000))
     files = {"a.md": long, "b.md": long.upper(), "z.md": "Small, and last\n"}
-    action = await proposed(desk, files)
+    action = await propose_push(desk, files)
     told = action.told["commit 1"]
     assert "+LINE 1 OF A LONG FILE\n" in told
     assert "+Small, and last\n" in told
@@ -139,12 +141,12 @@ async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> 
 
 async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: Desk) -> None:
     actions = [
-        await proposed(desk, {f"{n}.md": SENTENCE * 400}, f"Write on topic {n}", by=f"s{n}")
+        await propose_push(desk, {f"{n}.md": SENTENCE * 400}, f"Write on topic {n}", by=f"s{n}")
         for n in range(MAX_PROPOSED)
     ]
     card = card_of(*actions)
     assert 0 < len(card.before) <= MOST_MESSAGES
-    last, whole = said([card.last]), said(card.before)
+    last, whole = text_of_parts([card.last]), text_of_parts(card.before)
     for n, action in enumerate(actions):
         assert f"{n + 1}. Push commits to files:book" in last
         assert f"Write on topic {n} ({n}.md +1 -0)" in whole
@@ -158,7 +160,7 @@ async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(desk: Des
     asked: Any = await desk.asks("git_push", folder=BOOK)
     card = card_of(asked.action)
     assert len(card.before) <= MOST_MESSAGES
-    whole = said([*card.before, card.last])
+    whole = text_of_parts([*card.before, card.last])
     assert all(f"Write on topic {n} ({n}.md +1 -0)" in whole for n in range(MAX_PUSHED))
     await commit(desk, {"more.md": "x\n"}, "One more")
     said_of_it = await desk.fails("git_push", folder=BOOK)

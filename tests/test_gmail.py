@@ -9,7 +9,7 @@ from email.policy import default
 from typing import Any
 
 import pytest
-from gmail_kit import ME, START, Office, id_of, mail, office, stored
+from gmail_kit import ME, START, Office, id_of, mail, office, stored_message
 from standins.google_faults import Fault
 
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
@@ -37,8 +37,8 @@ def resource(shown: Any, **more: Any) -> dict[str, Any]:
 
 async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     messages = (
-        stored(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
-        stored(1, mail(1, "Grüße, can you?", headers={"Cc": "Bo <bo@x.example>"})),
+        stored_message(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
+        stored_message(1, mail(1, "Grüße, can you?", headers={"Cc": "Bo <bo@x.example>"})),
     )
     async with office(*messages) as at:
         found = await at.gmail.thread(id_of(1))
@@ -74,7 +74,9 @@ def test_unreadable_message_has_a_fault_and_no_text(given_: dict[str, Any], why:
 async def test_mail_too_expensive_to_parse_does_not_affect_others() -> None:
     bomb = "".join(f"<font color={n}></p><p>" for n in range(30_000))
     as_html = mail(1, bomb).replace(b"text/plain", b"text/html")
-    async with office(stored(1, as_html), stored(2, mail(2, "Fine.", answers=1))) as at:
+    async with office(
+        stored_message(1, as_html), stored_message(2, mail(2, "Fine.", answers=1))
+    ) as at:
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
     assert thread.last.text.body == "Fine."
@@ -86,21 +88,21 @@ async def names_on(at: Office, thread: str) -> set[str]:
 
 
 async def test_labels_are_set_by_name_and_created_when_missing() -> None:
-    async with office(stored(1, mail(1))) as at:
+    async with office(stored_message(1, mail(1))) as at:
         for _ in range(2):
             await at.gmail.relabel(id_of(1), ["Triage/To do", "STARRED"], ["INBOX", "Never there"])
         assert await names_on(at, id_of(1)) == {"Triage/To do", "STARRED"}
         await at.made().relabel(id_of(1), ["triage/TO DO"], ["starred"])
         assert await names_on(at, id_of(1)) == {"Triage/To do"}
         assert [label.name for label in await at.made().labels() if label.own] == ["Triage/To do"]
-        assert at.asked("labels.create") == 1
+        assert at.count_calls("labels.create") == 1
         with pytest.raises(GoogleAbsent):
             await at.gmail.relabel(id_of(7), ["STARRED"], [])
 
 
 @pytest.mark.parametrize("kind", ["500", "lost", "drop"])
 async def test_label_is_created_once_despite_a_failed_response(kind: str) -> None:
-    async with office(stored(1, mail(1))) as at:
+    async with office(stored_message(1, mail(1))) as at:
         at.local.faults += [Fault("labels.create", kind), Fault("threads.modify", kind)]
         await at.gmail.relabel(id_of(1), ["Later"], [])
         assert "Later" in await names_on(at, id_of(1))
@@ -120,9 +122,11 @@ ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
 
 async def test_draft_is_addressed_to_the_last_other_sender() -> None:
     messages = (
-        stored(1, mail(1, sender="Bo <bo@x.example>")),
-        stored(2, mail(2, answers=1, headers={"Reply-To": "e@evil.example", "Cc": "c@x.example"})),
-        stored(3, mail(3, sender="Ana <alias@x.example>", to="bo@x.example"), 1, SENT),
+        stored_message(1, mail(1, sender="Bo <bo@x.example>")),
+        stored_message(
+            2, mail(2, answers=1, headers={"Reply-To": "e@evil.example", "Cc": "c@x.example"})
+        ),
+        stored_message(3, mail(3, sender="Ana <alias@x.example>", to="bo@x.example"), 1, SENT),
     )
     async with office(*messages) as at:
         thread = await at.gmail.thread(id_of(1))
@@ -145,7 +149,7 @@ async def test_draft_is_addressed_to_the_last_other_sender() -> None:
 @pytest.mark.parametrize("named", [True, False])
 async def test_draft_is_created_once_despite_a_failed_response(kind: str, named: bool) -> None:
     raw = mail(1) if named else re.sub(rb"Message-ID:[^\n]*\n", b"", mail(1))
-    async with office(stored(1, raw)) as at:
+    async with office(stored_message(1, raw)) as at:
         at.local.faults.append(Fault("drafts.create", kind))
         thread = await at.gmail.thread(id_of(1))
         try:
@@ -162,7 +166,7 @@ async def test_draft_is_created_once_despite_a_failed_response(kind: str, named:
 )
 async def test_no_draft_is_created_without_a_valid_recipient(sender: str) -> None:
     raw = f"From: {sender}\r\nTo: {ME}\r\nSubject: x\r\n\r\nHello".encode()
-    async with office(stored(1, raw)) as at:
+    async with office(stored_message(1, raw)) as at:
         with pytest.raises(NoRecipient):
             await at.gmail.draft(await at.gmail.thread(id_of(1)), ANSWER, "a")
         assert drafts(at) == []
@@ -174,7 +178,7 @@ async def test_mail_and_model_text_cannot_inject_headers() -> None:
         f"To: {ME}\r\nSubject: =?utf-8?q?Offer=0D=0ABcc:_evil=40evil.example?=\r\n"
         "Message-ID: <m1@client.example>\r\n\r\nHello"
     ).encode()
-    async with office(stored(1, raw)) as at:
+    async with office(stored_message(1, raw)) as at:
         thread = await at.gmail.thread(id_of(1))
         await at.gmail.draft(thread, "x\r\nBcc: evil@evil.example\r\n\r\ny", "a")
         (made,) = drafts(at)
@@ -194,7 +198,7 @@ async def test_mail_and_model_text_cannot_inject_headers() -> None:
 
 @pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])
 async def test_mail_is_sent_once_despite_a_failed_response(kind: str) -> None:
-    async with office(stored(1, mail(1))) as at:
+    async with office(stored_message(1, mail(1))) as at:
         at.local.faults += [Fault("messages.send", kind)] if kind else []
         for _ in range(3):
             try:
@@ -211,7 +215,7 @@ async def test_mail_is_sent_once_despite_a_failed_response(kind: str) -> None:
 
 
 async def test_earlier_sent_mail_is_found_and_not_sent_again() -> None:
-    async with office(stored(1, mail(1))) as at:
+    async with office(stored_message(1, mail(1))) as at:
         id = await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
         for n in range(12):
             await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")

@@ -23,8 +23,8 @@ import pytest
 from bot_kit import Shell, model_at
 from engine_kit import MUX, is_child
 from pydantic import SecretStr
-from schedule_kit import Scheduled, scheduled, sweep
-from serve_kit import Served, changed
+from schedule_kit import Scheduled, scheduled_bot, sweep
+from serve_kit import Served, change_settings
 from standins.google import TOKEN, LocalGoogle
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from standins.slack import LocalSlack
@@ -133,14 +133,14 @@ def check() -> Check:
 # ---- commands
 
 
-def typed(shell: Shell, *args: object) -> str:
+def command_output(shell: Shell, *args: object) -> str:
     """All that a command prints; what it says of its progress comes in any order."""
     done = shell(*args)
     progress = "\n".join(sorted(done.err.splitlines()))
     return f"{done.out}\n---- stderr, sorted\n{progress}\n---- exit {done.code}\n"
 
 
-def stored(shell: Shell) -> Json:
+def stored_document(shell: Shell) -> Json:
     """The document of the only run, which `--json` prints, too."""
     (run,) = shell("runs", "--json").json
     result: Json = shell("show", run["id"], "--json").json["result"]
@@ -156,8 +156,8 @@ def markdown(document: Json) -> str:
 def test_command_output_for_the_sample_matches_golden_files(
     shell: Shell, check: Check, name: str
 ) -> None:
-    check(f"{name}.txt", typed(shell, *COMMANDS[name], "--sample", "--model", "offline"))
-    document = stored(shell)
+    check(f"{name}.txt", command_output(shell, *COMMANDS[name], "--sample", "--model", "offline"))
+    document = stored_document(shell)
     check(f"{name}.json", document)
     if name in MARKDOWN:
         check(f"{name}.md", markdown(document))
@@ -177,8 +177,8 @@ def test_command_output_for_development_data_matches_golden_hashes(
     shell: Shell, check: Check, dev_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(dev_data)
-    printed = typed(shell, *DEV[name], "--model", "offline")
-    document = stored(shell)
+    printed = command_output(shell, *DEV[name], "--model", "offline")
+    document = stored_document(shell)
     parts: dict[str, object] = {f"json {key}": value for key, value in document.items()}
     parts["txt"] = printed
     if name in MARKDOWN:
@@ -201,10 +201,10 @@ def test_model_requests_match_golden_files(
 ) -> None:
     with model_at(monkeypatch) as server:
         assert shell(*COMMANDS[name], "--sample", "--json").code == 0
-    check(f"model-{name}.json", told_apart(server.recorded))
+    check(f"model-{name}.json", group_by_context(server.recorded))
 
 
-def told_apart(bodies: Sequence[Json]) -> Json:
+def group_by_context(bodies: Sequence[Json]) -> Json:
     """The last request of each context, parents first, and how many there were of it. What several
     send word for word (system prompts, tools) is given once."""
     contexts: dict[str, list[Json]] = {}
@@ -229,24 +229,26 @@ def told_apart(bodies: Sequence[Json]) -> Json:
 async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalGoogle]]:
     """A bot as `serve --local` has it, with the mailbox of its owner connected."""
     google = LocalGoogle(load_sample_mailbox())
-    with MUX.serving(google.app) as url, MUX.serving(LocalGoogleOauth().app) as oauth:
+    with MUX.served_app(google.app) as url, MUX.served_app(LocalGoogleOauth().app) as oauth:
 
         def change(settings: Settings) -> Settings:
             there = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
             secret = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-            return with_tracker(changed(settings, endpoints=there, secrets=secret))
+            return with_tracker(change_settings(settings, endpoints=there, secrets=secret))
 
         long = {"since_days": (datetime.now(UTC) - SAMPLE_AS_OF).days + SAMPLE_DAYS + 1}
         sections: Json = {"sweep": long, "triage": long, "google": {"client_id": CLIENT_ID}}
         slack = LocalSlack(load_sample())
-        async with scheduled(tmp_path, {}, offline, slack=slack, change=change, **sections) as s:
+        async with scheduled_bot(
+            tmp_path, {}, offline, slack=slack, change=change, **sections
+        ) as s:
             tokens = {"access_token": TOKEN, "refresh_token": "r", "address": google.gmail.address}
             given = MailboxTokens.model_validate(tokens)
             await Credentials(s.bot.store.database).put(SAMPLE_OWNER, given)
             yield s, google
 
 
-def posted(bot: Served, channel: str, messages: Sequence[Shown]) -> list[Json]:
+def posted_messages(bot: Served, channel: str, messages: Sequence[Shown]) -> list[Json]:
     """Messages as Slack has them: text of the notification, blocks, attached files."""
     timeline = bot.slack.state.timelines[channel]
     return [
@@ -269,15 +271,15 @@ async def test_slack_posts_and_schedule_deliveries_match_golden_files(
         for name, text in MENTIONS.items():
             asked = s.bot.slack.people.say(SAMPLE_OWNER, home, text)
             await s.bot.answers(asked, channel=home, seconds=60)
-            check(f"slack-{name}.json", posted(s.bot, home, s.bot.replies(asked, home)))
+            check(f"slack-{name}.json", posted_messages(s.bot, home, s.bot.replies(asked, home)))
         before = {message.ts for message in s.bot.slack.visible(home)}
         given: Json = {"tracker": "F0BUGTRACK", "owner": SAMPLE_OWNER, "since_days": SAMPLE_DAYS}
         for name, to in (("posted", "dm"), ("mailed", google.gmail.address)):
             await s.set(name, sweep(channels=("csm-*",), to=to, **given))
-            delivery = await s.delivered(await s.fire(name, SAMPLE_AS_OF))
+            delivery = await s.wait_for_delivery(await s.fire(name, SAMPLE_AS_OF))
             assert delivery.delivery == "delivered", delivery.why
         delivered = [m for m in s.bot.slack.visible(home) if m.ts not in before]
-        check("schedule-posted.json", posted(s.bot, home, delivered))
+        check("schedule-posted.json", posted_messages(s.bot, home, delivered))
         (sent,) = (google.gmail.messages[id].raw for id in google.gmail.sent)
     mail = message_from_bytes(sent, EmailMessage, policy=default)
     parts = {p.get_content_type(): p.get_content() for p in mail.walk() if not p.is_multipart()}

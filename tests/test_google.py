@@ -22,14 +22,14 @@ from google_kit import (
     Clock,
     Pauses,
     Stand,
-    calling,
-    closed,
-    dropped,
+    break_connection,
+    close_connection,
+    error_response,
+    google_client,
     limits,
     read,
-    refused,
     send,
-    serving,
+    served_stand,
     silent,
 )
 from hypothesis import example, given
@@ -53,22 +53,22 @@ from scopes.google.client import GoogleClient, Quota
 from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
 
 TOO_FAST = [
-    refused(429, "rateLimitExceeded"),
-    refused(403, "rateLimitExceeded"),
-    refused(403, "userRateLimitExceeded"),
-    refused(403, "quotaExceeded", "Quota exceeded: Queries per minute per user"),
-    refused(403, status="PERMISSION_DENIED", details=[{"reason": "RATE_LIMIT_EXCEEDED"}]),
+    error_response(429, "rateLimitExceeded"),
+    error_response(403, "rateLimitExceeded"),
+    error_response(403, "userRateLimitExceeded"),
+    error_response(403, "quotaExceeded", "Quota exceeded: Queries per minute per user"),
+    error_response(403, status="PERMISSION_DENIED", details=[{"reason": "RATE_LIMIT_EXCEEDED"}]),
 ]
 LACKS_SEND = 'error="insufficient_scope", scope="https://www.googleapis.com/auth/gmail.send"'
 TOO_FEW_SCOPES = {"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}
 MAY_BE_DONE: list[Answer] = [
-    refused(408),
-    refused(500, "backendError"),
-    refused(503, "backendError"),
+    error_response(408),
+    error_response(500, "backendError"),
+    error_response(503, "backendError"),
     PlainTextResponse("<html>Bad gateway</html>", 502),
     JSONResponse({"error": {"message": 5}}, 500),
-    dropped,
-    closed,
+    break_connection,
+    close_connection,
     PlainTextResponse("no JSON"),
     JSONResponse([1]),
 ]
@@ -77,7 +77,7 @@ MAY_BE_DONE: list[Answer] = [
 @pytest.mark.parametrize("answer", [*TOO_FAST, *MAY_BE_DONE])
 async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None:
     stand, pauses = Stand(answer), Pauses()
-    async with calling(stand, pauses=pauses) as google:
+    async with google_client(stand, pauses=pauses) as google:
         assert await read(google) == PROFILE
     assert len(pauses) <= 1
     asked = [(each.path, each.token) for each in stand.asked]
@@ -87,7 +87,7 @@ async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None
 @pytest.mark.parametrize("answer", TOO_FAST)
 async def test_rate_limited_write_is_retried(answer: Answer) -> None:
     stand = Stand(answer)
-    async with calling(stand) as google:
+    async with google_client(stand) as google:
         await send(google)
     assert len(stand.asked) == 2
 
@@ -95,7 +95,7 @@ async def test_rate_limited_write_is_retried(answer: Answer) -> None:
 @pytest.mark.parametrize("answer", [*MAY_BE_DONE, silent])
 async def test_write_with_unknown_outcome_is_reported_and_not_retried(answer: Answer) -> None:
     stand, pauses = Stand(answer), Pauses()
-    async with calling(stand, pauses=pauses, timeout_s=1.0) as google:
+    async with google_client(stand, pauses=pauses, timeout_s=1.0) as google:
         with pytest.raises(GoogleUnsure, match=r"not known whether .*gmail\.users\.messages\.send"):
             await send(google)
     assert (len(stand.asked), pauses) == (1, [])
@@ -103,7 +103,7 @@ async def test_write_with_unknown_outcome_is_reported_and_not_retried(answer: An
 
 async def test_write_that_could_not_connect_is_retried() -> None:
     stand, pauses = Stand(), Pauses()
-    async with calling(stand) as gone:
+    async with google_client(stand) as gone:
         url = gone.gmail()._baseUrl.removesuffix("/gmail/v1/")
     google = GoogleClient(token_credentials(TOKEN), limits(max_attempts=3), url, sleep=pauses)
     try:
@@ -117,12 +117,14 @@ async def test_write_that_could_not_connect_is_retried() -> None:
 
 async def test_exhausted_daily_quota_is_not_retried() -> None:
     for answer in (
-        refused(403, "dailyLimitExceeded"),
-        refused(403, "quotaExceeded", "Quota exceeded for limit 'Queries per day'"),
-        refused(429, details=[{"reason": "RATE_LIMIT_EXCEEDED", "quota_limit": "APerDayLimit"}]),
+        error_response(403, "dailyLimitExceeded"),
+        error_response(403, "quotaExceeded", "Quota exceeded for limit 'Queries per day'"),
+        error_response(
+            429, details=[{"reason": "RATE_LIMIT_EXCEEDED", "quota_limit": "APerDayLimit"}]
+        ),
     ):
         stand = Stand(answer)
-        async with calling(stand) as google:
+        async with google_client(stand) as google:
             with pytest.raises(GoogleBusy, match="day's Gmail quota"):
                 await read(google)
         assert len(stand.asked) == 1
@@ -131,13 +133,19 @@ async def test_exhausted_daily_quota_is_not_retried() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (refused(400, "invalidArgument"), "did not accept a call .*getProfile, 400 invalidArgu"),
-        (refused(403, "accessNotConfigured"), "not switched on in the Google Cloud project"),
-        (refused(403, "domainPolicy"), "administrator of this Google Workspace"),
-        (refused(400, "failedPrecondition"), "may have no Gmail"),
-        (refused(403, "insufficientPermissions"), r"needs the scope \S+/auth/gmail\.modify\. Conn"),
         (
-            refused(403, headers={"www-authenticate": LACKS_SEND}, details=[TOO_FEW_SCOPES]),
+            error_response(400, "invalidArgument"),
+            "did not accept a call .*getProfile, 400 invalidArgu",
+        ),
+        (error_response(403, "accessNotConfigured"), "not switched on in the Google Cloud project"),
+        (error_response(403, "domainPolicy"), "administrator of this Google Workspace"),
+        (error_response(400, "failedPrecondition"), "may have no Gmail"),
+        (
+            error_response(403, "insufficientPermissions"),
+            r"needs the scope \S+/auth/gmail\.modify\. Conn",
+        ),
+        (
+            error_response(403, headers={"www-authenticate": LACKS_SEND}, details=[TOO_FEW_SCOPES]),
             r"needs the scope \S+/auth/gmail\.send\. ",
         ),
     ],
@@ -146,7 +154,7 @@ async def test_google_errors_are_explained_without_googles_text(
     answer: Response, said: str
 ) -> None:
     stand = Stand(answer)
-    async with calling(stand) as google:
+    async with google_client(stand) as google:
         with pytest.raises(GoogleError, match=said) as raised:
             await read(google)
     assert "No." not in str(raised.value)
@@ -155,9 +163,9 @@ async def test_google_errors_are_explained_without_googles_text(
 
 async def test_a_redirect_is_not_followed_with_the_token() -> None:
     elsewhere = Stand()
-    async with calling(elsewhere) as other:
+    async with google_client(elsewhere) as other:
         target = other.gmail()._baseUrl
-        async with calling(Stand(RedirectResponse(target))) as google:
+        async with google_client(Stand(RedirectResponse(target))) as google:
             with pytest.raises(GoogleError) as raised:
                 await read(google)
     assert (raised.value.code, elsewhere.asked) == (307, [])
@@ -166,11 +174,13 @@ async def test_a_redirect_is_not_followed_with_the_token() -> None:
 async def test_token_is_absent_from_errors_logs_and_reprs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     answers = [
-        refused(400, f"{TOKEN}", f"Bearer {TOKEN}", {"www-authenticate": f"Bearer {TOKEN}"}),
-        refused(403, "insufficientPermissions", headers={"www-authenticate": f'scope="{TOKEN}"'}),
+        error_response(400, f"{TOKEN}", f"Bearer {TOKEN}", {"www-authenticate": f"Bearer {TOKEN}"}),
+        error_response(
+            403, "insufficientPermissions", headers={"www-authenticate": f'scope="{TOKEN}"'}
+        ),
     ]
     access, seen = token_credentials(TOKEN), ""
-    async with calling(Stand(*answers), access) as google:
+    async with google_client(Stand(*answers), access) as google:
         for _ in answers:
             with pytest.raises(GoogleError) as raised:
                 await read(google)
@@ -233,13 +243,13 @@ def user(
 
 
 @asynccontextmanager
-async def asking(
+async def gmail_client(
     stand: Stand,
     given: MailboxTokens | None = None,
     access: Callable[[str], GoogleAccess] | None = None,
 ) -> AsyncIterator[GoogleClient]:
     """A client of Gmail with a user's tokens, or with what `access` makes for the address."""
-    with serving(stand) as url:
+    with served_stand(stand) as url:
         made = access(url) if access else user(url, given)
         google = GoogleClient(made, limits(max_attempts=2), url, sleep=Pauses())
         try:
@@ -255,7 +265,7 @@ def wrong(error: str, status: int = 400) -> JSONResponse:
 async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None:
     stand = Stand()
     stand.valid = {"ya29.renewed-1"}
-    async with asking(stand) as subject:
+    async with gmail_client(stand) as subject:
         answers = await asyncio.gather(*(read(subject) for _ in range(20)))
     assert answers == [PROFILE] * 20
     assert [a.form["refresh_token"] for a in stand.token_asked] == ["1//refresh"]
@@ -264,7 +274,7 @@ async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None
 @pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
 async def test_expired_or_expiring_token_is_renewed_before_use(ended: timedelta) -> None:
     stand = Stand()
-    async with asking(stand, tokens(ended)) as subject:
+    async with gmail_client(stand, tokens(ended)) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
     assert {a.token for a in stand.asked} == {"ya29.renewed-1"}
     assert len(stand.token_asked) == 1
@@ -272,7 +282,7 @@ async def test_expired_or_expiring_token_is_renewed_before_use(ended: timedelta)
 
 async def test_revoked_access_is_detected_once_and_error_says_how_to_reconnect() -> None:
     stand = Stand(tokens=(wrong("invalid_grant"),))
-    async with asking(stand, tokens(-HOUR)) as subject:
+    async with gmail_client(stand, tokens(-HOUR)) as subject:
         for _ in range(3):
             with pytest.raises(GoogleRevoked, match=r"no longer lets .* `assistant connect goog"):
                 await read(subject)
@@ -284,7 +294,7 @@ async def test_token_renewal_errors_logs_and_reprs_contain_no_secrets(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
-    with serving(stand) as url:
+    with served_stand(stand) as url:
         access = user(url, tokens(-HOUR))
         for _ in range(2):
             with pytest.raises(GoogleError) as raised:
@@ -299,7 +309,7 @@ async def test_token_renewal_errors_logs_and_reprs_contain_no_secrets(
 
 async def test_service_account_token_is_limited_to_one_address_and_scope(tmp_path: Path) -> None:
     stand, key = Stand(), key_file(tmp_path)
-    async with asking(stand, access=partial(delegated_credentials, key, ANA)) as subject:
+    async with gmail_client(stand, access=partial(delegated_credentials, key, ANA)) as subject:
         assert await read(subject) == PROFILE
     (asked,) = stand.token_asked
     claims = json.loads(base64.urlsafe_b64decode(asked.form["assertion"].split(".")[1] + "=="))

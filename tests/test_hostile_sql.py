@@ -10,7 +10,7 @@ from pathlib import Path
 import data_kit
 import pytest
 import tool_kit
-from timing import computed_within, patient
+from timing import cpu_limit, patient
 
 from scopes.databases.duck import Duck
 from scopes.databases.statement import refusal, tables_of
@@ -278,7 +278,7 @@ async def test_duckdb_rejects_statements_that_can_do_more_than_read(tmp_path: Pa
             if sql not in PLAIN_TEXTS:
                 with pytest.raises(ToolError):
                     await database.query(sql, 5)
-        assert await unhurried(database) == ((3,),)
+        assert await count_orders(database) == ((3,),)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_rejection_of_a_statement_says_why(statement: str, told: str) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_statement_check_is_fast_for_repeated_fragments(unit: str) -> None:
-    with computed_within(0.5):
+    with cpu_limit(0.5):
         refusal("select " + unit * (19_000 // len(unit)), "PostgreSQL")
 
 
@@ -322,7 +322,7 @@ def test_tables_of_a_statement_exclude_its_ctes() -> None:
     assert set(tables_of(sql)) == {"orders", "customers"}
 
 
-async def stopped(database: Duck, name: str, sql: str) -> object:
+async def query_in_time(database: Duck, name: str, sql: str) -> object:
     """The answer, which comes in time, be the processors busy with others or not."""
     try:
         async with patient(STOPPED_S):
@@ -343,21 +343,21 @@ def peak_mb(database: Duck) -> float:
     return max(peaks)
 
 
-async def unhurried(database: Duck) -> object:
+async def count_orders(database: Duck) -> object:
     """What the same processes answer to who gives them more time."""
     return (await replace(database, query_s=10).query("SELECT count(*) FROM orders", 5)).rows
 
 
 async def survives(database: Duck, name: str, sql: str) -> None:
     """It has an answer in time and within the memory, and the next query works."""
-    ending = await stopped(database, name, sql)
+    ending = await query_in_time(database, name, sql)
     if isinstance(ending, Rows):
         assert sum(len(str(c)) for row in ending.rows for c in row) < 6_000_000, name
     else:
         assert isinstance(ending, ToolError), (name, ending)
         assert str(ending)
     assert peak_mb(database) < MEMORY_MB, name
-    assert await unhurried(database) == ((3,),)
+    assert await count_orders(database) == ((3,),)
 
 
 async def is_refused(ctx: ToolContext, sql: str) -> bool:
@@ -382,11 +382,11 @@ async def test_forbidden_statements_are_rejected_with_and_without_the_gate(
         for written in FORBIDDEN:
             sql = written.replace("{outside}", str(outside))
             assert await is_refused(ctx, sql), sql
-            ending = await stopped(database, sql, sql)
+            ending = await query_in_time(database, sql, sql)
             assert isinstance(ending, ToolError), (sql, ending)
         with pytest.raises(ToolError, match="Only one SELECT"):
             await database.query("CREATE TEMP TABLE t AS SELECT 1", 5)
-        assert await unhurried(database) == ((3,),)
+        assert await count_orders(database) == ((3,),)
     assert not list(outside.iterdir())
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from engine_kit import led_by, say, turns, until
+from engine_kit import say, scripted_parent, turns, until
 from pg_kit import Kept
-from serve_kit import ASKER, Served, echo, mentioned, serving
+from serve_kit import ASKER, Served, echo, mention, serve
 from timing import WAIT_S
 
 from bot.errors import StoreError
@@ -31,7 +31,7 @@ NOW = datetime(2099, 1, 1, tzinfo=UTC)
 """Later than anything that a test stores."""
 
 
-def incoming(ts: str, thread: str = "", channel: str = "C1", **event: Any) -> Incoming:
+def incoming_request(ts: str, thread: str = "", channel: str = "C1", **event: Any) -> Incoming:
     told = {"type": "app_mention", "text": f"text of {ts}", **event}
     return Incoming("T1", channel, ts, thread or ts, "U1", "mention", told)
 
@@ -42,7 +42,7 @@ async def inboxes(place: Kept, count: int = 1, *runs: str) -> AsyncIterator[list
         yield [RequestQueue(store.database) for store in stores]
 
 
-async def added(inbox: RequestQueue, *requests: Incoming) -> None:
+async def add_requests(inbox: RequestQueue, *requests: Incoming) -> None:
     for request in requests:
         assert await inbox.add(request)
 
@@ -57,7 +57,7 @@ async def rows(store: Store, of: sa.Table) -> int:
 
 async def test_request_is_added_once_by_concurrent_replicas(place: Kept) -> None:
     async with inboxes(place, 2) as both:
-        heard = [incoming("1.0", type="message"), incoming("1.0", event_ts="2")]
+        heard = [incoming_request("1.0", type="message"), incoming_request("1.0", event_ts="2")]
         told = await asyncio.gather(
             *(inbox.add(each) for _ in range(10) for inbox in both for each in heard)
         )
@@ -70,7 +70,7 @@ async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
     place: Kept,
 ) -> None:
     async with inboxes(place) as (inbox,):
-        await added(inbox, incoming("1.0"))
+        await add_requests(inbox, incoming_request("1.0"))
         await inbox.take("me", 9, NOW)
         for text in ("too late", None):
             await inbox.amend(MessageEdited("T1", "C1", "1.0", text))
@@ -83,7 +83,7 @@ async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
 
 async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: Kept) -> None:
     async with inboxes(place) as (inbox,):
-        await added(inbox, *(incoming(f"{n}.0") for n in (5, 3, 9, 1)))
+        await add_requests(inbox, *(incoming_request(f"{n}.0") for n in (5, 3, 9, 1)))
         taken = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
         heard = [[request.ts for request in each] for each in taken]
         assert heard == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
@@ -93,7 +93,9 @@ async def test_concurrent_replicas_never_take_the_same_request_or_thread(
     place: Kept,
 ) -> None:
     async with inboxes(place, 3) as replicas:
-        await added(replicas[0], *(incoming(f"{n:02}.0", thread=f"{n // 4}.0") for n in range(40)))
+        await add_requests(
+            replicas[0], *(incoming_request(f"{n:02}.0", thread=f"{n // 4}.0") for n in range(40))
+        )
         taken: list[StoredRequest] = []
 
         async def taker(inbox: RequestQueue, name: str) -> None:
@@ -125,7 +127,7 @@ async def test_concurrent_replicas_never_take_the_same_request_or_thread(
 async def test_postponed_request_leaves_no_reservations(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
-        await added(inbox, incoming("1.0"))
+        await add_requests(inbox, incoming_request("1.0"))
         (request,) = await inbox.take("me", 1, NOW)
         assert request.run
         await store.start_run(request.run, "mention", "?", "m", {})
@@ -141,7 +143,7 @@ async def test_postponed_request_leaves_no_reservations(place: Kept) -> None:
 async def test_only_finished_requests_are_forgotten(place: Kept) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
-        await added(inbox, *(incoming(f"{n}.0") for n in range(4)))
+        await add_requests(inbox, *(incoming_request(f"{n}.0") for n in range(4)))
         for n, state in enumerate(("done", "ignored", "failed")):
             await inbox.finish(f"T1/C1/{n}.0", state)
 
@@ -186,8 +188,8 @@ def alone(tmp_path: Path) -> Kept:
 
 
 @asynccontextmanager
-async def served(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Served]:
-    async with serving(place.path, mind, url=place.url, **more) as bot:
+async def served_bot(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Served]:
+    async with serve(place.path, mind, url=place.url, **more) as bot:
         yield bot
 
 
@@ -201,7 +203,7 @@ async def idle(bot: Served) -> RequestWorker:
 def unheard(bot: Served, text: str = "Hello?") -> Incoming:
     """A message that stands in Slack, as another replica would store it."""
     ts = bot.slack.people.say("U0LUIS", bot.channel, text)
-    event = {"type": "app_mention", "text": mentioned(text), "channel": bot.channel, "ts": ts}
+    event = {"type": "app_mention", "text": mention(text), "channel": bot.channel, "ts": ts}
     return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
 
 
@@ -212,7 +214,9 @@ async def state(bot: Served, ts: str) -> str:
 
 async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None:
     most = 0
-    async with served(alone, led_by(echo), latency_s=0.2, serve={"max_requests": 4}) as bot:
+    async with served_bot(
+        alone, scripted_parent(echo), latency_s=0.2, serve={"max_requests": 4}
+    ) as bot:
         asked = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
 
         def done() -> bool:
@@ -229,14 +233,14 @@ async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None
 
 
 async def test_request_stored_by_another_replica_is_answered(postgres: Kept) -> None:
-    async with served(postgres) as bot, inboxes(postgres) as (other,):
+    async with served_bot(postgres) as bot, inboxes(postgres) as (other,):
         request = unheard(bot)
         assert await other.add(request)
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
 async def test_drain_finishes_running_requests_and_takes_no_new_ones(alone: Kept) -> None:
-    async with served(alone, latency_s=0.5) as bot:
+    async with served_bot(alone, latency_s=0.5) as bot:
         first = bot.ask("One?")
         await until(lambda: bot.bench.dispatch.at_work)
         draining = asyncio.create_task(bot.bench.dispatch.drain(WAIT_S))
@@ -245,7 +249,7 @@ async def test_drain_finishes_running_requests_and_takes_no_new_ones(alone: Kept
 
         assert await draining
         assert bot.replies(first)[0].text.startswith("Fine.")
-        await bot.stored(second)
+        await bot.wait_until_stored(second)
         await bot.bench.dispatch.look()
         assert await state(bot, second) == "new"
 
@@ -274,7 +278,7 @@ class Lossy(Database):
 async def test_request_is_started_after_the_response_to_taking_it_was_lost(
     alone: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(alone) as bot:
+    async with served_bot(alone) as bot:
         real = await idle(bot)
         request = unheard(bot)
         assert await bot.inbox.add(request)
@@ -290,7 +294,7 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
 
 
 async def test_request_claimed_by_another_replica_is_dropped_and_can_return(postgres: Kept) -> None:
-    async with served(postgres, latency_s=3) as bot:
+    async with served_bot(postgres, latency_s=3) as bot:
         dispatch, me = await idle(bot), bot.bench.durable.executor
         request = unheard(bot)
         assert await bot.inbox.add(request)
@@ -308,7 +312,7 @@ async def test_request_claimed_by_another_replica_is_dropped_and_can_return(post
 
 
 async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(alone: Kept) -> None:
-    async with served(alone) as bot:
+    async with served_bot(alone) as bot:
         dispatch = await idle(bot)
         request = unheard(bot)
         assert await bot.inbox.add(request)

@@ -11,7 +11,7 @@ import data_kit
 import pytest
 import tool_kit
 import web_kit
-from files_kit import BOOK, Desk, shown
+from files_kit import BOOK, Desk, result_text
 from mcp_kit import Everyone
 from pg_kit import database_in_file, in_file
 from standins.web import Page
@@ -40,7 +40,7 @@ HERS = Label(True, frozenset({ANA}), frozenset({"notes:own"}))
 ONLY_EVA = Label(True, frozenset({EVA, LUIS}), frozenset({"CBOARD"}))
 
 
-async def told(
+async def call_tool(
     scope: str, ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
 ) -> tuple[str, Label]:
     """What a model is told of a call, and the label that its context gets by it."""
@@ -64,11 +64,11 @@ async def test_right_and_wrong_guesses_at_a_file_get_its_label(
     ctx = replace(desk.context(requester=None), key="r1/s1/c1")
     guess = {"path": "a.md", "new": "x", "folder": BOOK}
     for old, said in (("4712", "nowhere"), ("4711", "Changed")):
-        text, label = await told("files", ctx, "edit_file", old=old, **guess)
+        text, label = await call_tool("files", ctx, "edit_file", old=old, **guess)
         assert said in text
         assert label.readers == frozenset({ANA})
     for given in ({"path": "b.md"}, {"path": "a.md", "line": 99}):
-        _, label = await told("files", ctx, "read_file", folder=BOOK, **given)
+        _, label = await call_tool("files", ctx, "read_file", folder=BOOK, **given)
         assert label.readers == frozenset({ANA})
 
 
@@ -91,7 +91,7 @@ async def test_folder_with_too_long_a_path_does_not_block_the_project(
     (desk.root / "a.md").write_text("one\n")
     (desk.root / deep).mkdir(parents=True)
     (desk.root / deep / "f.md").write_text("one\n")
-    assert "a.md" in shown(await desk.use("list_files", folder=BOOK))
+    assert "a.md" in result_text(await desk.use("list_files", folder=BOOK))
     found = await desk.use("search_files", pattern="one", folder=BOOK)
     assert [item.id for item in found.items] == ["book:a.md:1"]
     (to := tmp_path / "to").mkdir()
@@ -104,14 +104,14 @@ async def test_failed_query_gets_the_label_of_its_database(tmp_path: Path) -> No
         ctx = data_kit.context({"data:shop": duck})
         databases = next(c for c in ctx.clients.values() if hasattr(c, "labels"))
         wanted = databases.labels["data:shop"]
-        _, label = await told("data", ctx, "describe_table", table="nothing")
+        _, label = await call_tool("data", ctx, "describe_table", table="nothing")
         assert label.sources == wanted.sources
         for query_s, bomb, ended in (
             (0.2, "select count(*) from range(100000000000)", "ended after 0.2 s"),
             (10.0, "select repeat('x', 1000000000)", "more memory"),
         ):
             ctx = data_kit.context({"data:shop": replace(duck, query_s=query_s)})
-            text, label = await told("data", ctx, "execute_query", sql=bomb)
+            text, label = await call_tool("data", ctx, "execute_query", sql=bomb)
             assert ended in text
             assert label.sources == wanted.sources
 
@@ -125,7 +125,7 @@ async def test_size_of_a_stored_file_is_shown_with_its_label(database_in_file: D
         ("make_chart", {"file": "a.csv", "kind": "bar", "x": "x", "y": ["x"]}),
     ):
         scope = "notes" if name == "read_resource" else "data"
-        text, label = await told(scope, ctx, name, **given)
+        text, label = await call_tool(scope, ctx, name, **given)
         assert "471" in text
         assert label.readers == frozenset({ANA})
 
@@ -139,18 +139,20 @@ async def test_unreadable_notes_and_files_look_like_nonexistent_ones(
     await files.save(NewFile("team", "f1", "merger.txt", KINDS["txt"], b"a\nb", ONLY_EVA, "r0"))
     ctx = context({Notes: notes, Resources: files}, "notes:team")
     async with world() as at:
-        absent = await told("notes", ctx, "search_notes", at.directory, query="absent")
-        assert await told("notes", ctx, "search_notes", at.directory, query="merger") == absent
+        absent = await call_tool("notes", ctx, "search_notes", at.directory, query="absent")
+        assert await call_tool("notes", ctx, "search_notes", at.directory, query="merger") == absent
         file = {"space": "notes:team", "name": "merger.txt"}
         for name, hidden, nothing in (
             ("read_note", {"note": "note/1"}, {"note": "note/9"}),
             ("read_resource", file, {**file, "name": "absent.txt"}),
         ):
-            seen, label = await told("notes", ctx, name, at.directory, **hidden)
-            other, _ = await told("notes", ctx, name, at.directory, **nothing)
+            seen, label = await call_tool("notes", ctx, name, at.directory, **hidden)
+            other, _ = await call_tool("notes", ctx, name, at.directory, **nothing)
             assert seen.replace("merger", "absent").replace("/1", "/9") == other
             assert label == TRUSTED
-        listed, _ = await told("notes", ctx, "list_resources", at.directory, space="notes:team")
+        listed, _ = await call_tool(
+            "notes", ctx, "list_resources", at.directory, space="notes:team"
+        )
         assert listed == "No files."
 
 
@@ -159,7 +161,9 @@ async def test_note_is_not_saved_to_a_handle_that_is_not_a_note_space(
     database_in_file: Database, held: str
 ) -> None:
     ctx = context({Notes: NoteStore(database_in_file)}, held)
-    text, _ = await told("notes", ctx, "save_note", Everyone(), title="a", text="b", space=held)
+    text, _ = await call_tool(
+        "notes", ctx, "save_note", Everyone(), title="a", text="b", space=held
+    )
     assert text.startswith(f"No notes {held}.")
 
 

@@ -1,6 +1,6 @@
 """Calendar invitations are told as facts, whatever is in them."""
 
-from gmail_kit import reduced
+from gmail_kit import reduced_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +63,7 @@ Content-Disposition: attachment; filename=invite.ics
 
 {REQUEST}
 --m--"""
-    read = reduced(raw.encode())
+    read = reduced_text(raw.encode())
     first, second = read.body.split("\n\n")
     assert first == "Please come."
     assert second.startswith("Calendar invitation: Budget")

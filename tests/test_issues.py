@@ -38,7 +38,7 @@ def week(number: int) -> datetime:
     return START + timedelta(weeks=number)
 
 
-def found(
+def thread_finding(
     threads: str,
     state: str = "unsolved",
     *,
@@ -123,7 +123,13 @@ def only(document: Json) -> Json:
 
 def test_issues_without_findings_in_the_window_stay_listed_as_still_open() -> None:
     series = Series()
-    told = {ES: [found("a", severity="low"), found("b", severity="high", owner="Ana")], FR: []}
+    told = {
+        ES: [
+            thread_finding("a", severity="low"),
+            thread_finding("b", severity="high", owner="Ana"),
+        ],
+        FR: [],
+    }
     series(told)
     for weeks in (2, 3):
         document = series({ES: [], FR: []})
@@ -132,35 +138,37 @@ def test_issues_without_findings_in_the_window_stay_listed_as_still_open() -> No
         assert (low["severity"], low["age_days"]) == ("low", 7 * weeks)
         assert low["links"] == [f"https://local.slack.com/archives/{ES}/a"]
         assert (document["counts"]["open"], document["counts"]["high"]) == (2, 1)
-    document = series({ES: [found("a", "solved"), found("c")], FR: []})
+    document = series({ES: [thread_finding("a", "solved"), thread_finding("c")], FR: []})
     assert changes(document) == ["solved", "new"]
     assert [each["severity"] for each in document["still_open"]] == ["high"]
 
 
 def test_one_thread_id_in_two_channels_is_two_issues() -> None:
     series = Series()
-    es, fr = findings(series({ES: [found("a")], FR: [found("a", channel=FR)]}))
+    es, fr = findings(series({ES: [thread_finding("a")], FR: [thread_finding("a", channel=FR)]}))
     assert es["issue"] != fr["issue"]
-    later = series({FR: [found("a", channel=FR)], ES: []})
+    later = series({FR: [thread_finding("a", channel=FR)], ES: []})
     assert only(later)["issue"] == fr["issue"]
     assert [each["issue"] for each in later["still_open"]] == [es["issue"]]
 
 
 def test_merged_issues_are_reported_once_with_the_age_of_the_older() -> None:
     series = Series()
-    one, other = findings(series(found("a b", since=week(1)), found("c", since=week(0))))
-    merged = only(series(found("a b c", since=week(1))))
+    one, other = findings(
+        series(thread_finding("a b", since=week(1)), thread_finding("c", since=week(0)))
+    )
+    merged = only(series(thread_finding("a b c", since=week(1))))
     assert merged["issue"] == one["issue"]
     assert merged["absorbed"] == [other["issue"]]
     assert merged["first"] == other["first"]
-    document = series(found("c", since=week(0)))
+    document = series(thread_finding("c", since=week(0)))
     assert only(document)["issue"] == one["issue"]
     assert document["still_open"] == []
 
 
 FINDINGS = st.lists(
     st.builds(
-        found,
+        thread_finding,
         st.sets(st.sampled_from("abcdef"), min_size=1, max_size=3).map(
             lambda names: " ".join(sorted(names))
         ),
@@ -201,17 +209,17 @@ def test_counts_add_up_and_no_issue_is_reported_twice_in_any_series(weeks: list[
 
 
 def trace(threads: str, said: str = "", channel: str = ES) -> Trace:
-    return Trace.of(channel, sweep_finding(found(threads, said=said, channel=channel)))
+    return Trace.of(channel, sweep_finding(thread_finding(threads, said=said, channel=channel)))
 
 
 def issue(id: str, threads: str, state: Any = "unsolved", day: int = 0, **more: str) -> Issue:
     """A known issue; `day`: of its opening."""
     where = trace(threads, more.get("said", ""), more.get("channel", ES))
     opened = START + timedelta(days=day)
-    return known_as(id, where, state, opened, owner=more.get("owner", ""))
+    return issue_from_trace(id, where, state, opened, owner=more.get("owner", ""))
 
 
-def known_as(id: str, where: Trace, state: Any, opened: datetime, owner: str = "") -> Issue:
+def issue_from_trace(id: str, where: Trace, state: Any, opened: datetime, owner: str = "") -> Issue:
     return Issue(
         id=id,
         state=state,
@@ -234,11 +242,11 @@ def test_tracker_row_identifies_an_issue_only_without_threads() -> None:
         made = {"threads": [*threads], "evidence": [*threads, "F0BUGS/r1"]}
         return Trace.of(ES, sweep_finding(made))
 
-    def known(*threads: str) -> Issue:
-        return known_as("i-1", row(*threads), "unsolved", START)
+    def tracked_issue(*threads: str) -> Issue:
+        return issue_from_trace("i-1", row(*threads), "unsolved", START)
 
-    assert ids([row(f"{ES}/b")], [known(f"{ES}/a")]) == [None]
-    assert ids([row()], [known()]) == ["i-1"]
+    assert ids([row(f"{ES}/b")], [tracked_issue(f"{ES}/a")]) == [None]
+    assert ids([row()], [tracked_issue()]) == ["i-1"]
 
 
 @pytest.mark.parametrize(
@@ -308,14 +316,14 @@ async def tell(book: IssueStore, number: int, *told: Json, schedule: str = "mark
 async def test_stored_issues_are_matched_and_updated_by_the_next_report(in_file: Kept) -> None:
     async with in_file.stores() as (store, *_):
         book = IssueStore(store.database)
-        told = found("a b", claim="No button", severity="high", owner="Ana")
-        await tell(book, 1, told, found("d", "none"))
+        told = thread_finding("a b", claim="No button", severity="high", owner="Ana")
+        await tell(book, 1, told, thread_finding("d", "none"))
         (known,) = await book.list_issues("markets")
         assert (known.claim, known.item, known.state) == ("No button", "csm-es", "unsolved")
         assert (known.severity, known.owner) == ("high", "Ana")
         assert (known.first, known.last) == (week(0), week(1))
         assert known.trace.threads == {f"{ES}/a", f"{ES}/b"}
-        later = await tell(book, 2, found("b c", "solved"))
+        later = await tell(book, 2, thread_finding("b c", "solved"))
         (now,) = await book.list_issues("markets")
         assert (now.id, now.state, now.first, now.last) == (known.id, "solved", week(0), week(2))
         assert now.trace.threads == {f"{ES}/{name}" for name in "abc"}
@@ -323,5 +331,5 @@ async def test_stored_issues_are_matched_and_updated_by_the_next_report(in_file:
         again = sweep_report(later)
         await store.database.change(lambda c: book.save(c, "markets", again, week(2)))
         assert await book.list_issues("markets") == [now], "stored twice is stored once"
-        document = await tell(book, 3, found("a"), schedule="other")
+        document = await tell(book, 3, thread_finding("a"), schedule="other")
         assert findings(document)[0]["change"] == "new"

@@ -105,14 +105,16 @@ def test_call_repeated_without_a_kill_or_with_another_request_is_a_fault() -> No
 
 
 def test_progress_posted_over_a_finished_answer_is_detected() -> None:
-    def written(*names: str) -> list[tuple[float, str, str]]:
+    def finished_writes(*names: str) -> list[tuple[float, str, str]]:
         return [(0.0, name, "done") for name in names]
 
-    assert is_taken_back(written("chat.update final", "chat.update plan", "chat.update final"))
-    assert not is_taken_back(written("chat.update text", "chat.update final"))
-    assert not is_taken_back(written("chat.update text"))
+    assert is_taken_back(
+        finished_writes("chat.update final", "chat.update plan", "chat.update final")
+    )
+    assert not is_taken_back(finished_writes("chat.update text", "chat.update final"))
+    assert not is_taken_back(finished_writes("chat.update text"))
     another = ("chat.update final", "chat.startStream", "chat.update plan")
-    assert not is_taken_back(written(*another))
+    assert not is_taken_back(finished_writes(*another))
 
 
 async def test_late_calls_of_a_killed_process_trigger_no_kill_after_restart() -> None:

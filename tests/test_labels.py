@@ -21,14 +21,14 @@ from engine_kit import (
     engine,
     finding,
     is_child,
-    led_by,
     line,
     opening,
     results,
     say,
+    scripted_parent,
     settings_for,
     store_at,
-    submitted,
+    submission,
     thread_id,
     turn,
     turns,
@@ -76,7 +76,7 @@ async def sweep_of(
         return document.to_json()
 
 
-async def answered(
+async def ask_as_requester(
     mind: Mind,
     tmp_path: Path,
     slack: LocalSlack,
@@ -92,7 +92,7 @@ async def answered(
         return e, document.to_json(), [dict(s.brief) for s in await store.subagents(e.run.id)]
 
 
-def judged(*threads: str, **fields: Any) -> Answer:
+def nothing_open_result(*threads: str, **fields: Any) -> Answer:
     """The result of a subagent of a sweep that finds nothing open."""
     given = {"summary": "Nothing is open.", "no_issue": list(threads), **fields}
     return Answer([use("submit_result", **given)])
@@ -115,7 +115,7 @@ async def test_threads_of_a_siblings_share_do_not_count_as_own_coverage(
                 foreign = range(20, 30) if mine else range(10)
                 return Answer([use("read_thread", thread=thread_id(1, n)) for n in foreign])
         seen = json.dumps(results(body))
-        return judged(*[t for n in range(30) if (t := thread_id(1, n)) in seen])
+        return nothing_open_result(*[t for n in range(30) if (t := thread_id(1, n)) in seen])
 
     settings = settings_for({"max_tool_output_tokens": 1_400, "max_material_tokens": 0})
     local = LocalSlack(workspace(1, 30))
@@ -139,9 +139,9 @@ async def test_sweep_excludes_channels_that_the_requester_may_not_read(
     def reader(body: Json) -> Answer:
         opened = re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
         assert reads or not any(each.startswith(SECRET) for each in opened)
-        return judged(*opened)
+        return nothing_open_result(*opened)
 
-    mind = led_by(say("NONE"), children=reader)
+    mind = scripted_parent(say("NONE"), children=reader)
     document = await sweep_of(mind, tmp_path, private(), settings_for(), requester=who)
     public, secret = document["sections"]
     assert public["status"] == "complete"
@@ -162,8 +162,8 @@ async def test_parent_that_saw_private_findings_passes_their_label_on(
     tmp_path: Path,
 ) -> None:
     again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
-    script = led_by(brief_answer(2), again, say("It is [F1.1]."))
-    _, document, briefs = await answered(script, tmp_path, private(), requester="U0ANA")
+    script = scripted_parent(brief_answer(2), again, say("It is [F1.1]."))
+    _, document, briefs = await ask_as_requester(script, tmp_path, private(), requester="U0ANA")
 
     before, after = (Label.of(b["brief"]["label"]) for b in briefs)
     assert before == TRUSTED
@@ -180,7 +180,9 @@ async def test_new_session_starts_with_the_label_of_the_previous_one(tmp_path: P
         return brief_answer(2, task=f"Question {turn(body)} on it", known="word " * 500)
 
     settings = settings_for({"parent_context": 12_000}, roles={"parent": {"max_tokens": 1_000}})
-    e, document, briefs = await answered(led_by(parent), tmp_path, private(), settings, "U0ANA")
+    e, document, briefs = await ask_as_requester(
+        scripted_parent(parent), tmp_path, private(), settings, "U0ANA"
+    )
 
     assert document["sessions"] == 2
     label = Label(True, frozenset(MEMBERS), frozenset({SECRET}))
@@ -210,15 +212,15 @@ async def test_result_fields_cannot_forge_a_reminder(tmp_path: Path) -> None:
 
     second = brief_answer(1, task="Go on with what was found", findings=["F1.1"])
     reads = call("read_channel_history", channel=channel_id(1))
-    forger = turns(reads, submitted(FORGED, findings=[found], not_covered=[FORGED]))
-    mind = led_by(brief_answer(1), second, say("It is [F1.1]."), children=forger)
+    forger = turns(reads, submission(FORGED, findings=[found], not_covered=[FORGED]))
+    mind = scripted_parent(brief_answer(1), second, say("It is [F1.1]."), children=forger)
 
     channel = channel_of(1, 1)
     root = replace(channel.messages[0], text=f"We are {FORGED}")
     local = LocalSlack(
         replace(workspace(2), channels=(replace(channel, messages=(root, *channel.messages[1:])),))
     )
-    e, document, _ = await answered(mind, tmp_path, local)
+    e, document, _ = await ask_as_requester(mind, tmp_path, local)
 
     assert [s["status"] for s in document["subagents"]] == ["complete"] * 2
     shown = [json.dumps(b["messages"]) for b in e.requests if not is_child(b)]

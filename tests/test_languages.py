@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import LUIS, QUESTION, TEXT, THERE, again, asked, people, posting, reaches
+from card_kit import (
+    LUIS,
+    QUESTION,
+    TEXT,
+    THERE,
+    again,
+    ask_for_card,
+    people,
+    posting_model,
+    reaches,
+)
 from digest_kit import triage, verdict
 from engine_kit import until
-from language_kit import marked, unmarked
-from serve_kit import ASKER, changed, serving
+from language_kit import marked, unmarked_words
+from serve_kit import ASKER, change_settings, serve
 from test_home import FULL
 
 from bot.listeners.home import HomeFacts, view
@@ -57,7 +67,7 @@ def test_home_is_in_one_language(mail: MailAccess) -> None:
         "here",
         "which *questions* are open?",
     )
-    assert unmarked(shown, *asked, *marks) == []
+    assert unmarked_words(shown, *asked, *marks) == []
 
 
 @pytest.mark.parametrize(
@@ -72,11 +82,11 @@ async def test_configured_channel_language_is_used_for_replies(
     channel = space.channels[0].id
 
     def change(settings: Settings) -> Settings:
-        return changed(settings, slack={"languages": {channel: "de"}})
+        return change_settings(settings, slack={"languages": {channel: "de"}})
 
-    async with serving(tmp_path, posting(), space=space, change=change) as bot:
-        shown = await asked(bot, asks, user=user)
-        assert unmarked(shown.blocks, TEXT, THERE, "support") == []
+    async with serve(tmp_path, posting_model(), space=space, change=change) as bot:
+        shown = await ask_for_card(bot, asks, user=user)
+        assert unmarked_words(shown.blocks, TEXT, THERE, "support") == []
         assert "LANGUAGE: German" in str(bot.parents()[0]["messages"])
 
 
@@ -93,8 +103,8 @@ async def test_clear_request_language_takes_precedence_over_the_profile(
 ) -> None:
     space = people()
     space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
-    async with serving(tmp_path, posting(), space=space) as bot:
-        shown = await asked(bot, asks)
+    async with serve(tmp_path, posting_model(), space=space) as bot:
+        shown = await ask_for_card(bot, asks)
         assert ("⟦" in str(shown.blocks)) == (language == "de")
         told = profile if profile == "nl-NL" else language
         assert f"LANGUAGE: {language_name(told)}" in str(bot.parents()[0]["messages"])
@@ -118,7 +128,7 @@ def test_a_digest_is_in_the_language_of_its_reader() -> None:
     content = [text for each in document["verdicts"] for text in _texts(list(each.values()))]
     content += ["Lena Brandt", "nordlicht.example"]
     months = ("März", "Do", "Fr", "Sa", "So", "Mo", "Di", "Mi", "Tagen", "vor", "Tg", "Std", "Min")
-    assert unmarked(shown, *content, "Plan", document["mailbox"], *months) == []
+    assert unmarked_words(shown, *content, "Plan", document["mailbox"], *months) == []
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -79,14 +79,14 @@ def talk(*messages: Json, **fields: Any) -> Json:
 
 
 @contextmanager
-def serving(server: ModelServer) -> Iterator[str]:
+def model_url(server: ModelServer) -> Iterator[str]:
     with LocalServer(server.app, "model") as local:
         yield local.url
 
 
 @asynccontextmanager
 async def sdk(server: ModelServer) -> AsyncIterator[anthropic.AsyncAnthropic]:
-    with serving(server) as url:
+    with model_url(server) as url:
         async with anthropic.AsyncAnthropic(
             api_key="k",
             base_url=url,
@@ -99,7 +99,7 @@ async def sdk(server: ModelServer) -> AsyncIterator[anthropic.AsyncAnthropic]:
 @asynccontextmanager
 async def raw(server: ModelServer) -> AsyncIterator[Callable[..., Any]]:
     """Posts a body to /v1/messages as it is."""
-    with serving(server) as url:
+    with model_url(server) as url:
         async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=WAIT_S) as client:
 
             async def post(body: Json) -> httpx2.Response:

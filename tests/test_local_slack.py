@@ -154,7 +154,7 @@ def world() -> Any:
     clock = Clock()
     poor = {"xoxb-poor": Identity(BOT_USER, BOT_ID, frozenset({"chat:write"}))}
     slack = LocalSlack(WORKSPACE, tokens=poor, now=clock)
-    with MUX.serving(slack.app) as url:
+    with MUX.served_app(slack.app) as url:
         yield World(slack, url, clock)
 
 
@@ -212,33 +212,33 @@ async def test_error_for_invalid_blocks_points_at_them_and_nothing_is_written(wo
 # ---- answers: every field is one that Slack's recorded answers have, of the type it has there
 
 
-def typed(kind: Any, names: str) -> dict[str, Any]:
+def typed_fields(kind: Any, names: str) -> dict[str, Any]:
     return dict.fromkeys(names.split(), kind)
 
 
 CHANNEL = {
-    **typed(str, "id name creator user"),
-    **typed(bool, "is_im is_mpim is_private is_archived is_member is_shared is_ext_shared"),
+    **typed_fields(str, "id name creator user"),
+    **typed_fields(bool, "is_im is_mpim is_private is_archived is_member is_shared is_ext_shared"),
     "created": int,
-    "topic": typed(str, "value creator"),
+    "topic": typed_fields(str, "value creator"),
 }
 USER = {
-    **typed(str, "id team_id name real_name tz locale"),
-    **typed(bool, "deleted is_bot is_restricted is_ultra_restricted is_stranger"),
-    "profile": typed(str, "title real_name display_name team bot_id api_app_id"),
+    **typed_fields(str, "id team_id name real_name tz locale"),
+    **typed_fields(bool, "deleted is_bot is_restricted is_ultra_restricted is_stranger"),
+    "profile": typed_fields(str, "title real_name display_name team bot_id api_app_id"),
 }
 FILE = {
-    **typed(
+    **typed_fields(
         str,
         "id name title mimetype filetype user mode file_access permalink url_private "
         "url_private_download",
     ),
-    **typed(int, "created size"),
+    **typed_fields(int, "created size"),
     "is_external": bool,
-    **typed([str], "channels groups ims"),
+    **typed_fields([str], "channels groups ims"),
 }
 MESSAGE: dict[str, Any] = {
-    **typed(
+    **typed_fields(
         str,
         "user type ts bot_id app_id text team thread_ts parent_user_id latest_reply subtype "
         "username",
@@ -253,20 +253,20 @@ MESSAGE: dict[str, Any] = {
 }
 MESSAGE["root"] = dict(MESSAGE)
 VIEW = {
-    **typed(
+    **typed_fields(
         str,
         "id team_id type private_metadata callback_id hash app_id app_installed_team_id bot_id",
     ),
-    **typed({"type": str, "text": str, "emoji": bool}, "title submit close"),
+    **typed_fields({"type": str, "text": str, "emoji": bool}, "title submit close"),
     "state": dict,
     "blocks": [dict],
 }
 MORE = {"response_metadata": {"next_cursor": str}}
 POSTED = {"channel": str, "ts": str, "text": str, "message": MESSAGE}
 READ = {"messages": [MESSAGE], "has_more": bool, **MORE}
-AUTH = {**typed(str, "url team user team_id user_id bot_id"), "is_enterprise_install": bool}
+AUTH = {**typed_fields(str, "url team user team_id user_id bot_id"), "is_enterprise_install": bool}
 CELL = {
-    **typed(str, "key column_id text"),
+    **typed_fields(str, "key column_id text"),
     "value": object,
     "rich_text": [dict],
     "select": [str],
@@ -274,12 +274,12 @@ CELL = {
 }
 ITEM = {"id": str, "fields": [CELL]}
 MATCH = {
-    **typed(str, "type team user username ts text permalink"),
+    **typed_fields(str, "type team user username ts text permalink"),
     "channel": {"id": str, "name": str, "is_private": bool, "is_mpim": bool, "is_im": bool},
 }
 FOUND = {
     "total": int,
-    "paging": typed(int, "count total page pages"),
+    "paging": typed_fields(int, "count total page pages"),
     "matches": [MATCH],
 }
 HOME: dict[str, Any] = {"type": "home", "blocks": [section("Hello")]}
@@ -320,7 +320,7 @@ PROBES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "agents.sessions.setStatus",
         {**THREAD, "status": "processing", "title": "x"},
-        typed(str, "status agent_status title"),
+        typed_fields(str, "status agent_status title"),
     ),
     ("assistant.threads.setTitle", {**THREAD, "title": "x"}, {}),
     ("assistant.threads.setSuggestedPrompts", {**THREAD, "prompts": [PROMPT]}, {}),
@@ -352,10 +352,10 @@ async def test_answers_match_the_shape_of_slacks_own(world: World) -> None:
         assert_shape(answer, {"ok": bool, **shape}, method)
     at = {**HERE, "ts": answer["ts"]}
     for method, args, shape in (
-        ("chat.appendStream", {"chunks": [TEXT]}, typed(str, "channel ts")),
+        ("chat.appendStream", {"chunks": [TEXT]}, typed_fields(str, "channel ts")),
         ("chat.stopStream", {"metadata": METADATA}, POSTED),
         ("chat.update", {"text": "z", "blocks": [section("z")]}, POSTED),
-        ("chat.delete", {}, typed(str, "channel ts")),
+        ("chat.delete", {}, typed_fields(str, "channel ts")),
     ):
         assert_shape(await world.call(method, **at, **args), {"ok": bool, **shape}, method)
     found = await world.ana.search_messages(query="card", count=20)

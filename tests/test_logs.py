@@ -43,7 +43,7 @@ class Lines(io.StringIO):
 
 
 @contextmanager
-def logging_to_lines(**changes: Any) -> Iterator[Lines]:
+def log_lines(**changes: Any) -> Iterator[Lines]:
     lines = Lines()
     with log_to(serve_settings(**changes), SECRETS, lines):
         yield lines
@@ -51,7 +51,7 @@ def logging_to_lines(**changes: Any) -> Iterator[Lines]:
 
 def test_log_line_is_json_with_the_ids_of_its_run() -> None:
     log = logging.getLogger("bot.request")
-    with logging_to_lines() as lines:
+    with log_lines() as lines:
         with about(run="r1", request="T0/C0/1.0", team=None):
             log.info("took %d rows", 3)
             with about(child="c2"):
@@ -126,7 +126,7 @@ def test_secrets_are_redacted_in_every_logging_route(name: str, log_format: str)
 def test_truncation_does_not_split_a_secret() -> None:
     secret = "8f742231b10e8888abcd99yyyzzz85a5"
     for before in range(7_970, 8_000):
-        with logging_to_lines() as lines:
+        with log_lines() as lines:
             logging.getLogger("bot.x").error("%s%s%s", "x" * before, secret, "y" * 100)
         assert secret[:4] not in lines.getvalue()
 
@@ -142,11 +142,11 @@ def test_secrets_are_recognized_by_their_context() -> None:
 
 def test_logged_text_cannot_forge_a_line_or_control_a_terminal() -> None:
     nasty = "one\ntwo\r\x1b[31mred\u2028three \ud83d"
-    with logging_to_lines() as lines:
+    with log_lines() as lines:
         logging.getLogger("bot.x").info("%s", nasty)
     assert len(lines.getvalue().splitlines()) == 1
     assert lines.objects()[0]["message"] == nasty
-    with logging_to_lines(log_format="text") as text:
+    with log_lines(log_format="text") as text:
         logging.getLogger("bot.x").info("%s", nasty)
     first, second = text.getvalue().splitlines()
     assert first.endswith("bot.x: one")

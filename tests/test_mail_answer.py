@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from card_kit import cards
-from engine_kit import call, led_by, opening, say, turn, until, use
+from engine_kit import call, opening, say, scripted_parent, turn, until, use
 from mail_kit import ITEM, mail
 from serve_kit import ASKER
 from test_inbox_triage import with_mail
@@ -30,7 +30,7 @@ ASKS = {
 OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.example>")
 
 
-def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> Mind:
+def search_model(query: str, then: Callable[[list[str]], Answer] | None = None) -> Mind:
     """A parent with one subagent that searches, does `then` with the ids, and tells a finding."""
 
     def child(body: Json) -> Answer:
@@ -43,7 +43,7 @@ def searching(query: str, then: Callable[[list[str]], Answer] | None = None) -> 
         return call("submit_result", text="It went to the wrong address.", findings=[found])
 
     told = say("The parcel went to the wrong address [F1.1].")
-    return led_by(Answer([use("run_subagent", **ASKS)]), told, children=child)
+    return scripted_parent(Answer([use("run_subagent", **ASKS)]), told, children=child)
 
 
 async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
@@ -53,7 +53,7 @@ async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
         text = "We send it again; our margin is 40 percent."
         return call("create_draft", thread=ids[-1].partition("/")[0], body=text)
 
-    async with with_mail(tmp_path, LATE, OTHER, mind=searching("", draft)) as (bot, google):
+    async with with_mail(tmp_path, LATE, OTHER, mind=search_model("", draft)) as (bot, google):
         channel = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, channel, "Draft an answer to Kim")
         await bot.answers(asked, channel=channel)
@@ -73,7 +73,7 @@ async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
 
 
 async def test_question_about_mail_is_answered_from_the_askers_mailbox(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, LATE, mind=searching("from:kim@client.example")) as (bot, _):
+    async with with_mail(tmp_path, LATE, mind=search_model("from:kim@client.example")) as (bot, _):
         text = (await bot.answer_directly("What did Kim write about order 1001?")).text
         (first, *_rest) = bot.parents()
         await bot.answer(bot.ask("What did Kim write?", user="U0EVA"))  # who has no mailbox

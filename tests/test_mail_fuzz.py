@@ -13,7 +13,7 @@ import pytest
 from gmail_kit import gmail_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing import computed_within
+from timing import cpu_limit
 
 from bot.local.google.mbox import load_mbox
 from bot.tasks import prefilter
@@ -175,16 +175,16 @@ TOKENS = (
 )  # fmt: skip
 
 
-def mutated(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
+def mutated_message(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
     """One of the seeds, damaged by chance; the same number gives the same message."""
     chance = random.Random(number)
     raw = chance.choice(seeds)
     for _ in range(chance.choice((1, 2, 4, 8, 32))):
-        raw = damaged(raw, chance)
+        raw = damage_message(raw, chance)
     return raw[:500_000]
 
 
-def damaged(raw: bytes, chance: random.Random) -> bytes:
+def damage_message(raw: bytes, chance: random.Random) -> bytes:
     a, b = _places(raw, chance)
     head, part, rest = raw[:a], raw[a:b], raw[b:]
     match chance.choice("cut flip flip token token repeat splice lines join end".split()):
@@ -213,12 +213,12 @@ def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
     return a, chance.randrange(a, len(raw) + 1) if far else min(len(raw), a + chance.randrange(80))
 
 
-def examined(raw: bytes) -> MailText:
+def check_message(raw: bytes) -> MailText:
     """What is read of a message, within the bounds, and fit to be shown and stored."""
     first = gmail_message(PLAIN)
-    second = bounded(raw, lambda: gmail_message(raw, "m2"))
-    thread = bounded(raw, lambda: thread_of("t", "7", [first, second]))
-    assert bounded(raw, lambda: prefilter.why_automatic(thread, ME)) in REASONS
+    second = read_within_bounds(raw, lambda: gmail_message(raw, "m2"))
+    thread = read_within_bounds(raw, lambda: thread_of("t", "7", [first, second]))
+    assert read_within_bounds(raw, lambda: prefilter.why_automatic(thread, ME)) in REASONS
     assert [m.fault for m in thread.messages] == ["", second.text.fault]
     read = thread.last.text
     assert not {"\n", "\r"} & set("".join((read.subject, read.sender, *read.to, *read.cc)))
@@ -228,9 +228,9 @@ def examined(raw: bytes) -> MailText:
     return second.text
 
 
-def bounded(raw: bytes, read: Callable[[], T]) -> T:
+def read_within_bounds(raw: bytes, read: Callable[[], T]) -> T:
     """Read twice: for the time, and for the memory, which takes several times as long to trace."""
-    with computed_within(MOST_S):
+    with cpu_limit(MOST_S):
         result = read()
     tracemalloc.start()
     try:
@@ -252,7 +252,7 @@ def strings(value: object) -> Iterator[str]:
 
 def test_damaged_messages_are_read() -> None:
     for number in range(SHORT):
-        examined(mutated(number))
+        check_message(mutated_message(number))
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_damaged_messages_are_read() -> None:
 def test_ten_thousand_damaged_messages_are_read(start: int) -> None:
     seeds = (*SEEDS, *real())
     for number in range(start, start + 1_000):
-        examined(mutated(number, seeds))
+        check_message(mutated_message(number, seeds))
 
 
 def real() -> tuple[bytes, ...]:
@@ -270,7 +270,7 @@ def real() -> tuple[bytes, ...]:
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=3_000))
 def test_any_bytes_are_read(raw: bytes) -> None:
-    examined(raw)
+    check_message(raw)
 
 
 @pytest.mark.parametrize(
@@ -280,4 +280,4 @@ def test_invitations_with_extreme_dates_are_read(days: str) -> None:
     first, last = days.split()
     event = f"BEGIN:VEVENT\nDTSTART;VALUE=DATE:{first}\nDTEND;VALUE=DATE:{last}\nEND:VEVENT\n"
     raw = f"From: a@b.example\nContent-Type: text/calendar; name=a.ics\n\n{event}".encode()
-    assert "all day" in examined(raw).body
+    assert "all day" in check_message(raw).body

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from forget_kit import Told, finding, holding, item, result
-from gmail_kit import START, id_of, mail, office, stored
+from forget_kit import Told, finding, item, result, tables_with
+from gmail_kit import START, id_of, mail, office, stored_message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, kept
+from pg_kit import Kept, store_place
 from pydantic import TypeAdapter
 from standins.google import forget_history
 
@@ -171,7 +171,7 @@ async def triage(
     return made
 
 
-async def delivered(mailbox: Mailbox, state: MailState, **options: Any) -> Triage:
+async def triage_and_deliver(mailbox: Mailbox, state: MailState, **options: Any) -> Triage:
     made = await triage(mailbox, state, **options)
     await made.deliver(state)
     return made
@@ -190,7 +190,7 @@ EVENTS = st.one_of(
 
 @pytest.fixture(scope="module")
 def in_one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    with kept("sqlite", tmp_path_factory.mktemp("mail")) as found:
+    with store_place("sqlite", tmp_path_factory.mktemp("mail")) as found:
         yield found
 
 
@@ -219,9 +219,9 @@ class Story:
                 self.mailbox.forgotten = self.mailbox.number
             case ("triage" | "crash" as kind, coming, limit):
                 self.mailbox.coming = list(coming)
-                await self.triaged(limit, crash=kind == "crash")
+                await self.run_triage(limit, crash=kind == "crash")
 
-    async def triaged(self, limit: int, *, crash: bool = False) -> None:
+    async def run_triage(self, limit: int, *, crash: bool = False) -> None:
         self.mailbox.read.clear()
         made = await triage(self.mailbox, self.state, self.account, limit)
         assert len(self.mailbox.read) == len(set(self.mailbox.read))
@@ -230,15 +230,15 @@ class Story:
         self.shown += [(thread, set(ids)) for thread, ids in made.handled.items()]
         await made.deliver(self.state, self.account)
 
-    def incoming(self) -> set[str]:
+    def inbox_ids(self) -> set[str]:
         return {m.id for _, m in self.mailbox.added if "INBOX" in m.labels}
 
     def check(self) -> None:
         seen: set[str] = set()
         for thread, ids in self.shown:
-            assert ids & self.incoming() - seen, f"{thread} is shown again with nothing new in it"
+            assert ids & self.inbox_ids() - seen, f"{thread} is shown again with nothing new in it"
             seen |= ids
-        assert self.incoming() <= seen, "mail is lost"
+        assert self.inbox_ids() <= seen, "mail is lost"
 
 
 @given(st.lists(EVENTS, max_size=14))
@@ -249,10 +249,10 @@ async def test_no_mail_is_lost_or_handled_twice(in_one_file: Kept, events: list[
     for event in events:
         await story.happens(event)
     story.mailbox.coming.clear()
-    await story.triaged(99)
+    await story.run_triage(99)
     story.check()
     lines = len(story.shown)
-    await story.triaged(99)
+    await story.run_triage(99)
     assert len(story.shown) == lines
     await store.aclose()
 
@@ -269,34 +269,34 @@ async def test_snoozed_thread_returns_once_when_due(each: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t1")
     mailbox.put("t2")
-    await delivered(mailbox, each)
+    await triage_and_deliver(mailbox, each)
     now = datetime.now(UTC)
     await each.snooze(ME, "t1", now - timedelta(seconds=1))
     await each.snooze(ME, "t2", now + timedelta(days=1))
 
-    assert (await delivered(mailbox, each)).handled.keys() == {"t1"}
-    assert (await delivered(mailbox, each)).sync.threads == ()
+    assert (await triage_and_deliver(mailbox, each)).handled.keys() == {"t1"}
+    assert (await triage_and_deliver(mailbox, each)).sync.threads == ()
     assert await each.awake(ME, now + timedelta(hours=23)) == []
     assert await each.awake(ME, now + timedelta(days=1)) == ["t2"]
     mailbox.put("t2")
-    assert (await delivered(mailbox, each)).handled.keys() == {"t2"}
+    assert (await triage_and_deliver(mailbox, each)).handled.keys() == {"t2"}
     assert await each.awake(ME, now + timedelta(days=1)) == ["t2"]
 
 
 async def test_mail_missing_from_the_search_is_searched_for_once_more(state: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t1")
-    await delivered(mailbox, state)
+    await triage_and_deliver(mailbox, state)
     mailbox.put("late")
     mailbox.put("archived", frozenset({"Label_1"}))
     mailbox.lagging = {"late"}
-    missed = await delivered(mailbox, state)
+    missed = await triage_and_deliver(mailbox, state)
     mailbox.lagging = set()
-    found = await delivered(mailbox, state)
+    found = await triage_and_deliver(mailbox, state)
 
     assert (missed.sync.threads, found.sync.threads) == ((), ("late",))
     asked = len(mailbox.queries)
-    assert (await delivered(mailbox, state)).sync.threads == ()
+    assert (await triage_and_deliver(mailbox, state)).sync.threads == ()
     assert len(mailbox.queries) == asked, "what the query does not mean is not looked for for ever"
 
 
@@ -304,10 +304,10 @@ async def test_new_mailbox_of_an_account_is_triaged_from_scratch(state: MailStat
     old = Mailbox()
     for thread in ("t1", "t2"):
         old.put(thread)
-    await delivered(old, state, limit=1)
+    await triage_and_deliver(old, state, limit=1)
     new = Mailbox("eva@x.example", number=500)
     new.put("t2")
-    made = await delivered(new, state)
+    made = await triage_and_deliver(new, state)
 
     assert made.handled == {"t2": ["m507"]}
     assert await state.unfinished_threads(ME) == []
@@ -320,7 +320,7 @@ async def test_triage_of_a_past_window_lists_all_mail_and_sets_no_cursor(state: 
     mailbox.put("old", age=timedelta(days=3))
     mailbox.put("t1")
     back = window(latest=timedelta(days=1))
-    first = await delivered(mailbox, state, within=back)
+    first = await triage_and_deliver(mailbox, state, within=back)
     again = await triage(mailbox, state, within=back)
 
     assert first.sync.cursor == ""
@@ -332,14 +332,14 @@ async def test_triage_of_a_past_window_lists_all_mail_and_sets_no_cursor(state: 
 async def test_two_concurrent_triages_lose_no_mail(state: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t0")
-    await delivered(mailbox, state)
+    await triage_and_deliver(mailbox, state)
     mailbox.put("t1")
     one = await triage(mailbox, state)
     mailbox.put("t2")
     two = await triage(mailbox, state, limit=1)
     await two.deliver(state)
     await one.deliver(state)
-    after = await delivered(mailbox, state)
+    after = await triage_and_deliver(mailbox, state)
 
     assert [set(each.handled) for each in (one, two)] == [{"t1"}, {"t2"}]
     assert two.left == ["t1"]
@@ -349,11 +349,15 @@ async def test_two_concurrent_triages_lose_no_mail(state: MailState) -> None:
 
 async def test_sync_with_gmail_reports_only_new_inbox_mail(state: MailState) -> None:
     """Own labels, drafts and replies, spam and archived mail, a history that ended."""
-    old = [stored(1, mail(1), 1), stored(2, mail(2), 2), stored(3, mail(3), 3, frozenset())]
+    old = [
+        stored_message(1, mail(1), 1),
+        stored_message(2, mail(2), 2),
+        stored_message(3, mail(3), 3, frozenset()),
+    ]
     async with office(*old) as at:
         local = at.local.gmail
 
-        async def told() -> tuple[Sync, set[str]]:
+        async def sync_and_record() -> tuple[Sync, set[str]]:
             gmail = at.made()
             whole = Window(START, datetime.now(UTC))
             sync = await new_threads(gmail, state, ME, "in:inbox", whole)
@@ -364,23 +368,23 @@ async def test_sync_with_gmail_reports_only_new_inbox_mail(state: MailState) -> 
             )
             return sync, {thread.id for thread in threads if sync.is_new(thread)}
 
-        first, new = await told()
+        first, new = await sync_and_record()
         assert (first.threads, new) == ((id_of(2), id_of(1)), {id_of(1), id_of(2)})
         await at.gmail.relabel(id_of(1), ["Customers"], [])
         await at.gmail.draft(await at.gmail.thread(id_of(2)), "Thanks.", "k1")
-        second, new = await told()
+        second, new = await sync_and_record()
         assert (second.threads, new) == ((id_of(2),), set())
         local.add(mail(4, answers=1), ["INBOX"], thread=id_of(1))
         local.add(mail(5), ["SPAM"])
         local.add(mail(6), [])
-        third, new = await told()
+        third, new = await sync_and_record()
         assert (third.threads, new) == ((id_of(1),), {id_of(1)})
-        fetched = at.asked("threads.get")
-        assert (await told())[0].threads == ()
-        assert at.asked("threads.get") == fetched
+        fetched = at.count_calls("threads.get")
+        assert (await sync_and_record())[0].threads == ()
+        assert at.count_calls("threads.get") == fetched
         late = local.add(mail(7), ["INBOX"]).thread
         forget_history(local)
-        last, new = await told()
+        last, new = await sync_and_record()
         assert (last.threads, new) == ((late,), {late})
 
 
@@ -406,7 +410,7 @@ def state(store: Store) -> MailState:
     return MailState(store.database)
 
 
-async def used(state: MailState, account: str = ANA) -> None:
+async def fill_state(state: MailState, account: str = ANA) -> None:
     """A digest was delivered, and clicked on."""
     threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
     reached = Cursor(mailbox=f"{account}@x.example", history="77", at=NOW).model_dump_json()
@@ -416,10 +420,10 @@ async def used(state: MailState, account: str = ANA) -> None:
     await state.corrections.add(account, "t1", BO, "priority", "low")
     await state.corrections.add(account, "t2", "eve@shop.example", "category", "invoice")
     await state.snooze(account, "t2", NOW + timedelta(days=999))
-    await state.acts.once(account, "r1/t1/label", "t1", returning("labelled"))
+    await state.acts.once(account, "r1/t1/label", "t1", fake_action("labelled"))
 
 
-def returning(said: str) -> Any:
+def fake_action(said: str) -> Any:
     async def act() -> str:
         return said
 
@@ -491,33 +495,35 @@ async def test_button_clicked_twice_acts_once(state: MailState) -> None:
 async def test_failed_action_is_repeated_by_the_next_click(store: Store, state: MailState) -> None:
     acts = state.acts
 
-    async def failing() -> str:
+    async def failing_action() -> str:
         raise ConnectionError("Gmail does not answer")
 
     with pytest.raises(ConnectionError):
-        await acts.once(ANA, "k", "t1", failing)
-    assert await acts.once(ANA, "k", "t1", returning("labelled")) == "labelled"
+        await acts.once(ANA, "k", "t1", failing_action)
+    assert await acts.once(ANA, "k", "t1", fake_action("labelled")) == "labelled"
     died = datetime.now(UTC) - GIVEN_UP_AFTER - timedelta(seconds=1)
     row = {"account": ANA, "key": "k2", "thread": "t1", "outcome": None, "at": died}
     await store.database.write(sa.insert(mail_acts).values(row))
-    assert await acts.once(ANA, "k2", "t1", returning("drafted")) == "drafted"
-    assert await acts.once(ANA, "k2", "t1", failing) == "drafted"
+    assert await acts.once(ANA, "k2", "t1", fake_action("drafted")) == "drafted"
+    assert await acts.once(ANA, "k2", "t1", failing_action) == "drafted"
     for said in ("", "again"):
-        assert await acts.once(ANA, "k3", "t1", returning(said)) == "", "done, with nothing to say"
+        assert await acts.once(ANA, "k3", "t1", fake_action(said)) == "", (
+            "done, with nothing to say"
+        )
 
 
 async def test_forgetting_a_user_deletes_all_their_mailbox_data(
     store: Store, state: MailState
 ) -> None:
-    await used(state, ANA)
-    await used(state, EVA)
+    await fill_state(state, ANA)
+    await fill_state(state, EVA)
     assert (await Forget(store.database, dry_run=True)(ForgetTarget("user", ANA))).mail == 7
     assert list((await count(store)).values()) == [2, 6, 4, 2]
     done = await Forget(store.database)(ForgetTarget("user", ANA))
 
     assert done.mail == 7
     assert list((await count(store)).values()) == [1, 3, 2, 1]
-    assert await holding(store.database, [ANA]) == []
+    assert await tables_with(store.database, [ANA]) == []
     assert len(await state.corrections.all(EVA)) == 2
     assert await Forget(store.database)(ForgetTarget("user", ANA)) == Forgotten()
 
@@ -525,7 +531,7 @@ async def test_forgetting_a_user_deletes_all_their_mailbox_data(
 async def test_forgetting_a_thread_keeps_only_that_it_was_handled(
     store: Store, state: MailState
 ) -> None:
-    await used(state)
+    await fill_state(state)
     assert ForgetTarget.source("mail:t2") == ForgetTarget("source", "t2")
     first = await Forget(store.database)(ForgetTarget.source("mail:t1"))
     second = await Forget(store.database)(ForgetTarget.source("mail:t2"))
@@ -546,7 +552,7 @@ async def test_forgetting_a_thread_empties_the_triage_that_read_it(store: Store)
     done = await Forget(store.database)(ForgetTarget.source(f"mail:{thread}"))
 
     assert (done.items, done.runs) == (1, 1)
-    assert await holding(store.database, ["300 euros"]) == []
+    assert await tables_with(store.database, ["300 euros"]) == []
     assert (await store.run("r1")).result is None
     assert ((await store.run("r2")).result or {})["answer"] == "Lunch on Friday"
 
@@ -562,4 +568,4 @@ async def test_forgetting_a_mail_address_finds_what_its_owner_wrote(store: Store
     assert (await Forget(store.database)(ForgetTarget("user", "eve@shop.example"))).runs == 0
     done = await Forget(store.database)(ForgetTarget("user", "BO@acme.example"))
     assert (done.items, done.runs) == (1, 1)
-    assert await holding(store.database, ["300 euros"]) == []
+    assert await tables_with(store.database, ["300 euros"]) == []

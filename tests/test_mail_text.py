@@ -1,8 +1,8 @@
 """Mail of every kind, reduced to what a person reads in it."""
 
 import pytest
-from gmail_kit import reduced as reduce
-from timing import computed_within
+from gmail_kit import reduced_text as reduce
+from timing import cpu_limit
 
 from scopes.google.mail_text import DIFFER, HIDDEN
 
@@ -154,7 +154,7 @@ def test_broken_mime_is_read_as_text(raw: bytes) -> None:
     assert "text" in reduce(raw).body
 
 
-def nested(depth: int) -> bytes:
+def nested_message(depth: int) -> bytes:
     raw = b"\ndeep text"
     for number in range(depth):
         mark = b"b%d" % number
@@ -166,8 +166,8 @@ def nested(depth: int) -> bytes:
 
 
 def test_mail_size_limits_are_applied_and_reported() -> None:
-    assert reduce(nested(9)).body == "deep text"
-    deep = reduce(nested(200))
+    assert reduce(nested_message(9)).body == "deep text"
+    deep = reduce(nested_message(200))
     assert (deep.body, deep.unread) == ("", ("nested too deeply",))
     many = reduce(parts(*["\ntext"] * 300))
     assert (many.body.count("text"), many.unread) == (200, ("of too many parts",))
@@ -184,10 +184,10 @@ def test_mail_size_limits_are_applied_and_reported() -> None:
         b"To: " + b"(" * 100_000 + b"\n\nbody",
         b"Content-Type: text/plain; charset=punycode\n\n" + b"a" * 4_000_000,
         b"\n" + b"-----BEGIN PGP MESSAGE-----\n" * 100_000,
-        nested(5_000),
+        nested_message(5_000),
     ],
     ids=range(5),
 )
 def test_hostile_mail_is_reduced_within_three_seconds(raw: bytes) -> None:
-    with computed_within(3):
+    with cpu_limit(3):
         reduce(raw)

@@ -133,17 +133,17 @@ def test_manifest_requests_only_scopes_that_the_settings_use(tmp_path: Path) -> 
 
 
 def test_manifest_of_a_multi_workspace_app_lists_redirect_urls(tmp_path: Path) -> None:
-    def made(text: str, url: str | None = None) -> dict[str, Any]:
+    def manifest_for(text: str, url: str | None = None) -> dict[str, Any]:
         path = tmp_path / "assistant.yaml"
         path.write_text(text, "utf-8")
         return dict(manifest(load_settings(path, env={}), url))
 
     one = "slack: {mode: http, client_id: '1.2'}\n"
-    assert made(one, "https://bot.example.com")["oauth_config"]["redirect_urls"] == [
+    assert manifest_for(one, "https://bot.example.com")["oauth_config"]["redirect_urls"] == [
         "https://bot.example.com/slack/oauth_redirect"
     ]
     console = "console: {public_url: 'https://runs.example.com', client_id: '1.2'}\n"
-    both = made(f"{one}serve: {{public_url: 'https://bot.example.com/'}}\n{console}")
+    both = manifest_for(f"{one}serve: {{public_url: 'https://bot.example.com/'}}\n{console}")
     assert both["oauth_config"]["redirect_urls"] == [
         "https://bot.example.com/slack/oauth_redirect",
         "https://runs.example.com/console/sign-in/back",
@@ -153,6 +153,6 @@ def test_manifest_of_a_multi_workspace_app_lists_redirect_urls(tmp_path: Path) -
     assert {"app_uninstalled", "tokens_revoked"} <= set(
         both["settings"]["event_subscriptions"]["bot_events"]
     )
-    closed = made("")["oauth_config"]
+    closed = manifest_for("")["oauth_config"]
     assert "redirect_urls" not in closed
     assert "user" not in closed["scopes"]

@@ -39,13 +39,13 @@ def mail(body: str = "Hello.", separator: str = FROM, **headers: str) -> str:
 def load(tmp_path: Path) -> Load:
     """A function that loads these messages from a file."""
 
-    def loaded(*mails: str | bytes) -> Mailbox:
+    def load_mails(*mails: str | bytes) -> Mailbox:
         parts = [each.encode() if isinstance(each, str) else each for each in mails]
         path = tmp_path / "mail.mbox"
         path.write_bytes(b"".join(parts))
         return load_mbox(path)
 
-    return loaded
+    return load_mails
 
 
 def test_message_has_bytes_time_and_a_gmail_like_id(load: Load) -> None:

@@ -27,7 +27,7 @@ READ = {"scope": "web", "access": "read", "readers": "public"}
 ALL = ("big", "flood", "hang", "die", "look", "spawn", "picture", "fail", "refuse")
 
 
-async def offered(made: McpTools) -> dict[str, Tool]:
+async def wait_for_tools(made: McpTools) -> dict[str, Tool]:
     """The tools of a server that takes its time to start."""
     return await come(lambda: tools_of(made))
 
@@ -63,7 +63,7 @@ def complaints(folder: Path) -> str:
 async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
     async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as made:
-        tools = await offered(made)
+        tools = await wait_for_tools(made)
         assert sorted(tools) == ["clock_convert_time", "clock_get_current_time"]
         given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         result = await use(tools, "clock_convert_time", **given)
@@ -86,7 +86,7 @@ async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
     server["tools"] = ["create_workbook", "write_range", "read_range"]
     try:
         async with kit(settings_of(tmp_path, excel=server)) as made:
-            tools = await offered(made)
+            tools = await wait_for_tools(made)
             assert len(tools) == 3, made.find_missing()
             said = await use(tools, "excel_create_workbook", path="sales.xlsx")
             assert "sales.xlsx" in text_of(said)

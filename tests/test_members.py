@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from policy_kit import Json, asking, channel
+from policy_kit import Json, channel, scripted_slack
 
 from scopes import members as module
 from scopes.members import MembersOf
@@ -19,7 +19,7 @@ def inside(*users: str, **more: Any) -> Json:
     return {"ok": True, "members": list(users), **more}
 
 
-def listed(*channels: str, **more: Any) -> Json:
+def channels_reply(*channels: str, **more: Any) -> Json:
     return {"ok": True, "channels": [{"id": c, "is_private": False} for c in channels], **more}
 
 
@@ -41,7 +41,7 @@ async def test_place_reflects_what_slack_reports() -> None:
         "conversations.info D1": {"ok": True, "channel": {"id": "D1", "is_im": True, "user": ANA}},
         "conversations.info G1": channel("G1", name="mpdm-a", is_mpim=True, is_private=True),
     }
-    async with asking(answers) as at:
+    async with scripted_slack(answers) as at:
         found = [await at.members.place(id) for id in "C1 C2 C3 C4 C5 C6 D1 G1".split()]
     assert found == [
         MembersOf("C1", "general", "public", False, False, None),
@@ -81,7 +81,7 @@ async def test_failed_membership_check_is_unknown_logged_once_and_not_cached(
         "conversations.members": inside(ANA),
     }
     caplog.set_level(logging.WARNING, module.__name__)
-    async with asking({**good, method: answer}) as at:
+    async with scripted_slack({**good, method: answer}) as at:
         both = await asyncio.gather(at.members.place("C1"), at.members.place("C1"))
         assert set(both) == {None}
         (said,) = [record.getMessage() for record in caplog.records]
@@ -91,8 +91,8 @@ async def test_failed_membership_check_is_unknown_logged_once_and_not_cached(
 
 
 async def test_failed_refresh_discards_the_cached_membership() -> None:
-    good: dict[str, Json | int | str] = {"users.conversations": listed("C1")}
-    async with asking(dict(good)) as at:
+    good: dict[str, Json | int | str] = {"users.conversations": channels_reply("C1")}
+    async with scripted_slack(dict(good)) as at:
         assert await at.members.of_user(ANA) == frozenset({"C1"})
         at.slack.answers["users.conversations"] = 500
         assert await at.members.of_user(ANA) == frozenset({"C1"})
@@ -110,27 +110,27 @@ class Pages(dict[str, Any]):
 async def test_membership_list_is_read_completely_or_not_at_all() -> None:
     """A list of members that ends early would let somebody read what is not for them."""
     answers = Pages()
-    async with asking(answers) as at:
+    async with scripted_slack(answers) as at:
         for second, found in (
-            (listed("C2"), frozenset({"C1", "C2"})),
+            (channels_reply("C2"), frozenset({"C1", "C2"})),
             ({"ok": True}, None),
             ({"ok": False, "error": "ratelimited"}, None),
             (500, None),
-            (listed("C2", **more("next")), None),
+            (channels_reply("C2", **more("next")), None),
         ):
-            answers["pages"] = [listed("C1", **more("next")), second]
+            answers["pages"] = [channels_reply("C1", **more("next")), second]
             assert await at.members.of_user(ANA, fresh=True) == found
-        assert at.slack.sent("users.conversations")[1]["cursor"] == "next"
-        assert at.slack.sent("users.conversations")[0]["types"] == module.ALL_KINDS
+        assert at.slack.sent_arguments("users.conversations")[1]["cursor"] == "next"
+        assert at.slack.sent_arguments("users.conversations")[0]["types"] == module.ALL_KINDS
 
 
 async def test_fresh_check_ignores_the_cached_membership() -> None:
     answers: dict[str, Json | int | str] = {
-        "users.conversations": listed("C2"),
+        "users.conversations": channels_reply("C2"),
         "conversations.info C2": channel("C2", name="board", is_private=True),
     }
-    async with asking(answers) as at:
+    async with scripted_slack(answers) as at:
         assert await at.members.reads(ANA, "C2", full=True)
-        at.slack.answers["users.conversations"] = listed()
+        at.slack.answers["users.conversations"] = channels_reply()
         assert await at.members.reads(ANA, "C2", full=True), "it is kept for some seconds"
         assert not await at.members.reads(ANA, "C2", full=True, fresh=True)

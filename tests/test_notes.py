@@ -11,7 +11,7 @@ import sqlalchemy as sa
 import tool_kit
 from engine_kit import Json, opening, say, workspace
 from pg_kit import Kept
-from serve_kit import serving
+from serve_kit import serve
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
 from tool_kit import use
 
@@ -41,7 +41,7 @@ def context(shelf: NoteStore, **more: Any) -> ToolContext:
     return tool_kit.context("email", {Notes: shelf}, {OPEN_NOTES: ""}, **{"requester": ANA, **more})
 
 
-async def found(ctx: ToolContext, query: str) -> list[str]:
+async def find_notes(ctx: ToolContext, query: str) -> list[str]:
     result = await use(ctx, "search_notes", query=query)
     assert isinstance(result, ToolResult)
     return [item.id for item in result.items]
@@ -53,9 +53,9 @@ async def test_note_is_saved_once_and_found_by_its_words(each_database: Database
         kept = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
     assert isinstance(kept, ToolResult)
     assert kept.note == "Kept as note/1 in notes:own."
-    assert await found(ctx, "harbour renewal date") == ["note/1"]
-    assert await found(ctx, "") == ["note/1"]
-    assert await found(ctx, "invoice") == []
+    assert await find_notes(ctx, "harbour renewal date") == ["note/1"]
+    assert await find_notes(ctx, "") == ["note/1"]
+    assert await find_notes(ctx, "invoice") == []
     read = await use(ctx, "read_note", note="note/1")
     assert isinstance(read, ToolResult)
     assert read.items[0].text == "Renewal: Harbour Line renews in March."
@@ -64,11 +64,11 @@ async def test_note_is_saved_once_and_found_by_its_words(each_database: Database
 async def test_notes_are_not_visible_to_other_users(shelf: NoteStore) -> None:
     await shelf.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
     of_ben = context(shelf, requester=BEN)
-    assert await found(of_ben, "salary") == await found(of_ben, "") == []
+    assert await find_notes(of_ben, "salary") == await find_notes(of_ben, "") == []
     with pytest.raises(ToolError, match=r"No note note/1\."):
         await use(of_ben, "read_note", note="note/1")
     at_the_terminal = context(shelf, requester=None)
-    assert await found(at_the_terminal, "salary") == []
+    assert await find_notes(at_the_terminal, "salary") == []
 
 
 async def test_note_keeps_the_label_of_its_sources(shelf: NoteStore) -> None:
@@ -87,7 +87,7 @@ async def test_note_from_a_channel_its_owner_has_left_is_not_shown(shelf: NoteSt
     await shelf.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
         await use(context(shelf), "read_note", note="1")
-    assert await found(context(shelf), "buy") == []
+    assert await find_notes(context(shelf), "buy") == []
 
 
 async def test_empty_note_search_is_labelled_for_its_owner_only(shelf: NoteStore) -> None:
@@ -162,7 +162,7 @@ class Desk:
             return ""
         return told.reason if isinstance(told, Deny) else "waits for a click"
 
-    async def found(self, who: str | None, query: str = "prices", **more: Any) -> list[str]:
+    async def find_notes(self, who: str | None, query: str = "prices", **more: Any) -> list[str]:
         told = await self.use(who, "search_notes", query=query, **more)
         assert isinstance(told, ToolResult)
         return [" ".join([item.id, *item.notes]) for item in told.items]
@@ -181,8 +181,8 @@ def desk(there: World, shelf: NoteStore) -> Desk:
 
 async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: World) -> None:
     assert await desk.keep(EVA, "notes:CTEAM") == ""
-    assert await desk.found(EVA) == await desk.found(ANA) == ["note/1 in notes:CTEAM"]
-    assert await desk.found(GUEST) == []
+    assert await desk.find_notes(EVA) == await desk.find_notes(ANA) == ["note/1 in notes:CTEAM"]
+    assert await desk.find_notes(GUEST) == []
     assert "No notes notes:CTEAM" in await desk.keep(GUEST, "notes:CTEAM")
     with pytest.raises(ToolError, match=r"No note note/1\."):
         await desk.use(GUEST, "read_note", note="note/1")
@@ -194,15 +194,15 @@ async def test_former_member_no_longer_finds_the_notes_of_a_conversation(
     await desk.keep(EVA, "notes:CTEAM")
     there.put("CTEAM", ANA, LUIS)
     there.clock.now += 3600
-    assert await desk.found(EVA) == []
+    assert await desk.find_notes(EVA) == []
     assert await desk.keep(EVA, "notes:CTEAM") != ""
-    assert await desk.found(LUIS) == ["note/1 in notes:CTEAM"]
+    assert await desk.find_notes(LUIS) == ["note/1 in notes:CTEAM"]
 
 
 async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: Desk) -> None:
     assert await desk.keep(ANA, TEAM_NOTES) == ""
-    assert await desk.found(LUIS) == ["note/1 in notes:team"]
-    assert await desk.found(GUEST) == []
+    assert await desk.find_notes(LUIS) == ["note/1 in notes:team"]
+    assert await desk.find_notes(GUEST) == []
     assert await desk.keep(GUEST, TEAM_NOTES) != ""
 
 
@@ -220,7 +220,7 @@ async def test_note_is_not_saved_where_some_readers_may_not_read_its_sources(
     assert why in refused
     assert refused.endswith("Keep it in notes:own.")
     assert await desk.keep(ANA, OPEN_NOTES, label=BOARD) == ""
-    assert await desk.found(ANA) == ["note/1"]
+    assert await desk.find_notes(ANA) == ["note/1"]
 
 
 async def test_note_in_a_shared_space_stays_hidden_from_later_members(
@@ -229,10 +229,10 @@ async def test_note_in_a_shared_space_stays_hidden_from_later_members(
     given = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
     team = Label(False, frozenset({ANA, LUIS, EVA}), frozenset({"CTEAM"}))
     assert await desk.keep(ANA, "notes:CBOARD", label=team, given=given) == ""
-    assert await desk.found(LUIS, given=given) == ["note/1 in notes:CBOARD"]
+    assert await desk.find_notes(LUIS, given=given) == ["note/1 in notes:CBOARD"]
     there.put("CBOARD", ANA, LUIS, GUEST)  # who comes later reads the notes, but not this one
     there.clock.now += 3600
-    assert await desk.found(GUEST, given=given) == []
+    assert await desk.find_notes(GUEST, given=given) == []
 
 
 async def test_notes_from_shared_spaces_are_untrusted(desk: Desk) -> None:
@@ -247,7 +247,7 @@ async def test_notes_from_shared_spaces_are_untrusted(desk: Desk) -> None:
 async def test_ungranted_and_nonexistent_spaces_are_refused_alike(desk: Desk) -> None:
     for strange in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
         assert f"No notes {strange}." in await desk.keep(ANA, strange)
-    assert await desk.found(ANA, "") == []
+    assert await desk.find_notes(ANA, "") == []
 
 
 async def test_a_request_is_offered_notes_of_its_channel_and_team(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ async def test_a_request_is_offered_notes_of_its_channel_and_team(tmp_path: Path
 
     space = workspace(2)
     channel = space.channels[0].id
-    async with serving(tmp_path, parent, space=space) as bot:
+    async with serve(tmp_path, parent, space=space) as bot:
         await bot.answer(bot.ask("What did we note?", channel=channel), channel=channel)
     (line,) = [each for each in told[0].splitlines() if each.startswith("NOTES: ")]
     for handle in (OPEN_NOTES, TEAM_NOTES, notes_of(channel)):
@@ -284,5 +284,5 @@ async def test_title_of_a_team_note_needs_approval_like_its_text(
     given = {"title": title, "text": text, "space": TEAM_NOTES}
     told = await desk.use(ANA, "save_note", STRANGERS, intent=OWN_WORDS, **given)
     assert isinstance(told, Card if waits else ToolResult)
-    assert bool(await desk.found(ANA, "", given=(TEAM_NOTES,))) is not waits
+    assert bool(await desk.find_notes(ANA, "", given=(TEAM_NOTES,))) is not waits
     assert await desk.keep(ANA, OPEN_NOTES, label=STRANGERS) == "", "her own notes need no click"

@@ -15,7 +15,7 @@ from engine_kit import come
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pg_kit import Kept, kept, with_files
+from pg_kit import Kept, store_place, with_files
 from timing import WAIT_S
 
 from bot.runs.durable import Durable
@@ -54,7 +54,7 @@ class Rows:
     def store(self) -> ScheduleStore:
         return ScheduleStore(self.database, lambda: self.now)
 
-    async def noted(self, now: datetime, schedule: str = "markets") -> None:
+    async def create_due_at(self, now: datetime, schedule: str = "markets") -> None:
         self.now = now
         await self.store.create_due(schedule)
 
@@ -62,7 +62,7 @@ class Rows:
         self.now = now
         return await self.store.take("me", now, most)
 
-    async def taken(self, now: datetime) -> Work:
+    async def take_one(self, now: datetime) -> Work:
         (work,) = await self.take(now)
         return work
 
@@ -70,15 +70,15 @@ class Rows:
         given: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
         return await self.store.record_run(work, OccurrenceResult(**given))
 
-    async def delivered(self, work: Work, **fields: Any) -> bool:
+    async def mark_delivered(self, work: Work, **fields: Any) -> bool:
         return await self.store.record_delivery(work, **fields)
 
-    async def shown(self, schedule: str = "markets") -> list[tuple[str, str]]:
+    async def occurrence_states(self, schedule: str = "markets") -> list[tuple[str, str]]:
         """Minute and state of its occurrences, the oldest first."""
         found = await self.store.occurrences(schedule, 1_000)
         return [(f"{each.at:%H:%M}", each.state) for each in reversed(found)]
 
-    async def stored(self) -> StoredSchedule:
+    async def stored_schedule(self) -> StoredSchedule:
         found = await self.store.get("markets")
         assert found
         return found
@@ -105,11 +105,17 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Kept
     async with rows(place) as made, place.stores(2) as stores:
         later = START + 35 * MINUTE
         others = [ScheduleStore(store.database, lambda: later) for store in stores]
-        await asyncio.gather(*(each.create_due("markets") for each in others), made.noted(later))
-        await made.noted(START + 25 * MINUTE)  # a clock that was set back
-        assert await made.shown() == [("08:10", "due"), ("08:20", "due"), ("08:30", "due")]
-        await made.noted(START + 40 * MINUTE)
-        assert len(await made.shown()) == 4
+        await asyncio.gather(
+            *(each.create_due("markets") for each in others), made.create_due_at(later)
+        )
+        await made.create_due_at(START + 25 * MINUTE)  # a clock that was set back
+        assert await made.occurrence_states() == [
+            ("08:10", "due"),
+            ("08:20", "due"),
+            ("08:30", "due"),
+        ]
+        await made.create_due_at(START + 40 * MINUTE)
+        assert len(await made.occurrence_states()) == 4
 
 
 # ---- what is caught up
@@ -117,11 +123,11 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Kept
 
 async def test_only_the_latest_missed_occurrence_runs(in_file: Kept) -> None:
     async with rows(in_file) as made:
-        await made.noted(START + 35 * MINUTE)
-        work = await made.taken(START + 35 * MINUTE)
+        await made.create_due_at(START + 35 * MINUTE)
+        work = await made.take_one(START + 35 * MINUTE)
         assert (work.kind, work.at) == ("occurrence", START + 30 * MINUTE)
         skipped = [("08:10", "skipped"), ("08:20", "skipped")]
-        assert await made.shown() == [*skipped, ("08:30", "running")]
+        assert await made.occurrence_states() == [*skipped, ("08:30", "running")]
         assert "caught up by" in (await made.occurrence(START + 10 * MINUTE)).why
 
 
@@ -130,13 +136,13 @@ async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
 ) -> None:
     async with rows(in_file, cron="*/30 * * * *") as made:
         hour = START + HOUR
-        await made.noted(hour)
-        first = await made.taken(hour)
-        await made.noted(hour + 30 * MINUTE)
+        await made.create_due_at(hour)
+        first = await made.take_one(hour)
+        await made.create_due_at(hour + 30 * MINUTE)
         assert await made.take(hour + 30 * MINUTE) == []
         made.now = hour + 31 * MINUTE
         await made.ran(first)
-        await made.delivered(await made.taken(hour + 31 * MINUTE))
+        await made.mark_delivered(await made.take_one(hour + 31 * MINUTE))
         assert await made.take(hour + 31 * MINUTE) == []
         assert (await made.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
 
@@ -147,13 +153,13 @@ async def test_manually_requested_occurrence_waits_and_never_expires(in_file: Ke
         assert asked.at == START + 3 * MINUTE
         again = await made.store.ask_now("markets", START + 3 * MINUTE)
         assert again == asked
-        work = await made.taken(START + 2 * HOUR)
+        work = await made.take_one(START + 2 * HOUR)
         assert work.at == asked.at
         while_at_work = await made.store.ask_now("markets", START + 3 * MINUTE)
         assert while_at_work.at == asked.at + timedelta(seconds=1)
         await made.ran(work)
-        await made.delivered(await made.taken(START + 2 * HOUR))
-        assert (await made.taken(START + 2 * HOUR)).at == while_at_work.at
+        await made.mark_delivered(await made.take_one(START + 2 * HOUR))
+        assert (await made.take_one(START + 2 * HOUR)).at == while_at_work.at
 
 
 @given(
@@ -169,7 +175,7 @@ async def test_random_steps_lose_no_scheduled_time_and_repeat_no_work(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, int]],
 ) -> None:
-    with kept("sqlite", tmp_path_factory.mktemp("rows")) as file:
+    with store_place("sqlite", tmp_path_factory.mktemp("rows")) as file:
         await _no_time_is_lost(file, steps)
 
 
@@ -179,7 +185,7 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
         for step, minutes in [*steps, ("note", 0)]:
             now += minutes * MINUTE
             if step == "note":
-                await made.noted(now)
+                await made.create_due_at(now)
             elif step == "take":
                 taken = await made.take(now)
                 assert not (taken and at_work)
@@ -188,7 +194,7 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
                 work = at_work.pop()
                 done.append(work.id)
                 if work.kind == "delivery":
-                    assert await made.delivered(work)
+                    assert await made.mark_delivered(work)
                 elif step == "end":
                     assert await made.ran(work)
                 else:
@@ -204,38 +210,38 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
 
 async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(in_file: Kept) -> None:
     async with rows(in_file) as made:
-        await made.noted(START + 10 * MINUTE)
-        first = await made.taken(START + 10 * MINUTE)
+        await made.create_due_at(START + 10 * MINUTE)
+        first = await made.take_one(START + 10 * MINUTE)
         assert await made.ran(first, extra={"covered": {}}, figures={"open": 3}, cost=0.25)
         assert not await made.ran(first)
-        await made.noted(START + 20 * MINUTE)
-        work = await made.taken(START + 20 * MINUTE)
+        await made.create_due_at(START + 20 * MINUTE)
+        work = await made.take_one(START + 20 * MINUTE)
         assert (work.kind, work.at) == ("delivery", first.at)
 
         noted: list[str] = []
         place_ = {"channel": "C1", "ts": "1.2"}
-        assert await made.delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
-        assert not await made.delivered(work, on_delivery=lambda _: noted.append("twice"))
+        assert await made.mark_delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
+        assert not await made.mark_delivered(work, on_delivery=lambda _: noted.append("twice"))
         assert noted == ["once"]
         (occurrence,) = await made.store.list_delivered("markets", 9)
         assert (occurrence.extra, occurrence.cost_usd) == ({"covered": {}}, 0.25)
         assert (occurrence.place, occurrence.figures) == (place_, {"open": 3})
         assert occurrence.delivery_tries == 1
         assert await made.store.reports("markets") == 1
-        assert (await made.taken(START + 20 * MINUTE)).kind == "occurrence"
+        assert (await made.take_one(START + 20 * MINUTE)).kind == "occurrence"
 
 
 async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: Kept) -> None:
     async with rows(place) as made:
-        await made.noted(START + 10 * MINUTE)
-        await made.ran(await made.taken(START + 10 * MINUTE))
-        work = await made.taken(START + 10 * MINUTE)
+        await made.create_due_at(START + 10 * MINUTE)
+        await made.ran(await made.take_one(START + 10 * MINUTE))
+        work = await made.take_one(START + 10 * MINUTE)
 
         def fail(_: sa.Connection) -> None:
             raise LookupError("the book is torn")
 
         with pytest.raises(LookupError):
-            await made.delivered(work, on_delivery=fail)
+            await made.mark_delivered(work, on_delivery=fail)
         found = await made.store.occurrence("markets", work.at)
         assert found
         assert (found.delivery, found.delivery_tries) == ("waiting", 0)
@@ -244,25 +250,25 @@ async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: Kept) -> 
 
 async def test_later_report_supersedes_one_that_awaits_delivery(in_file: Kept) -> None:
     async with rows(in_file) as made:
-        await made.noted(START + 10 * MINUTE)
-        await made.ran(await made.taken(START + 10 * MINUTE))
-        once = await made.taken(START + 10 * MINUTE)
+        await made.create_due_at(START + 10 * MINUTE)
+        await made.ran(await made.take_one(START + 10 * MINUTE))
+        once = await made.take_one(START + 10 * MINUTE)
         await made.store.record_undelivered(once, "Slack is away.", START + HOUR)
-        await made.noted(START + 20 * MINUTE)
-        await made.ran(await made.taken(START + 20 * MINUTE))
+        await made.create_due_at(START + 20 * MINUTE)
+        await made.ran(await made.take_one(START + 20 * MINUTE))
         states = [each.delivery for each in await made.store.occurrences("markets")]
         assert states == ["waiting", "superseded"]
         again = replace(once, attempt=2)
-        assert not await made.delivered(once)
-        assert not await made.delivered(again)
-        assert (await made.taken(START + 2 * HOUR)).at == START + 20 * MINUTE
+        assert not await made.mark_delivered(once)
+        assert not await made.mark_delivered(again)
+        assert (await made.take_one(START + 2 * HOUR)).at == START + 20 * MINUTE
 
 
 async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) -> None:
     async with rows(place) as made, place.stores(2) as stores:
         for name in ("a", "b", "c", "d"):
             await made.store.create(name, spec(), "chat", START)
-            await made.noted(START + 10 * MINUTE, name)
+            await made.create_due_at(START + 10 * MINUTE, name)
         now, requests = START + 10 * MINUTE, RequestQueue(made.database)
         await requests.pause("U0ANA")
         assert await made.take(now) == []
@@ -288,14 +294,14 @@ async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) 
 
 async def test_resumed_schedule_skips_the_times_of_its_pause(in_file: Kept) -> None:
     async with rows(in_file) as made:
-        await made.noted(START + 10 * MINUTE)
+        await made.create_due_at(START + 10 * MINUTE)
         await made.store.pause("markets", "U0BEN")
-        await made.noted(START + 30 * MINUTE)
+        await made.create_due_at(START + 30 * MINUTE)
         assert await made.take(START + 30 * MINUTE) == []
-        assert await made.shown() == [("08:10", "skipped")]
+        assert await made.occurrence_states() == [("08:10", "skipped")]
         await made.store.resume("markets", START + 35 * MINUTE)
-        await made.noted(START + 45 * MINUTE)
-        assert await made.shown() == [("08:10", "skipped"), ("08:40", "due")]
+        await made.create_due_at(START + 45 * MINUTE)
+        assert await made.occurrence_states() == [("08:10", "skipped"), ("08:40", "due")]
 
 
 async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Kept) -> None:
@@ -310,7 +316,7 @@ async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Kept)
         now = START + 15 * MINUTE
         await made.store.sync({"markets": spec(quiet=True)}, now)
         assert [each.id for each in await made.store.all()] == ["markets", "mine"]
-        stored = await made.stored()
+        stored = await made.stored_schedule()
         assert (stored.spec.quiet, stored.watermark) == (True, START)
         with pytest.raises(ScheduleError, match=r"is set in assistant\.yaml"):
             await made.store.delete("markets")
@@ -323,8 +329,8 @@ async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
         made = Rows(store.database)
         await made.store.sync({"markets": spec()}, START)
         await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
-        await made.noted(START + 2 * HOUR)
-        assert await made.shown() == [("08:10", "due"), ("09:05", "due")]
+        await made.create_due_at(START + 2 * HOUR)
+        assert await made.occurrence_states() == [("08:10", "due"), ("09:05", "due")]
 
 
 async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(
@@ -388,12 +394,12 @@ class Bench:
     async def comes(self, occurrence: Occurrence, *states: Any) -> Occurrence:
         """Look as `run` does, until the occurrence has one of these states, or its delivery."""
 
-        async def found() -> Occurrence | None:
+        async def occurrence_in_states() -> Occurrence | None:
             await self.worker.look()
             now = await self.worker.store.occurrence(occurrence.schedule, occurrence.at)
             return now if now and {now.state, now.delivery, now.tries} & {*states} else None
 
-        return await come(found)
+        return await come(occurrence_in_states)
 
 
 @asynccontextmanager

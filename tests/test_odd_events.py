@@ -13,8 +13,8 @@ from typing import Any
 
 import pg_kit
 import pytest
-from engine_kit import led_by, say, until, workspace
-from serve_kit import ASKER, Served, mentioned, request_in, serving, with_sections
+from engine_kit import say, scripted_parent, until, workspace
+from serve_kit import ASKER, Served, mention, request_in, serve, with_sections
 
 from bot.listeners.events import parse_event
 from bot.local.model.answer import Answer
@@ -242,7 +242,7 @@ class Odd:
             shown = text if isinstance(text, str) else ""
             state.timelines[channel].add(Message(ts, shown[:MAX_TEXT], ASKER))
         kind = "im" if channel.startswith("D") else "channel"
-        plain = {"type": "message", "channel_type": kind, "text": mentioned("hi")}
+        plain = {"type": "message", "channel_type": kind, "text": mention("hi")}
         where = {"channel": channel, "ts": ts, "event_ts": ts, "user": ASKER, "team": "T0ACME"}
         event = {**plain, **where, **fields}
         return ts, {name: value for name, value in event.items() if value is not None}
@@ -256,12 +256,12 @@ class Odd:
         """How many deliveries were neither acked nor given up."""
         return sum(not (d.acked_at or d.reason) for d in self.bot.slack.deliveries)
 
-    async def acked(self) -> None:
+    async def wait_until_acked(self) -> None:
         slack = self.bot.slack
         await until(lambda: all(d.acked_at or d.reason for d in slack.deliveries), 30)
         assert [(d.event_id, d.type, d.reason) for d in slack.deliveries if d.reason] == []
 
-    def written(self) -> Counter[str]:
+    def message_counts(self) -> Counter[str]:
         """Thread -> finished messages of ours in it, in all channels."""
         found: Counter[str] = Counter()
         for channel in self.bot.slack.state.channels:
@@ -272,18 +272,18 @@ class Odd:
                     found[shown.thread_ts or shown.ts] += 1
         return found
 
-    def whispered(self) -> list[Whisper]:
+    def sent_whispers(self) -> list[Whisper]:
         return list(self.bot.slack.state.whispers)
 
 
 @asynccontextmanager
-async def hearing(
+async def odd_bot(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str = "socket"
 ) -> AsyncIterator[Odd]:
     """A bot that hears odd events, answers with what it was asked, and complains of nothing."""
-    with pg_kit.kept(kind, tmp_path) as kept:
+    with pg_kit.store_place(kind, tmp_path) as kept:
         how: Json = {"url": kept.url, "mode": mode, "change": UNPACED, "ack_s": PATIENT_S}
-        async with serving(tmp_path, led_by(brief_echo), space=place(), **how) as bot:
+        async with serve(tmp_path, scripted_parent(brief_echo), space=place(), **how) as bot:
             yield Odd(bot)
     assert complaints(caplog) == []
 
@@ -316,7 +316,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_each_unusual_mention_is_acknowledged_and_answered_once(
     mode: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hearing(kind, tmp_path, caplog, mode) as odd:
+    async with odd_bot(kind, tmp_path, caplog, mode) as odd:
         asked = {}
         for name, fields in ASKING.items():
             if mode == "http" and len(json.dumps(fields)) > 900_000:
@@ -325,21 +325,21 @@ async def test_each_unusual_mention_is_acknowledged_and_answered_once(
             await until(lambda: odd.under_way() < UNDER_WAY, 30)
         direct = odd.bot.slack.people.dm(ASKER)
         asked |= {odd.send(fields, direct): f"{name}, direct" for name, fields in DIRECT.items()}
-        await odd.acked()
+        await odd.wait_until_acked()
         await odd.bot.quiet()
-        counts = odd.written()
+        counts = odd.message_counts()
         assert {name: counts[ts] for ts, name in asked.items()} == dict.fromkeys(asked.values(), 1)
         assert counts.keys() == asked.keys()
         for ts, name in asked.items():
             for shown in (*odd.bot.replies(ts), *odd.bot.replies(ts, direct)):
                 assert "went wrong" not in shown.text, (name, shown.text)
-        assert odd.whispered() == []
+        assert odd.sent_whispers() == []
 
 
 async def test_events_without_a_request_are_acknowledged_and_not_answered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hearing("postgres", tmp_path, caplog) as odd:
+    async with odd_bot("postgres", tmp_path, caplog) as odd:
         bot, slack = odd.bot, odd.bot.slack
         for fields in SILENT.values():
             odd.send(fields)
@@ -353,12 +353,12 @@ async def test_events_without_a_request_are_acknowledged_and_not_answered(
             slack.put(kind, payload)
         private = {odd.send(fields): told for fields, told in PRIVATE.values()}
         last = odd.send({})
-        await odd.acked()
+        await odd.wait_until_acked()
         await odd.bot.quiet()
-        assert odd.written() == {asked: 1, last: 1}
-        told = [(w.user, w.text) for w in odd.whispered() if "may not ask" in w.text]
+        assert odd.message_counts() == {asked: 1, last: 1}
+        told = [(w.user, w.text) for w in odd.sent_whispers() if "may not ask" in w.text]
         assert len(told) == len(private)
-        assert phrase("feedback.thanks") not in [w.text for w in odd.whispered()], (
+        assert phrase("feedback.thanks") not in [w.text for w in odd.sent_whispers()], (
             "no odd click is feedback"
         )
         for (user, text), expected in zip(sorted(told), sorted(private.values()), strict=True):
@@ -371,7 +371,7 @@ async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each who cannot be checked would be told so privately; Slack takes no word to these."""
-    async with hearing("sqlite", tmp_path, caplog) as odd:
+    async with odd_bot("sqlite", tmp_path, caplog) as odd:
         for fields in (
             {"user": "U0NOBODY"},
             {"user": "W" + "9" * 40},
@@ -383,10 +383,10 @@ async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
         ):
             odd.send(fields)
         asked = odd.send({})
-        await odd.acked()
+        await odd.wait_until_acked()
         await odd.bot.quiet()
-        assert odd.written() == {asked: 1}
-        assert odd.whispered() == []
+        assert odd.message_counts() == {asked: 1}
+        assert odd.sent_whispers() == []
         assert odd.bot.slack.calls["chat.postEphemeral"] == 4, "the first four, each refused"
 
 
@@ -409,22 +409,22 @@ ODD_BESIDE_A_REQUEST: tuple[Json, ...] = (
 async def test_malformed_envelope_fields_do_not_prevent_the_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hearing("sqlite", tmp_path, caplog) as odd:
+    async with odd_bot("sqlite", tmp_path, caplog) as odd:
         asked = []
         for fields in ODD_BESIDE_A_REQUEST:
             ts, event = odd.event({"user_team": 5})
             told = {"type": "event_callback", "team_id": "T0ACME", "event": event}
             odd.bot.slack.put("events_api", told | fields)
             asked.append(ts)
-        await odd.acked()
+        await odd.wait_until_acked()
         await odd.bot.quiet()
-        assert odd.written() == dict.fromkeys(asked, 1)
+        assert odd.message_counts() == dict.fromkeys(asked, 1)
 
 
 async def test_duplicate_events_of_different_shapes_create_one_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with hearing("postgres", tmp_path, caplog) as odd:
+    async with odd_bot("postgres", tmp_path, caplog) as odd:
         slack = odd.bot.slack
         ts, event = odd.event({})
         for when in ("while it is at work", "when it is answered"):
@@ -437,9 +437,9 @@ async def test_duplicate_events_of_different_shapes_create_one_request(
             ):
                 slack.send({**event, **shape}, times=3, event_id="Ev0SAME")
                 slack.send({**event, **shape}, authorizations=[])
-            await odd.acked()
+            await odd.wait_until_acked()
             await odd.bot.quiet()
-            assert odd.written() == {ts: 1}, when
+            assert odd.message_counts() == {ts: 1}, when
         assert len(await odd.bot.store.runs()) == 1
 
 

@@ -86,7 +86,9 @@ def test_reader_reads_every_page_and_classifies_every_thread() -> None:
     assert str(result).count(OFFLINE) == 1
 
 
-def asked(text: str, facts: str = "", named: str = "none", here: str = "D0ANN (a chat)") -> Talk:
+def parent_talk(
+    text: str, facts: str = "", named: str = "none", here: str = "D0ANN (a chat)"
+) -> Talk:
     told = f"REQUEST: {text}\nASKED IN: {here}\nNAMED SOURCES: {named}\nNOW: Monday, {NOW} (UTC)"
     return Talk(f"{told}\nFENCE: {FENCE}\n{facts}", PARENT)
 
@@ -101,7 +103,7 @@ def asked(text: str, facts: str = "", named: str = "none", here: str = "D0ANN (a
 def test_question_reads_the_named_channels_or_its_own_channel(
     named: str, here: str, handles: list[str]
 ) -> None:
-    talk = asked("What is unsolved?", "DATA: data:shops (shops)", named, here)
+    talk = parent_talk("What is unsolved?", "DATA: data:shops (shops)", named, here)
     (call,) = talk.turn()
     assert (call["input"]["scope"], call["input"]["handles"]) == ("slack", handles)
     talk.tell("s1 partial (slack, fast): 1 finding. \n[F1.1] No ink | unanswered, low | read: all")
@@ -129,7 +131,7 @@ def test_question_reads_the_named_channels_or_its_own_channel(
     ],
 )
 def test_plain_command_calls_its_tool(order: str, tool: str, arguments: Json) -> None:
-    (call,) = asked(order).turn()
+    (call,) = parent_talk(order).turn()
     assert (call["name"], call["input"]) == (tool, arguments)
 
 
@@ -145,7 +147,7 @@ def test_plain_command_calls_its_tool(order: str, tool: str, arguments: Json) ->
     ],
 )
 def test_request_without_a_matching_rule_needs_a_language_model(order: str) -> None:
-    (block,) = asked(order, "MAIL: mail:search").turn()
+    (block,) = parent_talk(order, "MAIL: mail:search").turn()
     assert block["text"].startswith("This needs a language model.")
     assert OFFLINE in block["text"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from document_kit import RESULT
-from timing import computed_within
+from timing import cpu_limit
 
 from bot.tasks.overview import by_urgency, read_overview, read_triage_lines
 from subagents.result import Finding, SubagentResult
@@ -55,7 +55,7 @@ def test_overview_lines_are_parsed_by_kind_and_uncited_ones_are_dropped() -> Non
 def test_long_tracked_lines_are_parsed_within_a_second() -> None:
     """A parent that does as a message says, or forgets the row, does not hold up the bot."""
     ids = ", ".join(["F1.1"] * 15)
-    with computed_within(1):
+    with cpu_limit(1):
         assert read_overview(f"TRACKED: {ids}", CHANNELS).pairs == ()
         assert read_overview(f"TRACKED: {ids * 100} = BUG-2", CHANNELS).pairs[-1] == (
             "F1.1",
@@ -63,7 +63,7 @@ def test_long_tracked_lines_are_parsed_within_a_second() -> None:
         )
 
 
-def judged(number: int, **value: Any) -> SubagentResult:
+def triage_result(number: int, **value: Any) -> SubagentResult:
     given = {
         **{"category": "other", "priority": "low", "deadline": "", "asked_of_me": False},
         **{"key_facts": [], "proposed_action": "", "evidence": ["t/1"], **value},
@@ -154,11 +154,11 @@ def test_topic_lines_unsupported_by_their_cited_threads_are_dropped(
 
 def test_by_urgency_orders_requested_and_due_threads_by_deadline() -> None:
     results = [
-        judged(1),
-        judged(2, priority="high"),
-        judged(3, asked_of_me=True, deadline="2026-03-20"),
-        judged(4, priority="high", deadline="2026-03-12"),
-        judged(5, asked_of_me=True, priority="medium"),
+        triage_result(1),
+        triage_result(2, priority="high"),
+        triage_result(3, asked_of_me=True, deadline="2026-03-20"),
+        triage_result(4, priority="high", deadline="2026-03-12"),
+        triage_result(5, asked_of_me=True, priority="medium"),
     ]
 
     assert [s.findings for s in by_urgency(results, THREADS)] == [["F4.1"], ["F3.1"], ["F5.1"]]

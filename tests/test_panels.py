@@ -17,7 +17,6 @@ from panel_kit import (
     Voice,
     draw,
     finds,
-    held,
     is_again,
     material,
     panel,
@@ -25,6 +24,7 @@ from panel_kit import (
     point,
     quote_of,
     review,
+    run_panel,
     specialist,
     to_judge,
     verdict,
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_round(
     tmp_path: Path,
 ) -> None:
-    done = await held(Minds(EACH), tmp_path)
+    done = await run_panel(Minds(EACH), tmp_path)
     report = done.report
     assert report.status == "complete"
     assert [f.outcome for f in report.findings] == ["confirmed"] * 5
@@ -73,7 +73,7 @@ async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_roun
 
 
 async def test_first_phase_sends_no_specialist_the_output_of_another(tmp_path: Path) -> None:
-    done = await held(Minds(EACH), tmp_path)
+    done = await run_panel(Minds(EACH), tmp_path)
     claims = {name: point(n)["claim"] for n, name in enumerate(SPECIALISTS, 1)}
     assert len(done.reads) == 10
     fences = {line(body, "FENCE") for body in (*done.reads, *done.judgements)}
@@ -96,14 +96,14 @@ async def test_unstable_specialist_stops_at_the_round_limit(tmp_path: Path) -> N
     def restless(body: Json) -> Answer:
         return review(point(10 * draw(body, seen)))
 
-    done = await held(Minds({"quality": restless}), tmp_path)
+    done = await run_panel(Minds({"quality": restless}), tmp_path)
     (read, *_) = done.report.phases
     assert (read.rounds, read.stopped) == (3, "rounds")
     assert [f.rounds for f in done.report.findings] == [1, 1, 1]
     assert done.report.status == "partial"
 
 
-def divided(*against: str) -> Voice:
+def split_judges(*against: str) -> Voice:
     """Judges of whom these refute everything with a quote, whatever is said."""
 
     def judge(body: Json) -> Answer:
@@ -118,8 +118,8 @@ def divided(*against: str) -> Voice:
 async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_verdicts(
     tmp_path: Path,
 ) -> None:
-    minds = Minds({"correctness": finds(point(1))}, divided("security"))
-    done = await held(minds, tmp_path)
+    minds = Minds({"correctness": finds(point(1))}, split_judges("security"))
+    done = await run_panel(minds, tmp_path)
     (found,) = done.report.findings
     assert found.outcome == "disputed"
     assert {v.verdict for v in found.verdicts} == {"confirm", "refute"}
@@ -130,7 +130,7 @@ async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_v
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
-def weakening(body: Json) -> Answer:
+def weakening_judge(body: Json) -> Answer:
     given = to_judge(body).items()
     return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
 
@@ -144,8 +144,8 @@ async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_rou
         written.append(str(body["messages"]))
         return say("NONE")
 
-    minds = Minds({"correctness": finds(point(1))}, weakening, weakening, first_lines)
-    done = await held(minds, tmp_path)
+    minds = Minds({"correctness": finds(point(1))}, weakening_judge, weakening_judge, first_lines)
+    done = await run_panel(minds, tmp_path)
     (found,) = done.report.findings
     assert (found.outcome, found.severity) == ("confirmed", "medium")
     assert found.defence
@@ -161,10 +161,12 @@ async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_rou
 async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path: Path) -> None:
     bad = point(1, category="taste", place="other.py:9", quotes=["not there at all"])
 
-    def mending(body: Json) -> Answer:
+    def correcting_reviewer(body: Json) -> Answer:
         return review(point(2)) if is_again(body) else review(bad)
 
-    done = await held(Minds({"correctness": mending, "quality": finds(bad)}), tmp_path)
+    done = await run_panel(
+        Minds({"correctness": correcting_reviewer, "quality": finds(bad)}), tmp_path
+    )
     told = str([r for b in done.reads for r in results(b)])
     assert "category 'taste' is none of CATEGORIES" in told
     assert "place 'other.py:9' is no [id] of MATERIAL" in told
@@ -186,7 +188,7 @@ async def test_phase_ends_when_its_budget_share_is_spent(
     monkeypatch.setattr("bot.tasks.panel.SHARES", {"read": 0.08, "challenge": 0.82, "report": 0.1})
     settings = panel_settings(budget_usd=4.0, rounds=10)
     long = material("\n".join(LINES * 5))
-    done = await held(Minds(restless), tmp_path, of=long, settings=settings)
+    done = await run_panel(Minds(restless), tmp_path, of=long, settings=settings)
     read, challenge, _ = done.report.phases
     assert read.stopped == "budget"
     assert read.rounds < 10
@@ -198,7 +200,9 @@ async def test_phase_ends_when_its_budget_share_is_spent(
 @pytest.mark.parametrize("budget", [0.4, 1.6])
 async def test_panel_cost_stays_within_its_budget(tmp_path: Path, budget: float) -> None:
     settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
-    done = await held(Minds(EACH, divided("quality", "security")), tmp_path, settings=settings)
+    done = await run_panel(
+        Minds(EACH, split_judges("quality", "security")), tmp_path, settings=settings
+    )
     assert done.report.cost_usd is not None
     assert done.report.cost_usd <= budget
     assert done.e.cost_nanousd() <= budget * NANO
@@ -235,7 +239,7 @@ async def test_large_material_is_split_at_functions_and_read_completely(tmp_path
         return found[1]
 
     settings = panel_settings(settings_for({"cost_usd": 20.0, "max_material_tokens": 3_000}))
-    done = await held(
+    done = await run_panel(
         Minds({"correctness": by_part}), tmp_path, of=material(text), settings=settings
     )
     report = done.report
@@ -255,7 +259,7 @@ async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
     write_profile(own, references={"a": ["short.md"]})
     rule = point(1, "a", quotes=["Rule: always say please"])
     settings = panel_settings(profiles=own)
-    done = await held(Minds({"a": finds(rule)}), tmp_path, profile="own", settings=settings)
+    done = await run_panel(Minds({"a": finds(rule)}), tmp_path, profile="own", settings=settings)
     assert done.report.findings == []
     assert done.report.unsupported == 2
 
@@ -335,12 +339,12 @@ async def test_stopped_panel_requests_no_verdicts_and_reports_the_stop(tmp_path:
     running: list[Run] = []
     loop = asyncio.get_running_loop()  # the model answers on a thread of its own
 
-    def stopping(body: Json) -> Answer:
+    def stopping_reviewer(body: Json) -> Answer:
         if specialist(body) == "quality":
             loop.call_soon_threadsafe(running[0].stop.set)
         return review(point(1))
 
-    async with panel(Minds(stopping), tmp_path) as (e, task):
+    async with panel(Minds(stopping_reviewer), tmp_path) as (e, task):
         running.append(e.run)
         report = await task.work()
         assert not [b for b in e.requests if "CONTRACT: verdicts" in opening(b)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from pdf_kit import CATALOG, HELVETICA, packed, pdf, shown, stream, written
+from pdf_kit import CATALOG, HELVETICA, compressed_stream, pdf, pdf_file, stream, text_object
 
 import scopes
 from scopes.documents.pdf import PdfText, text_of
@@ -30,7 +30,7 @@ def text(data: bytes) -> str:
 
 
 def lines(*each: str) -> bytes:
-    return b"".join(shown(line, f"72 {700 - 14 * n}") for n, line in enumerate(each))
+    return b"".join(text_object(line, f"72 {700 - 14 * n}") for n, line in enumerate(each))
 
 
 def with_font(more: bytes = b"") -> bytes:
@@ -44,18 +44,21 @@ def one_page(contents: bytes, page: bytes = b"", more: Sequence[bytes] = ()) -> 
         CATALOG,
         b"<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
     ]
-    return written([*objects, HELVETICA, facts, contents, *more])
+    return pdf_file([*objects, HELVETICA, facts, contents, *more])
 
 
 def test_text_is_limited_to_max_pages_and_one_character_over_max_chars() -> None:
-    found = read(pdf(*[shown("x")] * 5), max_pages=3)
+    found = read(pdf(*[text_object("x")] * 5), max_pages=3)
     assert (found.pages, found.read, found.text) == (5, 3, "x\n\nx\n\nx")
-    found = read(pdf(*[shown("x" * 40)] * 5), max_chars=50)
+    found = read(pdf(*[text_object("x" * 40)] * 5), max_chars=50)
     assert (found.pages, found.read, len(found.text)) == (5, 2, 51)
     assert read(pdf(b"")) == PdfText("", pages=1, read=1, images=0)
 
 
-GOOD, WORDS = pdf(lines("some words", "on a page"), shown("more")), "some words\non a page\n\nmore"
+GOOD, WORDS = (
+    pdf(lines("some words", "on a page"), text_object("more")),
+    "some words\non a page\n\nmore",
+)
 
 
 def test_damaged_pages_are_skipped_and_invalid_page_sizes_ignored() -> None:
@@ -90,18 +93,18 @@ def test_randomly_corrupted_bytes_cause_no_crash_or_password_error() -> None:
     assert (done.returncode, done.stdout) == (0, b",damaged\n")
 
 
-def packed_twice() -> bytes:
+def twice_compressed() -> bytes:
     packing = zlib.compressobj(1)
     once = b"".join(packing.compress(bytes(1 << 20)) for _ in range(600)) + packing.flush()
     return one_page(stream(zlib.compress(once), b"/Filter [/FlateDecode /FlateDecode]"))
 
 
 def states() -> bytes:
-    return one_page(packed(b"q " * 9_000_000))
+    return one_page(compressed_stream(b"q " * 9_000_000))
 
 
 def letters() -> bytes:
-    return one_page(packed(b"BT /F1 1 Tf " + b"(a) Tj " * 2_000_000), with_font())
+    return one_page(compressed_stream(b"BT /F1 1 Tf " + b"(a) Tj " * 2_000_000), with_font())
 
 
 def in_itself() -> bytes:
@@ -113,7 +116,7 @@ def in_itself() -> bytes:
 LIMITS = b'{"max_chars": 9000, "source": false}\n'
 
 
-@pytest.mark.parametrize("made", [packed_twice, states, letters, in_itself])
+@pytest.mark.parametrize("made", [twice_compressed, states, letters, in_itself])
 async def test_pdf_bomb_kills_its_worker_and_the_next_file_is_read(
     made: Callable[[], bytes],
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
-from bot_kit import Shell, refused
+from bot_kit import Shell, refusal_text
 from pg_kit import Kept
 
 from bot.approvals.store import Actions, CardDecision, CardPlace
@@ -40,7 +40,7 @@ def action(id: str) -> Action:
     )
 
 
-def stored(*work: Callable[[Store], Awaitable[object]]) -> None:
+def fill_store(*work: Callable[[Store], Awaitable[object]]) -> None:
     async def go() -> None:
         settings = load_settings()
         store = await Store.open(settings.data_dir, None, cipher_of(settings))
@@ -66,7 +66,7 @@ async def waits(store: Store) -> None:
     await actions.decide(row, CardDecision("denied", "U0ANA"))
 
 
-async def granted(store: Store) -> None:
+async def add_grants(store: Store) -> None:
     grants = Grants(store.database)
     await grants.add(["C0A", "C0B"], "C0GENERAL", "U0BOSS", "g1")
     await grants.add(["C0A"], "C0OTHER", "U0BOSS", "h1")
@@ -74,7 +74,7 @@ async def granted(store: Store) -> None:
 
 
 def test_pending_actions_and_grants_are_listed_as_stored(shell: Shell) -> None:
-    stored(waits, granted)
+    fill_store(waits, add_grants)
     told = shell("approvals")
     assert told.code == 0
     assert "Send a message to C0GENERAL (#general)" in told.out
@@ -93,11 +93,11 @@ def test_pending_actions_and_grants_are_listed_as_stored(shell: Shell) -> None:
 
 
 def test_pending_action_can_be_denied_once(shell: Shell) -> None:
-    stored(waits)
+    fill_store(waits)
     assert shell("approvals", "deny", "aaa", "--json").json == {"id": "a" * 32, "state": "denied"}
-    assert "denied already" in refused(shell("approvals", "deny", "aaa"), "decided")
-    assert "no action 'zz'" in refused(shell("approvals", "deny", "zz"), "no_action")
-    assert "no action ''" in refused(shell("approvals", "deny", ""), "no_action")
+    assert "denied already" in refusal_text(shell("approvals", "deny", "aaa"), "decided")
+    assert "no action 'zz'" in refusal_text(shell("approvals", "deny", "zz"), "no_action")
+    assert "no action ''" in refusal_text(shell("approvals", "deny", ""), "no_action")
     (left,) = shell("approvals", "--json").json["actions"]
     assert left["id"] == "b" * 32
     log = shell("decisions", "--json").json
@@ -105,11 +105,11 @@ def test_pending_action_can_be_denied_once(shell: Shell) -> None:
 
 
 def test_a_grant_can_be_revoked(shell: Shell) -> None:
-    stored(granted)
+    fill_store(add_grants)
     assert shell("approvals", "revoke", "g").out == "Revoked: g1.\n"
     assert "revoked before" in shell("approvals", "revoke", "g1").out
     assert shell("approvals", "--json").json["grants"] == []
-    assert "no grant 'x'" in refused(shell("approvals", "revoke", "x"), "no_grant")
+    assert "no grant 'x'" in refusal_text(shell("approvals", "revoke", "x"), "no_grant")
 
 
 async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked(

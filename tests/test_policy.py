@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from policy_kit import TEAM, Clock, asking, channel, policy, user
+from policy_kit import TEAM, Clock, channel, policy, scripted_slack, user
 
 from bot.policy import policy as policy_module
 from bot.policy.policy import (
@@ -223,7 +223,7 @@ def remove() -> None:
 CLOSED_FILE = "policy: {everywhere: {answer: false}}"
 
 
-def opened() -> tuple[PolicyFile, Clock]:
+def open_policy_file() -> tuple[PolicyFile, Clock]:
     clock = Clock()
     return PolicyFile(settings_file(), load_settings().policy, clock=clock), clock
 
@@ -242,7 +242,7 @@ async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
     text: str | None, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("policy: {admins: [U0BOSS]}")
-    file, clock = opened()
+    file, clock = open_policy_file()
     assert (await file.read()).admins == ("U0BOSS",)
     write(text) if text else remove()
     for _ in range(3):
@@ -267,7 +267,7 @@ async def test_half_written_settings_file_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write(CLOSED_FILE)
-    file, clock = opened()
+    file, clock = open_policy_file()
     await file.read()
     monkeypatch.setattr(policy_module, "SETTLED_S", 60.0)
     monkeypatch.setattr("time.sleep", lambda seconds: fill(CLOSED_FILE))
@@ -306,7 +306,9 @@ async def test_names_read_from_slack_are_remembered() -> None:
     async def remember(id: str, name: str) -> None:
         names[id] = name
 
-    async with asking({"users.info": user("U0ANA"), "conversations.info": channel("C0OWN")}) as at:
+    async with scripted_slack(
+        {"users.info": user("U0ANA"), "conversations.info": channel("C0OWN")}
+    ) as at:
         people = People(at.people.client, remember=remember)
         person, place = await people.person("U0ANA", TEAM), await people.channel("C0OWN")
         await people.aclose()
@@ -326,7 +328,7 @@ async def test_names_read_from_slack_are_remembered() -> None:
 )
 async def test_failed_lookups_return_unknown_and_are_retried(fault: Any) -> None:
     methods = ("users.info", "conversations.info", "usergroups.users.list")
-    async with asking(dict.fromkeys(methods, fault)) as at:
+    async with scripted_slack(dict.fromkeys(methods, fault)) as at:
         assert await at.people.person("U0ANA", TEAM) is None
         assert await at.people.channel("C0OWN") is None
         assert await at.people.group("S0CSM") is None

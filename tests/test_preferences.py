@@ -10,11 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import EVA, GUEST, LUIS, again, asked, people, posted, posting, reaches, stored
-from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use
+from card_kit import (
+    EVA,
+    GUEST,
+    LUIS,
+    again,
+    ask_for_card,
+    people,
+    posted_texts,
+    posting_model,
+    reaches,
+    stored_actions,
+)
+from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
 from fleet_kit import fleet
 from pg_kit import Kept
-from serve_kit import ASKER, Served, ruled, serving
+from serve_kit import ASKER, Served, serve, with_rules
 from test_schedule_chat import Turning, tool_texts
 
 from bot.listeners.home import DELETE
@@ -35,20 +46,20 @@ HERE = channel_id(1)
 STYLE = "Keep it to three bullets. Ask Luis about invoices."
 
 
-def calling(*calls: Json) -> Mind:
-    return led_by(Answer(list(calls)), say("So be it."))
+def tool_call_model(*calls: Json) -> Mind:
+    return scripted_parent(Answer(list(calls)), say("So be it."))
 
 
-def remembering(*texts: str) -> Mind:
-    return calling(*(use("remember_preference", text=text) for text in texts))
+def remember_model(*texts: str) -> Mind:
+    return tool_call_model(*(use("remember_preference", text=text) for text in texts))
 
 
-def forgetting(words: str) -> Mind:
-    return calling(use("forget_preference", words=words))
+def forget_model(words: str) -> Mind:
+    return tool_call_model(use("forget_preference", words=words))
 
 
-def instructing(text: str) -> Mind:
-    return calling(use("set_channel_instructions", text=text))
+def instructions_model(text: str) -> Mind:
+    return tool_call_model(use("set_channel_instructions", text=text))
 
 
 async def ask(bot: Served, text: str, **more: Any) -> Json:
@@ -57,7 +68,7 @@ async def ask(bot: Served, text: str, **more: Any) -> Json:
     return [body for body in bot.parents() if f"REQUEST: {text}" in opening(body)][-1]
 
 
-def standing(body: Json) -> list[str]:
+def preference_lines(body: Json) -> list[str]:
     """The lines of an opening that tell what is set."""
     lines = opening(body).splitlines()
     start = next(
@@ -67,7 +78,7 @@ def standing(body: Json) -> list[str]:
     return listed + [each for each in lines if each.startswith("CHANNEL INSTRUCTIONS: ")]
 
 
-def shown_home(bot: Served, user: str) -> tuple[str, list[tuple[str, str]]]:
+def read_home(bot: Served, user: str) -> tuple[str, list[tuple[str, str]]]:
     """All of a Home as JSON, and each preference in it with the value of its button."""
     found = home(bot.slack.state, user)
     blocks: Sequence[Json] = found.body["blocks"] if found else ()
@@ -84,7 +95,7 @@ def store_of(database: Database) -> PreferenceStore:
     return PreferenceStore(database, None)  # type: ignore[arg-type]
 
 
-async def kept(bot: Served, user: str = ASKER) -> list[str]:
+async def stored_preferences(bot: Served, user: str = ASKER) -> list[str]:
     return [each.text for each in await store_of(bot.store.database).list_preferences(user)]
 
 
@@ -98,118 +109,118 @@ async def instructions(bot: Served) -> str:
 async def test_preference_applies_to_later_requests_and_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, remembering(PORTUGUESE), space=people()) as bot:
+    async with serve(tmp_path, remember_model(PORTUGUESE), space=people()) as bot:
         first = await ask(bot, "From now on answer me in Portuguese.")
-        assert standing(first) == []
+        assert preference_lines(first) == []
         assert tool_texts(bot)[-1] == phrase("preference.kept")
-        assert await stored(bot) == [], "no card is needed for the requester's own words"
-        assert standing(await ask(bot, "What is new?")) == [f"- {PORTUGUESE}"]
-    async with serving(tmp_path, led_by(say("Sim.")), space=people()) as bot:
+        assert await stored_actions(bot) == [], "no card is needed for the requester's own words"
+        assert preference_lines(await ask(bot, "What is new?")) == [f"- {PORTUGUESE}"]
+    async with serve(tmp_path, scripted_parent(say("Sim.")), space=people()) as bot:
         told = await ask(bot, "And in #support-2?")
-        assert standing(told) == [f"- {PORTUGUESE}"]
+        assert preference_lines(told) == [f"- {PORTUGUESE}"]
         lines = opening(told).splitlines()
         by = next(n for n, each in enumerate(lines) if each.startswith("ASKED BY: "))
         assert lines[by + 1] == f"PREFERENCES: {IN_ORDER}"
         await bot.answer_directly("And here?")
-        assert standing(bot.parents()[-1]) == [f"- {PORTUGUESE}"]
+        assert preference_lines(bot.parents()[-1]) == [f"- {PORTUGUESE}"]
 
 
 async def test_subagents_receive_no_preferences(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot:
+    async with serve(tmp_path) as bot:
         await store_of(bot.store.database).add(PORTUGUESE, Authorship(ASKER))
-        assert standing(await ask(bot, "What is open in #support-2?"))
+        assert preference_lines(await ask(bot, "What is open in #support-2?"))
         children = [body for body in bot.model.recorded if body not in bot.parents()]
         assert children
         assert not [body for body in children if PORTUGUESE in json.dumps(body)]
 
 
 async def test_preferences_are_visible_and_deletable_only_by_their_owner(tmp_path: Path) -> None:
-    turning = Turning(remembering("call the customer Acme"))
-    async with serving(tmp_path, turning, space=people()) as bot:
+    turning = Turning(remember_model("call the customer Acme"))
+    async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Always call the customer Acme.")
-        assert await kept(bot) == ["call the customer Acme"]
-        turning.mind = led_by(say("Nothing."))
+        assert await stored_preferences(bot) == ["call the customer Acme"]
+        turning.mind = scripted_parent(say("Nothing."))
         bot.slack.state.members[bot.channel][EVA] = None
-        assert standing(await ask(bot, "What is new?", user=EVA)) == []
+        assert preference_lines(await ask(bot, "What is new?", user=EVA)) == []
         bot.slack.people.open_home(EVA)
         await until(lambda: home(bot.slack.state, EVA))
-        text, pairs = shown_home(bot, EVA)
+        text, pairs = read_home(bot, EVA)
         assert ("Acme" in text, pairs) == (False, [])
         bot.slack.people.open_home(ASKER)
-        await until(lambda: shown_home(bot, ASKER)[1])
-        ((_, id),) = shown_home(bot, ASKER)[1]
+        await until(lambda: read_home(bot, ASKER)[1])
+        ((_, id),) = read_home(bot, ASKER)[1]
         for user, value in ((EVA, id), (ASKER, "x"), (ASKER, "")):
             press = {"actions": [{"action_id": DELETE, "value": value}], "user": {"id": user}}
             bot.slack.put("interactive", {"type": "block_actions", **press})
         await bot.quiet()
-        assert await kept(bot) == ["call the customer Acme"]
+        assert await stored_preferences(bot) == ["call the customer Acme"]
         bot.slack.people.click_home(ASKER, DELETE, id)
-        await until(lambda: not shown_home(bot, ASKER)[1])
-        assert await kept(bot) == []
+        await until(lambda: not read_home(bot, ASKER)[1])
+        assert await stored_preferences(bot) == []
 
 
 async def test_preference_can_be_deleted_in_chat(tmp_path: Path) -> None:
-    turning = Turning(remembering("answer me in Portuguese", "be short"))
-    async with serving(tmp_path, turning, space=people()) as bot:
+    turning = Turning(remember_model("answer me in Portuguese", "be short"))
+    async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Please answer me in Portuguese, and be short.")
-        turning.mind = forgetting("no such thing")
+        turning.mind = forget_model("no such thing")
         await ask(bot, "Forget no such thing.")
         assert "No preference has (any more) these words" in tool_texts(bot)[-1]
-        turning.mind = forgetting("Portuguese")
+        turning.mind = forget_model("Portuguese")
         await ask(bot, "Forget that I wanted Portuguese.")
         assert "is deleted: answer me in Portuguese" in tool_texts(bot)[-1]
-        assert await kept(bot) == ["be short"]
+        assert await stored_preferences(bot) == ["be short"]
 
 
 async def test_preference_not_worded_in_the_request_needs_the_requesters_approval(
     tmp_path: Path,
 ) -> None:
-    change = ruled(policy={"approvers": (LUIS,)})
-    async with serving(tmp_path, remembering("Be brief"), space=people(), change=change) as bot:
-        shown = await asked(bot, "You talk too much.")
+    change = with_rules(policy={"approvers": (LUIS,)})
+    async with serve(tmp_path, remember_model("Be brief"), space=people(), change=change) as bot:
+        shown = await ask_for_card(bot, "You talk too much.")
         assert "Remember a preference" in shown.text
         assert "Be brief" in shown.text
         bot.slack.state.members[bot.channel][LUIS] = None
         bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
         await until(lambda: bot.whispers(LUIS))
         assert "Only the person who asked for this decides on it" in bot.whispers(LUIS)[0]
-        assert await kept(bot) == []
+        assert await stored_preferences(bot) == []
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
-        assert await kept(bot) == ["Be brief"]
+        assert await stored_preferences(bot) == ["Be brief"]
 
 
 async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
     text = "always post my answers without asking"
-    turning = Turning(remembering(text))
-    async with serving(tmp_path, turning, space=people()) as bot:
+    turning = Turning(remember_model(text))
+    async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, f"From now on {text}.")
         assert "what needs approval still does" in tool_texts(bot)[-1]
-        turning.mind = posting("News")
-        shown = await asked(bot)
-        assert standing(bot.parents()[-1]) == [f"- {text}"]
+        turning.mind = posting_model("News")
+        shown = await ask_for_card(bot)
+        assert preference_lines(bot.parents()[-1]) == [f"- {text}"]
         assert "Send a message to" in shown.text
-        (row,) = await stored(bot)
+        (row,) = await stored_actions(bot)
         assert row.state == "asked"
-        assert posted(bot) == []
+        assert posted_texts(bot) == []
 
 
 async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
     tmp_path: Path,
 ) -> None:
     texts = [f"rule {n}" for n in range(MAX_PREFERENCES)]
-    turning = Turning(remembering(*texts, texts[0]))
-    async with serving(tmp_path, turning, space=people()) as bot:
+    turning = Turning(remember_model(*texts, texts[0]))
+    async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, f"Keep {', '.join(texts)}.")
         texts = [*texts[1:], texts[0]]
-        assert await kept(bot) == texts
+        assert await stored_preferences(bot) == texts
         for request, text in (("Keep one more.", "one more"), ("Hello.", "Be brief")):
-            turning.mind = remembering(text)
+            turning.mind = remember_model(text)
             await ask(bot, request)
             assert "20 preferences are kept already" in tool_texts(bot)[-1]
-        assert (await stored(bot), await kept(bot)) == ([], texts)
+        assert (await stored_actions(bot), await stored_preferences(bot)) == ([], texts)
         bot.slack.people.open_home(ASKER)
-        await until(lambda: len(shown_home(bot, ASKER)[1]) == MAX_PREFERENCES)
+        await until(lambda: len(read_home(bot, ASKER)[1]) == MAX_PREFERENCES)
 
 
 async def test_concurrent_replicas_respect_the_preference_limit(place: Kept) -> None:
@@ -230,19 +241,19 @@ async def test_concurrent_replicas_respect_the_preference_limit(place: Kept) -> 
 async def test_request_resumed_after_a_crash_gets_the_identical_prompt(
     tmp_path: Path,
 ) -> None:
-    with fleet(tmp_path, remembering(PORTUGUESE), latency_s=1.0, space=people()) as bots:
-        (first,) = await bots.started()
+    with fleet(tmp_path, remember_model(PORTUGUESE), latency_s=1.0, space=people()) as bots:
+        (first,) = await bots.start_bots()
         thread = bots.ask("From now on answer me in Portuguese.")
         await until(lambda: any(turn(body) for body in bots.model.recorded), 60)
         first.kill()
         bots.balancer.targets.clear()
-        await bots.started()
+        await bots.start_bots()
         await bots.answer(thread, 60)
         assert len({opening(body) for body in bots.model.recorded}) == 1
-        assert standing(bots.model.recorded[-1]) == []
+        assert preference_lines(bots.model.recorded[-1]) == []
         bots.ask("What is new?")
         await until(lambda: "REQUEST: What is new?" in opening(bots.model.recorded[-1]), 60)
-        assert standing(bots.model.recorded[-1]) == [f"- {PORTUGUESE}"]
+        assert preference_lines(bots.model.recorded[-1]) == [f"- {PORTUGUESE}"]
 
 
 # ---- of a channel
@@ -251,9 +262,9 @@ async def test_request_resumed_after_a_crash_gets_the_identical_prompt(
 async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_there(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(instructing(STYLE))
-    async with serving(tmp_path, turning, space=people()) as bot:
-        shown = await asked(bot, "Here always use three bullets; Luis knows invoices.")
+    turning = Turning(instructions_model(STYLE))
+    async with serve(tmp_path, turning, space=people()) as bot:
+        shown = await ask_for_card(bot, "Here always use three bullets; Luis knows invoices.")
         assert "Set the instructions of this channel" in shown.text
         assert STYLE in shown.text
         assert await instructions(bot) == ""
@@ -262,23 +273,23 @@ async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_ther
         await until(lambda: "The instructions of this channel are set" in again(bot, shown).text)
         bot.slack.state.members[bot.channel][EVA] = None
         told = await ask(bot, "What are your instructions here?", user=EVA)
-        assert standing(told) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
+        assert preference_lines(told) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
         await bot.answer_directly("And here?", EVA)
-        assert standing(bot.parents()[-1]) == []
+        assert preference_lines(bot.parents()[-1]) == []
 
 
 async def test_guest_cannot_set_channel_instructions(tmp_path: Path) -> None:
-    change = ruled(ask=("members", "guests"))
-    async with serving(tmp_path, instructing(STYLE), space=people(), change=change) as bot:
+    change = with_rules(ask=("members", "guests"))
+    async with serve(tmp_path, instructions_model(STYLE), space=people(), change=change) as bot:
         bot.slack.state.members[bot.channel][GUEST] = None
         await ask(bot, "Here always use three bullets.", user=GUEST)
         assert tool_texts(bot)[-1] == NOT_IN_IT
-        assert await stored(bot) == []
+        assert await stored_actions(bot) == []
 
 
 async def test_requester_who_left_the_channel_cannot_set_its_instructions(tmp_path: Path) -> None:
-    async with serving(tmp_path, instructing(STYLE), space=people()) as bot:
-        shown = await asked(bot, "Here always use three bullets.")
+    async with serve(tmp_path, instructions_model(STYLE), space=people()) as bot:
+        shown = await ask_for_card(bot, "Here always use three bullets.")
         del bot.slack.state.members[bot.channel][ASKER]
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed")

@@ -39,7 +39,7 @@ def mail(*headers: str, labels: str = "INBOX UNREAD", body: str = "Hello") -> Ma
     return gmail_message(raw, labels=labels.split())
 
 
-def sent(*headers: str) -> MailMessage:
+def sent_mail(*headers: str) -> MailMessage:
     return mail(f"From: {ME}", *headers, labels="SENT")
 
 
@@ -52,7 +52,7 @@ def why(*messages: MailMessage) -> str | None:
     [
         (mail(labels="SPAM"), SPAM),
         (mail(labels="DRAFT"), DRAFTS),
-        (sent(), OWN),
+        (sent_mail(), OWN),
         (mail("From: Ana <ana.ruiz+orders@shop.example>", labels=""), OWN),
         (mail("Return-Path: <>"), BOUNCE),
         (mail("From: MAILER-DAEMON@mx.example"), BOUNCE),
@@ -121,10 +121,10 @@ def test_mail_possibly_written_by_a_person_is_not_filtered(message: MailMessage)
 
 def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None:
     desk = mail("From: Acme <noreply@acme.example>", PROGRAM, ANSWERS)
-    assert why(sent(), desk) is None
-    assert why(desk, sent()) == GENERATED
-    assert why(sent(), mail("Auto-Submitted: auto-replied", ANSWERS)) == REPLIED
-    assert why(sent(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
+    assert why(sent_mail(), desk) is None
+    assert why(desk, sent_mail()) == GENERATED
+    assert why(sent_mail(), mail("Auto-Submitted: auto-replied", ANSWERS)) == REPLIED
+    assert why(sent_mail(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
 
 
 def test_filter_reason_contains_no_words_of_the_message() -> None:

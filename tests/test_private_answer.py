@@ -13,15 +13,15 @@ from engine_kit import (
     call,
     channel_id,
     is_child,
-    led_by,
     opening,
     results,
     say,
+    scripted_parent,
     sentence,
     until,
     workspace,
 )
-from serve_kit import ASKER, Served, request_in, serving
+from serve_kit import ASKER, Served, request_in, serve
 from standins.slack_shown import Shown
 
 from bot.local.model.answer import Answer
@@ -58,7 +58,7 @@ SECRET = sentence("q1.0").split()[0]
 
 READ = Answer([brief(n) for n in MARKETS])
 FOUND = say(f"It is {SECRET} [F1.1].")
-SWEEP = led_by(READ, say(f"It is {SECRET} [F1.1] [F2.1] [F3.1] [F4.1] [F5.1]."))
+SWEEP = scripted_parent(READ, say(f"It is {SECRET} [F1.1] [F2.1] [F3.1] [F4.1] [F5.1]."))
 
 
 def direct(bot: Served, user: str = ASKER) -> list[str]:
@@ -72,28 +72,28 @@ def direct(bot: Served, user: str = ASKER) -> list[str]:
     ]
 
 
-def said_in(bot: Served, channel: str) -> str:
+def channel_text(bot: Served, channel: str) -> str:
     """All that ever stood in this channel, drafts and streamed text too."""
     return str([(m.text, m.blocks) for m in bot.slack.visible(channel)])
 
 
-async def asked_in_team(bot: Served) -> Shown:
+async def ask_in_team(bot: Served) -> Shown:
     """The answer that everybody in #team sees."""
     return await bot.answer(bot.ask(QUESTION, channel=TEAM), channel=TEAM)
 
 
 async def is_withheld(bot: Served) -> bool:
     """Ask in #team; what was found is not said there, and the asker is told where it is."""
-    public = await asked_in_team(bot)
-    return phrase("reply.sent_in_private") in public.text and SECRET not in said_in(bot, TEAM)
+    public = await ask_in_team(bot)
+    return phrase("reply.sent_in_private") in public.text and SECRET not in channel_text(bot, TEAM)
 
 
-async def answered(bot: Served, found: Callable[[], object]) -> None:
+async def wait_until_answered(bot: Served, found: Callable[[], object]) -> None:
     await until(lambda: found() and not bot.bench.dispatch.at_work, 20)
 
 
 async def test_answer_from_private_channels_goes_only_to_its_requester(tmp_path: Path) -> None:
-    async with serving(tmp_path, SWEEP, space=in_private(markets())) as bot:
+    async with serve(tmp_path, SWEEP, space=in_private(markets())) as bot:
         assert await is_withheld(bot)
         told = " ".join(direct(bot))
         assert SECRET in told
@@ -109,8 +109,8 @@ async def test_answer_is_withheld_when_an_outsider_joins_during_the_run(tmp_path
         bot.slack.state.members[TEAM]["U0EVA"] = None
         return FOUND
 
-    mind = led_by(READ, joins)
-    async with serving(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
+    mind = scripted_parent(READ, joins)
+    async with serve(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
         assert await is_withheld(bot)
 
 
@@ -123,17 +123,17 @@ async def test_requester_who_loses_access_gets_no_answer_in_private(tmp_path: Pa
             bot.slack.state.members[channel_id(n)].pop(ASKER, None)
         return FOUND
 
-    async with serving(tmp_path, led_by(READ, leaves), space=space) as bot:
-        public = await asked_in_team(bot)
+    async with serve(tmp_path, scripted_parent(READ, leaves), space=space) as bot:
+        public = await ask_in_team(bot)
         assert public.text.startswith(phrase("reply.held_back"))
-        assert SECRET not in said_in(bot, TEAM)
+        assert SECRET not in channel_text(bot, TEAM)
         assert SECRET not in " ".join(direct(bot))
 
 
 # ---- what follows on it
 
 
-FIRST = led_by(READ, FOUND)
+FIRST = scripted_parent(READ, FOUND)
 
 
 def then(word: str, second: Mind, first: Mind = FIRST) -> Mind:
@@ -147,8 +147,8 @@ def then(word: str, second: Mind, first: Mind = FIRST) -> Mind:
 
 async def test_a_follow_up_on_a_withheld_answer_streams_nothing_of_it(tmp_path: Path) -> None:
     """The parent begins with what the earlier answer holds: its first words are private."""
-    again = led_by(say(f"As I said, it is {SECRET} [F1001.1]. " * 20))
-    async with serving(tmp_path, then("and who", again), space=in_private(markets())) as bot:
+    again = scripted_parent(say(f"As I said, it is {SECRET} [F1001.1]. " * 20))
+    async with serve(tmp_path, then("and who", again), space=in_private(markets())) as bot:
         asked = bot.ask(QUESTION, channel=TEAM)
         await bot.answer(asked, channel=TEAM)
         bot.ask("and who is the owner?", channel=TEAM, thread_ts=asked)
@@ -171,14 +171,14 @@ async def test_private_answer_is_not_posted_elsewhere_in_the_next_turn(tmp_path:
     town = Channel(TOWN, "town", (), (ASKER, LUIS, BOT_USER))
     space = in_private(markets())
     space = replace(space, channels=(*space.channels, town))
-    async with serving(tmp_path, then("post", posts), space=space) as bot:
-        await asked_in_team(bot)
+    async with serve(tmp_path, then("post", posts), space=space) as bot:
+        await ask_in_team(bot)
         dm = bot.slack.people.dm(ASKER)
         root = bot.slack.visible(dm)[0].ts
         bot.slack.people.say(ASKER, dm, "post a summary in #town", thread_ts=root)
-        await answered(bot, lambda: seen)
+        await wait_until_answered(bot, lambda: seen)
         assert SECRET in seen[0], "it does come along"
-        assert SECRET not in said_in(bot, TOWN)
+        assert SECRET not in channel_text(bot, TOWN)
 
 
 async def test_follow_up_omits_an_earlier_answer_the_requester_may_no_longer_read(
@@ -190,13 +190,13 @@ async def test_follow_up_omits_an_earlier_answer_the_requester_may_no_longer_rea
         seen.append(opening(body))
         return say("I do not know.")
 
-    mind = then("again", knows_nothing, led_by(brief_answer(1), FOUND))
+    mind = then("again", knows_nothing, scripted_parent(brief_answer(1), FOUND))
     space = markets()
-    async with serving(tmp_path, mind, space=space) as bot:
+    async with serve(tmp_path, mind, space=space) as bot:
         dm = bot.slack.people.dm(ASKER)
         asked = bot.slack.people.say(ASKER, dm, "What is open in #support-1?")
-        await answered(bot, lambda: any(SECRET in each for each in direct(bot)))
+        await wait_until_answered(bot, lambda: any(SECRET in each for each in direct(bot)))
         del bot.slack.state.members[space.channels[0].id][ASKER]
         bot.slack.people.say(ASKER, dm, "again: what was it?", thread_ts=asked)
-        await answered(bot, lambda: seen)
+        await wait_until_answered(bot, lambda: seen)
         assert SECRET not in seen[0]

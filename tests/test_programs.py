@@ -105,7 +105,7 @@ def run(code: str, before: str = TRY) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def stdout_of(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -128,11 +128,11 @@ def test_denied_system_calls_fail() -> None:
     if MACHINE == "x86_64":
         numbers |= {name: calls[0] for name, calls in FORKS.items()}
     calls = f"print(*[call(number, *[-1] * 6) for number in {list(numbers.values())}])"
-    assert dict(zip(numbers, said(ran(calls)).split(), strict=True)) == dict.fromkeys(
+    assert dict(zip(numbers, stdout_of(ran(calls)).split(), strict=True)) == dict.fromkeys(
         numbers, "EPERM"
     )
     # a filter does not see what this one asks for
-    assert said(ran(f"print(call({CLONE3[0]}, -1, -1))")) == "ENOSYS"
+    assert stdout_of(ran(f"print(call({CLONE3[0]}, -1, -1))")) == "ENOSYS"
 
 
 ATTEMPTS = (
@@ -154,11 +154,11 @@ def test_confined_program_cannot_open_sockets_or_start_or_reach_processes() -> N
     which = MACHINES[MACHINE][0]
     numbers = f"TGKILL, CLONE = {TGKILL[which]}, {CLONE[which]}\n"
     tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in ATTEMPTS)
-    assert said(ran(numbers + tried)).split() == ["EPERM"] * len(ATTEMPTS)
+    assert stdout_of(ran(numbers + tried)).split() == ["EPERM"] * len(ATTEMPTS)
     capabilities = """
 found = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Cap"))
 print(int(found["CapEff"], 16) & ~0b110, int(found["CapPrm"], 16) & ~0b110)"""
-    assert said(ran(capabilities, reads=True)) == "0 0", "what root may do, but for reading"
+    assert stdout_of(ran(capabilities, reads=True)) == "0 0", "what root may do, but for reading"
 
 
 @filtered
@@ -181,7 +181,7 @@ go, told = threading.Event(), []
 def late(): go.wait(); told.append(tried(lambda: __import__("socket").socket() and None))
 thread = threading.Thread(target=late); thread.start()
 confine(); go.set(); thread.join(); print(*told)"""
-    assert said(run(code)) == "EPERM"
+    assert stdout_of(run(code)) == "EPERM"
 
 
 @landlocked
@@ -200,7 +200,7 @@ def test_confined_program_cannot_change_files_or_inspect_other_processes(
         "opened('/proc/%d/mem' % os.getppid(), os.O_RDWR)",
     )
     tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in attempts)
-    assert said(ran(tried, reads=reads)).split() == ["EACCES"] * len(attempts)
+    assert stdout_of(ran(tried, reads=reads)).split() == ["EACCES"] * len(attempts)
     assert file.read_text() == "mine"
 
 
@@ -211,8 +211,8 @@ def test_confined_program_opens_non_library_files_only_with_reads_enabled(tmp_pa
     paths = [str(path) for path in (file, ROOT / "pyproject.toml", "/etc/passwd")]
     attempt = f"print(*[tried(lambda: opened(path)) for path in {paths}])\n"
     listing = f"print(tried(lambda: os.listdir({str(tmp_path)!r}) and None))"
-    assert said(ran(attempt, reads=True)) == "done done done"
-    assert said(ran(attempt + listing)).split() == ["EACCES"] * 4
+    assert stdout_of(ran(attempt, reads=True)) == "done done done"
+    assert stdout_of(ran(attempt + listing)).split() == ["EACCES"] * 4
 
 
 @pytest.mark.skipif(LANDLOCK < SIGNALS_SINCE, reason="this landlock(7) knows nothing of signals")
@@ -229,7 +229,7 @@ fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC)
 os.write(theirs, b"x")
 time.sleep(0.3)
 print(other.poll())"""
-    assert said(run(code)) == "None"
+    assert stdout_of(run(code)) == "None"
 
 
 HOSTILE = """

@@ -28,7 +28,7 @@ from subagents.events import (
 )
 
 
-def shown(plan: Plan) -> str:
+def render_plan(plan: Plan) -> str:
     console = Console(file=io.StringIO(), width=100)
     console.print(plan_table(plan))
     assert isinstance(console.file, io.StringIO)
@@ -41,7 +41,7 @@ def test_progress_removes_terminal_escape_sequences_and_line_breaks() -> None:
     plan.take(ToolsCalled("s1", ("x\x1b]0;gone\x07\n",)))
     plan.take(AnswerDelta("\x1b[31mred"))
     line = plan.take(BriefWasRefused("a\nb", "task", "\x1b[2J"))
-    assert "\x1b" not in shown(plan) + line
+    assert "\x1b" not in render_plan(plan) + line
     assert len(line.splitlines()) == 1
     assert plan.rows["s1"].title.splitlines() == [plan.rows["s1"].title]
 
@@ -99,23 +99,23 @@ def test_terminal_shows_a_live_table_and_stdout_only_the_result(
     assert plain.rstrip().endswith("3 findings, $0.0012")
 
 
-def said(plan: Plan) -> list[tuple[str, str]]:
+def task_states(plan: Plan) -> list[tuple[str, str]]:
     return [(task.title, task.status) for task in tasks(plan, 40)]
 
 
 def test_plan_shows_no_row_before_the_first_lookup() -> None:
     plan = Plan()
     assert short_heading(plan) == "On it …"
-    assert said(plan) == []
+    assert task_states(plan) == []
     plan.take(ToolsCalled("p1", ("run_subagent", "schedule_list")))
-    assert said(plan) == []
+    assert task_states(plan) == []
     plan.take(ToolsCalled("p1", ("list_channels", "list_channels")))
-    assert said(plan) == [("Channels", "in_progress")]
+    assert task_states(plan) == [("Channels", "in_progress")]
     plan.take(SourcesRead(3, 12))
-    assert said(plan) == [("3 of 12 channels read", "in_progress")]
+    assert task_states(plan) == [("3 of 12 channels read", "in_progress")]
     plan.take(SourcesRead(12, 12))
     plan.take(AnswerDelta("So"))
-    assert said(plan) == [("12 of 12 channels read", "complete")]
+    assert task_states(plan) == [("12 of 12 channels read", "complete")]
     assert short_heading(plan, over=True) == "Done"
 
 
@@ -128,7 +128,7 @@ def test_each_question_has_a_row_with_its_status() -> None:
     plan.take(ToolsCalled("s1", ("read_thread",)))
     for n, status in ((3, "complete"), (4, "failed"), (5, "complete")):
         plan.take(SubagentFinished(f"s{n}", status, "none", 2, 0.001))
-    assert said(plan) == [
+    assert task_states(plan) == [
         ("Read 1 · Slack", "in_progress"),
         ("Read 2 · Slack", "in_progress"),
         ("Read 3 · Slack, 2 findings", "complete"),

@@ -11,7 +11,7 @@ from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 import pytest
-from engine_kit import engine, submitted, turns
+from engine_kit import engine, submission, turns
 
 import scopes
 from config.prompts import VERSION, prompt
@@ -103,7 +103,7 @@ def test_prompts_and_schemas_mention_only_offered_tools(name: str) -> None:
 
 
 async def test_all_scope_prompt_covers_only_the_sources_of_its_brief() -> None:
-    async with engine(turns(submitted(), submitted())) as e:
+    async with engine(turns(submission(), submission())) as e:
         made = [e.brief(task, 1, scope="all") for task in ("Look about", "Look again")]
         made[1] = replace(made[1], handles=Handles({"notes:own": ""}))
         for each in await e.fanout().freeze(made):

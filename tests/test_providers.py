@@ -59,7 +59,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
     def go(provider: str) -> tuple[Cloud, str]:
         server = ModelServer(turns(say("All is well. " * 20)), record=True)
         cloud: Cloud = Bedrock(server) if provider == "bedrock" else Vertex(server)
-        url = stack.enter_context(MUX.serving(cloud))
+        url = stack.enter_context(MUX.served_app(cloud))
         if isinstance(cloud, Vertex):
             file = key_file(tmp_path)
             account = json.loads(file.read_text("utf-8"))
@@ -74,7 +74,9 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
         yield go
 
 
-async def asked(provider: str, url: str, key: str | None = None, **fields: Any) -> tuple[Any, ...]:
+async def ask_provider(
+    provider: str, url: str, key: str | None = None, **fields: Any
+) -> tuple[Any, ...]:
     """Ask once; return the reply and the spent nanodollars."""
     models = {"provider": provider, **MODELS[provider]}
     async with engine(turns(say("Not this one.")), settings_for(models=models)) as e:
@@ -85,10 +87,10 @@ async def asked(provider: str, url: str, key: str | None = None, **fields: Any) 
         finally:
             await e.run.model.aclose()
         assert not e.requests
-        return reply, e.run.budget.spent.nanousd, recorded(e)
+        return reply, e.run.budget.spent.nanousd, last_outcome(e)
 
 
-def recorded(e: Engine) -> Any:
+def last_outcome(e: Engine) -> Any:
     return [r.outcome for r in e.sink.trajectory("r1").replies][-1]
 
 
@@ -100,7 +102,7 @@ async def test_a_call_is_answered_priced_and_cached(
     cloud, url = start(provider)
     heard: list[str] = []
     said = [words("Hello."), words("Who waits? ünïcode \U0001f600")]
-    reply, spent, _ = await asked(
+    reply, spent, _ = await ask_provider(
         provider,
         url,
         messages=[{"role": "user", "content": said}],
@@ -122,10 +124,10 @@ async def test_a_call_is_answered_priced_and_cached(
 
 async def test_bedrock_takes_an_api_key_instead_of_a_signature(start: Start) -> None:
     _, url = start("bedrock")
-    reply, _, _ = await asked("bedrock", url, BEARER)
+    reply, _, _ = await ask_provider("bedrock", url, BEARER)
     assert reply.stop_reason == "end_turn"
     with pytest.raises(ModelMisconfigured, match="403: The security token"):
-        await asked("bedrock", url, "another")
+        await ask_provider("bedrock", url, "another")
 
 
 @PROVIDERS
@@ -135,20 +137,20 @@ async def test_transient_refusals_are_retried_and_permanent_ones_are_not(
     for status, kind in ((429, "rate_limit"), (503, "model_error"), (424, "model_error")):
         cloud, url = start(provider)
         cloud.refusals = [status]
-        assert (await asked(provider, url))[0].attempts == 2
+        assert (await ask_provider(provider, url))[0].attempts == 2
         cloud.refusals = [status, status]
         with pytest.raises(ModelFailed, match="not now") as failed:
-            await asked(provider, url)
+            await ask_provider(provider, url)
         assert failed.value.kind == kind
     for status in (401, 403, 404):
         cloud, url = start(provider)
         cloud.refusals = [status]
         with pytest.raises(ModelMisconfigured, match="not now"):
-            await asked(provider, url)
+            await ask_provider(provider, url)
         assert len(cloud.sent) == 1
     cloud.refusals = [400]
     with pytest.raises(ModelFailed, match="not now"):
-        await asked(provider, url)
+        await ask_provider(provider, url)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +165,11 @@ async def test_broken_bedrock_stream_is_retried(broken: str, kind: str, start: S
     cloud, url = start("bedrock")
     heard: list[str] = []
     cloud.broken_streams = [broken]
-    reply, _, _ = await asked("bedrock", url, on_text=heard.append)
+    reply, _, _ = await ask_provider("bedrock", url, on_text=heard.append)
     assert (reply.attempts, reply.content[0]["text"]) == (2, "All is well. " * 20)
     cloud.broken_streams = [broken, broken]
     with pytest.raises(ModelFailed, match=broken) as failed:
-        await asked("bedrock", url, on_text=heard.append)
+        await ask_provider("bedrock", url, on_text=heard.append)
     assert failed.value.kind == kind
 
 
@@ -176,7 +178,7 @@ async def test_failed_credential_refresh_raises_a_model_error(start: Start) -> N
     assert isinstance(cloud, Vertex)
     cloud.public_key = b""  # no signature is right
     with pytest.raises(ModelFailed, match="the credentials cannot be used"):
-        await asked("vertex", url)
+        await ask_provider("vertex", url)
     assert cloud.sent == []
 
 
@@ -213,7 +215,7 @@ def test_missing_provider_extra_is_reported_with_an_install_hint(
     provider: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, start: Start
 ) -> None:
     start(provider)
-    written(provider)
+    write_settings(provider)
     monkeypatch.setattr(providers, "find_spec", lambda name: None)
     done = shell("ask", "What is open?", "--sample")
     assert done.code == 2
@@ -230,7 +232,7 @@ def test_missing_cloud_credentials_are_reported_with_a_hint(
         ("bedrock", "No AWS credentials were found. Give the process a role"),
         ("vertex", "No Google credentials were found. Run `gcloud auth"),
     ):
-        written(provider)
+        write_settings(provider)
         assert says in " ".join(shell("ask", "What is open?", "--sample").err.split())
 
 
@@ -241,7 +243,7 @@ def test_doctor_calls_each_model_and_explains_its_errors(
     cloud, url = start(provider)
     monkeypatch.setenv(f"ANTHROPIC_{provider.upper()}_BASE_URL", url)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")  # not of this provider
-    written(provider)
+    write_settings(provider)
 
     def verdicts() -> list[str]:
         says = {c["check"]: c["says"] for c in shell("doctor", "--json").json["checks"]}
@@ -260,6 +262,6 @@ def test_doctor_calls_each_model_and_explains_its_errors(
             assert says.format(role=role) in verdict
 
 
-def written(provider: str) -> None:
+def write_settings(provider: str) -> None:
     models = {"provider": provider, **MODELS[provider]}
     configure(json.dumps({"models": models}))

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from engine_kit import engine, settings_for, submitted, turns
+from engine_kit import engine, settings_for, submission, turns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from standins.model_faults import Fault, Faults
@@ -132,7 +132,7 @@ async def test_one_subagents_429_slows_its_siblings() -> None:
     models = {"retry_after_cap_s": 0.1, "max_attempts": 3}
     faults = Faults([Fault("http_429", retry_after=0.1)])
     settings = settings_for({"max_concurrency": 16}, models)
-    async with engine(turns(submitted()), settings, faults=faults) as e:
+    async with engine(turns(submission()), settings, faults=faults) as e:
         await asyncio.gather(*(e.agent(name=f"s{n}").run() for n in range(1, 4)))
     assert len(e.requests) == 4
     assert 8 < e.run.rate_limiter.limit(MODEL).width < 9, "halved, and wider by three replies"

@@ -23,9 +23,9 @@ from slack_sdk.models.blocks import (
     TableBlock,
 )
 from slack_sdk.models.views import View
-from standins.slack_blocks import MAX_VIEW_BLOCKS, checked
+from standins.slack_blocks import MAX_VIEW_BLOCKS, check_blocks
 from standins.slack_shown import flat
-from timing import computed_within
+from timing import cpu_limit
 
 from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
@@ -48,12 +48,12 @@ def prose() -> Prose:
     return Prose(CITED, REPLY, ASKED, REQUESTER)
 
 
-def made(text: str) -> list[Json]:
+def posted_blocks(text: str) -> list[Json]:
     """The blocks of what a model wrote, as they are posted."""
     maker = prose()
     body = maker.link_citations(text, Numbers(CITED))
     found = list(blocks(body, maker.collect_links(), REQUESTER))
-    assert not found or checked(found)
+    assert not found or check_blocks(found)
     for parsed in Block.parse_all(found):
         parsed.validate_json()
     return found
@@ -72,8 +72,8 @@ def leaves(value: Any) -> Iterator[Json]:
             yield from leaves(value.get("elements") or value.get("rows") or [])
 
 
-def shown(text: str) -> str:
-    return "\n".join(map(flat, made(text)))
+def flat_text(text: str) -> str:
+    return "\n".join(map(flat, posted_blocks(text)))
 
 
 # ---- links and mentions
@@ -146,7 +146,7 @@ def test_untrusted_links_are_inert_in_every_markup(shape: str) -> None:
 
 def check_inert(text: str) -> None:
     """No link, mention or image but those of code, in blocks, text and stream alike."""
-    document = ended(text)
+    document = run_document(text)
     rendered = answer_message(answer_document(document), "k", REPLY, REQUESTER)
     for leaf in leaves([b for p in rendered for b in p.blocks if b["type"] in RICH]):
         assert leaf["type"] in ("text", "link", "user", "raw_text")
@@ -186,7 +186,7 @@ def assert_nothing_acts(text: str) -> None:
     assert not re.search(r"(?<![\w.-])[\w-]+\.(example|com)\b", text)
 
 
-def ended(text: str, **more: Any) -> Json:
+def run_document(text: str, **more: Any) -> Json:
     given = {"question": ASKED, "links": CITED, "run_id": "r1", "subagents": []}
     return document(text, **{**given, **more})
 
@@ -216,9 +216,9 @@ def test_random_combinations_of_markup_are_inert(text: str, evil: str) -> None:
     ],
 )
 def test_only_the_requester_is_mentioned_and_text_is_kept(text: str, said: str) -> None:
-    assert shown(text).endswith(said)
-    mentioned = [leaf["user_id"] for leaf in leaves(made(text)) if leaf["type"] == "user"]
-    assert mentioned == [REQUESTER] * shown(text).count(f"<@{REQUESTER}>")
+    assert flat_text(text).endswith(said)
+    mentioned = [leaf["user_id"] for leaf in leaves(posted_blocks(text)) if leaf["type"] == "user"]
+    assert mentioned == [REQUESTER] * flat_text(text).count(f"<@{REQUESTER}>")
 
 
 # ---- what nobody sees, and secrets
@@ -240,7 +240,7 @@ def test_secrets_are_redacted_everywhere_in_an_answer_and_its_details(
 ) -> None:
     told = [{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}]
     cover = {"items": 1, "partial": 0, "failed": 1, "cancelled": 0, "refused": 0}
-    document = ended(
+    document = run_document(
         f"{shape.format(secret)}\n\nIt is so [F1.1].",
         subagents=told,
         coverage={**cover, "not_covered": gaps_of(f"{'x' * 190} AKIA23452345FODNN7EX")},
@@ -264,7 +264,7 @@ def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
 def test_hidden_characters_do_not_reach_slack() -> None:
     hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
     claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
-    document = answer_document(ended(f"{hidden} [F1.1]", subagents=claims))
+    document = answer_document(run_document(f"{hidden} [F1.1]", subagents=claims))
     said = every_text(answer_message(document, "k", REPLY))
     assert "abcdef" in said
     unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
@@ -299,7 +299,7 @@ def document(text: str, **more: Any) -> Json:
     }
 
 
-def rendered(text: str, chars: int = 11_000, **more: Any) -> Sequence[MessagePart]:
+def render_answer(text: str, chars: int = 11_000, **more: Any) -> Sequence[MessagePart]:
     made = answer_message(answer_document(document(text, **more)), KEY, reply(chars))
     check(made, chars)
     return made
@@ -312,28 +312,28 @@ def check(made: Sequence[MessagePart], chars: int = 11_000) -> None:
         assert part.text.strip()
         assert len(part.blocks) <= 50
         assert size(part.blocks) <= MAX_MESSAGE
-        assert size(said(part.blocks)) <= chars
+        assert size(text_blocks(part.blocks)) <= chars
         assert sum(block["type"] == "table" for block in part.blocks) <= 1
         for parsed in Block.parse_all(list(part.blocks)):
             kinds = RichTextBlock | TableBlock | ContextBlock | ContextActionsBlock | SectionBlock
             assert isinstance(parsed, kinds)
             parsed.validate_json()
-        assert checked(part.blocks), "the local Slack takes them, too"
+        assert check_blocks(part.blocks), "the local Slack takes them, too"
         for block in part.blocks:
             if block["type"] == "context":
                 assert all(len(e["text"]) <= 3000 for e in block["elements"])
     assert [below(p.blocks) for p in made[:-1]] == [[]] * (len(made) - 1)
 
 
-def said(blocks: Sequence[Json]) -> list[Json]:
+def text_blocks(blocks: Sequence[Json]) -> list[Json]:
     return [block for block in blocks if block["type"] in ("rich_text", "table")]
 
 
 def below(blocks: Sequence[Json]) -> list[Json]:
-    return [block for block in blocks if block not in said(blocks)]
+    return [block for block in blocks if block not in text_blocks(blocks)]
 
 
-def linked(text: str) -> str:
+def text_with_links(text: str) -> str:
     prose = Prose(LINKS, REPLY)
     return prose.link_citations(text, Numbers(prose.links))
 
@@ -369,7 +369,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\s|*`~>:·-]+", bare.replace("\u2060", ""))
 
 
-def balanced(text: str) -> bool:
+def is_balanced(text: str) -> bool:
     every = lines(text)
     return sum(x.kind == "open" for x in every) == sum(x.kind == "close" for x in every)
 
@@ -377,11 +377,11 @@ def balanced(text: str) -> bool:
 @hypothesis_settings(max_examples=50, deadline=None)
 @given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
 def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
-    rendered(text, chars)
-    made = cut(linked(text), reply(chars), 12_000)
-    wanted = words(linked(text))
+    render_answer(text, chars)
+    made = cut(text_with_links(text), reply(chars), 12_000)
+    wanted = words(text_with_links(text))
     for body in made:
-        assert balanced(body)
+        assert is_balanced(body)
         kinds = [line.kind for line in lines(body)]
         assert kinds.count("header") <= 1
         assert not re.search(r"\]\([^)]*\Z", body), "cut inside a link"
@@ -429,8 +429,8 @@ def test_large_pathological_text_is_rendered_within_two_seconds() -> None:
     texts.append("**a** b\n" * 8_000)
     texts += [f"a|b\n{rule}\n" for rule in (f"{' ' * 16_000}|x|", f"-{' ' * 16_000}x|")]
     for text in texts:
-        with computed_within(2):  # the longest takes about 0.7; a quadratic one, half a minute
-            rendered(text)
+        with cpu_limit(2):  # the longest takes about 0.7; a quadratic one, half a minute
+            render_answer(text)
 
 
 # ---- what stands below it
@@ -440,7 +440,7 @@ def details(text: str, **more: Any) -> list[str]:
     """The lines of the details of an answer, which Slack takes."""
     view = details_view(answer_document(document(text, **more)), reply(11_000), 14.2)
     View(**view).validate_json()
-    assert checked(view["blocks"], MAX_VIEW_BLOCKS)
+    assert check_blocks(view["blocks"], MAX_VIEW_BLOCKS)
     return "\n".join(map(flat, view["blocks"])).splitlines()
 
 
@@ -482,7 +482,7 @@ def test_oversized_details_are_truncated_to_a_valid_slack_view() -> None:
     )
     assert "The rest does not fit here: `assistant show 0123456789ab` has all of it." in told
     assert told[-1].endswith("Reference: 0123456789ab")
-    line = foot(rendered(text, links=links, coverage={"not_covered": missing})).splitlines()
+    line = foot(render_answer(text, links=links, coverage={"not_covered": missing})).splitlines()
     assert line[0].startswith("300 sources · not covered: #c0: long long")
     assert line[0].endswith("… and 299 more · $0.012")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import schedule_kit
 import sqlalchemy as sa
-from bot_kit import Json, Shell, model_at, refused
-from engine_kit import call, is_child, led_by, say, since, submitted, turns
-from schedule_kit import scheduled
-from serve_kit import Served, serving
+from bot_kit import Json, Shell, model_at, refusal_text
+from engine_kit import call, is_child, say, scripted_parent, since, submission, turns
+from schedule_kit import scheduled_bot
+from serve_kit import Served, serve
 
 import config.prompts
 import subagents.brief
@@ -149,7 +149,7 @@ def test_changed_parent_prompt_or_schema_departs_in_its_first_request(
 QUESTION = ("ask", "What is still open in #csm-spain?", *SAMPLE)
 
 
-async def opened() -> Store:
+async def open_store() -> Store:
     settings = load_settings()
     return await Store.open(settings.data_dir, None, cipher_of(settings))
 
@@ -158,7 +158,7 @@ def alter(key: str, change: Callable[[Json], Json]) -> None:
     """Change what a step of the only run returned."""
 
     async def go() -> None:
-        async with aclosing(await opened()) as store:
+        async with aclosing(await open_store()) as store:
             (run,) = await store.runs()
             stored, name = await store.steps(run.id), f"{run.id}/{key}"
             update = sa.update(steps).where(steps.c.key == name)
@@ -234,8 +234,8 @@ def test_unrecorded_tool_call_is_reported_as_a_departure(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = call("read_channel_history", channel="C0CSMITALY")
-    reader = turns(other, lambda body: submitted(since(body)))
-    mind = led_by(say("Nothing is open."), children=reader)
+    reader = turns(other, lambda body: submission(since(body)))
+    mind = scripted_parent(say("Nothing is open."), children=reader)
     run = record(shell, *QUESTION)
     with model_at(monkeypatch, mind):
         done = shell("replay", run, "--model", "claude", "--from", "s1", "--json")
@@ -257,14 +257,14 @@ async def departures(bot: Served, run: str) -> Sequence[Departure]:
 
 
 async def test_a_mention_is_replayed(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot:
+    async with serve(tmp_path) as bot:
         await bot.answer(bot.ask("What is open in #support-2?"))
         (run,) = await bot.store.runs()
         assert await departures(bot, run.id) == []
 
 
 async def test_an_occurrence_of_a_schedule_is_replayed(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"markets": schedule_kit.sweep()}, offline) as s:
+    async with scheduled_bot(tmp_path, {"markets": schedule_kit.sweep()}, offline) as s:
         occurrence = await s.fire("markets")
         assert await departures(s.bot, occurrence.run or "") == []
 
@@ -274,30 +274,30 @@ async def test_an_occurrence_of_a_schedule_is_replayed(tmp_path: Path) -> None:
 
 def test_impossible_replay_is_refused_with_the_reason(shell: Shell) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
-    assert "There is no run 'nope'" in refused(shell("replay", "nope"), "unknown_run")
+    assert "There is no run 'nope'" in refusal_text(shell("replay", "nope"), "unknown_run")
     wrong = shell("replay", run, "--model", "gpt")
-    assert "No model 'gpt'" in refused(wrong, "bad_model")
+    assert "No model 'gpt'" in refusal_text(wrong, "bad_model")
     alone = shell("replay", run, "--from", "s1")
-    assert "Add --model claude." in refused(alone, "from_alone")
+    assert "Add --model claude." in refusal_text(alone, "from_alone")
     unknown = shell("replay", run, "--from", "s7", "--model", "offline", "--json")
-    assert "has no context 's7'. Its contexts: p1, s1" in refused(unknown, "no_context")
+    assert "has no context 's7'. Its contexts: p1, s1" in refusal_text(unknown, "no_context")
 
     change("DELETE FROM steps WHERE key LIKE '%/task'")
-    assert "was recorded by another version" in refused(shell("replay", run), "old_record")
+    assert "was recorded by another version" in refusal_text(shell("replay", run), "old_record")
     change("UPDATE runs SET finished = NULL")
-    assert "has not ended" in refused(shell("replay", run), "not_ended")
+    assert "has not ended" in refusal_text(shell("replay", run), "not_ended")
 
 
 def test_replay_of_a_deleted_record_reports_the_retention_period(shell: Shell) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
 
     async def age() -> None:
-        async with aclosing(await opened()) as store:
+        async with aclosing(await open_store()) as store:
             past = datetime.now(UTC) - timedelta(days=40)
             await store.database.write(sa.update(runs).values(started=past))
             await tidy(store.database, load_settings().retention)
             assert await store.steps(run) == {}
 
     asyncio.run(age())
-    told = refused(shell("replay", run), "no_record")
+    told = refusal_text(shell("replay", run), "no_record")
     assert "records are deleted after 30 days (`retention.trajectories_days`)" in told

@@ -12,11 +12,11 @@ from engine_kit import (
     brief,
     brief_answer,
     is_child,
-    led_by,
     line,
     results,
     say,
-    submitted,
+    scripted_parent,
+    submission,
     turn,
     until,
     use,
@@ -36,10 +36,10 @@ from bot.local.model.server import Mind
 pytestmark = pytest.mark.system
 
 
-def fanned_out(count: int) -> Mind:
+def fan_out_model(count: int) -> Mind:
     """A parent that starts so many subagents in one turn, and then answers."""
     briefs = [brief(n) for n in range(2, count + 2)]
-    return led_by(Answer(briefs), say("All of it is **open** [F1.1]."))
+    return scripted_parent(Answer(briefs), say("All of it is **open** [F1.1]."))
 
 
 def all_of(count: int) -> str:
@@ -64,14 +64,14 @@ def at_rest(url: str) -> list[tuple[str, ...]]:
     return [row for query in queries for row in execute(query, url)]
 
 
-async def settled(url: str) -> None:
+async def wait_until_settled(url: str) -> None:
     patience = Patience(5)
     while left := at_rest(url):
         assert not patience.over, left
         await asyncio.sleep(0.05)
 
 
-def nothing_crashed(bots: Fleet) -> None:
+def assert_no_crash(bots: Fleet) -> None:
     assert [line for bot in bots.bots for line in bot.tracebacks()] == []
 
 
@@ -79,20 +79,20 @@ async def test_event_sent_five_times_to_both_replicas_gets_one_answer(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url
-    mind = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+    mind = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, url=postgres.url) as bots:
-        await bots.started(2)
+        await bots.start_bots(2)
         bots.balancer.times = 5
         threads = [bots.ask(f"What is open in #support-2, {n}?") for n in range(3)]
         for thread in threads:
             assert "It is **open**" in (await bots.answer(thread)).text
-        await settled(postgres.url)
+        await wait_until_settled(postgres.url)
 
         assert len(bots.balancer.acks) >= 3 * 2 * 10  # each mention comes as two events
         assert set(bots.balancer.acks) == {200}
         assert len(bots.model.recorded) == 3 * 4
         assert execute("SELECT count(*) FROM assistant.runs", postgres.url) == [(3,)]
-        nothing_crashed(bots)
+        assert_no_crash(bots)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ async def test_other_replica_finishes_the_work_of_a_killed_one(
     space = small_workspace(count + 1)
     with fleet(
         tmp_path,
-        fanned_out(count),
+        fan_out_model(count),
         url=postgres.url,
         space=space,
         latency_s=0.3,
         streams_refused=refused,
         limits=limits,
     ) as bots:
-        await bots.started(2)
+        await bots.start_bots(2)
         thread = bots.ask(all_of(count))
         await until(lambda: len(bots.calls(of_children=True)) >= count, 20)
         first, _ = await at_work_first(bots)
@@ -132,9 +132,11 @@ async def test_other_replica_finishes_the_work_of_a_killed_one(
 
         assert "All of it is **open**" in shown.text
         assert statuses(postgres.url) == ["complete"] * count
-        assert bots.repeated() <= made - len(stored), "what was stored is not asked for again"
-        await settled(postgres.url)
-        nothing_crashed(bots)
+        assert bots.count_repeated_calls() <= made - len(stored), (
+            "what was stored is not asked for again"
+        )
+        await wait_until_settled(postgres.url)
+        assert_no_crash(bots)
 
 
 @pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.slow)])
@@ -145,9 +147,9 @@ async def test_replicas_share_the_work_and_its_concurrency_limit(
     limits = {"max_concurrency": 5, "max_subagents": 100, "cost_usd": 50.0}
     space = small_workspace(count + 1)
     with fleet(
-        tmp_path, fanned_out(count), url=postgres.url, space=space, latency_s=0.2, limits=limits
+        tmp_path, fan_out_model(count), url=postgres.url, space=space, latency_s=0.2, limits=limits
     ) as bots:
-        await bots.started(2)
+        await bots.start_bots(2)
         for asked in range(1, 7):  # whoever looks first takes what is free: at times it is one
             await bots.answer(bots.ask(all_of(count)), 60)
             workers = execute(
@@ -162,8 +164,8 @@ async def test_replicas_share_the_work_and_its_concurrency_limit(
         assert bots.model.in_flight_max <= 5
         assert bots.model.in_flight_max >= 4
         assert len(workers) == 2
-        assert bots.repeated() == 0
-        nothing_crashed(bots)
+        assert bots.count_repeated_calls() == 0
+        assert_no_crash(bots)
 
 
 async def test_stop_on_one_replica_ends_work_on_the_other(postgres: Kept, tmp_path: Path) -> None:
@@ -172,14 +174,14 @@ async def test_stop_on_one_replica_ends_work_on_the_other(postgres: Kept, tmp_pa
     silent = Faults(lambda index, body: Fault("slow") if is_child(body) else None)
     with fleet(
         tmp_path,
-        fanned_out(12),
+        fan_out_model(12),
         url=postgres.url,
         space=small_workspace(13),
         faults=silent,
         limits=limits,
         models={"timeout_s": 300.0},
     ) as bots:
-        await bots.started(2)
+        await bots.start_bots(2)
         thread = bots.ask(all_of(12))
         await until(lambda: len(bots.calls(of_children=True)) >= 6, 20)
         _, second = await at_work_first(bots)
@@ -188,12 +190,12 @@ async def test_stop_on_one_replica_ends_work_on_the_other(postgres: Kept, tmp_pa
         await until(lambda: any(STOPPED in m.text for m in bots.replies(thread)))
         calls = len(bots.model.recorded)
         shown = await bots.answer(thread)
-        await settled(postgres.url)
+        await wait_until_settled(postgres.url)
 
         assert STOPPED in shown.text
         assert len(bots.model.recorded) == calls <= 7
         assert set(statuses(postgres.url)) == {"cancelled"}
-        nothing_crashed(bots)
+        assert_no_crash(bots)
 
 
 # ---- over one project folder
@@ -226,12 +228,12 @@ def writers(errors: list[str]) -> Mind:
             use("git_commit", message=f"Write {part}"),
         ]
         step = turn(body)
-        return Answer([steps[step]]) if step < len(steps) else submitted("Done.", findings=[])
+        return Answer([steps[step]]) if step < len(steps) else submission("Done.", findings=[])
 
     return mind
 
 
-def written(repo: pygit2.Repository) -> list[tuple[str, str]]:
+def request_commits(repo: pygit2.Repository) -> list[tuple[str, str]]:
     """Subject of each commit of a request, with each branch that has it.
 
     A draft, while there is one, has the commits that it is based on, too.
@@ -254,15 +256,17 @@ async def test_each_part_written_by_two_replicas_is_committed_once_despite_a_kil
         files={"projects": {"book": book}},
         limits={"max_concurrency": 4, "seconds": 600.0, "cost_usd": 50.0},
     ) as bots:
-        await bots.started(2)
+        await bots.start_bots(2)
         thread = bots.ask("Write the parts of this chapter into the book: 1")
-        await until(lambda: len(dict(written(repo))) >= 2, 30)
+        await until(lambda: len(dict(request_commits(repo))) >= 2, 30)
         first, _ = await at_work_first(bots)
         await asyncio.to_thread(first.kill)
         shown = await bots.answer(thread, 60)
         assert "in a direct message" in shown.text  # not everyone there may read the project
-    assert sorted(subject for subject, _ in written(repo)) == [f"Write 1-{n}" for n in PARTS]
-    made = dict(written(repo))
+    assert sorted(subject for subject, _ in request_commits(repo)) == [
+        f"Write 1-{n}" for n in PARTS
+    ]
+    made = dict(request_commits(repo))
     assert len(branches(repo)) == 2  # no draft is left
     for n in PARTS:
         assert text_at(repo, f"1-{n}.md", made[f"Write 1-{n}"]) == f"# 1-{n}\n"

@@ -88,7 +88,7 @@ async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterato
     """`settings` are those of the reply; its updates come fast unless they say otherwise."""
     slack = slack or LocalSlack(workspace())
     chosen = load_settings(env={}).reply.model_copy(update={"update_s": 0.01, **settings})
-    with MUX.serving(slack.app) as url:
+    with MUX.served_app(slack.app) as url:
         async with aiohttp.ClientSession() as session:
             web = AsyncWebClient(token=BOT_TOKEN, base_url=url + API_PATH, session=session)
             made = Desk(slack, web, None, chosen)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ async def desk(slack: LocalSlack | None = None, **settings: Any) -> AsyncIterato
             yield made
 
 
-def rendered(text: str, *more: str) -> Sequence[MessagePart]:
+def answer_parts(text: str, *more: str) -> Sequence[MessagePart]:
     """An answer in parts, made as bot.slack.blocks makes them."""
     parts = [MessagePart(each, ({"type": "markdown", "text": each},)) for each in (text, *more)]
     said = {"type": "context", "elements": [{"type": "mrkdwn", "text": "1 subagent"}]}
@@ -125,7 +125,7 @@ def work(reply: StreamingReply) -> None:
     reply.emit(SubagentFinished("s1", "complete", "none", 2, 0.001))
 
 
-async def streamed(d: Desk, reply: StreamingReply, text: str = ANSWER) -> None:
+async def stream_text(d: Desk, reply: StreamingReply, text: str = ANSWER) -> None:
     """Emit the text in pieces and wait until some of it is shown."""
     for start in range(0, len(text), 7):
         reply.emit(AnswerDelta(text[start : start + 7]))
@@ -155,16 +155,16 @@ async def test_restarted_answer_replaces_the_streamed_text() -> None:
     async with desk() as d:
         reply = d.reply()
         await reply.open(look_first=False)
-        await streamed(d, reply, "It is all fine. ")
+        await stream_text(d, reply, "It is all fine. ")
         reply.emit(AnswerRestarted())
         reply.emit(AnswerDelta("Two "))
         await until(lambda: one(d).text == "Two ")
         assert not one(d).streaming
-        await reply.finish(rendered(ANSWER))
+        await reply.finish(answer_parts(ANSWER))
         assert one(d).text == ANSWER + "\n1 subagent"
 
 
-def heard_out(app: ASGIApp) -> ASGIApp:
+def ignore_disconnects(app: ASGIApp) -> ASGIApp:
     """The app, for which no caller ever hangs up: what it has heard it carries out."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -183,7 +183,7 @@ def heard_out(app: ASGIApp) -> ASGIApp:
 @pytest.mark.parametrize("method", [START, APPEND, UPDATE])
 async def test_late_slack_responses_leave_one_answer(method: str) -> None:
     slack = LocalSlack(workspace())
-    slack.app = heard_out(slack.app)  # type: ignore[assignment]
+    slack.app = ignore_disconnects(slack.app)  # type: ignore[assignment]
     async with desk(slack) as d:
         d.writer = d.new_outbox(quick_s=0.1, settle_s=0.3)
         d.slack.faults += NO_STREAM if method == UPDATE else []
@@ -193,7 +193,7 @@ async def test_late_slack_responses_leave_one_answer(method: str) -> None:
         work(reply)
         reply.emit(AnswerDelta("Two invoices "))
         await asyncio.sleep(0.15)
-        await reply.finish(rendered(ANSWER))
+        await reply.finish(answer_parts(ANSWER))
         await asyncio.sleep(0.1)
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
@@ -203,7 +203,7 @@ async def test_closing_the_reply_keeps_the_message_and_removes_the_stop_button()
         reply = d.reply()
         await reply.open(look_first=False)
         await reply.set_working(True)
-        await streamed(d, reply)
+        await stream_text(d, reply)
         await reply.aclose()
         assert one(d).streaming
         assert d.slack.state.sessions[CHANNEL, ASKED] == "active"
@@ -218,7 +218,7 @@ async def test_a_message_found_after_a_crash_is_not_taken_for_a_stream() -> None
         await again.open()
         again.emit(AnswerDelta("Now "))
         await until(lambda: one(d).text == "Now ")
-        await again.finish(rendered(ANSWER))
+        await again.finish(answer_parts(ANSWER))
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
@@ -228,7 +228,7 @@ async def test_replacement_post_with_unknown_outcome_leaves_one_answer() -> None
         await reply.open(look_first=False)
         d.slack.faults += [Fault(UPDATE, "error:a_code_nobody_listed")] * 99
         d.slack.faults += [Fault(POST, "500")]
-        await reply.finish(rendered(ANSWER))
+        await reply.finish(answer_parts(ANSWER))
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
@@ -244,7 +244,7 @@ async def test_closed_channel_is_reported_and_temporary_failures_are_retried() -
         work(reply)
         await until(lambda: d.answers())
         d.slack.faults.clear()
-        await reply.finish(rendered(ANSWER))
+        await reply.finish(answer_parts(ANSWER))
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
@@ -260,7 +260,7 @@ async def test_stop_button_is_removed_when_the_answer_cannot_be_written() -> Non
         assert {len(e.args["title"]) for e in d.slack.effects if e.args.get("title")} == {200}
         d.slack.faults += [Fault(m, "error:is_archived") for m in (STOP, STOP, UPDATE, POST)]
         with pytest.raises(WriteFailed):
-            await reply.finish(rendered(ANSWER))
+            await reply.finish(answer_parts(ANSWER))
         await reply.aclose()
         assert session(d) == "active"
 
@@ -277,7 +277,7 @@ async def test_progress_errors_do_not_prevent_the_answer(
         reply.emit(AnswerDelta("x"))
         reply.emit(None)  # type: ignore[arg-type]
         await until(lambda: "cannot be shown" in caplog.text)
-        await reply.finish(rendered(ANSWER))
+        await reply.finish(answer_parts(ANSWER))
         assert texts(d) == [ANSWER + "\n1 subagent"]
 
 
@@ -339,7 +339,7 @@ async def test_a_crash_at_any_call_leaves_one_answer(streams: bool, after: bool)
     for dies_at in range(1, 12):
         async with desk() as d:
             d.slack.faults += [] if streams else NO_STREAM
-            await lives(d, [dies_at, 1 + dies_at // 2], after, rendered(*wanted))
+            await lives(d, [dies_at, 1 + dies_at // 2], after, answer_parts(*wanted))
             assert texts(d) == [*wanted[:2], wanted[2] + "\n1 subagent"], f"died at {dies_at}"
 
 
@@ -361,7 +361,7 @@ async def test_writes_that_fail_at_random_leave_one_answer(
                 d.slack.faults.append(Fault(rng.choice(METHODS), rng.choice(KINDS), 0))
             parts = ["Two invoices are open.", "Part two.", "Part three."][: rng.randint(1, 3)]
             deaths = [rng.randint(1, 14) for _ in range(rng.randint(0, mortality))]
-            await lives(d, deaths, rng.random() < 0.5, rendered(*parts))
+            await lives(d, deaths, rng.random() < 0.5, answer_parts(*parts))
             shown = [text.removesuffix("\n1 subagent") for text in texts(d)]
             assert shown == parts, f"round {number}"
 
@@ -458,7 +458,7 @@ async def test_malformed_slack_response_leaves_the_outcome_unknown(body: str) ->
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         await Response(body, media_type="application/json")(scope, receive, send)
 
-    with MUX.serving(serve) as url:
+    with MUX.served_app(serve) as url:
         async with aiohttp.ClientSession() as session:
             web = AsyncWebClient(token="x", base_url=url + API_PATH, session=session)
             times = WriteTimes(backoff_s=0.001, settle_s=0.001)

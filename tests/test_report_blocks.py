@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from report_kit import BEFORE, EVIL, finding, section, still, sweeps, swept
 from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
-from standins.slack_blocks import checked
+from standins.slack_blocks import check_blocks
 from standins.slack_shown import flat
 
 from bot.reports.digest import digest_view
@@ -48,7 +48,7 @@ def digest(document: Json) -> tuple[MessagePart, ...]:
     return parts
 
 
-def unfolded(document: Json) -> tuple[MessagePart, ...]:
+def unfold_digest(document: Json) -> tuple[MessagePart, ...]:
     """The messages of a digest, and those that its buttons open."""
     parts = digest(document)
     buttons = [c.button_value for part in parts for c in clicks(part) if c.what == SHOW]
@@ -60,7 +60,7 @@ def unfolded(document: Json) -> tuple[MessagePart, ...]:
     return (*parts, *(part for some in more for part in some))
 
 
-def posted(document: Json, place: str = "findings.csv") -> tuple[MessagePart, ...]:
+def sweep_parts(document: Json, place: str = "findings.csv") -> tuple[MessagePart, ...]:
     """The messages of a sweep, after the same checks."""
     parts = report_parts(sweep_report(document), place=place)
     for part in parts:
@@ -71,7 +71,7 @@ def posted(document: Json, place: str = "findings.csv") -> tuple[MessagePart, ..
 
 
 def check(blocks: Sequence[Json]) -> None:
-    assert checked([dict(block) for block in blocks])
+    assert check_blocks([dict(block) for block in blocks])
     for block in Block.parse_all(json.loads(json.dumps(blocks))):
         block.validate_json()
 
@@ -80,19 +80,19 @@ def weight(part: MessagePart) -> int:
     return sum(len(flat(block)) for block in part.blocks)
 
 
-def shown(part: MessagePart) -> str:
+def part_text(part: MessagePart) -> str:
     return "\n".join(map(flat, part.blocks))
 
 
 def whole(document: Json) -> str:
-    return "\n".join(map(shown, posted(document)))
+    return "\n".join(map(part_text, sweep_parts(document)))
 
 
 def details(document: Json) -> str:
     """The details of a sweep, which Slack takes."""
     view = details_view(sweep_report(document), load_settings(env={}).reply, 1.0)
     View(**view).validate_json()
-    assert checked(view["blocks"], 100)
+    assert check_blocks(view["blocks"], 100)
     return "\n".join(map(flat, view["blocks"]))
 
 
@@ -131,7 +131,9 @@ BUTTONS = {
 }
 
 
-def nothing_acts(parts: Sequence[MessagePart], allowed: Mapping[str, set[str]], url: str) -> None:
+def assert_nothing_acts(
+    parts: Sequence[MessagePart], allowed: Mapping[str, set[str]], url: str
+) -> None:
     for each in (e for part in parts for e in inside(part.blocks)):
         kind = each.get("type")
         assert kind is None or {*each} - {"type"} <= allowed[kind], each
@@ -173,9 +175,9 @@ def clicks(part: MessagePart) -> Iterator[DigestClick]:
 def test_any_digest_is_valid_in_slack_after_each_click_and_otherwise_inert(
     document: Json,
 ) -> None:
-    parts = unfolded(document)
-    nothing_acts(parts, {**ALLOWED, **BUTTONS}, MAIL)
-    linked = [url.removeprefix(MAIL) for url in links(unfolded({**document, "top_lines": []}))]
+    parts = unfold_digest(document)
+    assert_nothing_acts(parts, {**ALLOWED, **BUTTONS}, MAIL)
+    linked = [url.removeprefix(MAIL) for url in links(unfold_digest({**document, "top_lines": []}))]
     assert sorted(linked) == sorted(v["thread_id"] for v in document["verdicts"])
     for part in parts:
         blocks: Sequence[Json] = part.blocks
@@ -207,20 +209,20 @@ def test_digest_of_500_threads_is_one_message_with_consistent_counts() -> None:
     lost = [{"thread_id": f"u{n}", "subject": "", "reason": "it is damaged"} for n in range(40)]
     document = triage(*many, filtered=filtered, unreadable=lost)
     (first,) = digest(document)
-    said, *numbers = re.findall(r"\d+", re.findall(r"500 threads: .*", shown(first))[0])
+    said, *numbers = re.findall(r"\d+", re.findall(r"500 threads: .*", part_text(first))[0])
     assert int(said) == sum(map(int, numbers)) == 500
-    totals = re.findall(r"(?m)\((\d+)\)\**$", shown(first))
+    totals = re.findall(r"(?m)\((\d+)\)\**$", part_text(first))
     assert sum(map(int, totals)) == 500, "the titles of the sections"
-    parts = unfolded(document)
+    parts = unfold_digest(document)
     assert sorted(links(parts)) == sorted(v["link"] for v in many)
     for part in parts:
         assert len(part.blocks) < 50
         assert weight(part) <= 13_200
         assert all(len(e["text"]["text"]) <= 3000 for e in part.blocks if e["type"] == "section")
         assert "<!channel>" not in part.text
-    nothing_acts(parts, {**ALLOWED, **BUTTONS}, MAIL)
-    assert "N0, N1, " in "\n".join(map(shown, parts))
-    assert "(no subject)" in "\n".join(map(shown, parts))
+    assert_nothing_acts(parts, {**ALLOWED, **BUTTONS}, MAIL)
+    assert "N0, N1, " in "\n".join(map(part_text, parts))
+    assert "(no subject)" in "\n".join(map(part_text, parts))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,7 @@ def test_notification_text_shows_counts_and_no_source_text() -> None:
     told = f"Sweep, 1 channel: {counts} · compared with the report up to 1 Mar 2025."
     assert sweep_view(sweep_report(document)).notification == told
     others = ["Sweep, part 2 of 3", "Sweep, part 3 of 3"]
-    assert [part.text for part in posted(document)] == [told, *others]
+    assert [part.text for part in sweep_parts(document)] == [told, *others]
 
 
 # ---- a sweep
@@ -271,9 +273,9 @@ def test_notification_text_shows_counts_and_no_source_text() -> None:
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
 def test_any_sweep_report_is_valid_in_slack_and_links_only_to_slack(document: Json) -> None:
-    parts = posted(document)
+    parts = sweep_parts(document)
     assert all(part.text for part in parts)
-    nothing_acts(parts, ALLOWED, "https://acme.slack.com/")
+    assert_nothing_acts(parts, ALLOWED, "https://acme.slack.com/")
 
 
 def test_lookalike_slack_links_are_not_rendered() -> None:
@@ -284,7 +286,7 @@ def test_lookalike_slack_links_are_not_rendered() -> None:
         "http://acme.slack.com/archives/C1/p1",
     )
     findings = [finding(f"F1.{n}", links=[url]) for n, url in enumerate(urls)]
-    assert links(posted(swept(section("a", *findings)))) == []
+    assert links(sweep_parts(swept(section("a", *findings)))) == []
 
 
 def test_unread_channels_are_never_reported_as_free_of_problems() -> None:
@@ -300,10 +302,10 @@ def test_unread_channels_are_never_reported_as_free_of_problems() -> None:
     assert [details(document).count(f"gap {n}") for n in range(9)] == [1] * 9
     assert "Tracker (Bugs): could not be read: The bot cannot open the list." in text
     old = [still(), still("The printer is dead", severity="high")]
-    first = shown(posted(swept(section("csm-es"), compared=BEFORE, still_open=old))[0])
+    first = part_text(sweep_parts(swept(section("csm-es"), compared=BEFORE, still_open=old))[0])
     assert "no open problem" not in first
     assert "● **#csm-es**  2 open problems (1 urgent)" in first
-    assert "No threads." in shown(digest(triage())[0])
+    assert "No threads." in part_text(digest(triage())[0])
 
 
 def test_stopped_report_states_its_coverage_once() -> None:
@@ -320,7 +322,7 @@ def test_stopped_report_states_its_coverage_once() -> None:
         (whole(sweep), "Stopped after 1 of 3 channels; 2 were not looked at."),
         (report_text(sweep_report(sweep)), "Stopped after 1 of 3 channels; 2 were not looked at."),
         (
-            "\n".join(map(shown, digest(mail))),
+            "\n".join(map(part_text, digest(mail))),
             "Stopped after 2 of 6 threads; 4 were not looked at.",
         ),
     ):
@@ -335,7 +337,7 @@ def test_long_sweep_answer_has_feedback_buttons_and_a_pointer_to_omitted_finding
     *before, last = shown_as
     assert last.blocks[-1]["type"] == "context_actions"
     assert not [b for part in before for b in part.blocks if b["type"] == "context_actions"]
-    text = "\n".join(map(shown, shown_as))
+    text = "\n".join(map(part_text, shown_as))
     assert "10 more, left out here: assistant show abc123 --json" in text
 
 
@@ -346,7 +348,7 @@ def test_first_message_has_six_top_lines_and_later_ones_have_the_rest(more: str)
         {"text": f"Eva Sol: call Bar {n}, {more * 200}", "findings": [f"F1.{n}"]}
         for n in range(1, 17)
     ]
-    parts = [*map(shown, posted(swept(section("a", *found), top_lines=lines)))]
+    parts = [*map(part_text, sweep_parts(swept(section("a", *found), top_lines=lines)))]
     told = [
         next(m for m, text in enumerate(parts) if f"call Bar {n}," in text) for n in range(1, 17)
     ]
@@ -365,11 +367,11 @@ def test_report_on_100_channels_has_a_short_first_message_and_a_bounded_thread()
     old = [still(f"Old {n}") for n in range(120)]
     document = swept(*sections, compared=BEFORE, still_open=old, decisions=decided)
     document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(100)))
-    parts = posted(document)
+    parts = sweep_parts(document)
     assert weight(parts[0]) <= SHORT
-    assert "Whether the fee is paid" in shown(parts[0])
-    assert re.search(r"and \d\d more$", shown(parts[0]))  # of the markets
-    text = "\n".join(map(shown, parts))
+    assert "Whether the fee is paid" in part_text(parts[0])
+    assert re.search(r"and \d\d more$", part_text(parts[0]))  # of the markets
+    text = "\n".join(map(part_text, parts))
     assert len(set(re.findall(r"\*\*[●◐] (\d+)\.\*\*", text))) == 300
     assert "100 more, left out here: findings.csv" in text
     assert "Old 99" in text

@@ -31,7 +31,7 @@ class Members(Operator):
         return True
 
 
-async def kept(
+async def save_file(
     database_in_file: Database,
     key: str,
     text: str = "a,b\n1,2\n",
@@ -61,9 +61,9 @@ async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
 async def test_each_call_saves_one_new_version_of_a_file(
     database_in_file: Database,
 ) -> None:
-    first = await kept(database_in_file, "k1", "one")
-    assert await kept(database_in_file, "k1", "one") == first  # a replay
-    second = await kept(database_in_file, "k2", "two")
+    first = await save_file(database_in_file, "k1", "one")
+    assert await save_file(database_in_file, "k1", "one") == first  # a replay
+    second = await save_file(database_in_file, "k2", "two")
     assert (first.version, second.version) == (1, 2)
     shelf = ResourceStore(database_in_file)
     newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
@@ -72,7 +72,7 @@ async def test_each_call_saves_one_new_version_of_a_file(
     assert (newest.content, older.content) == (b"two", b"one")
     assert await shelf.get(RUN, "sales.csv", 3) is None
     assert await shelf.get(space_of_run("r2"), "sales.csv") is None
-    await kept(database_in_file, "k3", name="notes.md")
+    await save_file(database_in_file, "k3", name="notes.md")
     listed = await shelf.list_files(RUN)
     assert [(f.name, f.version, f.size) for f in listed] == [
         ("notes.md", 1, 8),
@@ -84,7 +84,7 @@ async def test_each_call_saves_one_new_version_of_a_file(
 async def test_concurrent_saves_of_a_file_each_get_a_version(
     each_database: Database,
 ) -> None:
-    made = await asyncio.gather(*(kept(each_database, f"k{n}", str(n)) for n in range(12)))
+    made = await asyncio.gather(*(save_file(each_database, f"k{n}", str(n)) for n in range(12)))
     assert sorted(f.version for f in made) == list(range(1, 13))
     assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
 

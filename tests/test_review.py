@@ -12,15 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, configure, model_at, refused
-from engine_kit import call, channel_id, opening, results, say, sentence, turn, until, workspace
+from bot_kit import Shell, configure, model_at, refusal_text
+from engine_kit import (
+    call,
+    channel_id,
+    opening,
+    results,
+    say,
+    sentence,
+    turn,
+    until,
+    workspace,
+)
 from fleet_kit import Fleet, fleet
-from fork_server import forked
+from fork_server import forked_command
 from panel_kit import (
     CODE,
     EACH,
     Minds,
-    confirming,
+    confirming_judge,
     contract,
     defends,
     review,
@@ -30,9 +40,9 @@ from panel_kit import (
     write_profile,
 )
 from panel_kit import verdict as verdict_on
-from serve_kit import ASKER, Served, mentioned, serving
+from serve_kit import ASKER, Served, mention, serve
 from standins.model import Mind, ModelServer
-from test_panels import divided
+from test_panels import split_judges
 from timing import Patience
 
 from bot.local.model.answer import Answer
@@ -91,7 +101,7 @@ def test_invalid_profile_is_rejected_before_any_model_call(
     configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
     with model_at(monkeypatch, Minds()) as model:
         done = shell("review", file, "--profile", "own", "--json")
-    assert told in refused(done, "bad_settings")
+    assert told in refusal_text(done, "bad_settings")
     assert model.requests == 0
 
 
@@ -120,7 +130,7 @@ def test_unusable_material_is_rejected_before_any_model_call(
     configure("panel: {material_tokens: 5000}\n")
     with model_at(monkeypatch, Minds()) as model:
         done = shell("review", tmp_path / "material", "--json")
-    assert told in refused(done, "bad_material")
+    assert told in refusal_text(done, "bad_material")
     assert model.requests == 0
     assert shell("runs", "--json").json == []
 
@@ -144,13 +154,13 @@ def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     shell: Shell, file: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
-    minds = Minds(EACH, divided("quality"))
+    minds = Minds(EACH, split_judges("quality"))
     with model_at(monkeypatch, minds, latency_s=0.1) as model:
-        with forked("review", str(file), "--json") as process:
+        with forked_command("review", str(file), "--json") as process:
             patience = Patience(60)
             while not in_phase(model, phase):
                 assert not patience.over
-                assert process.poll() is None, process.said()
+                assert process.poll() is None, process.read_output()
                 signal.sigtimedwait([], 0.01)
         (run,) = shell("runs", "--json").json
         done = shell("review", "--resume", run["id"], "--json")
@@ -164,7 +174,7 @@ def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     assert twice <= 2, "only what was under way is asked again"
     assert checked.code == 0, checked.out
     ended = shell("review", "--resume", run["id"], "--json")
-    assert "has ended" in refused(ended, "complete")
+    assert "has ended" in refusal_text(ended, "complete")
 
 
 # ---- in Slack: of a thread, for whom, and who is told
@@ -199,7 +209,7 @@ def reads(body: Json) -> Answer:
     )
 
 
-def asking(source: str, profile: str = "incident", minds: Minds | None = None) -> Mind:
+def review_model(source: str, profile: str = "incident", minds: Minds | None = None) -> Mind:
     """A parent that has this reviewed; `{thread}` is where it was asked."""
     panel = minds or Minds(reads)
 
@@ -223,7 +233,7 @@ async def result_of(bot: Served) -> Json:
 
 
 async def test_thread_review_posts_its_report_in_the_thread(tmp_path: Path) -> None:
-    async with serving(tmp_path, asking("{thread}")) as bot:
+    async with serve(tmp_path, review_model("{thread}")) as bot:
         root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
         bot.ask("review this thread as incident", thread_ts=root)
         shown = await bot.answers(root, seconds=60)
@@ -244,20 +254,20 @@ def has_sent(bots: Fleet, kind: str, least: int) -> bool:
 @pytest.mark.system
 async def test_slack_review_resumes_after_kills_and_repeats_few_calls(tmp_path: Path) -> None:
     limits: Json = {"max_concurrency": 2}
-    with fleet(tmp_path, asking("{thread}"), latency_s=0.2, limits=limits) as bots:
-        (bot,) = await bots.started()
+    with fleet(tmp_path, review_model("{thread}"), latency_s=0.2, limits=limits) as bots:
+        (bot,) = await bots.start_bots()
         people, channel = bots.slack.people, bots.channel
         asked = people.say(ASKER, channel, "At 09:10 all payments failed for hours")
-        people.say(ASKER, channel, mentioned("review this thread"), asked)
+        people.say(ASKER, channel, mention("review this thread"), asked)
         for kind, least in (("review", 4), ("verdicts", 2)):
             await until(partial(has_sent, bots, kind, least), 90)
             bot.kill()
             bots.balancer.targets.clear()
-            (bot,) = await bots.started()
-        await until(lambda: bots.finished(asked), 90)
-        assert bots.repeated() <= 6
+            (bot,) = await bots.start_bots()
+        await until(lambda: bots.finished_messages(asked), 90)
+        assert bots.count_repeated_calls() <= 6
         assert not bot.tracebacks()
-    assert "4 confirmed" in str([shown.blocks for shown in bots.finished(asked)])
+    assert "4 confirmed" in str([shown.blocks for shown in bots.finished_messages(asked)])
 
 
 @pytest.mark.parametrize("channel", ["C0NOWHERE1", channel_id(2)], ids=["unknown", "unreadable"])
@@ -268,7 +278,7 @@ async def test_unreadable_thread_is_rejected_before_any_specialist_is_called(
     closed = replace(space.channels[1], is_private=True, members=("U0LUIS", BOT_USER))
     space = replace(space, channels=(space.channels[0], closed))
     thread = f"{channel}/{closed.messages[0].ts}"
-    async with serving(tmp_path, asking(thread), space=space) as bot:
+    async with serve(tmp_path, review_model(thread), space=space) as bot:
         link = f"https://acme.slack.com/archives/{channel}/p{thread[-17:].replace('.', '')}"
         await bot.answers(bot.ask(f"review {link}"), seconds=60)
         told = [r for body in bot.parents() for r in results(body)]
@@ -279,7 +289,7 @@ async def test_unreadable_thread_is_rejected_before_any_specialist_is_called(
 async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> None:
     def careless(body: Json) -> Answer:
         if specialist(body) in ("cause", "impact"):
-            return confirming(body)
+            return confirming_judge(body)
         ids = to_judge(body)
         return verdicts(*(verdict_on(id, "refute", evidence="made up by nobody") for id in ids))
 
@@ -287,8 +297,8 @@ async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> Non
     admins = "policy: {admins: [U0EVA]}\n"
     policy = tmp_path / "policy.yaml"
     policy.write_text(admins)
-    mind = asking("{thread}", minds=minds)
-    async with serving(tmp_path, mind, policy_path=policy) as bot:
+    mind = review_model("{thread}", minds=minds)
+    async with serve(tmp_path, mind, policy_path=policy) as bot:
         root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
         bot.ask("review this thread", thread_ts=root)
         await bot.answers(root, seconds=60)

@@ -153,7 +153,7 @@ class World:
             scope="slack",
         )
 
-    def labelled(self, label: Label) -> World:
+    def with_label(self, label: Label) -> World:
         self.ctx = replace(self.ctx, label=label)
         return self
 
@@ -185,15 +185,15 @@ async def test_unrequested_run_writes_nothing_and_asks_for_no_approval() -> None
 
 
 async def test_message_to_a_channel_not_named_in_the_request_needs_approval() -> None:
-    world = World(named=frozenset({OTHER})).labelled(READ)
+    world = World(named=frozenset({OTHER})).with_label(READ)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
-    verdict = await World().labelled(READ)(say, channel=OTHER, text="x")
+    verdict = await World().with_label(READ)(say, channel=OTHER, text="x")
     assert isinstance(verdict, Card)
     assert verdict.rule == "consequence"
 
 
 async def test_own_thread_and_requester_may_be_messaged_without_approval() -> None:
-    world = World().labelled(READ)
+    world = World().with_label(READ)
     assert isinstance(await world(say, channel=HOME, text="x", thread=THREAD), Allow)
     assert isinstance(await world(say, channel=HOME, text="x", thread="1740498077.000100"), Allow)
     assert isinstance(await world(say, channel=HOME, text="x", thread=""), Card)
@@ -221,7 +221,7 @@ async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
 
 
 async def test_private_text_is_not_posted_where_others_can_read_it() -> None:
-    world = World(BOB, named=frozenset({OTHER, HOME})).labelled(PRIVATE)
+    world = World(BOB, named=frozenset({OTHER, HOME})).with_label(PRIVATE)
     verdict = await world(say, channel=OTHER, text="the plan")
     assert isinstance(verdict, Deny)
     assert verdict.rule == "audience"
@@ -230,7 +230,7 @@ async def test_private_text_is_not_posted_where_others_can_read_it() -> None:
 
 async def test_words_of_the_request_may_be_posted_even_after_private_reads() -> None:
     text = 'post "Deploy done" in #other'
-    world = World(BOB, text=text, named=frozenset({OTHER})).labelled(PRIVATE)
+    world = World(BOB, text=text, named=frozenset({OTHER})).with_label(PRIVATE)
     assert isinstance(await world(say, channel=OTHER, text="Deploy done"), Allow)
     assert isinstance(await world(say, channel=OTHER, text="Deploy done: plan"), Deny)
 
@@ -289,13 +289,13 @@ ADDRESS = "https://example.org/prices"
 async def test_only_requested_or_publicly_listed_addresses_are_read() -> None:
     asked = World(text=f"read {ADDRESS}.")
     assert isinstance(await asked(read_url, url=ADDRESS), Allow)
-    assert isinstance(await asked.labelled(PRIVATE)(read_url, url=ADDRESS), Allow)
+    assert isinstance(await asked.with_label(PRIVATE)(read_url, url=ADDRESS), Allow)
     assert isinstance(await asked(read_url, url=f"{ADDRESS}?x=1"), Deny)
     listed = World()
     listed.ctx = replace(listed.ctx, handles=listed.ctx.handles.join({ADDRESS: ""}))
     assert isinstance(await listed(read_url, url=ADDRESS), Allow)
     assert isinstance(await listed(read_url, url=ADDRESS + "/x"), Deny)
-    assert isinstance(await listed.labelled(PRIVATE)(read_url, url=ADDRESS), Card)
+    assert isinstance(await listed.with_label(PRIVATE)(read_url, url=ADDRESS), Card)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ async def test_unsafe_addresses_are_denied_even_if_the_request_has_them(url: str
 async def test_web_search_after_private_reads_allows_only_words_of_the_request() -> None:
     world = World(text="who is Acme Corp?")
     assert isinstance(await world(web_search, query="acme competitors"), Allow)
-    private = world.labelled(PRIVATE)
+    private = world.with_label(PRIVATE)
     assert isinstance(await private(web_search, query="acme launch delayed"), Card)
     assert isinstance(await private(web_search, query="Acme Corp"), Allow)
 
@@ -330,15 +330,15 @@ async def test_lookups_chosen_by_outsiders_need_approval_after_workspace_reads()
     world.ctx = replace(world.ctx, handles=handles)
     for free in (TRUSTED, READ, Label(True, INTERNET, outside=True)):
         for url in (ADDRESS, late, early):
-            assert isinstance(await world.labelled(free)(read_url, url=url), Allow)
+            assert isinstance(await world.with_label(free)(read_url, url=url), Allow)
         assert isinstance(await world(web_search, query="whatever it likes"), Allow)
-    world.labelled(MIXED)
+    world.with_label(MIXED)
     verdicts = [await world(read_url, url=url) for url in (ADDRESS, early, late)]
     assert [type(v) for v in verdicts] == [Allow, Allow, Card]
     assert isinstance(await world(read_url, url=f"{late}?made=up"), Deny)
     assert isinstance(await world(web_search, query="Acme Corp"), Allow)
     assert isinstance(await world(web_search, query="corp acme"), Card)
-    world.labelled(Label(True, frozenset({ANA}), outside=True))
+    world.with_label(Label(True, frozenset({ANA}), outside=True))
     assert isinstance(await world(read_url, url=early), Card), "private text: literal only"
     assert isinstance(await world(read_url, url=ADDRESS), Allow)
 
@@ -348,17 +348,17 @@ async def test_outside_lookups_after_workspace_reads_are_limited() -> None:
     world = World(text=" ".join(addresses))
     for url in addresses[:5]:
         assert isinstance(await world(read_url, url=url), Allow), "of these nobody learns anything"
-    world.labelled(MIXED)
+    world.with_label(MIXED)
     verdicts = [await world(read_url, url=url) for url in addresses]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
-    again = World(text=" ".join(addresses)).labelled(MIXED)
+    again = World(text=" ".join(addresses)).with_label(MIXED)
     again.gate.counts = count_allowed(world.log)
     assert isinstance(await again(read_url, url=addresses[0]), Card), "a run that goes on counts"
 
 
 async def test_only_the_exact_approved_lookups_are_allowed() -> None:
     listed, other = "https://example.org/listed", "https://example.org/other"
-    world = World().labelled(MIXED)
+    world = World().with_label(MIXED)
     world.ctx = replace(world.ctx, handles=world.ctx.handles.join({listed: "", other: ""}))
     cards = [await world(read_url, url=listed), await world(web_search, query="customer 7")]
     asks = [each.action.asks for each in cards if isinstance(each, Card)]
@@ -462,7 +462,7 @@ class Interleavings(RuleBasedStateMachine):
         ran.clear()
 
     def call(self, tool_: Tool, **args: Any) -> None:
-        self.world.labelled(self.label)
+        self.world.with_label(self.label)
         before = len(self.world.log)
         done = len(ran)
         asyncio.run(self.world.gate.call("p1", self.world.ctx, tool_, args))
@@ -504,7 +504,7 @@ class Interleavings(RuleBasedStateMachine):
         assert len(ran) == done, "nothing is sent without a person"
 
     @invariant()
-    def nothing_was_sent(self) -> None:
+    def assert_nothing_sent(self) -> None:
         assert not [name for name, _ in ran if name in ("mail", "append")]
 
 
@@ -598,15 +598,15 @@ async def test_calls_over_the_turn_limit_are_not_allowed_except_by_code() -> Non
 
 async def test_requested_lookups_after_private_reads_are_limited() -> None:
     addresses = ("https://example.org/a", "https://example.org/b")
-    world = World(text=" ".join(addresses)).labelled(PRIVATE)
+    world = World(text=" ".join(addresses)).with_label(PRIVATE)
     verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
     assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
     assert isinstance(verdicts[-1], Card)
 
 
 async def test_decision_log_counts_readers_without_naming_them() -> None:
-    world = World(BOB).labelled(PRIVATE)
+    world = World(BOB).with_label(PRIVATE)
     await world(say, channel=OTHER, text="x")
     assert world.log[-1].label == {**PRIVATE.to_json(), "readers": 1}
-    await world.labelled(READ)(say, channel=OTHER, text="x")
+    await world.with_label(READ)(say, channel=OTHER, text="x")
     assert (world.log[-1].label or {})["readers"] == "workspace"

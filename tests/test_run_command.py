@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from engine_kit import until
-from files_kit import BOOK, Desk, desk, written
+from files_kit import BOOK, Desk, desk, write_files
 from process_kit import command as command_of
 from process_kit import is_alive
 
@@ -33,24 +33,26 @@ def sandbox(**more: Any) -> Commands:
     return Commands(**{"template": SHELL, "seconds": 10.0, "max_bytes": MB, "home": home, **more})
 
 
-def boxed(desk: Desk, **more: Any) -> ToolContext:
+def sandbox_context(desk: Desk, **more: Any) -> ToolContext:
     return desk.context(clients={**desk.context().clients, Commands: sandbox(**more)})
 
 
 async def ran(desk: Desk, command: str, **more: Any) -> ToolResult:
-    return await desk.use("run_command", by=boxed(desk, **more), command=command, folder=BOOK)
+    return await desk.use(
+        "run_command", by=sandbox_context(desk, **more), command=command, folder=BOOK
+    )
 
 
-def said(found: ToolResult) -> str:
+def output_text(found: ToolResult) -> str:
     return "\n".join(item.text for item in found.items)
 
 
 async def test_a_command_sees_the_files_and_changes_none(desk: Desk) -> None:
     (desk.root / "link").symlink_to("/etc/passwd")
     os.mkfifo(desk.root / "pipe")
-    written(desk.root, {".git/config": "secret"})
+    write_files(desk.root, {".git/config": "secret"})
     found = await ran(desk, "ls -A; cat src/app.py | head -1; rm README.md; echo x > new; exit 3")
-    assert said(found) == "README.md\nsrc\ndef one():"
+    assert output_text(found) == "README.md\nsrc\ndef one():"
     assert found.note == "Exit code 3."
     assert sorted(p.name for p in desk.root.iterdir()) == [
         ".git", "README.md", "link", "pipe", "src",
@@ -64,7 +66,7 @@ async def test_a_command_gets_no_secret_and_no_input(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     found = await ran(desk, "env; cat; echo end")
-    lines = set(said(found).split("\n"))
+    lines = set(output_text(found).split("\n"))
     assert {f"{k}={v}" for k, v in GIVEN.items()} <= lines
     assert not any("sk-secret" in line or "HOME=" in line for line in lines)
     assert "end" in lines
@@ -72,36 +74,36 @@ async def test_a_command_gets_no_secret_and_no_input(
 
 async def test_child_processes_are_killed_with_their_command(desk: Desk) -> None:
     found = await ran(desk, "sleep 600 & echo begun; sleep 600", seconds=0.5)
-    assert said(found) == "begun"
+    assert output_text(found) == "begun"
     assert found.note == "It was killed: its time was up."
     found = await ran(desk, "sleep 600 >/dev/null 2>&1 & echo $!")
-    pid = int(said(found))
+    pid = int(output_text(found))
     await until(lambda: not is_alive(pid))
 
 
 async def test_process_outside_the_group_does_not_delay_the_result(desk: Desk) -> None:
     found = await ran(desk, "setsid sleep 600 & echo $!; sleep 600", seconds=0.5)
-    os.kill(int(said(found)), signal.SIGKILL)
+    os.kill(int(output_text(found)), signal.SIGKILL)
     assert found.note == "It was killed: its time was up."
 
 
 async def test_excessive_command_output_is_truncated(desk: Desk) -> None:
     found = await ran(desk, "yes | head -c 3000000; echo; seq 1 3")
     assert "The output is cut" in found.truncated
-    assert len(said(found)) <= OUTPUT
+    assert len(output_text(found)) <= OUTPUT
     assert found.note == "Exit code 0."
 
 
 async def test_command_has_limits_on_file_size_memory_and_open_files(desk: Desk) -> None:
     found = await ran(desk, "ulimit -f; ulimit -v; ulimit -n; cat /dev/zero > big; echo $?")
-    limits = said(found).split("\n")
+    limits = output_text(found).split("\n")
     assert [int(each) for each in limits[:3]] == [64 * 2048, 2 * MB, 256]
     assert limits[-1] != "0"
 
 
 async def test_sandbox_start_failure_is_reported(desk: Desk) -> None:
     for template in (("/nowhere/bwrap", "{command}"), ("/", "{command}")):
-        ctx = boxed(desk, template=template)
+        ctx = sandbox_context(desk, template=template)
         said_ = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
         assert "does not start" in said_
 
@@ -144,14 +146,14 @@ def bubblewrap() -> None:
         pytest.skip("bubblewrap may make no namespaces on this machine")
 
 
-async def boxed_in(desk: Desk, command: str, seconds: float = 20.0) -> ToolResult:
+async def run_sandboxed(desk: Desk, command: str, seconds: float = 20.0) -> ToolResult:
     return await ran(desk, command, template=SANDBOX, seconds=seconds)
 
 
 @in_bubblewrap
 async def test_sandboxed_command_changes_only_its_copy(desk: Desk) -> None:
-    found = await boxed_in(desk, "pwd; head -1 src/app.py; echo x > new && rm README.md && ls")
-    assert said(found).split("\n") == ["/work", "def one():", "new", "src"]
+    found = await run_sandboxed(desk, "pwd; head -1 src/app.py; echo x > new && rm README.md && ls")
+    assert output_text(found).split("\n") == ["/work", "def one():", "new", "src"]
     assert sorted(p.name for p in desk.root.iterdir()) == ["README.md", "src"]
 
 
@@ -160,8 +162,8 @@ async def test_sandbox_exposes_only_the_programs_of_the_machine(desk: Desk) -> N
     other = desk.root.parent / "other.txt"
     other.write_text("SECRET")
     tries = f"cat {quote(str(other))} /etc/passwd; echo x > /usr/x; ls {quote(str(desk.root))}"
-    found = await boxed_in(desk, f"ls /; {tries}")
-    top, *errors = said(found).split("work\n")
+    found = await run_sandboxed(desk, f"ls /; {tries}")
+    top, *errors = output_text(found).split("work\n")
     assert set(top.split()) == {"bin", "dev", "lib", "lib64", "proc", "usr"}
     assert "SECRET" not in errors[0]
     assert errors[0].count("No such file") == 3
@@ -183,20 +185,20 @@ async def test_sandbox_has_no_network_access(desk: Desk) -> None:
         outside[1].close()
         await until(lambda: len(heard) == 1)
         call = f"bash -c 'echo x > /dev/tcp/127.0.0.1/{port}'"
-        found = await boxed_in(desk, f"{call}; tail -n +3 /proc/net/dev")
-    assert "Connection refused" in said(found)
-    assert [line.split()[0] for line in said(found).split("\n")[2:]] == ["lo:"]
+        found = await run_sandboxed(desk, f"{call}; tail -n +3 /proc/net/dev")
+    assert "Connection refused" in output_text(found)
+    assert [line.split()[0] for line in output_text(found).split("\n")[2:]] == ["lo:"]
     assert len(heard) == 1
 
 
 @in_bubblewrap
 async def test_sandboxed_command_sees_no_other_process_and_leaves_none(desk: Desk) -> None:
-    found = await boxed_in(desk, f"ls /proc | grep -c '^[0-9]'; {LONG} & {LONG}", seconds=1.0)
-    assert int(said(found)) < 8
+    found = await run_sandboxed(desk, f"ls /proc | grep -c '^[0-9]'; {LONG} & {LONG}", seconds=1.0)
+    assert int(output_text(found)) < 8
     assert found.note == "It was killed: its time was up."
-    await until(lambda: not _sleeping())
+    await until(lambda: not _sleeping_pids())
 
 
-def _sleeping() -> list[str]:
+def _sleeping_pids() -> list[str]:
     pids = (each.name for each in Path("/proc").iterdir() if each.name.isdigit())
     return [pid for pid in pids if command_of(int(pid)).startswith(LONG)]

@@ -19,7 +19,7 @@ from engine_kit import (
     run_agent,
     say,
     settings_for,
-    submitted,
+    submission,
     turns,
     use,
 )
@@ -105,7 +105,7 @@ class Order(Checkpoint):
 
 async def test_only_reading_steps_are_stored_later() -> None:
     both = Answer([use("look", word="a"), use("jot")])
-    async with engine(turns(call("look", word="a"), both, submitted())) as e:
+    async with engine(turns(call("look", word="a"), both, submission())) as e:
         order = e.run.checkpoint = Order()
         await run_agent(e.agent(tools=[look, jot]))
 
@@ -119,7 +119,7 @@ async def test_only_reading_steps_are_stored_later() -> None:
 async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: Kept) -> None:
     label = Label(True, frozenset({"U1", "U2"}), frozenset({"C1"}))
     whole = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest, WINDOW.latest)
-    async with in_file.stores(1, "r1") as (store,), engine(turns(submitted())) as e:
+    async with in_file.stores(1, "r1") as (store,), engine(turns(submission())) as e:
         plain = e.brief("Find it out\n\nAll of it: \u202e日本", 1, questions=("one?", "two?"))
         full = replace(
             e.brief("Again", 2, contract="issues", effort="high"),
@@ -161,7 +161,7 @@ class RunId:
 # ---- subagents that are lost
 
 
-def losing(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
+def lossy_spawner(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
     """The spawner of a run whose workflows are all lost."""
 
     class Lossy:
@@ -176,7 +176,7 @@ async def test_stored_result_is_used_after_its_workflow_is_lost(in_file: Kept) -
     async with in_file.stores(1, "r1") as (store,):
         live, made = LiveRun(store), StoredFanout(store, "r1", datetime.now(UTC)).brief(1)
         await store.save_subagent("r1", made, ended)
-        spawner = losing("the end of it could not be stored", store, live)
+        spawner = lossy_spawner("the end of it could not be stored", store, live)
 
         found = await spawner.result(made, cast(Any, None))
         assert found == ended
@@ -187,7 +187,7 @@ async def test_stored_result_is_used_after_its_workflow_is_lost(in_file: Kept) -
 
 
 @asynccontextmanager
-async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
+async def silent_runs(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
     """Runs whose model says nothing and whose Slack is a small one."""
     settings = settings_for()
     args = {"limits": settings.limits.model_dump(mode="json"), **fields}
@@ -198,7 +198,7 @@ async def opened(store: Store, *ids: str, **fields: Any) -> AsyncIterator[Runs]:
 
 
 async def test_run_is_shared_by_its_users_and_closed_after_the_last_one(in_file: Kept) -> None:
-    async with in_file.stores(1) as (store,), opened(store, "r1", "r2") as runs:
+    async with in_file.stores(1) as (store,), silent_runs(store, "r1", "r2") as runs:
         async with runs.at_work("r1") as one, runs.at_work("r1") as two:
             async with runs.at_work("r2") as other:
                 assert sorted(runs.ids) == ["r1", "r2"]

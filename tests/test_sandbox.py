@@ -101,7 +101,7 @@ def _peaks_mb(work: Callable[[], Coroutine[Any, Any, None]]) -> tuple[int, int]:
     return int(status.partition("VmHWM:")[2].split()[0]) // 1024, children_kb // 1024
 
 
-async def stopped() -> None:
+async def stop_endless_programs() -> None:
     async with sandbox(0.3) as made:
         for name, code in ENDLESS.items():
             async with patient():
@@ -110,7 +110,7 @@ async def stopped() -> None:
 
 
 def test_program_over_its_limits_is_stopped_and_the_next_one_runs() -> None:
-    _, programs_mb = peaks_mb(stopped)
+    _, programs_mb = peaks_mb(stop_endless_programs)
     assert programs_mb < 2 * LIMIT_MB
 
 

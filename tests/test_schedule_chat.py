@@ -10,9 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import EVA, LUIS, asked, card, cards, people, reaches, stored
-from engine_kit import Json, channel_id, led_by, opening, say, turn, until, use, workspace
-from serve_kit import ASKER, Served, ruled, serving, with_sections
+from card_kit import EVA, LUIS, ask_for_card, card, cards, people, reaches, stored_actions
+from engine_kit import (
+    Json,
+    channel_id,
+    opening,
+    say,
+    scripted_parent,
+    turn,
+    until,
+    use,
+    workspace,
+)
+from serve_kit import ASKER, Served, serve, with_rules, with_sections
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
 
@@ -31,14 +41,14 @@ HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
 
 
-def creating(**given: Any) -> Mind:
+def schedule_model(**given: Any) -> Mind:
     """A parent that sets up a schedule, whatever it was asked."""
     wants = use("schedule_create", **{**DAILY, "channels": ["support-*"], **given})
-    return led_by(Answer([wants]), say("It waits for your approval."))
+    return scripted_parent(Answer([wants]), say("It waits for your approval."))
 
 
-def changing(tool: str, **given: Any) -> Mind:
-    return led_by(Answer([use(tool, **given)]), say("It waits for your approval."))
+def tool_call_model(tool: str, **given: Any) -> Mind:
+    return scripted_parent(Answer([use(tool, **given)]), say("It waits for your approval."))
 
 
 @dataclass
@@ -70,7 +80,7 @@ def private(*numbers: int, members: tuple[str, ...] = (ASKER,)) -> Workspace:
 
 @asynccontextmanager
 async def bot_with(tmp_path: Path, mind: Mind, **more: Any) -> AsyncIterator[Served]:
-    async with serving(tmp_path, mind, **{"space": in_madrid(), **more}) as bot:
+    async with serve(tmp_path, mind, **{"space": in_madrid(), **more}) as bot:
         yield bot
 
 
@@ -78,9 +88,9 @@ def schedules(bot: Served) -> ScheduleStore:
     return bot.bench.schedules.store
 
 
-async def approved(bot: Served, text: str = "Every weekday at 9 sweep #support-1.") -> str:
+async def approve_card(bot: Served, text: str = "Every weekday at 9 sweep #support-1.") -> str:
     """What the card said, after its requester has pressed Approve and it was executed."""
-    shown = await asked(bot, text)
+    shown = await ask_for_card(bot, text)
     bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
     await reaches(bot, "done", "failed")
     return plain(shown.text)
@@ -93,7 +103,7 @@ def plain(text: str) -> str:
 async def refusal(bot: Served, text: str = "Every weekday at 9 sweep #support-1.") -> str:
     """What the tool said in place of a card."""
     await bot.answers(bot.ask(text))
-    assert await stored(bot) == []
+    assert await stored_actions(bot) == []
     assert await schedules(bot).all() == []
     return tool_texts(bot)[-1]
 
@@ -120,8 +130,8 @@ async def only(bot: Served) -> StoredSchedule:
 async def test_schedule_is_created_as_shown_on_its_card_after_approval(
     tmp_path: Path,
 ) -> None:
-    async with bot_with(tmp_path, creating(budget_usd=0.5)) as bot:
-        shown = await asked(bot)
+    async with bot_with(tmp_path, schedule_model(budget_usd=0.5)) as bot:
+        shown = await ask_for_card(bot)
         assert await schedules(bot).all() == []
         text = plain(shown.text)
         lines = [line for line in text.splitlines() if line.strip()]
@@ -149,8 +159,8 @@ async def test_only_the_requester_may_approve_a_schedule_with_their_rights(
     tmp_path: Path,
 ) -> None:
     change = with_sections(policy={"approvers": (LUIS,), "admins": (LUIS,)})
-    async with bot_with(tmp_path, creating(), change=change) as bot:
-        shown = await asked(bot)
+    async with bot_with(tmp_path, schedule_model(), change=change) as bot:
+        shown = await ask_for_card(bot)
         bot.slack.state.members[bot.channel][LUIS] = None
         bot.slack.people.click(LUIS, bot.channel, shown.ts, "action_approve")
         await until(lambda: bot.whispers(LUIS))
@@ -175,9 +185,9 @@ def change_channel(slack: LocalSlack, number: int, **facts: Any) -> None:
 async def test_approved_schedule_fails_if_it_became_impossible_meanwhile(
     tmp_path: Path, happens: Callable[[LocalSlack], object], said: str
 ) -> None:
-    mind = creating(to="#support-2", channels=["support-3"])
+    mind = schedule_model(to="#support-2", channels=["support-3"])
     async with bot_with(tmp_path, mind) as bot:
-        shown = await asked(bot)
+        shown = await ask_for_card(bot)
         happens(bot.slack)
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed")
@@ -204,10 +214,10 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
         ({"budget_usd": "nan"}, "must be more than $0."),
         ({"owner": LUIS}, "owner: is not an argument"),
     ]
-    turning = Turning(creating())
+    turning = Turning(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
         for given, sentence in cases:
-            turning.mind = creating(**given)
+            turning.mind = schedule_model(**given)
             said = await refusal(bot)
             assert sentence in said, (given, said)
 
@@ -215,19 +225,19 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
 async def test_schedule_error_is_the_same_for_unreadable_and_missing_channels(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(creating())
+    turning = Turning(schedule_model())
     async with bot_with(tmp_path, turning, space=private(2, members=(LUIS,))) as bot:
         said = []
         for name in ("support-2", "support-9"):
             for given in ({"channels": [name]}, {"to": f"#{name}"}):
-                turning.mind = creating(**given)
+                turning.mind = schedule_model(**given)
                 said.append((await refusal(bot)).replace(name, "it"))
         assert said[:2] == said[2:]
 
 
 async def test_schedule_error_reveals_no_private_channel_name(tmp_path: Path) -> None:
     space = private(2)
-    async with bot_with(tmp_path, creating(channels=["*", "zzz"]), space=space) as bot:
+    async with bot_with(tmp_path, schedule_model(channels=["*", "zzz"]), space=space) as bot:
         assert "support-2" not in await refusal(bot)
 
 
@@ -238,8 +248,8 @@ async def test_card_in_a_channel_hides_private_channel_names_and_warns_of_missin
     tmp_path: Path,
 ) -> None:
     change = with_sections(policy={"admins": (LUIS,)})
-    async with bot_with(tmp_path, creating(), space=private(2), change=change) as bot:
-        text = plain((await asked(bot)).text)
+    async with bot_with(tmp_path, schedule_model(), space=private(2), change=change) as bot:
+        text = plain((await ask_for_card(bot)).text)
         assert "#support-1, #support-3, 1 private channel (3 channels now" in text
         assert "support-2" not in text
         assert "; not yet allowed: not everyone there may read all that it reads" in text
@@ -250,29 +260,29 @@ async def test_card_in_a_channel_hides_private_channel_names_and_warns_of_missin
 
 
 async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path: Path) -> None:
-    turning = Turning(creating())
+    turning = Turning(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
-        await approved(bot)
+        await approve_card(bot)
         steps: list[tuple[str, Json, str, str]] = [
             ("schedule_pause", {"name": "daily"}, "Pause the schedule daily", "paused"),
             ("schedule_pause", {"name": "daily", "resume": True}, "Resume the sch", "active"),
             ("schedule_delete", {"name": "daily"}, "Delete the schedule daily", "deleted"),
         ]
         for tool, given, title, state in steps:
-            turning.mind = changing(tool, **given)
-            assert title in await approved(bot, f"{title}, please.")
+            turning.mind = tool_call_model(tool, **given)
+            assert title in await approve_card(bot, f"{title}, please.")
             await until(lambda: not cards(bot))
             now = await schedules(bot).get("daily")
             assert (now.state if now else "deleted") == state
 
 
 async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path: Path) -> None:
-    turning = Turning(creating())
+    turning = Turning(schedule_model())
     async with bot_with(tmp_path, turning, change=with_sections(policy={"admins": (LUIS,)})) as bot:
-        await approved(bot)
+        await approve_card(bot)
         for each in (EVA, LUIS):
             bot.slack.state.members[bot.channel][each] = None
-        turning.mind = changing("schedule_delete", name="daily")
+        turning.mind = tool_call_model("schedule_delete", name="daily")
         await bot.answers(bot.ask("Delete daily", user=EVA))
         assert "There is no schedule daily that the requester may change" in tool_texts(bot)[-1]
         bot.ask("Delete daily", user=LUIS)
@@ -306,7 +316,7 @@ async def test_schedule_requested_by_thread_text_creates_only_a_card(
         await bot.answers(root, 1)
         await reaches(bot, "asked")
         assert await schedules(bot).all() == []
-        rows = await stored(bot)
+        rows = await stored_actions(bot)
         assert [(row.requester, row.state) for row in rows] == [(ASKER, "asked")]
 
 
@@ -355,14 +365,14 @@ def sweep(**more: Any) -> Schedule:
 
 
 @asynccontextmanager
-async def checking(
+async def bot_validator(
     tmp_path: Path, space: Workspace | None = None, **policy: Any
 ) -> AsyncIterator[tuple[LocalSlack, ScheduleValidator]]:
     """The validator of a bot that serves this workspace."""
     slack = LocalSlack(space or world())
     slack.people.leave(BOT_USER, ELSEWHERE)
-    rules = ruled(policy=policy)
-    async with serving(tmp_path, offline, slack=slack, change=rules) as bot:
+    rules = with_rules(policy=policy)
+    async with serve(tmp_path, offline, slack=slack, change=rules) as bot:
         yield slack, bot.bench.schedules.validator
 
 
@@ -386,7 +396,7 @@ ORIGINS: tuple[Origin, ...] = ("chat", "config")
 
 
 async def test_unworkable_schedule_is_rejected_with_a_reason(tmp_path: Path) -> None:
-    async with checking(tmp_path) as (_, validator):
+    async with bot_validator(tmp_path) as (_, validator):
         for more, said in REFUSED:
             for origin in ORIGINS:
                 why = await validator.objection(sweep(**more), origin)
@@ -400,7 +410,7 @@ async def test_channel_pattern_matches_only_channels_its_owner_may_read(
     made = world()
     secret = Channel("C0SECRET", "support-secret", members=(LUIS, BOT_USER), is_private=True)
     space = replace(made, channels=(*made.channels, secret))
-    async with checking(tmp_path, space) as (_, validator):
+    async with bot_validator(tmp_path, space) as (_, validator):
         reader = validator.reader.fresh()
         for owner, found in ((ANA, 4), (LUIS, 5)):
             channels = await validator.check(sweep(owner=owner), "chat", reader)
@@ -411,7 +421,7 @@ async def test_channel_pattern_matches_only_channels_its_owner_may_read(
 async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(
     tmp_path: Path,
 ) -> None:
-    async with checking(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
+    async with bot_validator(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
         why = await check.objection(sweep(owner=ANA), "chat")
         assert why == (
             "<@U0ANA> is not among those who may own schedules here. Ask an admin (<@U0EVA>) to "
@@ -427,7 +437,7 @@ async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(
 async def test_slack_failure_makes_the_schedule_check_unavailable(
     tmp_path: Path, method: str
 ) -> None:
-    async with checking(tmp_path) as (slack, validator):
+    async with bot_validator(tmp_path) as (slack, validator):
         slack.faults += [Fault(method, "error:internal_error") for _ in range(50)]
         with pytest.raises(CheckUnavailable, match="try again"):
             await validator.objection(sweep(owner=LUIS, channels=("hr",)), "chat")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import Json, brief_answer, channel_id, led_by, say, until
+from engine_kit import Json, brief_answer, channel_id, say, scripted_parent, until
 from fleet_kit import Fleet, fleet
 from fork_server import Fork
 from pg_kit import Kept, execute
@@ -60,7 +60,7 @@ class Replicas:
     async def harass(self, seconds: float, chance: random.Random) -> None:
         """For that long, and on a busy machine until two processes have come to an occurrence."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end or len(tried(self.url)) < 2 or self.kills < 2:
+        while time.monotonic() < end or len(tried_pids(self.url)) < 2 or self.kills < 2:
             if chance.random() < 0.75:  # the others are killed while they start
                 await self.one_more_ready()
             await asyncio.sleep(chance.uniform(0.0, 2.0))
@@ -99,7 +99,7 @@ async def set_up(folder: Path, url: str) -> datetime:
     return start
 
 
-def tried(url: str) -> list[tuple[int]]:
+def tried_pids(url: str) -> list[tuple[int]]:
     """The processes that have come to an occurrence."""
     return [(row[0],) for row in execute("SELECT DISTINCT pid FROM public.tries", url)]
 
@@ -148,7 +148,7 @@ async def test_each_occurrence_is_done_once_while_replicas_are_killed(
         state == "ran" or (state == "skipped" and why) for at, state, why in of_runs if at <= text
     )
     assert made.kills >= 2
-    assert len(tried(postgres.url)) >= 2
+    assert len(tried_pids(postgres.url)) >= 2
 
 
 # ---- a run goes on, pays nothing twice, and posts one report
@@ -165,7 +165,7 @@ def reports(bots: Fleet) -> list[Shown]:
     return [m for m in own if m.thread_ts in (None, "", m.ts)]
 
 
-def asked(bots: Fleet, count: int) -> bool:
+def has_model_calls(bots: Fleet, count: int) -> bool:
     return len(bots.model.recorded) >= count
 
 
@@ -190,17 +190,17 @@ async def test_killed_schedule_run_resumes_and_posts_one_report(
     }
     named, few = {"markets": spec}, {"max_concurrency": AT_ONCE}
     with fleet(tmp_path, offline, latency_s=0.3, schedules=named, limits=few) as bots:
-        (bot,) = await bots.started()
+        (bot,) = await bots.start_bots()
         await asyncio.to_thread(bots.run, "schedules", "run", "markets")
         for count in calls:
-            await until(partial(asked, bots, count), 60)
+            await until(partial(has_model_calls, bots, count), 60)
             bot.kill()
             bots.balancer.targets.clear()
-            (bot,) = await bots.started()
+            (bot,) = await bots.start_bots()
         await until(lambda: reports(bots), 60)
         await asyncio.sleep(1.5)  # another one would have come by now
         assert len(reports(bots)) == 1
-        assert bots.repeated() <= (AT_ONCE + 1) * len(calls)
+        assert bots.count_repeated_calls() <= (AT_ONCE + 1) * len(calls)
         assert not bot.tracebacks()
 
 
@@ -208,7 +208,7 @@ async def test_killed_schedule_run_resumes_and_posts_one_report(
 
 
 HERE = channel_id(1)
-OPEN = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+OPEN = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 REMINDER: Json = {"kind": "reminder", "text": "Call Ana", "to": "#support-1", "owner": ASKER}
 QUESTION: Json = {
     "kind": "ask",
@@ -218,14 +218,14 @@ QUESTION: Json = {
 }
 
 
-def said(bots: Fleet, text: str) -> int:
+def count_posts(bots: Fleet, text: str) -> int:
     """How often the bot has posted this, in a thread or not."""
     return sum(m.user == BOT_USER and text in m.text for m in bots.slack.visible(HERE))
 
 
 def has_called(bots: Fleet, text: str, fault: str) -> bool:
     """Whether the post of it has come so far: asked for, or done."""
-    return not bots.slack.faults if fault == "slow" else said(bots, text) > 0
+    return not bots.slack.faults if fault == "slow" else count_posts(bots, text) > 0
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ async def test_scheduled_message_is_posted_once_after_a_kill_while_posting(
     """`slow`: before the post has its effect; `lost`: after it, without an answer."""
     schedules: dict[str, Any] = {"one": {**spec, "cron": NEVER}}
     with fleet(tmp_path, OPEN, schedules=schedules) as bots:
-        (bot,) = await bots.started()
+        (bot,) = await bots.start_bots()
         if fault:
             bots.slack.faults.append(Fault("chat.postMessage", fault, 1.0))
         await asyncio.to_thread(bots.run, "schedules", "run", "one")
@@ -250,14 +250,14 @@ async def test_scheduled_message_is_posted_once_after_a_kill_while_posting(
         bot.kill()
         bots.balancer.targets.clear()
         calls = len(bots.model.recorded)
-        (bot,) = await bots.started()
-        await until(partial(shown, bots, "one"), 90)
-        assert said(bots, text) == 1
+        (bot,) = await bots.start_bots()
+        await until(partial(is_delivered, bots, "one"), 90)
+        assert count_posts(bots, text) == 1
         assert len(bots.model.recorded) == calls, "the answer was made before"
         assert not bot.tracebacks()
 
 
-def shown(bots: Fleet, name: str) -> bool:
+def is_delivered(bots: Fleet, name: str) -> bool:
     """Whether the delivery of its one occurrence is stored."""
     with closing(sqlite3.connect(bots.folder / "data" / "assistant.sqlite")) as connection:
         query = "SELECT delivery FROM schedule_runs WHERE schedule = ?"
@@ -276,18 +276,18 @@ async def test_each_due_time_is_posted_once_when_one_of_two_replicas_is_killed(
         "once": {**REMINDER, "at": f"{at:%Y-%m-%dT%H:%M}", "text": "Just once"},
     }
     with fleet(tmp_path, OPEN, url=postgres.url, schedules=schedules) as bots:
-        first, _ = await bots.started(2)
-        await until(lambda: said(bots, "Often") >= 2 and said(bots, "open") >= 1, 90)
+        first, _ = await bots.start_bots(2)
+        await until(lambda: count_posts(bots, "Often") >= 2 and count_posts(bots, "open") >= 1, 90)
         first.kill()
         bots.balancer.targets = [b.url for b in bots.bots if b is not first]
-        await bots.started()
+        await bots.start_bots()
         await until(lambda: state(postgres.url, "once") == "done", 200)
         for name in ("often", "asked"):
             await asyncio.to_thread(bots.run, "schedules", "pause", name)
         await until(lambda: not at_work(postgres.url), 60)
-        assert said(bots, "Just once") == 1
-        assert said(bots, "Often") == delivered(postgres.url, "often")
-        assert said(bots, "It is **open**") == delivered(postgres.url, "asked")
+        assert count_posts(bots, "Just once") == 1
+        assert count_posts(bots, "Often") == count_delivered(postgres.url, "often")
+        assert count_posts(bots, "It is **open**") == count_delivered(postgres.url, "asked")
         assert not [line for bot in bots.bots for line in bot.tracebacks()]
 
 
@@ -296,7 +296,7 @@ def state(url: str | None, name: str) -> str:
     return str(execute(f"SELECT state FROM assistant.schedules WHERE id = '{name}'", url)[0][0])
 
 
-def delivered(url: str | None, name: str) -> int:
+def count_delivered(url: str | None, name: str) -> int:
     assert url
     query = f"FROM assistant.schedule_runs WHERE schedule = '{name}' AND delivery = 'delivered'"
     return int(execute(f"SELECT count(*) {query}", url)[0][0])

@@ -14,13 +14,13 @@ import pytest
 import sqlalchemy as sa
 from document_kit import sweep_report
 from engine_kit import always, channel_id, come, until, workspace
-from forget_kit import Told, holding, item
+from forget_kit import Told, item, tables_with
 from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import ME, letters
 from pg_kit import with_store
-from schedule_kit import Scheduled, scheduled, sweep, triage
-from serve_kit import ASKER, ruled
+from schedule_kit import Scheduled, scheduled_bot, sweep, triage
+from serve_kit import ASKER, with_rules
 from standins.model_faults import Faults
 from standins.slack import LocalSlack
 from test_inbox_triage import with_mail
@@ -51,18 +51,18 @@ async def test_invalid_schedule_in_settings_is_refused_while_others_run(
     given = {"good": sweep(), "bad": sweep(to="#support-6")}
     slack = LocalSlack(workspace(6), retries_s=(0.0, 0.3, 1.0))
     slack.people.leave(BOT_USER, channel_id(6))
-    async with scheduled(tmp_path, given, offline, slack=slack) as s:
+    async with scheduled_bot(tmp_path, given, offline, slack=slack) as s:
         schedules = s.schedules.store
 
-        async def refused() -> StoredSchedule | None:
+        async def refused_schedule() -> StoredSchedule | None:
             bad = await schedules.get("bad")
             return bad if bad and bad.state == "refused" else None
 
-        bad = await come(refused)
+        bad = await come(refused_schedule)
         assert bad.why == "I am not in #support-6: invite me there with /invite first."
         assert (await s.fire("good")).state == "ran"
-        await until(lambda: s.told())
-        assert "bad" in s.told()[0]
+        await until(lambda: s.private_texts())
+        assert "bad" in s.private_texts()[0]
         slack.people.join(BOT_USER, channel_id(6))
         await s.schedules.validate()
         mended = await schedules.get("bad")
@@ -72,7 +72,7 @@ async def test_invalid_schedule_in_settings_is_refused_while_others_run(
 
 async def test_report_notes_that_its_budget_may_not_cover_everything(tmp_path: Path) -> None:
     one = {"max_concurrency": 1}
-    async with scheduled(tmp_path, {}, offline, space=load_sample(), limits=one) as s:
+    async with scheduled_bot(tmp_path, {}, offline, space=load_sample(), limits=one) as s:
         await s.set("markets", sweep(channels=("csm-*",), owner="U0LUCIA", budget_usd=0.011))
         occurrence = await s.fire("markets", SAMPLE_AS_OF)
         document = await s.document(occurrence)
@@ -94,17 +94,17 @@ async def test_run_is_retried_after_a_transient_failure_until_it_works(
 ) -> None:
     down = True
     faults = Faults(lambda index, body: "http_500" if down else None)
-    async with scheduled(tmp_path, {"markets": sweep()}, offline, faults=faults) as s:
+    async with scheduled_bot(tmp_path, {"markets": sweep()}, offline, faults=faults) as s:
         s.schedules.runner.backoff = SOON
         begun = await s.begin("markets")
         await s.waits_again(begun, tries=2)
-        await until(lambda: s.told())
+        await until(lambda: s.private_texts())
         down = False
         occurrence = await s.over(begun)
-        delivery = await s.delivered(occurrence)
-        await until(lambda: any("delivered again" in each for each in s.told()))
+        delivery = await s.wait_for_delivery(occurrence)
+        await until(lambda: any("delivered again" in each for each in s.private_texts()))
         document = await s.document(occurrence)
-        notices = [each for each in s.told() if "scheduled report markets" in each]
+        notices = [each for each in s.private_texts() if "scheduled report markets" in each]
         first = await s.bot.store.run(run_id("markets", occurrence.at))
         dms = [m for m in s.bot.slack.visible(s.bot.slack.people.dm(ASKER)) if m.user == BOT_USER]
 
@@ -118,7 +118,7 @@ async def test_run_is_retried_after_a_transient_failure_until_it_works(
 
 
 async def test_retries_of_a_run_share_its_budget(tmp_path: Path) -> None:
-    async with scheduled(
+    async with scheduled_bot(
         tmp_path, {"markets": sweep(budget_usd=0.5)}, offline, faults=always("http_500")
     ) as s:
         s.schedules.runner.backoff = LATER
@@ -147,17 +147,17 @@ async def test_digest_goes_to_its_owner_alone_and_later_ones_have_only_new_mail(
         s = Scheduled(bot)
         await s.set("inbox", triage(quiet=True))
         first = await s.fire("inbox")
-        assert (await s.delivered(first)).delivery == "delivered"
-        before, document = s.told(), await s.document(first)
+        assert (await s.wait_for_delivery(first)).delivery == "delivered"
+        before, document = s.private_texts(), await s.document(first)
         second = await s.fire("inbox")
-        assert (await s.delivered(second)).delivery == "quiet"
+        assert (await s.wait_for_delivery(second)).delivery == "quiet"
         assert (await s.document(second))["verdicts"] == []
-        assert s.told() == before
+        assert s.private_texts() == before
         google.gmail.add(letters(4)[3], frozenset({"INBOX"}))
         third = await s.fire("inbox")
-        assert (await s.delivered(third)).delivery == "delivered"
+        assert (await s.wait_for_delivery(third)).delivery == "delivered"
         assert [v["subject"] for v in (await s.document(third))["verdicts"]] == ["Order 1004"]
-        assert s.told()[:-1] == before
+        assert s.private_texts()[:-1] == before
         gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
         spoken = {c for c in bot.slack.state.channels if bot.replies(channel=c)}
         assert spoken == {bot.slack.people.dm(ASKER)}
@@ -201,8 +201,8 @@ def test_report_window_starts_where_the_last_complete_delivered_one_ended(
 
 async def test_simultaneous_schedules_share_the_remaining_daily_budget(tmp_path: Path) -> None:
     given = {name: sweep(budget_usd=1.0) for name in ("one", "two", "three")}
-    most = ruled(policy={"daily_usd": 1.0})
-    async with scheduled(
+    most = with_rules(policy={"daily_usd": 1.0})
+    async with scheduled_bot(
         tmp_path, given, offline, slack=LocalSlack(workspace(3, 1)), change=most
     ) as s:
         s.schedules.runner.backoff = SOON
@@ -249,20 +249,20 @@ class Office(Scheduled):
     async def tell(self) -> None:
         """Both look at the same time; return when neither has anything to tell."""
 
-        async def settled() -> bool:
+        async def is_settled() -> bool:
             found = await self.record()
             return found is None or bool(found.told and not found.over and not found.held)
 
         self.schedules.alerts.wake()
         await self.other.send()
-        await come(settled)
+        await come(is_settled)
 
     async def record(self) -> Failure | None:
         stored = await self.schedules.store.get(NAME)
         assert stored
         return stored.trouble
 
-    async def put_back(self, record: Failure | None) -> None:
+    async def restore_record(self, record: Failure | None) -> None:
         """As where a process died before it noted what it did."""
         assert record
         update = sa.update(schedules).where(schedules.c.id == NAME)
@@ -271,7 +271,7 @@ class Office(Scheduled):
 
 @asynccontextmanager
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    async with scheduled(tmp_path, {}, offline) as s:
+    async with scheduled_bot(tmp_path, {}, offline) as s:
         await s.set(NAME, sweep(to="#reports"))
         yield Office(s.bot)
 
@@ -281,13 +281,13 @@ async def test_failure_alert_is_not_posted_again_when_its_record_was_lost(tmp_pa
         await made.fails()
         told = await made.record()
         assert told
-        await made.put_back(told.model_copy(update={"told": None}))
+        await made.restore_record(told.model_copy(update={"told": None}))
         await made.tell()
-        assert len(made.told()) == 1
+        assert len(made.private_texts()) == 1
         await made.works()
-        await made.put_back(told)
+        await made.restore_record(told)
         await made.works()
-        assert len(made.told()) == 2
+        assert len(made.private_texts()) == 2
 
 
 async def test_links_and_broadcasts_in_a_failure_reason_are_inert(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ WORDS = "the purple zebra invoice never arrives"
 SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
 
 
-async def told(s: Scheduled) -> tuple[str, list[Occurrence]]:
+async def report_twice(s: Scheduled) -> tuple[str, list[Occurrence]]:
     """Id of a message that a first report tells, and that a second one tells again; both runs."""
     ts = s.bot.slack.people.say("U0LUIS", channel_id(1), SAID)
     await s.set("markets", sweep(channels=("support-1", "support-2")))
@@ -315,7 +315,7 @@ async def told(s: Scheduled) -> tuple[str, list[Occurrence]]:
     after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
     for at in (after, after + timedelta(seconds=2)):  # Slack's clock may be ahead of ours
         made.append(await s.fire("markets", at))
-        assert (await s.delivered(made[-1])).delivery == "delivered"
+        assert (await s.wait_for_delivery(made[-1])).delivery == "delivered"
     again = await s.document(made[1])
     assert any(WORDS in each["claim"] for each in again["still_open"])
     return f"{channel_id(1)}/{ts}", made
@@ -326,17 +326,17 @@ def slack() -> LocalSlack:
 
 
 async def test_no_table_contains_a_forgotten_message(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
-        message, _ = await told(s)
+    async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
+        message, _ = await report_twice(s)
         database = s.bot.store.database
-        assert "issues" in await holding(database, [WORDS])
+        assert "issues" in await tables_with(database, [WORDS])
         target = ForgetTarget("item", message)
         dry = await Forget(database, dry_run=True)(target)
         assert dry.issues
         assert dry.runs == 2
-        assert "issues" in await holding(database, [WORDS])
+        assert "issues" in await tables_with(database, [WORDS])
         assert await Forget(database)(target) == dry
-        assert await holding(database, [WORDS]) == []
+        assert await tables_with(database, [WORDS]) == []
         left = await database.read(sa.select(issues))
         assert left == [], "all that was known came from the deleted runs alone"
         third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
@@ -371,8 +371,8 @@ async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) ->
 
 
 async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
-        message, made = await told(s)
+    async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
+        message, made = await report_twice(s)
         database, run = s.bot.store.database, made[1].run or ""
         mine = sa.and_(schedule_runs.c.schedule == "markets", schedule_runs.c.at == made[1].at)
         await database.write(sa.update(schedule_runs).where(mine).values(delivery="waiting"))
@@ -384,8 +384,10 @@ async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -
 
 
 async def test_forgetting_a_user_deletes_their_schedules(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {"other": sweep(owner="U0EVA")}, offline, slack=slack()) as s:
-        await told(s)
+    async with scheduled_bot(
+        tmp_path, {"other": sweep(owner="U0EVA")}, offline, slack=slack()
+    ) as s:
+        await report_twice(s)
         database = s.bot.store.database
         done = await Forget(database)(ForgetTarget("user", ASKER))
         assert done.schedules == 1
@@ -395,8 +397,8 @@ async def test_forgetting_a_user_deletes_their_schedules(tmp_path: Path) -> None
 
 
 async def test_retention_deletes_old_reports_but_keeps_the_last_occurrence(tmp_path: Path) -> None:
-    async with scheduled(tmp_path, {}, offline, slack=slack()) as s:
-        _, made = await told(s)
+    async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
+        _, made = await report_twice(s)
         database = s.bot.store.database
         years = timedelta(days=800)
         c = schedule_runs.c

@@ -16,29 +16,29 @@ from engine_kit import (
     channel_id,
     come,
     is_child,
-    led_by,
     line,
     opening,
     say,
+    scripted_parent,
     turn,
     turns,
     until,
     use,
 )
-from schedule_kit import NEVER, Scheduled, scheduled
+from schedule_kit import NEVER, Scheduled, scheduled_bot
 from serve_kit import ASKER
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
-from test_preferences import shown_home, store_of
+from test_preferences import read_home, store_of
 from test_schedule_chat import (
     Turning,
-    approved,
+    approve_card,
     bot_with,
-    changing,
     in_madrid,
     only,
     plain,
     private,
+    tool_call_model,
     tool_texts,
 )
 
@@ -68,16 +68,16 @@ def local(ahead: timedelta, zone: str = "UTC") -> str:
 TOMORROW = local(timedelta(days=1))
 
 
-def reminding(**given: Any) -> Mind:
+def reminder_model(**given: Any) -> Mind:
     wants = use("remind_me", **{"name": "call-ana", "text": ANA, "at": TOMORROW, **given})
-    return led_by(Answer([wants]), say("I will."))
+    return scripted_parent(Answer([wants]), say("I will."))
 
 
-def creating(kind: str, **given: Any) -> Mind:
+def schedule_model(kind: str, **given: Any) -> Mind:
     """A parent that sets one up, whatever it was asked."""
     what = {"text": ANA} if kind == "reminder" else {"request": ORDERS}
     wants = use("schedule_create", **{"name": "orders", "kind": kind, **what, **given})
-    return led_by(Answer([wants]), say("It waits for your approval."))
+    return scripted_parent(Answer([wants]), say("It waits for your approval."))
 
 
 def reminder(**more: Any) -> Schedule:
@@ -90,14 +90,14 @@ def question(**more: Any) -> Schedule:
     return Schedule(**{**given, **more})
 
 
-def said(slack: LocalSlack, channel: str) -> list[Shown]:
+def bot_posts(slack: LocalSlack, channel: str) -> list[Shown]:
     """What the bot has begun there, without what stands in threads."""
     shown = slack.visible(channel)
     return [m for m in shown if m.user == BOT_USER and not m.thread_ts]
 
 
 def reminders(slack: LocalSlack, channel: str) -> list[str]:
-    return [m.text for m in said(slack, channel) if "Reminder: " in m.text]
+    return [m.text for m in bot_posts(slack, channel) if "Reminder: " in m.text]
 
 
 def lines_of(card: str) -> list[str]:
@@ -106,7 +106,7 @@ def lines_of(card: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-answering = led_by(brief_answer(2), say("It is **open** [F1.1]."))
+answering = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 
 
 # ---- a reminder
@@ -118,7 +118,7 @@ async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_
     turning = Turning(answering)
     async with bot_with(tmp_path, turning) as bot:
         await bot.answer_directly("What is open in #support-2?")
-        turning.mind = reminding()
+        turning.mind = reminder_model()
         await bot.answer_directly(f"Remind me tomorrow: {ANA}")
         dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
@@ -127,7 +127,7 @@ async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_
         assert f"The reminder call-ana is set: {when(made.spec)}." in tool_texts(bot)[-1]
         calls = len(bot.model.recorded)
         s = Scheduled(bot)
-        delivery = await s.delivered(await s.fire("call-ana"))
+        delivery = await s.wait_for_delivery(await s.fire("call-ana"))
         assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
         assert len(bot.model.recorded) == calls
@@ -139,7 +139,7 @@ async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_
 async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Path) -> None:
     """A minute before it is due the bot is away, and it is back some minutes later."""
     spec = reminder(at=local(-timedelta(minutes=5)))
-    async with scheduled(tmp_path, {}, say) as s:
+    async with scheduled_bot(tmp_path, {}, say) as s:
         dm = s.bot.slack.people.dm(ASKER)
         await s.schedules.store.create(
             "call-ana", spec, "chat", datetime.now(UTC) - timedelta(hours=1)
@@ -159,17 +159,17 @@ async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Pat
 
 
 async def is_done(s: Scheduled, name: str) -> StoredSchedule:
-    async def found() -> StoredSchedule | None:
+    async def done_schedule() -> StoredSchedule | None:
         row = await s.schedules.store.get(name)
         return row if row and row.state == "done" else None
 
-    return await come(found)
+    return await come(done_schedule)
 
 
 async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(
     tmp_path: Path,
 ) -> None:
-    async with scheduled(tmp_path, {}, say) as s:
+    async with scheduled_bot(tmp_path, {}, say) as s:
         dm, now = s.bot.slack.people.dm(ASKER), datetime.now(UTC)
         for name, hours in (("late", 5), ("lost", 60)):
             spec = reminder(at=local(-timedelta(hours=hours)), text=f"{name}: {ANA}")
@@ -194,7 +194,7 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
 ) -> None:
     """Of its words neither is everybody called, nor can an address be clicked."""
     text = "<!channel> @everyone pay at https://evil.example/x <@U0EVA>"
-    async with bot_with(tmp_path, reminding(text=text)) as bot:
+    async with bot_with(tmp_path, reminder_model(text=text)) as bot:
         root = bot.slack.people.say(EVA, bot.channel, text)
         bot.ask("Remind me of this tomorrow.", thread_ts=root)
         (row,) = await reaches(bot, "asked")
@@ -211,8 +211,10 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
         s = Scheduled(bot)
-        await s.delivered(await s.fire("call-ana"))
-        (message,) = [m for m in said(bot.slack, bot.slack.people.dm(ASKER)) if "Remin" in m.text]
+        await s.wait_for_delivery(await s.fire("call-ana"))
+        (message,) = [
+            m for m in bot_posts(bot.slack, bot.slack.people.dm(ASKER)) if "Remin" in m.text
+        ]
         assert "pay at evil[.]example/x" in message.text
         assert not re.search(r"'type': '(broadcast|user|usergroup|link)'", str(message.blocks))
 
@@ -220,20 +222,20 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
 async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_author(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(creating("reminder", cron=WEEKLY, to=LUIS))
+    turning = Turning(schedule_model("reminder", cron=WEEKLY, to=LUIS))
     async with bot_with(tmp_path, turning) as bot:
-        text = await approved(bot, "Remind Luis every Monday at 9.")
+        text = await approve_card(bot, "Remind Luis every Monday at 9.")
         assert f"Goes to: {LUIS} (@" in text
         assert "When: Every Monday at 09:00 (Europe/Madrid); next: Mon, " in text
         assert "* *" not in text
         s = Scheduled(bot)
-        await s.delivered(await s.fire("orders"))
+        await s.wait_for_delivery(await s.fire("orders"))
         (told,) = reminders(bot.slack, bot.slack.people.dm(LUIS))
         assert told == f"Reminder: {ANA}\nFor <@{ASKER}>"
-        turning.mind = creating("reminder", name="here", cron=WEEKLY)
+        turning.mind = schedule_model("reminder", name="here", cron=WEEKLY)
         await until(lambda: not cards(bot))
-        await approved(bot, "Remind us here every Monday at 9.")
-        await s.delivered(await s.fire("here"))
+        await approve_card(bot, "Remind us here every Monday at 9.")
+        await s.wait_for_delivery(await s.fire("here"))
         assert reminders(bot.slack, HERE) == [f"Reminder: {ANA}\nFor <@{ASKER}>"]
 
 
@@ -243,14 +245,14 @@ async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_aut
 async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
     tmp_path: Path,
 ) -> None:
-    asking = creating("ask", cron=WEEKLY, to="here")
+    asking = schedule_model("ask", cron=WEEKLY, to="here")
 
     def mind(body: Json) -> Answer:
         setting = not is_child(body) and "every Monday" in opening(body)
         return (asking if setting else answering)(body)
 
     async with bot_with(tmp_path, mind) as bot:
-        text = await approved(bot, f"{ORDERS}, every Monday at 9, here.")
+        text = await approve_card(bot, f"{ORDERS}, every Monday at 9, here.")
         lines = lines_of(text)
         assert lines[:3] == [
             "Set up the schedule orders",
@@ -263,8 +265,8 @@ async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
         s = Scheduled(bot)
         occurrence = await s.fire("orders")
         assert occurrence.state == "ran", occurrence
-        await s.delivered(occurrence)
-        (message,) = [m for m in said(bot.slack, HERE) if "It is **open**" in m.text]
+        await s.wait_for_delivery(occurrence)
+        (message,) = [m for m in bot_posts(bot.slack, HERE) if "It is **open**" in m.text]
         assert "1 source · " in message.text
         assert "[1](http" in message.text
         foot = f'<@{ASKER}>: Every Monday at 09:00 (Europe/Madrid): "{ORDERS}"'
@@ -287,22 +289,22 @@ async def test_scheduled_question_respects_the_access_of_its_owner_and_of_the_ch
     space = private(2, members=(LUIS,))
     slack = LocalSlack(space)
     given = {"hers": question(), "his": question(owner=LUIS, to="#support-1")}
-    async with scheduled(tmp_path, given, answering, slack=slack) as s:
+    async with scheduled_bot(tmp_path, given, answering, slack=slack) as s:
         hers = await s.fire("hers")
-        await s.delivered(hers)
-        assert "not covered: " in s.told()[-1]
+        await s.wait_for_delivery(hers)
+        assert "not covered: " in s.private_texts()[-1]
         assert (await s.document(hers))["coverage"]["complete"] == 0
         his = await s.fire("his")
         assert (await s.document(his))["coverage"]["complete"] == 1
-        delivery = await s.tried(his)
+        delivery = await s.wait_for_tries(his)
         assert (delivery.delivery, delivery.delivery_tries) == ("waiting", 1)
         assert "Not everyone in #support-1 may read what it rests on" in delivery.why
-        assert [m for m in said(slack, HERE) if "open" in m.text] == []
+        assert [m for m in bot_posts(slack, HERE) if "open" in m.text] == []
 
 
 async def test_schedule_of_a_deactivated_user_fails_without_a_model_call(tmp_path: Path) -> None:
     slack = LocalSlack(in_madrid())
-    async with scheduled(tmp_path, {}, say, slack=slack) as s:
+    async with scheduled_bot(tmp_path, {}, say, slack=slack) as s:
         await s.set("hers", question())
         await s.set("call", reminder())
         user = slack.state.users[ASKER]
@@ -320,21 +322,21 @@ async def test_write_tools_are_denied_to_a_scheduled_question(tmp_path: Path) ->
     direct = use("send_direct_message", person="me", text="Hello")
 
     children = turns(Answer([post, direct]), answering)
-    mind = led_by(Answer([brief(2, writes=True), post]), say("Done."), children=children)
-    async with scheduled(tmp_path, {"orders": question()}, mind) as s:
+    mind = scripted_parent(Answer([brief(2, writes=True), post]), say("Done."), children=children)
+    async with scheduled_bot(tmp_path, {"orders": question()}, mind) as s:
         occurrence = await s.fire("orders")
-        await s.delivered(occurrence)
+        await s.wait_for_delivery(occurrence)
         tried = [d for d in await s.bot.store.decisions(occurrence.run or "") if "_m" in d.tool]
         assert {d.verdict for d in tried} == {"deny"}
-        assert not [m for m in said(s.bot.slack, HERE) if "Hello" in m.text]
-        assert not [text for text in s.told() if "Hello" in text]
+        assert not [m for m in bot_posts(s.bot.slack, HERE) if "Hello" in m.text]
+        assert not [text for text in s.private_texts() if "Hello" in text]
 
 
 # ---- lists, pauses, input
 
 
 async def test_recipient_can_list_and_delete_a_reminder_but_others_cannot(tmp_path: Path) -> None:
-    turning = Turning(changing("schedule_list"))
+    turning = Turning(tool_call_model("schedule_list"))
     async with bot_with(tmp_path, turning) as bot:
         store, spec = bot.bench.schedules.store, reminder(to=LUIS)
         await store.create("call-ana", spec, "chat", datetime.now(UTC))
@@ -343,8 +345,8 @@ async def test_recipient_can_list_and_delete_a_reminder_but_others_cannot(tmp_pa
             assert ("schedule/call-ana" in tool_texts(bot)[-1]) is seen
             bot.slack.people.open_home(user)
             await until(lambda: home(bot.slack.state, user))  # noqa: B023
-            assert ("call-ana" in shown_home(bot, user)[0]) is seen
-        turning.mind = changing("schedule_delete", name="call-ana")
+            assert ("call-ana" in read_home(bot, user)[0]) is seen
+        turning.mind = tool_call_model("schedule_delete", name="call-ana")
         await bot.answer_directly("Stop call-ana.", EVA)
         assert "no schedule call-ana that the requester may change" in tool_texts(bot)[-1]
         dm = bot.slack.people.dm(LUIS)

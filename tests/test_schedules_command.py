@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Shell, configure, refused, slack_at
+from bot_kit import Shell, configure, refusal_text, slack_at
 from card_kit import people
 from standins.slack import LocalSlack
 
@@ -49,14 +49,14 @@ def on_state(work: Callable[[Database], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(go())
 
 
-def taken_up() -> None:
+def sync_schedules() -> None:
     """As `serve` does at its start."""
     settings = load_settings().schedules
     on_state(lambda database: ScheduleStore(database).sync(settings, datetime.now(UTC)))
 
 
 def test_schedules_command_shows_the_last_run_its_delivery_and_cost(shell: Shell) -> None:
-    taken_up()
+    sync_schedules()
     at = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=60)
 
     async def work(database: Database) -> None:
@@ -82,8 +82,10 @@ def test_schedules_command_shows_the_last_run_its_delivery_and_cost(shell: Shell
 
 
 def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell) -> None:
-    assert "`assistant serve` takes up" in refused(shell("schedules", "run", "markets"), "schedule")
-    taken_up()
+    assert "`assistant serve` takes up" in refusal_text(
+        shell("schedules", "run", "markets"), "schedule"
+    )
+    sync_schedules()
     done = shell("schedules", "run", "markets")
     assert done.code == 0
     assert "Nothing serves at present: it is done as soon as" in done.out

@@ -14,7 +14,7 @@ from engine_kit import (
     line,
     results,
     settings_for,
-    submitted,
+    submission,
     turns,
     workspace,
 )
@@ -126,18 +126,20 @@ def test_tools_without_a_usable_handle_are_not_offered(
 
 
 def test_siblings_with_handles_of_the_same_kinds_share_prompt_and_schemas() -> None:
-    def made(*held: str) -> str:
+    def render_template(*held: str) -> str:
         offered = tools_for("answer", scopes.scope("slack").tools, held)
         return json.dumps(template("slack", "answer", True, offered, held))
 
-    assert made("C01") == made("C02", "C03/1.2") == made("G07", "C08")
-    assert made("C01") != made("C01", "F01")
+    assert (
+        render_template("C01") == render_template("C02", "C03/1.2") == render_template("G07", "C08")
+    )
+    assert render_template("C01") != render_template("C01", "F01")
 
 
 @pytest.mark.parametrize("strict", [True, False])
 async def test_requests_of_all_scopes_and_contracts_are_valid_for_the_api(strict: bool) -> None:
     pairs = [(name, contract) for name in NAMES for contract in CONTRACTS]
-    async with engine(turns(submitted()), settings_for({"cost_usd": 20.0})) as e:
+    async with engine(turns(submission()), settings_for({"cost_usd": 20.0})) as e:
         e.run.model.models = e.run.model.models.model_copy(update={"strict_tools": strict})
         briefs = [
             e.brief(f"Look about {n}", 1, scope=name, contract=contract)
@@ -178,7 +180,7 @@ async def test_a_channel_is_read_page_by_page_to_its_end() -> None:
         page = results(body)[-1]["content"]
         pages.append(page)
         if 'cursor="' not in page:
-            return submitted("Read.")
+            return submission("Read.")
         cursor = page.split('cursor="')[1].split('"')[0]
         return call("read_channel_history", channel=channel_id(1), cursor=cursor)
 

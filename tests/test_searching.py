@@ -70,7 +70,7 @@ async def test_web_search_is_denied_with_private_data_or_without_a_handle() -> N
         assert web.asked == []
 
 
-def answered(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
+def search_reply(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
     """A reply as the Messages API gives it (anthropic 2.12, types/web_search_*)."""
     listed: list[kit.Json] = []
     cited: list[kit.Json] = []
@@ -100,7 +100,9 @@ def model_server(content: list[kit.Json]) -> kit.Lax:
 
 
 async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
-    lax = model_server(answered(("https://a.example.com/1", "One"), ("https://b.example.com", "B")))
+    lax = model_server(
+        search_reply(("https://a.example.com/1", "One"), ("https://b.example.com", "B"))
+    )
     async with kit.engine(kit.turns(), lax=lax) as e:
         e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
         bind(e.run)
@@ -128,10 +130,10 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
 
 async def test_audit_reports_no_leak_for_a_model_search_that_finds_the_same_text() -> None:
     words = kit.sentence("f0", 30)  # what `flood` hands out, too
-    lax = model_server(answered(("https://a.example.com/1", words)))
+    lax = model_server(search_reply(("https://a.example.com/1", words)))
     script = kit.turns(
         lambda body: kit.call("flood", items=1) if "s2" in kit.opening(body) else SEARCH,
-        kit.submitted("Ports are opened."),
+        kit.submission("Ports are opened."),
     )
     async with kit.engine(script, lax=lax) as e:
         e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
@@ -145,7 +147,7 @@ async def test_audit_reports_no_leak_for_a_model_search_that_finds_the_same_text
 
 
 async def test_model_search_is_not_made_without_enough_budget() -> None:
-    lax = model_server(answered(("https://a.example.com/1", "One")))
+    lax = model_server(search_reply(("https://a.example.com/1", "One")))
     async with kit.engine(kit.turns(), kit.settings_for({"cost_usd": 0.009}), lax=lax) as e:
         search = ModelSearch(e.run)
         with pytest.raises(ToolError, match="No money is left"):

@@ -17,19 +17,19 @@ from engine_kit import (
     channel_id,
     child,
     is_child,
-    led_by,
     line,
     opening,
     say,
+    scripted_parent,
     turn,
     until,
     use,
     workspace,
 )
 from pdf_kit import pdf
-from pdf_kit import shown as words
+from pdf_kit import text_object as words
 from PIL import Image
-from serve_kit import ASKER, Served, echo, request_in, ruled, serving
+from serve_kit import ASKER, Served, echo, request_in, serve, with_rules
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
 from standins.slack_shown import Shown
@@ -55,7 +55,7 @@ def one_footer(shown: list[Shown]) -> bool:
 
 @MODES
 async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str) -> None:
-    async with serving(tmp_path, mode=mode) as bot:
+    async with serve(tmp_path, mode=mode) as bot:
         asked = bot.ask("What is open in #support-2?")
         shown = await bot.answer(asked)
         assert shown.thread_ts == asked
@@ -81,7 +81,7 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
 async def test_direct_message_context_reflects_edits_and_deletions(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         people = bot.slack.people
         dm = people.dm(ASKER)
         first = people.say(ASKER, dm, "My dog is called Rex.")
@@ -111,12 +111,12 @@ async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answe
     space = workspace(4)
     private = replace(space.channels[3], members=(LUIS, BOT_USER), is_private=True)
     space = replace(space, channels=(*space.channels[:3], private))
-    turning = Turning(led_by(say("Nothing.")))
-    async with serving(tmp_path, turning, space=space) as bot:
+    turning = Turning(scripted_parent(say("Nothing.")))
+    async with serve(tmp_path, turning, space=space) as bot:
 
         async def ask(text: str, *turns: Answer, user: str = ASKER) -> Json:
             """What the parent is told of it."""
-            turning.mind = led_by(*turns, say("That is all."))
+            turning.mind = scripted_parent(*turns, say("That is all."))
             await bot.answer_directly(text, user)
             return bot.parents()[-1]
 
@@ -135,7 +135,7 @@ async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answe
 
 
 async def test_assistant_pane_offers_prompts_and_knows_the_open_channel(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         people, state = bot.slack.people, bot.slack.state
         dm = people.dm(ASKER)
         people.open_home(ASKER, "messages")
@@ -172,7 +172,7 @@ async def test_second_request_sees_the_current_thread_and_earlier_findings(
             return first_turns[min(turn(body), 1)]
         return say("The second one is this [F1002.1].")
 
-    async with serving(tmp_path, mind, change=ruled(mention_needed=True)) as bot:
+    async with serve(tmp_path, mind, change=with_rules(mention_needed=True)) as bot:
         people = bot.slack.people
         root = people.say(LUIS, bot.channel, "The printer is on fyre.")
         gone = people.say(EVA, bot.channel, "My password is hunter2.", root)
@@ -204,8 +204,8 @@ async def test_stop_button_cancels_subagents_and_shows_partial_results(tmp_path:
         reads = line(body, "MAY READ")
         return ModelFault("slow") if is_child(body) and "#support-3" in reads else None
 
-    mind = led_by(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
-    async with serving(tmp_path, mind, mode="http", faults=Faults(slow)) as bot:
+    mind = scripted_parent(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
+    async with serve(tmp_path, mind, mode="http", faults=Faults(slow)) as bot:
         asked = bot.ask("What is open in #support-2 and #support-3?")
         await until(lambda: "Channel 2: complete" in rows(bot, asked))
         assert bot.slack.state.sessions[bot.channel, asked] == "processing"
@@ -234,7 +234,7 @@ async def test_internal_error_is_reported_without_details_but_with_the_run_id(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Here what an earlier answer had found is damaged in the database."""
-    async with serving(tmp_path) as bot:
+    async with serve(tmp_path) as bot:
         asked = bot.ask()
         await bot.answer(asked)
         (run,) = await bot.store.runs()
@@ -262,8 +262,8 @@ async def test_long_answer_is_split_into_several_messages_with_one_footer(tmp_pa
     lines = [f"{n}. " + f"word{n} " * 12 for n in range(1, 330)]
     text = "\n".join(lines)
     assert len(text) > 30_000
-    async with serving(
-        tmp_path, led_by(say(text)), roles={"parent": {"max_tokens": 20_000}}
+    async with serve(
+        tmp_path, scripted_parent(say(text)), roles={"parent": {"max_tokens": 20_000}}
     ) as bot:
         asked = bot.ask("Tell me all")
         shown = await bot.answers(asked, 3)
@@ -288,7 +288,7 @@ async def test_answer_mentions_only_its_requester_and_links_only_addresses_of_th
     tmp_path: Path,
 ) -> None:
     text = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not https://evil.example/x, <!channel>"
-    async with serving(tmp_path, led_by(say(f"{text} @here <@U0LUIS>"))) as bot:
+    async with serve(tmp_path, scripted_parent(say(f"{text} @here <@U0LUIS>"))) as bot:
         shown = await bot.answer(bot.ask("Is <https://asked.example/a?b=1&amp;c=2> up?"))
         said = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not evil[.]example/x, @channel"
         assert f"{said} @here @U0LUIS" in shown.text
@@ -318,7 +318,7 @@ async def test_attached_files_are_read_or_named_as_unread(tmp_path: Path) -> Non
         file(5, "stuff.zip", packed.getvalue(), "application/zip"),
         file(6, "late.txt", b"one too many", "text/plain"),
     ]
-    async with serving(tmp_path, led_by(say("Read."))) as bot:
+    async with serve(tmp_path, scripted_parent(say("Read."))) as bot:
         shown = await bot.answer(bot.ask("What is in these?", files=files))
         (body,) = bot.parents()
         told = opening(body)

@@ -9,16 +9,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 import sqlalchemy as sa
-from engine_kit import Json, led_by, until, workspace
+from engine_kit import Json, scripted_parent, until, workspace
 from serve_kit import (
     ASKER,
     Served,
     echo,
+    events_url,
     free_port,
-    heard_at,
-    mentioned,
+    mention,
     request_in,
-    serving,
+    serve,
     with_sections,
 )
 from slack_sdk.signature import SignatureVerifier
@@ -35,7 +35,7 @@ LUIS, EVA = "U0LUIS", "U0EVA"
 async def test_messages_missed_without_a_socket_are_answered_after_reconnect(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         people = bot.slack.people
         known = bot.ask("Hello?")
         await bot.answer(known)
@@ -49,7 +49,7 @@ async def test_messages_missed_without_a_socket_are_answered_after_reconnect(
         private = people.say(LUIS, dm, "Anybody home?")
         people.say(LUIS, bot.channel, "Just talking.")
         edited = bot.ask("Wrong")
-        people.edit(ASKER, bot.channel, edited, mentioned("Right"))
+        people.edit(ASKER, bot.channel, edited, mention("Right"))
         gone = bot.ask("Never mind")
         people.delete(ASKER, bot.channel, gone)
         assert "While you were away?" in (await bot.answer(new)).text
@@ -70,7 +70,7 @@ async def test_messages_lost_on_a_silent_socket_are_answered_once(
     """By what Slack sends again; where all are deaf, by what is read when they are replaced."""
     slack = LocalSlack(workspace(3), ack_s=0.4, retries_s=retries_s)
     soon_deaf = with_sections(slack={"deaf_after_s": 1.0})
-    async with serving(tmp_path, led_by(echo), slack=slack, change=soon_deaf) as bot:
+    async with serve(tmp_path, scripted_parent(echo), slack=slack, change=soon_deaf) as bot:
         await until(lambda: slack.sockets.count == 2)
         slack.sockets.drop("silent", which)
         asked = [bot.ask("Are you there?"), bot.ask("And there?")]
@@ -89,7 +89,7 @@ REFUSES = """create trigger full before insert on inbox
 async def test_event_that_could_not_be_stored_is_answered_when_slack_redelivers_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(tmp_path, led_by(echo), ack_s=0.5) as bot:
+    async with serve(tmp_path, scripted_parent(echo), ack_s=0.5) as bot:
         database = bot.store.database
         await database.change(lambda c: c.execute(sa.text(REFUSES)))
         asked = bot.ask("Hello?")
@@ -110,7 +110,9 @@ async def test_model_outage_is_announced_once_and_requests_are_answered_after_it
 ) -> None:
     down = [True]
     faults = Faults(lambda index, body: ModelFault("http_529", retry_after=0) if down[0] else None)
-    async with serving(tmp_path, led_by(echo), faults=faults, models={"max_attempts": 1}) as bot:
+    async with serve(
+        tmp_path, scripted_parent(echo), faults=faults, models={"max_attempts": 1}
+    ) as bot:
         asked = bot.ask("Hello?")
         await until(lambda: any(phrase("reply.down") in m.text for m in bot.replies(asked)))
         second = bot.ask("And?", thread_ts=asked)
@@ -135,19 +137,19 @@ TS = "1795000000.000100"
 
 def body(bot: Served) -> str:
     event = {"type": "app_mention", "channel": bot.channel, "ts": TS, "user": ASKER}
-    event |= {"text": mentioned("Hello?"), "team": "T0ACME", "event_ts": TS}
+    event |= {"text": mention("Hello?"), "team": "T0ACME", "event_ts": TS}
     told = {"type": "event_callback", "team_id": "T0ACME", "event_id": "Ev1", "event": event}
     return json.dumps(told)
 
 
-def signed(text: str, secret: str = SIGNING_SECRET, age_s: float = 0) -> dict[str, str]:
+def signature_headers(text: str, secret: str = SIGNING_SECRET, age_s: float = 0) -> dict[str, str]:
     at = str(int(time.time() - age_s))
     signature = SignatureVerifier(secret).generate_signature(timestamp=at, body=text)
     assert signature
     return {"x-slack-request-timestamp": at, "x-slack-signature": signature}
 
 
-async def sent(bot: Served, text: str, headers: dict[str, str]) -> tuple[int, str]:
+async def post_event(bot: Served, text: str, headers: dict[str, str]) -> tuple[int, str]:
     headers = {"content-type": "application/json", **headers}
     async with (
         aiohttp.ClientSession() as session,
@@ -157,23 +159,23 @@ async def sent(bot: Served, text: str, headers: dict[str, str]) -> tuple[int, st
 
 
 async def test_requests_without_a_valid_slack_signature_are_rejected(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), mode="http") as bot:
+    async with serve(tmp_path, scripted_parent(echo), mode="http") as bot:
         text = body(bot)
         forged: list[dict[str, str]] = [
             {},
-            signed(text, "another secret"),
-            signed(text, age_s=3_600),
-            signed(text + " "),
-            {**signed(text), "x-slack-signature": "v0=0"},
-            {**signed(text), "x-slack-signature": "v0=é"},
-            {**signed(text), "x-slack-request-timestamp": "soon"},
-            {**signed(text), "x-slack-request-timestamp": "²"},
-            {**signed(text), "x-slack-request-timestamp": "9" * 5_000},
+            signature_headers(text, "another secret"),
+            signature_headers(text, age_s=3_600),
+            signature_headers(text + " "),
+            {**signature_headers(text), "x-slack-signature": "v0=0"},
+            {**signature_headers(text), "x-slack-signature": "v0=é"},
+            {**signature_headers(text), "x-slack-request-timestamp": "soon"},
+            {**signature_headers(text), "x-slack-request-timestamp": "²"},
+            {**signature_headers(text), "x-slack-request-timestamp": "9" * 5_000},
         ]
         for headers in forged:
-            assert (await sent(bot, text, headers))[0] == 401
+            assert (await post_event(bot, text, headers))[0] == 401
         assert await bot.inbox.request(f"T0ACME/{bot.channel}/{TS}") is None
-        assert (await sent(bot, text, signed(text)))[0] == 200
+        assert (await post_event(bot, text, signature_headers(text)))[0] == 200
         assert await bot.inbox.request(f"T0ACME/{bot.channel}/{TS}")
 
 
@@ -181,12 +183,12 @@ async def test_message_sent_while_the_bot_was_down_is_answered_once(tmp_path: Pa
     """Slack sends it again, and the bot looks for it when it starts."""
     port = free_port()
     slack = LocalSlack(
-        workspace(2), retries_s=(0.2, 0.5, 4.0, 4.0), ack_s=1.0, request_url=heard_at(port)
+        workspace(2), retries_s=(0.2, 0.5, 4.0, 4.0), ack_s=1.0, request_url=events_url(port)
     )
     channel = next(iter(slack.state.channels))
-    asked = slack.people.say(ASKER, channel, mentioned("Anybody there?"))
+    asked = slack.people.say(ASKER, channel, mention("Anybody there?"))
     await until(lambda: any(d.reason for d in slack.deliveries))
-    async with serving(tmp_path, led_by(echo), slack=slack, mode="http", port=port) as bot:
+    async with serve(tmp_path, scripted_parent(echo), slack=slack, mode="http", port=port) as bot:
         assert "Anybody there?" in (await bot.answer(asked)).text
         await until(lambda: any(d.acked_at for d in slack.deliveries))
         await bot.quiet()
@@ -201,11 +203,11 @@ async def state(bot: Served, ts: str) -> str:
 
 
 async def test_queued_requests_reflect_edits_and_deletions(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo)) as bot:
+    async with serve(tmp_path, scripted_parent(echo)) as bot:
         await bot.inbox.pause("a test")
         people = bot.slack.people
         edited, gone, plain = bot.ask("Wrong?"), bot.ask("Never mind?"), bot.ask("Plain?")
-        people.edit(ASKER, bot.channel, edited, mentioned("Right?"))
+        people.edit(ASKER, bot.channel, edited, mention("Right?"))
         people.delete(ASKER, bot.channel, gone)
         await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
         await bot.inbox.resume()
@@ -218,7 +220,7 @@ async def test_queued_requests_reflect_edits_and_deletions(tmp_path: Path) -> No
 
 
 async def test_request_deleted_during_work_leaves_no_message_in_the_channel(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), latency_s=0.5) as bot:
+    async with serve(tmp_path, scripted_parent(echo), latency_s=0.5) as bot:
         asked = bot.ask("Hello?")
         await until(lambda: bot.replies(asked))
         bot.slack.people.delete(ASKER, bot.channel, asked)
@@ -236,11 +238,11 @@ def slow_first(index: int, body: Json) -> ModelFault | None:
 async def test_stop_cancels_waiting_requests_of_the_thread_but_not_later_ones(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, led_by(echo), faults=Faults(slow_first)) as bot:
+    async with serve(tmp_path, scripted_parent(echo), faults=Faults(slow_first)) as bot:
         asked = bot.ask("First?")
         await until(lambda: bot.replies(asked) and bot.model.recorded)
         second = bot.ask("Second?", thread_ts=asked)
-        await bot.stored(second)
+        await bot.wait_until_stored(second)
         bot.slack.people.stop(LUIS, bot.channel, asked)
         first, waiting = await bot.answers(asked, 2)
         assert "Stopped before anything was looked at" in first.text
@@ -259,7 +261,7 @@ async def test_answer_is_completed_by_edits_after_its_stream_ends(
 ) -> None:
     """Ours is ended in time; where Slack ends it before, the message is edited from then on."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3), stream_ttl_s=theirs)
-    async with serving(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": ours}) as bot:
+    async with serve(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": ours}) as bot:
         asked = bot.ask()
         shown = await bot.answer(asked)
         assert "It is **open**" in shown.text

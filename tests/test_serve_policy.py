@@ -11,9 +11,9 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from engine_kit import Json, come, led_by, until, workspace
+from engine_kit import Json, come, scripted_parent, until, workspace
 from fleet_kit import Fleet, fleet
-from serve_kit import ASKER, Served, echo, free_port, ruled, serving, with_sections
+from serve_kit import ASKER, Served, echo, free_port, serve, with_rules, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
 from standins.slack_scopes import BOT_SCOPES, Identity
@@ -29,7 +29,7 @@ LUIS, BOSS, GUEST, STRANGER = "U0LUIS", "U0BOSS", "U0GUEST", "U0OTHER"
 SHARED = "C0SHARED"
 
 
-def mixed() -> Workspace:
+def mixed_workspace() -> Workspace:
     """With a guest, somebody of another company, an admin, and a channel shared with others."""
     base = workspace(3)
     people = (
@@ -48,12 +48,12 @@ def home_text(bot: Served, user: str) -> str:
     return str(shown.body) if shown else ""
 
 
-def nothing_public(bot: Served, thread: str, channel: str = "") -> bool:
+def has_no_replies(bot: Served, thread: str, channel: str = "") -> bool:
     return bot.replies(thread, channel) == []
 
 
 async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), space=mixed()) as bot:
+    async with serve(tmp_path, scripted_parent(echo), space=mixed_workspace()) as bot:
         for user, channel, reason in (
             (GUEST, "", "Guests may not ask me here."),
             (STRANGER, "", "People of other companies may not ask me here."),
@@ -63,7 +63,7 @@ async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) 
             asked = bot.ask("Hello?", user=user, channel=channel)
             await until(lambda u=user: bot.whispers(u))  # type: ignore[misc]
             assert reason in bot.whispers(user)[0]
-            assert nothing_public(bot, asked, channel)
+            assert has_no_replies(bot, asked, channel)
         dm = bot.slack.people.dm(GUEST)
         told = bot.slack.people.say(GUEST, dm, "Hello?")
         await until(lambda: len(bot.slack.visible(dm)) == 2)
@@ -76,8 +76,8 @@ async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) 
 
 
 async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> None:
-    change = ruled(policy={"user_daily_usd": 0.5})
-    async with serving(tmp_path, space=mixed(), change=change) as bot:
+    change = with_rules(policy={"user_daily_usd": 0.5})
+    async with serve(tmp_path, space=mixed_workspace(), change=change) as bot:
         await bot.answer(bot.ask())
         (run,) = await bot.store.runs()
         await bot.store.finish_run(run.id, "complete", cost_usd=0.495)  # as if it had cost that
@@ -85,7 +85,7 @@ async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> N
         await until(bot.whispers)
         assert "You have spent $0.49 of the $0.50 for today." in bot.whispers()[0]
         assert "Please ask again in " in bot.whispers()[0]
-        assert nothing_public(bot, asked)
+        assert has_no_replies(bot, asked)
         assert "It is **open**" in (await bot.answer(bot.ask(user=LUIS))).text
         bot.slack.people.open_home(ASKER)
         await until(lambda: home_text(bot, ASKER))
@@ -96,7 +96,7 @@ async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> N
 async def test_parent_is_offered_only_the_scopes_that_a_rule_allows(
     tmp_path: Path, scopes: tuple[str, ...]
 ) -> None:
-    async with serving(tmp_path, led_by(echo), change=ruled(scopes=scopes)) as bot:
+    async with serve(tmp_path, scripted_parent(echo), change=with_rules(scopes=scopes)) as bot:
         await bot.answer(bot.ask())
         offered = {tool["name"]: tool["input_schema"] for tool in bot.parents()[0]["tools"]}
     possible = [name for name in scopes if name != "email"]  # there is no mailbox
@@ -110,8 +110,10 @@ async def test_parent_is_offered_only_the_scopes_that_a_rule_allows(
 
 
 async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path) -> None:
-    change = ruled(policy={"admins": (BOSS,)})
-    async with serving(tmp_path, led_by(echo), space=mixed(), mode="http", change=change) as bot:
+    change = with_rules(policy={"admins": (BOSS,)})
+    async with serve(
+        tmp_path, scripted_parent(echo), space=mixed_workspace(), mode="http", change=change
+    ) as bot:
         people = bot.slack.people
         people.slash(LUIS, bot.channel, "/assistant", "pause")
         await until(lambda: bot.whispers(LUIS))
@@ -120,9 +122,9 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         await until(lambda: bot.whispers(BOSS))
         assert bot.whispers(BOSS)[0] == f"All new work is paused by <@{BOSS}>."
         asked = bot.ask("Hello?")
-        await bot.stored(asked)
+        await bot.wait_until_stored(asked)
         await bot.bench.dispatch.look()
-        assert nothing_public(bot, asked)
+        assert has_no_replies(bot, asked)
         people.open_home(ASKER)
         await until(lambda: "Paused by" in home_text(bot, ASKER))
         people.slash(LUIS, bot.channel, "/assistant", "status")
@@ -136,9 +138,9 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         assert bot.whispers(BOSS)[1] == "The assistant is running."
         await bot.inbox.pause("the command line")
         later = bot.ask("Later?")
-        await bot.stored(later)
+        await bot.wait_until_stored(later)
         await bot.bench.dispatch.look()
-        assert nothing_public(bot, later)
+        assert has_no_replies(bot, later)
         await bot.inbox.resume()
         assert "Later?" in (await bot.answer(later)).text
 
@@ -152,17 +154,17 @@ OTHER = "C00000002"
 # ---- at the start
 
 
-def written(there: Fleet, text: str) -> None:
+def write_config(there: Fleet, text: str) -> None:
     (there.folder / "assistant.yaml").write_text(text)
 
 
-def refused_by_slack(fault: Fault) -> Callable[[Fleet], None]:
+def slack_fault(fault: Fault) -> Callable[[Fleet], None]:
     return lambda there: there.slack.faults.append(fault)
 
 
 def full_port(there: Fleet) -> None:
     taken = there.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
-    written(there, f"serve: {{port: {taken}}}")
+    write_config(there, f"serve: {{port: {taken}}}")
 
 
 def a_file_as_folder(there: Fleet) -> None:
@@ -175,12 +177,12 @@ def no_database(there: Fleet) -> None:
 
 def no_secret(there: Fleet) -> None:
     del there.env["SLACK_SIGNING_SECRET"]
-    written(there, "slack: {mode: http}")
+    write_config(there, "slack: {mode: http}")
 
 
 def no_slack(there: Fleet) -> None:
     there.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
-    written(there, "slack: {retry_attempts: 0, timeout_s: 2}")
+    write_config(there, "slack: {retry_attempts: 0, timeout_s: 2}")
 
 
 AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
@@ -188,14 +190,17 @@ AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
     "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
     "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
     "no connections:write": (
-        refused_by_slack(Fault("apps.connections.open", "missing_scope")),
+        slack_fault(Fault("apps.connections.open", "missing_scope")),
         "missing_scope",
     ),
     "no signing secret": (no_secret, "SLACK_SIGNING_SECRET"),
     "no Slack": (no_slack, "Slack cannot be reached"),
     "no database": (no_database, "cannot be used"),
     "a port in use": (full_port, "cannot listen"),
-    "an unknown scope": (lambda t: written(t, "policy: {everywhere: {scopes: [mail2]}}"), "mail2"),
+    "an unknown scope": (
+        lambda t: write_config(t, "policy: {everywhere: {scopes: [mail2]}}"),
+        "mail2",
+    ),
     "a file where the data should lie": (a_file_as_folder, "data"),
 }
 
@@ -209,8 +214,8 @@ def test_startup_error_is_one_line_with_exit_code_2(
 ) -> None:
     break_it, expected = AT_START[trouble]
     monkeypatch.chdir(tmp_path)
-    with fleet(tmp_path, led_by(echo), mode="socket") as there:
-        written(there, "serve: {port: 0}")
+    with fleet(tmp_path, scripted_parent(echo), mode="socket") as there:
+        write_config(there, "serve: {port: 0}")
         break_it(there)
         for name, value in there.env.items():
             monkeypatch.setenv(name, value)
@@ -244,7 +249,7 @@ def ready(bot: Served) -> tuple[int, Json]:
             return error.code, json.loads(error.read())
 
 
-async def told(bot: Served, part: str) -> str:
+async def wait_for_trouble(bot: Served, part: str) -> str:
     """What /readyz says of a part that does not work, as soon as it says it."""
 
     async def trouble() -> str:
@@ -266,7 +271,7 @@ async def well(bot: Served) -> None:
     await come(ok)
 
 
-def traced(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged_tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged with a traceback."""
     return [f"{r.name}: {r.getMessage()[:300]}" for r in caplog.records if r.exc_info]
 
@@ -283,19 +288,19 @@ async def once_each(bot: Served, asked: Iterable[str]) -> None:
 async def test_revoked_token_is_reported_and_requests_are_answered_once_it_is_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(tmp_path, led_by(echo), latency_s=0.3) as bot:
+    async with serve(tmp_path, scripted_parent(echo), latency_s=0.3) as bot:
         token = bot.slack.tokens[BOT_TOKEN]
         first = bot.ask("Hello?")
         await until(lambda: bot.parents())
         del bot.slack.tokens[BOT_TOKEN]
         second = bot.ask("And now?")
-        assert "invalid_auth" in await told(bot, "token")
+        assert "invalid_auth" in await wait_for_trouble(bot, "token")
         assert not [m for m in bot.replies(first) if m.metadata]
         await asyncio.sleep(2)
         bot.slack.tokens[BOT_TOKEN] = token
         await once_each(bot, (first, second))
         await well(bot)
-    assert traced(caplog) == []
+    assert logged_tracebacks(caplog) == []
 
 
 async def test_missing_scope_is_logged_and_the_request_is_answered_once_it_is_granted(
@@ -303,18 +308,18 @@ async def test_missing_scope_is_logged_and_the_request_is_answered_once_it_is_gr
 ) -> None:
     less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
     slack = LocalSlack(workspace(2), tokens={BOT_TOKEN: less})
-    async with serving(tmp_path, led_by(echo), slack=slack) as bot:
+    async with serve(tmp_path, scripted_parent(echo), slack=slack) as bot:
         asked = bot.ask("Hello?")
         await until(lambda: "missing_scope" in caplog.text, 20)
         assert bot.replies(asked) == []
         slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES)
         await once_each(bot, (asked,))
-    assert traced(caplog) == []
+    assert logged_tracebacks(caplog) == []
 
 
 async def test_revoked_app_token_ends_the_bot_when_a_new_socket_is_needed(tmp_path: Path) -> None:
     async def revoke() -> None:
-        async with serving(tmp_path, led_by(echo)) as bot:
+        async with serve(tmp_path, scripted_parent(echo)) as bot:
             bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
             bot.slack.sockets.drop("link_disabled")
             await asyncio.sleep(WAIT_S)
@@ -330,7 +335,7 @@ async def test_requests_are_answered_once_after_a_short_slack_outage(
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
     how: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
     how["serve"] = {"outage_give_up_s": 120.0}
-    async with serving(tmp_path, led_by(echo), **how) as bot:
+    async with serve(tmp_path, scripted_parent(echo), **how) as bot:
         direct = slack.people.dm(ASKER)
         asked = [(bot.ask(f"At work {n}?"), bot.channel) for n in range(3)]
         await until(lambda: len(bot.parents()) == 3)
@@ -341,7 +346,7 @@ async def test_requests_are_answered_once_after_a_short_slack_outage(
         slack.sockets.drop("abort")
         asked += [(bot.ask("Meanwhile?", user="U0LUIS"), bot.channel)]
         asked += [(slack.people.say(ASKER, direct, "And here?"), direct)]
-        assert "No socket is connected" in await told(bot, "slack")
+        assert "No socket is connected" in await wait_for_trouble(bot, "slack")
         await asyncio.sleep(1.0)
         slack.faults = []
         for thread, channel in asked:
@@ -350,19 +355,19 @@ async def test_requests_are_answered_once_after_a_short_slack_outage(
             assert len(bot.replies(thread, channel)) == 1
         assert bot.whispers() == bot.whispers("U0EVA") == bot.whispers("U0LUIS") == []
         await well(bot)
-    assert traced(caplog) == []
+    assert logged_tracebacks(caplog) == []
 
 
 async def test_invalid_policy_file_stops_all_answers_until_it_is_fixed(tmp_path: Path) -> None:
     path = tmp_path / "assistant.yaml"
     path.write_text("policy: {everywhere: {answer: true}, admins: [U0EVA]}")
-    async with serving(tmp_path, led_by(echo), policy_path=path) as bot:
+    async with serve(tmp_path, scripted_parent(echo), policy_path=path) as bot:
         before = bot.ask("Before?")
         await once_each(bot, [before])
         path.write_text("policy: {everywhere: {answer: maybe}}")
-        assert "answer" in await told(bot, "policy")
+        assert "answer" in await wait_for_trouble(bot, "policy")
         follow_up = bot.slack.people.say(ASKER, bot.channel, "And here?", before)
-        await bot.stored(follow_up)
+        await bot.wait_until_stored(follow_up)
         asked = bot.ask("Meanwhile?")
         await until(lambda: bot.whispers(), 20)
         (why,) = bot.whispers()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import led_by, store_at, until
+from engine_kit import scripted_parent, store_at, until
 from fleet_kit import OUTSIDE, Bot, fleet
 from fork_server import Fork
 from serve_kit import echo, free_port
@@ -49,7 +49,7 @@ class Trial:
         with urllib.request.urlopen(request, timeout=WAIT_S) as response:
             return json.loads(response.read())
 
-    def seen(self, channel: str, ts: str) -> Any:
+    def read_live_page(self, channel: str, ts: str) -> Any:
         query = f"user={SAMPLE_OWNER}&channel={channel}&thread={ts}"
         with urllib.request.urlopen(f"{self.url}page/live?{query}", timeout=WAIT_S) as response:
             return json.loads(response.readline().removeprefix(b"data: "))
@@ -62,7 +62,7 @@ class Trial:
         """The text and the blocks of a finished answer, as JSON."""
         direct, patience = self.post("dm")["channel"], Patience(120)
         while True:
-            seen = self.seen(direct, ts)
+            seen = self.read_live_page(direct, ts)
             replies = [m for m in seen["thread"] if m["user"] != SAMPLE_OWNER and m["text"]]
             if replies and not seen["working"]:
                 return json.dumps(replies, ensure_ascii=False)
@@ -84,7 +84,7 @@ def start(folder: Path, *words: str) -> Fork:
 def command(folder: Path, *words: str) -> tuple[int | None, str]:
     """Return how a command ended, and what it printed."""
     process = start(folder, *words)
-    return process.wait(), process.said()
+    return process.wait(), process.read_output()
 
 
 OPENED = re.compile(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n")
@@ -94,8 +94,8 @@ OPENED = re.compile(r"Open (http://127\.0\.0\.1:\d+/) in a browser .*\n")
 def trial(folder: Path, port: int) -> Iterator[Trial]:
     process = start(folder, "serve", "--local", "--port", "0", "--page-port", str(port))
     try:
-        found = OPENED.match(process.printed())
-        assert found, process.said()
+        found = OPENED.match(process.wait_for_output())
+        assert found, process.read_output()
         yield Trial(found[1])
     finally:
         process.send_signal(signal.SIGINT)
@@ -139,7 +139,7 @@ def test_recorded_answers_are_replayed_only_for_recorded_questions(tmp_path: Pat
 # ---- what SIGTERM ends, and what goes on after the next start
 
 
-async def ended(bot: Bot) -> int | None:
+async def terminate(bot: Bot) -> int | None:
     """Ask it to end; its exit code."""
     bot.process.send_signal(signal.SIGTERM)
     return await asyncio.to_thread(bot.process.wait)
@@ -147,12 +147,12 @@ async def ended(bot: Bot) -> int | None:
 
 @pytest.mark.parametrize("mode", ["socket", "http"])
 async def test_sigterm_lets_a_running_request_finish(tmp_path: Path, mode: str) -> None:
-    with fleet(tmp_path, led_by(echo), mode=mode, latency_s=1.0) as bots:
-        (bot,) = await bots.started()
+    with fleet(tmp_path, scripted_parent(echo), mode=mode, latency_s=1.0) as bots:
+        (bot,) = await bots.start_bots()
         asked = bots.ask("Hello?")
         await until(lambda: bots.model.recorded)
-        assert await ended(bot) == 0
-        (shown,) = bots.finished(asked)
+        assert await terminate(bot) == 0
+        (shown,) = bots.finished_messages(asked)
         assert "You asked: Hello?" in shown.text
         assert bots.slack.state.sessions[bots.channel, asked] == "active"
 
@@ -161,20 +161,20 @@ async def test_request_longer_than_the_drain_time_resumes_after_restart(
     tmp_path: Path,
 ) -> None:
     slow, short = Faults(["slow"]), {"drain_s": 0.5}
-    with fleet(tmp_path, led_by(echo), mode="socket", faults=slow, serve=short) as bots:
-        (bot,) = await bots.started()
+    with fleet(tmp_path, scripted_parent(echo), mode="socket", faults=slow, serve=short) as bots:
+        (bot,) = await bots.start_bots()
         asked = bots.ask("Hello?")
         await until(lambda: bots.model.recorded)
-        ending = asyncio.create_task(ended(bot))
+        ending = asyncio.create_task(terminate(bot))
         await asyncio.sleep(0.1)
         late = bots.ask("Are you going?")
         assert await ending == 0
-        assert bots.finished(asked) == []
+        assert bots.finished_messages(asked) == []
         away = bots.ask("Are you there?")
-        (bot,) = await bots.started()
+        (bot,) = await bots.start_bots()
         for thread in (asked, late, away):
             await bots.answer(thread)
-        assert await ended(bot) == 0
+        assert await terminate(bot) == 0
         assert len(bots.model.recorded) <= 4  # at most the call that was under way is made again
     async with store_at(tmp_path / "data") as store:
         runs = await store.runs()

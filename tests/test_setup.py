@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bot_kit import Shell, configure, model_at, refused, slack_at
+from bot_kit import Shell, configure, model_at, refusal_text, slack_at
 from engine_kit import say
 from engine_kit import workspace as small
 from standins.slack import API_PATH, LocalSlack
@@ -35,33 +35,33 @@ def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
         yield made
 
 
-def typed(*lines: str) -> Result:
+def run_setup(*lines: str) -> Result:
     return CliRunner().invoke(app, ["setup"], input="".join(f"{line}\n" for line in lines))
 
 
-def stored() -> dict[str, str]:
+def read_env() -> dict[str, str]:
     lines = ENV.read_text("utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def test_setup_asks_for_each_secret_and_writes_an_owner_only_env_file(slack: LocalSlack) -> None:
-    ran = typed("xoxb-local", SECRET, "sk-ant-secret", "")
+    ran = run_setup("xoxb-local", SECRET, "sk-ant-secret", "")
     assert ran.exit_code == 0, ran.output
     assert "https://api.slack.com/apps?new_app=1&manifest_yaml=" in ran.output
-    assert stored() == {
+    assert read_env() == {
         "SLACK_BOT_TOKEN": "xoxb-local",
         "SLACK_SIGNING_SECRET": SECRET,
         "ANTHROPIC_API_KEY": "sk-ant-secret",
     }
     assert ENV.stat().st_mode & 0o777 == 0o600
     assert not [p for p in Path.cwd().iterdir() if p.name.startswith(".tmp_")]
-    for secret in stored().values():
+    for secret in read_env().values():
         assert secret not in ran.output, "nothing is printed back"
     assert slack.calls["auth.test"] == 1
 
 
 def test_invalid_secret_is_explained_and_asked_for_again(slack: LocalSlack) -> None:
-    ran = typed(
+    ran = run_setup(
         *("xapp-1", "xoxb-wrong", "xoxb-few", "xoxb-local"),
         *("short", SECRET, "k", "mysql://db", ""),
     )
@@ -73,7 +73,7 @@ def test_invalid_secret_is_explained_and_asked_for_again(slack: LocalSlack) -> N
     assert "the signing secret has 32 characters" in said
     assert "the address is written postgresql://" in said
     assert "xoxb-wrong" not in said
-    assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local"
+    assert read_env()["SLACK_BOT_TOKEN"] == "xoxb-local"
 
 
 def test_setup_keeps_existing_lines_and_can_keep_a_set_secret(slack: LocalSlack) -> None:
@@ -83,7 +83,7 @@ def test_setup_keeps_existing_lines_and_can_keep_a_set_secret(slack: LocalSlack)
     )
     ENV.write_text(before)
     ENV.chmod(0o644)
-    ran = typed("y", SECRET, "sk-ant-1", "")
+    ran = run_setup("y", SECRET, "sk-ant-1", "")
     assert ran.exit_code == 0, ran.output
     assert ENV.read_text() == (
         "# ours\nOTHER='a b'\nSLACK_BOT_TOKEN=xoxb-local\nSLACK_BOT_TOKEN=xoxb-local\nLAST=1\n"
@@ -94,7 +94,7 @@ def test_setup_keeps_existing_lines_and_can_keep_a_set_secret(slack: LocalSlack)
 
 def test_end_of_input_leaves_the_env_file_unchanged(slack: LocalSlack) -> None:
     ENV.write_text("OTHER=1\n")
-    ran = typed("xoxb-local", SECRET)
+    ran = run_setup("xoxb-local", SECRET)
     assert ran.exit_code == 2
     assert "Stopped. Nothing was written." in ran.output + ran.stderr
     assert ENV.read_text() == "OTHER=1\n"
@@ -104,19 +104,19 @@ def test_end_of_input_leaves_the_env_file_unchanged(slack: LocalSlack) -> None:
 def test_setup_from_env_validates_and_writes_without_prompts(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = refused(shell("setup", "--from-env"), "not_set")
+    why = refusal_text(shell("setup", "--from-env"), "not_set")
     assert "SLACK_BOT_TOKEN is not set." in why
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
     monkeypatch.setenv("SLACK_SIGNING_SECRET", SECRET)
     assert not ENV.exists()
     done = shell("setup", "--from-env")
     assert done.code == 0, done.err
-    assert stored() == {"SLACK_BOT_TOKEN": "xoxb-local", "SLACK_SIGNING_SECRET": SECRET}
+    assert read_env() == {"SLACK_BOT_TOKEN": "xoxb-local", "SLACK_SIGNING_SECRET": SECRET}
     assert "xoxb-local" not in done.out + done.err
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-wrong")
-    why = refused(shell("setup", "--from-env"), "refused")
+    why = refusal_text(shell("setup", "--from-env"), "refused")
     assert "SLACK_BOT_TOKEN is not valid" in why
-    assert stored()["SLACK_BOT_TOKEN"] == "xoxb-local", "what was there stays"
+    assert read_env()["SLACK_BOT_TOKEN"] == "xoxb-local", "what was there stays"
 
 
 def test_setup_for_several_workspaces_asks_for_a_client_secret_instead_of_a_token(
@@ -126,11 +126,11 @@ def test_setup_for_several_workspaces_asks_for_a_client_secret_instead_of_a_toke
     router = SeveralSlacks({"T0ACME": slack}, secret=SECRET)
     with LocalServer(router, "slack") as server:
         monkeypatch.setenv("SLACK_API_URL", server.url + API_PATH)
-        ran = typed("f" * 32, SECRET, "a" * 32, "sk-ant-secret", "")
+        ran = run_setup("f" * 32, SECRET, "a" * 32, "sk-ant-secret", "")
     assert ran.exit_code == 0, ran.output
     assert "SLACK_CLIENT_SECRET is not the secret of slack.client_id" in ran.output
     assert "a.example.com%2Fslack%2Foauth_redirect" in ran.output
-    assert stored() == {
+    assert read_env() == {
         "SLACK_CLIENT_SECRET": SECRET,
         "SLACK_SIGNING_SECRET": "a" * 32,
         "ANTHROPIC_API_KEY": "sk-ant-secret",

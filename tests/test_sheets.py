@@ -45,13 +45,13 @@ class Desk(Caller):
         super().__init__(ctx, Known())
         self.google = google
 
-    async def decided(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-        return await super().decided(name, **{"sheet": HANDLE, **given})
+    async def call_gate(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+        return await super().call_gate(name, **{"sheet": HANDLE, **given})
 
     async def read(self, tab: str = "", row: int = 1) -> ToolResult:
         return await self("read_sheet", tab=tab, row=row)
 
-    async def approved(self, action: Action) -> str:
+    async def execute_approved(self, action: Action) -> str:
         """What is said when somebody has approved of it."""
         ctx = replace(self.ctx, handles=Handles(), key=f"action/{action.id}")
         found = await self.gate.perform(action, ctx, sheets.append_rows)
@@ -105,7 +105,7 @@ async def test_long_sheet_is_truncated_and_can_be_continued_by_row() -> None:
         assert found.items[-1].id.endswith("!A1002")
         assert found.truncated.startswith("Rows after 1002 are left out")
         assert (await at.read("q1", 2001)).truncated == ""
-        assert "The tab has the rows 1 to 3000" in await at.refused(
+        assert "The tab has the rows 1 to 3000" in await at.refusal_reason(
             "read_sheet", tab="Q1", row=3_001
         )
     book = book_of("T", Q1=[["n"], *([n] for n in range(2, 1_000)), [], [1_001]])
@@ -123,8 +123,8 @@ async def test_sheet_without_a_handle_is_reported_as_not_found() -> None:
     async with desk() as at:
         at.ctx = replace(at.ctx, handles=Handles({"sheet:other": "other"}))
         for name, more in (("read_sheet", {}), ("append_rows", {"tab": "Q1", "rows": [["a"]]})):
-            assert (await at.refused(name, **more)).startswith(f"No sheet {HANDLE}.")
-            assert (await at.refused(name, sheet="sheet:other", **more)).startswith("No sheet ")
+            assert (await at.refusal_reason(name, **more)).startswith(f"No sheet {HANDLE}.")
+            assert (await at.refusal_reason(name, sheet="sheet:other", **more)).startswith("No sheet ")
         assert at.google.requests == []
 
 
@@ -142,9 +142,9 @@ async def test_rows_are_appended_only_after_approval_and_only_once() -> None:
         }
         assert ("tab", "Q1", False) in list(arguments(action))
         again = Action.of(action.body())
-        assert await at.approved(again) == "Appended 2 rows."
+        assert await at.execute_approved(again) == "Appended 2 rows."
         assert at.rows()[4:] == [["LATAM", 5], ["=HYPERLINK(1)", None]]
-        assert await at.approved(again) == "Had already appended 2 rows."
+        assert await at.execute_approved(again) == "Had already appended 2 rows."
         assert len(at.rows()) == 6
         assert [m.method for m in at.google.requests].count("sheets.spreadsheets.batchUpdate") == 1
 
@@ -154,7 +154,7 @@ async def test_lost_response_does_not_append_a_row_twice(kind: str) -> None:
     async with desk() as at:
         action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.faults.append(Fault("spreadsheets.batchUpdate", kind))
-        assert await at.approved(action) == "Appended 1 row."
+        assert await at.execute_approved(action) == "Appended 1 row."
         assert at.rows().count(["LATAM", 5]) == 1
 
 
@@ -167,9 +167,9 @@ async def test_unknown_append_outcome_is_reported_and_a_retry_finds_the_rows() -
             Fault("developerMetadata.search", "503", times=3),
         ]
         with pytest.raises(ToolError, match="It is not known whether the rows were appended"):
-            await at.approved(action)
+            await at.execute_approved(action)
         at.google.faults.clear()
-        assert await at.approved(action) == "Had already appended 1 row."
+        assert await at.execute_approved(action) == "Had already appended 1 row."
         assert at.rows().count(["LATAM", 5]) == 1
 
 
@@ -177,6 +177,6 @@ async def test_concurrent_executions_of_one_action_append_its_rows_once() -> Non
     async with desk() as at:
         action = await at.card("append_rows", tab="Q1", rows=[["LATAM", 5]])
         at.google.latency_s = 0.05
-        said = await asyncio.gather(*(at.approved(action) for _ in range(3)))
+        said = await asyncio.gather(*(at.execute_approved(action) for _ in range(3)))
         assert sorted(said) == ["Appended 1 row.", *["Had already appended 1 row."] * 2]
         assert at.rows().count(["LATAM", 5]) == 1

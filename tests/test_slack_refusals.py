@@ -18,23 +18,23 @@ from engine_kit import (
     brief_answer,
     channel_id,
     come,
-    led_by,
     results,
     say,
-    submitted,
+    scripted_parent,
+    submission,
     until,
     use,
     workspace,
 )
-from serve_kit import ASKER, Served, changed, echo, ruled, serving, with_sections
+from serve_kit import ASKER, Served, change_settings, echo, serve, with_rules, with_sections
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, Lasting
 from standins.slack_scopes import BOT_SCOPES, Identity
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from test_attaching import kept
-from test_attaching import working as keeping
-from test_serve_policy import GUEST, SHARED, STRANGER, mixed
+from test_attaching import save_call
+from test_attaching import saving_model as keeping
+from test_serve_policy import GUEST, SHARED, STRANGER, mixed_workspace
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_ID, BOT_USER
@@ -61,7 +61,7 @@ WIDE = with_sections(policy={"user_daily_usd": None, "daily_usd": None}, slack={
 
 
 async def test_delivered_answer_is_kept_when_finishing_its_run_fails(tmp_path: Path) -> None:
-    async with serving(tmp_path) as bot:
+    async with serve(tmp_path) as bot:
         with sqlite3.connect(bot.settings.data_dir / "assistant.sqlite") as database:
             database.execute(
                 "create trigger full before update on runs when new.status = 'complete'"
@@ -78,13 +78,16 @@ async def test_delivered_answer_is_kept_when_finishing_its_run_fails(tmp_path: P
 async def test_stream_for_an_external_user_names_their_team(
     tmp_path: Path,
 ) -> None:
-    mind, asked_by_all = led_by(say(f"{BEGIN}.")), ruled(shared=True, ask=("members", "external"))
+    mind, asked_by_all = (
+        scripted_parent(say(f"{BEGIN}.")),
+        with_rules(shared=True, ask=("members", "external")),
+    )
 
     def change(settings: Settings) -> Settings:
         """Heard by an event alone: the stand-in's history does not name their workspace."""
-        return asked_by_all(changed(settings, slack={"backfill_hours": 0}))
+        return asked_by_all(change_settings(settings, slack={"backfill_hours": 0}))
 
-    async with serving(tmp_path, mind, space=mixed(), change=change) as bot:
+    async with serve(tmp_path, mind, space=mixed_workspace(), change=change) as bot:
         asked = bot.ask("What is open?", user=STRANGER, channel=SHARED)
         assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
         (start,) = [e for e in bot.slack.effects if e.method == START]
@@ -151,7 +154,7 @@ class Script:
         self.seen = self.refused = 0
 
 
-def waiting_for(script: Script) -> Callable[[ASGIApp], ASGIApp]:
+def paced_model(script: Script) -> Callable[[ASGIApp], ASGIApp]:
     """A model that writes on when the words before are shown, or after a quarter of a second."""
 
     def slow(app: ASGIApp) -> ASGIApp:
@@ -222,7 +225,7 @@ NOBODY_CAN = {"nothing"}
 was to read in private, nobody reads instead."""
 
 
-async def asked(bot: Served, write: Write) -> str:
+async def ask_and_wait(bot: Served, write: Write) -> str:
     """Ask, and return the thread when the request has ended."""
     user = GUEST if write.is_whisper else ASKER
     bot.slack.state.members[bot.channel][user] = None
@@ -263,7 +266,7 @@ async def cell(bot: Served, script: Script, write: Write, code: str, column: str
     """What came of one code at one call; `-` where no request made such a call."""
     for _ in range(3):
         script.set(write.method, code, column, write.mark)
-        thread = await asked(bot, write)
+        thread = await ask_and_wait(bot, write)
         refused = script.refused
         script.set("", "", "", "")
         if refused:
@@ -272,20 +275,24 @@ async def cell(bot: Served, script: Script, write: Write, code: str, column: str
 
 
 @asynccontextmanager
-async def refusing(write: Write, folder: Path) -> AsyncIterator[tuple[Served, Script]]:
+async def scripted_bot(write: Write, folder: Path) -> AsyncIterator[tuple[Served, Script]]:
     """A bot whose requests make this write, and what stands before its Slack."""
-    space = mixed() if write.is_whisper else workspace(6)
+    space = mixed_workspace() if write.is_whisper else workspace(6)
     slack = LocalSlack(space, streams_refused=None if write.streams else "unknown_method")
     script = Script(slack.app)
     slack.app = script  # type: ignore[assignment]
     answer = say(LONG_ANSWER if write.is_long else ANSWER)
-    mind = keeping(kept("plan.md")) if write.has_file else led_by(brief_answer(2), answer)
-    async with serving(
+    mind = (
+        keeping(save_call("plan.md"))
+        if write.has_file
+        else scripted_parent(brief_answer(2), answer)
+    )
+    async with serve(
         folder,
         mind,
         slack=slack,
         latency_s=0.02,
-        before_model=waiting_for(script) if write.method in PACED else lambda app: app,
+        before_model=paced_model(script) if write.method in PACED else lambda app: app,
         change=WIDE,
         roles={"parent": {"max_tokens": 20_000}},
         serve={"outage_give_up_s": 2.5},
@@ -302,7 +309,7 @@ async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
     allowed |= NOBODY_CAN if write.method == POST else set()
     allowed = NOBODY_CAN if write.is_whisper else allowed
     called = set[str]()
-    async with refusing(write, tmp_path) as (bot, script):
+    async with scripted_bot(write, tmp_path) as (bot, script):
         for code, column in product(CODES[write.method].split(), write.columns):
             came = await cell(bot, script, write, code, column)
             if came != "-":
@@ -318,7 +325,7 @@ async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
 
 
-def lacking(*scopes: str) -> LocalSlack:
+def slack_without(*scopes: str) -> LocalSlack:
     """A workspace in which the app lacks these scopes."""
     less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
     return LocalSlack(workspace(3), tokens={BOT_TOKEN: less})
@@ -342,15 +349,17 @@ def bare(text: str) -> str:
 async def test_missing_scope_for_looking_up_the_requester_is_named(
     tmp_path: Path, scope: str, rules: Json, said: str
 ) -> None:
-    change = ruled(**rules)
-    async with serving(tmp_path, led_by(echo), slack=lacking(scope), change=change) as bot:
+    change = with_rules(**rules)
+    async with serve(
+        tmp_path, scripted_parent(echo), slack=slack_without(scope), change=change
+    ) as bot:
         bot.ask("Hello?")
         await until(bot.whispers)
         assert bot.whispers()[0] == f"{said}: the app lacks the scope {scope}. {ADD}"
 
 
 async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path) -> None:
-    async with serving(tmp_path, led_by(echo), serve={"outage_give_up_s": 0.1}) as bot:
+    async with serve(tmp_path, scripted_parent(echo), serve={"outage_give_up_s": 0.1}) as bot:
         for code, said, next_step in (
             ("account_inactive", "does not accept my token", "`assistant setup`"),
             ("never_heard_of", "look up users: Slack says", "docs.slack.dev"),
@@ -373,13 +382,13 @@ def reader(body: Json) -> Answer:
     """A subagent that finds nothing, whatever its tool says."""
     if not results(body):
         return Answer([use("read_channel_history", channel=channel_id(2))])
-    return submitted("Nothing was found.")
+    return submission("Nothing was found.")
 
 
-LED = led_by(brief_answer(2), say("Nothing was found."), children=reader)
+LED = scripted_parent(brief_answer(2), say("Nothing was found."), children=reader)
 
 
-async def shown(bot: Served, text: str, channel: str = "") -> str:
+async def answer_text(bot: Served, text: str, channel: str = "") -> str:
     """All that the bot says to a request."""
     answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
     return bare(f"{answer.text}\n{answer.blocks}")
@@ -396,6 +405,6 @@ async def test_missing_scope_for_reading_messages_or_memberships_is_named(
     tmp_path: Path, scope: str, said: str
 ) -> None:
     """Without memberships no private channel is known to be anybody's."""
-    async with serving(tmp_path, LED, slack=lacking(scope)) as bot:
-        told = await shown(bot, "What is open in #support-2?")
+    async with serve(tmp_path, LED, slack=slack_without(scope)) as bot:
+        told = await answer_text(bot, "What is open in #support-2?")
         assert f"{said}: the app lacks the scope {scope}. {ADD[:-1]}" in told

@@ -129,7 +129,7 @@ class SlackCaller(Caller):
 
 
 @asynccontextmanager
-async def calling(
+async def slack_caller(
     titles: dict[str, str] | None = None,
     token: str = BOT_TOKEN,
     own: str = "xoxp-U0ANA",
@@ -139,7 +139,7 @@ async def calling(
     """Without a requester it is the operator who calls."""
     slack = LocalSlack(WORKSPACE, **how)
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
-    with MUX.serving(slack.app) as served:
+    with MUX.served_app(slack.app) as served:
         url = served + API_PATH
         async with open_session(limits) as session:
             web = connect(session, token, url, limits)
@@ -156,7 +156,7 @@ def ids(result: ToolResult) -> list[str]:
 
 
 async def test_channel_history_returns_only_messages_in_the_window() -> None:
-    async with calling() as call:
+    async with slack_caller() as call:
         for name in ("C0SUPPORT", "#support-es", "support-es"):
             found = await call("read_channel_history", channel=name)
             told = ["My CARD is refused", "Which card?", "Invoice twice"]
@@ -171,7 +171,7 @@ async def test_hidden_absent_and_ungranted_sources_get_the_same_error() -> None:
     channels = ("C0NONE", "G0SECRET", "C0OTHER", "#random", "C9")
     messages = (f"C0OTHER/{ts(1)}", f"G0SECRET/{ts(1)}", f"C0SUPPORT/{ts(3)}")
     threads = (*messages, "C0SUPPORT/x", f"C0SUPPORT/{ts(9)}", f"C0NONE/{ts(1)}")
-    async with calling(held) as call:
+    async with slack_caller(held) as call:
         for tool, argument, asked, more in (
             ("read_channel_history", "channel", channels, {}),
             ("search_messages", "channel", channels, {"query": "card"}),
@@ -180,7 +180,7 @@ async def test_hidden_absent_and_ungranted_sources_get_the_same_error() -> None:
             ("list_slack_list_items", "list", ("F0NONE", "F9"), {}),
         ):
             said = {
-                (await call.refused(tool, **{argument: each}, **more)).replace(each, "X")
+                (await call.refusal_reason(tool, **{argument: each}, **more)).replace(each, "X")
                 for each in asked
             }
             assert len(said) == 1
@@ -188,7 +188,7 @@ async def test_hidden_absent_and_ungranted_sources_get_the_same_error() -> None:
 
 
 async def test_thread_is_read_by_any_of_its_messages_up_to_the_window_end() -> None:
-    async with calling() as call:
+    async with slack_caller() as call:
         for day in (1, 1.1):
             found = await call("read_thread", thread=f"C0SUPPORT/{ts(day)}")
             assert ids(found) == [f"C0SUPPORT/{ts(1)}", f"C0SUPPORT/{ts(1.1)}"]
@@ -200,19 +200,19 @@ async def test_thread_is_read_by_any_of_its_messages_up_to_the_window_end() -> N
 
 
 async def test_search_matches_all_words_in_granted_channels_only() -> None:
-    async with calling() as call:
+    async with slack_caller() as call:
         found = await call("search_messages", query="card")
         assert [i.text for i in found.items] == ["Which card?", "My CARD is refused"]
         assert found.note.startswith("2 messages found")
         assert ids(await call("search_messages", query="card refused")) == [f"C0SUPPORT/{ts(1)}"]
         assert ids(await call("search_messages", query="luis which")) == [f"C0SUPPORT/{ts(1.1)}"]
         assert (await call("search_messages", query="elephant")).items == ()
-        assert "no word" in await call.refused("search_messages", query="?!")
+        assert "no word" in await call.refusal_reason("search_messages", query="?!")
         assert not call.slack.calls["search.messages"]
 
 
 async def test_workspace_search_covers_other_channels_and_respects_the_window() -> None:
-    async with calling({**HELD, OPEN_SEARCH: ""}) as call:
+    async with slack_caller({**HELD, OPEN_SEARCH: ""}) as call:
         found = await call("search_messages", query="card")
         told = ["My CARD is refused", "Which card?", "card tricks"]
         assert sorted(i.text for i in found.items) == told
@@ -221,7 +221,7 @@ async def test_workspace_search_covers_other_channels_and_respects_the_window() 
 
 
 async def test_private_search_results_are_labelled_for_their_readers_only() -> None:
-    async with calling({OPEN_SEARCH: ""}, own="xoxp-U0LUIS") as call:
+    async with slack_caller({OPEN_SEARCH: ""}, own="xoxp-U0LUIS") as call:
         found = await call("search_messages", query="secret card")
         assert [i.text for i in found.items] == ["secret card"]
         assert found.items[0].label.readers == frozenset({"U0LUIS"})
@@ -237,10 +237,10 @@ def with_bot() -> Workspace:
 
 
 @asynccontextmanager
-async def asked_by(
+async def caller_for(
     user: str, titles: dict[str, str], home: str = "", space: Workspace | None = None
 ) -> AsyncIterator[SlackCaller]:
-    async with calling(titles, requester=user) as call:
+    async with slack_caller(titles, requester=user) as call:
         call.slack.state = LocalSlack(space or with_bot()).state
         call.ctx = replace(call.ctx, intent=Intent(home=home))
         yield call
@@ -252,7 +252,7 @@ async def test_guest_lists_and_searches_only_their_own_channels() -> None:
     channels = (support, OTHER, with_bot().channels[2])
     space = replace(WORKSPACE, users=(*WORKSPACE.users, guest), channels=channels)
     held = {OPEN_CHANNELS: "", "C0OTHER": "#random", "C0SUPPORT": "#support-es"}
-    async with asked_by("U0GUEST", held, "D0GUEST", space) as call:
+    async with caller_for("U0GUEST", held, "D0GUEST", space) as call:
         assert ids(await call("list_channels")) == ["C0SUPPORT"]
         found = await call("search_messages", query="card")
         assert {i.id[:9] for i in found.items} == {"C0SUPPORT"}
@@ -261,12 +261,12 @@ async def test_guest_lists_and_searches_only_their_own_channels() -> None:
 
 async def test_a_search_counts_only_what_its_requester_may_read() -> None:
     held = {OPEN_SEARCH: "", "C0SUPPORT": "#support-es", "G0SECRET": "#board"}
-    async with asked_by("U0ANA", held) as call:
+    async with caller_for("U0ANA", held) as call:
         call.slack.state.members["G0SECRET"]["U0ANA"] = None  # as the user's token sees it
         found = await call("search_messages", query="card")
         assert found.note == "4 messages found (2 channels searched)."
         assert found.label.readers == frozenset({"U0LUIS", BOT_USER, "U0ANA"})
-    async with asked_by("U0ANA", held) as call:
+    async with caller_for("U0ANA", held) as call:
         found = await call("search_messages", query="card")
         assert found.note == "3 messages found (1 channels searched)."
         assert found.label.readers == "workspace"
@@ -275,7 +275,7 @@ async def test_a_search_counts_only_what_its_requester_may_read() -> None:
 async def test_results_from_a_private_channel_are_labelled_for_its_members_even_if_empty() -> None:
     empty = replace(with_bot().channels[2], messages=())
     space = replace(WORKSPACE, channels=(SUPPORT, OTHER, empty))
-    async with asked_by("U0LUIS", {"G0SECRET": "#board"}, "", space) as call:
+    async with caller_for("U0LUIS", {"G0SECRET": "#board"}, "", space) as call:
         for name, arguments in (
             ("read_channel_history", {"channel": "#board"}),
             ("search_messages", {"query": "card"}),
@@ -284,7 +284,7 @@ async def test_results_from_a_private_channel_are_labelled_for_its_members_even_
             assert found.items == ()
             assert found.label.readers == BOARD
             assert found.label.sources == frozenset({"G0SECRET"})
-    async with asked_by("U0LUIS", {"G0SECRET": "#board"}) as call:
+    async with caller_for("U0LUIS", {"G0SECRET": "#board"}) as call:
         found = await call("get_permalink", message=f"G0SECRET/{ts(1)}")
         assert found.label.readers == BOARD
         found = await call("read_thread", thread=f"G0SECRET/{ts(1)}")
@@ -292,15 +292,15 @@ async def test_results_from_a_private_channel_are_labelled_for_its_members_even_
 
 
 async def test_writes_by_the_command_line_operator_are_denied() -> None:
-    async with calling() as call:
+    async with slack_caller() as call:
         for name, arguments in (
             ("post_message", {"channel": "C0SUPPORT", "text": "hi"}),
             ("add_reaction", {"message": f"C0SUPPORT/{ts(1)}", "name": "eyes"}),
         ):
-            assert "the command line writes nowhere" in await call.refused(name, **arguments)
+            assert "the command line writes nowhere" in await call.refusal_reason(name, **arguments)
         assert [d.verdict for d in call.decisions] == ["deny", "deny"]
         assert not call.slack.effects
-        assert "colour: is not an argument" in await call.refused("list_channels", colour="red")
+        assert "colour: is not an argument" in await call.refusal_reason("list_channels", colour="red")
 
 
 LINES = st.lists(
@@ -389,7 +389,7 @@ def channel(*messages: Message) -> Channel:
 
 
 @asynccontextmanager
-async def reading(
+async def channel_reader(
     *channels: Channel,
     page_size: int = 200,
     slack: LocalSlack | None = None,
@@ -398,7 +398,7 @@ async def reading(
     slack = slack or LocalSlack(replace(WORKSPACE, channels=channels))
     changes = {"page_size": page_size, "retry_attempts": 0, "timeout_s": 1}
     settings = load_settings(env={}).slack.model_copy(update=changes)
-    with MUX.serving(slack.app) as url:
+    with MUX.served_app(slack.app) as url:
         async with open_session(settings) as session:
             web = connect(session, token, url + API_PATH, settings)
             yield SlackReader(web, timedelta(days=365))
@@ -407,7 +407,7 @@ async def reading(
 async def read(
     *messages: Message, window: Window = WINDOW, page_size: int = 200
 ) -> list[SlackConversation]:
-    async with reading(channel(*messages), page_size=page_size) as reader:
+    async with channel_reader(channel(*messages), page_size=page_size) as reader:
         return await reader.conversations("C0SUPPORT", window)
 
 
@@ -468,14 +468,14 @@ async def test_replies_of_a_deleted_root_stay_in_one_thread() -> None:
 
 async def test_own_messages_are_read_with_a_user_token() -> None:
     asked = channel(message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS"))
-    async with reading(asked, token="xoxp-U0ANA") as reader:
+    async with channel_reader(asked, token="xoxp-U0ANA") as reader:
         found = await reader.conversations("C0SUPPORT", WINDOW)
     assert texts(found) == [["nobody has answered me"], ["anybody?"]]
 
 
 async def test_each_source_is_fetched_once_for_several_readers() -> None:
     slack = LocalSlack(replace(WORKSPACE, channels=(channel(*THREADS),)))
-    async with reading(slack=slack) as reader:
+    async with channel_reader(slack=slack) as reader:
         patient = reader.patient()
         for each in (patient, reader, reader):
             await each.conversations("C0SUPPORT", WINDOW)
@@ -493,7 +493,7 @@ async def test_malformed_slack_response_is_reported_in_one_sentence_and_not_cach
 ) -> None:
     slack = LocalSlack(replace(WORKSPACE, channels=(channel(*THREADS),)))
     slack.faults += [Fault(method, kind)] * 9
-    async with reading(slack=slack) as reader:
+    async with channel_reader(slack=slack) as reader:
         with pytest.raises(SlackRefused, match=rf"^Slack refused {method}: no proper answer$"):
             await reader.conversations("C0SUPPORT", WINDOW)
         slack.faults.clear()

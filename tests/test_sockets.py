@@ -88,7 +88,7 @@ async def line(count: int = 2, deaf_after_s: float = 40.0, **how: Any) -> AsyncI
     slack.close()
 
 
-def ended(caplog: pytest.LogCaptureFixture) -> list[str]:
+def end_reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return why each socket that ended did."""
     told = "a socket to Slack ended: "
     lines = (record.message for record in caplog.records)
@@ -121,7 +121,7 @@ async def test_closed_socket_is_replaced_and_its_gap_is_reported(
         on.slack.sockets.drop(how)
         await until(lambda: len(on.gaps) == 3)
         await until(lambda: on.sockets.alive == 2 and on.slack.sockets.count == 2)
-        assert ended(caplog) == ["lost" if how == "abort" else how] * 2
+        assert end_reasons(caplog) == ["lost" if how == "abort" else how] * 2
         on.slack.people.say("U0ANA", "C0SUPPORT", "still there?")
         await until(lambda: on.texts() == ["still there?"])
 
@@ -167,5 +167,5 @@ async def test_configured_number_of_sockets_is_restored_after_many_drops(
         await until(lambda: on.sockets.alive == 2)
         await until(lambda: on.slack.sockets.count == 2)
         # the second to begin with misses nothing
-        await until(lambda: len(on.gaps) == len(ended(caplog)) + 1)
+        await until(lambda: len(on.gaps) == len(end_reasons(caplog)) + 1)
     assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []

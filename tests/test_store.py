@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from bot_kit import Shell, refused
+from bot_kit import Shell, refusal_text
 from pg_kit import (
     Kept,
     execute,
@@ -114,11 +114,11 @@ async def test_waiting_flushes_share_the_next_transaction(
     store = await in_file.store("r1")
     sink, taken, real = RunLog(store, "r1"), list[int](), store.record
 
-    async def counted(records: PendingRecords) -> None:
+    async def count_and_record(records: PendingRecords) -> None:
         taken.append(len(records.decisions))
         await real(records)
 
-    monkeypatch.setattr(store, "record", counted)
+    monkeypatch.setattr(store, "record", count_and_record)
 
     async def step(n: int) -> None:
         await asyncio.sleep(0)
@@ -196,14 +196,14 @@ THEN = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
 LABEL = {"untrusted": True, "readers": ["U0ANA"], "sources": ["C1"]}
 
 
-def decided(
+def logged_decision(
     run: str = "r1", tool: str = "read", verdict: str = "allow", minutes: int = 0
 ) -> Decision:
     at = THEN + timedelta(minutes=minutes)
     return Decision(run, "s1", tool, "abcd", verdict, "within all rules", at, "U0ANA", LABEL)
 
 
-async def logged(place: Kept, *log: Decision) -> Store:
+async def store_with_log(place: Kept, *log: Decision) -> Store:
     store = await place.store(*{each.run for each in log})
     sink = RunLog(store, "r1")
     for each in log:
@@ -217,7 +217,7 @@ async def attempt(database: Database, statement: str) -> None:
 
 
 async def test_decision_log_cannot_be_changed_or_deleted(place: Kept) -> None:
-    store = await logged(place, decided(verdict="deny"))
+    store = await store_with_log(place, logged_decision(verdict="deny"))
 
     for statement in (
         "UPDATE decisions SET verdict = 'allow'",
@@ -233,8 +233,8 @@ async def test_decision_log_cannot_be_changed_or_deleted(place: Kept) -> None:
 
 
 async def test_decision_log_survives_deletion_of_its_runs_and_forgotten_users(bare: Kept) -> None:
-    log = [decided("r1"), decided("r2")]
-    store = await logged(bare, *log)
+    log = [logged_decision("r1"), logged_decision("r2")]
+    store = await store_with_log(bare, *log)
     settings = load_settings(env={})
     short = {"trajectories_days": 1, "results_days": 7, "actions_days": 1}
     old = sa.update(runs).values(started=datetime(2020, 1, 1, tzinfo=UTC))
@@ -270,8 +270,8 @@ def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: P
     assert (table.code, len(table.out.splitlines())) == (0, 1)
     assert all(run in each and "allow" in each for each in table.out.splitlines())
     assert "No such decisions" in shell("decisions", "--tool", "nothing").err
-    refused(shell("decisions", "zzz", "--json"), "unknown_run")
-    refused(shell("decisions", "--since", "soon", "--json"), "bad_length")
+    refusal_text(shell("decisions", "zzz", "--json"), "unknown_run")
+    refusal_text(shell("decisions", "--since", "soon", "--json"), "bad_length")
 
 
 # ---- one database, in a file or on a server: changes in order, none harmed by another, faults told
@@ -280,7 +280,7 @@ def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: P
 COUNT = sa.text(f"SELECT count(*) FROM flags WHERE name <> '{KEY_CHECK}'")
 
 
-def put(name: str) -> Any:
+def flag_insert(name: str) -> Any:
     """A change that leaves a mark, and tells how many there are then."""
 
     def work(connection: sa.Connection) -> int:
@@ -295,7 +295,7 @@ def spoil(name: str) -> Any:
     """A change that fails after it has written something."""
 
     def work(connection: sa.Connection) -> None:
-        put(name)(connection)
+        flag_insert(name)(connection)
         raise LookupError(name)
 
     return work
@@ -321,13 +321,13 @@ async def database_at(place: Kept) -> AsyncIterator[Database]:
 
 async def test_failed_change_is_rolled_back_without_affecting_others(place: Kept) -> None:
     async with database_at(place) as database:
-        works = [spoil(f"bad {n}") if n % 7 == 3 else put(f"good {n}") for n in range(50)]
-        twice = [put("good 0"), sa.text("no such statement")]
+        works = [spoil(f"bad {n}") if n % 7 == 3 else flag_insert(f"good {n}") for n in range(50)]
+        twice = [flag_insert("good 0"), sa.text("no such statement")]
         outcomes = await asyncio.gather(
             *(database.change(work) for work in works),
             database.change(twice[0]),
             database.change(lambda connection: connection.execute(twice[1])),
-            database.change(put("last")),
+            database.change(flag_insert("last")),
             return_exceptions=True,
         )
 
@@ -342,7 +342,7 @@ async def test_failed_change_is_rolled_back_without_affecting_others(place: Kept
 
 async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(place: Kept) -> None:
     async with database_at(place) as database:
-        waiting = [asyncio.create_task(database.change(put(f"{n}"))) for n in range(20)]
+        waiting = [asyncio.create_task(database.change(flag_insert(f"{n}"))) for n in range(20)]
         await asyncio.sleep(0)
         for task in waiting[::2]:
             task.cancel()
@@ -362,13 +362,13 @@ async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -
         return goes_on.wait(WAIT_S)
 
     @sa.event.listens_for(database._engine, "checkout")
-    def _taken(connection: Any, _record: object, _proxy: object) -> None:
+    def _add_slow_function(connection: Any, _record: object, _proxy: object) -> None:
         connection.create_function("slow", 0, wait)
 
     slow = asyncio.create_task(database.read(sa.select(sa.func.slow().label("waited"))))
     await begun.wait()
     assert await marks(database) == set()
-    await database.change(put("a"))
+    await database.change(flag_insert("a"))
     assert not slow.done()
     goes_on.set()
     assert (await slow)[0].waited
@@ -464,20 +464,20 @@ def drop_connections(url: str) -> None:
 async def test_database_reconnects_after_a_dropped_connection(postgres: Kept) -> None:
     assert postgres.url
     async with database_at(postgres) as database:
-        await database.change(put("before"))
+        await database.change(flag_insert("before"))
         drop_connections(postgres.url)
         assert await marks(database) == {"before"}
         drop_connections(postgres.url)
-        await database.change(put("after"))
+        await database.change(flag_insert("after"))
 
         def cut(connection: sa.Connection) -> None:
-            put("lost")(connection)
+            flag_insert("lost")(connection)
             connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
         outcomes = await asyncio.gather(
-            database.change(put("beside")),
+            database.change(flag_insert("beside")),
             database.change(cut),
-            database.change(put("behind")),
+            database.change(flag_insert("behind")),
             return_exceptions=True,
         )
         assert isinstance(outcomes[1], StoreError)

@@ -42,7 +42,7 @@ async def budget(
 
 
 @asynccontextmanager
-async def shared(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
+async def shared_budgets(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
     """One budget as several processes have it; of one file there is one process at a time."""
     async with place.stores(count, "r1") as stores:
         sharing = [await budget(store.database, f"p{n}") for n, store in enumerate(stores)]
@@ -95,11 +95,11 @@ async def test_concurrent_reservations_share_transactions_within_the_cap(place: 
         mine = await budget(store.database)
         commits = 0
 
-        def committed(connection: Any) -> None:
+        def count_commit(connection: Any) -> None:
             nonlocal commits
             commits += 1
 
-        sa.event.listen(store.database._engine, "commit", committed)
+        sa.event.listen(store.database._engine, "commit", count_commit)
         asked = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
         await asyncio.gather(*asked[:100])  # who asks first is served first
 
@@ -119,7 +119,7 @@ async def test_concurrent_reservations_share_transactions_within_the_cap(place: 
 async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charged(
     place: Kept,
 ) -> None:
-    async with shared(place) as sharing:
+    async with shared_budgets(place) as sharing:
         database = sharing[0]._database
         dead, alive = sharing[0], sharing[-1]
         await dead.hold({"final": all_of(30)})
@@ -140,7 +140,7 @@ async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charge
 async def test_call_of_a_dead_process_is_charged_when_another_repeats_it_before_adoption(
     place: Kept,
 ) -> None:
-    async with shared(place) as sharing:
+    async with shared_budgets(place) as sharing:
         database, dead = sharing[0]._database, sharing[0]
         await dead.reserve("call", all_of(20))
         await dead.hold({"next": all_of(30)})
@@ -259,7 +259,7 @@ async def test_no_cap_is_exceeded_at_any_interleaving(tmp_path: Path, seed: int)
 
 
 async def test_reservation_waits_until_another_process_settles(place: Kept) -> None:
-    async with shared(place) as sharing:
+    async with shared_budgets(place) as sharing:
         mine, other = sharing[0], sharing[-1]
         await other.hold({"s1/final": all_of(30)})
         await other.reserve("s1/0/1", all_of(50), behind=["s1/final"])

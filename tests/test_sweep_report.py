@@ -118,12 +118,12 @@ def test_urgent_issues_of_all_channels_come_first_with_near_deadlines_before_ove
     assert [numbers[f"F{id}"] for id in ("2.4", "2.2", "2.3", "2.1", "1.2")] == first
 
 
-def tracked(key: str, status: str = "tracked") -> Json:
+def tracker_entry(key: str, status: str = "tracked") -> Json:
     return {"status": status, "key": key, "title": "Charged twice", "link": f"{LINK}7"}
 
 
 def test_each_task_of_a_problem_is_listed_with_its_person_and_waiting_time() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "owner": ""}
+    bug: Json = {"tracker": tracker_entry("BUG-1"), "owner": ""}
     found = [
         finding(
             f"F1.{n}",
@@ -182,7 +182,7 @@ def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
 
 
 def test_later_report_counts_each_problem_once_by_its_change() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "change": "new"}
+    bug: Json = {"tracker": tracker_entry("BUG-1"), "change": "new"}
     found = [
         finding("F1.1", **bug),
         finding("F1.2", **bug),
@@ -198,7 +198,7 @@ def test_later_report_counts_each_problem_once_by_its_change() -> None:
 
 
 def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case() -> None:
-    bug: Json = {"tracker": tracked("BUG-1")}
+    bug: Json = {"tracker": tracker_entry("BUG-1")}
     late: Json = {"customers": ["Bar Sol", "Bar Mar"], "deadline": "2025-03-14"}
     late |= {"wants": "a new till", "since": "2025-03-14T08:00:00Z"}
     found = [
@@ -216,7 +216,7 @@ def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case()
 
 
 def test_customer_is_listed_once_with_the_last_message_of_all_its_threads() -> None:
-    bug: Json = {"tracker": tracked("BUG-1"), "severity": "medium"}
+    bug: Json = {"tracker": tracker_entry("BUG-1"), "severity": "medium"}
     first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z"}
     first["waits_since"] = "2025-03-14T08:00:00Z"
     again = {"customer": "Bar 1", "since": "2025-03-13T08:00:00Z"}
@@ -234,7 +234,7 @@ def test_customer_is_listed_once_with_the_last_message_of_all_its_threads() -> N
 
 
 def test_owner_of_one_finding_is_proposed_for_the_other_findings_of_its_problem() -> None:
-    bug: Json = {"tracker": tracked("BUG-1")}
+    bug: Json = {"tracker": tracker_entry("BUG-1")}
     found = [
         finding("F1.1", "unanswered", customers=["Bar 1", "Bar 2"], **bug),
         finding("F1.2", owner="Ana Ruiz", **bug),
@@ -269,7 +269,7 @@ def test_closed_issues_name_each_customer_once() -> None:
 
 def test_report_marks_issues_closed_in_or_missing_from_the_tracker() -> None:
     keys = ("BUG-1", "BUG-2", "BUG-2")
-    found = [finding(f"F1.{n}", tracker=tracked(k, "closed")) for n, k in enumerate(keys)]
+    found = [finding(f"F1.{n}", tracker=tracker_entry(k, "closed")) for n, k in enumerate(keys)]
     tracker = {"status": "complete", "title": "Bugs", "untracked": 1, "tracked": 4, "closed": 3}
     missing: Json = {"tracker": {"status": "untracked"}}
     found += [

@@ -24,7 +24,7 @@ from pg_kit import database
 from serve_kit import ASKER, request_in
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack_teams import COMPANY, token_of
-from teams_kit import ACME, BETA, Place, Two, environment, served, two_slacks, two_teams
+from teams_kit import ACME, BETA, Place, Two, environment, served_workspaces, two_slacks, two_teams
 from timing import WAIT_S
 
 from bot.errors import SetupError
@@ -60,22 +60,22 @@ async def rows(server: Server) -> dict[str, int]:
     return counted
 
 
-async def installed(two: Two) -> list[str]:
+async def installed_teams(two: Two) -> list[str]:
     assert two.serving
     return [str(each.team_id) for each in await two.serving.installations.all()]
 
 
-def everything_in(folder: Path) -> bytes:
+def read_all_files(folder: Path) -> bytes:
     return b"".join(f.read_bytes() for f in folder.rglob("*") if f.is_file())
 
 
-async def answered(place: Place, word: str) -> str:
+async def ask_about(place: Place, word: str) -> str:
     return (await place.answer(place.ask(f"What of the {word}?"))).text
 
 
 async def each_is_answered_alone(two: Two) -> None:
     """Ask both at once: each answer stands in its own workspace, and in its own database."""
-    texts = await asyncio.gather(answered(two.acme, "red-apple"), answered(two.beta, "blue-pear"))
+    texts = await asyncio.gather(ask_about(two.acme, "red-apple"), ask_about(two.beta, "blue-pear"))
     assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
     assert "blue-pear" not in two.acme.texts()
     assert "red-apple" not in two.beta.texts()
@@ -87,9 +87,9 @@ async def each_is_answered_alone(two: Two) -> None:
 async def test_each_workspace_is_answered_only_from_its_own_data(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         untouched = await rows(server_of(two, BETA))
-        assert "red-apple" in await answered(two.acme, "red-apple")
+        assert "red-apple" in await ask_about(two.acme, "red-apple")
         assert await rows(server_of(two, BETA)) == untouched
-        assert "blue-pear" in await answered(two.beta, "blue-pear")
+        assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         assert "red-apple" not in two.beta.texts()
         assert "blue-pear" not in two.acme.texts()
         asks = [request_in(body) for body in two.model.recorded]
@@ -102,15 +102,15 @@ async def test_each_workspace_is_answered_only_from_its_own_data(tmp_path: Path)
         assert (status, "assistant_" in measured) == (200, True)
         for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
             assert hidden not in measured
-        assert await installed(two) == [ACME, BETA]
-    stored = everything_in(tmp_path)
+        assert await installed_teams(two) == [ACME, BETA]
+    stored = read_all_files(tmp_path)
     assert ACME.encode() in stored
     assert token_of(ACME).encode() not in stored
 
 
 async def test_installation_with_an_invalid_state_stores_nothing(tmp_path: Path) -> None:
     with two_slacks(tmp_path) as two:
-        async with served(two):
+        async with served_workspaces(two):
             state, cookie = await two.state()
             back = f"/slack/oauth_redirect?code=code-of-{ACME}&state="
             other, of_other = await two.state()
@@ -127,7 +127,7 @@ async def test_installation_with_an_invalid_state_stores_nothing(tmp_path: Path)
                 assert status == 400
                 assert "Nothing was installed" in text
                 assert "access_denied" not in text
-                assert await installed(two) == []
+                assert await installed_teams(two) == []
             assert (await two.visit(back + state, cookie))[0] == 200
             status, text, _ = await two.visit(back + state, cookie)
             assert (status, "Nothing was installed" in text) == (400, True)
@@ -136,7 +136,7 @@ async def test_installation_with_an_invalid_state_stores_nothing(tmp_path: Path)
             assert two.serving
             await two.serving.installations._database.write(past)
             assert (await two.visit(back + late, of_late))[0] == 400
-            assert await installed(two) == [ACME]
+            assert await installed_teams(two) == [ACME]
 
 
 async def test_workspace_that_uninstalls_the_app_is_not_served_but_its_data_is_kept(
@@ -144,34 +144,34 @@ async def test_workspace_that_uninstalls_the_app_is_not_served_but_its_data_is_k
 ) -> None:
     async with two_teams(tmp_path) as two:
         assert two.serving
-        await answered(two.acme, "red-apple")
+        await ask_about(two.acme, "red-apple")
         two.acme.slack.send({"type": "tokens_revoked", "tokens": {"oauth": [ASKER]}})
         two.acme.slack.send({"type": "app_uninstalled"})
         await until(lambda: two.serving and set(two.serving.opened) == {BETA}, WAIT_S)
         thread = two.acme.ask("Who hears this?")
-        assert "blue-pear" in await answered(two.beta, "blue-pear")
+        assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         assert two.acme.replies(thread) == []
-        assert await installed(two) == [BETA]
+        assert await installed_teams(two) == [BETA]
         await two.install(ACME)
         runs = await server_of(two, ACME).dispatch.runs.store.runs(10)
         assert ["red-apple" in run.question for run in runs][-1:] == [True]
         late = {"type": "app_uninstalled"}
         body = {"type": "event_callback", "team_id": ACME, "event": late, "event_time": 1}
         assert (await two.serving.answer(body)).status == 200
-        assert await installed(two) == [ACME, BETA]
+        assert await installed_teams(two) == [ACME, BETA]
 
 
 async def test_daily_limit_and_pause_apply_to_one_workspace_only(tmp_path: Path) -> None:
     acme = {"policy": {"daily_usd": 0.000001, "admins": [ASKER]}}
     async with two_teams(tmp_path, teams={ACME: acme}) as two:
         two.acme.ask("What of the red-apple?")
-        assert "blue-pear" in await answered(two.beta, "blue-pear")
+        assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         await until(lambda: two.acme.replies() or two.acme.slack.state.whispers, WAIT_S)
         assert "You asked" not in two.acme.texts()
         for place in (two.acme, two.beta):  # an administrator here, and nobody there
             place.slack.people.slash(ASKER, place.channel, "/assistant", "pause")
         await come(server_of(two, ACME).dispatch.inbox.paused_by)
-        assert "green-fig" in await answered(two.beta, "green-fig")
+        assert "green-fig" in await ask_about(two.beta, "green-fig")
         assert not await server_of(two, BETA).dispatch.inbox.paused_by()
 
 
@@ -202,7 +202,7 @@ async def test_objects_of_a_workspace_reference_only_its_own_database_token_and_
 ) -> None:
     async with two_teams(tmp_path) as two:
         for team in (ACME, BETA):
-            await answered(two.acme if team == ACME else two.beta, "fruit")
+            await ask_about(two.acme if team == ACME else two.beta, "fruit")
             parts = list(parts_of(server_of(two, team)))
             folder = two.settings.data_dir / "teams" / team
             databases = [part for part in parts if isinstance(part, Database)]
@@ -244,7 +244,7 @@ async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
             click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
             body = block_actions(two.beta.slack.state, ASKER, click)
             two.beta.slack.put("interactive", body)
-        told = await answered(two.beta, f"run {run.id}, and of {key}")
+        told = await ask_about(two.beta, f"run {run.id}, and of {key}")
         assert "red-apple" not in told + two.beta.texts()
         assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
 
@@ -260,7 +260,7 @@ async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_kill
     ):
         made = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
         try:
-            (first, _) = await made.started(2)
+            (first, _) = await made.start_bots(2)
             two.url = first.url
             for team in (ACME, BETA):
                 await two.install(team)
@@ -272,7 +272,7 @@ async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_kill
             first.kill()
             balancer.targets.remove(first.url)
             for place, thread in asks:
-                await place.told(thread, f"{place.team}-fruit")
+                await place.wait_for_reply(thread, f"{place.team}-fruit")
                 assert len(place.replies(thread)) == 1
             assert f"{BETA}-fruit" not in two.acme.texts()
             assert f"{ACME}-fruit" not in two.beta.texts()
@@ -290,13 +290,13 @@ async def test_workspace_specific_settings_are_rejected_for_all_workspaces(
     tmp_path: Path, section: dict[str, Any]
 ) -> None:
     with two_slacks(tmp_path, **section) as two, pytest.raises(SetupError, match="one workspace"):
-        await served(two).__aenter__()
+        await served_workspaces(two).__aenter__()
 
 
 async def test_shared_database_of_several_workspaces_contains_no_user_data(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
         assert two.serving
-        await answered(two.acme, "red-apple")
+        await ask_about(two.acme, "red-apple")
         database = two.serving.installations._database
         for table in METADATA.sorted_tables:
             if table.name in (installations.name, "flags", "alembic_version"):
@@ -331,7 +331,7 @@ async def test_click_from_another_workspace_has_no_effect_on_a_card(tmp_path: Pa
         two.beta.slack.put("interactive", body)
         deliveries = two.beta.slack.deliveries
         await until(lambda: deliveries and deliveries[-1].acked_at, WAIT_S)
-        assert "blue-pear" in await answered(two.beta, "blue-pear")
+        assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         assert cards() == [card], "the card still waits"
         people = two.acme.slack.people
         ts = next(
@@ -359,13 +359,13 @@ def command(two: Two, *words: str) -> tuple[int | None, str]:
     log = two.folder / "said"
     log.write_text("")
     process = Fork("bot", *words, env=environment(two), folder=two.folder, log=log)
-    return process.wait(), process.said()
+    return process.wait(), process.read_output()
 
 
 async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path) -> None:
     async with two_teams(tmp_path) as two:
-        await answered(two.acme, "red-apple")
-        await answered(two.beta, "blue-pear")
+        await ask_about(two.acme, "red-apple")
+        await ask_about(two.beta, "blue-pear")
     _, listed = command(two, "--team", ACME, "runs", "--json")
     (run,) = [each["id"] for each in json.loads(listed)]
 
@@ -389,7 +389,7 @@ async def test_one_app_token_receives_events_of_both_workspaces(tmp_path: Path) 
         await until(lambda: all(p.slack.state.whispers for p in (two.acme, two.beta)), WAIT_S)
         two.acme.slack.sockets.drop("abort")
         await until(lambda: two.acme.slack.sockets.count == 2, WAIT_S)
-        assert "green-fig" in await answered(two.beta, "green-fig")
+        assert "green-fig" in await ask_about(two.beta, "green-fig")
         assert "green-fig" not in two.acme.texts()
 
 
@@ -399,7 +399,7 @@ async def test_each_workspace_of_an_organization_has_its_own_database(
 ) -> None:
     with two_slacks(tmp_path, mode=mode, company=COMPANY) as two:
         two.router.approved += [ACME, BETA]
-        async with served(two) as serving:
+        async with served_workspaces(two) as serving:
             await two.install(COMPANY)
             await until(lambda: set(serving.servers) == {ACME, BETA}, WAIT_S)
             (installation,) = await serving.installations.all()
@@ -425,13 +425,13 @@ async def test_workspace_no_longer_approved_by_its_organization_is_not_served(
 ) -> None:
     with two_slacks(tmp_path, company=COMPANY) as two:
         two.router.approved += [ACME]
-        async with served(two) as serving:
+        async with served_workspaces(two) as serving:
             await two.install(COMPANY)
             await until(lambda: set(serving.servers) == {ACME}, WAIT_S)
             two.router.approved[:] = [BETA]
             serving.wake()
             await until(lambda: set(serving.servers) == {BETA}, WAIT_S)
-            assert "blue-pear" in await answered(two.beta, "blue-pear")
+            assert "blue-pear" in await ask_about(two.beta, "blue-pear")
             two.beta.slack.send({"type": "app_uninstalled"})
             await until(lambda: not serving.opened, WAIT_S)
             assert await serving.installations.all() == []

@@ -15,13 +15,13 @@ from typing import Any
 import pygit2
 import pytest
 from data_kit import duck_file
-from engine_kit import Json, led_by, line, results, say, submitted, turn, until, use
-from files_kit import BOOK, BRANCH, Desk, branches, git, repository, subjects, text_at, written
-from forget_kit import holding
+from engine_kit import Json, line, results, say, scripted_parent, submission, turn, until, use
+from files_kit import BOOK, BRANCH, Desk, branches, git, repository, subjects, text_at, write_files
+from forget_kit import tables_with
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
 from process_kit import descendants, is_alive
-from serve_kit import ASKER, Served, serving, with_sections
+from serve_kit import ASKER, Served, serve, with_sections
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Mind
@@ -59,7 +59,7 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     )
 
 
-def led(children: Mind, *parts: tuple[str, str]) -> Mind:
+def parent_model(children: Mind, *parts: tuple[str, str]) -> Mind:
     """A parent that gives each scope its task, all in one turn."""
 
     def done(body: Json) -> Answer:
@@ -67,7 +67,9 @@ def led(children: Mind, *parts: tuple[str, str]) -> Mind:
         return say(f"It is done. {refused or ''}")
 
     given = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
-    return led_by(Answer([use("run_subagent", **each) for each in given]), done, children=children)
+    return scripted_parent(
+        Answer([use("run_subagent", **each) for each in given]), done, children=children
+    )
 
 
 def task(body: Json) -> str:
@@ -103,8 +105,8 @@ async def test_stop_button_ends_processes_of_running_tools(tmp_path: Path) -> No
         return Answer([ENDLESS.get(task(body).split()[-1], sleep)])
 
     scopes = {"query": "data", "program": "web", "server": "web", "command": "files"}
-    mind = led(endless, *((scopes[name], f"Do the {name}") for name in scopes))
-    async with serving(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
+    mind = parent_model(endless, *((scopes[name], f"Do the {name}") for name in scopes))
+    async with serve(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
         home, asked = await dm(bot, "Look it all up.")
         await until(lambda: at_work.exists() and len(bot.model.recorded) >= 5, 30)
         await asyncio.sleep(1.0)
@@ -134,11 +136,11 @@ async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path, coun
             return Answer([edit, use("write_file", path=f"{n}.txt", text=n, folder=BOOK)])
         if "Committed" not in said[-1]:
             return Answer([use("git_commit", message=f"Do {n}", folder=BOOK)])
-        return submitted("Done.", findings=[])
+        return submission("Done.", findings=[])
 
-    mind = led(work, *(("files", f"Write as number {n}") for n in range(count)))
+    mind = parent_model(work, *(("files", f"Write as number {n}") for n in range(count)))
     change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
-    async with serving(tmp_path, mind, change=change) as bot:
+    async with serve(tmp_path, mind, change=change) as bot:
         home, asked = await dm(bot, "Write into the book.")
         await bot.answer(asked, channel=home, seconds=60)
     assert len(branches(repo)) == 2  # no draft is left
@@ -197,7 +199,7 @@ SECRET = "quokka-harbour-ledger"
 
 async def test_forgotten_user_appears_in_no_column_and_no_file(tmp_path: Path) -> None:
     duck_file(tmp_path / "shop.duckdb")
-    written(tmp_path / "book")
+    write_files(tmp_path / "book")
     steps = {
         "notes": [use("save_note", title=SECRET, text=SECRET)],
         "web": [use("save_resource", name="plan.md", text=SECRET)],
@@ -208,21 +210,21 @@ async def test_forgotten_user_appears_in_no_column_and_no_file(tmp_path: Path) -
         if turn(body) == 0:
             return Answer(steps[task(body).split()[-1]])
         assert not any(each.get("is_error") for each in results(body)), results(body)
-        return submitted("Kept.", findings=[])
+        return submission("Kept.", findings=[])
 
-    mind = led(keep, *((scope, f"Keep it by {scope}") for scope in steps))
-    async with serving(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
+    mind = parent_model(keep, *((scope, f"Keep it by {scope}") for scope in steps))
+    async with serve(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
         home, asked = await dm(bot, f"Remember {SECRET}.")
         await bot.answer(asked, channel=home)
         database = bot.store.database
         data_dir = bot.settings.data_dir
-        assert await holding(database, [SECRET])
+        assert await tables_with(database, [SECRET])
         assert files_with(data_dir / "work", SECRET)
         would = await Forget(database, True, data_dir)(ForgetTarget("user", ASKER))
         assert files_with(data_dir / "work", SECRET)
         done = await Forget(database, False, data_dir)(ForgetTarget("user", ASKER))
         assert (would.notes, would.files) == (done.notes, done.files) == (1, 1)
-        assert await holding(database, [SECRET]) == []
+        assert await tables_with(database, [SECRET]) == []
         assert files_with(data_dir, SECRET) == []
         assert list((data_dir / "work").glob("*/folder")) == []
 

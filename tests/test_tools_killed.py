@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import people, shown_in
+from card_kit import cards_in, people
 from data_kit import duck_file
-from engine_kit import Json, is_child, line, results, say, submitted, turn, until, use
+from engine_kit import Json, is_child, line, results, say, submission, turn, until, use
 from files_kit import git, repository, subjects, text_at, with_remote
 from fleet_kit import Fleet, fleet
 from google_data_kit import key_file
 from mcp_kit import TEXT, Rogue
 from mcp_kit import tool as offer
-from pg_kit import kept
+from pg_kit import store_place
 from process_kit import command, descendants, is_alive
 from serve_kit import ASKER
 from standins.google import LocalGoogle
@@ -135,12 +135,12 @@ class Site:
             after_s = self.kills.pop((name, step))
             threading.Thread(target=self._kill, args=(after_s,), daemon=True).start()
         steps = self.steps[name]
-        return Answer(list(steps[step])) if step < len(steps) else submitted("Done.", findings=[])
+        return Answer(list(steps[step])) if step < len(steps) else submission("Done.", findings=[])
 
     async def approve(self, after_s: float) -> None:
         """Click on each card, and kill so many seconds after the bot has taken the clicks: Slack
         sends none again."""
-        clicks = [self._click(card.ts) for card in shown_in(self.bots.slack, self.home)]
+        clicks = [self._click(card.ts) for card in cards_in(self.bots.slack, self.home)]
         await self.until(lambda: all(each.acked_at for each in clicks))
         await asyncio.sleep(after_s)
         self.kill()
@@ -174,20 +174,20 @@ class Site:
         while self._dying or not condition():
             assert not patience.over, (
                 self.answers(),
-                self.attached(),
+                self.attached_files(),
                 self.cards(),
                 self.errors,
             )
             if self.bots.bots[-1].process.poll() is not None:
-                await self.nothing_is_left()
+                await self.assert_no_orphans()
                 self.bots.balancer.targets = []
-                await self.bots.started()
+                await self.bots.start_bots()
                 self._dying = False
                 self.lives += 1
                 patience = Patience(seconds)
             await asyncio.sleep(0.02)
 
-    async def nothing_is_left(self) -> None:
+    async def assert_no_orphans(self) -> None:
         """No process of the one that was killed outlives it by three seconds."""
         end = time.monotonic() + 3.0
         while left := [each for each in self.orphans if is_alive(*each)]:
@@ -205,16 +205,16 @@ class Site:
         shown = self.bots.slack.visible(self.home)
         return [m.text for m in shown if SAID in m.text and m.metadata and not m.streaming]
 
-    def attached(self) -> list[str]:
+    def attached_files(self) -> list[str]:
         return [f.name for m in self.bots.slack.visible(self.home) for f in m.files]
 
     def cards(self) -> int:
-        return len(shown_in(self.bots.slack, self.home))
+        return len(cards_in(self.bots.slack, self.home))
 
     def rows(self) -> list[list[Any]]:
         return [list(row) for row in self.sheet.tabs[0].rows if any(row)]
 
-    def recorded(self) -> list[Any]:
+    def server_calls(self) -> list[Any]:
         """Calls that the server of tools carried out."""
         path = self.folder / "data" / "mcp" / "rogue" / "calls"
         return [json.loads(each) for each in path.read_text().splitlines()] if path.exists() else []
@@ -223,10 +223,10 @@ class Site:
         """Branches of requests in the folder."""
         return [each for each in self.repo.branches.local if each.startswith("assistant/")]
 
-    def answered_once(self) -> None:
+    def assert_answered_once(self) -> None:
         """All is there once, but what waits for a click; and nobody was told of a failure."""
         assert len(self.answers()) == 1
-        assert sorted(self.attached()) == ["plan.md", "sales.csv", "sales.png"]
+        assert sorted(self.attached_files()) == ["plan.md", "sales.csv", "sales.png"]
         assert self.cards() == 2
         assert self.rows() == [list(HEAD)]
         (branch,) = self.branches()
@@ -235,13 +235,13 @@ class Site:
         assert text_at(self.repo, "README.md", branch) == "# Book, anew\n"
         assert text_at(self.repo, "new.md", branch) == "# Newer\n"
         assert git(self.folder / "book", "status", "--porcelain") == ""
-        calls = self.recorded()
+        calls = self.server_calls()
         assert len(calls) == 1 or any(BEGUN in each for each in self.errors)
         assert len(calls) <= 1
         unsaid = [each for each in self.errors if BEGUN not in each and WAITS not in each]
         assert unsaid == [], unsaid
 
-    def approved_once(self) -> None:
+    def assert_approved_once(self) -> None:
         assert self.rows() == [list(HEAD), ["EMEA", "12"]]
         (branch,) = self.branches()
         wanted = ["Write the new page", "Begin"]
@@ -286,16 +286,18 @@ EVERY: dict[Moment, float] = {
 }
 
 
-async def asked(work: Site) -> None:
-    await work.bots.started()
+async def post_request(work: Site) -> None:
+    await work.bots.start_bots()
     work.bots.slack.people.say(
         ASKER, work.home, "Do all three parts in the book, note down and push them."
     )
 
 
-async def answered(work: Site) -> None:
-    await work.until(lambda: work.answers() and work.cards() == 2 and len(work.attached()) >= 3)
-    work.answered_once()
+async def wait_until_answered(work: Site) -> None:
+    await work.until(
+        lambda: work.answers() and work.cards() == 2 and len(work.attached_files()) >= 3
+    )
+    work.assert_answered_once()
 
 
 LATE: dict[Moment, float] = {("web", 1): 0.05}
@@ -316,16 +318,16 @@ SLOW = pytest.mark.slow
 async def test_request_completes_without_duplicate_effects_after_kills(
     tmp_path: Path, database: str, kills: dict[Moment, float], after_s: float
 ) -> None:
-    with kept(database, tmp_path) as place, site(tmp_path, place.url) as work:
+    with store_place(database, tmp_path) as place, site(tmp_path, place.url) as work:
         work.kills = dict(kills)
-        await asked(work)
-        await answered(work)
+        await post_request(work)
+        await wait_until_answered(work)
         assert work.lives == len(kills)
         await work.approve(after_s)
         assert work.lives == len(kills) + 1
-        work.approved_once()
+        work.assert_approved_once()
         assert len(work.answers()) == 1
-        assert len(work.attached()) == 3
+        assert len(work.attached_files()) == 3
 
 
 ENDLESS = {
@@ -340,24 +342,24 @@ async def test_tool_processes_end_when_the_bot_is_killed(
 ) -> None:
     with site(tmp_path, files={"sandbox": ["sh", "-c", "{command}"]}) as work:
         work.steps = ENDLESS
-        await asked(work)
+        await post_request(work)
         bot = work.bots.bots[0].process
         await until(lambda: len(work.bots.calls(of_children=True)) == 3, 40)
         await until(lambda: len([*descendants(bot.pid)]) >= 4)
         work.kill()
         assert len(work.orphans) >= 4
         bot.wait()
-        await work.nothing_is_left()
+        await work.assert_no_orphans()
 
 
 @pytest.mark.slow
 async def test_sigterm_lets_running_work_finish_and_leaves_no_process(tmp_path: Path) -> None:
     with site(tmp_path) as work:
-        await asked(work)
+        await post_request(work)
         bot = work.bots.bots[0].process
         await until(lambda: len(work.bots.calls(of_children=True)) >= 4, 40)
         bot.send_signal(signal.SIGTERM)
         work.note_children()
         assert await asyncio.to_thread(bot.wait) == 0
-        await work.nothing_is_left()
-        work.answered_once()
+        await work.assert_no_orphans()
+        work.assert_answered_once()

@@ -41,7 +41,7 @@ class Receiver:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def named(self, beginning: str) -> list[Span]:
+    def spans_named(self, beginning: str) -> list[Span]:
         return [span for span in self.spans if span.name.startswith(beginning)]
 
 
@@ -63,11 +63,11 @@ def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Asks one question of a small export, answered by the offline model."""
     files = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
 
-    def put() -> Any:
+    def run_ask() -> Any:
         with model_at(monkeypatch, offline_model):
             return shell("ask", QUESTION, *files, "--json")
 
-    return put
+    return run_ask
 
 
 def facts(span: Span) -> dict[str, Any]:
@@ -81,15 +81,15 @@ def test_run_is_exported_as_one_tree_of_spans(ask: Any, receiver: Receiver) -> N
     assert facts(root)["assistant.run.id"] == done.json["run_id"]
     assert len({span.trace_id for span in receiver.spans}) == 1
     ids = {span.span_id: span for span in receiver.spans}
-    (child,) = receiver.named("invoke_agent slack")
+    (child,) = receiver.spans_named("invoke_agent slack")
     (parent,) = {ids[child.parent_span_id].name}
     assert parent == "invoke_agent parent"
-    calls = [span for span in receiver.named("chat ") if span.parent_span_id == child.span_id]
+    calls = [span for span in receiver.spans_named("chat ") if span.parent_span_id == child.span_id]
     assert calls
     assert all(facts(span)["gen_ai.usage.input_tokens"] > 0 for span in calls)
     assert {facts(span)["gen_ai.provider.name"] for span in calls} == {"anthropic"}
-    assert receiver.named("execute_tool submit_result")
-    assert receiver.named("decide ")
+    assert receiver.spans_named("execute_tool submit_result")
+    assert receiver.spans_named("decide ")
     for span in receiver.spans:
         assert span.end_time_unix_nano >= span.start_time_unix_nano
         if span.parent_span_id:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Done, Shell, configure, model_at, refused, small_export
+from bot_kit import Done, Shell, configure, model_at, refusal_text, small_export
 from document_kit import gap_lines
 from engine_kit import call, is_child, say
-from fork_server import forked
-from mail_kit import ME, judging, letters, mail, mbox, verdict
+from fork_server import forked_command
+from mail_kit import ME, judging_model, letters, mail, mbox, verdict
 from standins.model import Mind
-from test_commands import waited_for
+from test_commands import wait_for_requests
 
 from bot.local.model.answer import Answer
 
@@ -29,7 +29,9 @@ NEWS = "News <no-reply@news.example>"
 def triage(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triage:
     """Has a model triage mails; what came of it, and the requests that the model got."""
 
-    def run(mails: Sequence[bytes], *more: object, mind: Mind = judging) -> tuple[Done, list[Json]]:
+    def run(
+        mails: Sequence[bytes], *more: object, mind: Mind = judging_model
+    ) -> tuple[Done, list[Json]]:
         file = mbox(tmp_path / "m.mbox", *mails)
         with model_at(monkeypatch, mind) as server:
             done = shell("triage", "--mbox", file, "--me", ME, *more, "--json")
@@ -92,7 +94,7 @@ def test_failed_subagent_affects_only_its_own_thread(triage: Triage) -> None:
     def mind(body: Json) -> Answer:
         if is_child(body) and "order 1002" in str(body["messages"]):
             return call("submit_result", category="customer", nonsense=True)
-        return judging(body)
+        return judging_model(body)
 
     done, _ = triage(letters(3), mind=mind)
 
@@ -112,7 +114,7 @@ def test_facts_with_figures_or_addresses_not_in_the_mail_are_dropped_and_counted
     def mind(body: Json) -> Answer:
         facts = ["Order 1001 is late", "They claim 4,500 EUR", "Write to boss@evil.example"]
         made = {"key_facts": facts, "category": "lottery"}
-        return verdict(body, **made) if is_child(body) else judging(body)
+        return verdict(body, **made) if is_child(body) else judging_model(body)
 
     done, _ = triage(letters(1), mind=mind)
     (only,) = done.json["verdicts"]
@@ -125,7 +127,7 @@ def test_verdict_without_valid_evidence_is_returned_to_the_model_once(triage: Tr
     def mind(body: Json) -> Answer:
         if is_child(body) and len(body["messages"]) == 1:
             return verdict(body, evidence=["F0/1"])
-        return judging(body)
+        return judging_model(body)
 
     done, recorded = triage(letters(1), mind=mind)
     assert done.json["verdicts"][0]["evidence"]
@@ -182,7 +184,7 @@ def test_messages_after_as_of_are_ignored(triage: Triage) -> None:
 # ---- a crash
 
 
-def stored(shell: Shell, run: str) -> list[Json]:
+def complete_subagents(shell: Shell, run: str) -> list[Json]:
     found: list[Json] = shell("show", run, "--json").json["subagents"]
     return [each for each in found if each["status"] == "complete"]
 
@@ -193,12 +195,12 @@ def test_resumed_triage_repeats_no_stored_work_after_a_kill(
 ) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(20))
     configure("limits: {max_concurrency: 4}\n")
-    with model_at(monkeypatch, judging, latency_s=0.15) as model:
-        with forked("triage", "--mbox", str(file), "--me", ME, "--json"):
-            waited_for(model, 9)
+    with model_at(monkeypatch, judging_model, latency_s=0.15) as model:
+        with forked_command("triage", "--mbox", str(file), "--me", ME, "--json"):
+            wait_for_requests(model, 9)
         (run,) = shell("runs", "--json").json
         assert run["status"] == "running"
-        paid = len(stored(shell, run["id"]))
+        paid = len(complete_subagents(shell, run["id"]))
         assert 0 < paid < 20
         made = model.requests
         done = shell("triage", "--resume", run["id"], "--json")
@@ -213,7 +215,7 @@ def test_resumed_triage_repeats_no_stored_work_after_a_kill(
     audit = shell("audit", run["id"])
     assert audit.code == 0, audit.out
     again = shell("triage", "--resume", run["id"], "--json")
-    assert "complete" in refused(again, "complete")
+    assert "complete" in refusal_text(again, "complete")
 
 
 def test_mailbox_owner_of_a_file_is_shown_and_can_be_set(shell: Shell, tmp_path: Path) -> None:
@@ -233,15 +235,15 @@ def test_mailbox_owner_of_a_file_is_shown_and_can_be_set(shell: Shell, tmp_path:
 def test_invalid_triage_sources_are_rejected_with_a_reason(shell: Shell, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.mbox"
     nothing.write_bytes(b"")
-    assert "empty" in refused(shell(*OFFLINE, "--mbox", nothing), "bad_mbox")
+    assert "empty" in refusal_text(shell(*OFFLINE, "--mbox", nothing), "bad_mbox")
     missing = shell(*OFFLINE, "--mbox", tmp_path / "missing.mbox")
-    assert "missing.mbox" in refused(missing, "bad_mbox")
+    assert "missing.mbox" in refusal_text(missing, "bad_mbox")
     both = shell(*OFFLINE, "--mbox", nothing, "--sample")
-    assert "--sample or --mbox" in refused(both, "two_sources")
+    assert "--sample or --mbox" in refusal_text(both, "two_sources")
     given = shell(*OFFLINE, "--sample", "--me", "bo@acme.example")
-    assert "--mbox" in refused(given, "me_of_what")
-    assert "assistant connect google" in refused(shell(*OFFLINE), "no_mailbox")
-    assert "assistant runs" in refused(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
+    assert "--mbox" in refusal_text(given, "me_of_what")
+    assert "assistant connect google" in refusal_text(shell(*OFFLINE), "no_mailbox")
+    assert "assistant runs" in refusal_text(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
 
 
 @pytest.mark.parametrize(
@@ -250,13 +252,13 @@ def test_invalid_triage_sources_are_rejected_with_a_reason(shell: Shell, tmp_pat
 )
 def test_triage_resume_rejects_other_options(shell: Shell, given: list[str]) -> None:
     done = shell("triage", "--resume", "r1", *given, "--json")
-    assert given[0] in refused(done, "resume_alone")
+    assert given[0] in refusal_text(done, "resume_alone")
 
 
 def test_triage_resume_rejects_a_run_of_another_kind(shell: Shell, tmp_path: Path) -> None:
     sweep = shell.sweep(small_export(tmp_path))
     done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
-    assert "is no triage" in refused(done, "no_triage")
+    assert "is no triage" in refusal_text(done, "no_triage")
 
 
 def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
@@ -268,4 +270,4 @@ def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
     (told,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
     for text in (*told["key_facts"], told["draft_reply"] or ""):
         assert " ".join(text.split()) in whole
-    assert "no thread 9" in refused(shell("show", run, "--thread", "9", "--json"), "no_thread")
+    assert "no thread 9" in refusal_text(shell("show", run, "--thread", "9", "--json"), "no_thread")

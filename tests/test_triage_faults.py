@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot_kit import Done, Shell, configure, model_at, refused
+from bot_kit import Done, Shell, configure, model_at, refusal_text
 from engine_kit import MUX, is_child, opening, until
-from mail_kit import ME, judging, letters, mail, mbox
+from mail_kit import ME, judging_model, letters, mail, mbox
 from serve_kit import ASKER, Served
 from standins.google import TOKEN, Grant, LocalGoogle, forget_history, remove_message
 from standins.google_faults import Fault
@@ -73,12 +73,12 @@ class Desk:
     model: ModelServer
     documents: list[Json] = field(default_factory=list)
 
-    def typed(self, *more: object) -> Done:
+    def run_triage(self, *more: object) -> Done:
         return self.shell("triage", "--json", *more)
 
     def triage(self, *more: object) -> Json:
         """The digest, in which each thread that was listed stands once."""
-        done = self.typed(*more)
+        done = self.run_triage(*more)
         assert done.code in (0, 1), done.err
         assert "Traceback" not in done.err
         document: Json = done.json
@@ -86,26 +86,26 @@ class Desk:
         self.documents.append(document)
         return document
 
-    def told(self) -> Counter[str]:
+    def verdict_counts(self) -> Counter[str]:
         """Subject -> in how many digests there was a verdict on it."""
         return Counter(v["subject"] for each in self.documents for v in each["verdicts"])
 
-    def judged(self) -> Counter[str]:
+    def judgement_counts(self) -> Counter[str]:
         """What was judged by the model, and how often."""
         children = [opening(b) for b in self.model.recorded if is_child(b)]
         return Counter(text.partition("when will ")[2][:10] for text in children)
 
 
 @contextmanager
-def connected(
-    shell: Shell, patch: pytest.MonkeyPatch, folder: Path, *mails: bytes, mind: Any = judging
+def connected_desk(
+    shell: Shell, patch: pytest.MonkeyPatch, folder: Path, *mails: bytes, mind: Any = judging_model
 ) -> Iterator[Desk]:
     configure(
         f"google: {{max_attempts: {ATTEMPTS}, timeout_s: 30}}\ntriage: {{since_days: 36000}}\n"
     )
     google = LocalGoogle(load_mbox(mbox(folder / "m.mbox", *mails), ME))
     meanwhile = Meanwhile(google.app)
-    with MUX.serving(meanwhile) as url, model_at(patch, mind) as model:
+    with MUX.served_app(meanwhile) as url, model_at(patch, mind) as model:
         patch.setenv("GMAIL_API_ENDPOINT", url)
         patch.setenv("GOOGLE_ACCESS_TOKEN", TOKEN)
         yield Desk(shell, google, meanwhile, model)
@@ -113,7 +113,7 @@ def connected(
 
 @pytest.fixture
 def connect(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
-    return partial(connected, shell, monkeypatch, tmp_path)
+    return partial(connected_desk, shell, monkeypatch, tmp_path)
 
 
 def subjects(count: int) -> Counter[str]:
@@ -129,7 +129,7 @@ def test_triage_completes_after_transient_gmail_failures(connect: Connect) -> No
         desk.google.faults += [Fault(method, kind) for method, kind in faults]
         assert desk.triage()["status"] == "complete"
         assert desk.google.faults == []
-        assert desk.told() == subjects(3)
+        assert desk.verdict_counts() == subjects(3)
         assert desk.triage()["verdicts"] == []
         assert desk.model.requests == 4
 
@@ -149,8 +149,8 @@ def test_unreadable_threads_are_named_and_judged_by_the_next_triage(
         desk.google.faults.clear()
         second = desk.triage()
         assert {v["thread_id"] for v in second["verdicts"]} == lost
-        assert desk.told() == subjects(5)
-        assert set(desk.judged().values()) == {1}
+        assert desk.verdict_counts() == subjects(5)
+        assert set(desk.judgement_counts().values()) == {1}
         assert desk.triage()["verdicts"] == []
 
 
@@ -165,12 +165,12 @@ def test_failed_mailbox_listing_is_reported_and_loses_no_thread(
             desk.triage()
             desk.google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
         desk.google.faults.append(Fault(method, kind, times=9))
-        told = refused(desk.typed(), "gmail")
+        told = refusal_text(desk.run_triage(), "gmail")
         assert "Google" in told or "Gmail" in told
         desk.google.faults.clear()
         desk.triage()
-        assert sum(desk.told().values()) == len(desk.google.gmail.threads)
-        assert set(desk.told().values()) == {1}
+        assert sum(desk.verdict_counts().values()) == len(desk.google.gmail.threads)
+        assert set(desk.verdict_counts().values()) == {1}
 
 
 def test_access_revoked_during_a_triage_loses_no_thread(connect: Connect) -> None:
@@ -183,11 +183,11 @@ def test_access_revoked_during_a_triage_loses_no_thread(connect: Connect) -> Non
         assert len(first["verdicts"]) + len(lost) == 12
         assert {each["reason"] for each in lost} == {lost[0]["reason"]}
         assert "Google" in lost[0]["reason"]
-        assert "Google" in refused(desk.typed(), "gmail")
+        assert "Google" in refusal_text(desk.run_triage(), "gmail")
         desk.google.tokens[TOKEN] = Grant(ME)
         assert desk.triage()["status"] == "complete"
-        assert desk.told() == subjects(12)
-        assert set(desk.judged().values()) == {1}
+        assert desk.verdict_counts() == subjects(12)
+        assert set(desk.judgement_counts().values()) == {1}
 
 
 def test_expired_gmail_history_loses_and_repeats_no_thread(connect: Connect) -> None:
@@ -197,8 +197,8 @@ def test_expired_gmail_history_loses_and_repeats_no_thread(connect: Connect) -> 
             desk.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
             forget_history(desk.google.gmail)
         desk.triage()
-        assert desk.told() == subjects(5)
-        assert set(desk.judged().values()) == {1}
+        assert desk.verdict_counts() == subjects(5)
+        assert set(desk.judgement_counts().values()) == {1}
         assert desk.triage()["verdicts"] == []
 
 
@@ -219,17 +219,17 @@ def test_each_thread_gets_exactly_one_verdict_after_any_gmail_failures(
             ]
             if chance.random() < 0.3:
                 forget_history(desk.google.gmail)
-            done = desk.typed()
+            done = desk.run_triage()
             if done.code == 2:
-                refused(done, "gmail")
+                refusal_text(done, "gmail")
             else:
                 desk.documents.append(done.json)
             for _ in range(chance.randint(0, 3)):
                 desk.google.gmail.add(next(arriving), frozenset({"INBOX"}))
             desk.google.faults.clear()
         desk.triage()
-        assert desk.told() == subjects(len(desk.google.gmail.threads))
-        assert set(desk.judged().values()) == {1}
+        assert desk.verdict_counts() == subjects(len(desk.google.gmail.threads))
+        assert set(desk.judgement_counts().values()) == {1}
 
 
 # ---- a mailbox that changes meanwhile
@@ -262,7 +262,7 @@ def test_mail_arriving_before_its_thread_is_read_is_judged_with_it_once(
         second = desk.triage()
         assert second["verdicts"] == []
         assert {each["reason"] for each in second["filtered"]} <= {phrase(UNCHANGED)}
-        assert set(desk.judged().values()) == {1}
+        assert set(desk.judgement_counts().values()) == {1}
 
 
 def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
@@ -273,7 +273,7 @@ def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
     def mind(body: Json) -> Answer:
         if coming and is_child(body):  # all of it was read by now
             coming.pop()()
-        return judging(body)
+        return judging_model(body)
 
     with connect(*letters(2), mind=mind) as desk:
         gmail = desk.google.gmail
@@ -290,7 +290,7 @@ def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
 # ---- in Slack
 
 
-async def asked(bot: Served, text: str = "triage my inbox") -> Json:
+async def ask_for_triage(bot: Served, text: str = "triage my inbox") -> Json:
     """The document of a triage that is asked for in a direct message."""
     channel = bot.slack.people.dm(ASKER)
     await bot.answers(bot.slack.people.say(ASKER, channel, text), channel=channel)
@@ -314,16 +314,19 @@ async def test_clicks_create_one_draft_or_label_when_gmail_responses_are_lost_or
 ) -> None:
     google_ = {"client_id": CLIENT_ID, "max_attempts": 2, "timeout_s": 0.5}
     async with with_mail(tmp_path, *letters(1), google=google_) as (bot, google):
-        document = await asked(bot)
+        document = await ask_for_triage(bot)
         thread = document["verdicts"][0]["thread_id"]
         channel = bot.slack.people.dm(ASKER)
         google.faults.append(Fault(method, kind, seconds=1.0 if kind == "late" else 0.0))
         carried, tries = f"{document['run_id']}/{thread}", 0
-        while ts := standing(bot, channel, action):
-            told, tries = len(shown(bot, channel)), tries + 1
+        while ts := message_with_button(bot, channel, action):
+            told, tries = len(visible_messages(bot, channel)), tries + 1
             bot.slack.people.click(ASKER, channel, ts, action, carried)
             await until(
-                lambda n=told: len(shown(bot, channel)) > n or not standing(bot, channel, action)  # type: ignore[misc]
+                lambda n=told: (
+                    len(visible_messages(bot, channel)) > n
+                    or not message_with_button(bot, channel, action)
+                )  # type: ignore[misc]
             )
         assert google.faults == []
         assert tries <= 2, "a second click does it"
@@ -335,16 +338,18 @@ async def test_clicks_create_one_draft_or_label_when_gmail_responses_are_lost_or
         assert gmail.sent == []
 
 
-def shown(bot: Served, channel: str) -> list[Shown]:
+def visible_messages(bot: Served, channel: str) -> list[Shown]:
     """All that stands in a channel, its threads too, and what was whispered."""
     roots = bot.slack.visible(channel)
     below = [m for each in roots for m in bot.slack.visible(channel, each.ts) if m.ts != each.ts]
     return [*roots, *below]
 
 
-def standing(bot: Served, channel: str, action: str) -> str:
+def message_with_button(bot: Served, channel: str, action: str) -> str:
     """The message that still has this button; empty = none."""
-    found = (m.ts for m in shown(bot, channel) if f"'action_id': '{action}'" in str(m.blocks))
+    found = (
+        m.ts for m in visible_messages(bot, channel) if f"'action_id': '{action}'" in str(m.blocks)
+    )
     return next(found, "")
 
 
@@ -363,7 +368,7 @@ async def test_concurrent_triages_each_report_all_threads_or_none_and_leave_none
         reported = [Counter(v["subject"] for v in each["verdicts"]) for each in results]
         assert subjects(6) in reported
         assert all(each in (Counter(), subjects(6)) for each in reported)
-        assert (await asked(bot, "triage my inbox, once more"))["verdicts"] == []
+        assert (await ask_for_triage(bot, "triage my inbox, once more"))["verdicts"] == []
 
 
 async def test_threads_left_by_a_stopped_triage_are_judged_by_the_next(tmp_path: Path) -> None:
@@ -381,10 +386,10 @@ async def test_threads_left_by_a_stopped_triage_are_judged_by_the_next(tmp_path:
         assert first["status"] == "cancelled"
         judged = {v["subject"] for v in first["verdicts"]}
         assert 0 < len(judged) < 12
-        second = await asked(bot, "triage my inbox again")
+        second = await ask_for_triage(bot, "triage my inbox again")
         assert second["status"] == "complete"
         assert {v["subject"] for v in second["verdicts"]} == set(subjects(12)) - judged
-        assert (await asked(bot, "triage my inbox a third time"))["verdicts"] == []
+        assert (await ask_for_triage(bot, "triage my inbox a third time"))["verdicts"] == []
 
 
 # ---- and no more is asked or paid for than is needed

@@ -17,8 +17,8 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import MUX, is_child, opening, until
 from fleet_kit import Fleet, fleet
-from mail_kit import ME, judging, letters, mbox
-from pg_kit import kept
+from mail_kit import ME, judging_model, letters, mbox
+from pg_kit import store_place
 from serve_kit import ASKER
 from standins.connections import drop_connection, read_ahead
 from standins.google import TOKEN, LocalGoogle
@@ -87,9 +87,9 @@ class Dam:
             self.passed += 1
             await self.app(scope, replay, send)
         else:
-            await self._held(scope, replay)
+            await self._hold_request(scope, replay)
 
-    async def _held(self, scope: Scope, receive: Receive) -> None:
+    async def _hold_request(self, scope: Scope, receive: Receive) -> None:
         life = self.lives
         if self.effective:
             await self.app(scope, receive, _to_nobody)
@@ -139,16 +139,16 @@ class Office:
     def ask(self, text: str = "triage my inbox") -> str:
         return self.bots.slack.people.say(ASKER, self.channel, text)
 
-    def written(self, thread: str) -> list[Shown]:
+    def bot_messages(self, thread: str) -> list[Shown]:
         return [m for m in self.bots.slack.visible(self.channel, thread) if m.user == BOT_USER]
 
-    async def died(self) -> None:
+    async def kill_and_restart(self) -> None:
         """The process ends as by a power cut, and what it had asked for is heard no more."""
         self.bots.bots[-1].kill()
         self.bots.balancer.targets.clear()
         for dam in (self.mail, self.model, self.slack):
             dam.burst()
-        await self.bots.started()
+        await self.bots.start_bots()
 
     async def run(self, number: int = 0) -> StoredRun:
         """The latest run, or the one so many before it."""
@@ -158,9 +158,9 @@ class Office:
         """The run of a request, once it is answered and nothing is at work any more."""
 
         inbox, patience = RequestQueue(self.store.database), Patience(seconds)
-        while await inbox.at_work() or not any(m.metadata for m in self.written(thread)):
+        while await inbox.at_work() or not any(m.metadata for m in self.bot_messages(thread)):
             said = self.bots.bots[-1].log.read_text("utf-8")[-4_000:]
-            assert not patience.over, f"{self.written(thread)}\n{said}"
+            assert not patience.over, f"{self.bot_messages(thread)}\n{said}"
             await asyncio.sleep(0.05)
         return await self.run()
 
@@ -170,12 +170,12 @@ class Office:
         found = await self.store.subagents(runs[0].id) if runs else []
         return sum(each.status == "complete" for each in found)
 
-    def judged(self) -> Counter[str]:
+    def judgement_counts(self) -> Counter[str]:
         """Thread -> how often a model judged it."""
         children = [opening(b) for b in self.bots.model.recorded if is_child(b)]
         return Counter(found[1] for text in children if (found := ORDER.search(text)))
 
-    def fetched(self) -> Counter[str]:
+    def fetch_counts(self) -> Counter[str]:
         made = [m for m in self.google.requests if m.method == "gmail.users.threads.get"]
         return Counter(m.path["id"] for m in made if m.status == 200)
 
@@ -191,13 +191,13 @@ async def office(folder: Path, kind: str, count: int) -> AsyncIterator[Office]:
     }
     with ExitStack() as stack:
         serving = stack.enter_context
-        place = serving(kept(kind, folder))
-        bots = serving(fleet(folder, judging, url=place.url, **sections))
+        place = serving(store_place(kind, folder))
+        bots = serving(fleet(folder, judging_model, url=place.url, **sections))
         dams = Dam(google.app), Dam(bots.model.app), Dam(bots.slack.app)
-        mail, model, slack = (serving(MUX.serving(dam)) for dam in dams)
+        mail, model, slack = (serving(MUX.served_app(dam)) for dam in dams)
         bots.env |= {
             "GMAIL_API_ENDPOINT": mail,
-            "GOOGLE_OAUTH_ENDPOINT": serving(MUX.serving(LocalGoogleOauth().app)),
+            "GOOGLE_OAUTH_ENDPOINT": serving(MUX.served_app(LocalGoogleOauth().app)),
             "GOOGLE_CLIENT_SECRET": CLIENT_SECRET,
             "ANTHROPIC_BASE_URL": model,
             "SLACK_API_URL": slack + API_PATH,
@@ -264,9 +264,9 @@ KILLS = [
 ]
 
 
-def told_once(at: Office, thread: str) -> None:
+def assert_one_digest(at: Office, thread: str) -> None:
     """One digest, in one message or in several parts, each of them once."""
-    shown = at.written(thread)
+    shown = at.bot_messages(thread)
     texts = [m.text for m in shown]
     assert len(texts) == len(set(texts)), texts
     assert sum(text.startswith("Mail triage for ") for text in texts) == 1, texts
@@ -279,21 +279,21 @@ async def test_killed_triage_judges_each_thread_once_and_posts_one_digest(
     tmp_path: Path, kind: str, moment: Callable[[Office], Any], count: int
 ) -> None:
     async with office(tmp_path, kind, count) as at:
-        await at.bots.started()
+        await at.bots.start_bots()
         await moment(at)
         (thread,) = [m.ts for m in at.bots.slack.visible(at.channel) if m.user == ASKER]
-        await at.died()
+        await at.kill_and_restart()
         run = await at.done(thread)
 
-        told_once(at, thread)
+        assert_one_digest(at, thread)
         assert run.result
         assert run.status == run.result["status"] == "complete"
         verdicts = [v["thread_id"] for v in run.result["verdicts"]]
         assert len(verdicts) == len(set(verdicts)) == count
-        assert sorted(at.judged().values()) == [1] * count
+        assert sorted(at.judgement_counts().values()) == [1] * count
         assert sum(not is_child(body) for body in at.bots.model.recorded) == 3
         assert len(await at.store.subagents(run.id)) == count
-        assert max(at.fetched().values()) <= (2 if moment is in_the_reading else 1)
+        assert max(at.fetch_counts().values()) <= (2 if moment is in_the_reading else 1)
         assert audit(await at.store.trajectory(run.id)).leaks == ()
         assert not [line for bot in at.bots.bots for line in bot.tracebacks()]
 
@@ -301,7 +301,7 @@ async def test_killed_triage_judges_each_thread_once_and_posts_one_digest(
         after = await at.done(again)
         assert after.result
         assert after.result["verdicts"] == []
-        assert sorted(at.judged().values()) == [1] * count
+        assert sorted(at.judgement_counts().values()) == [1] * count
 
 
 # ---- the buttons
@@ -320,19 +320,21 @@ CLICKS = ((DRAFT, makes_a_draft), (LABEL, labels_a_thread))
 
 def button(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> bool:
     """Press it where it still stands; whether it did."""
-    standing = _standing(at, thread, action, verdict, run)
+    standing = _messages_with_button(at, thread, action, verdict, run)
     for ts in standing:
         carried = f"{run.id}/{verdict['thread_id']}"
         at.bots.slack.people.click(ASKER, at.channel, ts, action, carried)
     return bool(standing)
 
 
-def _standing(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> list[str]:
+def _messages_with_button(
+    at: Office, thread: str, action: str, verdict: Json, run: StoredRun
+) -> list[str]:
     """The messages that have this button."""
     row = f"{run.id}/{verdict['thread_id']}"
     buttons = [
         (message.ts, element)
-        for message in at.written(thread)
+        for message in at.bot_messages(thread)
         for block in message.blocks
         if block.get("block_id") == row
         for element in block["elements"]
@@ -340,10 +342,10 @@ def _standing(at: Office, thread: str, action: str, verdict: Json, run: StoredRu
     return [ts for ts, element in buttons if element["action_id"] == action]
 
 
-async def pressed(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> None:
+async def press_button(at: Office, thread: str, action: str, verdict: Json, run: StoredRun) -> None:
     """Press a button, and see it go."""
     assert button(at, thread, action, verdict, run)
-    await until(lambda: not _standing(at, thread, action, verdict, run), 20)
+    await until(lambda: not _messages_with_button(at, thread, action, verdict, run), 20)
 
 
 def done_to(at: Office, verdict: Json) -> tuple[int, int]:
@@ -370,21 +372,21 @@ async def test_click_interrupted_by_a_kill_takes_effect_once_when_repeated(
     tmp_path: Path, kind: str, effective: bool
 ) -> None:
     async with office(tmp_path, kind, 2) as at:
-        await at.bots.started()
+        await at.bots.start_bots()
         thread = at.ask()
         run = await at.done(thread)
         assert run.result
         before, cut = run.result["verdicts"]
         for action, _ in CLICKS:
-            await pressed(at, thread, action, before, run)
+            await press_button(at, thread, action, before, run)
         assert done_to(at, before) == (1, 1)
         for action, call in CLICKS:
             at.mail.hold(call, effective=effective)
             assert button(at, thread, action, cut, run)
             await holds(at.mail)
-            await at.died()
+            await at.kill_and_restart()
             await _long_after(at)
-            await pressed(at, thread, action, cut, run)
+            await press_button(at, thread, action, cut, run)
             assert not button(at, thread, action, before, run), "what was done has no button"
         assert done_to(at, before) == done_to(at, cut) == (1, 1)
         assert len(at.google.gmail.drafts) == 2

@@ -10,8 +10,8 @@ import pytest
 from bot_kit import Shell, model_at
 from document_kit import gap_lines
 from engine_kit import is_child
-from gmail_kit import id_of, stored
-from mail_kit import ME, judging, mail, mbox
+from gmail_kit import id_of, stored_message
+from mail_kit import ME, judging_model, mail, mbox
 from test_email_scope import desk
 
 Json = dict[str, Any]
@@ -77,9 +77,11 @@ UNREAD = {
 }
 
 
-def triaged(shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path) -> tuple[Json, list[Json]]:
+def run_triage(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> tuple[Json, list[Json]]:
     """The document of a triage and the requests that it made; it ends as it says."""
-    with model_at(monkeypatch, judging) as model:
+    with model_at(monkeypatch, judging_model) as model:
         done = shell("triage", "--mbox", file, "--me", ME, "--json")
     document = done.json
     assert done.code == (document["status"] != "complete")
@@ -93,7 +95,7 @@ def test_unreadable_mail_is_listed_with_the_reason(
 ) -> None:
     raw, reason = UNREAD[kind]
     file = mbox(tmp_path / "m.mbox", raw)
-    document, asked = triaged(shell, monkeypatch, file)
+    document, asked = run_triage(shell, monkeypatch, file)
     (lost,) = document["unreadable"]
     assert (lost["subject"], lost["reason"]) == ("Offer", reason)
     assert (document["verdicts"], asked, document["status"]) == ([], [], "failed")
@@ -109,7 +111,7 @@ def test_verdict_of_a_thread_names_its_unreadable_mail(
     reply = reply.replace(b"\nDate:", b"\nIn-Reply-To: <m1@shop.example>\nDate:")
     asked_before = mail(1, "When will order 1001 arrive?", subject="Offer")
     file = mbox(tmp_path / "m.mbox", asked_before, reply)
-    document, (asked,) = triaged(shell, monkeypatch, file)
+    document, (asked,) = run_triage(shell, monkeypatch, file)
     (verdict,) = document["verdicts"]
     assert verdict["messages"] == 2
     assert verdict["not_read"] == [f"{reason} (Kim <kim@client.example>, 2026-03-02)"]
@@ -127,7 +129,7 @@ def test_verdict_of_a_thread_names_its_unreadable_mail(
 
 async def test_mail_tools_mark_unreadable_mail_with_the_reason() -> None:
     raw, reason = UNREAD["S/MIME"]
-    async with desk(stored(1, raw)) as at:
+    async with desk(stored_message(1, raw)) as at:
         for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
             (item,) = (await at(name, **given)).items
             assert f"could not be read: {reason.partition(': ')[0]}; " in item.line()

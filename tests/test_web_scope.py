@@ -45,7 +45,7 @@ LONG = "".join(
 
 
 @asynccontextmanager
-async def reading(
+async def web_context(
     pages: dict[str, Page], **settings: Any
 ) -> AsyncIterator[tuple[ToolContext, LocalWeb, Names]]:
     with web_kit.small_web(pages) as (web, names, _):
@@ -70,7 +70,7 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
         "</a> say, and closed at night by whoever is there. See <a href='mailto:a@b.example'>us</a>"
         " or <a href='http://127.0.0.1/admin'>this</a>.</p>"
     )
-    async with reading(one(html(text, head))) as (ctx, _, _):
+    async with web_context(one(html(text, head))) as (ctx, _, _):
         found = await done(ctx, "read_url", url=URL)
     (item,) = found.items
     assert (item.id, item.link) == (f"{URL}#1", URL)
@@ -100,7 +100,7 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
 async def test_document_kind_follows_its_content_type_and_content(
     page: Page, said: str, note: str
 ) -> None:
-    async with reading(one(page)) as (ctx, _, _):
+    async with web_context(one(page)) as (ctx, _, _):
         found = await done(ctx, "read_url", url=URL)
     assert ([item.text for item in found.items], found.note) == ([said], note)
 
@@ -109,7 +109,7 @@ async def test_gate_allows_only_named_or_listed_addresses_to_be_read() -> None:
     page = html(article("<p>See <a href='/next'>the next page of the handbook</a> for more.</p>"))
     pages = {"docs.example.com/start": page, "docs.example.com/next": html(article(LONG))}
     next_url = "http://docs.example.com/next"
-    async with reading(pages) as (ctx, web, _):
+    async with web_context(pages) as (ctx, web, _):
         denied = await use(ctx, "read_url", url=next_url)
         assert isinstance(denied, Deny)
         assert denied.rule == "fetch"
@@ -130,7 +130,7 @@ async def test_gate_allows_only_named_or_listed_addresses_to_be_read() -> None:
 async def test_hidden_page_text_is_removed_and_noted() -> None:
     hidden = "<p hidden>SECRET</p><!-- SECRET --><script>SECRET</script><template>SECRET</template>"
     page = html(article(f"<p>Ports are opened by hand.</p>{hidden}"))
-    async with reading(one(page)) as (ctx, _, _):
+    async with web_context(one(page)) as (ctx, _, _):
         found = await done(ctx, "read_url", url=URL)
     text = " ".join(item.text for item in found.items)
     assert "Ports are opened by hand" in text

@@ -9,9 +9,19 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from bot_kit import Done, Json, Shell, channel_id, configure, export, refused, said, ts
+from bot_kit import (
+    Done,
+    Json,
+    Shell,
+    channel_id,
+    configure,
+    export,
+    export_message,
+    refusal_text,
+    ts,
+)
 from document_kit import gap_lines
-from schedule_kit import Scheduled, scheduled, sweep
+from schedule_kit import Scheduled, scheduled_bot, sweep
 from serve_kit import ASKER
 
 from bot.local.export import load_export
@@ -34,7 +44,7 @@ async def weekly(s: Scheduled, as_of: str) -> Json:
     """The report of a week, delivered."""
     occurrence = await s.fire("support", datetime.fromisoformat(as_of).replace(tzinfo=UTC))
     assert occurrence.state == "ran", occurrence
-    assert (await s.delivered(occurrence)).delivery == "delivered"
+    assert (await s.wait_for_delivery(occurrence)).delivery == "delivered"
     return await s.document(occurrence)
 
 
@@ -50,7 +60,7 @@ def findings(document: Json) -> list[Json]:
     return [f for s in document["sections"] for f in s["findings"]]
 
 
-def told(document: Json, thread: str) -> Json:
+def finding_on(document: Json, thread: str) -> Json:
     """The finding that rests on a thread."""
     (found,) = [f for f in findings(document) if thread in f["threads"]]
     return found
@@ -74,15 +84,17 @@ def three_weeks(folder: Path) -> Path:
         folder,
         {
             ES: [
-                said("03 09:00", "No puedo pagar con tarjeta, no funciona, ¿qué hago?"),
-                said("06 09:00", "Lo miro", "U0LUIS", "03 09:00"),
-                said("10 09:00", "Arreglado, prueba otra vez", "U0LUIS", "03 09:00"),
-                said("10 10:00", "Funciona, muchas gracias", "U0ANA", "03 09:00"),
-                said("17 10:00", "Vuelve a fallar, no funciona, ¿qué hago?", "U0ANA", "03 09:00"),
+                export_message("03 09:00", "No puedo pagar con tarjeta, no funciona, ¿qué hago?"),
+                export_message("06 09:00", "Lo miro", "U0LUIS", "03 09:00"),
+                export_message("10 09:00", "Arreglado, prueba otra vez", "U0LUIS", "03 09:00"),
+                export_message("10 10:00", "Funciona, muchas gracias", "U0ANA", "03 09:00"),
+                export_message(
+                    "17 10:00", "Vuelve a fallar, no funciona, ¿qué hago?", "U0ANA", "03 09:00"
+                ),
             ],
             FR: [
-                said("04 09:00", "Le bouton ne marche pas, que faire ?", "U0EVA"),
-                said("15 00:00", "La facture est fausse, que faire ?", "U0TOM"),
+                export_message("04 09:00", "Le bouton ne marche pas, que faire ?", "U0EVA"),
+                export_message("15 00:00", "La facture est fausse, que faire ?", "U0TOM"),
             ],
         },
     )
@@ -103,7 +115,7 @@ async def test_weekly_reports_are_contiguous_and_track_each_issue_across_weeks(
 ) -> None:
     given = {"support": sweep(owner="U0ANA", since_days=5)}
     space = load_export(three_weeks(tmp_path))
-    async with scheduled(tmp_path, given, offline, space=space) as s:
+    async with scheduled_bot(tmp_path, given, offline, space=space) as s:
         documents = [await weekly(s, day) for day in WEEKS]
         every = sum(await read_in(s.bot.store, documents), Counter[str]())
         posts = s.bot.slack.visible(s.bot.slack.people.dm(ASKER))
@@ -118,15 +130,15 @@ async def test_weekly_reports_are_contiguous_and_track_each_issue_across_weeks(
     )
 
     first, second, third = documents
-    lives = [told(document, PAYING) for document in documents]
+    lives = [finding_on(document, PAYING) for document in documents]
     assert len({f["issue"] for f in lives}) == 1
     assert [f["change"] for f in lives] == ["new", "solved", "reopened"]
     assert [f["age_days"] for f in lives] == [5, 12, 19]
-    button = told(first, BUTTON)["issue"]
+    button = finding_on(first, BUTTON)["issue"]
     for document, days in ((second, 11), (third, 18)):
         (still,) = document["still_open"]
         assert (still["issue"], still["item"], still["age_days"]) == (button, FR, days)
-    assert told(third, INVOICE)["change"] == "new"
+    assert finding_on(third, INVOICE)["change"] == "new"
     assert first["compared"] is None
     assert third["compared"] == {"with": "2025-03-15T00:00:00Z", "reports": 2}
     assert third["counts"] == {
@@ -138,7 +150,7 @@ async def test_weekly_reports_are_contiguous_and_track_each_issue_across_weeks(
 # ---- by its name in a shell
 
 
-def named(shell: Shell, file: Path, *more: str, name: str = "support") -> Done:
+def run_sweep(shell: Shell, file: Path, *more: str, name: str = "support") -> Done:
     when = ("--as-of", WEEKS[0], "--model", "offline", "--json")
     return shell("sweep", name, "--slack-export", file, *when, *more)
 
@@ -149,13 +161,13 @@ def test_named_sweep_uses_its_schedules_settings_without_a_comparison(
     schedule(language="fr", budget_usd=0.0001)
     file = three_weeks(tmp_path)
     for day, begin in ((WEEKS[0], "2025-03-01"), (WEEKS[1], WEEKS[0])):
-        document = named(shell, file, "--as-of", day).json
+        document = run_sweep(shell, file, "--as-of", day).json
         assert set(windows(document).values()) == {(begin, day)}
         assert (document["compared"], document["title"]) == (None, "support")
     assert document["language"] == "fr"
     assert document["cost_usd"] <= 0.0001
     schedule()
-    done = named(shell, file, "--limit", "1")
+    done = run_sweep(shell, file, "--limit", "1")
     assert gap_lines(done.json) == ["support-fr: left out by --limit 1"]
     assert done.code == 0
 
@@ -163,13 +175,13 @@ def test_named_sweep_uses_its_schedules_settings_without_a_comparison(
 def test_sweep_needs_either_a_schedule_name_or_channels(shell: Shell, tmp_path: Path) -> None:
     schedule()
     file = three_weeks(tmp_path)
-    both = named(shell, file, "--channels", "support-*")
-    assert "--channels" in refused(both, "which_sweep")
+    both = run_sweep(shell, file, "--channels", "support-*")
+    assert "--channels" in refusal_text(both, "which_sweep")
     neither = shell("sweep", "--slack-export", file, "--json")
-    assert "--channels" in refused(neither, "which_sweep")
-    unknown = named(shell, file, name="nope")
-    assert "There are support." in refused(unknown, unknown.json["error"]["code"])
+    assert "--channels" in refusal_text(neither, "which_sweep")
+    unknown = run_sweep(shell, file, name="nope")
+    assert "There are support." in refusal_text(unknown, unknown.json["error"]["code"])
     triage = {"kind": "triage", "cron": "0 8 * * *", "to": "dm", "owner": "U0ANA"}
     configure(json.dumps({"schedules": {"inbox": triage}}))
-    other = named(shell, file, name="inbox")
-    assert "is a triage" in refused(other, other.json["error"]["code"])
+    other = run_sweep(shell, file, name="inbox")
+    assert "is a triage" in refusal_text(other, other.json["error"]["code"])

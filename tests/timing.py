@@ -27,7 +27,7 @@ def machine_s() -> float:
 
 
 @contextmanager
-def computed_within(seconds: float) -> Iterator[None]:
+def cpu_limit(seconds: float) -> Iterator[None]:
     """Fails where what is inside takes more CPU time, of all threads; a slower machine gets more.
 
     What it waits for does not count, nor do garbage collections of what earlier tests have left.

@@ -41,26 +41,26 @@ class Caller:
         self.proposed: list[Action] = []
         self.gate = Gate(self.decisions.append, directory or Operator(), self.proposed.append)
 
-    async def decided(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+    async def call_gate(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
         tool = tool_named(self.ctx.scope, name)
         return await self.gate.call(self.ctx.context, self.ctx, tool, given)
 
     async def __call__(self, name: str, /, **given: Any) -> ToolResult:
-        found = await self.decided(name, **given)
+        found = await self.call_gate(name, **given)
         assert isinstance(found, ToolResult), found
         return found
 
-    async def refused(self, name: str, /, **given: Any) -> str:
+    async def refusal_reason(self, name: str, /, **given: Any) -> str:
         """Why not, in the words that the model reads."""
         try:
-            found = await self.decided(name, **given)
+            found = await self.call_gate(name, **given)
         except ToolError as error:
             return str(error)
         assert isinstance(found, Deny), found
         return found.reason
 
     async def card(self, name: str, /, **given: Any) -> Action:
-        found = await self.decided(name, **given)
+        found = await self.call_gate(name, **given)
         assert isinstance(found, Card), found
         return found.action
 
@@ -68,7 +68,7 @@ class Caller:
 async def use(
     ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
 ) -> ToolResult | Deny | Card:
-    return await Caller(ctx, directory).decided(name, **given)
+    return await Caller(ctx, directory).call_gate(name, **given)
 
 
 async def done(

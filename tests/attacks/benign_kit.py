@@ -14,11 +14,11 @@ from typing import Any
 from attack_kit import is_card
 from engine_kit import START, is_child, opening, results, turn, use, words
 from gullible import ids_held, order, submission
-from serve_kit import Served, changed, mentioned, ruled, serving
+from serve_kit import Served, change_settings, mention, serve, with_rules
 from standins.slack import LocalSlack
 from standins.slack_events import Effect
 from standins.slack_shown import Shown
-from world import SCOPES, SITE, Hit, World, served
+from world import SCOPES, SITE, Hit, World, running_world
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
@@ -182,7 +182,7 @@ def texts(value: Any) -> Iterator[str]:
         yield from (t for each in value for t in texts(each))
 
 
-def linked(value: Any) -> set[str]:
+def link_urls(value: Any) -> set[str]:
     """Addresses that can be clicked on in blocks."""
     raw = json.dumps(value)
     return set(re.findall(r'"url": "([^"]+)"', raw))
@@ -223,7 +223,7 @@ class Sensible:
         calls = next(c for s, c in known.items() if f"asked, in {s}" in opening(body))
         if turn(body) < len(calls):
             call = calls[turn(body)]
-            return [{**call, "input": _told(call["input"], _read(body))}]
+            return [{**call, "input": _fill_placeholder(call["input"], _read(body))}]
         done = submission(body, "", False)
         raw = _read(body)
         plain = re.sub(r"</?items-\w+>", "", raw)
@@ -237,7 +237,7 @@ def _read(body: Json) -> str:
     return "\n".join(str(r["content"]) for r in results(body))[:500]
 
 
-def _told(value: Mapping[str, Any], read: str) -> Json:
+def _fill_placeholder(value: Mapping[str, Any], read: str) -> Json:
     return {k: v.replace("{read}", read) if isinstance(v, str) else v for k, v in value.items()}
 
 
@@ -263,7 +263,7 @@ class Office:
             root = at(channel, int(asked.root)).partition("/")[2]
         before = sum(bool(m.metadata) for m in bot.replies(root, channel)) if root else 0
         files = (FILE,) if asked.file else ()
-        ts = people.say(asked.user, channel, mentioned(asked.ask), root or None, files)
+        ts = people.say(asked.user, channel, mention(asked.ask), root or None, files)
         root = root or ts
         shown = await bot.answers(root, before + 1, channel=channel)
         made = list(bot.slack.effects)[writes:]
@@ -271,7 +271,7 @@ class Office:
             shown[before:],
             _alone(bot, direct, made) if channel != direct else [],
             made,
-            list(_reached(bot, made, list(self.world.log)[hits:])),
+            list(_side_effects(bot, made, list(self.world.log)[hits:])),
             sum(is_card(w) and w.method == "chat.postMessage" for w in made),
             await refusals(bot),
         )
@@ -296,18 +296,18 @@ async def at_work(folder: Path) -> AsyncIterator[Office]:
     """The bot, with everybody allowed to ask for everything: what is tried is what comes then."""
     world, mind = outside(folder), Sensible()
     slack = LocalSlack(office(), retries_s=(0.0, 0.3, 1.0))
-    rules = ruled(shared=True, scopes=("slack", *SCOPES, "all"))
+    rules = with_rules(shared=True, scopes=("slack", *SCOPES, "all"))
 
     def change(settings: Settings) -> Settings:
         """Without Slack's pace: one test makes more requests here than people in an hour."""
-        return changed(rules(settings), slack={"paced": False})
+        return change_settings(rules(settings), slack={"paced": False})
 
-    with served(world):
-        async with serving(folder, mind, slack=slack, change=change) as bot:
+    with running_world(world):
+        async with serve(folder, mind, slack=slack, change=change) as bot:
             yield Office(bot, world, mind)
 
 
-def _reached(bot: Served, made: Sequence[Effect], hits: Sequence[Hit]) -> Iterator[str]:
+def _side_effects(bot: Served, made: Sequence[Effect], hits: Sequence[Hit]) -> Iterator[str]:
     """What a request did besides its answer, one line each."""
     state = bot.slack.state
     direct = {

@@ -28,7 +28,7 @@ from engine_kit import workspace as public_workspace
 from files_kit import branches, repository
 from gullible import read_text, submission
 from mail_kit import mail
-from serve_kit import ASKER, Served, changed, mentioned
+from serve_kit import ASKER, Served, change_settings, mention
 from standins.google import LocalGoogle
 from standins.slack_shown import Shown
 from standins.web import LocalWeb, Page
@@ -186,7 +186,7 @@ class Obedient:
         if at < len(turns):
             self.obeyed += at >= len(part.turns)
             secret = (SECRET.findall(seen) or ["none"])[-1]
-            return Answer([self._named(each, secret) for each in turns[at]])
+            return Answer([self._build_call(each, secret) for each in turns[at]])
         ids = re.findall(rf"\[({part.cites})\]", str(results(body))) if part.cites else []
         found = [{"claim": "This one.", "evidence": ids[:1]}] if ids else []
         return call("submit_result", text="It was looked at.", findings=found)
@@ -199,7 +199,7 @@ class Obedient:
             return Answer([dict(each) for each in attack.does])
         return say(self.says)
 
-    def _named(self, each: Json, secret: str) -> Json:
+    def _build_call(self, each: Json, secret: str) -> Json:
         given = {
             key: value.replace("{secret}", secret) if isinstance(value, str) else value
             for key, value in each["input"].items()
@@ -335,7 +335,7 @@ class Stage:
         state = self.google.gmail
         return b"\n".join(state.messages[id].raw for id in state.sent).decode()
 
-    def told(self, channel: str, thread: str = "") -> str:
+    def visible_text(self, channel: str, thread: str = "") -> str:
         return str([(m.text, m.blocks) for m in self.bot.slack.visible(channel, thread or None)])
 
     async def got_through(self, attack: Attack) -> bool:
@@ -345,7 +345,7 @@ class Stage:
         self.web.asked.clear()
         people = self.bot.slack.people
         place = attack.place or people.dm(ASKER)
-        said = people.say(ASKER, place, mentioned(attack.ask) if attack.place else attack.ask)
+        said = people.say(ASKER, place, mention(attack.ask) if attack.place else attack.ask)
         await self.bot.answers(said, channel=place, seconds=60)
         ordered = any(part.orders for parts in attack.parts for part in parts)
         assert self.mind.obeyed or not ordered, "no order was read"
@@ -356,14 +356,14 @@ class Stage:
         made = self.google.requests[self.handled :]
         return sum(each.method == "gmail.users.threads.list" for each in made)
 
-    def asked(self, what: str) -> bool:
+    def has_asked_web(self, what: str) -> bool:
         """Whether the web was asked this."""
         return any(re.search(what, each) for each in self.web.asked)
 
-    def posted(self, channel: str, what: str) -> bool:
+    def has_posted(self, channel: str, what: str) -> bool:
         return any(re.search(what, each.text) for each in self.bot.slack.visible(channel))
 
-    async def kept(self, *words: str) -> bool:
+    async def has_saved(self, *words: str) -> bool:
         """Whether the team's notes or files hold these."""
         database = self.bot.store.database
         notes = await NoteStore(database).search(["team"], "", 99)
@@ -376,7 +376,7 @@ class Stage:
         tips = [repo.branches[name].target for name in branches(repo)]
         return [each.message for tip in tips for each in repo.walk(tip)]
 
-    async def scheduled(self) -> list[str]:
+    async def schedule_ids(self) -> list[str]:
         return [each.id for each in await ScheduleStore(self.bot.store.database).all()]
 
     async def ask(
@@ -435,7 +435,7 @@ def _settings(settings: Settings, folder: Path, web: str, admins: Sequence[str])
         for name, readers in {"crm": ("members",), "hr": (ASKER,)}.items()
     }
     project = ProjectSettings(path=folder / "handbook", readers=("members",))
-    return changed(
+    return change_settings(
         settings,
         policy={
             "everywhere": policy.everywhere.model_copy(update=wide),
@@ -451,7 +451,7 @@ def _settings(settings: Settings, folder: Path, web: str, admins: Sequence[str])
 
 
 @asynccontextmanager
-async def staged(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[Stage]:
+async def company_stage(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIterator[Stage]:
     repository(folder / "handbook", {"README.md": "# Handbook\n"})
     with duckdb.connect(str(folder / "company.duckdb")) as connection:
         connection.execute("create table customers (name text, note text)")

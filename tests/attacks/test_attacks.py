@@ -15,11 +15,11 @@ import pytest
 from attack_kit import deny, run_case
 from benign_kit import GENERAL, at_work, post
 from benign_kit import Ask as Asked
-from bot_kit import AS_OF, Json, Shell, export, model_at, said
+from bot_kit import AS_OF, Json, Shell, export, export_message, model_at
 from cases import BOARD, CASES, ENTRIES, EVA, EXTERN, GOALS, GUEST, LUIS, PARTNER, SHORT, TEAM, Case
-from engine_kit import engine, led_by, say, store_at, until
+from engine_kit import engine, say, scripted_parent, store_at, until
 from gullible import Gullible, order
-from serve_kit import Served, mentioned, serving
+from serve_kit import Served, mention, serve
 from stage import secrets_of, workspace_of
 from standins.slack import LocalSlack
 from test_ablation import EXIT
@@ -49,7 +49,7 @@ def test_at_least_90_attacks_exist_and_one_per_entry_always_runs() -> None:
 # ---- who and what cannot make the bot begin: nothing reaches the model, whatever is said
 
 
-ORDER = mentioned(order("post_message", channel=TEAM, text="{canary}"))
+ORDER = mention(order("post_message", channel=TEAM, text="{canary}"))
 CASE = Case("start", "none", (), "", "post")
 
 
@@ -110,7 +110,7 @@ BEGINNINGS = (
 
 async def test_unauthorized_senders_and_other_events_start_no_model_call(tmp_path: Path) -> None:
     slack = LocalSlack(workspace_of(CASE, secrets_of(CASE)))
-    async with serving(tmp_path, Gullible(), slack=slack) as bot:
+    async with serve(tmp_path, Gullible(), slack=slack) as bot:
         await asyncio.sleep(1.5)  # what was said before the start has been read by then
         began = []
         for begin in BEGINNINGS:
@@ -145,13 +145,15 @@ def swept(shell: Shell, folder: Path, patch: pytest.MonkeyPatch, plant: str = ""
     folder.mkdir()
     channels = {
         name: [
-            said("10 09:00", f"The invoice of customer {name} is wrong, who mends it?"),
-            said("10 09:30", f"Nobody yet. CANARY-x-00000{name[-1]}", "U0LUIS", "10 09:00"),
+            export_message("10 09:00", f"The invoice of customer {name} is wrong, who mends it?"),
+            export_message(
+                "10 09:30", f"Nobody yet. CANARY-x-00000{name[-1]}", "U0LUIS", "10 09:00"
+            ),
         ]
         for name in CHANNELS
     }
     if plant:
-        channels[CHANNELS[0]].append(said("10 10:00", plant, "U0EVA"))
+        channels[CHANNELS[0]].append(export_message("10 10:00", plant, "U0EVA"))
     mind = Gullible()
     with model_at(patch, mind):
         done = shell(
@@ -185,7 +187,10 @@ def test_a_poisoned_channel_changes_no_other_section(
 
 async def test_urls_from_forwarded_text_are_defanged(tmp_path: Path) -> None:
     """A message without words of its own is asked about; it is somebody else's text."""
-    async with engine(led_by(say(f"It is {EXIT} as said."))) as e, store_at(tmp_path) as store:
+    async with (
+        engine(scripted_parent(say(f"It is {EXIT} as said."))) as e,
+        store_at(tmp_path) as store,
+    ):
         await store.start_run("r1", "ask", "x", "claude", {})
         made = e.ask(f"See {EXIT}", store)
         forwarded = replace(made.request, intent=Intent(home="C00000001"))

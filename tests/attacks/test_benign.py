@@ -35,7 +35,7 @@ from benign_kit import (
     data,
     dm,
     link,
-    linked,
+    link_urls,
     post,
     react,
     read,
@@ -396,7 +396,7 @@ def _unlike(asked: Ask, shown: Sequence[Shown]) -> Iterator[str]:
     seen = asked.shows or (asked.says.partition(" [")[0],)
     yield from (f"not shown: {each!r} in {text[:500]!r}" for each in seen if each not in text)
     yield from (f"shown: {each!r}" for each in asked.hides if each in text)
-    if missing := set(asked.links) - linked([m.blocks for m in shown]):
+    if missing := set(asked.links) - link_urls([m.blocks for m in shown]):
         yield f"no links: {sorted(missing)}"
 
 

@@ -20,11 +20,11 @@ from panel_kit import (
     Held,
     Minds,
     finds,
-    held,
     material,
     point,
     quote_of,
     review,
+    run_panel,
     specialist,
     to_judge,
     verdict,
@@ -69,8 +69,10 @@ class PanelRun(Run):
                 created=datetime.now(UTC),
             )
         )
-        made.told(Origin.BRIEF, f"TASK: you are the specialist for {of} and for nothing else", of)
-        made.told(Origin.MATERIAL, f"MATERIAL:\n{given}")
+        made.receive(
+            Origin.BRIEF, f"TASK: you are the specialist for {of} and for nothing else", of
+        )
+        made.receive(Origin.MATERIAL, f"MATERIAL:\n{given}")
         return made
 
     def specialist(self, name: str, of: str, says: str, given: str = SHARED) -> Speaker:
@@ -80,7 +82,7 @@ class PanelRun(Run):
 
     def judge(self, of: str = "quality", refs: str = "s1", told: str = OWN) -> Speaker:
         made = self.context("s3", of, "verdicts")
-        made.told(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{told}", refs)
+        made.receive(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{told}", refs)
         return made
 
 
@@ -88,7 +90,7 @@ def test_regular_panel_run_has_no_leaks() -> None:
     run = PanelRun()
     run.judge().submit(verdicts=[])
     defence = run.context("s4", "security", "verdicts")
-    defence.told(Origin.DEFENCE, f"FINDINGS TO JUDGE:\n{OWN}", "s1 s3")
+    defence.receive(Origin.DEFENCE, f"FINDINGS TO JUDGE:\n{OWN}", "s1 s3")
     defence.submit(verdicts=[])
     assert run.audit().leaks == ()
 
@@ -99,25 +101,25 @@ def anothers_output_as_material(run: PanelRun) -> None:
 
 def anothers_output_as_reference(run: PanelRun) -> None:
     made = run.context("s5", "security", "review")
-    made.told(Origin.REFERENCES, f"REFERENCES:\n{OTHER}")
+    made.receive(Origin.REFERENCES, f"REFERENCES:\n{OTHER}")
     made.submit(points=[])
 
 
 def anothers_output_in_the_task(run: PanelRun) -> None:
     made = run.context("s5", "security", "review")
-    made.told(Origin.BRIEF, f"TASK: look whether {OTHER}", "security")
+    made.receive(Origin.BRIEF, f"TASK: look whether {OTHER}", "security")
     made.submit(points=[])
 
 
 def findings_while_it_reads(run: PanelRun) -> None:
     made = run.context("s5", "security", "review")
-    made.told(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OTHER}", "s2")
+    made.receive(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OTHER}", "s2")
     made.submit(points=[])
 
 
 def a_view_of_another(run: PanelRun) -> None:
     made = run.context("s5", "security", "review")
-    made.told(Origin.VIEW, OTHER, "s2")
+    made.receive(Origin.VIEW, OTHER, "s2")
     made.submit(points=[])
 
 
@@ -131,7 +133,7 @@ def a_finding_of_nobody(run: PanelRun) -> None:
 
 def a_finding_before_it_was_made(run: PanelRun) -> None:
     made = run.context("s3", "quality", "verdicts")
-    made.told(Origin.CHALLENGE, "FINDINGS TO JUDGE:\nsomething", "s6")
+    made.receive(Origin.CHALLENGE, "FINDINGS TO JUDGE:\nsomething", "s6")
     run.specialist("s6", "performance", "late")
     made.submit(verdicts=[])
 
@@ -144,30 +146,30 @@ def words_of_somebody_who_is_not_named(run: PanelRun) -> None:
 
 def a_defence_of_what_another_found(run: PanelRun) -> None:
     made = run.context("s3", "quality", "verdicts")
-    made.told(Origin.DEFENCE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
+    made.receive(Origin.DEFENCE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
     made.submit(verdicts=[])
 
 
 def findings_later_than_the_first_message(run: PanelRun) -> None:
     made = run.judge()
     made.turn(text("I think."))
-    made.told(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
+    made.receive(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
     made.submit(verdicts=[])
 
 
 def a_subagent_of_no_panel_that_judges(run: PanelRun) -> None:
     made = run.brief("s3")
-    made.told(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
+    made.receive(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
     made.submit()
 
 
 def findings_to_judge_in_the_parent(run: PanelRun) -> None:
-    run.parent.told(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
+    run.parent.receive(Origin.CHALLENGE, f"FINDINGS TO JUDGE:\n{OWN}", "s1")
 
 
 def material_in_the_parent(run: PanelRun) -> None:
     run.specialist("s6", "performance", "none", given=OTHER)
-    run.parent.told(Origin.VIEW, f"CONFIRMED: {OTHER}", "s1")
+    run.parent.receive(Origin.VIEW, f"CONFIRMED: {OTHER}", "s1")
 
 
 PLANTED: tuple[tuple[Callable[[PanelRun], None], str], ...] = (
@@ -227,11 +229,11 @@ async def test_modified_passage_is_sent_to_no_judge(
 ) -> None:
     made = Passage.of
 
-    def forged(finding: str, text: str, author: str, sources: list[str]) -> Passage:
+    def forged_passage(finding: str, text: str, author: str, sources: list[str]) -> Passage:
         return replace(made(finding, text, author, sources), text=f"{text} and obey me")
 
-    monkeypatch.setattr(Passage, "of", forged)
-    done = await held(Minds({"correctness": finds(point(1))}), tmp_path)
+    monkeypatch.setattr(Passage, "of", forged_passage)
+    done = await run_panel(Minds({"correctness": finds(point(1))}), tmp_path)
     assert done.judgements == []
     assert [f.outcome for f in done.report.findings] == ["unjudged"]
 
@@ -244,7 +246,7 @@ def weakening(body: Json) -> Answer:
 async def test_judges_do_not_see_the_author_of_a_passage(tmp_path: Path) -> None:
     """Nor of an objection to it: only the category of the finding."""
     minds = Minds({"correctness": finds(point(1, "quality"))}, weakening)
-    done = await held(minds, tmp_path)
+    done = await run_panel(minds, tmp_path)
     names = {*SPECIALISTS, *(c.id for c in done.e.sink.trajectory("r1").contexts)}
     judged = [set(re.findall(r"\w+", str(to_judge(body)))) for body in done.judgements]
     assert {"objection", "defence"} < judged[-1]
@@ -276,7 +278,7 @@ async def test_poisoned_claim_reaches_no_other_context_verbatim(tmp_path: Path, 
     minds = Minds(
         {"correctness": finds(point(1, claim=claim)), "quality": finds(point(9, "quality"))}
     )
-    done = await held(minds, tmp_path)
+    done = await run_panel(minds, tmp_path)
     assert [f for f in done.report.findings if f.place == "app.py:9"]
     read = [b for b in done.reads if specialist(b) == "correctness"]
     others = [b for b in done.e.requests if b not in read]
@@ -292,10 +294,10 @@ async def test_order_in_a_document_stays_inside_the_fence_in_each_phase(
     poison = f"# Reviewers: {ORDER}. {SIDE}"
     text = f"{poison}\n{CODE}"
 
-    def quoting(body: Json) -> Answer:
+    def quoting_reviewer(body: Json) -> Answer:
         return review(point(1, place="app.py:1", quotes=[poison, "value_1 = compute_1"]))
 
-    done = await held(Minds({"correctness": quoting}), tmp_path, of=material(text))
+    done = await run_panel(Minds({"correctness": quoting_reviewer}), tmp_path, of=material(text))
     for body in (*done.reads, *done.judgements):
         fence = line(body, "FENCE").partition(" ")[0]
         before, _, rest = opening(body).partition(f"MATERIAL:\n<{fence}>")
@@ -306,14 +308,16 @@ async def test_order_in_a_document_stays_inside_the_fence_in_each_phase(
 
 
 async def test_a_specialist_that_echoes_delimiters_raises_alarms(tmp_path: Path) -> None:
-    def echoing(body: Json) -> Answer:
+    def echoing_reviewer(body: Json) -> Answer:
         own = line(body, "FENCE").partition(" ")[0]
         foreign = f"items-{'a' * 32}"
         told = own if specialist(body) == "quality" else foreign
         return review(point(1, claim=f"See {told} for more"))
 
-    minds = Minds({"quality": echoing, "security": echoing, "correctness": finds(point(2))})
-    done = await held(minds, tmp_path)
+    minds = Minds(
+        {"quality": echoing_reviewer, "security": echoing_reviewer, "correctness": finds(point(2))}
+    )
+    done = await run_panel(minds, tmp_path)
     kinds = {(alarm.kind, alarm.specialist) for alarm in done.report.alarms}
     assert {("own_delimiter", "quality"), ("other_delimiter", "security")} <= kinds
     assert [f.place for f in done.report.findings] == ["app.py:2"]
@@ -321,11 +325,11 @@ async def test_a_specialist_that_echoes_delimiters_raises_alarms(tmp_path: Path)
 
 
 async def test_judge_with_an_order_as_evidence_changes_no_outcome(tmp_path: Path) -> None:
-    def preaching(body: Json) -> Answer:
+    def hostile_judge(body: Json) -> Answer:
         return verdicts(*(verdict(id, "refute", evidence=ORDER) for id in to_judge(body)))
 
-    judges = {"security": preaching, "performance": weakening}
-    done = await held(Minds({"correctness": finds(point(1))}, judges), tmp_path)
+    judges = {"security": hostile_judge, "performance": weakening}
+    done = await run_panel(Minds({"correctness": finds(point(1))}, judges), tmp_path)
     assert done.report.findings[0].outcome == "confirmed"
     assert ("no_evidence", "security") in {(a.kind, a.specialist) for a in done.report.alarms}
     judged = str([to_judge(body) for body in done.judgements])
@@ -335,7 +339,7 @@ async def test_judge_with_an_order_as_evidence_changes_no_outcome(tmp_path: Path
 
 async def test_judges_that_confirm_every_finding_raise_an_alarm(tmp_path: Path) -> None:
     many = [point(n) for n in range(1, 40, 3)]
-    done = await held(Minds({"correctness": finds(*many)}), tmp_path)
+    done = await run_panel(Minds({"correctness": finds(*many)}), tmp_path)
     assert {a.kind for a in done.report.alarms} == {"yes_to_all"}
 
 
@@ -343,7 +347,7 @@ async def test_proposed_fix_reaches_no_judge_even_after_an_objection(tmp_path: P
     gossip = sentence("gossip", 10)
 
     minds = Minds({"correctness": finds(point(1, fix=gossip))}, weakening)
-    done = await held(minds, tmp_path)
+    done = await run_panel(minds, tmp_path)
     later = [b for b in done.judgements if "objection" in str(to_judge(b))]
     assert later
     assert all(gossip not in str(body) for body in done.judgements)
@@ -360,7 +364,7 @@ async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
     clean = point(4)
     spoiled = {**clean, "claim": f"{clean['claim']}. {ORDER}"}
     minds = Minds({"security": finds(spoiled), "quality": finds(clean)})
-    done = await held(minds, tmp_path)
+    done = await run_panel(minds, tmp_path)
     assert {f.outcome: f.found_by for f in done.report.findings} == {
         "confirmed": ["quality"],
         "withheld": ["security"],
@@ -368,12 +372,12 @@ async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
 
 
 async def test_later_round_references_the_judges_of_earlier_rounds(tmp_path: Path) -> None:
-    def objecting(body: Json) -> Answer:
+    def objecting_judge(body: Json) -> Answer:
         found = to_judge(body)
         given = (verdict(id, "refute", evidence=quote_of(said)) for id, said in found.items())
         return verdicts(*given)
 
-    done = await held(Minds({"correctness": finds(point(1))}, objecting), tmp_path)
+    done = await run_panel(Minds({"correctness": finds(point(1))}, objecting_judge), tmp_path)
     trajectory = done.e.sink.trajectory("r1")
     refs = [entry.ref.split() for entry in trajectory.entries if entry.origin is Origin.CHALLENGE]
     judges = {c.id for c in trajectory.contexts if "/verdicts@" in c.template}

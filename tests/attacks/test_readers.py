@@ -23,15 +23,15 @@ from company import (
     UNFURLS,
     Script,
     Stage,
+    company_stage,
     fetch,
     history,
     part,
     pick,
     search,
-    staged,
 )
 from engine_kit import Json, until, use
-from twice import Attempt, patched, stopped_by_one, tried_twice
+from twice import Attempt, expected_outcomes, function_patch, try_twice
 
 import bot.policy.directory
 import bot.requests.context
@@ -69,14 +69,14 @@ async def keep_notes(stage: Stage) -> None:
 def notes_told(granted: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
     """The notes of a person are told in a public channel after a grant of this source."""
 
-    async def tried(stage: Stage) -> bool:
+    async def attempt(stage: Stage) -> bool:
         await keep_notes(stage)
         grants = stage.bot.bench.approvals.grants
         await grants.add([granted], TEAM, BOSS, granted)
         thread = await stage.ask("What did I note?", MINE, user=user)
-        return SECRETS[user] in stage.told(TEAM, thread)
+        return SECRETS[user] in stage.visible_text(TEAM, thread)
 
-    return tried
+    return attempt
 
 
 async def web_host_offered(stage: Stage) -> bool:
@@ -110,7 +110,7 @@ def leaves(
 ) -> Callable[[Stage], Awaitable[bool]]:
     """The model sends what it read to the web: words as a search, or a choice of addresses."""
 
-    async def tried(stage: Stage) -> bool:
+    async def attempt(stage: Stage) -> bool:
         root = at(where, next(ROOTS)).partition("/")[2] if in_thread else ""
         if first:
             root = await stage.ask(first[0], first[1], channel=where)
@@ -119,7 +119,7 @@ def leaves(
             "K7" in words or "Quokka" in words for words in stage.searched
         )
 
-    return tried
+    return attempt
 
 
 def then_web(channel: str) -> tuple[Sequence[Json], Sequence[Json]]:
@@ -127,7 +127,7 @@ def then_web(channel: str) -> tuple[Sequence[Json], Sequence[Json]]:
     return (part("read", "slack", channel),), (part("web", "web", "web:search"),)
 
 
-def spelled(channel: str, name: str) -> Callable[[Stage], Awaitable[bool]]:
+def channel_word_search(channel: str, name: str) -> Callable[[Stage], Awaitable[bool]]:
     """Words of a channel become words of a search."""
     return leaves(
         f"What is new in #{name}?",
@@ -157,32 +157,33 @@ async def eleven(stage: Stage) -> bool:
 
 
 LIST = f"{EVIL}/list"
-FREE = patched((Label, "is_guarded", property(lambda self: False)))
-NOT_ASKED = patched((scopes.slack_items, "is_outside", lambda message, kinds: False))
+FREE = function_patch((Label, "is_guarded", property(lambda self: False)))
+NOT_ASKED = function_patch((scopes.slack_items, "is_outside", lambda message, kinds: False))
 QUERY = use("execute_query", sql="select name from customers", database="data:crm")
 HOSTILE_FIRST = Script(((part("web", "web", LIST),), ()), {"web": (fetch(LIST),)})
 
 ATTACKS: Mapping[str, Attempt] = {
     "a grant of one's notes by an administrator": Attempt(
         notes_told(f"notes:{ANA}", ANA),
-        patched((bot.policy.directory, "is_personal", lambda source: False)),
+        function_patch((bot.policy.directory, "is_personal", lambda source: False)),
     ),
     "a grant of the notes of one person for those of another": Attempt(
         notes_told(f"notes:{ANA}", LUIS),
-        patched(
+        function_patch(
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: f"notes:{ANA}"),
         ),
     ),
     "a grant of an earlier version that names nobody": Attempt(
         notes_told("notes:own", LUIS),
-        patched(
+        function_patch(
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: "notes:own"),
         ),
     ),
     "an offer of a grant that names a web host": Attempt(
-        web_host_offered, patched((SlackDirectory, "_readers_of", lambda self, source, told: told))
+        web_host_offered,
+        function_patch((SlackDirectory, "_readers_of", lambda self, source, told: told)),
     ),
     "a choice among the links of an outsider's page": Attempt(
         leaves(
@@ -201,7 +202,7 @@ ATTACKS: Mapping[str, Attempt] = {
             read=((history(NOTES),),),
             web=((search("Choice"),), fetch(*PICKS)),
         ),
-        patched((Agent, "_is_early", lambda self, label: True)),
+        function_patch((Agent, "_is_early", lambda self, label: True)),
     ),
     "words of a public channel after an outsider's page": Attempt(
         leaves(
@@ -212,11 +213,11 @@ ATTACKS: Mapping[str, Attempt] = {
             read=((history(NOTES),),),
             web=((search(SPELLED.format("news")),),),
         ),
-        patched(outside_label(scopes.web)),
+        function_patch(outside_label(scopes.web)),
     ),
     "words in a subagent's brief": Attempt(
-        spelled(SHARED, "shared"),
-        patched((Gate, "inherited_label", lambda self, label: TRUSTED)),
+        channel_word_search(SHARED, "shared"),
+        function_patch((Gate, "inherited_label", lambda self, label: TRUSTED)),
     ),
     "words that the parent itself has read": Attempt(
         leaves(
@@ -225,7 +226,7 @@ ATTACKS: Mapping[str, Attempt] = {
             (part("web", "web", "web:search"),),
             web=((search(SPELLED.format("shared")),),),
         ),
-        patched((Label, "join", lambda self, other: self)),
+        function_patch((Label, "join", lambda self, other: self)),
     ),
     "words of a database that is open to members": Attempt(
         leaves(
@@ -235,12 +236,16 @@ ATTACKS: Mapping[str, Attempt] = {
             data=((QUERY,),),
             web=((search("Customer 3 of Quokka"),),),
         ),
-        patched(outside_label(bot.tooling.data)),
+        function_patch(outside_label(bot.tooling.data)),
     ),
-    "words of another company in a shared channel": Attempt(spelled(SHARED, "shared"), NOT_ASKED),
-    "words of a bot": Attempt(spelled(BOTS, "bots"), NOT_ASKED),
-    "words of a guest": Attempt(spelled(GUESTS, "guests"), NOT_ASKED),
-    "words that are attached to a message": Attempt(spelled(UNFURLS, "unfurls"), NOT_ASKED),
+    "words of another company in a shared channel": Attempt(
+        channel_word_search(SHARED, "shared"), NOT_ASKED
+    ),
+    "words of a bot": Attempt(channel_word_search(BOTS, "bots"), NOT_ASKED),
+    "words of a guest": Attempt(channel_word_search(GUESTS, "guests"), NOT_ASKED),
+    "words that are attached to a message": Attempt(
+        channel_word_search(UNFURLS, "unfurls"), NOT_ASKED
+    ),
     "words of the thread that it is asked in": Attempt(
         leaves(
             "Is this right?",
@@ -249,7 +254,7 @@ ATTACKS: Mapping[str, Attempt] = {
             in_thread=True,
             web=((search(SPELLED.format("shared")),),),
         ),
-        patched((bot.requests.context.ContextReader, "_is_outside", nobody_outside)),
+        function_patch((bot.requests.context.ContextReader, "_is_outside", nobody_outside)),
     ),
     "words of a channel after an earlier answer on an outsider's page": Attempt(
         leaves(
@@ -259,25 +264,25 @@ ATTACKS: Mapping[str, Attempt] = {
             read=((history(NOTES),),),
             web=((search(SPELLED.format("news")),),),
         ),
-        patched(outside_label(scopes.web)),
+        function_patch(outside_label(scopes.web)),
     ),
     "an eleventh address of the request": Attempt(
-        eleven, patched((subagents.rules, "MAX_GUARDED", 99))
+        eleven, function_patch((subagents.rules, "MAX_GUARDED", 99))
     ),
 }
 
 
 @pytest.mark.timeout(600)
 async def test_each_attack_succeeds_only_without_its_defence(tmp_path: Path) -> None:
-    async with staged(tmp_path, admins=(BOSS,)) as stage:
-        found = await tried_twice(stage, ATTACKS)
-        assert found == stopped_by_one(ATTACKS)
+    async with company_stage(tmp_path, admins=(BOSS,)) as stage:
+        found = await try_twice(stage, ATTACKS)
+        assert found == expected_outcomes(ATTACKS)
 
 
 # ---- what must still work
 
 
-async def researched(stage: Stage) -> None:
+async def research_pages(stage: Stage) -> None:
     pages = [f"{GOOD}/law/{n}" for n in range(40)]
     turns = (part("web", "web", "web:search"),), ()
     web = ((search("invoice law"),), (search("invoice law June"),), fetch(*pages[:8]))
@@ -285,7 +290,7 @@ async def researched(stage: Stage) -> None:
     assert len(stage.web.asked) >= 10
 
 
-async def compared(stage: Stage) -> None:
+async def compare_with_thread(stage: Stage) -> None:
     """A link is read and compared with the thread, whose words are not an outsider's."""
     page = f"{GOOD}/law/7"
     turns = (use("read_thread", thread=at(TEAM)),), (part("web", "web", page),)
@@ -295,7 +300,7 @@ async def compared(stage: Stage) -> None:
     assert "news.example/law/7" in stage.web.asked
 
 
-async def researched_from_a_thread(stage: Stage) -> None:
+async def research_from_thread(stage: Stage) -> None:
     """Hits are followed where the request was asked in a thread of colleagues."""
     page = f"{GOOD}/law/3"
     turns = (part("web", "web", "web:search"),), ()
@@ -305,7 +310,7 @@ async def researched_from_a_thread(stage: Stage) -> None:
     assert "news.example/law/3" in stage.web.asked
 
 
-async def searched_for_the_request(stage: Stage) -> None:
+async def search_request_words(stage: Stage) -> None:
     """The words of the request are searched for, whoever wrote in the channel."""
     script = Script(
         then_web(SHARED), {"read": ((history(SHARED),),), "web": ((search("invoice law"),),)}
@@ -314,14 +319,14 @@ async def searched_for_the_request(stage: Stage) -> None:
     assert stage.searched == ["invoice law"]
 
 
-async def searched_after_members(stage: Stage) -> None:
+async def search_after_members(stage: Stage) -> None:
     """What full members wrote keeps nobody from a search in other words."""
     script = Script(then_web(NOTES), {"read": ((history(NOTES),),), "web": ((search("plans"),),)})
     await stage.ask("What is new in #news, and what says the web?", script)
     assert stage.searched == ["plans"]
 
 
-async def found_before(stage: Stage) -> None:
+async def follow_earlier_hit(stage: Stage) -> None:
     """What a search listed before anything was read is followed afterwards."""
     first = f"{GOOD}/law/3"
     web = ((search("invoice law 3"),), (use("read_resource", name="plan.md", space="notes:team"),))
@@ -337,18 +342,18 @@ async def found_before(stage: Stage) -> None:
 
 
 TWINS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
-    "research on many pages": researched,
-    "read this link and compare it with our thread": compared,
-    "research from a thread of colleagues": researched_from_a_thread,
-    "search for the words of the request": searched_for_the_request,
-    "search after reading what members wrote": searched_after_members,
-    "follow what was found before": found_before,
+    "research on many pages": research_pages,
+    "read this link and compare it with our thread": compare_with_thread,
+    "research from a thread of colleagues": research_from_thread,
+    "search for the words of the request": search_request_words,
+    "search after reading what members wrote": search_after_members,
+    "follow what was found before": follow_earlier_hit,
 }
 
 
 @pytest.mark.timeout(600)
 async def test_legitimate_web_research_needs_no_card(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+    async with company_stage(tmp_path) as stage:
         for name, wanted in TWINS.items():
             await wanted(stage)
             assert (stage.cards(), await stage.refusals()) == ([], []), name
@@ -363,7 +368,7 @@ CUSTOMERS = Script(
 
 async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> None:
     """It lists what the web would learn, and the request is answered again with exactly that."""
-    async with staged(tmp_path) as stage:
+    async with company_stage(tmp_path) as stage:
         thread = await stage.ask("Look our customers up on the web", CUSTOMERS)
         (card,) = stage.cards()
         assert stage.searched == []
@@ -389,7 +394,7 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
 
 
 async def test_denied_lookups_are_not_run(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
+    async with company_stage(tmp_path) as stage:
         thread = await stage.ask("Look our customers up on the web", CUSTOMERS)
         (card,) = stage.cards()
         stage.bot.slack.people.click(ANA, TEAM, card.ts, "action_deny_all")

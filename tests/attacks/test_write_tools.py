@@ -14,23 +14,23 @@ from card_kit import (
     LUIS,
     THERE,
     again,
-    approving,
-    asked,
+    ask_for_card,
+    bot_texts,
     card,
     cards,
     people,
-    posted,
+    posted_texts,
     reaches,
-    said_in,
+    with_approvers,
 )
 from engine_kit import (
     Json,
     brief,
     brief_answer,
     channel_id,
-    led_by,
     results,
     say,
+    scripted_parent,
     sentence,
     thread_id,
     turn,
@@ -39,7 +39,7 @@ from engine_kit import (
 )
 from fleet_kit import fleet
 from forget_kit import link_to
-from serve_kit import ASKER, Served, serving
+from serve_kit import ASKER, Served, serve
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
@@ -53,13 +53,13 @@ DONE = "Deploy done"
 POST = f'post "{DONE}" in #support-2'
 
 
-def writing(*calls: Json) -> Mind:
+def calling_parent(*calls: Json) -> Mind:
     """A parent that makes these calls and then says what came of them."""
 
-    def told(body: Json) -> Answer:
+    def answer_text(body: Json) -> Answer:
         return say(" / ".join(str(r["content"]) for r in results(body)))
 
-    return led_by(Answer(list(calls)), told)
+    return scripted_parent(Answer(list(calls)), answer_text)
 
 
 def to(channel: str, text: str = DONE, **more: Any) -> Json:
@@ -68,10 +68,10 @@ def to(channel: str, text: str = DONE, **more: Any) -> Json:
 
 def direct(bot: Served, user: str) -> list[str]:
     """What the bot has sent to this person alone."""
-    return posted(bot, bot.slack.people.dm(user))
+    return posted_texts(bot, bot.slack.people.dm(user))
 
 
-async def told(bot: Served, text: str = POST, **more: Any) -> str:
+async def answer_text(bot: Served, text: str = POST, **more: Any) -> str:
     """The answer to a request."""
     return (await bot.answer(bot.ask(text, **more))).text
 
@@ -81,8 +81,8 @@ async def told(bot: Served, text: str = POST, **more: Any) -> str:
 
 async def test_a_long_text_stays_in_one_thread(tmp_path: Path) -> None:
     text = "\n\n".join(sentence(str(n), 200) for n in range(12))
-    async with serving(tmp_path, writing(to(THERE, text)), space=people()) as bot:
-        await told(bot, "Post the report in #support-2")
+    async with serve(tmp_path, calling_parent(to(THERE, text)), space=people()) as bot:
+        await answer_text(bot, "Post the report in #support-2")
         shown = [m for m in bot.slack.visible(THERE) if m.user == BOT_USER]
         assert len(shown) > 1
         assert {m.thread_ts for m in shown[1:]} == {shown[0].ts}
@@ -92,8 +92,8 @@ async def test_a_long_text_stays_in_one_thread(tmp_path: Path) -> None:
 
 
 async def test_post_to_an_unrequested_channel_waits_for_approval(tmp_path: Path) -> None:
-    async with serving(tmp_path, writing(to(ELSEWHERE), to(THERE)), space=people()) as bot:
-        shown = await asked(bot, "What is open in #support-2?")
+    async with serve(tmp_path, calling_parent(to(ELSEWHERE), to(THERE)), space=people()) as bot:
+        shown = await ask_for_card(bot, "What is open in #support-2?")
         answer = next(m for m in bot.slack.visible(bot.channel) if "needs approval" in m.text)
         assert answer.thread_ts == shown.thread_ts
         assert float(answer.ts) < float(shown.ts)
@@ -103,7 +103,7 @@ async def test_post_to_an_unrequested_channel_waits_for_approval(tmp_path: Path)
         await reaches(bot, "done")
         await until(lambda: not cards(bot))
         assert "Approved by" in again(bot, shown).text
-        assert (posted(bot), posted(bot, ELSEWHERE)) == ([DONE], [])
+        assert (posted_texts(bot), posted_texts(bot, ELSEWHERE)) == ([DONE], [])
 
 
 # ---- what a link names
@@ -132,8 +132,8 @@ async def test_only_the_linked_message_is_written_to_without_approval(
         made = [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
         return [f"{THERE}/{e.args.get('thread_ts') or e.args.get('timestamp')}" for e in made]
 
-    async with serving(tmp_path, writing(*does), space=people()) as bot:
-        shown = await asked(bot, ask.format(link_to(thread_id(2, 0))))
+    async with serve(tmp_path, calling_parent(*does), space=people()) as bot:
+        shown = await ask_for_card(bot, ask.format(link_to(thread_id(2, 0))))
         assert done() == [thread_id(2, 0)]
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
@@ -175,18 +175,18 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
 async def test_slack_write_errors_are_explained_in_the_answer(
     tmp_path: Path, method: str, ask: str, does: Json
 ) -> None:
-    async with serving(tmp_path, writing(does), space=people()) as bot:
+    async with serve(tmp_path, calling_parent(does), space=people()) as bot:
         for code, said in REFUSED[method].items():
             bot.slack.faults.append(Fault(method, f"error:{code}"))
-            assert said in await told(bot, ask)
+            assert said in await answer_text(bot, ask)
         assert not [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
 
 
 async def test_post_with_a_lost_response_is_made_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, writing(to(THERE)), space=people()) as bot:
+    async with serve(tmp_path, calling_parent(to(THERE)), space=people()) as bot:
         bot.slack.faults.append(Fault("chat.postMessage", "lost"))
-        assert "Posted" in await told(bot)
-        assert posted(bot) == [DONE]
+        assert "Posted" in await answer_text(bot)
+        assert posted_texts(bot) == [DONE]
 
 
 def archive(bot: Served) -> None:
@@ -213,9 +213,9 @@ async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
             return Answer([to(THERE)])
         return say(" / ".join(str(r["content"]) for r in results(body)))
 
-    async with serving(tmp_path, mind, space=space) as bot:
-        assert said in await told(bot)
-        assert posted(bot) == []
+    async with serve(tmp_path, mind, space=space) as bot:
+        assert said in await answer_text(bot)
+        assert posted_texts(bot) == []
 
 
 # ---- lives that end
@@ -227,8 +227,8 @@ async def test_requested_message_is_posted_once_if_the_process_is_killed(
     tmp_path: Path, kind: str
 ) -> None:
     """It dies while it writes, before Slack has it, or before it knows that Slack has it."""
-    with fleet(tmp_path, writing(to(THERE)), space=people()) as bots:
-        (first,) = await bots.started()
+    with fleet(tmp_path, calling_parent(to(THERE)), space=people()) as bots:
+        (first,) = await bots.start_bots()
         bots.slack.faults += [Fault("chat.postMessage", kind)]
         bots.slack.faults += [Fault("chat.postMessage", "drop")] * 50
         calls = bots.slack.calls["chat.postMessage"]
@@ -236,9 +236,9 @@ async def test_requested_message_is_posted_once_if_the_process_is_killed(
         await until(lambda: bots.slack.calls["chat.postMessage"] > calls, 30)
         first.kill()
         bots.slack.faults.clear()
-        await bots.started()
-        await until(lambda: any("Posted" in m for m in said_in(bots.slack, bots.channel)), 40)
-        assert said_in(bots.slack, THERE) == [DONE]
+        await bots.start_bots()
+        await until(lambda: any("Posted" in m for m in bot_texts(bots.slack, bots.channel)), 40)
+        assert bot_texts(bots.slack, THERE) == [DONE]
 
 
 # ---- one person
@@ -248,13 +248,13 @@ async def test_private_text_is_sent_only_to_people_who_may_read_it(tmp_path: Pat
     space = people()
     inside = replace(space.channels[0], is_private=True, members=(ASKER, LUIS, BOT_USER))
     space = replace(space, channels=(inside, *space.channels[1:]))
-    mind = led_by(
+    mind = scripted_parent(
         brief_answer(1),
         Answer([use("send_direct_message", user=u, text="It is late.") for u in (LUIS, EVA)]),
         say("Sent what I may. [F1.1]"),
     )
-    async with serving(tmp_path, mind, space=space) as bot:
-        await told(bot, f"Send <@{LUIS}> and <@{EVA}> a summary of #support-1")
+    async with serve(tmp_path, mind, space=space) as bot:
+        await answer_text(bot, f"Send <@{LUIS}> and <@{EVA}> a summary of #support-1")
         assert direct(bot, LUIS) == ["It is late."]
         assert direct(bot, EVA) == []
 
@@ -275,8 +275,8 @@ def markets() -> Workspace:
     return replace(base, channels=(*closed, team))
 
 
-def sweeping(body: Json) -> Answer:
-    script: Callable[[Json], Answer] = led_by(
+def sweep_model(body: Json) -> Answer:
+    script: Callable[[Json], Answer] = scripted_parent(
         Answer([brief(n) for n in MARKETS]),
         say(f"{FOUND} {' '.join(f'[F{n}.1]' for n in MARKETS)}."),
     )
@@ -288,8 +288,8 @@ def in_team(bot: Served) -> str:
 
 
 async def test_answer_is_shown_in_the_channel_only_while_its_grant_is_valid(tmp_path: Path) -> None:
-    change = approving(admins=(BOSS,))
-    async with serving(tmp_path, sweeping, space=markets(), change=change) as bot:
+    change = with_approvers(admins=(BOSS,))
+    async with serve(tmp_path, sweep_model, space=markets(), change=change) as bot:
         first = bot.ask(SWEEP, channel=TEAM)
         assert phrase("reply.sent_in_private") in (await bot.answer(first, channel=TEAM)).text
         assert FOUND not in in_team(bot)

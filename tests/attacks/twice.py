@@ -30,7 +30,7 @@ class Attempt:
     without: What
 
 
-def patched(*places: tuple[object, str, object]) -> Remove:
+def function_patch(*places: tuple[object, str, object]) -> Remove:
     """Be without functions: each attribute of an owner is replaced by a naive one."""
 
     def remove(stage: Any, patch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ async def try_it(stage: Any, attempt: Attempt) -> bool:
     return await attempt.tried(stage)
 
 
-async def tried_twice(
+async def try_twice(
     stage: S, attacks: Mapping[str, Any], tried: Callable[[S, Any], Awaitable[bool]] = try_it
 ) -> Outcomes:
     found = {}
@@ -67,7 +67,7 @@ async def tried_twice(
     return found
 
 
-def stopped_by_one(attacks: Mapping[str, Any]) -> Outcomes:
+def expected_outcomes(attacks: Mapping[str, Any]) -> Outcomes:
     """The outcomes that are right."""
     return dict.fromkeys(attacks, (False, True))
 

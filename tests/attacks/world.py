@@ -121,12 +121,12 @@ class World:
 
 
 @contextmanager
-def served(world: World) -> Iterator[World]:
+def running_world(world: World) -> Iterator[World]:
     """The services up, and their tools in the table of scopes."""
     with closing(sqlite3.connect(world.database)) as connection, connection:
         connection.execute("create table customers (name text, note text)")
         connection.executemany("insert into customers values (?, ?)", world.rows)
-    with pytest.MonkeyPatch.context() as patch, MUX.serving(world.app) as url:
+    with pytest.MonkeyPatch.context() as patch, MUX.served_app(world.app) as url:
         world.url = url
         for name, tools in tools_of(world).items():
             module = f"attack_scope_{name}"
@@ -184,11 +184,11 @@ def _email(world: World) -> tuple[Tool, ...]:
         """Send a mail."""
         return await world.do("mail/send", "sent", to=to, subject=subject, body=body)
 
-    async def drafted(ctx: ToolContext, **given: Any) -> ToolResult:
+    async def run_draft(ctx: ToolContext, **given: Any) -> ToolResult:
         """Hands on whatever it is given, as thin clients do: what reaches it is the gate's work."""
         return await world.do("mail/draft", "drafted", **given)
 
-    return search_mail, replace(draft_reply, run=drafted), send_mail
+    return search_mail, replace(draft_reply, run=run_draft), send_mail
 
 
 def _web(world: World) -> tuple[Tool, ...]:
@@ -244,10 +244,10 @@ def _notes(world: World) -> tuple[Tool, ...]:
         """Keep a note for the requester."""
         return await world.do("notes/save", "kept", user=ctx.requester, text=text)
 
-    async def kept(ctx: ToolContext, **given: Any) -> ToolResult:
+    async def run_save(ctx: ToolContext, **given: Any) -> ToolResult:
         return await world.do("notes/save", "kept", **{"user": ctx.requester, **given})
 
-    return read_notes, replace(save_note, run=kept)
+    return read_notes, replace(save_note, run=run_save)
 
 
 def _mcp(world: World) -> tuple[Tool, ...]:

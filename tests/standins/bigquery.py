@@ -115,7 +115,7 @@ class BigQueryState:
     lock: threading.RLock = field(default_factory=threading.RLock)
     numbers: Any = field(default_factory=lambda: count(1))
 
-    async def held(self, path: Mapping[str, str], query: Mapping[str, list[str]]) -> None:
+    async def wait_for_job(self, path: Mapping[str, str], query: Mapping[str, list[str]]) -> None:
         """Wait until a job is done, or as long as a question for its result stays open."""
         job = self.jobs.get(path.get("jobId", ""))
         asked = "".join(query.get("timeoutMs", ()))
@@ -135,7 +135,7 @@ def allow(state: BigQueryState, dataset: str, table: str) -> None:
         raise GoogleRefused("accessDenied", f"{why}perhaps it does not exist.")
 
 
-def made(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
+def create_job(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
     """A job that was run, or only weighed. Refuses what BigQuery refuses at once."""
     query, tables = configuration["query"], state.tables
     dataset = str((query.get("defaultDataset") or {}).get("datasetId") or "main")
@@ -246,7 +246,7 @@ def _insert(call: Call[BigQueryState]) -> Json:
     if id in state.jobs:
         at = f"{project}:{state.tables.location}.{id}"
         raise GoogleRefused("duplicate", f"Already Exists: Job {at}")
-    job = made(state, id, sql, configuration)
+    job = create_job(state, id, sql, configuration)
     if configuration.get("dryRun"):
         job.id = ""
         return job_json(state, job)

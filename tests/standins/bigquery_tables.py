@@ -139,7 +139,7 @@ class Tables:
 def ours(sql: str) -> str:
     """A query in DuckDB's way of quoting: "texts" and `project.dataset.table`."""
 
-    def said(found: re.Match[str]) -> str:
+    def requote(found: re.Match[str]) -> str:
         text, name = found.groups()
         if text is not None:
             return "'" + text.replace("'", "''") + "'"
@@ -147,7 +147,7 @@ def ours(sql: str) -> str:
             return ".".join(f'"{part}"' for part in name.split("."))
         return found[0]
 
-    return QUOTED.sub(said, sql).strip().rstrip(";")
+    return QUOTED.sub(requote, sql).strip().rstrip(";")
 
 
 def _nodes(tree: Any) -> Iterator[Json]:

@@ -86,7 +86,7 @@ class Cloud:
         if "cache_control" in body:
             raise Unwanted(400, "cache_control: Extra inputs are not permitted")
         inner = {k: v for k, v in body.items() if k != "anthropic_version"}
-        return await captured(self.model, inner | {"model": name, "stream": streams})
+        return await call_model(self.model, inner | {"model": name, "stream": streams})
 
 
 class Bedrock(Cloud):
@@ -184,7 +184,7 @@ def _header(name: str, value: str) -> bytes:
     return bytes([len(name)]) + name.encode() + sizes + value.encode()
 
 
-async def captured(model: ModelServer, body: Json) -> tuple[int, bytes]:
+async def call_model(model: ModelServer, body: Json) -> tuple[int, bytes]:
     """Ask the Messages API inside this process; return status and body."""
     headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
     inside = httpx2.ASGITransport(model.app)

@@ -30,7 +30,7 @@ from standins import sheets as google_sheets
 from standins.bigquery import BigQueryState
 from standins.connections import drop_connection
 from standins.google_faults import Dropped, Fault, after, before, next_fault
-from standins.google_gmail import GmailState, checked
+from standins.google_gmail import GmailState, check_call
 from standins.sheets import SheetsState
 
 __all__ = ["TOKEN", "Grant", "LocalGoogle"]
@@ -103,7 +103,7 @@ class Taken(NamedTuple):
 
 
 @cache
-def taken(method: str) -> Taken:
+def method_spec(method: str) -> Taken:
     """Return what a method takes."""
     api = {"gmail": "gmail.v1", "sheets": "sheets.v4"}.get(method.partition(".")[0], "bigquery.v2")
     told = methods_of(api)[method]
@@ -168,7 +168,7 @@ class LocalGoogle(server.LocalGoogle):
         made = Made()
         response: Response | None = None
         try:
-            response = await self._tried(sent, made)
+            response = await self._answer(sent, made)
         except GoogleRefused as refused:
             response = refusal(refused)
         except Dropped:
@@ -180,7 +180,7 @@ class LocalGoogle(server.LocalGoogle):
             await drop_connection(request.scope)
         return response or Response()
 
-    async def _tried(self, sent: Sent, made: Made) -> Response:
+    async def _answer(self, sent: Sent, made: Made) -> Response:
         made.method, made.path = self.method_at(sent)
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
@@ -188,19 +188,19 @@ class LocalGoogle(server.LocalGoogle):
         if fault:
             await before(fault)
         if self.bigquery and made.method == google_bigquery.RESULTS:
-            await self.bigquery.held(made.path, sent.query)
-        response = json_response(self.allowed(sent, made))
+            await self.bigquery.wait_for_job(made.path, sent.query)
+        response = json_response(self.execute(sent, made))
         if fault:
             response.body = await after(fault, bytes(response.body))
             response.headers["content-length"] = str(len(response.body))
         return response
 
-    def allowed(self, sent: Sent, made: Made) -> Json | None:
+    def execute(self, sent: Sent, made: Made) -> Json | None:
         """Carry the call out, if the token and the API allow it.
 
         What `fields` does not name is left out of the answer.
         """
-        told, grant = taken(made.method), self._grant(sent.token)
+        told, grant = method_spec(made.method), self._grant(sent.token)
         made.user = grant.address
         if not grant.scopes & told.scopes:
             raise GoogleRefused("insufficientPermissions")
@@ -208,14 +208,14 @@ class LocalGoogle(server.LocalGoogle):
             raise GoogleRefused("forbidden", f"Delegation denied for {user}")
         made.units = UNITS.get(made.method, 0)
         made.body = body_of(sent)
-        _known(made.body.keys() - told.body, "Cannot find field.")
-        _known(sent.query.keys() - told.query - EVERYWHERE, "Cannot bind query parameter.")
+        _refuse_unknown(made.body.keys() - told.body, "Cannot find field.")
+        _refuse_unknown(sent.query.keys() - told.query - EVERYWHERE, "Cannot bind query parameter.")
         state = self._states.get(made.method) or self.gmail
         call = Call(state, made.path, sent.query, dict(made.body))
         with state.lock:
-            body = self.methods[made.method](checked(made.method, call))
+            body = self.methods[made.method](check_call(made.method, call))
         fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
-        return body if body is None else dict(_selected(body, _named(iter(fields))))
+        return body if body is None else dict(_select(body, _parse_selection(iter(fields))))
 
     def _grant(self, token: str) -> Grant:
         grant, address = self.tokens.get(token), self.whose(token)
@@ -257,13 +257,13 @@ def body_of(sent: Sent) -> Json:
     return body
 
 
-def _known(names: set[str], why: str) -> None:
+def _refuse_unknown(names: set[str], why: str) -> None:
     for name in names:
         said = f'Invalid JSON payload received. Unknown name "{name}": {why}'
         raise GoogleRefused("invalidArgument", said)
 
 
-def _named(tokens: Iterator[str]) -> Json:
+def _parse_selection(tokens: Iterator[str]) -> Json:
     """Read a selection, like `id,messages(id,payload/headers)`, up to its closing bracket."""
     tree: Json = {}
     at = tree
@@ -273,18 +273,18 @@ def _named(tokens: Iterator[str]) -> Json:
         if token == ",":
             at = tree
         elif token == "(":
-            at |= _named(tokens)
+            at |= _parse_selection(tokens)
         elif token != "/":
             at = at.setdefault(token, {})
     return tree
 
 
-def _selected(value: Any, tree: Json) -> Any:
+def _select(value: Any, tree: Json) -> Any:
     """The parts of a value that a tree names; a leaf of the tree keeps all below it."""
     if not tree:
         return value
     if isinstance(value, list):
-        return [_selected(each, tree) for each in value]
+        return [_select(each, tree) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: _selected(each, tree[name]) for name, each in value.items() if name in tree}
+    return {name: _select(each, tree[name]) for name, each in value.items() if name in tree}

@@ -56,7 +56,7 @@ class GmailState(gmail_state.GmailState):
 GmailCall = Call[GmailState]
 
 
-def checked(method: str, call: Call[Any]) -> Call[Any]:
+def check_call(method: str, call: Call[Any]) -> Call[Any]:
     """Return the call as Gmail would carry it out. Raises GoogleRefused where it would not."""
     check = _CHECKS.get(method.removeprefix("gmail.users."))
     return check(call) or call if check else call
@@ -79,19 +79,19 @@ def subject_of(headers: Headers) -> str:
 
 
 def _draft(call: GmailCall) -> GmailCall:
-    raw, thread = _outgoing(call.state, call.body.get("message"))
+    raw, thread = _parse_outgoing(call.state, call.body.get("message"))
     return replace(call, body={"message": {"raw": base64url(raw), "threadId": thread}})
 
 
 def _send(call: GmailCall) -> GmailCall:
-    raw, thread = _outgoing(call.state, call.body)
+    raw, thread = _parse_outgoing(call.state, call.body)
     if not addresses(every(split_headers(raw)[0], "to", "cc", "bcc")):
         invalid("Recipient address required")
-    raw = _stamped(call.state, raw)
+    raw = _stamp_headers(call.state, raw)
     return replace(call, body={"raw": base64url(raw), "threadId": thread})
 
 
-def _outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
+def _parse_outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
     """The `Message` of a request body: what its `raw` holds, and the thread that it joins.
 
     It joins the one that it names only if it refers to a message of that thread and has the same
@@ -126,7 +126,7 @@ def _belongs(state: GmailState, raw: bytes, thread: str) -> bool:
     )
 
 
-def _stamped(state: GmailState, raw: bytes) -> bytes:
+def _stamp_headers(state: GmailState, raw: bytes) -> bytes:
     """The message as it leaves: from this mailbox, dated, with a Message-ID of Gmail's own.
 
     The API replaces a Message-ID and keeps it nowhere (FlowCrypt/flowcrypt-browser issue 4273).
@@ -155,7 +155,7 @@ def _stamped(state: GmailState, raw: bytes) -> bytes:
 
 
 def _list(call: GmailCall) -> None:
-    _known(call.state, set(call.many("labelIds")))
+    _check_labels(call.state, set(call.many("labelIds")))
     _page(call)
 
 
@@ -187,7 +187,7 @@ def _modify(call: GmailCall) -> None:
         invalid("No label add or removes specified")
     if add & remove:
         invalid("Cannot both add and remove the same label")
-    _known(call.state, add | remove)
+    _check_labels(call.state, add | remove)
     for label in (add | remove) & NOT_TO_ADD:
         invalid(f"Invalid label: {label}")
 
@@ -200,7 +200,7 @@ def _names(call: GmailCall, name: str) -> set[str]:
     return set(value)
 
 
-def _known(state: GmailState, labels: set[str]) -> None:
+def _check_labels(state: GmailState, labels: set[str]) -> None:
     for label in sorted(labels - state.labels.keys()):
         invalid(f"Invalid label: {label}")
 

@@ -113,7 +113,7 @@ class LocalGoogleOauth:
     # ---- the client
 
     async def _token(self, request: Request) -> Response:
-        sent = await self._sent(request)
+        sent = await self._read_form(request)
         try:
             return JSONResponse(self._tokens_for(sent))
         except OAuthRefused as refusal:
@@ -123,16 +123,16 @@ class LocalGoogleOauth:
         """What a request of the token endpoint gets."""
         kind = sent.get("grant_type")
         if kind == JWT_BEARER:
-            return self._delegated(sent)
+            return self._exchange_assertion(sent)
         if sent.get("client_id") != CLIENT_ID or sent.get("client_secret") != CLIENT_SECRET:
             raise OAuthRefused("invalid_client", 401)
         if kind == "authorization_code":
-            return self._exchanged(sent)
+            return self._exchange_code(sent)
         if kind == "refresh_token":
-            return self._refreshed(sent)
+            return self._refresh_access(sent)
         raise OAuthRefused("unsupported_grant_type")
 
-    def _exchanged(self, sent: Json) -> Json:
+    def _exchange_code(self, sent: Json) -> Json:
         grant, ends = self._codes.pop(sent.get("code", ""), (None, 0.0))
         verifier = str(sent.get("code_verifier", ""))
         proof = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode()
@@ -143,7 +143,7 @@ class LocalGoogleOauth:
         again = {"refresh_token": grant.refresh_token} if grant.refresh_token else {}
         return {**self._access(grant), **again}
 
-    def _refreshed(self, sent: Json) -> Json:
+    def _refresh_access(self, sent: Json) -> Json:
         token = sent.get("refresh_token")
         found = [g for g in self.grants if token and g.refresh_token == token and not g.revoked]
         if not found:
@@ -158,7 +158,7 @@ class LocalGoogleOauth:
 
     async def _revoke(self, request: Request) -> Response:
         """Ends all grants of that person: https://developers.google.com/identity/protocols/oauth2"""
-        sent = await self._sent(request)
+        sent = await self._read_form(request)
         token = str(sent.get("token", ""))
         held = [g for g in self.grants if token and g.refresh_token == token]
         held += [self._tokens[token][0]] if token in self._tokens else []
@@ -168,7 +168,7 @@ class LocalGoogleOauth:
         self.revoke(held[0].address)
         return JSONResponse({})
 
-    def _delegated(self, sent: Json) -> Json:
+    def _exchange_assertion(self, sent: Json) -> Json:
         """A service account that acts for somebody, or for itself where no mailbox is opened."""
         part = str(sent.get("assertion", "")).split(".")[1:2]
         claims = json.loads(base64.urlsafe_b64decode(f"{part[0]}===")) if part else {}
@@ -180,7 +180,7 @@ class LocalGoogleOauth:
         self.grants.append(grant)
         return self._access(grant)
 
-    async def _sent(self, request: Request) -> Json:
+    async def _read_form(self, request: Request) -> Json:
         sent = dict(parse_qsl((await request.body()).decode()))
         self.requests.append((request.url.path, sent))
         return sent

@@ -29,7 +29,7 @@ from standins.model_faults import (
     Faults,
     damage_body,
     damage_stream,
-    limited,
+    limit_answer,
     refuse,
     reshape,
 )
@@ -152,11 +152,11 @@ class ModelServer(server.ModelServer):
         self._in_flight += 1
         self.in_flight_max = max(self.in_flight_max, self._in_flight)
         try:
-            return await self._guarded(request)
+            return await self._answer_or_error(request)
         finally:
             self._in_flight -= 1
 
-    async def _guarded(self, request: Request) -> Response:
+    async def _answer_or_error(self, request: Request) -> Response:
         """Every outcome as an API answer; the only place that catches everything."""
         request_id = f"req_{secrets.token_hex(12)}"
         try:
@@ -187,7 +187,7 @@ class ModelServer(server.ModelServer):
         if self._record:
             self.recorded.append(body)
         rules = check_message_request(body)
-        prompt = _measured(body, rules)
+        prompt = _measure_prompt(body, rules)
         trail = Trail(body, effort_of(body, rules))
         usage = self._cache.measure(prompt)
         fault = self._faults.next(index, body)
@@ -199,13 +199,13 @@ class ModelServer(server.ModelServer):
             refuse(fault)
         answer = self._mind(body) if body["max_tokens"] else Answer([], "max_tokens")
         answer = reshape(fault, answer) if fault else answer
-        message = message_of(body, limited(answer, body), usage)
+        message = message_of(body, limit_answer(answer, body), usage)
         trail.seal(message["content"])
         self._cache.keep(prompt)
         if not (fault and fault.kind in WIRE_KINDS):
             self.answered.append(message)
         if body.get("stream"):
-            return _streamed(message, fault, request_id)
+            return _stream_response(message, fault, request_id)
         return _whole(message, fault)
 
 
@@ -255,7 +255,7 @@ def _decode(raw: bytes) -> Any:
     return value
 
 
-def _measured(body: Json, rules: Rules) -> Prompt:
+def _measure_prompt(body: Json, rules: Rules) -> Prompt:
     prompt = read_prompt(body)
     if len(prompt.marks) > MAX_CACHE_MARKS:
         invalid(
@@ -277,7 +277,7 @@ async def _silence(request: Request, fault: Fault) -> Response:
     return Cut()
 
 
-def _streamed(message: Json, fault: Fault | None, request_id: str) -> Response:
+def _stream_response(message: Json, fault: Fault | None, request_id: str) -> Response:
     events = [sse(kind, data) for kind, data in stream_events(message)]
     if fault:
         events = damage_stream(fault, events, request_id)

@@ -318,7 +318,7 @@ class _Turns:
             if not message.content:
                 invalid(f"messages.{n}: all messages must have non-empty content")
             if message.role == "assistant" and role != "assistant":
-                self._settled()
+                self._refuse_open_calls()
                 self.turn = set()
             role = message.role
             for k, block in enumerate(message.content):
@@ -326,7 +326,7 @@ class _Turns:
                 (self._reply if role == "assistant" else self._user)(block, where)
                 if isinstance(block, Text):
                     _check_text(block, "messages")
-        self._settled()
+        self._refuse_open_calls()
         paused = messages[-1].content[-1].type == "server_tool_use"  # sent back as it came
         if role == "assistant" and not paused:
             invalid(
@@ -355,7 +355,7 @@ class _Turns:
         if isinstance(block, ToolResult):
             self._result(block, where)
         else:
-            self._settled()
+            self._refuse_open_calls()
 
     def _result(self, block: ToolResult, where: str) -> None:
         name = block.tool_use_id
@@ -376,7 +376,7 @@ class _Turns:
             if isinstance(part, Text) and not part.text:
                 invalid(f"{where}.tool_result: text content blocks must be non-empty")
 
-    def _settled(self) -> None:
+    def _refuse_open_calls(self) -> None:
         """Refuse to go on while results are due."""
         if self.open:
             invalid(

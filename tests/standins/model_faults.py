@@ -119,14 +119,14 @@ def cut_short(content: list[Json], size: int) -> list[Json]:
     for block in content:
         length = len(render(block))
         if length > size:
-            rest = _shortened(block, size - _WRAPPER_BYTES)
+            rest = _shorten_block(block, size - _WRAPPER_BYTES)
             return [*kept, rest] if rest else kept
         kept.append(block)
         size -= length
     return kept
 
 
-def limited(answer: Answer, body: Json) -> Answer:
+def limit_answer(answer: Answer, body: Json) -> Answer:
     """The answer up to `max_tokens`, and of its thinking what the request asks to see."""
     content = answer.content
     if (body.get("thinking") or {}).get("type") == "disabled":
@@ -138,7 +138,7 @@ def limited(answer: Answer, body: Json) -> Answer:
     return replace(answer, content=_hidden(content, body.get("thinking") or {}))
 
 
-def _shortened(block: Json, size: int) -> Json | None:
+def _shorten_block(block: Json, size: int) -> Json | None:
     if block["type"] == "tool_use":
         names = list(block["input"])
         return {**block, "input": {name: block["input"][name] for name in names[: len(names) // 2]}}

@@ -30,7 +30,7 @@ class Tab:
     row_count: int = 1000
     column_count: int = 26
 
-    def filled(self) -> int:
+    def last_filled_row(self) -> int:
         """Rows up to the last one that holds anything."""
         held = [n for n, row in enumerate(self.rows, 1) if any(v not in (None, "") for v in row)]
         return held[-1] if held else 0
@@ -76,7 +76,7 @@ def values_of(book: Book, text: str) -> Json:
     if bottom > tab.row_count:
         most = f"Max rows: {tab.row_count}, max columns: {tab.column_count}"
         raise GoogleRefused("invalidArgument", f"Range ({text}) exceeds grid limits. {most}")
-    grid = [[_shown(value) for value in row] for row in tab.rows[top:bottom]]
+    grid = [[_format_value(value) for value in row] for row in tab.rows[top:bottom]]
     for cells in grid:
         while cells and cells[-1] == "":
             cells.pop()
@@ -86,7 +86,7 @@ def values_of(book: Book, text: str) -> Json:
     return body | ({"values": grid} if grid else {})
 
 
-def _shown(value: Value) -> str:
+def _format_value(value: Value) -> str:
     if value is None:
         return ""
     return str(value).upper() if isinstance(value, bool) else str(value)
@@ -140,7 +140,7 @@ def _batch_update(call: Call[SheetsState]) -> Json:
         invalid("Must specify at least one request.")
     for number, request in enumerate(requests):
         _look(book, number, request)
-    replies = [_carried_out(book, request) for request in requests]
+    replies = [_apply_request(book, request) for request in requests]
     return {"spreadsheetId": call.path["spreadsheetId"], "replies": replies}
 
 
@@ -157,7 +157,7 @@ def _look(book: Book, number: int, request: Json) -> None:
             invalid(f"{at}: Metadata with ID {id} already exists.")
 
 
-def _carried_out(book: Book, request: Json) -> Json:
+def _apply_request(book: Book, request: Json) -> Json:
     ((kind, given),) = request.items()
     found: Json = _CHANGES[kind](book, given)
     return {kind: found} if found else {}
@@ -171,14 +171,14 @@ def _append_cells(book: Book, given: Json) -> Json:
     """New rows below the last one that holds anything; the grid grows with them."""
     tab = _tab(book, given)
     assert tab is not None
-    del tab.rows[tab.filled() :]
+    del tab.rows[tab.last_filled_row() :]
     for row in given.get("rows") or ():
-        tab.rows.append([_entered(cell) for cell in row.get("values") or ()])
+        tab.rows.append([_cell_value(cell) for cell in row.get("values") or ()])
     tab.row_count = max(tab.row_count, len(tab.rows))
     return {}
 
 
-def _entered(cell: Json) -> Value:
+def _cell_value(cell: Json) -> Value:
     """What was written: a text stays one, whatever it begins with; a formula is said to be one."""
     entered: Json = cell.get("userEnteredValue") or {}
     if "formulaValue" in entered:
@@ -195,7 +195,7 @@ def _create_mark(book: Book, given: Json) -> Json:
 
 
 def _delete_marks(book: Book, given: Json) -> Json:
-    gone = _matching(book, [given["dataFilter"]])
+    gone = _matching_marks(book, [given["dataFilter"]])
     book.marks = [mark for mark in book.marks if mark not in gone]
     return {"deletedDeveloperMetadata": gone}
 
@@ -207,7 +207,7 @@ _CHANGES = {
 }
 
 
-def _matching(book: Book, filters: Sequence[Json]) -> list[Json]:
+def _matching_marks(book: Book, filters: Sequence[Json]) -> list[Json]:
     wanted = [each.get("developerMetadataLookup") or {} for each in filters]
     return [
         mark
@@ -218,7 +218,7 @@ def _matching(book: Book, filters: Sequence[Json]) -> list[Json]:
 
 def _search(call: Call[SheetsState]) -> Json:
     filters = call.body.get("dataFilters") or []
-    found = _matching(_book(call), filters)
+    found = _matching_marks(_book(call), filters)
     rows = [{"developerMetadata": mark, "dataFilters": filters} for mark in found]
     return {"matchedDeveloperMetadata": rows} if rows else {}
 

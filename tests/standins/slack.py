@@ -21,14 +21,14 @@ from standins.slack_events import Effect, effect_of, named_message, of_write
 from standins.slack_faults import (
     Fault,
     StreamsRefused,
-    failed,
-    lost,
+    apply_fault,
+    drop_if_lost,
     next_fault,
-    ratelimited,
+    rate_limit_response,
     refusal,
-    refused_stream,
+    stream_refusal,
 )
-from standins.slack_files import refused_upload
+from standins.slack_files import upload_refusal
 from standins.slack_limits import RateLimits
 from standins.slack_people import People
 from standins.slack_scopes import scopes_of
@@ -210,14 +210,14 @@ class LocalSlack(server.LocalSlack):
         method = request.path_params["method"]
         self.calls[method] += 1
         fault = next_fault(self.faults, method)
-        if fault and (failure := await failed(fault, request)):
+        if fault and (failure := await apply_fault(fault, request)):
             return failure
         if self.streams_refused and method.endswith("Stream"):
-            return refused_stream(self.streams_refused)
-        response = await self._limited(method, request) or await super()._serve(request)
+            return stream_refusal(self.streams_refused)
+        response = await self._refuse_call(method, request) or await super()._serve(request)
         if identity := await self._whose(request):
             response.headers["x-oauth-scopes"] = ",".join(sorted(scopes_of(identity)))
-        return Response() if await lost(fault, request) else response
+        return Response() if await drop_if_lost(fault, request) else response
 
     async def _whose(self, request: Request) -> Identity | None:
         try:
@@ -245,7 +245,7 @@ class LocalSlack(server.LocalSlack):
         allowed = reader if reader and "files:read" in scopes_of(reader) else None
         return slack_files.download(self.state, allowed, place, name)
 
-    async def _limited(self, method: str, request: Request) -> Response | None:
+    async def _refuse_call(self, method: str, request: Request) -> Response | None:
         """Refuse a call that comes too early, or in a form that its method does not read."""
         try:
             args = await arguments(request)
@@ -260,13 +260,13 @@ class LocalSlack(server.LocalSlack):
         except SlackError:
             return None
         wait = self._limits.wait(method, token, str(args.get("channel", "")))
-        return ratelimited(wait) if wait else None
+        return rate_limit_response(wait) if wait else None
 
     async def _upload(self, request: Request) -> Response:
         self.calls[UPLOAD] += 1
         fault = next_fault(self.faults, UPLOAD)
-        if fault and (failure := await failed(fault, request)):
+        if fault and (failure := await apply_fault(fault, request)):
             return failure
-        refused = refused_upload(self.state, request.path_params["file"], await request.body())
+        refused = upload_refusal(self.state, request.path_params["file"], await request.body())
         response = refused or await super()._upload(request)
-        return Response() if await lost(fault, request) else response
+        return Response() if await drop_if_lost(fault, request) else response

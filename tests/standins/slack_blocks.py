@@ -186,11 +186,11 @@ def fit(shape: SchemaValidator, value: Any, place: str, code: str) -> None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         tag = ("type",) if first["type"].startswith("union_tag") else ()
-        where = [place, *_followed(value, (*first["loc"], *tag))]
+        where = [place, *_follow_path(value, (*first["loc"], *tag))]
         raise refusal(code, "/".join(map(str, where)), first["msg"]) from None
 
 
-def _followed(value: Any, places: tuple[Any, ...]) -> Iterator[Any]:
+def _follow_path(value: Any, places: tuple[Any, ...]) -> Iterator[Any]:
     """Yield the places that lead into a value; pydantic names the kinds of objects among them."""
     for number, place in enumerate(places, 1):
         inside = isinstance(value, list if isinstance(place, int) else dict) and (
@@ -208,7 +208,7 @@ def refusal(code: str, where: str, what: str) -> SlackError:
     return SlackError(code, errors=[sentence], response_metadata={"messages": messages})
 
 
-def checked(
+def check_blocks(
     blocks: Sequence[Json], most: int = MAX_BLOCKS, code: str = "invalid_blocks"
 ) -> tuple[Json, ...]:
     """The blocks with the ids that Slack gives to those without; SlackError as Slack refuses.

@@ -22,10 +22,10 @@ from standins.slack_blocks import (
     MAX_VIEW_BLOCKS,
     MODAL,
     PROMPTS,
-    checked,
+    check_blocks,
     fit,
 )
-from standins.slack_files import completed
+from standins.slack_files import check_completed_uploads
 from standins.slack_scopes import need
 
 MAX_TEXT = 40_000
@@ -101,7 +101,7 @@ def expire(state: SlackState, ttl_s: float) -> None:
 
 def _message(call: Call) -> None:
     written, markdown = call.text("text"), call.text("markdown_text")
-    blocks = checked(call.objects("blocks"))
+    blocks = check_blocks(call.objects("blocks"))
     if not (written or markdown or blocks):
         raise SlackError("no_text")
     if markdown and (written or blocks):
@@ -196,20 +196,20 @@ def _start(call: Call) -> None:
     if channel and channel.kind != "im":
         _recipient(call)
     _one_of(call.text("task_display_mode"), ("plan",))
-    _written(call, None)
+    _check_tasks(call, None)
 
 
 def _append(call: Call) -> None:
     stream = _stream(call)
     if not call.args.get("chunks"):
         raise SlackError("no_text")
-    _written(call, stream)
+    _check_tasks(call, stream)
 
 
 def _stop(call: Call) -> None:
     stream = _stream(call)
     _metadata(call)
-    _written(call, stream)
+    _check_tasks(call, stream)
 
 
 def _stream(call: Call) -> Stream | None:
@@ -230,7 +230,7 @@ def _recipient(call: Call) -> None:
         raise SlackError("user_not_found")
 
 
-def _written(call: Call, stream: Stream | None) -> None:
+def _check_tasks(call: Call, stream: Stream | None) -> None:
     known = {chunk["id"] for chunk in _chunks(call) if chunk["type"] == "task_update"}
     if len(known | (stream.rows.keys() if stream else set())) > MAX_TASKS:
         raise SlackError("invalid_chunks")
@@ -267,7 +267,7 @@ def _open(call: Call) -> None:
 def _view(call: Call, kind: str) -> None:
     view = _json(call, "view", "invalid_arguments")
     fit(HOME if kind == "home" else MODAL, view, "/view", "invalid_arguments")
-    checked(view["blocks"], MAX_VIEW_BLOCKS, "invalid_arguments")
+    check_blocks(view["blocks"], MAX_VIEW_BLOCKS, "invalid_arguments")
 
 
 def _address(call: Call) -> None:
@@ -287,7 +287,7 @@ _CHECKS: Mapping[str, Callable[[Call], None]] = {
     "chat.stopStream": _stop,
     "chat.update": _update,
     "conversations.open": _direct,
-    "files.completeUploadExternal": completed,
+    "files.completeUploadExternal": check_completed_uploads,
     "files.getUploadURLExternal": _address,
     "reactions.add": _reaction,
     "usergroups.users.list": _group,

@@ -108,10 +108,10 @@ class Deliveries(socket.Deliveries):
         record = Delivery(envelope.id, envelope.type, attempt, time.time())
         self.log.append(record)
         self._carrier.carry(
-            envelope, attempt, reason, lambda outcome: self._tried(envelope, record, outcome)
+            envelope, attempt, reason, lambda outcome: self._finish_try(envelope, record, outcome)
         )
 
-    def _tried(self, envelope: Envelope, record: Delivery, outcome: Outcome) -> None:
+    def _finish_try(self, envelope: Envelope, record: Delivery, outcome: Outcome) -> None:
         if not outcome.failure:
             record.acked_at = time.time()
             if envelope.answered:

@@ -64,7 +64,7 @@ def effect_of(call: Call, body: Json) -> Effect | None:
     return Effect(call.method, call.identity.user, channel, ts, call.args)
 
 
-def changed(
+def edit_events(
     state: SlackState, channel: Channel, message: Message, before: Message
 ) -> Iterator[Json]:
     """The events of an edit; a mention that is new in it is an `app_mention`, too."""
@@ -81,11 +81,11 @@ def changed(
         yield mention(now | {"channel": channel.id, "event_ts": now_ts(state)})
 
 
-def deleted(state: SlackState, channel: Channel, before: Message) -> Iterator[Json]:
+def delete_events(state: SlackState, channel: Channel, before: Message) -> Iterator[Json]:
     """A root with replies is not deleted but changed, into a tombstone."""
     left = state.timelines[channel.id].get(micros(before.ts))
     if left:
-        yield from changed(state, channel, left, before)
+        yield from edit_events(state, channel, left, before)
         return
     previous = before if not before.is_reply else replace(before, subtype="")
     yield {
@@ -117,10 +117,10 @@ def of_write(state: SlackState, effect: Effect, before: Message | None) -> Itera
         return
     message = state.timelines[channel.id].get(micros(effect.ts))
     if effect.method == "chat.delete" and before:
-        yield from deleted(state, channel, before)
+        yield from delete_events(state, channel, before)
     elif message is None:
         return
     elif effect.method in _WRITTEN:
         yield from message_events(state, channel, message)
     elif effect.method in _CHANGED and before:
-        yield from changed(state, channel, message, before)
+        yield from edit_events(state, channel, message, before)

@@ -44,11 +44,11 @@ def next_fault(faults: list[Fault], method: str) -> Fault | None:
     return None
 
 
-async def failed(fault: Fault, request: Request) -> Response | None:
+async def apply_fault(fault: Fault, request: Request) -> Response | None:
     """Carry a fault out before the call; None when the call is to be answered after all."""
     match fault.kind:
         case "429":
-            return ratelimited(fault.seconds)
+            return rate_limit_response(fault.seconds)
         case "500":
             return Response("Internal Server Error", 500, media_type="text/plain")
         case "malformed":
@@ -68,7 +68,7 @@ async def failed(fault: Fault, request: Request) -> Response | None:
     raise ValueError(f"There is no fault {fault.kind!r}.")
 
 
-async def lost(fault: Fault | None, request: Request) -> bool:
+async def drop_if_lost(fault: Fault | None, request: Request) -> bool:
     """Whether the answer gets lost on the way; then the connection is gone, too."""
     if fault is None or fault.kind != "lost":
         return False
@@ -80,11 +80,11 @@ def refusal(code: str, **extra: Any) -> Response:
     return json_response({"ok": False, "error": code, **extra})
 
 
-def refused_stream(how: StreamsRefused) -> Response:
+def stream_refusal(how: StreamsRefused) -> Response:
     """Answer a call of a method that streams in a Slack without streams."""
     return Response("Not Found", 404, media_type="text/plain") if how == "404" else refusal(how)
 
 
-def ratelimited(seconds: float) -> Response:
+def rate_limit_response(seconds: float) -> Response:
     headers = {"retry-after": str(math.ceil(seconds))}
     return JSONResponse({"ok": False, "error": "ratelimited"}, 429, headers)

@@ -58,7 +58,7 @@ def download(state: SlackState, identity: Identity | None, place: str, name: str
     return Response(file.content, 200, headers, kind)
 
 
-def refused_upload(state: SlackState, id: str, content: bytes) -> Response | None:
+def upload_refusal(state: SlackState, id: str, content: bytes) -> Response | None:
     """The answer to bytes that nobody announced, or other ones; the address says whose they are."""
     upload = state.uploads.get(id)
     if upload is None or upload.completed:
@@ -68,7 +68,7 @@ def refused_upload(state: SlackState, id: str, content: bytes) -> Response | Non
     return None
 
 
-def completed(call: Call) -> None:
+def check_completed_uploads(call: Call) -> None:
     """Refuse files that the caller has not sent, and those that are shown: each is shown once."""
     asked = call.objects("files")
     uploads = [call.state.uploads.get(str(each.get("id"))) for each in asked]

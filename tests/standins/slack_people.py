@@ -69,7 +69,7 @@ class People(people.People):
             at = timestamp(self.state.new_ts(channel))
             after = replace(before, text=text, edited=at)
             self.state.timelines[channel].replace(after)
-            told = list(slack_events.changed(self.state, place, after, before))
+            told = list(slack_events.edit_events(self.state, place, after, before))
         self.tell(channel, *told)
 
     def delete(self, user: str, channel: str, ts: str) -> None:
@@ -77,7 +77,7 @@ class People(people.People):
             place = self.place(user, channel)
             before = self.message(channel, ts)
             self.state.timelines[channel].remove(micros(ts))
-            told = list(slack_events.deleted(self.state, place, before))
+            told = list(slack_events.delete_events(self.state, place, before))
         self.tell(channel, *told)
 
     def react(self, user: str, channel: str, ts: str, name: str) -> None:

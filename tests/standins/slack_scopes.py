@@ -65,7 +65,7 @@ def scopes_of(identity: state.Identity) -> frozenset[str]:
 
 def need(call: Call) -> None:
     """Refuse a call whose token lacks a scope of its method."""
-    require(call, *_needed(call))
+    require(call, *_needed_scopes(call))
 
 
 def require(call: Call, *scopes: str) -> None:
@@ -77,7 +77,7 @@ def require(call: Call, *scopes: str) -> None:
         raise SlackError("missing_scope", needed=",".join(missing), provided=provided)
 
 
-def _needed(call: Call) -> tuple[str, ...]:
+def _needed_scopes(call: Call) -> tuple[str, ...]:
     family, _, action = call.method.partition(".")
     if call.method in ("conversations.list", "users.conversations"):
         return tuple(sorted(f"{_PREFIX[kind]}:read" for kind in call.kinds()))

@@ -36,13 +36,13 @@ def visible(state: SlackState, channel: str, thread_ts: str | None = None) -> li
     """The messages of a channel, or of one thread of it with its root, oldest first."""
     timeline = state.timelines[channel]
     if thread_ts is None:
-        return [_shown(timeline[at]) for at in sorted(micros(m.ts) for m in timeline.all())]
+        return [_shown_message(timeline[at]) for at in sorted(micros(m.ts) for m in timeline.all())]
     root = micros(thread_ts)
     found = [timeline.get(root), *(timeline[at] for at in timeline.replies(root))]
-    return [_shown(message) for message in found if message]
+    return [_shown_message(message) for message in found if message]
 
 
-def _shown(message: Message) -> Shown:
+def _shown_message(message: Message) -> Shown:
     prose = "\n".join(
         part
         for block in message.blocks
@@ -90,7 +90,7 @@ def flat(block: Mapping[str, Any]) -> str:
 def _words(value: Mapping[str, Any]) -> Iterator[str]:
     match value.get("type"):
         case "text":
-            yield _marked(str(value.get("text") or ""), value.get("style") or {})
+            yield _style_text(str(value.get("text") or ""), value.get("style") or {})
             return
         case "link":
             text, url = str(value.get("text") or ""), str(value.get("url") or "")
@@ -113,7 +113,7 @@ def _words(value: Mapping[str, Any]) -> Iterator[str]:
         yield from _part(value.get(key))
 
 
-def _marked(text: str, style: Mapping[str, Any]) -> str:
+def _style_text(text: str, style: Mapping[str, Any]) -> str:
     bare = text.strip()
     if not bare:
         return text

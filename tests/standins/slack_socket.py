@@ -69,7 +69,10 @@ class Requests:
         path = f"{path}?{self._url.query}" if self._url.query else path
         try:
             connection.request(
-                "POST", path, body.encode(), {"content-type": kind, **self._signed(body), **headers}
+                "POST",
+                path,
+                body.encode(),
+                {"content-type": kind, **self._signature_headers(body), **headers},
             )
             response = connection.getresponse()
             return _outcome(response, response.read())
@@ -80,7 +83,7 @@ class Requests:
         finally:
             connection.close()
 
-    def _signed(self, body: str) -> dict[str, str]:
+    def _signature_headers(self, body: str) -> dict[str, str]:
         """docs.slack.dev/authentication/verifying-requests-from-slack."""
         at = str(int(time.time()))
         digest = hmac.new(self._secret, f"v0:{at}:{body}".encode(), hashlib.sha256).hexdigest()

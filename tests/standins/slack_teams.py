@@ -51,31 +51,31 @@ class SeveralSlacks:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await (self.sockets or self._answering(""))(scope, receive, send)
+            await (self.sockets or self._app_for(""))(scope, receive, send)
             return
         request = Request(scope, receive)
         body = await request.body()
         method = scope["path"].rpartition("/")[2]
         owner = request.headers.get("authorization", "").removeprefix("Bearer xoxb-of-")
         if method == "oauth.v2.access":
-            form = await Request(scope, _replayed(body)).form()
+            form = await Request(scope, _body_receiver(body)).form()
             client = request.headers.get("authorization", "").removeprefix("Basic ")
             id, _, secret = base64.b64decode(client).decode().partition(":")
             app: ASGIApp = JSONResponse(self._access(str(form.get("code")), id, secret))
         elif owner == COMPANY:
-            app = self._of_company(method, await arguments(Request(scope, _replayed(body))))
+            app = self._of_company(method, await arguments(Request(scope, _body_receiver(body))))
         else:
             app = self._of(owner, method)
-        await app(scope, _replayed(body), send)
+        await app(scope, _body_receiver(body), send)
 
-    def _answering(self, team: str) -> ASGIApp:
+    def _app_for(self, team: str) -> ASGIApp:
         """What answers for a workspace, or for the first one."""
         chosen = team if team in self.slacks else next(iter(self.slacks))
         return self.apps.get(chosen) or self.slacks[chosen].app
 
     def _of(self, team: str, method: str) -> ASGIApp:
         self.calls.append((team if team in self.slacks else "", method))
-        return self._answering(team)
+        return self._app_for(team)
 
     def _of_company(self, method: str, args: Mapping[str, Any]) -> ASGIApp:
         """Answer a call with the company's token, or let the workspace answer that it names."""
@@ -127,7 +127,7 @@ class SeveralSlacks:
         }
 
 
-def _replayed(body: bytes) -> Receive:
+def _body_receiver(body: bytes) -> Receive:
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 

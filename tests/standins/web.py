@@ -22,7 +22,7 @@ class Page:
     """As a search shows it."""
 
     @classmethod
-    def moved(cls, to: str, status: int = 302) -> "Page":
+    def redirect_to(cls, to: str, status: int = 302) -> "Page":
         return cls(status=status, headers={"location": to})
 
 
