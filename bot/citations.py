@@ -276,25 +276,25 @@ class CitationFilter:
 
     known: CitationIndex
     allowed: Links = Links()
-    _held: str = field(default="")
+    _buffer: str = field(default="")
 
     def add(self, text: str) -> str:
         """Add the next piece of text; return the part that is ready."""
-        self._held += text
-        start = settled_length(self._held)
-        ready, self._held = self._clean(self._held[:start]), self._held[start:]
-        if len(self._held) > MAX_HELD:
+        self._buffer += text
+        start = settled_length(self._buffer)
+        ready, self._buffer = self._clean(self._buffer[:start]), self._buffer[start:]
+        if len(self._buffer) > MAX_HELD:
             ready += f"{self.close()} "
         return ready
 
     def close(self) -> str:
         """Return the text that is still held back."""
-        ready, self._held = self._clean(self._held), ""
+        ready, self._buffer = self._clean(self._buffer), ""
         return ready
 
     def drop(self) -> None:
         """Drop the text that is still held back, because the text restarts."""
-        self._held = ""
+        self._buffer = ""
 
     def _clean(self, text: str) -> str:
         if not text:

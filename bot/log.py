@@ -74,15 +74,15 @@ class Redactor:
         return self._pattern.sub(REMOVED, text) if self._pattern else text
 
     def clean(self, text: str) -> str:
-        return redact(_learnt.cut(self.cut(text)))
+        return redact(_learned_secrets.cut(self.cut(text)))
 
 
-_learnt = Redactor()
+_learned_secrets = Redactor()
 
 
 def learn(secrets: Iterable[str]) -> None:
     """Remove these values, such as a user's tokens, from all future log lines."""
-    _learnt.add(secrets)
+    _learned_secrets.add(secrets)
 
 
 def _parts(value: str) -> Iterator[str]:

@@ -362,7 +362,7 @@ class _Callback:
 
     def __init__(self, state: str) -> None:
         self._state = state
-        self._arrived: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._code: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.redirect_uri = ""
         self.app = Starlette(routes=[Route(BACK_PATH, self._answer)])
 
@@ -371,7 +371,7 @@ class _Callback:
         _read_lines(self._on_paste)
         try:
             async with asyncio.timeout(WAIT_S):
-                return await self._arrived
+                return await self._code
         except TimeoutError:
             why = f"Nobody came back from Google within {WAIT_S / 60:.0f} minutes."
             raise SetupError("connect", why, "Start again.") from None
@@ -390,12 +390,12 @@ class _Callback:
         """Return whether this is the answer to our request; the first one ends the waiting."""
         if not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return False
-        if self._arrived.done():
+        if self._code.done():
             return True
         if code := query.get("code"):
-            self._arrived.set_result(code)
+            self._code.set_result(code)
         else:
-            self._arrived.set_exception(ConnectFailed(query.get("error", "")))
+            self._code.set_exception(ConnectFailed(query.get("error", "")))
         return True
 
 

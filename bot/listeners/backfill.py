@@ -63,7 +63,7 @@ class Backfill:
         sold = settings.app_distribution == "distributed"
         self._page = min(client.page_size, SOLD_PAGE) if sold else client.page_size
         self._most_threads = SOLD_THREADS if sold else OLD_THREADS
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -72,7 +72,7 @@ class Backfill:
         if self._settings.backfill_hours:
             self._cursors.is_held = True
             self._idle.clear()
-            self._asked.set()
+            self._requested.set()
 
     async def idle(self) -> None:
         """Return when every requested pass has ended; some channels may be unreadable."""
@@ -82,15 +82,15 @@ class Backfill:
         """Run one pass after another, as requested, until cancelled."""
         pause = AGAIN_S[0]
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._requested.wait()
+            self._requested.clear()
             try:
                 again = await self._pass()
             except Exception as error:  # top-level boundary: the next pass retries
                 trace = not isinstance(error, StoreError)
                 log.error("what was missed could not be looked for: %s", error, exc_info=trace)
                 again = True
-            if not self._asked.is_set():
+            if not self._requested.is_set():
                 self._cursors.is_held = again
                 self._idle.set()
             if not again:
@@ -98,9 +98,9 @@ class Backfill:
                 continue
             try:
                 async with asyncio.timeout(pause):
-                    await self._asked.wait()
+                    await self._requested.wait()
             except TimeoutError:
-                self._asked.set()
+                self._requested.set()
                 pause = min(2 * pause, AGAIN_S[1])
 
     async def _pass(self) -> bool:

@@ -142,7 +142,7 @@ class Receiver(ABC):
         """Without a signing secret, HTTP is rejected."""
         secret = settings.secrets.slack_signing_secret
         signing_secret = secret.get_secret_value() if secret else ""
-        self._signed = bool(signing_secret)
+        self._has_secret = bool(signing_secret)
         self.app = AsyncApp(
             name="workspace-assistant",
             logger=log,
@@ -161,7 +161,7 @@ class Receiver(ABC):
 
     async def from_http(self, request: Request) -> Response:
         """Return the answer to Slack's POST; without Slack's signature it is a 401."""
-        if not (self._signed and _is_checkable(request.headers)):
+        if not (self._has_secret and _is_checkable(request.headers)):
             refusal = BoltResponse(status=401, body={"error": "invalid request"})
             return to_starlette_response(refusal)
         raw = (await request.body()).decode("utf-8", "replace")
@@ -193,7 +193,7 @@ class Intake(Receiver):
         self.bot = bot
         self._inbox, self._cursors, self._writer, self._web = cursors.inbox, cursors, writer, web
         shortcuts = {id: f"{name} {IN_ITS_LANGUAGE}" for id, name in SHORTCUTS.items()}
-        self._asks = {**settings.slack.reactions, **shortcuts}
+        self._texts = {**settings.slack.reactions, **shortcuts}
         self._interactions = interactions
         self.on_request: Callable[[], object] = lambda: None
         """Called after each new request."""
@@ -301,7 +301,7 @@ class Intake(Receiver):
 
         It has no message of its own, so it moves no cursor.
         """
-        words = self._asks.get(choice.by)
+        words = self._texts.get(choice.by)
         if not words:
             return
         try:

@@ -74,7 +74,7 @@ class SocketConnection(AsyncBaseSocketModeClient):
         """Set when another connection must replace this one; it may still read."""
         self.why = ""
         """Why it ended: Slack's reason, `lost`, or `deaf` (nothing came, not even a pong)."""
-        self._socket, self._hear = socket, hear
+        self._socket, self._handler = socket, hear
         self._answers: set[asyncio.Task[None]] = set()
         self._reader = asyncio.create_task(self._read())
 
@@ -126,7 +126,7 @@ class SocketConnection(AsyncBaseSocketModeClient):
 
     async def _answer(self, request: SocketModeRequest) -> None:
         started = time.time()
-        response = await self._hear(request.payload)
+        response = await self._handler(request.payload)
         if response.status == 200:
             await send_async_response(self, request, response, started)
 
@@ -152,7 +152,7 @@ class Sockets:
         self.connected = asyncio.Event()
         """Set when the first connection has received its hello."""
         self.settings = settings
-        self._hear, self._token, self._on_gap = hear, app_token, on_gap
+        self._handler, self._token, self._on_gap = hear, app_token, on_gap
         self._web = web_client(base_url, timeout=settings.timeout_s, retry_handlers=[])
         self._open: set[SocketConnection] = set()
         self._closing = asyncio.Event()
@@ -203,7 +203,7 @@ class Sockets:
             except (aiohttp.ClientError, OSError, TimeoutError, LookupError, ValueError) as error:
                 why, wait = f"{type(error).__name__} {error}".strip(), 0.0
             else:
-                connection = SocketConnection(socket, self._hear)
+                connection = SocketConnection(socket, self._handler)
                 self._open.add(connection)
                 if not self.connected.is_set():
                     self.connected.set()

@@ -99,8 +99,8 @@ class PolicyFile:
         """
         self.path, self.own = path, own
         self._clock = clock
-        self._looking = asyncio.Lock()
-        self._looked = float("-inf")
+        self._read_lock = asyncio.Lock()
+        self._checked_at = float("-inf")
         self._signature: Signature | None = None
         self._now: Policy | PolicyFault = policy
 
@@ -113,10 +113,10 @@ class PolicyFile:
     async def read(self) -> Policy:
         """Return the current policy. Raises PolicyFault while the file is wrong or missing."""
         if self.path is not None:
-            async with self._looking:
-                if self._clock() - self._looked >= POLL_S:
+            async with self._read_lock:
+                if self._clock() - self._checked_at >= POLL_S:
                     await asyncio.to_thread(self._look, self.path)
-                    self._looked = self._clock()
+                    self._checked_at = self._clock()
         if isinstance(self._now, PolicyFault):
             raise PolicyFault(self._now.path, self._now.fault)
         return self._now

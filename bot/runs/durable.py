@@ -338,7 +338,7 @@ class TeamWorkflows(Durable):
 
     teams: dict[str, TeamDurable] = field(default_factory=dict)
     """Workspaces that this process serves at the moment."""
-    _opened: defaultdict[str, asyncio.Event] = field(
+    _open_events: defaultdict[str, asyncio.Event] = field(
         default_factory=lambda: defaultdict(asyncio.Event)
     )
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -355,11 +355,11 @@ class TeamWorkflows(Durable):
 
     def add(self, durable: TeamDurable) -> None:
         self.teams[durable.team] = durable
-        self._opened[durable.team].set()
+        self._open_events[durable.team].set()
 
     def remove(self, durable: TeamDurable) -> None:
         if self.teams.pop(durable.team, None):
-            self._opened[durable.team].clear()
+            self._open_events[durable.team].clear()
 
     async def _run(self, name: str, team: str, *args: Any) -> dict[str, Any]:
         """Run a workflow of a team; if the team closes meanwhile, run it again when it is back."""
@@ -367,7 +367,7 @@ class TeamWorkflows(Durable):
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         while True:
-            await self._opened[team].wait()
+            await self._open_events[team].wait()
             durable = self.teams[team]
             work = asyncio.ensure_future(durable.bodies[name](*args))
             durable.work.add(work)

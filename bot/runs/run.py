@@ -96,7 +96,7 @@ class Runs:
     """Providers that are opened for each run."""
     traces: Traces | None = None
     _live: dict[str, ActiveRun] = field(default_factory=dict)
-    _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
     def ids(self) -> list[str]:
@@ -124,7 +124,7 @@ class Runs:
     @asynccontextmanager
     async def at_work(self, run: str) -> AsyncIterator[ActiveRun]:
         """Open the run if it is not open yet; the last caller closes it."""
-        opening = self._opening.setdefault(run, asyncio.Lock())
+        opening = self._locks.setdefault(run, asyncio.Lock())
         async with opening:
             live = self._live.get(run)
             if live is None:

@@ -73,7 +73,7 @@ class Worker(ABC, Generic[W]):
     _unsure: bool = field(default=False, init=False)
     """Whether work may have been claimed whose workflow did not start or failed."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _taking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _claim_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     @abstractmethod
     async def load_claimed(self) -> Sequence[W]:
@@ -118,7 +118,7 @@ class Worker(ABC, Generic[W]):
             await self.recover()
             self._unsure = False
         await self._give_up()
-        async with self._taking:
+        async with self._claim_lock:
             free = self.most - len(self.at_work)
             if self.draining or free <= 0:
                 return
@@ -137,7 +137,7 @@ class Worker(ABC, Generic[W]):
         self.draining = True
         try:
             async with asyncio.timeout(seconds):
-                async with self._taking:  # work that is being claimed at this moment counts
+                async with self._claim_lock:  # work that is being claimed at this moment counts
                     pass
                 while self.is_busy:  # noqa: ASYNC110 - a subagent's end sets no event
                     await asyncio.sleep(DRAIN_LOOK_S)

@@ -119,7 +119,7 @@ class Scheduler:
     on_due: Callable[[], None]
     """Called when occurrences may have become due."""
     jobs: AsyncIOScheduler = field(default_factory=lambda: AsyncIOScheduler(timezone=UTC))
-    _known: dict[str, datetime] = field(default_factory=dict)
+    _changed_at: dict[str, datetime] = field(default_factory=dict)
     """Schedule -> time of the change that its job is based on."""
 
     async def run(self) -> None:
@@ -141,14 +141,14 @@ class Scheduler:
     async def reconcile(self) -> None:
         """Match the jobs to the table, and catch up missed times of changed schedules."""
         active = {each.id: each for each in await self.store.all() if each.state == "active"}
-        for id in self._known.keys() - active.keys():
-            del self._known[id]
+        for id in self._changed_at.keys() - active.keys():
+            del self._changed_at[id]
             if self.jobs.get_job(id):
                 self.jobs.remove_job(id)
         for id, schedule in active.items():
-            if self._known.get(id) == schedule.changed:
+            if self._changed_at.get(id) == schedule.changed:
                 continue
-            self._known[id], work = schedule.changed, [self.create_due, id]
+            self._changed_at[id], work = schedule.changed, [self.create_due, id]
             trigger = TimetableTrigger(schedule.spec.timetable)
             self.jobs.add_job(run_job, trigger, work, id=id, replace_existing=True, **LATE_JOBS)
             await self.create_due(id)
@@ -158,7 +158,7 @@ class Scheduler:
         try:
             await self.store.create_due(id)
         except StoreError:
-            self._known[id] = NEVER  # the next reconciliation catches it up
+            self._changed_at[id] = NEVER  # the next reconciliation catches it up
             raise
         self.on_due()
 

@@ -118,20 +118,20 @@ class TokenProbe:
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
-        self._asked, self._said = float("-inf"), ""
+        self._checked_at, self._fault = float("-inf"), ""
 
     async def check(self) -> str | None:
         now = asyncio.get_running_loop().time()
-        if now - self._asked >= TOKEN_S:
-            self._asked = now
+        if now - self._checked_at >= TOKEN_S:
+            self._checked_at = now
             try:
                 await self._client.call("auth.test")
-                self._said = ""
+                self._fault = ""
             except (SlackRefused, Absent) as error:
-                self._said = f"{error}. `assistant doctor` lists what to fix."
+                self._fault = f"{error}. `assistant doctor` lists what to fix."
             except (aiohttp.ClientError, TimeoutError) as error:
-                self._said = f"Slack cannot be reached ({type(error).__name__})."
-        return self._said or None
+                self._fault = f"Slack cannot be reached ({type(error).__name__})."
+        return self._fault or None
 
 
 async def check_database(database: Database) -> str | None:

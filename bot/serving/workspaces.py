@@ -86,7 +86,7 @@ class Workspaces(Receiver):
         self._settings, self.process = settings, process
         self._web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
         self._woken = asyncio.Event()
-        self._looked = False
+        self._is_loaded = False
         self._teams_of: dict[str, list[str]] = {}
 
     @property
@@ -128,7 +128,7 @@ class Workspaces(Receiver):
     def check(self) -> str | None:
         """Return a sentence if an installed workspace has not been tried yet; else None."""
         waiting = sum(not each.tried.is_set() for each in self.opened.values())
-        if self._looked and not waiting:
+        if self._is_loaded and not waiting:
             return None
         return f"{waiting} workspaces are being opened." if waiting else "It is starting."
 
@@ -206,7 +206,7 @@ class Workspaces(Receiver):
                 workspace = Opened(token, asyncio.Event(), asyncio.Event())
                 workspace.task = asyncio.create_task(self._serve(team, workspace), name=team)
                 self.opened[team] = workspace
-        self._looked = True
+        self._is_loaded = True
 
     async def _close(self, team: str) -> None:
         workspace = self.opened[team]

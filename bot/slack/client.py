@@ -155,13 +155,13 @@ class ReadTurns:
         """`reserved` is the share of a method's calls that patient callers leave to others."""
         sold = settings.app_distribution == "distributed"
         self._pace = RateLimit((SOLD if sold else TIERS) if settings.paced else None)
-        self._refused: set[str] = set()
+        self._refused_methods: set[str] = set()
         self._reserved = reserved
         self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def take(self, method: str, *, patient: bool = False) -> None:
         """Wait until the method may be called."""
-        if method not in self._refused:
+        if method not in self._refused_methods:
             self._pace.note(method)
         elif patient:
             async with self._lines[method]:
@@ -171,7 +171,7 @@ class ReadTurns:
 
     def record_refusal(self, method: str, seconds: float) -> None:
         """Record that Slack asked to wait so long before the next call of this method."""
-        self._refused.add(method)
+        self._refused_methods.add(method)
         self._pace.hold(method, "", seconds)
 
 

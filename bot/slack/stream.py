@@ -131,7 +131,7 @@ class StreamingReply:
         """The text that its stream shows; None = it may show anything."""
         self._rows: dict[str, PlanTask] = {}
         self._heading = ""
-        self._began = 0.0
+        self._started_at = 0.0
         self._last: MessagePart | None = None
         """The content of the last edit."""
         self._is_plain = False
@@ -255,7 +255,7 @@ class StreamingReply:
         except WriteFailed as error:
             log.info("no stream for %s: %s", request.key, error)
         else:
-            self._streaming, self._began = self._ts is not None, time.monotonic()
+            self._streaming, self._started_at = self._ts is not None, time.monotonic()
             self._rows, self._heading = {row.id: row for row in rows}, title
 
     def _adopt(self, ts: str, *, streaming: bool = True) -> None:
@@ -300,7 +300,7 @@ class StreamingReply:
         """Return the seconds until we must leave the stream; None = there is no stream."""
         if not self._streaming:
             return None
-        return max(0.0, self._began + self.settings.stream_s - time.monotonic())
+        return max(0.0, self._started_at + self.settings.stream_s - time.monotonic())
 
     async def _show_news(self) -> bool:
         """Show new content with one write; return False if some remains. Raises WriteFailed."""

@@ -68,7 +68,7 @@ class StoredBudget(Budget):
         super().__init__(caps, clock)
         self._database, self._run, self._owner = database, run, owner
         self._entries: BatchWriter[_Entry, None] = BatchWriter(self._write)
-        self._looking: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -89,8 +89,8 @@ class StoredBudget(Budget):
 
     async def aclose(self) -> None:
         """Wait for pending writes."""
-        if self._looking:
-            self._looking.cancel()
+        if self._poll_task:
+            self._poll_task.cancel()
         await self._entries.aclose()
 
     async def _enter(self, wish: ReservationRequest) -> None:
@@ -114,8 +114,8 @@ class StoredBudget(Budget):
         self._queue, answers = await self._database.change(work)
         self._answer(answers)
         others = self._queue and self._database.shared
-        if others and (self._looking is None or self._looking.done()):
-            self._looking = asyncio.create_task(self._look())
+        if others and (self._poll_task is None or self._poll_task.done()):
+            self._poll_task = asyncio.create_task(self._look())
         return [None] * len(entries)
 
     def _apply(

@@ -187,14 +187,14 @@ class BatchWriter(Generic[Given, Made]):
         self, work: Callable[[Sequence[Given]], Awaitable[Sequence[Made | Exception]]]
     ) -> None:
         self._work = work
-        self._asked: list[tuple[Given, asyncio.Future[Made]]] = []
+        self._pending: list[tuple[Given, asyncio.Future[Made]]] = []
         self._working: asyncio.Task[None] | None = None
 
     def ask(self, item: Given) -> asyncio.Future[Made]:
         """Add an item; return a future of its result. It is processed even if nobody waits."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Made] = loop.create_future()
-        self._asked.append((item, done))
+        self._pending.append((item, done))
         if self._working is None:
             self._working = loop.create_task(self._work_on_all())
         return done
@@ -207,8 +207,8 @@ class BatchWriter(Generic[Given, Made]):
     async def _work_on_all(self) -> None:
         batch: list[tuple[Given, asyncio.Future[Made]]] = []
         try:
-            while self._asked:
-                batch, self._asked = self._asked, []
+            while self._pending:
+                batch, self._pending = self._pending, []
                 outcomes = await self._outcomes([item for item, _ in batch])
                 for (_, done), outcome in zip(batch, outcomes, strict=True):
                     if done.cancelled():
@@ -219,9 +219,9 @@ class BatchWriter(Generic[Given, Made]):
                         done.set_result(outcome)
         finally:
             self._working = None
-            for _, done in (*batch, *self._asked):
+            for _, done in (*batch, *self._pending):
                 done.cancel()
-            self._asked = []
+            self._pending = []
 
     async def _outcomes(self, items: Sequence[Given]) -> Sequence[Made | Exception]:
         try:

@@ -48,7 +48,7 @@ class TableProvider(ToolProvider, Generic[S]):
     """Prefix of their handles, before the name in the settings."""
     section: ClassVar[str]
     """Section of the settings, such as `data.sheets`."""
-    _made: dict[str, S] = field(default_factory=dict)
+    _open_sources: dict[str, S] = field(default_factory=dict)
     """Handle -> opened source; one for all runs, because it has connections."""
 
     @property
@@ -122,8 +122,8 @@ class TableProvider(ToolProvider, Generic[S]):
 
     async def aclose(self) -> None:
         """Close connections."""
-        while self._made:
-            _, source = self._made.popitem()
+        while self._open_sources:
+            _, source = self._open_sources.popitem()
             await source.aclose()
 
 
@@ -158,9 +158,9 @@ class DataTools(TableProvider[SourceDatabase]):
         """Return handle and database of each source that can be opened."""
         for name, config in self.configured.items():
             handle = f"{DATA}{name}"
-            source = self._made.get(handle) or self._source(name, config)
+            source = self._open_sources.get(handle) or self._source(name, config)
             if source:
-                self._made[handle] = source
+                self._open_sources[handle] = source
                 yield handle, source
         for handle, path in self._from_options.items():
             yield handle, self._duck(path, None)
@@ -235,9 +235,11 @@ class SheetTools(TableProvider["Spreadsheet"]):
         books: dict[str, Spreadsheet] = {}
         for name, sheet in self.configured.items():
             handle = f"{SHEET}{name}"
-            if handle not in self._made and (google := self.google(name, SHEETS_SCOPE, endpoint)):
-                self._made[handle] = Spreadsheet(google, sheet.id)
-            if handle in self._made:
-                books[handle] = self._made[handle]
+            if handle not in self._open_sources and (
+                google := self.google(name, SHEETS_SCOPE, endpoint)
+            ):
+                self._open_sources[handle] = Spreadsheet(google, sheet.id)
+            if handle in self._open_sources:
+                books[handle] = self._open_sources[handle]
         clients: dict[type, object] = {Sheets: Sheets(books, self.labels(books))} if books else {}
         return OpenedTools(clients, self.handles(books))

@@ -50,9 +50,9 @@ class FileTools(ToolProvider):
     """Folders of the settings or of the command line, and one for each request."""
 
     _projects: dict[str, ProjectFolder] | None = None
-    _gone: dict[str, str] = field(default_factory=dict)
+    _faults: dict[str, str] = field(default_factory=dict)
     """Project of the settings that cannot be opened -> why."""
-    _tidied: float = field(default=float("-inf"))
+    _tidied_at: float = field(default=float("-inf"))
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         await self._tidy()
@@ -103,12 +103,12 @@ class FileTools(ToolProvider):
             missing |= {"git_commit": NO_GIT, "git_push": NO_GIT}
         elif not any(p.remote for p in projects):
             missing |= {"git_push": NO_CARD if self.given else NO_PUSH}
-        missing |= {f"files/{PROJECT}{name}": why for name, why in self._gone.items()}
+        missing |= {f"files/{PROJECT}{name}": why for name, why in self._faults.items()}
         return missing | ({} if self.settings.files.sandbox else {"run_command": NO_SANDBOX})
 
     def problems(self) -> Sequence[str]:
         self._find()
-        return [*self._gone.values()]
+        return [*self._faults.values()]
 
     @property
     def _work(self) -> Path:
@@ -135,8 +135,8 @@ class FileTools(ToolProvider):
         except SetupError as error:
             if self.given and self.given.folder:
                 raise
-            self._gone[name] = f"files.projects.{name}.path: {error.message}"
-            log.warning("%s", self._gone[name])
+            self._faults[name] = f"files.projects.{name}.path: {error.message}"
+            log.warning("%s", self._faults[name])
             return None
 
     def _choose_projects(self) -> Mapping[str, ProjectSettings]:
@@ -173,9 +173,9 @@ class FileTools(ToolProvider):
         Raises StoreError.
         """
         now = time.monotonic()
-        if now - self._tidied < TIDY_EVERY_S:
+        if now - self._tidied_at < TIDY_EVERY_S:
             return
-        self._tidied = now
+        self._tidied_at = now
         days = self.settings.retention.results_days
         idle = await asyncio.to_thread(idle_folders, self._work, time.time() - DAY_S)
         stored = await self._stored_runs([each.name for each in idle])

@@ -139,7 +139,7 @@ class McpTools(ToolProvider):
 
     servers: list[ServerTools] = field(default_factory=list, init=False)
     book: OutsideTools = field(init=False)
-    _made: dict[tuple[str, str], Tool] = field(default_factory=dict, init=False)
+    _tools: dict[tuple[str, str], Tool] = field(default_factory=dict, init=False)
     """Server and digest of a description -> the tool, the same one in each run."""
     _missing: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
 
@@ -230,10 +230,10 @@ class McpTools(ToolProvider):
             return ServerStatus(offer, name, None, why)
         key = (server.name, offer.digest)
         try:
-            self._made[key] = self._made.get(key) or tool_of(server, offer, name)
+            self._tools[key] = self._tools.get(key) or tool_of(server, offer, name)
         except Unfit as error:
             return ServerStatus(offer, name, None, str(error))
-        return ServerStatus(offer, name, self._made[key])
+        return ServerStatus(offer, name, self._tools[key])
 
     def readers(self) -> Mapping[str, Readers]:
         return {server.handle: server.readers for server in self.servers}
