@@ -157,7 +157,7 @@ class Backfill:
     async def _read(
         self, name: str, cursor: str, known_roots: Mapping[str, str], *, direct: bool
     ) -> int:
-        """Process what is new in a channel, oldest first; return the number of new requests.
+        """Process new messages of a channel, oldest first; return the number of new requests.
 
         It takes one call if `backfill_hours` hold less than a page. A thread is read if its root is
         among the listed messages (the newest page, or all of `backfill_hours`), or if it recently
@@ -199,7 +199,7 @@ class Backfill:
     async def _replies(
         self, channel: str, ts: str, since: str, *, whole: bool
     ) -> dict[str, Message]:
-        """Return a thread: all of it if `whole`; else its root and what is new."""
+        """Return a thread: all of it if `whole`; else its root and new messages."""
         has_answered = whole and await self._inbox.has_answered(self._intake.bot.team, channel, ts)
         arguments = {"channel": channel, "ts": ts, **({} if has_answered else {"oldest": since})}
         try:

@@ -109,7 +109,7 @@ class ButtonClicked:
     user: str
     action: str
     value: str = ""
-    """Content of the field, or what the button carries."""
+    """Content of the field, or value of the button."""
     trigger: str = ""
     """Opens a modal, within three seconds."""
 

@@ -401,7 +401,7 @@ class Home:
 def offers(policy: Policy, facts: AdmissionFacts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return why this user may not ask at all (or empty), where they may ask, and their scopes.
 
-    Channels with rules of their own are not named: a user may not know that they exist.
+    Channels with their own rules are not named: a user may not know that they exist.
     """
     free = policy.model_copy(update={"user_daily_usd": None, "daily_usd": None})
     direct, wide = decide(free, facts, 0.0), decide(free, _somewhere(facts), 0.0)
@@ -423,7 +423,7 @@ def offers(policy: Policy, facts: AdmissionFacts) -> tuple[str, tuple[str, ...],
 
 
 def _somewhere(facts: AdmissionFacts) -> AdmissionFacts:
-    """Return the same user, mentioning the assistant in a channel without rules of its own."""
+    """Return the same user, mentioning the assistant in a channel without its own rules."""
     return replace(facts, kind="mention", facts=ChannelFacts("", "", shared=False, private=False))
 
 

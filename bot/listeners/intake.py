@@ -299,7 +299,7 @@ class Intake(Receiver):
     async def _choose(self, choice: ThreadChosen) -> None:
         """Store the request of a reaction or a shortcut in the thread of its message.
 
-        It has no message of its own, so it moves no cursor.
+        There is no separate message for it, so it moves no cursor.
         """
         words = self._texts.get(choice.by)
         if not words:

@@ -71,7 +71,7 @@ class RequestContext:
 
 @dataclass
 class ContextReader:
-    """Reads what a `RequestHandler` needs besides the request itself."""
+    """Reads the context that a `RequestHandler` needs besides the request itself."""
 
     store: Store
     inbox: RequestQueue
@@ -287,7 +287,7 @@ class TaskContext:
     workflow: str
     problems: tuple[str, ...]
     more: Callable[[float], Awaitable[float]] | None = None
-    """Takes US dollars beyond the budget of the run; grants what the policy leaves of them."""
+    """Takes US dollars beyond the budget of the run; returns the part that the policy allows."""
 
     @property
     def lists(self) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ def render_answer(
 
 T = TypeVar("T")
 Write = Callable[[], Awaitable[T]]
-"""Writes to Slack, and may be called again; returns what was written."""
+"""Writes to Slack, and may be called again; returns the result."""
 
 AGAIN_S = 0.2
 """Seconds between two tries to have a request answered again."""

@@ -142,7 +142,7 @@ class RequestHandler:
         with about(run=request.run, request=key), in_language(language):
             try:
                 state = await self._answer(request)
-            except Exception as error:  # top-level boundary: the worker goes on with others
+            except Exception as error:  # top-level boundary: the worker continues with others
                 is_refused = isinstance(error, WriteFailed)
                 level = logging.WARNING if is_refused else logging.ERROR
                 log.log(level, "request %s failed: %s", key, error, exc_info=not is_refused)
@@ -329,7 +329,7 @@ class RequestHandler:
     async def _work(
         self, request: StoredRequest, live: ActiveRun, links: dict[str, Sequence[str]]
     ) -> Ask:
-        """Return the task that answers it; `links` is updated with what the answer may cite."""
+        """Return the task that answers it; `links` is updated with its citable sources."""
         key, read = f"{live.run.id}/surroundings", partial(self.context.read, request, live)
         around = await live.run.once(key, RequestContext, read)
         admitted = Admitted.model_validate(live.args)

@@ -63,7 +63,7 @@ class Thread:
     said: str = ""
     """The request as Slack sent it, with its marks for channels and people.
 
-    It is empty if the request has no words of its own.
+    It is empty if the request itself has no words.
     """
     note: str = ""
     """The missing part of the thread and the reason, in a sentence; empty if it is complete."""
@@ -94,7 +94,7 @@ class ThreadReader:
         answers: Mapping[str, str] = MappingProxyType({}),
         asked_before: Sequence[str] = (),
     ) -> Thread:
-        """Return the thread as it is in Slack now, up to the request, in about `max_tokens`.
+        """Return the current thread in Slack, up to the request, in about `max_tokens`.
 
         `answers` holds the text of our own earlier answers by run, as it was written: with the ids
         of its findings instead of numbered links. A top-level message is its own thread and costs
@@ -223,7 +223,7 @@ class ThreadLines:
         return plain(text, {**self.people, self.bot_user: ASSISTANT}).strip()
 
     def own_words(self, message: SlackMessage) -> str:
-        """Return what the author typed, without forwarded messages and link previews."""
+        """Return the author's own text, without forwarded messages and link previews."""
         return self._strip_mention(message.text) if has_words(message) else ""
 
     def _strip_mention(self, text: str) -> str:

@@ -210,7 +210,7 @@ class Store:
         )
 
     async def _add(self, *parts: tuple[sa.Table, Sequence[Mapping[str, Any]]]) -> None:
-        """Store rows in one transaction; existing ones stay as they are."""
+        """Store rows in one transaction; existing ones stay unchanged."""
 
         def add(connection: sa.Connection) -> None:
             for table, rows in parts:

@@ -1,4 +1,4 @@
-"""The database: a SQLite file of its own, or Postgres shared by replicas."""
+"""The database: a SQLite file of this process, or Postgres shared by replicas."""
 
 from __future__ import annotations
 

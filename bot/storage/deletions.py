@@ -188,5 +188,5 @@ def note(
 
 
 async def forget_later(database: Database, target: ForgetTarget) -> None:
-    """Record a pending deletion in a transaction of its own. Raises StoreError."""
+    """Record a pending deletion in a separate transaction. Raises StoreError."""
     await database.change(lambda connection: note(connection, database, target))
