@@ -182,7 +182,9 @@ async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None
 @pytest.mark.parametrize("value", ["../labels", "a b", "", "x" * 60, "\u0661", "t1?x=1"])
 async def test_invalid_thread_id_never_reaches_gmail(value: str) -> None:
     async with desk() as at:
-        assert (await at.refusal_reason("read_mail_thread", thread=value)).startswith("No mail thread")
+        assert (await at.refusal_reason("read_mail_thread", thread=value)).startswith(
+            "No mail thread"
+        )
         assert at.at.local.requests == []
 
 

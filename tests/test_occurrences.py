@@ -220,7 +220,9 @@ async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(in_fil
 
         noted: list[str] = []
         place_ = {"channel": "C1", "ts": "1.2"}
-        assert await made.mark_delivered(work, place=place_, on_delivery=lambda _: noted.append("once"))
+        assert await made.mark_delivered(
+            work, place=place_, on_delivery=lambda _: noted.append("once")
+        )
         assert not await made.mark_delivered(work, on_delivery=lambda _: noted.append("twice"))
         assert noted == ["once"]
         (occurrence,) = await made.store.list_delivered("markets", 9)

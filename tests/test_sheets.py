@@ -124,7 +124,9 @@ async def test_sheet_without_a_handle_is_reported_as_not_found() -> None:
         at.ctx = replace(at.ctx, handles=Handles({"sheet:other": "other"}))
         for name, more in (("read_sheet", {}), ("append_rows", {"tab": "Q1", "rows": [["a"]]})):
             assert (await at.refusal_reason(name, **more)).startswith(f"No sheet {HANDLE}.")
-            assert (await at.refusal_reason(name, sheet="sheet:other", **more)).startswith("No sheet ")
+            assert (await at.refusal_reason(name, sheet="sheet:other", **more)).startswith(
+                "No sheet "
+            )
         assert at.google.requests == []
 
 

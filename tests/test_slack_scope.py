@@ -300,7 +300,9 @@ async def test_writes_by_the_command_line_operator_are_denied() -> None:
             assert "the command line writes nowhere" in await call.refusal_reason(name, **arguments)
         assert [d.verdict for d in call.decisions] == ["deny", "deny"]
         assert not call.slack.effects
-        assert "colour: is not an argument" in await call.refusal_reason("list_channels", colour="red")
+        assert "colour: is not an argument" in await call.refusal_reason(
+            "list_channels", colour="red"
+        )
 
 
 LINES = st.lists(
