@@ -120,16 +120,16 @@ def drop_unknown(
 class Links:
     """The addresses that may stay clickable in a model's text."""
 
-    asked: str = ""
+    request: str = ""
     """The requester's own text: an address in it may be repeated exactly."""
     hosts: tuple[str, ...] = ()
     """Hosts that an administrator allows, for https without query, fragment, port or user."""
-    made: Collection[str] = ()
+    own_urls: Collection[str] = ()
     """Addresses built by code."""
 
     def defang(self, text: str) -> str:
         """Return the text with no clickable address except these."""
-        requested = _addresses(self.asked)
+        requested = _addresses(self.request)
 
         def put(match: re.Match[str]) -> str:
             address = match.group().rstrip(STOPS)
@@ -142,10 +142,10 @@ class Links:
 
     def may_link(self, address: str) -> bool:
         """Return whether Slack may turn an address into a link."""
-        if address in self.made:
+        if address in self.own_urls:
             return True
         is_web = re.match(r"https?://", address) is not None
-        return is_web and (address in _addresses(self.asked) or self._is_allowed(address))
+        return is_web and (address in _addresses(self.request) or self._is_allowed(address))
 
     def _is_allowed(self, address: str) -> bool:
         match = ALLOWED.fullmatch(address)
@@ -274,8 +274,8 @@ class CitationFilter:
     Text without an end is released with a space after it, so that later text does not extend it.
     """
 
-    known: CitationIndex
-    allowed: Links = Links()
+    index: CitationIndex
+    links: Links = Links()
     _buffer: str = field(default="")
 
     def add(self, text: str) -> str:
@@ -299,6 +299,6 @@ class CitationFilter:
     def _clean(self, text: str) -> str:
         if not text:
             return ""
-        files = self.known.files() if "file/" in text else NOTHING  # all results are searched
-        cleaned = drop_unknown(text, self.known.findings(), self.known.map_item_ids(), files)
-        return self.allowed.defang(cleaned)
+        files = self.index.files() if "file/" in text else NOTHING  # all results are searched
+        cleaned = drop_unknown(text, self.index.findings(), self.index.map_item_ids(), files)
+        return self.links.defang(cleaned)

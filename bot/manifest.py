@@ -57,7 +57,7 @@ class Permission:
     events: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     """Fields of Slack's objects that only a token with this scope can use."""
-    wanted: Callable[[Settings], bool] = _always
+    is_needed: Callable[[Settings], bool] = _always
 
 
 _READ = (
@@ -102,7 +102,7 @@ BOT_PERMISSIONS = (
         ("files.info",),
         ("file_deleted",),
         fields=("url_private", "url_private_download"),
-        wanted=lambda settings: settings.reply.max_files > 0,
+        is_needed=lambda settings: settings.reply.max_files > 0,
     ),
     Permission(
         "files:write",
@@ -132,7 +132,7 @@ BOT_PERMISSIONS = (
         "lists:read",
         "reads the Slack Lists that slack.lists names",
         ("slackLists.items.list",),
-        wanted=lambda settings: bool(settings.slack.lists),
+        is_needed=lambda settings: bool(settings.slack.lists),
     ),
     Permission(
         "mpim:history",
@@ -145,20 +145,20 @@ BOT_PERMISSIONS = (
         "reactions:read",
         "hears the reactions that slack.reactions names",
         events=("reaction_added",),
-        wanted=lambda settings: bool(settings.slack.reactions),
+        is_needed=lambda settings: bool(settings.slack.reactions),
     ),
     Permission("reactions:write", "adds reactions that a request asks for", ("reactions.add",)),
     Permission(
         "search:read.public",
         "searches public channels that it is not in, for the question at hand",
         ("assistant.search.context",),
-        wanted=lambda settings: settings.slack.search,
+        is_needed=lambda settings: settings.slack.search,
     ),
     Permission(
         "usergroups:read",
         "knows who is in the user groups that the policy names",
         ("usergroups.users.list",),
-        wanted=lambda settings: any(asker.startswith("S") for asker in _askers(settings)),
+        is_needed=lambda settings: any(asker.startswith("S") for asker in _askers(settings)),
     ),
     Permission(
         "users:read",
@@ -170,7 +170,7 @@ BOT_PERMISSIONS = (
         "users:read.email",
         "which mailbox the service account may open for whom",
         ("users.info",),
-        wanted=lambda settings: bool(settings.google.service_account),
+        is_needed=lambda settings: bool(settings.google.service_account),
     ),
 )
 
@@ -186,7 +186,7 @@ SIGN_IN_PERMISSIONS = (
         "openid",
         "administrators sign in to the console",
         ("openid.connect.token", "openid.connect.userInfo"),
-        wanted=lambda settings: bool(settings.console.public_url),
+        is_needed=lambda settings: bool(settings.console.public_url),
     ),
 )
 """Permissions of people who sign in with Slack; no token of ours has them."""
@@ -201,7 +201,7 @@ INSTALL_EVENTS = ("app_uninstalled", "tokens_revoked")
 
 def bot_permissions(settings: Settings) -> tuple[Permission, ...]:
     """Return the permissions that the bot token needs for these settings."""
-    return tuple(p for p in BOT_PERMISSIONS if p.wanted(settings))
+    return tuple(p for p in BOT_PERMISSIONS if p.is_needed(settings))
 
 
 def user_permissions(settings: Settings) -> tuple[Permission, ...]:
@@ -210,7 +210,7 @@ def user_permissions(settings: Settings) -> tuple[Permission, ...]:
 
 def _user_permissions(settings: Settings) -> tuple[Permission, ...]:
     """Return the permissions of people in the manifest."""
-    signing_in = tuple(p for p in SIGN_IN_PERMISSIONS if p.wanted(settings))
+    signing_in = tuple(p for p in SIGN_IN_PERMISSIONS if p.is_needed(settings))
     return user_permissions(settings) + signing_in
 
 

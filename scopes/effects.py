@@ -78,7 +78,7 @@ class Prepared:
 
     values: Mapping[str, Any]
     """All arguments as they will run: open ones are filled in, names are ids."""
-    told: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
     """What follows from them, made by code: shown next to them on the card."""
 
 

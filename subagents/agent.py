@@ -214,7 +214,7 @@ class Agent:
             seq,
             self.talk.messages,
             self.talk.prompt_tokens,
-            held=last if final else None,
+            reservation=last if final else None,
             beside={} if final else {last: self._one_more(self._max_tokens)},
             behind=(last,),
         )
@@ -299,7 +299,7 @@ class Agent:
     def _end_turn(self, reply_text: str) -> Ending | None:
         if self.spec.contract is None and (reply_text.strip() or self._parts):
             text = "".join([*self._parts, reply_text]).strip()
-            return Ending(self._limit or "none", text=text, seen=self._seen)
+            return Ending(self._limit or "none", text=text, items_seen=self._seen)
         what = f"end by calling {SUBMIT}" if self.spec.contract else "write the answer as text"
         return self._again(what, "invalid_output", "it ended without a result")
 
@@ -430,4 +430,4 @@ class Agent:
 
     def _end(self, stopped_by: str, reason: str = "") -> Ending:
         text = "".join(self._parts) or self.text
-        return Ending(stopped_by, text=text, reason=reason, seen=self._seen)
+        return Ending(stopped_by, text=text, reason=reason, items_seen=self._seen)

@@ -90,7 +90,7 @@ class Reservation:
 class ReservationRequest:
     """A request for reservations; all of them are made, or none."""
 
-    wanted: Mapping[str, Amount]
+    amounts: Mapping[str, Amount]
     """Amount to reserve under each key."""
     state: State
     behind: Collection[str] = ()
@@ -100,12 +100,12 @@ class ReservationRequest:
 
     @property
     def keys(self) -> set[str]:
-        return {*self.wanted, *self.behind}
+        return {*self.amounts, *self.behind}
 
     @property
     def calls(self) -> list[str]:
         """Return the keys that are useless once nobody waits for the answer."""
-        return [key for key in self.wanted if key not in self.behind]
+        return [key for key in self.amounts if key not in self.behind]
 
 
 @dataclass
@@ -194,13 +194,13 @@ class BudgetQueue:
         """Return the first request that asks for nothing new, or that cannot fit even later."""
         kept: list[str] | None = None
         for wish in queue:
-            if self._wants(wish).within(self._has(wish.wanted)):
+            if self._wants(wish).within(self._has(wish.amounts)):
                 return wish, None
             if self.has_room(wish):
                 continue  # it fits with all that is held, so also with what lasts of it
             if kept is None:
                 kept = [key for key, each in self.held.items() if each.state is State.KEPT]
-            lasting = {*kept, *wish.behind} - wish.wanted.keys()
+            lasting = {*kept, *wish.behind} - wish.amounts.keys()
             # Would it fit if everything that others hold were released unspent?
             if refusal := self._excess(wish, self.spent + self._has(lasting)):
                 return wish, refusal
@@ -219,7 +219,7 @@ class BudgetQueue:
         return newest, self._excess(newest, self._others(newest))
 
     def _grant(self, wish: ReservationRequest) -> None:
-        for key, amount in wish.wanted.items():
+        for key, amount in wish.amounts.items():
             if key not in self.settled:  # else it was already paid for
                 self.reserved += amount - self._has([key])
                 state = State.SENT if key == wish.sent else wish.state
@@ -227,21 +227,21 @@ class BudgetQueue:
 
     def _wants(self, wish: ReservationRequest) -> Amount:
         """Return the total that a request asks for, without what is already settled."""
-        new = (amount for key, amount in wish.wanted.items() if key not in self.settled)
+        new = (amount for key, amount in wish.amounts.items() if key not in self.settled)
         return sum(new, Amount())
 
     def _has(self, keys: Iterable[str]) -> Amount:
         return sum((self.held[key].amount for key in keys if key in self.held), Amount())
 
     def _others(self, wish: ReservationRequest) -> Amount:
-        return self.spent + self.reserved - self._has(wish.wanted)
+        return self.spent + self.reserved - self._has(wish.amounts)
 
     def fits(self, wish: ReservationRequest) -> bool:
         return self._excess(wish, self._others(wish)) is None
 
     def has_room(self, wish: ReservationRequest) -> bool:
         """Return whether a request fits, and another call as large as its largest."""
-        call = Amount(*map(max, zip(*(each.parts for each in wish.wanted.values()), strict=True)))
+        call = Amount(*map(max, zip(*(each.parts for each in wish.amounts.values()), strict=True)))
         return self._excess(wish, self._others(wish) + call) is None
 
     def _others_at_work(self, wish: ReservationRequest) -> bool:
@@ -251,7 +251,7 @@ class BudgetQueue:
     def _excess(self, wish: ReservationRequest, others: Amount) -> BudgetExceeded | None:
         """Return the cap that a request would exceed on top of `others`; it exceeds none for a
         kind of which it asks for no more than it holds."""
-        worst, has = self._wants(wish), self._has(wish.wanted)
+        worst, has = self._wants(wish), self._has(wish.amounts)
         for name in AMOUNTS:
             mine, used, limit = (getattr(each, name) for each in (worst, others, self.caps))
             if used + mine > limit and mine > getattr(has, name):
@@ -261,7 +261,7 @@ class BudgetQueue:
 
 def _age(wish: ReservationRequest) -> tuple[int, str]:
     """Return the order in which contexts began: their keys are numbered."""
-    return min((len(key), key) for key in wish.behind or wish.wanted)
+    return min((len(key), key) for key in wish.behind or wish.amounts)
 
 
 class Budget:

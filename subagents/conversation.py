@@ -74,7 +74,7 @@ class Ending:
     reason: str = ""
     passing: bool = False
     """True if the failure may pass: an overloaded or unreachable provider."""
-    seen: int = 0
+    items_seen: int = 0
     """Number of items that the model had been shown when it began to write the text."""
 
 

@@ -192,7 +192,7 @@ class Gate:
     """Allowed calls by `counts_of`; a resumed run starts with those made before the crash."""
     limits: ToolCalls | None = None
     """Maximum calls that models may ask for; None = no limit."""
-    asked: Counter[str] = field(default_factory=Counter)
+    requested: Counter[str] = field(default_factory=Counter)
     """Calls that models asked for, allowed or not: of a turn, of a context, of the run (`""`)."""
     _proposed: dict[str, Action] = field(default_factory=dict)
 
@@ -292,11 +292,11 @@ class Gate:
             ctx.context: (self.limits.context, "context"),
             "": (self.limits.request, "request"),
         }
-        self.asked.update(places.keys())
+        self.requested.update(places.keys())
         messages = (
             f"{most:,} calls were made in this {where}. Use what you have, or narrow the question."
             for place, (most, where) in places.items()
-            if self.asked[place] > most
+            if self.requested[place] > most
         )
         return next(messages, "")
 
@@ -345,7 +345,7 @@ class Gate:
                 prepared = await tool.prepare(self._with_readers(ctx), **call.values)
             except ToolError as error:  # nobody is asked to approve what cannot be done
                 return Deny(str(error), "arguments", error.label)
-            call.values, readable = dict(prepared.values), prepared.told
+            call.values, readable = dict(prepared.values), prepared.facts
         key = json.dumps([tool.name, call.values], sort_keys=True, default=str)
         if key in self._proposed:
             return Card(self._proposed[key], rule)

@@ -114,7 +114,7 @@ class ModelCall:
     messages: Sequence[Mapping[str, Any]]
     prompt_tokens: int
     """Estimate of the whole prompt, for the reservation."""
-    held: str | None = None
+    reservation: str | None = None
     """Key of an earlier reservation, which the first attempt uses up."""
     beside: Mapping[str, Amount] = field(default_factory=dict)
     """Amounts reserved together with it, for later calls of the context."""
@@ -207,7 +207,7 @@ class ModelClient:
         body, model = self.body(call), self.name(call.spec.role)
         worst = self.worst(call.spec.role, call.prompt_tokens)
         for attempt in range(1, self.models.max_attempts + 1):
-            key = call.held if call.held and attempt == 1 else call.key(attempt)
+            key = call.reservation if call.reservation and attempt == 1 else call.key(attempt)
             await run.budget.reserve(key, worst, beside=call.beside, behind=call.behind)
             try:  # an attempt that waits for budget takes no slot
                 async with run.rate_limiter.slot(model):

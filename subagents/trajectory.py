@@ -133,7 +133,7 @@ class Recording:
     requests: list[RecordedRequest] = field(default_factory=list)
     replies: list[RecordedReply] = field(default_factory=list)
     blocks: dict[str, str] = field(default_factory=dict)
-    held: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    known_blocks: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Run -> hashes of the blocks that were recorded for it, here or in an earlier process."""
     digests: dict[bytes, str] = field(default_factory=dict)
     """Digest of a block's fast, non-canonical bytes -> its hash; saves most of the JSON work."""
@@ -181,7 +181,7 @@ class Recording:
             tuple(e for e in self.entries if e.run == run),
             tuple(r for r in self.requests if r.run == run),
             tuple(r for r in self.replies if r.run == run),
-            {digest: self.blocks[digest] for digest in self.held[run]},
+            {digest: self.blocks[digest] for digest in self.known_blocks[run]},
         )
 
     def _keep_tools(self, run: str, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class Recording:
     def _keep(self, run: str, block: Mapping[str, Any]) -> str:
         raw = _quick_digest(block)
         digest = self.digests.get(raw)
-        held = self.held[run]
+        held = self.known_blocks[run]
         if digest is None or digest not in held:
             text = canonical(block)
             digest = self.digests[raw] = digest_of(text)

@@ -252,7 +252,7 @@ async def departures(bot: Served, run: str) -> Sequence[Departure]:
     kept = await bot.store.run(run)
     replay = Replay(await read_record(bot.store, kept, 30), bot.settings, bot.store.database)
     await replay.run()
-    assert len(replay.compared) > 1
+    assert len(replay.repeated_calls) > 1
     return replay.departures
 
 

@@ -578,7 +578,7 @@ async def test_tool_calls_are_counted_per_context_and_across_restarts() -> None:
     for _ in range(3):
         await first(read, channel=HOME)
     again = World()
-    again.gate.limits, again.gate.asked = most, count_calls(first.log)
+    again.gate.limits, again.gate.requested = most, count_calls(first.log)
     again.ctx = replace(again.ctx, turn=2)
     verdicts = [await again(read, channel=HOME) for _ in range(2)]
     assert [isinstance(v, Allow) for v in verdicts] == [True, False]

@@ -66,7 +66,7 @@ class CardDecision:
     """User who decided; empty = code decided."""
     owner: str | None = None
     """Process that executes it."""
-    said: str = ""
+    option: str = ""
     """The chosen option."""
 
 
@@ -195,7 +195,7 @@ class Actions:
         """
         changes: dict[str, Any] = {"state": decision.state, "decided_by": decision.by}
         changes |= {"decided_at": datetime.now(UTC), "owner": decision.owner}
-        changes |= {"outcome": {"said": decision.said}} if decision.said else {}
+        changes |= {"outcome": {"said": decision.option}} if decision.option else {}
         if not _set(connection, (row.id,), among, changes):
             return False
         _set(connection, [id for id in row.stands_for if id != row.id], among, changes)

@@ -184,7 +184,7 @@ async def run_replay(
 def _counts(record: Record, replay: Replay) -> tuple[int, int]:
     """Return the number of recorded requests, and of those that the replay made identically."""
     departed = {(each.context, each.number) for each in replay.departures}
-    identical = {(context, record.numbers[context, seq]) for context, seq in replay.compared}
+    identical = {(context, record.numbers[context, seq]) for context, seq in replay.repeated_calls}
     return len(record.requests), len(identical - departed)
 
 
@@ -195,14 +195,14 @@ def _replay_json(replay: Replay) -> dict[str, object]:
         "kind": replay.record.task.kind,
         "requests": total,
         "same": same,
-        "asked": len(replay.asked),
+        "asked": len(replay.live_calls),
         "departures": [asdict(each) for each in replay.ordered],
     }
 
 
 def _replay_text(replay: Replay) -> str:
     total, same = _counts(replay.record, replay)
-    record, again = replay.record, len(replay.asked)
+    record, again = replay.record, len(replay.live_calls)
     head = f"{record.run.id} ({record.task.kind}): {same} of {total} requests are the same"
     head += f", {again} were asked again." if again else "."
     if not replay.departures:

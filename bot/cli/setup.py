@@ -110,7 +110,7 @@ class Step:
     where: str
     pattern: str
     looks: str
-    tried: Callable[[Settings, str], Awaitable[str]]
+    test: Callable[[Settings, str], Awaitable[str]]
     """Returns what the secret gives access to, or raises a Problem."""
     optional: bool = False
 
@@ -286,7 +286,7 @@ def _try_secret(settings: Settings, step: Step, value: str) -> str:
 
     async def go() -> str:
         async with asyncio.timeout(LIMIT_S):
-            return await step.tried(settings, value)
+            return await step.test(settings, value)
 
     try:
         if not re.fullmatch(step.pattern, value) or not storable(value):

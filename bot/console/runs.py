@@ -58,7 +58,7 @@ BEFORE = "before"
 class RunFilter:
     """The filter of a list of runs, as its form sends it."""
 
-    given: Mapping[str, str]
+    values: Mapping[str, str]
     """Fields that restrict the list."""
     before: str = ""
     faults: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class RunFilter:
 
     def __getitem__(self, name: str) -> str:
         """Return the value of a field in the form."""
-        return self.given.get(name, "")
+        return self.values.get(name, "")
 
 
 def channel_of(shared: bool) -> sa.ColumnElement[str]:

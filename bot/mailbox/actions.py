@@ -114,7 +114,7 @@ class Correction:
     at: datetime
 
     @property
-    def told(self) -> str:
+    def words(self) -> str:
         """Return the correction in words, for its author."""
         has_text = (self.field, self.value) in _SAYS
         key = f"{self.field}_{self.value}" if has_text else "category"

@@ -65,7 +65,7 @@ class ConnectAttempt:
 class WrongCode:
     """The answer to a wrong code."""
 
-    left: int
+    attempts_left: int
     """Number of remaining attempts; 0 = the connection has to be restarted."""
 
 
@@ -263,9 +263,9 @@ class Connecting:
         """Return the status of a user's mailbox."""
         corrections = latest_corrections(await self._corrections.all(user))
         corrected = tuple(
-            each.told
+            each.words
             if is_applicable(each, self._categories)
-            else phrase("correction.unused", correction=each.told)
+            else phrase("correction.unused", correction=each.words)
             for each in corrections
         )
         return replace(await self._access(user), note=note, corrected=corrected)
@@ -290,7 +290,11 @@ class Connecting:
         """Check the code that this user typed."""
         found = await self.states.confirm(user, code)
         if isinstance(found, WrongCode):
-            wrong = phrase("mail.wrong_code", n=found.left) if found.left else phrase("mail.over")
+            wrong = (
+                phrase("mail.wrong_code", n=found.attempts_left)
+                if found.attempts_left
+                else phrase("mail.over")
+            )
             return await self.access(user, wrong)
         await self._store.put(user, found)
         log.info("%s has connected a mailbox", user)

@@ -85,7 +85,7 @@ def _ranges(numbers: Iterable[int]) -> Iterator[str]:
 
 def _prose(text: str) -> Iterator[str]:
     """Yield the lines of Markdown as a terminal shows them."""
-    links = Links(asked=text)  # addresses were checked when the text was written
+    links = Links(request=text)  # addresses were checked when the text was written
     before = ""
     for part in parse(tidy(harmless(text), NO_LIMIT), links):
         kind = "table" if isinstance(part, RichTable) else part.kind

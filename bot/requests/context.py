@@ -64,7 +64,7 @@ NO_WORDS = "(The message mentions you and says nothing else.)"
 class RequestContext:
     """A request with the messages around it, as a step of its run stores it."""
 
-    asked: Request
+    request: Request
     refused: tuple[str, ...]
     """A sentence for each file, or part of the thread, that could not be read."""
 
@@ -125,7 +125,7 @@ class ContextReader:
             conversation=thread.text.rpartition("\n")[0],
             before=tuple(
                 [
-                    EarlierTurn(said=words, read=await self._read_by(before.get(ts)))
+                    EarlierTurn(raw_text=words, read=await self._read_by(before.get(ts)))
                     for ts, words in thread.own.items()
                 ]
             ),
@@ -134,9 +134,9 @@ class ContextReader:
             here=here,
             choices=tuple((each.question, each.option) for each in choices),
             label=reduce(Label.join, (Label.of(each.label) for each in choices), label),
-            said=thread.said,
+            raw_text=thread.raw_text,
             intent=Intent(
-                text=plain(thread.said, {}),  # without display names: others choose them
+                text=plain(thread.raw_text, {}),  # without display names: others choose them
                 home=request.channel,
                 thread=f"{request.channel}/{request.thread_ts}",
                 own=f"{request.channel}/{request.ts}",

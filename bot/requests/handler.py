@@ -257,7 +257,7 @@ class RequestHandler:
             request,
             settings,
             stored,
-            shown=Prose(links, settings, unescape(request.text), request.user).live,
+            render=Prose(links, settings, unescape(request.text), request.user).live,
             title=title_of(request.text),
             run=live.run.id,
             admits=audience_check(live.run, request.channel),
@@ -333,7 +333,7 @@ class RequestHandler:
         key, read = f"{live.run.id}/surroundings", partial(self.context.read, request, live)
         around = await live.run.once(key, RequestContext, read)
         admitted = Admitted.model_validate(live.args)
-        asked = replace(around.asked, allowed=admitted.allowed)
+        asked = replace(around.request, allowed=admitted.allowed)
         token = request.action_token if self.settings.slack.search else ""
         live.run.client(SlackReader).action_token = token
         context = TaskContext(

@@ -60,7 +60,7 @@ class Thread:
     request: str
     """The current words of the request as people see them, without the mention; an edit counts.
     Empty if there are none."""
-    said: str = ""
+    raw_text: str = ""
     """The request as Slack sent it, with its marks for channels and people.
 
     It is empty if the request itself has no words.
@@ -271,7 +271,7 @@ class ThreadLines:
             items=(*first, *later, item),
             label=self.said_label(before, request),
             request=self.request(request),
-            said=self.own_words(request),
+            raw_text=self.own_words(request),
             note=note,
             own={m.ts: self.own_words(m) for m in shown if m.user == user},
             others=tuple(m for m in shown if self._run(m) not in self.answers),

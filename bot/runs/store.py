@@ -147,7 +147,7 @@ class PendingRecords(Recording):
             setattr(self, name, first + later if isinstance(first, list) else first | later)
 
 
-REMEMBERED = {"held", "digests", "toolsets"}
+REMEMBERED = {"known_blocks", "digests", "toolsets"}
 PARTS = [each.name for each in fields(PendingRecords) if each.name not in REMEMBERED]
 """Fields of the records that are stored; the remembered blocks are not."""
 

@@ -651,7 +651,7 @@ class OccurrenceRunner:
             here=plan.here,
             label=label,
             allowed=plan.allowed,
-            said=question,
+            raw_text=question,
             intent=Intent(own, home=next(iter(plan.here), ""), scheduled=True),
         )
         ask = Ask(self._context(self.settings, plan, live, plan.notes), live.run, request)

@@ -123,7 +123,7 @@ class Server:
         await self.schedules.worker.recover()
 
     @property
-    def left(self) -> int:
+    def running(self) -> int:
         """Number of running requests and reports."""
         return len(self.dispatch.at_work) + len(self.schedules.worker.at_work)
 
@@ -489,7 +489,7 @@ async def _serve(
             "finishing current work, for at most %.0f s; a second signal ends at once", drain_s
         )
         if not await server.drain(drain_s):
-            log.warning("%d requests and reports continue after the next start", server.left)
+            log.warning("%d requests and reports continue after the next start", server.running)
             _end_at_once()
 
 

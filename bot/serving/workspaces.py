@@ -68,7 +68,7 @@ class Opened:
     token: Token
     closing: asyncio.Event
     """Set to stop serving it."""
-    tried: asyncio.Event
+    attempted: asyncio.Event
     """Set when it is served, or its first attempt has failed."""
     task: asyncio.Task[None] = field(init=False)
     server: Server | None = None
@@ -94,8 +94,8 @@ class Workspaces(Receiver):
         return {team: each.server for team, each in self.opened.items() if each.server}
 
     @property
-    def left(self) -> int:
-        return sum(server.left for server in self.servers.values())
+    def running(self) -> int:
+        return sum(server.running for server in self.servers.values())
 
     async def drain(self, seconds: float) -> bool:
         return all(await asyncio.gather(*(s.drain(seconds) for s in self.servers.values())))
@@ -127,7 +127,7 @@ class Workspaces(Receiver):
 
     def check(self) -> str | None:
         """Return a sentence if an installed workspace has not been tried yet; else None."""
-        waiting = sum(not each.tried.is_set() for each in self.opened.values())
+        waiting = sum(not each.attempted.is_set() for each in self.opened.values())
         if self._is_loaded and not waiting:
             return None
         return f"{waiting} workspaces are being opened." if waiting else "It is starting."
@@ -157,7 +157,7 @@ class Workspaces(Receiver):
             return BoltResponse(status=200, body="")
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_S):
-                await workspace.tried.wait()
+                await workspace.attempted.wait()
         if workspace.server is None:
             return BoltResponse(status=503, body="")
         with about(team=team):
@@ -249,7 +249,7 @@ class Workspaces(Receiver):
             except* Exception:  # top-level boundary: one workspace
                 workspace.fault = "It failed; the log says how."
                 log.exception("%s cannot be served", team)
-            workspace.tried.set()
+            workspace.attempted.set()
             if workspace.fault:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):
@@ -268,7 +268,7 @@ class Workspaces(Receiver):
             try:
                 async with in_background(server.tasks):
                     workspace.server = server
-                    workspace.tried.set()
+                    workspace.attempted.set()
                     await workspace.closing.wait()
             finally:
                 workspace.server = None

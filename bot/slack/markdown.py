@@ -521,7 +521,7 @@ class Numbers:
     links: Mapping[str, Sequence[str]]
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Finding -> keys of its sources without a link, such as statements."""
-    given: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     """Address or key of a source -> its number."""
     cited: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Finding -> the numbers of its sources."""
@@ -532,7 +532,7 @@ class Numbers:
             url = self.url(finding)
             keys = [*filter(None, [url]), *self.keys.get(finding, ())] or [finding]
             self.cited[finding] = tuple(
-                self.given.setdefault(key, len(self.given) + 1) for key in keys
+                self.numbers.setdefault(key, len(self.numbers) + 1) for key in keys
             )
         return self.cited[finding]
 
@@ -546,7 +546,7 @@ class Numbers:
         for finding in findings:
             url = self.url(finding)
             for number in self.of(finding):
-                linked = not code and self.given.get(url) == number
+                linked = not code and self.numbers.get(url) == number
                 marks.setdefault(number, f"[{number}]({url})" if linked else f"[{number}]")
         return " ".join(marks.values())
 
@@ -561,14 +561,14 @@ class Prose:
     links: Mapping[str, Sequence[str]]
     """Links of the findings."""
     settings: ReplySettings
-    asked: str = ""
+    request: str = ""
     """The requester's own words: addresses in them may be repeated."""
     requester: str = ""
     """The user who may be mentioned."""
 
     def collect_links(self) -> Links:
         citation_urls = {address(url) for urls in self.links.values() for url in urls}
-        return Links(self.asked, self.settings.link_hosts, citation_urls - {""})
+        return Links(self.request, self.settings.link_hosts, citation_urls - {""})
 
     def link_citations(self, text: str, numbers: Numbers) -> str:
         """Return markdown with citations as numbered links; nothing else in it is active."""

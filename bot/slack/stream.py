@@ -57,7 +57,7 @@ class Draft:
     """The plan and the answer so far, limited to what all viewers of the message may know."""
 
     settings: ReplySettings
-    shown: Callable[[str], str]
+    render: Callable[[str], str]
     admits: Admits
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Draft:
     @property
     def text(self) -> str:
         """Return the answer so far, in a form that can be shown."""
-        return self.shown(self._text) if self._text else ""
+        return self.render(self._text) if self._text else ""
 
     def rows(self, shown: Collection[str] = (), *, over: bool = False) -> list[PlanTask]:
         return plan.tasks(self._plan, self.settings.max_rows, shown, over=over)
@@ -109,11 +109,11 @@ class StreamingReply:
     """The visible answer of one request. The caller that opens it must close it (`aclose`)."""
 
     writer: MessageWriter
-    asked: StoredRequest
+    request: StoredRequest
     settings: ReplySettings
     state: StoredReply | None = None
     """The result of `open` in an earlier process: its message is then replaced."""
-    shown: Callable[[str], str] = str
+    render: Callable[[str], str] = str
     """Returns the part of the answer so far that can be shown (`Prose.live`)."""
     title: str = ""
     """Names the request next to Slack's Stop button."""
@@ -122,7 +122,7 @@ class StreamingReply:
     """Returns whether all viewers of the message may know text with a label."""
 
     def __post_init__(self) -> None:
-        self._draft = Draft(self.settings, self.shown, self.admits)
+        self._draft = Draft(self.settings, self.render, self.admits)
         self._ts: str | None = None
         """The live message; None before it is posted, and after it is gone."""
         self._streaming = False
@@ -170,7 +170,7 @@ class StreamingReply:
             except (ChannelClosed, TokenRefused):
                 raise
             except WriteFailed as error:
-                log.warning("no first sign of %s: %s", self.asked.key, error)
+                log.warning("no first sign of %s: %s", self.request.key, error)
                 self._wake.set()
             self._updates = asyncio.create_task(self._run_updates())
         return self._state()
@@ -212,7 +212,7 @@ class StreamingReply:
 
     async def set_working(self, on: bool) -> None:
         """Show or remove Slack's Stop button. Best effort, never raises."""
-        where = (self.asked.channel, self.asked.thread_ts, self.asked.user)
+        where = (self.request.channel, self.request.thread_ts, self.request.user)
         if on:
             self._is_working = True  # even if the outcome is unknown
             title = self.title or phrase("plan.working")
@@ -242,7 +242,7 @@ class StreamingReply:
             self._wake.set()
 
     async def _start_stream(self) -> None:
-        request, rows, title = self.asked, self._draft.rows(), self._draft.title()
+        request, rows, title = self.request, self._draft.rows(), self._draft.title()
         chunks = [_title(title), *(row.chunk() for row in rows)]
         where = (request.channel, request.thread_ts, request.user_team, request.user)
         try:
@@ -287,13 +287,13 @@ class StreamingReply:
                 if not await self._show_news():
                     self._wake.set()
             except (ChannelClosed, TokenRefused) as error:
-                log.warning("%s is not shown any more: %s", self.asked.key, error)
+                log.warning("%s is not shown any more: %s", self.request.key, error)
                 return
             except WriteFailed as error:
-                log.info("the progress of %s is not shown yet: %s", self.asked.key, error)
+                log.info("the progress of %s is not shown yet: %s", self.request.key, error)
                 self._wake.set()
             except Exception:  # top-level boundary: showing progress must never break the run
-                log.exception("the progress of %s cannot be shown", self.asked.key)
+                log.exception("the progress of %s cannot be shown", self.request.key)
             await _wait(self._ending, self.settings.update_s)
 
     def _seconds_left(self) -> float | None:
@@ -314,7 +314,7 @@ class StreamingReply:
             except Unsent:
                 raise
             except WriteFailed as error:
-                log.info("the stream of %s is left: %s", self.asked.key, error)
+                log.info("the stream of %s is left: %s", self.request.key, error)
         await self._leave()
         return await self._edit() if self._ts else False
 
@@ -329,7 +329,7 @@ class StreamingReply:
             return True
         self._sent = None  # unknown until Slack has answered
         try:
-            done = await self.writer.append(self.asked.channel, self._ts or "", chunks)
+            done = await self.writer.append(self.request.channel, self._ts or "", chunks)
         except Unsent:
             self._sent = sent
             raise
@@ -353,10 +353,10 @@ class StreamingReply:
         code = ""
         for text in (rest, "") if whole else ("",):  # without the rest, if Slack refuses that
             try:
-                await self.writer.stop_stream(self._mark(1), self.asked.channel, self._ts, text)
+                await self.writer.stop_stream(self._mark(1), self.request.channel, self._ts, text)
                 return
             except WriteFailed as error:
-                log.info("the stream of %s was not stopped: %s", self.asked.key, error)
+                log.info("the stream of %s was not stopped: %s", self.request.key, error)
                 code = error.code
         if code == GONE:
             self._lose(self._ts)
@@ -373,7 +373,7 @@ class StreamingReply:
         if part == self._last:
             return True
         try:
-            done = await self.writer.show(self._mark(1), self.asked.channel, ts, part)
+            done = await self.writer.show(self._mark(1), self.request.channel, ts, part)
         except WriteFailed as error:
             self._is_plain = self._is_plain or isinstance(error, ContentRefused)
             self._is_late = self._is_late or isinstance(error, OutcomeUnknown)
@@ -405,7 +405,7 @@ class StreamingReply:
 
     async def _find_messages(self) -> None:
         """Find the messages of an earlier process of this request, if Slack lets us read them."""
-        request = self.asked
+        request = self.request
         where = (request.channel, request.thread_ts)
         try:
             posted = await self.writer.posted.of(*where, request.written_key, request.ts)
@@ -447,7 +447,7 @@ class StreamingReply:
         for ts in [each for each in candidates if each not in dead]:
             if await self._is_written(number, ts, part, of):
                 break
-            log.warning("part %d of %s is not written into its message", number, self.asked.key)
+            log.warning("part %d of %s is not written into its message", number, self.request.key)
             self._dead.add(ts)
         else:
             try:
@@ -478,7 +478,7 @@ class StreamingReply:
             except WriteFailed as error:
                 if is_away(error) and not self._is_last_resort:
                     raise
-                log.info("%s of %s is not written again: %s", ts, self.asked.key, error)
+                log.info("%s of %s is not written again: %s", ts, self.request.key, error)
                 return of > 0 and self._final.get(ts) == of and error.code != GONE
         return False
 
@@ -489,40 +489,40 @@ class StreamingReply:
             extra += messages[1 if number <= count else 0 :]
         for ts in self._late_streams:
             with suppress(WriteFailed):
-                await self.writer.stop_stream(self._mark(1), self.asked.channel, ts)
+                await self.writer.stop_stream(self._mark(1), self.request.channel, ts)
         for ts in dict.fromkeys(extra):
             await self._delete(ts)
         self._parts = {n: messages[:1] for n, messages in self._parts.items() if n <= count}
         self._late_streams = set()
 
     async def _replace(self, number: int, ts: str, part: MessagePart, of: int) -> None:
-        await self.writer.update(self._mark(number, of), self.asked.channel, ts, part)
+        await self.writer.update(self._mark(number, of), self.request.channel, ts, part)
 
     async def _delete(self, ts: str) -> None:
         """Delete an extra message; the answer is complete even if Slack refuses."""
         try:
-            await self.writer.delete(self.asked.channel, ts)
+            await self.writer.delete(self.request.channel, ts)
         except WriteFailed as error:
             if is_away(error):
                 raise
-            log.warning("%s of %s is not deleted: %s", ts, self.asked.key, error)
+            log.warning("%s of %s is not deleted: %s", ts, self.request.key, error)
 
     async def _post(
         self, mark: Mark, part: MessagePart, look_first: bool = False, besides: Sequence[str] = ()
     ) -> str:
         return await self.writer.post(
             mark,
-            self.asked.channel,
-            self.asked.thread_ts,
+            self.request.channel,
+            self.request.thread_ts,
             part,
             look_first=look_first,
-            after=self.asked.ts,
+            after=self.request.ts,
             besides={*self._dead, *besides},
         )
 
     def _mark(self, number: int, of: int = 0) -> Mark:
         """Return the mark of this part of an answer of so many."""
-        key = self.asked.written_key
+        key = self.request.written_key
         return Mark(key if number == 1 else f"{key}#{number}", self.run, of)
 
 

@@ -142,7 +142,7 @@ class StoredBudget(Budget):
             elif entry.withdrawn:
                 totals.withdraw(queue, entry.wish)
             else:
-                rows.reopen(entry.wish.wanted)
+                rows.reopen(entry.wish.amounts)
                 queue.append(entry.wish)
             if queue and not totals.has_room(queue[-1]):
                 rows.load_outstanding()

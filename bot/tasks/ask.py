@@ -144,9 +144,9 @@ async def resolve_sources(
     """Resolve the sources that a request names; `tools` are the parent's own."""
     reader = run.clients.get(SlackReader)
     assert reader is None or isinstance(reader, SlackReader)
-    text = request.said or request.text
+    text = request.raw_text or request.text
     turns = request.before
-    all_text = "\n".join((*(turn.said for turn in turns), text))
+    all_text = "\n".join((*(turn.raw_text for turn in turns), text))
     asks = names_any(all_text) or earlier or any(turn.read for turn in turns)
     channels = await seen_channels(run, reader) if asks and reader else {}
     names = [(c.id, c.name) for c in channels.values()]
@@ -154,7 +154,7 @@ async def resolve_sources(
     evidence = [e.partition("/")[0] for f in earlier for e in f.evidence[:1]]
     cited = {id: titles[id] for id in evidence if id in titles}
     before = [
-        {id: titles[id] for id in turn.read if id in titles} | find_named(turn.said, names)
+        {id: titles[id] for id in turn.read if id in titles} | find_named(turn.raw_text, names)
         for turn in turns
     ]
     requested = find_named(text, names)

@@ -121,7 +121,7 @@ class EarlierTurn(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    said: str
+    raw_text: str
     """As Slack sent it, with its marks for channels."""
     read: tuple[str, ...] = ()
     """Ids of the conversations that its answer rests on."""
@@ -162,7 +162,7 @@ class Request:
     label: Label = TRUSTED
     """Label of the conversation, the files and the choices."""
     allowed: Allowed = ANYTHING
-    said: str = ""
+    raw_text: str = ""
     """The requester's own message as Slack sent it, with its marks for channels and people."""
     intent: Intent = UNASKED
     """The requester's words and the place of the answer; `Ask` resolves the names in them."""
@@ -196,7 +196,7 @@ class TaskRecord:
     """Its own fields, as JSON."""
 
 
-OF_THIS_PROCESS = frozenset({"app", "run", "request", "asked_by", "gmail", "listing"})
+OF_THIS_PROCESS = frozenset({"app", "run", "request", "parent_fanout", "gmail", "listing"})
 """Fields of a task that are not recorded with the others."""
 
 
@@ -254,7 +254,7 @@ class ReportTask(ABC, Generic[R]):
     app: Workplace
     run: Run
     request: Request
-    asked_by: Fanout | None = field(default=None, kw_only=True)
+    parent_fanout: Fanout | None = field(default=None, kw_only=True)
     """The subagents of the parent that asked for it; None = it is the whole work of the run."""
     language: str = field(default="", kw_only=True)
     """Language of the report; empty = `report.language`, else English."""
@@ -264,8 +264,8 @@ class ReportTask(ABC, Generic[R]):
     """Name of the file in config/prompts/, without `.md`."""
 
     def __post_init__(self) -> None:
-        if self.asked_by:
-            self.context, self.fanout = REPORT, self.asked_by.for_context(REPORT)
+        if self.parent_fanout:
+            self.context, self.fanout = REPORT, self.parent_fanout.for_context(REPORT)
         else:
             self.context, self.fanout = "p1", Fanout(self.run, self.app.spawner(self.run))
         self.language = self.language or self.app.settings.report.language or ENGLISH
@@ -274,7 +274,7 @@ class ReportTask(ABC, Generic[R]):
 
     async def work(self) -> R:
         """Have subagents read the sources, and have the first lines written; return the report."""
-        if self.asked_by is None:
+        if self.parent_fanout is None:
             await record_task(self)
         with in_language(self.language):
             return await self.make()
@@ -321,7 +321,7 @@ class ReportTask(ABC, Generic[R]):
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
         """Declare the context of the lines; reserve the cost of its call inside this context."""
-        by = self.asked_by.parent if self.asked_by else None
+        by = self.parent_fanout.parent if self.parent_fanout else None
         self.run.declare(
             self.context, scope=self.kind, role="parent", template=self.prompt, parent=by
         )
@@ -404,7 +404,7 @@ def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: Cit
     The text of a subagent cannot cite the parent's own look-ups.
     """
     findings = citable.findings()
-    own = citable.map_item_ids(done.ending.seen)
+    own = citable.map_item_ids(done.ending.items_seen)
     files = citable.files()
     text = drop_unknown(done.ending.text, findings, own, files).strip()
     if text and (

@@ -204,9 +204,9 @@ class Replay:
     start: Start | None = None
     """None = the record answers all."""
     departures: list[Departure] = field(default_factory=list)
-    compared: set[Call] = field(default_factory=set)
+    repeated_calls: set[Call] = field(default_factory=set)
     """Recorded calls that were repeated."""
-    asked: set[Call] = field(default_factory=set)
+    live_calls: set[Call] = field(default_factory=set)
     """Calls that were sent to the model."""
     system: Callable[[], str] | None = None
     """Returns today's prompt of the parent that answers a request."""
@@ -241,7 +241,7 @@ class Replay:
 
     def compare(self, call: Call, body: Mapping[str, Any]) -> None:
         """Record the difference between a request and the recorded one, if there is any."""
-        self.compared.add(call)
+        self.repeated_calls.add(call)
         run, (context, seq) = self.record.run.id, call
         recording = Recording()
         recording.request(run, context, seq, 1, body)
@@ -257,7 +257,9 @@ class Replay:
 
     def unmade(self) -> None:
         """Record the first recorded request that was not repeated."""
-        calls = (c for c in self.record.requests if c not in self.compared and not self.is_live(*c))
+        calls = (
+            c for c in self.record.requests if c not in self.repeated_calls and not self.is_live(*c)
+        )
         if call := next(calls, None):
             detail = "it is recorded, and is not made any more."
             self.departures.append(Departure(call[0], self.record.numbers[call], "order", detail))
@@ -393,7 +395,7 @@ class ReplaySteps(Checkpoint):
             if path[-1] == "model" and (body is None or step_value(ModelStep, body).reply):
                 return None  # it is compared at the point of sending
             if path[-1] == "model":
-                self.replay.compared.add(call)
+                self.replay.repeated_calls.add(call)
         if body is None:
             self.end(key, "it takes a step that is not in the record")
         if context == "opening" and self.replay.system:
@@ -423,7 +425,7 @@ class ReplayModel(ModelClient):
         replay, (_, context, seq), on_text = self.replay, call.place, call.spec.on_text
         at = (context, seq)
         if replay.start and replay.is_live(*at):
-            replay.asked.add(at)
+            replay.live_calls.add(at)
             return await replay.start.model.complete(call, run)
         step = replay.record.step(at, "model", ModelStep)
         if at not in replay.record.requests or step is None or step.reply is None:

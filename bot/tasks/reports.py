@@ -201,7 +201,7 @@ class Reports:
         """
         run = self.run
         seen = list((await seen_channels(run, run.client(SlackReader))).values())
-        text = f"{self.request.said} {self.request.text}".casefold()
+        text = f"{self.request.raw_text} {self.request.text}".casefold()
         alone = self.request.intent.home[:1] in ("", "D")
         by_id: dict[str, ChannelInfo] = {}
         missing = []
@@ -252,7 +252,7 @@ async def sweep_channels(
     task = Sweep(
         *(app, run, replace(reports.request, window=window), selection.channels, selection.tracker),
         language=reports.language(language) or ENGLISH,
-        asked_by=reports.delegation.fanout,
+        parent_fanout=reports.delegation.fanout,
     )
     return await reports.make(
         task, settings.limits.cost_usd, settings.sweep.time_s, selection.missing
@@ -316,7 +316,7 @@ async def review(
     task = Panel(
         *(app, run, reports.request, material, loaded, material.name),
         language=reports.language(language),
-        asked_by=reports.delegation.fanout,
+        parent_fanout=reports.delegation.fanout,
     )
     return await reports.make(task, settings.panel.budget_usd, settings.panel.time_s)
 
@@ -376,7 +376,7 @@ async def inbox_triage(
         *(app, run, request, gmail, reader, listing),
         corrections=stored,
         account=account,
-        asked_by=asked_for.delegation.fanout if asked_for else None,
+        parent_fanout=asked_for.delegation.fanout if asked_for else None,
     )
 
 

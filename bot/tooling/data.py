@@ -100,7 +100,7 @@ class TableProvider(ToolProvider, Generic[S]):
     @property
     def _token(self) -> str:
         """Return the token of the environment, which only commands of the operator use."""
-        token = self.settings.secrets.google_access_token if self.given else None
+        token = self.settings.secrets.google_access_token if self.options else None
         return token.get_secret_value() if token else ""
 
     def readers(self) -> Mapping[str, Readers]:
@@ -169,7 +169,7 @@ class DataTools(TableProvider[SourceDatabase]):
     def _from_options(self) -> Mapping[str, Path]:
         """Return handle -> database of the command line; each is named by its file."""
         found: dict[str, Path] = {}
-        paths = self.given.databases if self.given else ()
+        paths = self.options.databases if self.options else ()
         for path in dict.fromkeys(each.resolve() for each in paths):
             name = handle_of(path)
             again = (f"{name}-{n}" for n in count(2))

@@ -102,7 +102,7 @@ class FileTools(ToolProvider):
         if not any(p.repository for p in projects):
             missing |= {"git_commit": NO_GIT, "git_push": NO_GIT}
         elif not any(p.remote for p in projects):
-            missing |= {"git_push": NO_CARD if self.given else NO_PUSH}
+            missing |= {"git_push": NO_CARD if self.options else NO_PUSH}
         missing |= {f"files/{PROJECT}{name}": why for name, why in self._faults.items()}
         return missing | ({} if self.settings.files.sandbox else {"run_command": NO_SANDBOX})
 
@@ -133,17 +133,17 @@ class FileTools(ToolProvider):
         try:
             return self._project(name, each)
         except SetupError as error:
-            if self.given and self.given.folder:
+            if self.options and self.options.folder:
                 raise
             self._faults[name] = f"files.projects.{name}.path: {error.message}"
             log.warning("%s", self._faults[name])
             return None
 
     def _choose_projects(self) -> Mapping[str, ProjectSettings]:
-        if self.given and self.given.folder:
-            path = self.given.folder.resolve()
+        if self.options and self.options.folder:
+            path = self.options.folder.resolve()
             return {name_of(path): ProjectSettings(path=path)}
-        return {} if self.given and self.given.sample else self.settings.files.projects
+        return {} if self.options and self.options.sample else self.settings.files.projects
 
     def _project(self, name: str, each: ProjectSettings) -> ProjectFolder:
         from scopes.folders.folders import ProjectFolder
@@ -161,7 +161,7 @@ class FileTools(ToolProvider):
         repository = remote = None
         if (root / ".git").exists():
             repository = Repository(folder, locks / f"{name}.git")
-        if repository and each.push and self.given is None:
+        if repository and each.push and self.options is None:
             token = self.settings.secrets.git_token
             remote = Remote(repository, each.remote, token.get_secret_value() if token else None)
         readers = readers_of(each.readers)

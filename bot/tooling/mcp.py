@@ -145,7 +145,7 @@ class McpTools(ToolProvider):
 
     def __post_init__(self) -> None:
         self.book = OutsideTools(self.database)
-        if self.given and self.given.sample:  # sample data needs no servers
+        if self.options and self.options.sample:  # sample data needs no servers
             return
         for name, config in self.settings.mcp.servers.items():
             if config.scope not in (names := scopes.scope_names()):

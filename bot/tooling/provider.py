@@ -35,7 +35,7 @@ class ToolProvider(ABC):
 
     settings: Settings
     database: Database
-    given: Options | None
+    options: Options | None
     """Options of a command; None = it serves Slack."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class MemoryTools(ToolProvider):
 
     async def open(self, run: str, requester: str | None) -> OpenedTools:
         clients: dict[type, object] = {Resources: ResourceStore(self.database)}
-        if requester and self.given:  # a user of an export has no notes
+        if requester and self.options:  # a user of an export has no notes
             return OpenedTools(clients)
         clients[Notes] = NoteStore(self.database)
         clients[Conversations] = ConversationStore(self.database)

@@ -188,7 +188,7 @@ class WebTools(ToolProvider):
             return "web.search is tavily: set TAVILY_API_KEY."
         if engine != "anthropic":
             return ""
-        if self.given and self.given.model == "offline":
+        if self.options and self.options.model == "offline":
             return "web.search is anthropic, which the offline stand-in is not: use --model claude."
         other = "set web.search to brave, tavily or searxng."
         if self.settings.models.provider != "anthropic":

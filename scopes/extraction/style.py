@@ -285,7 +285,7 @@ class Style:
     indent: str = "0"
     """Declared indent of the first line."""
     opacity: float = 1.0
-    gone: bool = False
+    hidden: bool = False
     """Whether it or an element around it is not shown, with any colours."""
     keeps_breaks: bool = False
     """Whether line breaks in the source are shown."""
@@ -316,7 +316,7 @@ class Style:
     @property
     def boxed_away(self) -> bool:
         """Return whether anything except a colour hides it."""
-        return self.gone or not self.visible or self.size <= SMALLEST
+        return self.hidden or not self.visible or self.size <= SMALLEST
 
     def declare(self, parent: Style, name: str, value: str) -> None:
         """Apply a declaration; an invalid one changes nothing."""
@@ -394,7 +394,7 @@ def compute_style(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
     style.block = style.box.get("display", "").startswith(
         ("block", "flex", "grid", "table", "list")
     )
-    style.gone = parent.gone or style.opacity < FAINTEST or hides(style.box, style.size)
+    style.hidden = parent.hidden or style.opacity < FAINTEST or hides(style.box, style.size)
     return style
 
 

@@ -179,7 +179,7 @@ class _Page:
         ]
         if found:
             others.append(compute_style(Style(variables=above.variables), [*normal, *important]))
-        style.gone = style.gone or any(each.boxed_away for each in others)
+        style.hidden = style.hidden or any(each.boxed_away for each in others)
         return style
 
     def show(self, opened: _Open) -> None:
