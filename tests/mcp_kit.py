@@ -1,6 +1,6 @@
-"""A server of tools that does what no server should, as a script, and what tests ask it with.
+"""A tool server that does what no server should, as a script, and the helpers of its tests.
 
-It speaks the protocol by hand: it starts at once, and can say what the SDK would not.
+It writes the protocol by hand: it starts at once, and can send what the SDK would not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANA = "U0ANA"
 
 SERVER = r"""
 import json, os, sys, threading, time
-told = sys.argv[1]
+listing = sys.argv[1]
 wall = threading.Lock()
 deaf = []
 
@@ -44,7 +44,7 @@ def send(message):
 def text(words):
     return {"type": "text", "text": words}
 
-def call(name, given):
+def call(name, arguments):
     if name == "big":
         return [text("0123456789" * 60_000)]
     if name == "many":
@@ -79,8 +79,8 @@ def call(name, given):
             {"type": "resource", "resource": {"uri": "a:b", "text": "inside"}},
         ]
     with open("calls", "a") as calls:
-        calls.write(json.dumps([name, given]) + "\n")
-    return [text(given.get("text", json.dumps(given)))]
+        calls.write(json.dumps([name, arguments]) + "\n")
+    return [text(arguments.get("text", json.dumps(arguments)))]
 
 def answer(message):
     id, method, params = message["id"], message["method"], message.get("params") or {}
@@ -88,7 +88,7 @@ def answer(message):
         info = {"name": "x", "version": "1"}
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "tools/list":
-        return {"tools": json.load(open(told))}
+        return {"tools": json.load(open(listing))}
     if method != "tools/call":
         raise LookupError(method)
     name = params["name"]
@@ -123,19 +123,19 @@ def tool(name: str, description: str = "Does a thing.", schema: Json | None = No
 
 
 class Rogue:
-    """The script and the tools that it tells of, which a test may change."""
+    """The script and the list of its tools, which a test may change."""
 
     def __init__(self, folder: Path, *tools: Json) -> None:
-        self.script, self.told = folder / "rogue.py", folder / "tools.json"
+        self.script, self.listing = folder / "rogue.py", folder / "tools.json"
         self.script.write_text(SERVER)
         self.tell(*tools)
 
     def tell(self, *tools: Json) -> None:
-        self.told.write_text(json.dumps(tools))
+        self.listing.write_text(json.dumps(tools))
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-S", str(self.script), str(self.told)]
+        return [sys.executable, "-S", str(self.script), str(self.listing)]
 
 
 class Site:
@@ -147,7 +147,7 @@ class Site:
         self.way = "json"
         self.given: Json = {"content": [{"type": "text", "text": "found"}]}
         self.heard: list[str] = []
-        """Methods that were asked for, in order."""
+        """Methods that were called, in order."""
         self.tokens: set[str | None] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,17 +155,17 @@ class Site:
         self.tokens.add(request.headers.get("authorization"))
         response: Response = Response(status_code=503 if self.away else 405)
         if not self.away and request.method == "POST":
-            asked = await request.json()
-            response = self._answer(asked, request.headers.get("mcp-session-id"))
+            message = await request.json()
+            response = self._answer(message, request.headers.get("mcp-session-id"))
         await response(scope, receive, send)
 
-    def _answer(self, asked: Json, session: str | None) -> Response:
-        self.heard.append(asked["method"])
-        if asked["method"] == "initialize":
+    def _answer(self, message: Json, session: str | None) -> Response:
+        self.heard.append(message["method"])
+        if message["method"] == "initialize":
             self.sessions.add(session := f"session{len(self.heard)}")
         elif session not in self.sessions:
             return Response(status_code=404)
-        if "id" not in asked:
+        if "id" not in message:
             return Response(status_code=202)
         answers: dict[str, Json] = {
             "initialize": {
@@ -176,12 +176,12 @@ class Site:
             "tools/list": {"tools": [tool("find")]},
             "tools/call": self.given,
         }
-        said = {"jsonrpc": "2.0", "id": asked["id"], "result": answers[asked["method"]]}
+        reply = {"jsonrpc": "2.0", "id": message["id"], "result": answers[message["method"]]}
         headers = {"mcp-session-id": session or ""}
-        if self.way == "json" or asked["method"] != "tools/call":
-            return JSONResponse(said, headers=headers)
+        if self.way == "json" or message["method"] != "tools/call":
+            return JSONResponse(reply, headers=headers)
         headers["content-type"] = "text/event-stream"
-        return Response(f"event: message\ndata: {json.dumps(said)}\n\n", headers=headers)
+        return Response(f"event: message\ndata: {json.dumps(reply)}\n\n", headers=headers)
 
 
 def settings_of(folder: Path, **servers: Mapping[str, Any]) -> Settings:
@@ -191,31 +191,31 @@ def settings_of(folder: Path, **servers: Mapping[str, Any]) -> Settings:
 
 @asynccontextmanager
 async def kit(settings: Settings, database: Database | None = None) -> AsyncIterator[McpTools]:
-    """The kit of a process that serves, over a database of its own unless one is given."""
+    """Yield the tools of a serving process, with a database of its own unless one is passed."""
     async with AsyncExitStack() as stack:
         if database is None:
             database = await Database.open(settings.data_dir, None, cipher_of(settings))
             stack.push_async_callback(database.aclose)
-        made = McpTools(settings, database, None)
-        stack.push_async_callback(made.aclose)
-        yield made
+        tools = McpTools(settings, database, None)
+        stack.push_async_callback(tools.aclose)
+        yield tools
 
 
-async def tools_of(made: McpTools, requester: str | None = None) -> dict[str, Tool]:
-    """The tools of the scope web that a run of this requester gets."""
-    found = (await made.open("r1", requester)).clients.get(Outside, Outside())
+async def tools_of(tools: McpTools, requester: str | None = None) -> dict[str, Tool]:
+    """Return the tools of the scope web that a run of this requester gets."""
+    found = (await tools.open("r1", requester)).clients.get(Outside, Outside())
     assert isinstance(found, Outside)
     return {each.name: each for each in found.get("web", ())}
 
 
 def context(**more: Any) -> ToolContext:
-    held = more.pop("handles", {"mcp:rogue": "", "mcp:clock": "", "mcp:excel": ""})
-    asked = Intent(text="look up harbour line for me", home="D0ANA")
-    return tool_kit.context("web", {}, held, **{"intent": asked, "context": "", **more})
+    handles = more.pop("handles", {"mcp:rogue": "", "mcp:clock": "", "mcp:excel": ""})
+    intent = Intent(text="look up harbour line for me", home="D0ANA")
+    return tool_kit.context("web", {}, handles, **{"intent": intent, "context": "", **more})
 
 
 class Everyone(Operator):
-    """All may read what is not closed to them."""
+    """A directory in which everybody may read what is not closed."""
 
     closed: frozenset[str] = frozenset()
 
@@ -224,10 +224,10 @@ class Everyone(Operator):
 
 
 async def use(
-    tools: Mapping[str, Tool], name: str, ctx: ToolContext | None = None, /, **given: Any
+    tools: Mapping[str, Tool], name: str, ctx: ToolContext | None = None, /, **arguments: Any
 ) -> ToolResult | Deny | Card:
     gate = Gate(lambda _: None, Everyone(), lambda _: None)
-    return await gate.call("s1", ctx or context(), tools[name], given)
+    return await gate.call("s1", ctx or context(), tools[name], arguments)
 
 
 def text_of(result: object) -> str:

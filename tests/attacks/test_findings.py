@@ -1,6 +1,6 @@
 """Attacks by a finding or an opinion on the contexts that read it after the sanitizer.
 
-Each gets through when, and only when, the defence that it is about is taken away.
+Each succeeds if, and only if, the defence that it is for is removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Remove = Callable[[pytest.MonkeyPatch], None]
 
 
 def naive(*names: str) -> Remove:
-    """Be without functions of the sanitizer that return a text."""
+    """Replace functions of the sanitizer that return a text by naive ones."""
 
     def remove(patch: pytest.MonkeyPatch) -> None:
         for name in names:
@@ -35,7 +35,7 @@ def naive(*names: str) -> Remove:
 
 
 def without_checks(*reasons: Reason) -> Remove:
-    """Be without what finds this in a text."""
+    """Remove the checks that find these faults in a text."""
 
     def remove(patch: pytest.MonkeyPatch) -> None:
         for reason in reasons:
@@ -54,10 +54,10 @@ def copy_quote(self: Material, quote: str, near: str = "") -> Excerpt:
 
 @dataclass(frozen=True)
 class Attack:
-    """A claim, what of it no other context may read, and how to be without what stops it."""
+    """A claim, the part of it that no other context may read, and how to remove its defence."""
 
     claim: str
-    told: str
+    leak: str
     """A pattern."""
     remove: Remove
     quote: str = "return eval(sum)"
@@ -65,8 +65,8 @@ class Attack:
     category: str = "security"
 
 
-def claims(text: str, told: str, remove: Remove | Reason) -> Attack:
-    return Attack(text, told, without_checks(remove) if isinstance(remove, str) else remove)
+def claims(text: str, leak: str, remove: Remove | Reason) -> Attack:
+    return Attack(text, leak, without_checks(remove) if isinstance(remove, str) else remove)
 
 
 def cyrillic(text: str) -> str:
@@ -211,9 +211,9 @@ def test_attack_by_a_finding_succeeds_only_without_its_defence(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     attack = ATTACKS[name]
-    stopped = re.search(attack.told, sanitized_line(attack))
+    stopped = re.search(attack.leak, sanitized_line(attack))
     attack.remove(monkeypatch)
-    through = re.search(attack.told, sanitized_line(attack))
+    through = re.search(attack.leak, sanitized_line(attack))
     assert (stopped is None, through is not None) == (True, True), sanitized_line(attack)
 
 
@@ -223,7 +223,7 @@ class Objection:
 
     verdict: Verdict
     evidence: str
-    told: str
+    leak: str
     remove: Remove
     duplicate_of: str = ""
 
@@ -254,11 +254,14 @@ def objection_text(attack: Objection) -> str:
         id="R1", category="security", severity="high", confidence=1, claim="x", place="pay.py:3"
     )
     challenge = Challenge({"R1": finding}, {"R1": "a"}, MATERIAL)
-    given = attack.verdict, attack.evidence, attack.duplicate_of
-    verdict, evidence, twin = given
-    challenge.record(
-        [Opinion(finding="R1", judge="b", verdict=verdict, evidence=evidence, duplicate_of=twin)]
+    opinion = Opinion(
+        finding="R1",
+        judge="b",
+        verdict=attack.verdict,
+        evidence=attack.evidence,
+        duplicate_of=attack.duplicate_of,
     )
+    challenge.record([opinion])
     return "\n".join(challenge.objections("R1"))
 
 
@@ -267,9 +270,9 @@ def test_attack_by_an_objection_succeeds_only_without_its_defence(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     attack = OBJECTIONS[name]
-    stopped = attack.told not in objection_text(attack)
+    stopped = attack.leak not in objection_text(attack)
     attack.remove(monkeypatch)
-    assert (stopped, attack.told in objection_text(attack)) == (True, True)
+    assert (stopped, attack.leak in objection_text(attack)) == (True, True)
 
 
 ORDINARY = """\

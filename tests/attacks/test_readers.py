@@ -1,6 +1,6 @@
 """Attacks on who may read what: on sources of one person, on grants, and on the way to the web.
 
-Each gets through when, and only when, the defence that it is about is taken away.
+Each succeeds if, and only if, the defence that it is for is removed.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ async def keep_notes(stage: Stage) -> None:
         await shelf.save(NewNote(f"user:{user}", f"k/{user}", "plan", text, label, "earlier"))
 
 
-def notes_told(granted: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
-    """The notes of a person are told in a public channel after a grant of this source."""
+def shows_notes(source: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
+    """The notes of a person are shown in a public channel after a grant of this source."""
 
     async def attempt(stage: Stage) -> bool:
         await keep_notes(stage)
         grants = stage.bot.bench.approvals.grants
-        await grants.add([granted], TEAM, BOSS, granted)
+        await grants.add([source], TEAM, BOSS, source)
         thread = await stage.ask("What did I note?", MINE, user=user)
         return SECRETS[user] in stage.visible_text(TEAM, thread)
 
@@ -80,7 +80,7 @@ def notes_told(granted: str, user: str) -> Callable[[Stage], Awaitable[bool]]:
 
 
 async def web_host_offered(stage: Stage) -> bool:
-    """An administrator is asked to allow a web page where a database stands in the way."""
+    """An administrator is asked to grant a web host although only a database needs a grant."""
     query = use("execute_query", sql="select name from customers limit 1", database="data:hr")
     page = f"{GOOD}/law/1"
     script = Script(
@@ -94,10 +94,10 @@ async def web_host_offered(stage: Stage) -> bool:
 
 
 SPELLED = "Plan K7 of {}"
-"""Words of a channel, by its name; no request says them."""
+"""Words of a channel, by its name; no request contains them."""
 PICKS = tuple(pick(n) for n in (3, 1, 4, 15))
 ROOTS = cycle(range(2))
-"""A thread is asked in once: what an earlier answer there was made of counts for a later one."""
+"""A new thread for each attempt: the sources of an earlier answer count for a later one."""
 
 
 def leaves(
@@ -123,7 +123,7 @@ def leaves(
 
 
 def then_web(channel: str) -> tuple[Sequence[Json], Sequence[Json]]:
-    """One subagent reads a channel; when the parent has seen its view, one is on the web."""
+    """One subagent reads a channel; when the parent has seen its view, one searches the web."""
     return (part("read", "slack", channel),), (part("web", "web", "web:search"),)
 
 
@@ -138,11 +138,11 @@ def channel_word_search(channel: str, name: str) -> Callable[[Stage], Awaitable[
 
 
 def outside_label(owner: object, name: str = "Label") -> tuple[object, str, object]:
-    """Labels made there do not tell that a text is an outsider's."""
-    return owner, name, lambda *given, outside=False, **more: Label(*given, **more)
+    """Labels created there do not mark a text as an outsider's."""
+    return owner, name, lambda *args, outside=False, **more: Label(*args, **more)
 
 
-async def nobody_outside(*given: object) -> bool:
+async def nobody_outside(*args: object) -> bool:
     return False
 
 
@@ -151,31 +151,31 @@ async def eleven(stage: Stage) -> bool:
     turns = (part("read", "slack", SHARED),), (part("web", "web", *pages),)
     script = Script(turns, {"read": ((history(SHARED),),), "web": (fetch(*pages),)})
     await stage.ask(f"Compare #shared with {' '.join(pages)}", script)
-    asked = [a for a in stage.web.asked if a.startswith("news.example/law/")]
-    assert len(asked) >= 10
-    return len(asked) > 10
+    fetched = [a for a in stage.web.asked if a.startswith("news.example/law/")]
+    assert len(fetched) >= 10
+    return len(fetched) > 10
 
 
 LIST = f"{EVIL}/list"
 FREE = function_patch((Label, "is_guarded", property(lambda self: False)))
-NOT_ASKED = function_patch((scopes.slack_items, "is_outside", lambda message, kinds: False))
+NO_OUTSIDERS = function_patch((scopes.slack_items, "is_outside", lambda message, kinds: False))
 QUERY = use("execute_query", sql="select name from customers", database="data:crm")
 HOSTILE_FIRST = Script(((part("web", "web", LIST),), ()), {"web": (fetch(LIST),)})
 
 ATTACKS: Mapping[str, Attempt] = {
     "a grant of one's notes by an administrator": Attempt(
-        notes_told(f"notes:{ANA}", ANA),
+        shows_notes(f"notes:{ANA}", ANA),
         function_patch((bot.policy.directory, "is_personal", lambda source: False)),
     ),
     "a grant of the notes of one person for those of another": Attempt(
-        notes_told(f"notes:{ANA}", LUIS),
+        shows_notes(f"notes:{ANA}", LUIS),
         function_patch(
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: f"notes:{ANA}"),
         ),
     ),
     "a grant of an earlier version that names nobody": Attempt(
-        notes_told("notes:own", LUIS),
+        shows_notes("notes:own", LUIS),
         function_patch(
             (bot.policy.directory, "is_personal", lambda source: False),
             (scopes.spaces, "notes_of", lambda whose: "notes:own"),
@@ -183,7 +183,9 @@ ATTACKS: Mapping[str, Attempt] = {
     ),
     "an offer of a grant that names a web host": Attempt(
         web_host_offered,
-        function_patch((SlackDirectory, "_readers_of", lambda self, source, told: told)),
+        function_patch(
+            (SlackDirectory, "_readers_of", lambda self, source, from_label: from_label)
+        ),
     ),
     "a choice among the links of an outsider's page": Attempt(
         leaves(
@@ -239,12 +241,12 @@ ATTACKS: Mapping[str, Attempt] = {
         function_patch(outside_label(bot.tooling.data)),
     ),
     "words of another company in a shared channel": Attempt(
-        channel_word_search(SHARED, "shared"), NOT_ASKED
+        channel_word_search(SHARED, "shared"), NO_OUTSIDERS
     ),
-    "words of a bot": Attempt(channel_word_search(BOTS, "bots"), NOT_ASKED),
-    "words of a guest": Attempt(channel_word_search(GUESTS, "guests"), NOT_ASKED),
+    "words of a bot": Attempt(channel_word_search(BOTS, "bots"), NO_OUTSIDERS),
+    "words of a guest": Attempt(channel_word_search(GUESTS, "guests"), NO_OUTSIDERS),
     "words that are attached to a message": Attempt(
-        channel_word_search(UNFURLS, "unfurls"), NOT_ASKED
+        channel_word_search(UNFURLS, "unfurls"), NO_OUTSIDERS
     ),
     "words of the thread that it is asked in": Attempt(
         leaves(
@@ -311,7 +313,7 @@ async def research_from_thread(stage: Stage) -> None:
 
 
 async def search_request_words(stage: Stage) -> None:
-    """The words of the request are searched for, whoever wrote in the channel."""
+    """Words of the request may be searched for after outsiders' text was read."""
     script = Script(
         then_web(SHARED), {"read": ((history(SHARED),),), "web": ((search("invoice law"),),)}
     )
@@ -320,14 +322,14 @@ async def search_request_words(stage: Stage) -> None:
 
 
 async def search_after_members(stage: Stage) -> None:
-    """What full members wrote keeps nobody from a search in other words."""
+    """Text of full members does not prevent a search in other words."""
     script = Script(then_web(NOTES), {"read": ((history(NOTES),),), "web": ((search("plans"),),)})
     await stage.ask("What is new in #news, and what says the web?", script)
     assert stage.searched == ["plans"]
 
 
 async def follow_earlier_hit(stage: Stage) -> None:
-    """What a search listed before anything was read is followed afterwards."""
+    """A hit that was listed before anything was read may be followed afterwards."""
     first = f"{GOOD}/law/3"
     web = ((search("invoice law 3"),), (use("read_resource", name="plan.md", space="notes:team"),))
     script = Script(
@@ -367,7 +369,7 @@ CUSTOMERS = Script(
 
 
 async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> None:
-    """It lists what the web would learn, and the request is answered again with exactly that."""
+    """It lists what the web would learn; the second answer looks up exactly that."""
     async with company_stage(tmp_path) as stage:
         thread = await stage.ask("Look our customers up on the web", CUSTOMERS)
         (card,) = stage.cards()
@@ -380,8 +382,10 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         await until(lambda: "Customer 99" in str([c.blocks for c in stage.cards()]), 60)
         assert sorted(stage.searched) == sorted(LOOKED_UP)
         assert len(stage.cards()) == 1
-        said = [m.text for m in stage.bot.replies(thread, TEAM) if m.text.startswith("Here it is")]
-        assert len(said) == 2, "the first answer stands, and there is a new one"
+        answers = [
+            m.text for m in stage.bot.replies(thread, TEAM) if m.text.startswith("Here it is")
+        ]
+        assert len(answers) == 2, "the first answer stays, and a new one follows"
         await until(lambda: not stage.bot.bench.dispatch.at_work)
         (latest, *_) = await stage.bot.store.runs(1)
         request = await stage.bot.inbox.request(latest.request or "")
@@ -390,7 +394,7 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         await Forget(stage.bot.store.database)(ForgetTarget.source("data:crm"))
         request = await stage.bot.inbox.request(latest.request or "")
         assert request
-        assert request.lookups == (), "what was approved was read in the database"
+        assert request.lookups == (), "lookups from a forgotten database are deleted"
 
 
 async def test_denied_lookups_are_not_run(tmp_path: Path) -> None:
@@ -400,4 +404,4 @@ async def test_denied_lookups_are_not_run(tmp_path: Path) -> None:
         stage.bot.slack.people.click(ANA, TEAM, card.ts, "action_deny_all")
         await until(lambda: not stage.cards())
         assert stage.searched == []
-        assert len(stage.bot.replies(thread, TEAM)) == 2, "the answer, and the card that is over"
+        assert len(stage.bot.replies(thread, TEAM)) == 2, "the answer, and the closed card"

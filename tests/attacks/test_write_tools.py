@@ -54,7 +54,7 @@ POST = f'post "{DONE}" in #support-2'
 
 
 def calling_parent(*calls: Json) -> Mind:
-    """A parent that makes these calls and then says what came of them."""
+    """A parent that makes these calls and then repeats their results."""
 
     def answer_text(body: Json) -> Answer:
         return say(" / ".join(str(r["content"]) for r in results(body)))
@@ -97,7 +97,7 @@ async def test_post_to_an_unrequested_channel_waits_for_approval(tmp_path: Path)
         answer = next(m for m in bot.slack.visible(bot.channel) if "needs approval" in m.text)
         assert answer.thread_ts == shown.thread_ts
         assert float(answer.ts) < float(shown.ts)
-        assert "No channel" in answer.text, "#support-3 is no handle, and so is not there"
+        assert "No channel" in answer.text, "#support-3 is no handle, so it is not found"
         for _ in range(2):
             bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
@@ -128,9 +128,9 @@ async def test_only_the_linked_message_is_written_to_without_approval(
     tmp_path: Path, ask: str, does: list[Json], method: str
 ) -> None:
     def done() -> list[str]:
-        """The messages of #support-2 that it was done to."""
-        made = [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
-        return [f"{THERE}/{e.args.get('thread_ts') or e.args.get('timestamp')}" for e in made]
+        """Return the messages of #support-2 that it was done to."""
+        writes = [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
+        return [f"{THERE}/{e.args.get('thread_ts') or e.args.get('timestamp')}" for e in writes]
 
     async with serve(tmp_path, calling_parent(*does), space=people()) as bot:
         shown = await ask_for_card(bot, ask.format(link_to(thread_id(2, 0))))
@@ -140,7 +140,7 @@ async def test_only_the_linked_message_is_written_to_without_approval(
         assert done() == [thread_id(2, 0), thread_id(2, 1)]
 
 
-# ---- what Slack will not have
+# ---- errors of Slack
 
 REFUSED: Mapping[str, Mapping[str, str]] = {
     "chat.postMessage": {
@@ -158,7 +158,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "missing_scope": "It was not written: Slack says missing_scope.",
     },
 }
-"""Method -> error -> what is said of it."""
+"""Method -> error -> its explanation in the answer."""
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ async def test_slack_write_errors_are_explained_in_the_answer(
     tmp_path: Path, method: str, ask: str, does: Json
 ) -> None:
     async with serve(tmp_path, calling_parent(does), space=people()) as bot:
-        for code, said in REFUSED[method].items():
+        for code, explanation in REFUSED[method].items():
             bot.slack.faults.append(Fault(method, f"error:{code}"))
-            assert said in await answer_text(bot, ask)
+            assert explanation in await answer_text(bot, ask)
         assert not [e for e in bot.slack.effects if e.method == method and e.channel == THERE]
 
 
@@ -198,27 +198,27 @@ def leave(bot: Served) -> None:
     bot.slack.people.leave(ASKER, THERE)
 
 
-@pytest.mark.parametrize(("close", "said"), [(archive, "is archived"), (leave, "No channel")])
+@pytest.mark.parametrize(("close", "error"), [(archive, "is archived"), (leave, "No channel")])
 async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
-    tmp_path: Path, close: Callable[[Served], None], said: str
+    tmp_path: Path, close: Callable[[Served], None], error: str
 ) -> None:
-    """What they are in is believed for some seconds, to read by and never to write by."""
+    """Memberships are cached for some seconds for reads, and never for writes."""
     base = people()
     private = replace(base.channels[1], is_private=True, members=(ASKER, LUIS, BOT_USER))
     space = replace(base, channels=(base.channels[0], private, base.channels[2]))
 
     def mind(body: Json) -> Answer:
-        if not turn(body):  # the request was taken in: what they are in is known
+        if not turn(body):  # the request was accepted: the memberships are cached
             close(bot)
             return Answer([to(THERE)])
         return say(" / ".join(str(r["content"]) for r in results(body)))
 
     async with serve(tmp_path, mind, space=space) as bot:
-        assert said in await answer_text(bot)
+        assert error in await answer_text(bot)
         assert posted_texts(bot) == []
 
 
-# ---- lives that end
+# ---- killed processes
 
 
 @pytest.mark.system
@@ -226,7 +226,7 @@ async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
 async def test_requested_message_is_posted_once_if_the_process_is_killed(
     tmp_path: Path, kind: str
 ) -> None:
-    """It dies while it writes, before Slack has it, or before it knows that Slack has it."""
+    """It dies while it writes, before Slack has the message or before it gets the response."""
     with fleet(tmp_path, calling_parent(to(THERE)), space=people()) as bots:
         (first,) = await bots.start_bots()
         bots.slack.faults += [Fault("chat.postMessage", kind)]
@@ -259,7 +259,7 @@ async def test_private_text_is_sent_only_to_people_who_may_read_it(tmp_path: Pat
         assert direct(bot, EVA) == []
 
 
-# ---- five private channels, asked about where not everyone is in them
+# ---- five private channels, asked about in a channel with non-members
 
 TEAM = "C0000TEAM"
 MARKETS = range(1, 6)
@@ -268,7 +268,7 @@ FOUND = "Five things are late"
 
 
 def markets() -> Workspace:
-    """Five private channels of the asker's, and the private #team, in which Luis is, too."""
+    """Five private channels of the asker, and the private #team, which has Luis as well."""
     base = people(5)
     closed = tuple(replace(c, is_private=True, members=(ASKER, BOT_USER)) for c in base.channels)
     team = Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER), is_private=True)
@@ -293,15 +293,15 @@ async def test_answer_is_shown_in_the_channel_only_while_its_grant_is_valid(tmp_
         first = bot.ask(SWEEP, channel=TEAM)
         assert phrase("reply.sent_in_private") in (await bot.answer(first, channel=TEAM)).text
         assert FOUND not in in_team(bot)
-        alone = " ".join(direct(bot, ASKER))
-        assert FOUND in alone
-        assert all(f"#support-{n}" in alone for n in MARKETS), "what stands in the way is named"
-        office = bot.slack.people.dm(BOSS)
-        offer = await card(bot, office)
-        assert FOUND not in str(bot.slack.visible(office))
+        private_text = " ".join(direct(bot, ASKER))
+        assert FOUND in private_text
+        assert all(f"#support-{n}" in private_text for n in MARKETS), "the obstacles are named"
+        dm = bot.slack.people.dm(BOSS)
+        offer = await card(bot, dm)
+        assert FOUND not in str(bot.slack.visible(dm))
         assert direct(bot, LUIS) == []
 
-        bot.slack.people.click(BOSS, office, offer.ts, "action_approve")
+        bot.slack.people.click(BOSS, dm, offer.ts, "action_approve")
         await reaches(bot, "done")
         assert FOUND in str([m.blocks for m in bot.replies(first, TEAM)]), "in its place"
 

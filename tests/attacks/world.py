@@ -1,7 +1,7 @@
-"""Services outside Slack, as real HTTP servers on loopback that note what reached them.
+"""Services outside Slack, as real HTTP servers on loopback that log their calls.
 
-Their tools exist in the tests only: what leaves through them passes the gate by what they declare.
-Those that are shipped are attacked by `test_real_tools.py`.
+Their tools exist in the tests only; the gate judges them by what they declare.
+`test_real_tools.py` attacks the shipped ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Hit:
 
 @dataclass
 class World:
-    """What the services hold, and what was asked of them."""
+    """What the services hold, and the calls that reached them."""
 
     owner: str
     """Whose mailbox, sheets, tables and notes these are."""
@@ -86,7 +86,7 @@ class World:
         sent = await request.json()
         service = service.rpartition("/")[2]
         self.log.append(Hit(service, did, sent))
-        held: dict[str, Any] = {
+        answers: dict[str, Any] = {
             "mail/search": self.mails,
             "web/search": self.found,
             "web/page": self.pages.get(str(sent.get("url")), "404"),
@@ -94,7 +94,7 @@ class World:
             "notes/list": self.notes,
             "mcp/ask": self.answers,
         }
-        return JSONResponse({"found": held.get(f"{service}/{did}", "done")})
+        return JSONResponse({"found": answers.get(f"{service}/{did}", "done")})
 
     async def ask(self, path: str, **sent: Any) -> Any:
         async with (
@@ -112,7 +112,7 @@ class World:
         return Label(True, frozenset({self.owner}), frozenset({source}), outside=True)
 
     def table(self) -> list[tuple[str, str]]:
-        """What the database holds now; a table that is gone is empty."""
+        """Return the rows of the table; a dropped one has none."""
         with closing(sqlite3.connect(self.database)) as connection, connection:
             try:
                 return list(connection.execute("select name, note from customers"))
@@ -184,9 +184,9 @@ def _email(world: World) -> tuple[Tool, ...]:
         """Send a mail."""
         return await world.do("mail/send", "sent", to=to, subject=subject, body=body)
 
-    async def run_draft(ctx: ToolContext, **given: Any) -> ToolResult:
-        """Hands on whatever it is given, as thin clients do: what reaches it is the gate's work."""
-        return await world.do("mail/draft", "drafted", **given)
+    async def run_draft(ctx: ToolContext, **arguments: Any) -> ToolResult:
+        """Pass all arguments on, as thin clients do: to check them is the gate's work."""
+        return await world.do("mail/draft", "drafted", **arguments)
 
     return search_mail, replace(draft_reply, run=run_draft), send_mail
 
@@ -236,7 +236,7 @@ def _notes(world: World) -> tuple[Tool, ...]:
     async def read_notes(ctx: ToolContext) -> ToolResult:
         """Read the requester's notes."""
         texts = await world.ask("notes/list", user=ctx.requester)
-        label = replace(world.own(""), sources=frozenset())  # what has no name is private, too
+        label = replace(world.own(""), sources=frozenset())  # unnamed sources are private, too
         return _items("note/", texts, label)
 
     @tool(Access.WRITE)
@@ -244,8 +244,8 @@ def _notes(world: World) -> tuple[Tool, ...]:
         """Keep a note for the requester."""
         return await world.do("notes/save", "kept", user=ctx.requester, text=text)
 
-    async def run_save(ctx: ToolContext, **given: Any) -> ToolResult:
-        return await world.do("notes/save", "kept", **{"user": ctx.requester, **given})
+    async def run_save(ctx: ToolContext, **arguments: Any) -> ToolResult:
+        return await world.do("notes/save", "kept", **{"user": ctx.requester, **arguments})
 
     return read_notes, replace(save_note, run=run_save)
 
