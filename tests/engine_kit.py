@@ -1,7 +1,7 @@
-"""What the engine's tests stand on: the real SDKs over loopback, scripted minds, a small workspace.
+"""Kit of the engine's tests: the real SDKs over loopback, scripted models, a small workspace.
 
-A mind is a function from a request to an answer; these helpers say what it was shown and make what
-it says. Nothing of ours is replaced: a test changes settings, minds, faults and data only.
+A `Mind` is a function from a request to an answer; these helpers read its requests and build its
+answers. No product code is replaced: a test changes only settings, minds, faults and data.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ WINDOW = Window(
     datetime.fromtimestamp(START, UTC), datetime.fromtimestamp(START, UTC) + timedelta(days=7)
 )
 
-# ---- what a mind says
+# ---- answers of a mind
 
 
 def use(name: str, /, **arguments: Any) -> Json:
@@ -116,11 +116,11 @@ def finding(claim: str, *evidence: str, **fields: Any) -> Json:
     return {"claim": claim, "evidence": list(evidence), **fields}
 
 
-# ---- what a mind was shown
+# ---- requests to a mind
 
 
 def turn(body: Json) -> int:
-    """How many times this conversation holds an answer of the model."""
+    """Return how many answers of the model this conversation holds."""
     return sum(m["role"] == "assistant" for m in body["messages"])
 
 
@@ -136,17 +136,17 @@ def opening(body: Json) -> str:
 
 
 def since(body: Json) -> str:
-    """All that was said to the model since its last answer."""
-    said: list[str] = []
+    """Return all text that the model got since its last answer."""
+    parts: list[str] = []
     for message in reversed(body["messages"]):
         if message["role"] == "assistant":
             break
-        said = texts(message) + said
-    return "\n".join(said)
+        parts = texts(message) + parts
+    return "\n".join(parts)
 
 
 def line(body: Json, name: str) -> str:
-    """The line `NAME: ...` of the first message; empty when there is none."""
+    """Return the line `NAME: ...` of the first message; empty when there is none."""
     head = f"{name}: "
     lines = opening(body).splitlines()
     return next((each.removeprefix(head) for each in lines if each.startswith(head)), "")
@@ -182,7 +182,7 @@ def always(kind: str) -> Faults:
     return Faults(lambda index, body: Fault(kind, retry_after=0))
 
 
-# ---- tools of the tests' own
+# ---- tools of the tests
 
 
 @tool()
@@ -249,9 +249,9 @@ def channel_of(number: int, threads: int) -> Channel:
     for n in range(threads):
         root = thread_id(number, n).partition("/")[2]
         reply = thread_id(number, n, 1).partition("/")[2]
-        said, answered = f"q{number}.{n}", f"a{number}.{n}"
-        messages.append(Message(root, sentence(said), "U0ANA", thread_ts=root))
-        messages.append(Message(reply, sentence(answered), "U0LUIS", thread_ts=root))
+        question, answer = f"q{number}.{n}", f"a{number}.{n}"
+        messages.append(Message(root, sentence(question), "U0ANA", thread_ts=root))
+        messages.append(Message(reply, sentence(answer), "U0LUIS", thread_ts=root))
     return Channel(channel_id(number), f"support-{number}", tuple(messages), ("U0ANA", "U0LUIS"))
 
 
@@ -261,8 +261,8 @@ def workspace(channels: int = 4, threads: int = 2) -> Workspace:
         User("U0LUIS", "luis", "Luis Gil"),
         User("U0EVA", "eva", "Eva Roth"),
     )
-    made = tuple(channel_of(n, threads) for n in range(1, channels + 1))
-    return Workspace(Team("T0ACME", "Acme", "acme"), people, made)
+    support = tuple(channel_of(n, threads) for n in range(1, channels + 1))
+    return Workspace(Team("T0ACME", "Acme", "acme"), people, support)
 
 
 # ---- settings
@@ -270,7 +270,7 @@ def workspace(channels: int = 4, threads: int = 2) -> Workspace:
 
 @cache
 def default_settings() -> Settings:
-    """The defaults; to read them takes as long as a small test."""
+    """Return the defaults, cached: reading them takes as long as a small test."""
     return load_settings(env={})
 
 
@@ -279,19 +279,21 @@ def settings_for(
     models: Mapping[str, Any] | None = None,
     roles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
-    """The defaults, with short waits, and what is given."""
+    """Return the defaults with short waits and these changes."""
     home = platformdirs.user_data_path("workspace-assistant", appauthor=False)
     base = default_settings().model_copy(update={"data_dir": home})  # another one for each test
     quick = {"timeout_s": 10.0, "max_attempts": 2, "retry_after_cap_s": 0.05}
     changed = {
         name: base.models.roles.model_dump()[name] | each for name, each in (roles or {}).items()
     }
-    made = base.models.roles.model_copy(
+    new_roles = base.models.roles.model_copy(
         update={n: type(base.models.roles.parent)(**each) for n, each in changed.items()}
     )
     return base.model_copy(
         update={
-            "models": base.models.model_copy(update={**quick, **(models or {}), "roles": made}),
+            "models": base.models.model_copy(
+                update={**quick, **(models or {}), "roles": new_roles}
+            ),
             "limits": base.limits.model_copy(update={"seconds": 30.0, **(limits or {})}),
             "slack": base.slack.model_copy(update={"retry_attempts": 0, "timeout_s": 5}),
         }
@@ -299,7 +301,7 @@ def settings_for(
 
 
 def list_price_nanousd(model: str, usage: Mapping[str, Any]) -> int:
-    """The price of one call by genai-prices itself."""
+    """Return the price of one call by genai-prices itself."""
     counts = ListedUsage(
         input_tokens=usage["input_tokens"]
         + usage["cache_read_input_tokens"]
@@ -316,16 +318,16 @@ def list_price_nanousd(model: str, usage: Mapping[str, Any]) -> int:
 
 
 class ReplayableRun(Run):
-    """Gives what a step returned as a replay would read it from its JSON."""
+    """Returns the value of a step as a replay would read it from its JSON."""
 
     async def record(self, key: str, kind: type[T], value: T, *, repeatable: bool = False) -> T:
-        given = await super().record(key, kind, value, repeatable=repeatable)
-        return step_value(kind, json.loads(step_body(kind, given)))
+        result = await super().record(key, kind, value, repeatable=repeatable)
+        return step_value(kind, json.loads(step_body(kind, result)))
 
 
 @dataclass
 class Engine:
-    """One run against a scripted model, and what was seen of it."""
+    """One run against a scripted model, and what it recorded."""
 
     run: Run
     settings: Settings
@@ -343,7 +345,7 @@ class Engine:
         return self.server.recorded
 
     def cost_nanousd(self) -> int:
-        """What the list price of all sound answers is, each priced alone."""
+        """Return the list price of all valid answers, each priced alone."""
         return sum(list_price_nanousd(m["model"], m["usage"]) for m in self.server.answered)
 
     def context(
@@ -361,7 +363,7 @@ class Engine:
 
     def agent(
         self,
-        told: str = "TASK: try",
+        text: str = "TASK: try",
         tools: Iterable[Tool] = OWN_TOOLS,
         *,
         contract: str | None = "answer",
@@ -389,20 +391,20 @@ class Engine:
             )
         )
         origin = Origin.BRIEF if contract else Origin.REQUEST
-        given: Json = {
+        spec: Json = {
             "run": self.run.id,
             "context": name,
             "role": role,
             "system": [text_block("You are tried out.")],
             "tools": schemas,
-            "opening": [(origin, text_block(told), "")],
+            "opening": [(origin, text_block(text), "")],
             "max_steps": self.run.limits.subagent_steps,
             "context_limit": self.run.limits.child_context,
             "seconds": self.run.budget.seconds_left(),
             "contract": contract,
         }
         toolbox = Toolbox(offered, self.run.gate, self.run.limits.tool_timeout_s, new_delimiter())
-        return Agent(self.run, Spec(**{**given, **fields}), toolbox, self.context(handles))
+        return Agent(self.run, Spec(**{**spec, **fields}), toolbox, self.context(handles))
 
     def fanout(self) -> Fanout:
         return Fanout(self.run, self.spawner)
@@ -422,7 +424,7 @@ class Engine:
         return Brief(draft, Handles(titles), WINDOW, TRUSTED)
 
     def app(self, store: Store) -> App:
-        """What the tasks of this run need, wired as the product wires it."""
+        """Return what the tasks of this run need, wired as in the product."""
         return App(
             settings=self.settings,
             options=Options(model="claude"),
@@ -436,18 +438,18 @@ class Engine:
         )
 
     def ask(self, question: str, store: Store) -> Ask:
-        """A parent at work on a question."""
+        """Return a parent that answers a question."""
         return Ask(self.app(store), self.run, Request(question, WINDOW))
 
 
 @dataclass
 class Lax:
-    """A compatible server that holds to nothing: no limits, no checks, no streams."""
+    """A compatible server without limits, checks or streams."""
 
     content: Callable[[Json], Any]
     """Request body -> the content of the answer; None leaves it to the strict server."""
     fields: Json = field(default_factory=dict)
-    """What else of the message is to be different; None leaves a field out."""
+    """Other fields of the message that differ; None leaves a field out."""
     recorded: list[Json] = field(default_factory=list)
     strict: Any = None
 
@@ -459,14 +461,14 @@ class Lax:
         if content is None:
             await self.strict(scope, replay, send)
             return
-        called = isinstance(content, list) and any(b.get("type") == "tool_use" for b in content)
+        has_calls = isinstance(content, list) and any(b.get("type") == "tool_use" for b in content)
         message: Json = {
             "id": f"msg_{len(self.recorded)}",
             "type": "message",
             "role": "assistant",
             "model": body["model"],
             "content": content,
-            "stop_reason": "tool_use" if called else "end_turn",
+            "stop_reason": "tool_use" if has_calls else "end_turn",
             "stop_sequence": None,
             "usage": {
                 "input_tokens": -(-len(raw) // 3),
@@ -479,7 +481,7 @@ class Lax:
 
 @dataclass
 class Mux:
-    """Many apps behind one server, each below a path of its own: starting servers takes time."""
+    """Many apps behind one server, each under its own path: starting servers takes time."""
 
     apps: dict[str, Any] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
@@ -517,7 +519,7 @@ def servers() -> LocalServer:
 
 
 async def no_grants(destination: str) -> frozenset[str]:
-    """No administrator has signed anything."""
+    """No administrator has granted anything."""
     return frozenset()
 
 
@@ -572,23 +574,23 @@ async def engine(
 
 
 async def until(condition: Callable[[], object], seconds: float = WAIT_S) -> None:
-    """Return when it holds; AssertionError when it does not, however long one waits."""
+    """Return when the condition holds; raise AssertionError if it does not in this time."""
     patience = Patience(seconds)
     while not condition():
-        assert not patience.over, "what was waited for did not happen"
+        assert not patience.over, "the condition did not become true"
         await asyncio.sleep(0.01)
 
 
-async def come(found: Callable[[], Awaitable[T | None]]) -> T:
-    """Return what is found, as soon as it is anything."""
+async def come(find: Callable[[], Awaitable[T | None]]) -> T:
+    """Return the first true value."""
     async with patient():
-        while not (value := await found()):  # noqa: ASYNC110 - it stands in the database
+        while not (value := await find()):  # noqa: ASYNC110 - it is in the database
             await asyncio.sleep(0.02)
     return value
 
 
 async def run_agent(agent: Agent) -> Ending:
-    """An agent's ending, with the reservations that it left behind checked."""
+    """Run an agent to its end, and check that it left no reservations."""
     ending = await agent.run()
     assert agent.run_.budget.reserved.nanousd == 0
     assert agent.run_.budget.reserved.tokens == 0
@@ -624,7 +626,7 @@ def usd(nano: int) -> float:
 
 
 def prefixes(bodies: Sequence[Json]) -> set[str]:
-    """The distinct beginnings (tools and system) of these requests, to the byte."""
+    """Return the distinct beginnings (tools and system) of these requests, byte for byte."""
     return {json.dumps([b.get("tools"), b["system"]]) for b in bodies}
 
 
@@ -634,14 +636,14 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 def brief(n: int = 1, **fields: Any) -> Json:
-    given: Json = {
+    arguments: Json = {
         "task": f"Find out what is open in channel {n}",
         "description": f"Channel {n}",
         "scope": "slack",
         "handles": [channel_id(n)],
         **fields,
     }
-    return use("run_subagent", **{k: v for k, v in given.items() if v is not None})
+    return use("run_subagent", **{k: v for k, v in arguments.items() if v is not None})
 
 
 def child(body: Json) -> Answer:
@@ -662,7 +664,7 @@ def scripted_parent(*turns_: Answer | Callable[[Json], Answer], children: Mind =
 
 
 class Asked:
-    """A question that was answered, and what was sent on the way."""
+    """An answered question, and the requests that it took."""
 
     def __init__(self, e: Engine, document: Json) -> None:
         self.e, self.document = e, document
@@ -680,8 +682,8 @@ async def ask_engine(
     **more: Any,
 ) -> Asked:
     """A question answered by a parent and its subagents; `more` goes to `engine`."""
-    given = {"slack": LocalSlack(workspace(6)), **more}
-    async with engine(mind, settings, **given) as e, store_at(tmp_path) as store:
+    options = {"slack": LocalSlack(workspace(6)), **more}
+    async with engine(mind, settings, **options) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "ask", question, "claude", {})
         document = await e.ask(question, store).work()
         assert e.run.budget.reserved.nanousd == 0

@@ -1,4 +1,4 @@
-"""The one loop: what each way a reply can end leads to, and what every limit leaves."""
+"""The agent loop: what each end of a reply leads to, and what each limit leaves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def settled_result(agent: Agent, ending: Ending) -> Json:
 
 
 def is_prefix(shorter: Json, longer: Json) -> bool:
-    """Whether what was sent before is sent again unchanged, to the byte, before anything new."""
+    """True if the longer request begins with the shorter one, byte for byte."""
     for name in ("system", "tools", "model", "thinking", "output_config"):
         if json.dumps(shorter.get(name)) != json.dumps(longer.get(name)):
             return False
@@ -76,9 +76,11 @@ def assert_append_only(e: Engine) -> None:
 # ---- how a reply can end
 
 
-@pytest.mark.parametrize("said", [[words("I look.")], []], ids=["words and a call", "a call alone"])
-async def test_truncated_tool_call_is_never_sent_back(said: list[Json]) -> None:
-    cut = Answer([*said, use("look", word="te")], "max_tokens")
+@pytest.mark.parametrize(
+    "blocks", [[words("I look.")], []], ids=["words and a call", "a call alone"]
+)
+async def test_truncated_tool_call_is_never_sent_back(blocks: list[Json]) -> None:
+    cut = Answer([*blocks, use("look", word="te")], "max_tokens")
 
     def mind(body: Json) -> Answer:
         return submission() if "REMINDER" in since(body) else cut
@@ -89,7 +91,7 @@ async def test_truncated_tool_call_is_never_sent_back(said: list[Json]) -> None:
     assert "cut at 8000 tokens" in since(e.requests[1])
     sent = json.dumps([m for b in e.requests for m in b["messages"]])
     assert "tool_use" not in sent
-    assert ("I look." in sent) == bool(said)
+    assert ("I look." in sent) == bool(blocks)
     assert e.decisions == []
     assert_append_only(e)
 
@@ -160,11 +162,11 @@ async def test_calls_of_a_turn_run_concurrently_and_are_answered_in_order() -> N
     naps = Answer([use("nap", seconds=s) for s in (0.2, 0.05, 0.1)])
     e, *_ = await ran(turns(naps, submission()), tools=[nap])
 
-    asked = [b["id"] for b in e.requests[1]["messages"][1]["content"]]
-    got = e.requests[1]["messages"][2]["content"]
-    assert [b["tool_use_id"] for b in got] == asked
-    assert [b["content"] for b in got] == ["rested 0.2 s", "rested 0.05 s", "rested 0.1 s"]
-    assert "is_error" not in got[0]
+    call_ids = [b["id"] for b in e.requests[1]["messages"][1]["content"]]
+    answers = e.requests[1]["messages"][2]["content"]
+    assert [b["tool_use_id"] for b in answers] == call_ids
+    assert [b["content"] for b in answers] == ["rested 0.2 s", "rested 0.05 s", "rested 0.1 s"]
+    assert "is_error" not in answers[0]
 
 
 async def test_each_failed_call_gets_its_own_error_result() -> None:
@@ -194,7 +196,9 @@ async def test_a_crashing_tool_ends_a_subagent_and_is_an_error_result_to_a_paren
     assert list(agent.reading.items) == ["x/tea"]
     assert (parent.stopped_by, parent.text) == ("none", "It is broken.")
     assert results(e.requests[-1])[0]["is_error"]
-    assert "kaput" not in json.dumps([result, e.requests]), "what an error says is nobody's word"
+    assert "kaput" not in json.dumps([result, e.requests]), (
+        "the text of an error is shown to nobody"
+    )
 
 
 async def test_tool_output_is_fenced_and_truncated_with_a_note() -> None:
@@ -235,13 +239,13 @@ async def test_second_invalid_result_ends_the_agent_as_partial_with_its_text() -
 
 
 async def run_with_content(content: Any, fields: Json) -> tuple[Ending, Json, list[Json]]:
-    """How a subagent ends whose server answers this and nothing else, and what it was sent."""
-    lax = Lax(lambda body: content, fields)
-    _, agent, ending = await ran(turns(), settings_for(models={"max_attempts": 1}), lax=lax)
+    """Run a subagent whose server always answers this; return its end, result and requests."""
+    server = Lax(lambda body: content, fields)
+    _, agent, ending = await ran(turns(), settings_for(models={"max_attempts": 1}), lax=server)
     result = settled_result(agent, ending)
     assert result["text"]
     assert result["status"] in ("partial", "failed")
-    return ending, result, lax.recorded
+    return ending, result, server.recorded
 
 
 @pytest.mark.parametrize(
@@ -280,7 +284,7 @@ async def test_result_with_the_delimiter_is_rejected() -> None:
 
 
 def greedy(body: Json) -> Answer:
-    """Reads as much as it can get until the first word of a limit."""
+    """Reads as much as it can get until the reminder of a limit."""
     if "REMINDER: limit reached" in since(body):
         return submission("What I have.")
     return call("flood", items=1000, name=f"f{turn(body)}")
@@ -377,7 +381,7 @@ async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) ->
     assert e.run.budget.reserved.nanousd == 0
 
 
-# ---- what stays
+# ---- append-only requests
 
 
 async def test_sent_messages_are_never_changed() -> None:
@@ -404,7 +408,7 @@ async def test_sent_messages_are_never_changed() -> None:
     assert all(texts(m) for m in e.requests[4]["messages"])
 
 
-# ---- servers that answer oddly
+# ---- malformed answers
 
 
 HALF = "half \ud83d of it"
@@ -452,10 +456,10 @@ async def test_live_answer_restarts_after_a_broken_stream(tmp_path: Path) -> Non
     )
 
     shown = [x for x in got.e.events if isinstance(x, AnswerDelta | AnswerRestarted)]
-    begun = shown.index(AnswerRestarted())
+    restart = shown.index(AnswerRestarted())
     assert shown.count(AnswerRestarted()) == 1
-    assert begun > 0  # some of the first copy had been shown
-    after = "".join(x.text for x in shown[begun:] if isinstance(x, AnswerDelta))
+    assert restart > 0  # some of the first copy had been shown
+    after = "".join(x.text for x in shown[restart:] if isinstance(x, AnswerDelta))
     assert after.strip() == got.document["answer"] == text.strip()
 
 
@@ -463,14 +467,14 @@ async def test_reply_with_duplicate_call_ids_is_retried() -> None:
     def twice(body: Json) -> list[Json]:
         if results(body):
             return [{**submit("Looked."), "id": "t9"}]
-        second = "t1" if len(lax.recorded) == 1 else "t2"
+        second = "t1" if len(server.recorded) == 1 else "t2"
         return [{**use("look", word="tea"), "id": "t1"}, {**use("look", word="cake"), "id": second}]
 
-    lax = Lax(twice)
-    _, _, ending = await ran(turns(), lax=lax)
+    server = Lax(twice)
+    _, _, ending = await ran(turns(), lax=server)
 
     assert ending.stopped_by == "none"
-    assert len(lax.recorded) == 3  # the first reply was asked for again
-    answered = {r["tool_use_id"]: r["content"] for r in results(lax.recorded[-1])}
+    assert len(server.recorded) == 3  # the first reply was asked for again
+    answered = {r["tool_use_id"]: r["content"] for r in results(server.recorded[-1])}
     assert "known of tea" in answered["t1"]
     assert "known of cake" in answered["t2"]

@@ -22,7 +22,7 @@ THANKS = phrase("feedback.thanks")
 async def open_details(
     bot: Served, user: str, channel: str, shown: Shown, run: str | None = None
 ) -> str:
-    """The words of the modal that the button opens; `run` is what a forger puts in its place."""
+    """Return the text of the modal that the button opens; `run` is a forged button value."""
     bot.slack.state.views.clear()
     bot.slack.people.click(user, channel, shown.ts, DETAILS, run)
     await until(lambda: bot.slack.state.views)
@@ -35,13 +35,13 @@ async def test_details_open_only_for_people_who_may_read_the_sources(tmp_path: P
     mind = scripted_parent(brief_answer(5), FOUND)
     async with serve(tmp_path, mind, space=in_private(markets())) as bot:
         dm = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, dm, "What is open in #support-5?")
-        shown = await bot.answer(asked, channel=dm)
+        ts = bot.slack.people.say(ASKER, dm, "What is open in #support-5?")
+        shown = await bot.answer(ts, channel=dm)
         (run,) = await bot.store.runs()
         assert run.id not in shown.text
-        told = await open_details(bot, ASKER, dm, shown)
-        assert told.startswith("*Sources*\n<https://acme.slack.com/archives/C00000005/")
-        assert told.endswith(f"Reference: {run.id}")
+        details = await open_details(bot, ASKER, dm, shown)
+        assert details.startswith("*Sources*\n<https://acme.slack.com/archives/C00000005/")
+        assert details.endswith(f"Reference: {run.id}")
         open_to_all = await bot.answer(bot.ask("What is open here?", channel=TEAM), channel=TEAM)
         assert await open_details(bot, LUIS, TEAM, open_to_all, run.id) == NOT_READABLE
         await bot.store.database.write(sa.update(runs).values(result=None))
@@ -66,9 +66,9 @@ async def read_ratings(bot: Served) -> dict[tuple[str, str], tuple[str, str | No
 
 async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None:
     async with serve(tmp_path, mode="http") as bot:
-        asked = bot.ask("What is open in #support-2?")
-        shown = await bot.answer(asked)
-        key = f"T0ACME/{bot.channel}/{asked}"
+        ts = bot.ask("What is open in #support-2?")
+        shown = await bot.answer(ts)
+        key = f"T0ACME/{bot.channel}/{ts}"
 
         def rate(user: str, value: str) -> None:
             bot.slack.people.click(user, bot.channel, shown.ts, FEEDBACK, f"{value}:{key}")
@@ -91,19 +91,19 @@ async def test_a_rating_is_stored_and_a_bad_one_asks_why(tmp_path: Path) -> None
         assert await read_ratings(bot) == {
             (key, ASKER): ("bad", None, None),
             (key, LUIS): ("bad", *typed.values()),
-        }, "another click asks again and takes nothing back"
+        }, "another click asks again and deletes nothing"
         late = _form(bot, LUIS)
         rate(LUIS, "good")
         await until(lambda: THANKS in bot.whispers(LUIS))
         bot.slack.people.submit(LUIS, late, {"reason": "wrong"})
         await until(lambda: all(d.acked_at for d in bot.slack.deliveries))
-        assert (await read_ratings(bot))[key, LUIS] == ("good", None, None), "it is bad no more"
+        assert (await read_ratings(bot))[key, LUIS] == ("good", None, None), "it is no longer bad"
         for line in ('feedback_total{value="good"} 2.0', 'feedback_total{value="bad"} 2.0'):
             assert _metric(bot, line)
 
 
 def _form(bot: Served, user: str) -> str:
-    """The form that this person has open; empty if there is none."""
+    """Return the id of this person's open form; empty if there is none."""
     views = bot.slack.state.views.items()
     return next((id for id, view in views if view.user == user), "")
 

@@ -37,7 +37,7 @@ from card_kit import (
     wait_for_states,
     with_approvers,
 )
-from engine_kit import Json, brief_answer, come, say, scripted_parent, sentence, until
+from engine_kit import Json, brief_answer, come, say, scripted_parent, until
 from fleet_kit import Fleet, fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -57,7 +57,7 @@ from bot.slack.messages import Bot
 from bot.storage.tables import actions
 from config.words import phrase
 
-SECRET, HELD = sentence("q2.0"), "The widget is late"
+HELD = "The widget is late"
 
 
 async def test_approved_text_is_posted_once_as_shown(tmp_path: Path) -> None:
@@ -99,19 +99,19 @@ async def test_an_edited_text_is_shown_again_and_only_that_is_sent(tmp_path: Pat
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done", "edited")
         assert posted_texts(bot) == ["The login works again."]
-        told = [verdict for verdict, _ in await verdicts(bot)]
-        assert sorted(told) == ["approved", "approved", "edited", "refused"]
+        outcomes = [verdict for verdict, _ in await verdicts(bot)]
+        assert sorted(outcomes) == ["approved", "approved", "edited", "refused"]
 
 
 def inside(*members: str) -> Workspace:
-    """The request reads, and the card writes, in a private channel of these people's."""
+    """The request reads, and the card writes, in a private channel of these people."""
     space = people()
     private = replace(space.channels[1], is_private=True, members=(*members, BOT_USER))
     return replace(space, channels=(space.channels[0], private, *space.channels[2:]))
 
 
 async def expire(bot: Served) -> None:
-    """Let the time of all cards be over."""
+    """Let all cards expire."""
     past = datetime.now(UTC) - timedelta(seconds=1)
     await bot.store.database.write(sa.update(actions).values(expires=past))
 
@@ -121,7 +121,7 @@ async def test_approval_by_a_requester_who_left_the_channel_posts_nothing(tmp_pa
     async with serve(tmp_path, posting_model(), slack=slack) as bot:
         shown = await ask_for_card(bot)
         bot.slack.people.leave(ASKER, THERE)
-    async with serve(tmp_path, posting_model(), slack=slack) as bot:  # nothing is remembered
+    async with serve(tmp_path, posting_model(), slack=slack) as bot:  # with empty caches
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed", "done")
         assert row.state == "failed"
@@ -135,8 +135,8 @@ async def test_click_by_a_user_who_is_no_longer_a_full_member_is_refused(tmp_pat
         users = bot.slack.state.users
         member = users[ASKER]
 
-        async def approve_as(as_now: User) -> str:
-            users[ASKER], before = as_now, len(bot.whispers())
+        async def approve_as(user: User) -> str:
+            users[ASKER], before = user, len(bot.whispers())
             bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
             await until(lambda: len(bot.whispers()) > before)
             return bot.whispers()[-1]
@@ -184,11 +184,11 @@ async def test_answer_is_shown_after_an_admin_approves_the_grant(tmp_path: Path)
         await until(lambda: "The grant is in force" in again(bot, shown, direct).text)
 
 
-# ---- what cannot be shown
+# ---- cards that cannot be shown
 
 
 async def test_card_rejected_by_slack_is_dropped_and_reported(tmp_path: Path) -> None:
-    """Whatever else Slack would take shows less than all of it."""
+    """A card that Slack would accept shows only a part of the text."""
     async with serve(tmp_path, posting_model(), space=people()) as bot:
         await ask_for_card(bot)
         (row,) = await stored_actions(bot)
@@ -231,12 +231,12 @@ async def test_next_process_executes_an_action_approved_before_a_crash(tmp_path:
         assert posted_texts(bot) == [TEXT]
         await until(lambda: "Approved by" in again(bot, shown).text)
     async with serve(tmp_path, posting_model(), slack=slack) as bot:
-        await ask_for_card(bot)  # it is at work, and has begun what was left to it
+        await ask_for_card(bot)  # it is at work, and has resumed what was left
         assert posted_texts(bot) == [TEXT]
 
 
 async def becomes(bots: Fleet, state: str, url: str | None = None) -> None:
-    """Return once it is stored that the one action is in this state: a card is shown before."""
+    """Wait until the one action is stored in this state: its card is shown earlier."""
     store = await Store.open(bots.folder / "data", url)
 
     async def is_in_state() -> bool:
@@ -278,7 +278,7 @@ OTHER = "1741564800.000100"
 
 
 def forged_clicks(shown: Shown, channel: str) -> dict[str, tuple[Json, str]]:
-    """What it is -> (the payload, the rule that it breaks)."""
+    """Name -> (the payload, the rule that it breaks)."""
 
     def click_payload(**fields: Any) -> Json:
         return payload(shown, **{"channel": channel, **fields})
@@ -349,7 +349,7 @@ async def test_one_of_several_clicks_decides_and_the_rest_see_who_decided(
             return [*bot.whispers(), *bot.whispers(LUIS)]
 
         await until(lambda: len(all_whispers()) == 3)
-        assert all(f"<@{row.decided_by}> has approved this" in said for said in all_whispers())
+        assert all(f"<@{row.decided_by}> has approved this" in text for text in all_whispers())
         bot.slack.put("interactive", payload(shown, channel=bot.channel, action="action_deny"))
         await until(lambda: len(all_whispers()) == 4)
         assert [row.state for row in await stored_actions(bot)] == ["done"]
@@ -361,8 +361,8 @@ async def test_approval_older_than_a_day_is_not_executed(tmp_path: Path) -> None
         await ask_for_card(bot)
         (row,) = await stored_actions(bot)
         at = datetime.now(UTC) - HOLDS_FOR - timedelta(seconds=1)
-        told = {"state": "approved", "decided_by": ASKER, "decided_at": at}
-        await bot.store.database.write(sa.update(actions).values(told))
+        decision = {"state": "approved", "decided_by": ASKER, "decided_at": at}
+        await bot.store.database.write(sa.update(actions).values(decision))
         await bot.bench.approvals.execute(row.id)
         (row,) = await stored_actions(bot)
         assert row.outcome == {"said": phrase("action.late")}
@@ -452,7 +452,7 @@ async def test_two_replicas_execute_one_click_once(tmp_path: Path) -> None:
         bots.ask()
         await becomes(bots, "asked", url)
         (shown,) = cards_in(bots.slack, bots.channel)
-        bots.balancer.times = 2  # each replica hears each click twice
+        bots.balancer.times = 2  # each replica gets each click twice
         bots.slack.people.click(ASKER, bots.channel, shown.ts, "action_approve")
         await until(lambda: not cards_in(bots.slack, bots.channel), 20)
         await becomes(bots, "done", url)

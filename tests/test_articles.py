@@ -43,8 +43,8 @@ def book(root: Path, *, push: bool = False) -> Callable[[Settings], Settings]:
 
 
 def delegate(task: str, *handles: str) -> Json:
-    given = {"task": task, "description": task[:60], "scope": "files"}
-    return use("run_subagent", **given, handles=["files:book", *handles])
+    arguments = {"task": task, "description": task[:60], "scope": "files"}
+    return use("run_subagent", **arguments, handles=["files:book", *handles])
 
 
 def last(body: Json) -> str:
@@ -63,8 +63,8 @@ def write_article(body: Json) -> Answer:
         ids = dict.fromkeys(each.strip("[]") for each in found)
         return Answer([use("read_note", note=id) for id in ids])
     if step == 2:
-        noted = next(t for t in last(body).splitlines() if f"{topic}: " in t)
-        text = f"# {topic}\n\n{noted.partition(f'{topic}: ')[2]}\n"
+        note = next(t for t in last(body).splitlines() if f"{topic}: " in t)
+        text = f"# {topic}\n\n{note.partition(f'{topic}: ')[2]}\n"
         return Answer([use("write_file", folder="files:book", path=f"{topic}.md", text=text)])
     if step == 3:
         return Answer([use("git_commit", folder="files:book", message=f"Write on {topic}")])
@@ -73,13 +73,13 @@ def write_article(body: Json) -> Answer:
     return submission(f"Drafted {topic}.", findings=[])
 
 
-def parent_model(children: Mind, *delegated: Json, end: str = "It is done.") -> Mind:
+def parent_model(children: Mind, *briefs: Json, end: str = "It is done.") -> Mind:
     def mind(body: Json) -> Answer:
         if is_child(body):
             return children(body)
         if EARLIER in request_in(body):
             return say(STYLE)
-        return Answer(list(delegated)) if turn(body) == 0 else say(end)
+        return Answer(list(briefs)) if turn(body) == 0 else say(end)
 
     return mind
 
@@ -116,11 +116,11 @@ async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_pa
         bot.slack.put("interactive", payload(card, channel=direct, action="action_approve_all"))
         assert {row.state for row in await reaches(bot, "done", "failed")} == {"done"}
         for topic, bodies in children(bot).items():
-            read = json.dumps(bodies)
-            assert fact(topic) in read
-            assert VOICE in read
-            assert STYLE in read  # said in an earlier conversation
-            assert not [other for other in TOPICS if other != topic and fact(other) in read]
+            requests = json.dumps(bodies)
+            assert fact(topic) in requests
+            assert VOICE in requests
+            assert STYLE in requests  # of an earlier conversation
+            assert not [other for other in TOPICS if other != topic and fact(other) in requests]
     assert sorted(subjects(remote, "main")) == sorted(["Begin", *(f"Write on {t}" for t in TOPICS)])
     for topic in TOPICS:
         assert text_at(remote, f"{topic}.md", "main") == f"# {topic}\n\n{fact(topic)}\n"

@@ -1,4 +1,4 @@
-"""One request answered: what the parent delegates, what it may say, what happens when it cannot."""
+"""One request: what the parent delegates, what it may say, what happens when it cannot."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Ask = Callable[..., tuple[Done, list[Json]]]
 
 @pytest.fixture
 def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
-    """Puts a question to a model; what came of it, and the requests that the model got."""
+    """Ask a question; return the output and the requests that the model got."""
     zip_file = small_export(tmp_path)
 
     def run_ask(mind: Mind) -> tuple[Done, list[Json]]:
@@ -80,7 +80,7 @@ CHILD = turns(
 
 
 def with_parent(*answers: Answer) -> Mind:
-    """A parent that says these, turn after turn, and children that find one open question."""
+    """A parent with these answers, turn by turn, and children that find one open question."""
     parent = turns(*answers)
     return lambda body: CHILD(body) if is_child(body) else parent(body)
 
@@ -94,11 +94,11 @@ def test_hidden_channel_is_answered_like_a_missing_one(shell: Shell, tmp_path: P
 
     def anonymous_answer(name: str) -> Json:
         document = shell.ask(zip_file, f"What is open in #{name}?", "--as-user", "U0ANA")
-        kept = {k: v for k, v in document.items() if k not in ("run_id", "usage", "cost_usd")}
-        text = json.dumps(kept, ensure_ascii=False)
+        fields = {k: v for k, v in document.items() if k not in ("run_id", "usage", "cost_usd")}
+        text = json.dumps(fields, ensure_ascii=False)
         assert "secret plan" not in text
-        found: Json = json.loads(text.replace(name, "X"))
-        return found
+        neutral: Json = json.loads(text.replace(name, "X"))
+        return neutral
 
     assert anonymous_answer("board") == anonymous_answer("nowhr")
 
@@ -139,9 +139,9 @@ def test_brief_without_handles_gets_the_source_named_in_the_request(ask: Ask) ->
     child = next(filter(is_child, recorded))
     assert line(child, "MAY READ") == "C0SUPPORTES (#support-es)"
     assert "Say what is open. Be brief." in done.err
-    (told,) = results(parents(recorded)[-1])
-    given = "The brief named no source; it was given C0SUPPORTES (#support-es)."
-    assert given in told["content"]
+    (result,) = results(parents(recorded)[-1])
+    note = "The brief named no source; it was given C0SUPPORTES (#support-es)."
+    assert note in result["content"]
 
 
 # ---- when
@@ -182,7 +182,7 @@ def ask_offline(shell: Shell, question: str, *sources: object) -> Done:
 
 
 def ask_model(shell: Shell, question: str, *sources: object) -> Done:
-    """With whatever stands at ANTHROPIC_BASE_URL."""
+    """Ask the model at ANTHROPIC_BASE_URL."""
     return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
 
 
@@ -221,21 +221,21 @@ def test_missing_folder_is_listed_as_a_gap_and_the_rest_is_answered(
 ) -> None:
     Path("assistant.yaml").write_text("files: {projects: {gone: {path: /no/where}}}", "utf-8")
     done = ask_offline(shell, CITY, "--database", tables)
-    told = "files.projects.gone.path: There is no folder /no/where."
+    warning = "files.projects.gone.path: There is no folder /no/where."
     assert done.code == 1
     assert "Lisbon" in done.json["answer"]
-    assert told in gap_lines(done.json)
-    assert f"warning: {told}" in done.err
-    listed = shell("scopes")
-    assert listed.code == 0
-    assert f"not offered: files:gone. {told}" in listed.out
+    assert warning in gap_lines(done.json)
+    assert f"warning: {warning}" in done.err
+    scopes = shell("scopes")
+    assert scopes.code == 0
+    assert f"not offered: files:gone. {warning}" in scopes.out
 
 
-# ---- what a finished subagent found is handed to further ones by the ids of its findings
+# ---- findings of finished subagents are handles for further ones
 
 
 def waves(scope: str, handle: str, reads: Mind) -> Mind:
-    """A parent with two waves: the second one is given what the first one found, and reads."""
+    """A parent with two waves: the second one gets a finding of the first, and reads."""
     second = use("run_subagent", task="Read on", scope=scope, handles=[handle])
     parent = turns(Answer([brief()]), Answer([second]), say("It is all told [F1.1]."))
 
@@ -247,22 +247,22 @@ def waves(scope: str, handle: str, reads: Mind) -> Mind:
     return mind
 
 
-@pytest.mark.parametrize("given", ["F1.1", "[F1.1]", SPAIN])
-def test_finding_used_as_a_handle_gives_access_to_its_thread_only(ask: Ask, given: str) -> None:
-    told: list[str] = []
+@pytest.mark.parametrize("handle", ["F1.1", "[F1.1]", SPAIN])
+def test_finding_used_as_a_handle_gives_access_to_its_thread_only(ask: Ask, handle: str) -> None:
+    contents: list[str] = []
 
     def reads(body: Json) -> Answer:
-        told[:] = [str(each["content"]) for each in results(body)]
+        contents[:] = [str(each["content"]) for each in results(body)]
         if turn(body) == 0:
             return call("search_messages", query="tarjeta", channel="#support-es")
         if turn(body) == 1:
             return call("read_thread", thread=SPAIN)
         return submission("Read.", findings=[{"claim": "Read on", "evidence": [SPAIN]}])
 
-    done, _ = ask(waves("slack", given, reads))
+    done, _ = ask(waves("slack", handle, reads))
     assert done.json["subagents"][0]["findings"][0]["sources"] == [SPAIN]
     assert [f["claim"] for f in done.json["subagents"][1]["findings"]] == ["Read on"]
-    denied, thread = told
+    denied, thread = contents
     assert "No channel" in denied
     assert SPAIN in thread
 

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -17,6 +16,7 @@ from card_kit import (
     LUIS,
     THERE,
     again,
+    ask_for_card,
     buttons,
     card,
     cards,
@@ -60,25 +60,20 @@ OPTIONS = ["The weekly one", "The monthly one"]
 CHOSEN = f"CHOSEN when you asked back: {WHICH} -> {OPTIONS[1]}"
 
 
-def asks(*given: Json) -> Mind:
-    """A parent that asks back, and once somebody has chosen says what."""
+def asks(*calls: Json) -> Mind:
+    """A parent that asks back, and names the choice once there is one."""
 
     def ask(body: Json) -> Answer:
         if CHOSEN in opening(body):
             return say("You chose the monthly one.")
-        return Answer(list(given) or [use("ask_user", question=WHICH, options=OPTIONS)])
+        return Answer(list(calls) or [use("ask_user", question=WHICH, options=OPTIONS)])
 
     return scripted_parent(ask, say("I need to know which report."))
 
 
-async def ask_for_card(bot: Served, text: str = "Send the report", **more: Any) -> Shown:
-    bot.ask(text, **more)
-    return await card(bot)
-
-
 def answers(bot: Served, channel: str = "") -> list[str]:
-    told = [m.text for m in bot.slack.visible(channel or bot.channel)]
-    return [text for text in told if "You chose" in text]
+    texts = [m.text for m in bot.slack.visible(channel or bot.channel)]
+    return [text for text in texts if "You chose" in text]
 
 
 def choose(bot: Served, shown: Shown, option: int = 1, user: str = ASKER) -> None:
@@ -104,11 +99,11 @@ async def test_choice_clicked_twice_answers_the_request_once(tmp_path: Path) -> 
 
 
 async def test_findings_before_the_question_are_available_after_the_choice(tmp_path: Path) -> None:
-    told: list[str] = []
+    openings: list[str] = []
 
     def after(body: Json) -> Answer:
         if CHOSEN in opening(body):
-            told.append(opening(body))
+            openings.append(opening(body))
             return say("It is the monthly one [F1001.1].")
         return brief_answer()
 
@@ -119,9 +114,9 @@ async def test_findings_before_the_question_are_available_after_the_choice(tmp_p
     )
     async with serve(tmp_path, mind, space=people()) as bot:
         choose(bot, await ask_for_card(bot))
-        await until(lambda: told)
-        assert "FINDINGS OF EARLIER ANSWERS" in told[0]
-        assert "[F1001.1]" in told[0]
+        await until(lambda: openings)
+        assert "FINDINGS OF EARLIER ANSWERS" in openings[0]
+        assert "[F1001.1]" in openings[0]
 
 
 async def test_only_the_requester_can_choose_and_only_an_offered_option(tmp_path: Path) -> None:
@@ -148,15 +143,15 @@ async def test_only_the_requester_can_choose_and_only_an_offered_option(tmp_path
 
 async def test_question_text_is_not_parsed_as_markup(tmp_path: Path) -> None:
     tempting = "<!channel> pay at https://evil.example/pay <@U0EVA>"
-    given = use("ask_user", question=tempting, options=[tempting, "No\u202eon"])
-    async with serve(tmp_path, asks(given), space=people()) as bot:
+    question = use("ask_user", question=tempting, options=[tempting, "No\u202eon"])
+    async with serve(tmp_path, asks(question), space=people()) as bot:
         shown = await ask_for_card(bot)
-        told = str(shown.blocks)
-        assert "'type': 'link'" not in told
-        assert "'type': 'broadcast'" not in told
-        assert told.count("'type': 'user'") == 1  # who is asked
-        assert "\u202e" not in told
-        assert "mrkdwn" not in told
+        blocks = str(shown.blocks)
+        assert "'type': 'link'" not in blocks
+        assert "'type': 'broadcast'" not in blocks
+        assert blocks.count("'type': 'user'") == 1  # the requester
+        assert "\u202e" not in blocks
+        assert "mrkdwn" not in blocks
 
 
 async def test_unanswered_question_expires_after_a_day(tmp_path: Path) -> None:
@@ -185,7 +180,7 @@ async def test_request_asks_at_most_one_question(tmp_path: Path) -> None:
 
 
 async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path: Path) -> None:
-    """The options are a model's words: what they name needs a card as before."""
+    """The model wrote the options: what they name still needs a card."""
     tempting = ["Post it in #support-2", "Do not"]
 
     def ask(body: Json) -> Answer:
@@ -204,7 +199,7 @@ async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path
 async def test_private_question_text_is_not_shown_in_the_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablated: bool
 ) -> None:
-    """Their label comes along twice: with the choice, and with the answer that asked back."""
+    """Its label arrives twice: with the choice, and with the answer that asked back."""
 
     def read(body: Json) -> Answer:
         if found := re.search(r"CHOSEN when you asked back: (.*)\? ->", opening(body)):
@@ -235,8 +230,8 @@ async def test_private_question_text_is_not_shown_in_the_channel(
 
 
 def without_labels(request: StoredRequest) -> list[Choice]:
-    kept = request.event.get(CHOICES) or ()
-    return [Choice.model_validate({**each, "label": TRUSTED.to_json()}) for each in kept]
+    choices = request.event.get(CHOICES) or ()
+    return [Choice.model_validate({**each, "label": TRUSTED.to_json()}) for each in choices]
 
 
 @pytest.mark.system
@@ -254,9 +249,8 @@ async def test_choice_is_answered_once_after_the_bot_is_killed(tmp_path: Path) -
         first.kill()  # nothing is held while it waits
         (second,) = await bots.start_bots()
         async with patient(30):
-            while (
-                choice_cards()
-            ):  # a click before the restarted bot has stored its card counts nothing
+            # a click before the restarted bot has stored its card does not count
+            while choice_cards():
                 bots.slack.people.click(ASKER, bots.channel, question.ts, "action_choose_1")
                 await asyncio.sleep(0.5)
 

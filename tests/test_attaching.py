@@ -1,4 +1,4 @@
-"""The files of a request stand in the thread of its answer: once each, and only for its readers."""
+"""The files of a request are attached in its thread: once each, and only for its readers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from engine_kit import (
     submission,
     turn,
     until,
+    use,
     workspace,
 )
 from serve_kit import ASKER, Served, request_in, serve
@@ -38,12 +39,8 @@ LUIS, TEAM = "U0LUIS", "C0TEAM"
 SECRET = "the quokka signed for Harbour Line on the ninth of March"
 
 
-def use(name: str, /, **arguments: Any) -> Json:
-    return {"type": "tool_use", "name": name, "input": arguments}
-
-
 def saving_model(*calls: Json) -> Mind:
-    """A parent whose first subagent keeps files, and whose second one reads the first of them."""
+    """A parent whose first subagent saves files, and whose second one reads the first of them."""
 
     def child(body: Json) -> Answer:
         if "second" in line(body, "TASK"):
@@ -79,16 +76,16 @@ async def test_saved_files_are_attached_below_the_answer(tmp_path: Path) -> None
     mind = saving_model(
         save_call("plan.md", "a draft"), save_call("plan.md"), save_call("notes.txt", "more")
     )
-    async with serve(tmp_path, mind) as bot:  # no leak is found in it
-        asked = bot.ask("Write the plan")
-        await wait_until_settled(bot, lambda: len(files(bot, bot.channel, asked)) == 2)
-        shown = files(bot, bot.channel, asked)
+    async with serve(tmp_path, mind) as bot:
+        thread = bot.ask("Write the plan")
+        await wait_until_settled(bot, lambda: len(files(bot, bot.channel, thread)) == 2)
+        shown = files(bot, bot.channel, thread)
         assert [(f.name, f.content) for f in shown] == [
             ("notes.txt", b"more"),
             ("plan.md", SECRET.encode()),
         ]
-        first, *_ = bot.replies(asked)
-        assert "Here they are" in first.text, "the answer stands above its files"
+        first, *_ = bot.replies(thread)
+        assert "Here they are" in first.text, "the answer is above its files"
         (read,) = (b for b in bot.model.recorded if "second" in line(b, "TASK") and results(b))
         assert SECRET in str(results(read)), "the second subagent read the last version"
         (run,) = await bot.store.runs(5)
@@ -101,7 +98,7 @@ async def test_saved_files_are_attached_below_the_answer(tmp_path: Path) -> None
 
 
 def apart() -> Workspace:
-    """#team, in which Luis is, and a channel that only the asker reads."""
+    """#team, with Luis, and a channel that only the asker reads."""
     base = workspace(1)
     own = replace(base.channels[0], is_private=True, members=(ASKER, BOT_USER))
     return replace(base, channels=(own, Channel(TEAM, "team", (), (ASKER, LUIS, BOT_USER))))
@@ -110,29 +107,29 @@ def apart() -> Workspace:
 async def test_request_resumed_after_a_fault_uploads_its_file_once(tmp_path: Path) -> None:
     async with serve(tmp_path, saving_model(save_call("plan.md"))) as bot:
         bot.slack.faults += [Fault(DONE, "lost", 1.0), Fault("upload", "drop", 1.0)]
-        asked = bot.ask("Write the plan")
-        await wait_until_settled(bot, lambda: len(files(bot, bot.channel, asked)) == 1)
+        thread = bot.ask("Write the plan")
+        await wait_until_settled(bot, lambda: len(files(bot, bot.channel, thread)) == 1)
         (run,) = await bot.store.runs(5)
         request = await bot.inbox.request((await bot.store.run(run.id)).request or "")
         assert request
         for _ in range(2):
             await again(bot, request, run.id)
-            assert len(files(bot, bot.channel, asked)) == 1
+            assert len(files(bot, bot.channel, thread)) == 1
         lost = tables.steps.c.key.endswith("/shown")  # killed before that was stored
         assert await bot.store.database.write(sa.delete(tables.steps).where(lost)) == 1
         await again(bot, request, run.id)
-        assert len(files(bot, bot.channel, asked)) == 1
+        assert len(files(bot, bot.channel, thread)) == 1
 
 
 async def again(bot: Served, request: StoredRequest, run: str) -> None:
-    """As the next life of its workflow does."""
+    """Attach as the resumed workflow does."""
     async with bot.bench.dispatch.runs.at_work(run) as live:
         ctx = bare_context(live.run, TRUSTED, Intent(home=request.channel))
         await bot.bench.approvals.delivery.attach(request, live, ctx, StoredReply())
 
 
 async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) -> None:
-    """Its file rests on what the parent had read before it was kept: on a private channel."""
+    """The parent had read a private channel before the file was saved."""
     writing = saving_model(save_call("plan.md"))
 
     def mind(body: Json) -> Answer:
@@ -144,14 +141,14 @@ async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) 
         return Answer([turns[turn(body)]]) if turn(body) < 2 else say("It is so [F1.1].")
 
     async with serve(tmp_path, mind, space=apart()) as bot:
-        asked = bot.ask("What is open in #support-1? Keep it.", channel=TEAM)
+        thread = bot.ask("What is open in #support-1? Keep it.", channel=TEAM)
         dm = bot.slack.people.dm(ASKER)
         await wait_until_settled(bot, lambda: any(m.files for m in bot.slack.visible(dm)))
         (run,) = await bot.store.runs(5)
         approvals = bot.bench.approvals
         assert not await approvals.delivery.publish(run.id)
-        assert files(bot, TEAM, asked) == []
+        assert files(bot, TEAM, thread) == []
         await approvals.grants.add(["C00000001"], TEAM, "U0BOSS", "g1")
         for _ in range(2):  # as after a crash
             assert await approvals.delivery.publish(run.id)
-            assert [f.name for f in files(bot, TEAM, asked)] == ["plan.md"]
+            assert [f.name for f in files(bot, TEAM, thread)] == ["plan.md"]

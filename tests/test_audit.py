@@ -1,4 +1,4 @@
-"""The audit finds what crossed from one context to another, by a trajectory that holds all."""
+"""The audit finds what crossed from one context to another, in a complete trajectory."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class Speaker:
         self.messages[-1]["content"].append(block)
 
     def turn(self, *content: dict[str, Any]) -> None:
-        """One model call: the request as it stands, and this reply.
+        """One model call: the request as it is, and this reply.
 
-        Behind an earlier reply that called no tool stands a reminder to go on.
+        A reminder to go on follows an earlier reply that called no tool.
         """
         if self.messages and self.messages[-1]["role"] == "assistant":
             self.receive(Origin.REMINDER, "REMINDER: go on.")
@@ -103,7 +103,7 @@ class Speaker:
 
 
 class Run:
-    """A parent that starts subagents and is shown their results."""
+    """A parent that starts subagents and sees their results."""
 
     def __init__(self) -> None:
         self.sink = Recording()
@@ -214,17 +214,17 @@ def test_brief_may_contain_text_of_a_sibling_only_as_a_copied_finding() -> None:
 
 
 def test_brief_text_from_other_sources_is_not_a_copy_of_a_sibling() -> None:
-    asked = "which customers have been waiting for an answer for more than one week"
+    question = "which customers have been waiting for an answer for more than one week"
     nudge = "you have two calls left so please submit what you have found now"
     claim = "invoices are sent out twice to every customer who changed the address"
     run = Run()
-    run.parent.receive(Origin.REQUEST, f"Tell me {asked}.")
+    run.parent.receive(Origin.REQUEST, f"Tell me {question}.")
     early = run.brief("at", f"See whether {claim}.")
     author = run.brief("es")
     author.result(author.call("read_channel"), f"No channel. {nudge}", Origin.ERROR)
-    author.submit(summary=f"{asked}? I was told {nudge}. So {claim}.")
+    author.submit(summary=f"{question}? I was told {nudge}. So {claim}.")
     early.submit()
-    other = run.brief("fr", f"{asked}. Note: {nudge}. Check F1.1: {claim}")
+    other = run.brief("fr", f"{question}. Note: {nudge}. Check F1.1: {claim}")
     other.receive(Origin.FINDINGS, f"[F1.1] {claim}")
     other.submit()
     reader = run.brief("it", f"A thread says: {claim}")
@@ -234,16 +234,16 @@ def test_brief_text_from_other_sources_is_not_a_copy_of_a_sibling() -> None:
 
 
 def test_parent_text_repeated_later_by_a_tool_is_no_leak() -> None:
-    asked = "which customers have been waiting for an answer for more than one week"
+    question = "which customers have been waiting for an answer for more than one week"
     run = Run()
-    run.parent.turn(text(f"I shall have two of them look for {asked}."))
-    echoed = run.brief("es", f"Look for {asked}.")
-    echoed.read(items(f"You searched for: {asked}"))
+    run.parent.turn(text(f"I shall have two of them look for {question}."))
+    echoed = run.brief("es", f"Look for {question}.")
+    echoed.read(items(f"You searched for: {question}"))
     echoed.submit()
-    run.brief("fr", f"Look for {asked}.").submit()
+    run.brief("fr", f"Look for {question}.").submit()
     assert run.audit().leaks == ()
 
-    run.brief("it", f"Look for {asked}, and say whether {SPANISH}").submit()
+    run.brief("it", f"Look for {question}, and say whether {SPANISH}").submit()
     read = run.brief("at")
     read.read(items(SPANISH))
     read.submit()
@@ -283,7 +283,7 @@ def test_material_is_source_text_of_its_own_context_only() -> None:
     assert ("fr", "content") in kinds(run.audit())
 
 
-# Each exemption of law 2: needed, and no cover for a real leak.
+# Each exemption of law 2 is needed, and hides no real leak.
 
 
 def test_only_text_of_the_first_request_is_allowed_anywhere() -> None:
@@ -465,15 +465,15 @@ def test_id_next_to_request_text_does_not_make_it_a_leak() -> None:
 
 
 LISTED = "1. Sign the contract. 2. Call the bank about the two open transfers."
-TOLD = "Call the bank about the two open transfers"
+CLAIM = "Call the bank about the two open transfers"
 
 
 @pytest.mark.parametrize("id", ["[F1.2]", "F1.2:", "[F1.1, F1.2]", "(row2)"])
 def test_id_before_a_claim_from_a_numbered_list_is_no_leak(id: str) -> None:
     run = Run()
-    run.child("es", LISTED, TOLD)
-    run.view("es", f"es complete: {id} {TOLD} | none, low")
-    run.parent.turn(text(f"Do this first: {id} {TOLD}"))
+    run.child("es", LISTED, CLAIM)
+    run.view("es", f"es complete: {id} {CLAIM} | none, low")
+    run.parent.turn(text(f"Do this first: {id} {CLAIM}"))
     assert run.audit().leaks == ()
 
 
@@ -677,7 +677,7 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
     assert "its body was not recorded" in details(lost)
 
 
-# Words, as the audit sees them.
+# Words, as the audit compares them.
 
 
 @pytest.mark.parametrize(
@@ -776,7 +776,7 @@ def test_any_eight_planted_words_are_found(
     assert mostly_figures or ("fr", "content") in kinds(report)
 
 
-# ---- what it rests on: the trajectory
+# ---- the trajectory
 
 
 def body() -> dict[str, Any]:

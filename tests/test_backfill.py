@@ -1,4 +1,4 @@
-"""What was said while nobody listened: found once, in order, within Slack's rates, and said so."""
+"""Messages that the bot missed are found once, in order, within Slack's rate limits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Past:
     """How many new requests each pass has found."""
 
     async def look(self) -> list[tuple[str, str]]:
-        """Let it read what was missed; (kind, ts) of all requests so far."""
+        """Let it read what was missed; return (kind, ts) of all requests so far."""
         self.backfill.ask()
         async with patient(10):
             await self.backfill.idle()
@@ -80,7 +80,7 @@ class Past:
         return [(row.kind, row.ts) for row in rows]
 
     async def hear(self, **fields: Any) -> int:
-        """Tell of a message as Slack does; the status of the answer."""
+        """Send the event of a message; return the status of the answer."""
         event = {"type": "message", "channel": SUPPORT, "user": "U0ANA", "text": AT, **fields}
         body = {"type": "event_callback", "team_id": "T0ACME", "event": event}
         return (await self.intake.from_socket(body)).status
@@ -157,17 +157,17 @@ async def test_requests_missed_in_a_gap_are_found_in_channels_threads_and_dms(
     secret = place(message_at(1.5), id=SECRET, private=True)
     async with running_backfill(data_dir, place(*messages), secret, page_size=page_size) as past:
         direct = past.slack.people.dm("U0ANA")
-        asked = past.slack.people.say("U0ANA", direct, "and here")
+        dm_ts = past.slack.people.say("U0ANA", direct, "and here")
         for channel in (SUPPORT, SECRET, direct):
             await past.advance_cursor(3, channel)
         found = await past.look()
         assert sorted(found) == sorted(
-            [*(("mention", ts(h)) for h in (1.9, 1.8, 1.7, 1.5)), ("dm", asked)]
+            [*(("mention", ts(h)) for h in (1.9, 1.8, 1.7, 1.5)), ("dm", dm_ts)]
         )
         assert await past.inbox.cursors("T0ACME") == {
             SUPPORT: ts(1.6),
             SECRET: ts(1.5),
-            direct: asked,
+            direct: dm_ts,
         }
         stored = await past.inbox.request(f"T0ACME/{SUPPORT}/{ts(1.9)}")
         assert stored
@@ -200,9 +200,9 @@ async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(
         message_at(290, root=300),
         message_at(289, "an answer", root=300, user=BOT_USER),
     )
-    missed_there = (message_at(1.5, "and the second one?", root=300), message_at(1.4, root=300))
+    missed = (message_at(1.5, "and the second one?", root=300), message_at(1.4, root=300))
     foreign = (message_at(200, "not ours"), message_at(1.3, "a reply", root=200))
-    talk = place(*ours, *missed_there, *foreign, *newer)
+    talk = place(*ours, *missed, *foreign, *newer)
     async with running_backfill(data_dir, talk, page_size=2) as past:
         assert await past.look() == []
         direct = past.slack.people.dm("U0ANA")
@@ -239,13 +239,13 @@ async def test_no_cursor_moves_before_every_channel_was_read(
         data_dir, place(message_at(1)), place(message_at(1), id=OTHER)
     ) as past:
         await past.advance_cursor(3, SUPPORT)
-        await past.advance_cursor(2, OTHER)  # read first: it was heard of last
+        await past.advance_cursor(2, OTHER)  # read first: its cursor is newer
         past.slack.faults.append(Fault("conversations.history", "500"))
         found = await past.look()
         assert found == [("mention", ts(1))]
-        (told,) = [r.getMessage() for r in caplog.records if "not looked at" in r.getMessage()]
-        assert "looked at 1 channels" in told
-        assert str({OTHER: "no proper answer"}) in told
+        (warning,) = [r.getMessage() for r in caplog.records if "not looked at" in r.getMessage()]
+        assert "looked at 1 channels" in warning
+        assert str({OTHER: "no proper answer"}) in warning
         assert await past.hear(channel=OTHER, ts=ts(0.1), text="x") == 200
         assert await past.stored_cursors() == {SUPPORT: ts(3), OTHER: ts(2)}
         assert len(await past.look()) == 2
@@ -263,7 +263,7 @@ async def test_gaps_during_a_pass_cause_one_more_pass(data_dir: Path) -> None:
         assert past.slack.calls["users.conversations"] == 2 * len(KINDS)
 
 
-# ---- cursors of what is heard
+# ---- cursors of events
 
 
 async def test_a_cursor_never_goes_back(data_dir: Path) -> None:

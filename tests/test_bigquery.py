@@ -1,4 +1,4 @@
-"""The client of BigQuery, against a stand-in that is held to Google's document."""
+"""The client of BigQuery, against a stand-in that follows Google's document."""
 
 from __future__ import annotations
 
@@ -40,12 +40,15 @@ async def test_query_returns_typed_rows_and_the_bytes_read() -> None:
         assert (found.total, found.note) == (3, "108 bytes read.")
         first, second, third = google.requests
         assert first.body["configuration"]["dryRun"] is True
-        asked = second.body["configuration"]
-        assert asked["query"]["useLegacySql"] is False
-        assert asked["query"]["maximumBytesBilled"] == str(int(0.05 / USD_PER_TIB * TIB))
-        assert asked["query"]["defaultDataset"] == {"projectId": PROJECT, "datasetId": "shop"}
-        assert asked["labels"] == {"app": "assistant"}
-        assert asked["jobTimeoutMs"] == "30000"
+        configuration = second.body["configuration"]
+        assert configuration["query"]["useLegacySql"] is False
+        assert configuration["query"]["maximumBytesBilled"] == str(int(0.05 / USD_PER_TIB * TIB))
+        assert configuration["query"]["defaultDataset"] == {
+            "projectId": PROJECT,
+            "datasetId": "shop",
+        }
+        assert configuration["labels"] == {"app": "assistant"}
+        assert configuration["jobTimeoutMs"] == "30000"
         assert second.body["jobReference"]["location"] == "US"
         assert third.method == "bigquery.jobs.getQueryResults"
 
@@ -67,8 +70,8 @@ async def test_too_expensive_query_is_not_run() -> None:
     async with bigquery(shop(scale=10**10)) as (base, google):
         with pytest.raises(ToolError) as error:
             await base.query("SELECT * FROM orders", 5)
-        for said in ("1.1 TB", "$6.14", "may cost $0.05", "partition column"):
-            assert said in str(error.value)
+        for part in ("1.1 TB", "$6.14", "may cost $0.05", "partition column"):
+            assert part in str(error.value)
         assert len(google.requests) == 1
     async with bigquery(shop(scale=10**10), usd=7.0) as (base, _):
         assert len((await base.query("SELECT * FROM orders", 5)).rows) == 3
@@ -108,7 +111,8 @@ async def test_another_dataset_of_the_same_account_is_not_read() -> None:
             assert await base.describe(name) is None
         assert len(google.requests) == 4
         assert await base.describe("nope") is None
-        view = await base.query("SELECT pay FROM pay_per_head", 5)  # it may read beyond its own
+        # a view may read another dataset
+        view = await base.query("SELECT pay FROM pay_per_head", 5)
         assert view.rows == ((90000.0,),)
 
 

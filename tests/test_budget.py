@@ -1,4 +1,4 @@
-"""Spend never passes a cap, and costs what the price list says, in whatever order it comes."""
+"""Spending never passes a cap and follows the price list, in any order of calls."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def budget(nanousd: int = 100, tokens: int = 100, steps: int = 100) -> Budget:
 
 def assert_within(p: Budget) -> None:
     for name in FIELDS:
-        held, limit = getattr(p.spent + p.reserved, name), getattr(p.caps, name)
-        assert type(held) is int
+        amount, limit = getattr(p.spent + p.reserved, name), getattr(p.caps, name)
+        assert type(amount) is int
         assert getattr(p.reserved, name) >= 0
-        assert held <= limit
+        assert amount <= limit
 
 
 async def worker(
@@ -100,9 +100,8 @@ async def worker(
         actual = Amount(*(dice.randint(0, getattr(worst, n)) for n in FIELDS))
         await p.settle(key, actual)
         settled[key] = actual
-        for again in range(
-            dice.randrange(3) if actual != Amount() else 0
-        ):  # a replay pays nothing twice
+        # a replay pays nothing twice
+        for again in range(dice.randrange(3) if actual != Amount() else 0):
             await (p.settle(key, worst) if again else p.reserve(key, worst))
             assert_within(p)
         await breathe()
@@ -168,7 +167,7 @@ async def test_reservation_may_shrink_even_when_the_budget_is_exceeded() -> None
 
 
 async def start_hold(p: Budget, key: str, size: int, **more: Any) -> asyncio.Task[None]:
-    """Somebody who asks for this, and has asked when it returns."""
+    """Start a task that asks for this; it has asked when this returns."""
     task = asyncio.create_task(p.hold({key: Amount(nanousd=size)}, **more))
     await run_pending_tasks()
     return task
@@ -221,17 +220,17 @@ async def test_contexts_with_reserved_final_calls_do_not_deadlock() -> None:
     p = budget()
     for n in range(3):
         await p.hold({f"s{n}/final": Amount(nanousd=25)})
-    asked = [await start_hold(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
-    assert [task.done() for task in asked] == [False, False, True]
+    waiting = [await start_hold(p, f"s{n}/0/1", 45, behind=[f"s{n}/final"]) for n in range(3)]
+    assert [task.done() for task in waiting] == [False, False, True]
     with pytest.raises(BudgetExceeded):
-        await asked[2]
+        await waiting[2]
     await p.reserve("s2/final", Amount(nanousd=25))  # it makes its final call, and ends
     await p.settle("s2/final", Amount(nanousd=1))
-    await asked[0]
-    assert not asked[1].done()
+    await waiting[0]
+    assert not waiting[1].done()
     await p.settle("s0/0/1", Amount(nanousd=1))
     await p.settle("s0/final", Amount())
-    await asked[1]
+    await waiting[1]
 
 
 async def test_cancelled_waiter_leaves_no_reservation_and_unblocks_the_next() -> None:
@@ -307,10 +306,10 @@ def test_unknown_model_has_no_price_but_its_tokens_are_counted() -> None:
 
 async def test_token_cap_applies_to_a_model_without_a_price() -> None:
     models = {"fast": "llama-of-the-house", "strict_tools": False}
-    lax = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
+    server = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
     limits = {"tokens": 50_000, "cost_usd": 0.0}
 
-    e, agent, ending = await ran(turns(), settings_for(limits, models), lax=lax)
+    e, agent, ending = await ran(turns(), settings_for(limits, models), lax=server)
 
     assert (ending.stopped_by, agent.cost_usd) == ("tokens", None)
     assert 0 < e.run.budget.spent.tokens <= 50_000
@@ -354,8 +353,7 @@ async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: P
 
 
 async def test_subagents_waiting_for_budget_use_no_rate_limit_slot_and_can_be_stopped() -> None:
-    """Two calls fit at a time, and room for one more; the others wait outside of the pace that all
-    models share."""
+    """Two calls fit at a time, and room for one more; the others wait outside the rate limiter."""
 
     def choose(index: int, body: Json) -> Fault | None:
         return Fault("slow")
@@ -365,22 +363,22 @@ async def test_subagents_waiting_for_budget_use_no_rate_limit_slot_and_can_be_st
         briefs = [e.brief(f"Read {n}", 1, model_preference="main") for n in range(8)]
         task = asyncio.create_task(e.fanout().run_all(briefs))
         await until(lambda: len(e.requests) == 2)
-        lane = e.run.rate_limiter.limit(e.settings.models.main)
+        limit = e.run.rate_limiter.limit(e.settings.models.main)
         await asyncio.sleep(0.2)
-        assert (len(e.requests), lane.in_flight) == (2, 2)
+        assert (len(e.requests), limit.in_flight) == (2, 2)
         e.run.stop.set()
-        got = await task
-        assert {r.status for r in got} == {"cancelled"}
+        endings = await task
+        assert {r.status for r in endings} == {"cancelled"}
         assert e.run.budget.reserved.nanousd == 0
 
 
-# ---- servers without an account, and too little money
+# ---- odd usage reports, and too little money
 
 
 async def test_negative_token_count_does_not_reduce_the_total() -> None:
     usage = {"input_tokens": 20_000, "cache_read_input_tokens": -19_000, "output_tokens": 9}
-    lax = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
-    async with engine(turns(), lax=lax) as e:
+    server = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
+    async with engine(turns(), lax=server) as e:
         await run_agent(e.agent())
         assert e.run.budget.spent.tokens == 20_009
 
@@ -402,8 +400,8 @@ async def test_thinking_is_counted_in_the_next_prompt_estimate() -> None:
         await run_agent(agent)
     assert len(reported) == 5
     assert reported[-1] > 4 * 8_000
-    for estimate, known in zip(estimates[1:], reported[1:], strict=True):
-        assert estimate >= known - 150  # the JSON round the blocks of one turn
+    for estimate, actual in zip(estimates[1:], reported[1:], strict=True):
+        assert estimate >= actual - 150  # the JSON round the blocks of one turn
 
 
 async def test_subagents_that_reach_the_cost_limit_leave_budget_for_the_answer(

@@ -60,7 +60,7 @@ def post(text: str = "Hello.", channel: str = "C0GENERAL", **more: Any) -> Actio
 
 
 def text_of_parts(parts: Sequence[MessagePart]) -> str:
-    """All that these messages say, each of which Slack takes."""
+    """Return the text of these messages; Slack has to accept each of them."""
     return "\n".join(flat(block) for part in parts for block in check_blocks(part.blocks))
 
 
@@ -71,7 +71,7 @@ def card_for(of: Action) -> ApprovalCard:
 
 
 def leaves(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
-    """Every element of rich text."""
+    """Return every element of rich text."""
     return [
         leaf
         for part in parts
@@ -83,7 +83,7 @@ def leaves(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
 
 
 def exact(parts: Sequence[MessagePart]) -> str:
-    """What stands in type of one width."""
+    """Return the preformatted text."""
     return "".join(
         leaf["text"]
         for part in parts
@@ -109,9 +109,9 @@ def test_card_shows_action_and_recipients_first() -> None:
     assert lines[2] == "**cc:** luis@acme.example, boss@acme.example"
     assert lines[3] == "**subject:** Login"
     assert "It is mended." in "\n".join(lines[4:])
-    told = "\n".join(lines)
-    assert f"Asked for by <@{ANA}>. It needs approval: it does more than answer." in told
-    assert "Valid until 2026-11-22 09:30 UTC." in told
+    text = "\n".join(lines)
+    assert f"Asked for by <@{ANA}>. It needs approval: it does more than answer." in text
+    assert "Valid until 2026-11-22 09:30 UTC." in text
 
 
 def test_model_text_in_a_card_is_not_parsed_as_markup() -> None:
@@ -168,10 +168,10 @@ def test_batch_card_shows_the_exact_text_of_each_action() -> None:
     card = cards.batch("a" * 32, of, NOW)
     assert card
     assert card.before == ()
-    said = text_of_parts([card.last])
+    shown = text_of_parts([card.last])
     for n in range(5):
-        assert f"{n + 1}. Send a mail to p{n}@acme.example" in said
-        assert f"Text {n}." in said
+        assert f"{n + 1}. Send a mail to p{n}@acme.example" in shown
+        assert f"Text {n}." in shown
     assert buttons(card) == dict.fromkeys(("action_approve_all", "action_deny_all"), "a" * 32)
     long = cards.batch("a" * 32, [action(text="z" * 5_000) for _ in range(5)], NOW)
     assert long
@@ -187,8 +187,8 @@ def test_card_lists_the_sources_of_its_text() -> None:
     of = replace(
         post(), label=label_with_sources("C0A", "C0A/1741564800.000100", "G0B", "D0C", "tool:mail")
     )
-    said = text_of_parts([card_for(of).last])
-    assert "Rests on: <#C0A>, D0C, <#G0B>, tool:mail.\n" in said
+    text = text_of_parts([card_for(of).last])
+    assert "Rests on: <#C0A>, D0C, <#G0B>, tool:mail.\n" in text
     assert "Rests on: what not everyone may read." in text_of_parts(
         [card_for(replace(post(), label=label_with_sources())).last]
     )
@@ -217,7 +217,7 @@ def test_text_after_many_empty_lines_or_spaces_stays_visible() -> None:
 
 
 def test_every_invisible_character_is_shown_as_an_escape() -> None:
-    """The same characters that are taken out of what is read."""
+    """These are the characters that are removed from texts that are read."""
     joiners = "\u200c\u200d\ufe0f"
     hidden = [c for c in map(chr, range(0x20, 0x20000)) if unseen(c)]
     assert {"\u180b", "\u180f", "\U00016fe4", "\U0001d159", "\u3164", "\ud800", *joiners} <= {
@@ -263,6 +263,6 @@ def test_every_card_is_valid_for_slack_and_shows_its_full_text(
     whole = exact(card.before or [card.last])
     assert show_invisible(text * times) in whole or not text
     for leaf in leaves(parts):
-        told = leaf.get("text") or "x"
-        assert show_invisible(told) == told
+        shown = leaf.get("text") or "x"
+        assert show_invisible(shown) == shown
         assert leaf["type"] in ("text", "user", "date")

@@ -1,4 +1,4 @@
-"""Findings are judged by others: who judges what, what counts, and what becomes of a finding."""
+"""Findings are judged by others: who judges what, which verdicts count, and the outcome."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ def review_finding(id: str = "R1", **more: Any) -> ReviewFinding:
 def says(
     finding: str, judge: str, verdict: str, evidence: str = "eval(sum)", of: str = ""
 ) -> Opinion:
-    made = {"finding": finding, "judge": judge, "verdict": verdict, "evidence": evidence}
-    return Opinion.model_validate({**made, "duplicate_of": of})
+    fields = {"finding": finding, "judge": judge, "verdict": verdict, "evidence": evidence}
+    return Opinion.model_validate({**fields, "duplicate_of": of})
 
 
-# ---- what others read
+# ---- what other contexts read
 
 
 def clean(**more: Any) -> CleanFinding:
-    made = sanitize(review_finding(**more), MATERIAL, NAMES)
-    assert isinstance(made, CleanFinding)
-    return made
+    finding = sanitize(review_finding(**more), MATERIAL, NAMES)
+    assert isinstance(finding, CleanFinding)
+    return finding
 
 
 def test_other_contexts_see_only_claim_place_and_quotes_of_the_material() -> None:
-    told = clean(quotes=["RETURN  eval(sum)", "nowhere"], fix="Parse it").line()
-    assert told == (
+    line = clean(quotes=["RETURN  eval(sum)", "nowhere"], fix="Parse it").line()
+    assert line == (
         "[R1] User input reaches eval without a check | security, high | pay.py:3 "
         '| quotes: "return eval(sum)"'
     )
@@ -99,9 +99,9 @@ def test_finding_without_valid_evidence_category_or_claim_is_withheld(
 def test_quote_cannot_imitate_other_parts_of_a_line() -> None:
     forged = '" | critical | x = "'
     material = Material({"pay.py:1": f"{PAY}{forged}"})
-    made = sanitize(review_finding(quotes=[forged]), material, NAMES)
-    assert isinstance(made, CleanFinding)
-    assert r'quotes: "| critical | x ="' in made.line()
+    finding = sanitize(review_finding(quotes=[forged]), material, NAMES)
+    assert isinstance(finding, CleanFinding)
+    assert r'quotes: "| critical | x ="' in finding.line()
 
 
 # ---- who judges what
@@ -164,7 +164,7 @@ def test_two_rounds_are_stable_with_the_same_findings_and_severities() -> None:
     assert not is_stable([one], [review_finding("B1", severity="low")])
 
 
-# ---- what the verdicts make of them
+# ---- outcomes of verdicts
 
 
 def judge_findings(*opinions: Opinion, ids: str = "R1") -> dict[str, Judged]:
@@ -200,18 +200,18 @@ def test_verdicts_determine_outcome_and_severity_of_a_finding(
     verdicts: str, outcome: str, severity: str
 ) -> None:
     opinions = [says("R1", *each.split(":")) for each in verdicts.split()]
-    made = judge_findings(*opinions)["R1"]
-    assert (made.outcome, made.severity) == (outcome, severity)
+    judged = judge_findings(*opinions)["R1"]
+    assert (judged.outcome, judged.severity) == (outcome, severity)
 
 
 def test_duplicates_are_merged_into_the_kept_finding() -> None:
-    made = judge_findings(
+    judged = judge_findings(
         says("R2", "a", "duplicate", of="R1"),
         says("R2", "b", "duplicate", of="R1"),
         says("R3", "a", "duplicate", of="R2"),
         ids="R1 R2 R3",
     )
-    assert [(each.outcome, each.into) for each in made.values()] == [
+    assert [(each.outcome, each.into) for each in judged.values()] == [
         ("unjudged", ""),
         ("merged", "R1"),
         ("merged", "R1"),

@@ -1,4 +1,4 @@
-"""A sweep asked for in Slack: which words ask for one, what its requester gets, and who may."""
+"""A sweep requested in Slack: which words request it, who may, and what the requester gets."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ async def result_of(bot: Served) -> Json:
 def test_sweep_in_slack_gives_the_same_sections_as_the_command_line(
     shell: Shell, tmp_path: Path
 ) -> None:
-    typed = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*")
-    by_command = shell(*typed, "--tracker", "F0BUGTRACK", "--json").json
-    by_mention = asyncio.run(swept_by_mention(tmp_path))
+    command = ("sweep", "--sample", "--model", "offline", "--channels", "csm-*")
+    by_command = shell(*command, "--tracker", "F0BUGTRACK", "--json").json
+    by_mention = asyncio.run(sweep_by_mention(tmp_path))
     assert by_mention["kind"] == "sweep"
     assert tuple(s["item"] for s in by_mention["sections"]) == FIVE
     assert sections_without_window(by_mention) == sections_without_window(by_command)
@@ -66,23 +66,23 @@ def test_sweep_in_slack_gives_the_same_sections_as_the_command_line(
     assert by_mention["patterns"] == by_command["patterns"]
 
 
-async def swept_by_mention(folder: Path) -> Json:
+async def sweep_by_mention(folder: Path) -> Json:
     space = load_sample()
     async with serve(folder, offline_model, space=space, sweep=LONG, change=with_tracker) as bot:
         home = bot.slack.people.dm("U0ANKE")
-        asked = bot.slack.people.say("U0ANKE", home, "sweep csm-*")
-        await bot.answers(asked, channel=home, seconds=60)
+        ts = bot.slack.people.say("U0ANKE", home, "sweep csm-*")
+        await bot.answers(ts, channel=home, seconds=60)
         return await result_of(bot)
 
 
 async def test_sweep_requested_in_a_channel_is_answered_there(tmp_path: Path) -> None:
     async with serve(tmp_path, offline_model, space=load_sample(), sweep=LONG) as bot:
-        asked = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
-        shown = await bot.answers(asked, seconds=60)
+        ts = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
+        shown = await bot.answers(ts, seconds=60)
         document = await result_of(bot)
-        told = await open_details(bot, "U0ANKE", bot.channel, shown[-1])
-        assert told.startswith("*Sources*\n• #csm-spain: ")
-        assert told.endswith(f"run {document['run_id']}")
+        details = await open_details(bot, "U0ANKE", bot.channel, shown[-1])
+        assert details.startswith("*Sources*\n• #csm-spain: ")
+        assert details.endswith(f"run {document['run_id']}")
     assert [s["item"] for s in document["sections"]] == ["csm-spain", "csm-italy"]
     assert document["top_lines"]
     assert all(line["findings"] for line in document["top_lines"])
@@ -117,23 +117,23 @@ async def test_sweep_treats_a_private_channel_as_missing_for_non_members(
 
 @pytest.mark.system
 async def test_killed_sweep_resumes_with_at_most_three_repeated_calls(tmp_path: Path) -> None:
-    given: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}
-    with fleet(tmp_path, offline_model, latency_s=0.3, **given) as bots:
+    options: Json = {"sweep": {"since_days": CENTURY_DAYS}, "limits": {"max_concurrency": 2}}
+    with fleet(tmp_path, offline_model, latency_s=0.3, **options) as bots:
         (bot,) = await bots.start_bots()
-        asked = bots.ask("sweep support-*")
+        ts = bots.ask("sweep support-*")
         await until(lambda: len(bots.model.recorded) >= 5, 60)
         bot.kill()
         bots.balancer.targets.clear()
         (bot,) = await bots.start_bots()
-        await until(lambda: bots.finished_messages(asked), 90)
+        await until(lambda: bots.finished_messages(ts), 90)
         assert bots.count_repeated_calls() <= 3
         assert not bot.tracebacks()
-    text = "\n".join(shown.text for shown in bots.finished_messages(asked))
+    text = "\n".join(shown.text for shown in bots.finished_messages(ts))
     assert "support-1" in text
 
 
 def sweep_model(*names: str, then: str) -> Callable[[Json], Answer]:
-    """A parent that has one channel swept after the other, and then writes this."""
+    """A parent that sweeps one channel after the other, and then writes this."""
 
     def mind(body: Json) -> Answer:
         if is_child(body) or "WRITE: top lines" in str(body["messages"]):
@@ -163,27 +163,27 @@ async def test_channel_not_named_in_the_request_is_not_swept(tmp_path: Path) -> 
     async with serve(tmp_path, sweep_model("support-2", then="No."), sweep=LONG) as bot:
         await bot.answers(bot.ask("Sweep #support-1"))
         document = await result_of(bot)
-        (told,) = results(bot.parents()[-1])
-    assert told["is_error"]
-    assert str(UNLISTED) in str(told["content"])
+        (result,) = results(bot.parents()[-1])
+    assert result["is_error"]
+    assert str(UNLISTED) in str(result["content"])
     assert document["kind"] == "ask"
     assert not any(is_child(body) for body in bot.model.recorded)
 
 
 @pytest.mark.parametrize(
-    ("words", "swept"),
+    ("words", "count"),
     [("Sweep the support channels", 6), ("Sweep #support-1 and those of the helpers", 1)],
 )
 async def test_pattern_sweeps_only_channels_that_the_request_describes(
-    tmp_path: Path, words: str, swept: int
+    tmp_path: Path, words: str, count: int
 ) -> None:
-    pattern = "support-*" if swept > 1 else "s*-*"
+    pattern = "support-*" if count > 1 else "s*-*"
     async with serve(tmp_path, sweep_model(pattern, then="NONE"), sweep=LONG) as bot:
         await bot.answers(bot.ask(words), count=1)
         document = await result_of(bot)
-    assert len(document["sections"]) == swept
+    assert len(document["sections"]) == count
     left_out = [gap for gap in gap_lines(document) if str(UNLISTED) in gap]
-    assert len(left_out) == 6 - swept  # said, not passed over
+    assert len(left_out) == 6 - count  # reported, not passed over
 
 
 async def test_second_sweep_of_a_request_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Charts of kept tables: what is recognised, what is refused, and that a picture comes of it."""
+"""Charts of stored tables: what is recognised, what is refused, and the picture."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def shelf(database_in_file: Database) -> ResourceStore:
     return ResourceStore(database_in_file)
 
 
-async def draw(shelf: ResourceStore, label: Label = TRUSTED, **given: Any) -> object:
+async def draw(shelf: ResourceStore, label: Label = TRUSTED, **arguments: Any) -> object:
     ctx = context("data", {Resources: shelf}, {}, label=label)
-    return await use(ctx, "make_chart", **given)
+    return await use(ctx, "make_chart", **arguments)
 
 
 async def keep(shelf: ResourceStore, text: str) -> None:
@@ -51,21 +51,21 @@ async def test_chart_of_a_stored_table_is_saved_as_a_png_of_the_run(
     shelf: ResourceStore,
 ) -> None:
     await keep(shelf, "market,refunds\nSpain,1200.50\nFrance,-8\n$\\frac{1}{0}$,\n東京,'-3e2\n")
-    given: dict[str, Any] = {"file": "sales.csv", "kind": "bar", "x": "Market", "y": ["refunds"]}
-    found = await draw(shelf, Label(sources=frozenset({"C1"})), **given, title="Refunds: $x^{$")
+    spec: dict[str, Any] = {"file": "sales.csv", "kind": "bar", "x": "Market", "y": ["refunds"]}
+    found = await draw(shelf, Label(sources=frozenset({"C1"})), **spec, title="Refunds: $x^{$")
     assert isinstance(found, ToolResult)
     (item,) = found.items
     assert item.id == "file/refunds-x.png@1"
     assert item.text == "bar chart of 4 rows of file/sales.csv@1: Market; refunds"
     assert item.label == SHOP.join(Label(sources=frozenset({"C1"})))
-    kept = await shelf.get(RUN, "refunds-x.png")
-    assert kept
-    assert (kept.kind, kept.label) == ("image/png", item.label)
-    assert kept.content.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", kept.content[16:24]) == (1_200, 630)
-    again = await draw(shelf, Label(sources=frozenset({"C1"})), **given, title="Refunds: $x^{$")
+    picture = await shelf.get(RUN, "refunds-x.png")
+    assert picture
+    assert (picture.kind, picture.label) == ("image/png", item.label)
+    assert picture.content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", picture.content[16:24]) == (1_200, 630)
+    again = await draw(shelf, Label(sources=frozenset({"C1"})), **spec, title="Refunds: $x^{$")
     assert again == found, "a replay draws no second version"
-    by_id = await draw(shelf, **{**given, "file": "file/sales.csv@1"})  # as a query told it
+    by_id = await draw(shelf, **{**spec, "file": "file/sales.csv@1"})  # the id of a query
     assert isinstance(by_id, ToolResult)
     await shelf.save(NewFile(RUN, "k1", "odd.csv", "text/csv", b"\xff\xfe\x00", TRUSTED, "r1"))
     for file, why in {
@@ -75,16 +75,16 @@ async def test_chart_of_a_stored_table_is_saved_as_a_png_of_the_run(
         "odd.csv": "no CSV in UTF-8",
     }.items():
         with pytest.raises(ToolError, match=why):
-            await draw(shelf, **{**given, "file": file})
+            await draw(shelf, **{**spec, "file": file})
 
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "across"])
 async def test_every_chart_kind_renders_unusual_text(kind: Any) -> None:
     rows = "\n".join(f"{'א' if n % 2 else 'x'}{n},{n % 7},{-n or ''}" for n in range(30))
-    made = chart(f"x,y,$z_\n{rows}\n", "bar", "x", "y", "$z_", title="\u202e$\\alpha$ עברית")
-    assert made.kind == "across"
+    wide = chart(f"x,y,$z_\n{rows}\n", "bar", "x", "y", "$z_", title="\u202e$\\alpha$ עברית")
+    assert wide.kind == "across"
     assert chart("x,y\n" + "名" * 60 + ",1\n", title="t" * 200).title == "t" * 69 + "…"
-    picture = await render_chart(replace(made, kind=kind), "It")
+    picture = await render_chart(replace(wide, kind=kind), "It")
     assert struct.unpack(">I", picture[16:20]) == (1_200,)
     assert len(picture) < 400_000
 
@@ -93,5 +93,5 @@ async def test_every_chart_kind_renders_unusual_text(kind: Any) -> None:
 def test_bot_process_does_not_import_matplotlib() -> None:
     code = "import sys, bot.serving.serve, bot.reports.files; print('matplotlib' in sys.modules)"
     root, env = Path(__file__).parent.parent, {**os.environ, "PYTHONPATH": ""}
-    told = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=root, env=env)
-    assert told.strip() == "False"
+    output = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=root, env=env)
+    assert output.strip() == "False"

@@ -16,7 +16,7 @@ from bot.local.slack.state import BOT_USER
 from config.settings import Settings
 
 WORDS = "Summarize this thread, please."
-ASKED = f"You asked: {WORDS}"
+ECHO = f"You asked: {WORDS}"
 
 
 def with_memo_reaction(settings: Settings) -> Settings:
@@ -55,7 +55,7 @@ async def test_reaction_to_a_reply_asks_once_about_its_thread_as_the_reacting_us
         bot.slack.people.react(EVA, bot.channel, reply, "memo::skin-tone-2")
         await until(lambda: thread_answers(bot) and not bot.bench.dispatch.at_work)
         (shown,) = thread_answers(bot)
-        assert shown.text.startswith(ASKED)
+        assert shown.text.startswith(ECHO)
         assert shown.thread_ts == root
         (body,) = bot.parents()
         assert "I look into it." in opening(body)

@@ -1,4 +1,4 @@
-"""Text without what nobody sees, without secrets, and cells that are no formulas."""
+"""Texts without invisible characters and secrets, and cells without formulas."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_long_repetitive_text_is_cleaned_in_bounded_time() -> None:
 
 
 def test_endless_combining_marks_are_normalized_in_bounded_time() -> None:
-    """Whatever reads a text of strangers brings it to a normal form, and the bot waits for that."""
+    """Each reader of a stranger's text normalizes it, and the bot waits for that."""
     with cpu_limit(3):
         for marks in ("\u0301\u0327", "\uff9e\u0301", "\u0344\u0f73", "\U0001d165\u0301"):
             text = "a" + marks * 200_000
@@ -180,7 +180,7 @@ def test_endless_combining_marks_are_normalized_in_bounded_time() -> None:
 
 
 def test_unsettled_end_of_a_long_text_is_found_in_bounded_time() -> None:
-    """It is asked of an answer each second while that is written, whatever the model writes."""
+    """It runs on an answer each second while the model writes it."""
     odd = ("a" * 10_000, "-----END" * 1_250, "token='" * 1_400 + "\n")
     with cpu_limit(1):
         for text in odd:
@@ -201,7 +201,7 @@ FORMULAS = ("=1+1", "+cmd|x", "-2+3", "-1e", "-2e5+3", "@SUM(A1)", " =1", "\uff1
 
 
 @pytest.mark.parametrize(
-    ("cell", "made"),
+    ("cell", "escaped"),
     [
         ("x,=1+1", "x,'=1+1"),
         ('x; ""=1', 'x;\' ""=1'),
@@ -219,9 +219,9 @@ FORMULAS = ("=1+1", "+cmd|x", "-2+3", "-1e", "-2e5+3", "@SUM(A1)", " =1", "\uff1
         ("x;'=1",) * 2,
     ],
 )
-def test_formula_in_a_csv_cell_is_escaped_for_any_separator(cell: str, made: str) -> None:
-    assert csv_cell(cell) == made
-    assert csv_cell(made) == made
+def test_formula_in_a_csv_cell_is_escaped_for_any_separator(cell: str, escaped: str) -> None:
+    assert csv_cell(cell) == escaped
+    assert csv_cell(escaped) == escaped
 
 
 @hypothesis_settings(max_examples=100, deadline=None)

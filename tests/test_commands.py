@@ -48,18 +48,18 @@ def test_demo_shows_a_sweep_a_triage_and_an_answer_despite_a_proxy(
     sweep, _, rest = text.partition("Mail triage for ")
     digest, _, answer = rest.partition("=== A question to a database: ")
     more = "more lines: assistant show "
-    for part, told in (
+    for part, expected in (
         (sweep, ("DO FIRST", "without a language model", "· 5 channels ·", more)),
         (digest, ("DO FIRST", more)),
         (answer, ("Spain", "505", "nothing was paid", "Next: `assistant serve --local --open`")),
     ):
-        assert [words for words in told if words not in part] == []
+        assert [words for words in expected if words not in part] == []
     assert len(done.out.splitlines()) < 100
     assert done.err.count(" Read #") == 5
     assert " Read #" not in done.out
 
 
-# ---- what was stored
+# ---- stored runs
 
 
 def test_a_stored_triage_is_shown_as_it_was_printed(shell: Shell) -> None:
@@ -81,9 +81,9 @@ def test_stored_run_is_shown_with_its_subagents(shell: Shell, tmp_path: Path) ->
     whole = shell("show", document["run_id"][:6], "--json").json
     assert whole["result"] == document
     assert [s["id"] for s in whole["subagents"]] == ["s1", "s2"]
-    asked = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
-    assert asked["question"] in shell("show", asked["run_id"]).out
-    done = shell("show", asked["run_id"], "--files", tmp_path / "out")
+    answer = shell.ask(small_export(tmp_path), "Which questions in #support-es are unanswered?")
+    assert answer["question"] in shell("show", answer["run_id"]).out
+    done = shell("show", answer["run_id"], "--files", tmp_path / "out")
     assert done.err == "This run has kept no files.\n"
     assert not (tmp_path / "out").exists()
 
@@ -113,7 +113,7 @@ def test_audit_command_finds_a_block_added_to_a_parent(
     assert {leak["context"] for leak in found.json["leaks"]} == {"p1"}
 
 
-# ---- the real model's way
+# ---- through a Messages API
 
 
 def test_sweep_and_ask_work_with_a_messages_api(
@@ -123,16 +123,16 @@ def test_sweep_and_ask_work_with_a_messages_api(
     window = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--json")
     offline = shell.sweep(zip_file)
     with model_at(monkeypatch) as server:
-        swept = shell("sweep", "--channels", "*", *window)
-        asked = shell("ask", "Which questions in #support-es are unanswered?", *window)
-    assert (swept.code, asked.code) == (0, 0)
-    assert (swept.json["model"], asked.json["model"]) == ("claude", "claude")
-    assert swept.json["sections"] == offline["sections"]
+        sweep = shell("sweep", "--channels", "*", *window)
+        answer = shell("ask", "Which questions in #support-es are unanswered?", *window)
+    assert (sweep.code, answer.code) == (0, 0)
+    assert (sweep.json["model"], answer.json["model"]) == ("claude", "claude")
+    assert sweep.json["sections"] == offline["sections"]
     assert {b["model"] for b in server.recorded} == {"claude-sonnet-5-5", "claude-haiku-5-5"}
-    text = shell("show", swept.json["run_id"]).out
+    text = shell("show", sweep.json["run_id"]).out
     assert "Written without a language model" not in text
     assert "nothing was paid" not in text
-    assert shell("audit", asked.json["run_id"]).code == 0
+    assert shell("audit", answer.json["run_id"]).code == 0
 
 
 # ---- bad input
@@ -157,11 +157,11 @@ def test_invalid_arguments_are_rejected_with_a_correction(
 ) -> None:
     channels = () if "--channels" in args else ("--channels", "support-es")
     zip_file = small_export(tmp_path)
-    typed = ("sweep", *channels, "--slack-export", zip_file, *OFFLINE, *args)
-    sentence = refusal_text(shell(*typed), code)
+    command = ("sweep", *channels, "--slack-export", zip_file, *OFFLINE, *args)
+    sentence = refusal_text(shell(*command), code)
     assert words in sentence
     assert len(sentence.splitlines()) == 1
-    assert refusal_text(shell(*typed, "--json"), code) == sentence
+    assert refusal_text(shell(*command, "--json"), code) == sentence
 
 
 def test_unknown_run_error_suggests_a_similar_id(shell: Shell, tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_slack_failure_is_reported_in_one_sentence(
             monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-stolen")
         sentence = refusal_text(shell(*command, *OFFLINE, "--json"), "slack")
     assert len(sentence.splitlines()) == 1
-    told = {"invalid_auth": "SLACK_BOT_TOKEN", "scope": "channels:read", "unreachable": "reached"}
-    assert told.get(fault, "Slack") in sentence
+    hints = {"invalid_auth": "SLACK_BOT_TOKEN", "scope": "channels:read", "unreachable": "reached"}
+    assert hints.get(fault, "Slack") in sentence
     assert "xoxb-stolen" not in sentence
     assert [r["status"] for r in shell("runs", "--json").json] in ([], ["failed"])
 
@@ -249,9 +249,9 @@ def test_slack_failure_is_reported_in_one_sentence(
 def test_unusable_data_folder_is_rejected(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    taken = tmp_path / "taken"
-    taken.write_text("a file")
-    monkeypatch.setenv("ASSISTANT_DATA_DIR", str(taken))
+    file = tmp_path / "taken"
+    file.write_text("a file")
+    monkeypatch.setenv("ASSISTANT_DATA_DIR", str(file))
     for command in (("demo", "--json"), ("runs", "--json"), ("audit", "x", "--json")):
         assert "data_dir" in refusal_text(shell(*command), "store")
 
@@ -284,25 +284,25 @@ def wait_for_requests(server: ModelServer, in_flight: int) -> None:
 
 
 def read_until(process: subprocess.Popen[str], sign: str) -> str:
-    """What it says until it says so."""
+    """Return what it prints until it prints the sign."""
     assert process.stderr
-    said = ""
-    while sign not in said:
+    text = ""
+    while sign not in text:
         line = process.stderr.readline()
-        assert line, said
-        said += line
-    return said
+        assert line, text
+        text += line
+    return text
 
 
 @contextmanager
 def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str, str]]]:
     """A model that answers about #support-es and never about #support-en."""
 
-    def fate(index: int, body: Json) -> Fault | None:
+    def choose(index: int, body: Json) -> Fault | None:
         slow = "#support-en" in json.dumps(body["messages"][0])
         return Fault("slow") if slow else None
 
-    server = ModelServer(offline_model, faults=Faults(fate))
+    server = ModelServer(offline_model, faults=Faults(choose))
     with MUX.served_app(server.app) as url:
         args = ["sweep", "--channels", "*", "--slack-export", str(small_export(tmp_path))]
         env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
@@ -350,7 +350,7 @@ def run_with_file_limit(size: int, *args: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.slow
 def test_full_disk_during_a_run_loses_the_record_but_not_the_result(shell: Shell) -> None:
-    shell("runs")  # makes the store
+    shell("runs")  # creates the store
     done = run_with_file_limit(1_100_000, "demo")
     assert done.returncode == 1
     assert "DO FIRST" in done.stdout
@@ -374,8 +374,8 @@ def test_no_run_starts_on_a_full_disk(shell: Shell) -> None:
 async def test_crashed_run_is_stored_as_failed_or_cancelled(
     tmp_path: Path, crash: BaseException, status: str
 ) -> None:
-    given = Options("offline", slack_export=small_export(tmp_path))
-    async with open_app(load_settings(), given, ignore) as app:
+    options = Options("offline", slack_export=small_export(tmp_path))
+    async with open_app(load_settings(), options, ignore) as app:
         with pytest.raises(type(crash)):
             await crash_in_run(app, crash)
         (stored,) = await app.store.runs()

@@ -80,11 +80,11 @@ def attached_file(name: str, content: bytes) -> File:
     return File("F0FILE", name, name, "application/msword", "doc", len(content), content=content)
 
 
-def mail_with_file(sender: str, name: str, content: bytes, text: str = LURE) -> bytes:
+def mail_with_file(sender: str, name: str, content: bytes) -> bytes:
     mail = EmailMessage()
     mail["From"], mail["To"], mail["Subject"] = f"X <{sender}@client.example>", ME, sender
     mail["Message-ID"] = f"<{sender}@client.example>"
-    mail.set_content(text)
+    mail.set_content(LURE)
     mail.add_attachment(content, maintype="application", subtype="octet-stream", filename=name)
     return mail.as_bytes()
 

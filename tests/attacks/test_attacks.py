@@ -140,7 +140,7 @@ PLANTS = {
 }
 
 
-def swept(shell: Shell, folder: Path, patch: pytest.MonkeyPatch, plant: str = "") -> Json:
+def sweep_document(shell: Shell, folder: Path, patch: pytest.MonkeyPatch, plant: str = "") -> Json:
     """The document of a sweep of five channels, the first of them with the plant."""
     folder.mkdir()
     channels = {
@@ -172,10 +172,10 @@ def sections(document: Json) -> Mapping[str, Json]:
 def test_a_poisoned_channel_changes_no_other_section(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clean = sections(swept(shell, tmp_path / "clean", monkeypatch))
+    clean = sections(sweep_document(shell, tmp_path / "clean", monkeypatch))
     assert any(s["findings"] for s in clean.values())
     for name, plant in PLANTS.items():
-        poisoned = sections(swept(shell, tmp_path / name, monkeypatch, plant))
+        poisoned = sections(sweep_document(shell, tmp_path / name, monkeypatch, plant))
         assert list(poisoned) == list(clean), name
         assert poisoned[CHANNELS[0]] != clean[CHANNELS[0]], name
         for item in list(clean)[1:]:
