@@ -1,4 +1,4 @@
-"""Documents of triages to be shown: one verdict, a whole one, and any."""
+"""Documents of triages to show: a verdict, a digest of some, and any digest."""
 
 from __future__ import annotations
 

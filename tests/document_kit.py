@@ -19,8 +19,8 @@ WINDOW = {"oldest": "2025-03-01T00:00:00Z", "latest": "2025-03-15T00:00:00Z"}
 
 def sweep_report(document: Mapping[str, Any]) -> SweepReport:
     sections = [_section(section) for section in document.get("sections", ())]
-    made = {**RUN, "as_of": WINDOW["latest"], "window": WINDOW, **document, "sections": sections}
-    return SweepReport.model_validate({**made, "subagents": _results(document)})
+    fields = {**RUN, "as_of": WINDOW["latest"], "window": WINDOW, **document, "sections": sections}
+    return SweepReport.model_validate({**fields, "subagents": _results(document)})
 
 
 def sweep_finding(finding: Mapping[str, Any]) -> SweepFinding:
@@ -56,7 +56,7 @@ def gaps_of(*reasons: str) -> list[Json]:
 
 
 def gap_lines(document: Mapping[str, Any]) -> list[str]:
-    """What a document says that it does not cover, each behind whose gap it is."""
+    """Return what a document says that it does not cover, each after its source or subagent."""
     return [
         ": ".join(filter(None, (gap["source"] or gap["subagent"], gap["reason"])))
         for gap in document["coverage"]["not_covered"]

@@ -1,4 +1,4 @@
-"""What the tests of the scope files stand on: folders and repositories on disk."""
+"""Kit of the tests of the scope files: folders and repositories on disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from subagents.gate import Action, Card, Decision, Deny, Gate
 ANA = "U0ANA"
 BOOK = "files:book"
 BRANCH = "assistant/r1"
-"""Of the run of a `Desk`; what a context has not committed is on one with its number behind it."""
+"""Of the run of a `Desk`; uncommitted work of a context is on one with its number appended."""
 FILES = {
     "README.md": "# Book\n",
     "src/app.py": "def one():\n    return 1\n\n\ndef two():\n    return 2\n",
@@ -56,12 +56,11 @@ def commit_paths(repo: pygit2.Repository, message: str, *paths: str) -> pygit2.O
         repo.index.add(path)
     repo.index.write()
     parents = [] if repo.head_is_unborn else [repo.head.target]
-    made = (WHO, WHO, message, repo.index.write_tree(), parents)
-    return repo.create_commit("HEAD", *made)
+    return repo.create_commit("HEAD", WHO, WHO, message, repo.index.write_tree(), parents)
 
 
 def with_remote(repo: pygit2.Repository, bare: Path) -> pygit2.Repository:
-    """The repository's remote, bare and on this disk, with all that it has."""
+    """Give the repository a bare remote on this disk with its commits; return the remote."""
     remote = pygit2.init_repository(str(bare), bare=True, initial_head="main")
     repo.remotes.create("origin", str(bare))
     repo.remotes["origin"].push(["refs/heads/main:refs/heads/main"])
@@ -75,7 +74,7 @@ def text_at(repo: pygit2.Repository, path: str, branch: str = BRANCH) -> str:
 
 
 def subjects(repo: pygit2.Repository, branch: str = BRANCH) -> list[str]:
-    """Of all commits of a branch, newest first; none where there is no such branch."""
+    """Return the subjects of a branch's commits, newest first; none if it does not exist."""
     tip = repo.lookup_branch(branch)
     return [c.message.partition("\n")[0] for c in repo.walk(tip.target)] if tip else []
 
@@ -85,20 +84,20 @@ def branches(repo: pygit2.Repository) -> set[str]:
 
 
 def is_written(root: Path, path: str) -> bool:
-    """Return whether a file stands in the folder of a project, or on any branch of it."""
+    """Return whether a file is in the folder of a project, or on any branch of it."""
     repo = pygit2.Repository(str(root))
     trees = [repo.branches[name].peel(pygit2.Tree) for name in branches(repo)]
     return (root / path).exists() or any(path in tree for tree in trees)
 
 
 def object_contents(root: Path) -> Iterator[bytes]:
-    """All that the repository of a folder holds: texts of files, names, and messages."""
+    """Return all that the repository of a folder holds: texts of files, names, and messages."""
     repo = pygit2.Repository(str(root))
     return (repo.read(id)[1] for id in repo)
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git itself says of a repository, to see that ours is one."""
+    """Return the output of git itself, to check that it accepts our repository."""
     done = subprocess.run(
         ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
     )
@@ -107,7 +106,7 @@ def git(root: Path, *arguments: str) -> str:
 
 @dataclass
 class Settings:
-    """A directory that knows what the settings say of folders."""
+    """A directory of the readers of folders, by the settings."""
 
     projects: Mapping[str, ProjectFolder]
 
@@ -148,7 +147,7 @@ class Desk:
         self.begin()
 
     def begin(self) -> None:
-        """As a process does that was started anew."""
+        """Begin as a new process does."""
         self.folders = Folders(self.data / "work" / "r1", self.projects, *self.limits)
         self.gate = Gate(self.decisions.append, Settings(self.projects), self.proposed.append)
         self.calls = 0
@@ -156,28 +155,30 @@ class Desk:
     def context(self, name: str = "s1", **more: Any) -> ToolContext:
         clients: dict[type, object] = {Folders: self.folders, Git: Git(), GitPush: GitPush()}
         titles = {BOOK: "book", RUN_FOLDER: "run"}
-        asked = Intent(text="Write it into the book", home="D0ANA")
-        given = {"intent": asked, "key": "", "context": name, **more}
-        return tool_kit.context("files", clients, titles, **given)
+        intent = Intent(text="Write it into the book", home="D0ANA")
+        fields = {"intent": intent, "key": "", "context": name, **more}
+        return tool_kit.context("files", clients, titles, **fields)
 
-    async def use(self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any) -> ToolResult:
-        found = await self.asks(tool, by=by, **given)
+    async def use(
+        self, tool: str, /, *, by: ToolContext | str = "s1", **arguments: Any
+    ) -> ToolResult:
+        found = await self.asks(tool, by=by, **arguments)
         assert isinstance(found, ToolResult), found
         return found
 
     async def asks(
-        self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any
+        self, tool: str, /, *, by: ToolContext | str = "s1", **arguments: Any
     ) -> ToolResult | Deny | Card:
         ctx = self.context(by) if isinstance(by, str) else by
         self.calls += 1
         ctx = replace(ctx, key=ctx.key or f"r1/{ctx.context}/call{self.calls}")
         chosen = tool_kit.tool_named("files", tool)
-        return await self.gate.call(ctx.context, ctx, chosen, given)
+        return await self.gate.call(ctx.context, ctx, chosen, arguments)
 
-    async def fails(self, tool: str, /, *, by: ToolContext | str = "s1", **given: Any) -> str:
-        """What the model is told."""
+    async def fails(self, tool: str, /, *, by: ToolContext | str = "s1", **arguments: Any) -> str:
+        """Return the error that the model gets."""
         try:
-            found = await self.asks(tool, by=by, **given)
+            found = await self.asks(tool, by=by, **arguments)
         except ToolError as error:
             return str(error)
         assert isinstance(found, Deny), found
@@ -192,9 +193,9 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """A folder that is no repository."""
-    made = Desk(tmp_path, repo=False)
-    write_files(made.root)
-    return made
+    desk = Desk(tmp_path, repo=False)
+    write_files(desk.root)
+    return desk
 
 
 def result_text(found: ToolResult) -> str:

@@ -1,4 +1,4 @@
-"""A mailbox on loopback for tests: mails made by them, served by the local Gmail, real client."""
+"""A mailbox on loopback for tests: their mails, the local Gmail, and the real client."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def mail(
 
     All `files` are attached as if they were PDFs.
     """
-    made = EmailMessage(policy=SMTP)
-    made["From"], made["To"], made["Subject"] = sender, to, subject
-    made["Message-ID"] = f"<m{number}@client.example>"
+    message = EmailMessage(policy=SMTP)
+    message["From"], message["To"], message["Subject"] = sender, to, subject
+    message["Message-ID"] = f"<m{number}@client.example>"
     if answers:
-        made["In-Reply-To"] = made["References"] = f"<m{answers}@client.example>"
+        message["In-Reply-To"] = message["References"] = f"<m{answers}@client.example>"
     for name, value in (headers or {}).items():
-        made[name] = value
-    made.set_content(body)
+        message[name] = value
+    message.set_content(body)
     for name, content in (files or {}).items():
-        made.add_attachment(content, maintype="application", subtype="pdf", filename=name)
-    return made.as_bytes()
+        message.add_attachment(content, maintype="application", subtype="pdf", filename=name)
+    return message.as_bytes()
 
 
 def stored_message(
@@ -69,7 +69,7 @@ def resource_of(raw: bytes, id: str = "m1", labels: Iterable[str] = ("INBOX",)) 
 
 
 def gmail_message(raw: bytes, id: str = "m1", labels: Iterable[str] = ("INBOX",)) -> MailMessage:
-    """A message as it is read of Gmail."""
+    """A message as it is read from Gmail."""
     texts = {attachment_id(id, part.id): part.content for part in parts_of(raw).walk()}
     return message_of(resource_of(raw, id, labels), texts)
 
@@ -89,10 +89,10 @@ class Office:
     local: LocalGoogle
     gmail: Gmail
     made: Callable[[], Gmail]
-    """Another client of the same mailbox, as another run has one."""
+    """Creates another client of the same mailbox, as another run does."""
 
     def count_calls(self, method: str) -> int:
-        """How often a method was called, failures included."""
+        """Return how often a method was called, failures included."""
         return sum(each.method == f"gmail.users.{method}" for each in self.local.requests)
 
     def units(self) -> int:
@@ -108,7 +108,7 @@ async def office(
     limits = load_settings(env={}).google.model_copy(update={"max_attempts": 2, "timeout_s": 5})
 
     async def at_once(seconds: float) -> None:
-        """No test waits for what Google asks for."""
+        """Tests do not wait as long as Google asks."""
 
     with MUX.served_app(served.app) as url:
         google = GoogleClient(token_credentials(TOKEN), limits, url, sleep=at_once)

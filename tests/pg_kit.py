@@ -1,11 +1,11 @@
 """Databases for tests: fresh ones, in a file and on a Postgres server.
 
-What a store makes at its first start is made once a session and copied, which is faster than to
-migrate; on the server, where also a copy takes its time, a database is emptied and used again.
-Tests of what it makes, and of how, take places that are `bare`.
+What a store creates at its first start is created once a session and copied, which is faster than
+to migrate; on the server, where a copy is slow as well, a database is emptied and used again.
+Tests of the migrations use places that are `bare`.
 
-The server is TEST_DATABASE_URL, or one on this machine that lets `postgres` in. Where there is
-none, tests are skipped; with CI_SERVICES=required they fail, so that nobody takes that for passed.
+The server is TEST_DATABASE_URL, or one on this machine that lets `postgres` in. Without one, tests
+are skipped; with CI_SERVICES=required they fail, so that nobody takes a skipped test for passed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from bot.storage.tables import flags
 HERE = "postgresql://postgres@127.0.0.1:5432/postgres"
 STORE = "assistant.sqlite"
 COPIED = ExitStack()
-"""Holds what is copied until conftest.py closes it, when all tests are over."""
+"""Holds the originals of copies until conftest.py closes it after all tests."""
 
 
 @cache
 def server() -> str:
-    """Address of a server that lets us create databases."""
+    """Return the address of a server that lets us create databases."""
     url = os.environ.get("TEST_DATABASE_URL") or HERE
     try:
         psycopg.connect(url, connect_timeout=30).close()
@@ -56,12 +56,12 @@ def server() -> str:
 
 
 def at(url: str) -> str:
-    """An address that may be shown."""
+    """Return an address without its password."""
     return make_url(url).render_as_string(hide_password=True)
 
 
 def of(url: str, **parts: Any) -> str:
-    """The address with another user, password, port or database."""
+    """Return the address with another user, password, port or database."""
     return make_url(url).set(**parts).render_as_string(hide_password=False)
 
 
@@ -78,10 +78,10 @@ def execute(statement: str, url: str | None = None, **names: str) -> list[tuple[
 
 @contextmanager
 def database(model: str = "template1", encoding: str = "UTF8") -> Iterator[str]:
-    """Address of a database of one's own, gone afterwards whoever is still connected.
+    """Yield the address of a new database; drop it afterwards, even with open connections.
 
-    It is empty, or a copy of the one named `model`, to which nobody may be connected. Of another
-    encoding than its own only `template0` can be copied.
+    It is empty, or a copy of the one named `model`, to which nobody may be connected. Only
+    `template0` can be copied with another encoding.
     """
     name = f"test_{secrets.token_hex(6)}"
     other = "" if encoding == "UTF8" else f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
@@ -94,7 +94,7 @@ def database(model: str = "template1", encoding: str = "UTF8") -> Iterator[str]:
 
 @contextmanager
 def role() -> Iterator[tuple[str, str]]:
-    """Name and password of an account that may log in and nothing else."""
+    """Yield name and password of an account that may only log in."""
     name, password = f"test_{secrets.token_hex(6)}", secrets.token_hex(8)
     execute(f"CREATE ROLE {{name}} LOGIN PASSWORD '{password}'", name=name)
     try:
@@ -104,27 +104,27 @@ def role() -> Iterator[tuple[str, str]]:
 
 
 def _make_store(folder: Path, url: str | None) -> None:
-    """What the first start makes, but for the row that tells the key."""
+    """Create what a first start creates, except the row about the key."""
 
     async def start() -> None:
         store = await Store.open(folder, url)
         await store.database.write(sa.delete(flags))
         await store.aclose()
 
-    with ThreadPoolExecutor(1) as thread:  # the caller's may have a loop that runs
+    with ThreadPoolExecutor(1) as thread:  # the caller's may have a running loop
         thread.submit(asyncio.run, start()).result()
 
 
 @cache
 def store_file() -> Path:
-    """A file as the first start leaves it."""
+    """Return a file as a first start leaves it."""
     folder = Path(COPIED.enter_context(tempfile.TemporaryDirectory()))
     _make_store(folder, None)
     return folder / STORE
 
 
 def with_store(folder: Path) -> None:
-    """Give a folder that has no database the one of a first start."""
+    """Give a folder without a database the one of a first start."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / STORE).exists():
         shutil.copy(store_file(), folder / STORE)
@@ -132,10 +132,10 @@ def with_store(folder: Path) -> None:
 
 @cache
 def workflow_file() -> Path:
-    """The file of dbos with its tables."""
-    made = store_file().with_name("workflows.sqlite")
-    run_dbos_database_migrations(f"sqlite:///{made}")
-    return made
+    """Return the file of dbos with its tables."""
+    file = store_file().with_name("workflows.sqlite")
+    run_dbos_database_migrations(f"sqlite:///{file}")
+    return file
 
 
 def with_files(folder: Path) -> None:
@@ -147,7 +147,7 @@ def with_files(folder: Path) -> None:
 
 @cache
 def store_database() -> str:
-    """Name of a Postgres database as the first start leaves it."""
+    """Return the name of a Postgres database as a first start leaves it."""
     url = COPIED.enter_context(database())
     with tempfile.TemporaryDirectory() as folder:
         _make_store(Path(folder), url)
@@ -155,14 +155,14 @@ def store_database() -> str:
 
 
 EMPTIED: list[str] = []
-"""Addresses of databases of `store_database` that are free again."""
+"""Addresses of copies of `store_database` that are free again."""
 
 
 @contextmanager
 def empty_database() -> Iterator[str]:
-    """A database as the first start leaves it: one that another test is done with, or a new one.
+    """Yield a database as a first start leaves it: one that another test has left, or a new one.
 
-    One that is not of the same form afterwards is used no more.
+    One whose tables have changed is not used again.
     """
     if not EMPTIED:
         EMPTIED.append(COPIED.enter_context(database(store_database())))
@@ -177,7 +177,7 @@ def empty_database() -> Iterator[str]:
 
 
 def _form(url: str) -> list[tuple[Any, ...]]:
-    """Columns, triggers and version of the tables."""
+    """Return columns, triggers and version of the tables."""
     return execute(
         "SELECT table_name::text, column_name::text, data_type::text"
         " FROM information_schema.columns WHERE table_schema = 'assistant'"
@@ -189,9 +189,9 @@ def _form(url: str) -> list[tuple[Any, ...]]:
 
 
 def _empty(url: str) -> None:
-    """Delete all rows but of migrations, and count anew."""
+    """Delete all rows except those of migrations, and restart the sequences."""
     with psycopg.connect(url, autocommit=True) as connection, connection.transaction():
-        connection.execute("SET LOCAL session_replication_role = replica")  # no trigger forbids it
+        connection.execute("SET LOCAL session_replication_role = replica")  # without triggers
         tables = connection.execute(
             "SELECT schemaname, tablename FROM pg_tables"
             " WHERE schemaname IN ('assistant', 'dbos')"
@@ -207,7 +207,7 @@ def _empty(url: str) -> None:
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a store lies: a directory, or a Postgres database."""
+    """The place of a store: a directory, or a Postgres database."""
 
     path: Path
     url: str | None
@@ -217,7 +217,7 @@ class Kept:
         return self.url is not None
 
     async def store(self, *runs: str) -> Store:
-        """Opened once more, with these runs begun."""
+        """Open the store once more, and start these runs."""
         store = await Store.open(self.path, self.url)
         for run in runs:
             await store.start_run(run, "mention", f"What of {run}?", "offline", {})
@@ -225,7 +225,7 @@ class Kept:
 
     @asynccontextmanager
     async def stores(self, count: int = 1, *runs: str) -> AsyncIterator[list[Store]]:
-        """Several stores over the one place, as replicas have them; one, where it is a file."""
+        """Open several stores of the place, as replicas do; only one if it is a file."""
         opened = [await self.store(*runs) for _ in range(count if self.shared else 1)]
         try:
             yield opened
@@ -255,7 +255,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
 
 @pytest.fixture
 def in_file(tmp_path: Path) -> Iterator[Kept]:
-    """A file, for what holds on each database."""
+    """A file, for tests that need only one kind of database."""
     with store_place("sqlite", tmp_path) as found:
         yield found
 
@@ -269,14 +269,14 @@ async def encrypted_database(place: Kept) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def database_in_file(in_file: Kept) -> AsyncIterator[Database]:
-    """One in a file, open."""
+    """An open database in a file."""
     async with encrypted_database(in_file) as database:
         yield database
 
 
 @pytest.fixture
 async def each_database(place: Kept) -> AsyncIterator[Database]:
-    """Both kinds, one after the other, open."""
+    """Both kinds of open database, one after the other."""
     async with encrypted_database(place) as database:
         yield database
 

@@ -1,6 +1,6 @@
-"""What the tests of schedules stand on: a bot that serves with schedules, and what became of them.
+"""Kit of the tests of schedules: a bot with schedules, and their occurrences.
 
-Their crontabs lie far away, so that a run begins when the test asks for it: `fire`.
+Their crontabs are far away, so that a run begins only when the test calls `fire`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from config.settings import Settings
 Json = dict[str, Any]
 
 NEVER = f"0 0 1 {(datetime.now(UTC).month + 5) % 12 + 1} *"
-"""A crontab that comes up in half a year, whatever day it is."""
+"""A crontab that is always due in about half a year."""
 LONG_AGO = 36_500
-"""Days that reach back to whatever the workspaces of the tests hold."""
+"""Days that reach back to all messages of the tests' workspaces."""
 
 
 def sweep(**more: Any) -> Schedule:
     """A sweep of all support channels into a direct message to the asker."""
-    given = {"channels": ("support-*",), "since_days": LONG_AGO, **_PLAIN}
-    return Schedule(**{"kind": "sweep", **given, **more})
+    fields = {"channels": ("support-*",), "since_days": LONG_AGO, **_PLAIN}
+    return Schedule(**{"kind": "sweep", **fields, **more})
 
 
 def triage(**more: Any) -> Schedule:
@@ -56,34 +56,34 @@ class Scheduled:
         return self.bot.bench.schedules
 
     async def set(self, name: str, spec: Schedule) -> None:
-        """Set one as in chat."""
+        """Create one as in chat."""
         await self.schedules.store.create(name, spec, "chat", datetime.now(UTC))
 
     async def fire(self, name: str, at: datetime | None = None) -> Occurrence:
-        """Have it run now; the occurrence once it is over."""
+        """Let it run now; return the occurrence once it is over."""
         occurrence = await self.begin(name, at)
         return await self.over(occurrence)
 
     async def begin(self, name: str, at: datetime | None = None) -> Occurrence:
-        """Have it run now; returns at once."""
+        """Let it run now; return at once."""
         occurrence = await self.schedules.store.ask_now(name, at or datetime.now(UTC))
         self.schedules.worker.wake()
         return occurrence
 
     async def over(self, occurrence: Occurrence) -> Occurrence:
-        """The occurrence, once it ran, failed or was skipped."""
+        """Return the occurrence once it ran, failed or was skipped."""
         return await self._comes(occurrence, lambda now: now.state not in ("due", "running"))
 
     async def waits_again(self, occurrence: Occurrence, tries: int) -> Occurrence:
-        """The occurrence, once so many tries of it have failed."""
+        """Return the occurrence once so many tries of it have failed."""
         return await self._comes(occurrence, lambda now: now.tries >= tries)
 
     async def wait_for_delivery(self, occurrence: Occurrence) -> Occurrence:
-        """The occurrence, once its delivery is over."""
+        """Return the occurrence once its delivery is over."""
         return await self._comes(occurrence, lambda now: now.delivery not in (None, "waiting"))
 
     async def wait_for_tries(self, occurrence: Occurrence, times: int = 1) -> Occurrence:
-        """The occurrence, once its delivery was tried so often."""
+        """Return the occurrence once its delivery was tried so often."""
         return await self._comes(occurrence, lambda now: now.delivery_tries >= times)
 
     async def _comes(
@@ -96,12 +96,12 @@ class Scheduled:
         return await come(find_occurrence)
 
     async def document(self, occurrence: Occurrence) -> Json:
-        """The report of an occurrence that ran."""
+        """Return the report of an occurrence that ran."""
         assert occurrence.run, occurrence
         return dict((await self.bot.store.run(occurrence.run)).result or {})
 
     def private_texts(self, user: str = ASKER) -> list[str]:
-        """What this user was told in private."""
+        """Return the direct messages to this user."""
         return [m.text for m in self.bot.slack.visible(self.bot.slack.people.dm(user))]
 
 
@@ -116,8 +116,8 @@ async def scheduled_bot(
 
 
 def with_schedules(schedules: Mapping[str, Schedule], more: Mapping[str, Any]) -> Any:
-    """A change of settings that adds these, after the one that is given anyway; Slack of the tests
-    needs no patience."""
+    """Return a change of settings that adds these, after the one in `more`, and does not pace
+    calls to the tests' Slack."""
     other = more.get("change") or (lambda settings: settings)
 
     def change(settings: Settings) -> Settings:

@@ -59,7 +59,7 @@ class Cloud:
     broken_streams: list[str] = field(default_factory=list)
     """Exceptions that end the first streams, in the middle."""
     sent: list[Json] = field(default_factory=list)
-    """Bodies as they came, without what the path says."""
+    """Bodies as they came, without the fields that are in the path."""
     paths: list[str] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -164,10 +164,10 @@ class Vertex(Cloud):
 
 
 def check_key(request: Request) -> None:
-    """Refuse a request that neither carries the API key nor is signed in the name of ours."""
-    given = request.headers.get("authorization", "")
-    found = _SIGNED.fullmatch(given)
-    if given != f"Bearer {BEARER}" and not (found and found.groups() == (ACCESS_KEY, REGION)):
+    """Refuse a request that has neither the API key nor a signature with our access key."""
+    header = request.headers.get("authorization", "")
+    found = _SIGNED.fullmatch(header)
+    if header != f"Bearer {BEARER}" and not (found and found.groups() == (ACCESS_KEY, REGION)):
         raise Unwanted(403, "The security token included in the request is invalid.")
 
 

@@ -1,4 +1,4 @@
-"""Connections of a local server that break as those of a network do, or are listened in on."""
+"""Break connections of a local server as a network does, and read bodies ahead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bot.local.server import CONNECTIONS
 
 
 async def read_ahead(receive: Receive) -> tuple[bytes, Receive]:
-    """Return the body of a request, and what hands it on to an app."""
+    """Return the body of a request, and a `Receive` that passes it on to an app."""
     body, more = b"", True
     while more:
         part = await receive()
@@ -27,7 +27,7 @@ async def read_ahead(receive: Receive) -> tuple[bytes, Receive]:
 async def drop_connection(scope: Scope) -> None:
     """Reset the TCP connection of a request that a LocalServer serves, as a broken network does.
 
-    Whatever the app sends afterwards goes nowhere.
+    What the app sends afterwards is lost.
     """
     sever_connection(scope)
     await asyncio.sleep(0)  # lets the loss be noticed

@@ -21,7 +21,7 @@ _BYTES_PER_TOKEN = 3
 _WRAPPER_BYTES = 40
 """What a block's JSON needs besides its text."""
 ANSWER_KINDS = ("empty", "max_tokens", "refusal", "pause_turn", "context_window")
-"""The answer is sound on the wire, and not what was asked for."""
+"""The answer is valid on the wire, but not what was requested."""
 KINDS = (*STATUS_KINDS, *SILENT_KINDS, *WIRE_KINDS, *ANSWER_KINDS)
 
 
@@ -48,8 +48,8 @@ class Faults:
     """Decides for each well-formed message request whether, and how, it fails."""
 
     def __init__(self, plan: Iterable[Choice] | Chooser) -> None:
-        """`plan` gives the fate of one request after another (None, or its end: none fails), or is
-        a function of the request's index and body."""
+        """`plan` gives the fault of one request after another (None, or its end: it succeeds), or
+        is a function of the request's index and body."""
         if callable(plan):
             self._choose = plan
         else:

@@ -41,18 +41,18 @@ TIERS: Mapping[str, int] = {
 """Calls a minute that Slack allows an app in a workspace (rate limit tiers 1 to 4).
 
 slackapi/java-slack-sdk, metadata/web-api/rate_limit_tiers.json. getPermalink has a
-"special" limit that is told nowhere; 600 stands for "hundreds a minute". Tier 1 is "1+": an app
-may have ten sockets, and opens them at its start.
+"special" limit that is documented nowhere; 600 stands for "hundreds a minute". Tier 1 is "1+": an
+app may have ten sockets, and opens them at its start.
 """
 
 _WINDOW_S = 60.0
 _CHANNEL_S = 1.0
 _CHANNEL_BURST = 5
-"""Messages a second in one channel: Slack allows one and "short bursts" of no told size."""
+"""Messages a second in one channel: Slack allows one and "short bursts" of unknown size."""
 
 
 class RateLimits:
-    """Counts the calls of each token and method; a limit that is not named does not bind."""
+    """Counts the calls of each token and method; a method without a limit is not limited."""
 
     def __init__(self, limits: Mapping[str, int] | None) -> None:
         """`limits` is in calls a minute; None = no limits."""

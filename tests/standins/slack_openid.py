@@ -29,12 +29,12 @@ class SignIn:
     user: str = ""
     """Who uses the browser, as Slack knows."""
     changed: dict[str, Any] = field(default_factory=dict)
-    """Claims that are told instead of the right ones."""
+    """Claims that are returned instead of the right ones."""
     client_secret: str = CLIENT_SECRET
     error: str = ""
     """An error instead of the next tokens."""
     asked: list[dict[str, str]] = field(default_factory=list)
-    """What browsers came with."""
+    """Query parameters of the requests for the page."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -48,23 +48,23 @@ class SignIn:
 
     async def _page(self, request: Request) -> Response:
         """The page on which a person allows it, or not."""
-        asked = dict(request.query_params)
-        self.asked.append(asked)
+        query = dict(request.query_params)
+        self.asked.append(query)
         wanted = {"client_id": CLIENT_ID, "redirect_uri": self.redirect_uri}
         wanted |= {"response_type": "code", "scope": "openid"}
-        if {name: asked.get(name) for name in wanted} != wanted:
+        if {name: query.get(name) for name in wanted} != wanted:
             return HTMLResponse("This request is not valid.", 400)
         page = '<!doctype html><html lang="en"><title>Slack</title><form method="post">'
         buttons = "<button name=go value=yes>Allow</button><button name=go value=no>Cancel</button>"
-        shown = f"<p>Sign in as {html.escape(self.user)}</p>"
-        return HTMLResponse(f"{page}{shown}{buttons}</form></html>")
+        text = f"<p>Sign in as {html.escape(self.user)}</p>"
+        return HTMLResponse(f"{page}{text}{buttons}</form></html>")
 
     async def _decide(self, request: Request) -> Response:
-        asked, pressed = dict(request.query_params), await arguments(request)
-        back = {"state": asked.get("state", "")}
-        if pressed.get("go") == "yes":
+        query, form = dict(request.query_params), await arguments(request)
+        back = {"state": query.get("state", "")}
+        if form.get("go") == "yes":
             code = secrets.token_urlsafe(16)
-            self.codes[code] = asked | {"user": self.user}
+            self.codes[code] = query | {"user": self.user}
             back["code"] = code
         else:
             back["error"] = "access_denied"
@@ -72,18 +72,18 @@ class SignIn:
 
     async def _token(self, request: Request) -> Response:
         """openid.connect.token."""
-        sent = await arguments(request)
-        asked = self.codes.pop(str(sent.get("code")), None)
+        form = await arguments(request)
+        grant = self.codes.pop(str(form.get("code")), None)
         client = b64encode(f"{CLIENT_ID}:{self.client_secret}".encode()).decode()
         if request.headers.get("authorization") != f"Basic {client}":
             return json_response({"ok": False, "error": "bad_client_secret"})
         if self.error:
             return json_response({"ok": False, "error": self.error})
-        if asked is None:
+        if grant is None:
             return json_response({"ok": False, "error": "invalid_code"})
-        if sent.get("redirect_uri") != asked["redirect_uri"]:
+        if form.get("redirect_uri") != grant["redirect_uri"]:
             return json_response({"ok": False, "error": "bad_redirect_uri"})
-        token_of = {"access_token": f"xoxp-{asked['user']}", "token_type": "Bearer"}
+        token_of = {"access_token": f"xoxp-{grant['user']}", "token_type": "Bearer"}
         return json_response({"ok": True, **token_of})
 
     async def _user_info(self, request: Request) -> Response:
