@@ -304,16 +304,14 @@ async def test_each_limit_is_respected_and_leaves_a_final_call(
     limits: Json, fields: Json, stopped_by: str
 ) -> None:
     e, agent, ending = await ran(greedy, settings_for(limits), **fields)
+    result = settled_result(agent, ending)
 
-    assert (ending.stopped_by, settled_result(agent, ending)["text"]) == (
-        stopped_by,
-        "What I have.",
-    )
+    assert (ending.stopped_by, result["text"]) == (stopped_by, "What I have.")
     reminder = f"REMINDER: limit reached ({stopped_by}). Call submit_result now with what you have."
     assert since(e.requests[-1]).endswith(reminder)
     assert not any("REMINDER" in since(b) for b in e.requests[:-1])
     assert len(e.requests) > 2
-    assert settled_result(agent, ending)["status"] == "partial"
+    assert result["status"] == "partial"
     spent, caps = e.run.budget.spent, e.run.budget.caps
     assert spent.nanousd <= caps.nanousd
     assert spent.tokens <= caps.tokens

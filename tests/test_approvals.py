@@ -70,8 +70,7 @@ async def test_approved_text_is_posted_once_as_shown(tmp_path: Path) -> None:
         (row,) = await reaches(bot, "done")
         assert posted_texts(bot) == [TEXT]
         await until(lambda: not cards(bot))
-        after = next(m for m in bot.slack.visible(bot.channel) if m.ts == shown.ts)
-        assert f"Approved by <@{ASKER}>" in after.text
+        assert f"Approved by <@{ASKER}>" in again(bot, shown).text
         assert row.decided_by == ASKER
         assert await verdicts(bot) == [("approved", "consequence")] * 2
         await bot.bench.approvals.actions.finish(row.id, "failed", "It was given up.")
