@@ -1,4 +1,4 @@
-"""What the tests of the console stand on: its pages behind the real server, and browsers."""
+"""A console with a store and a local Slack, and browsers that open it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POLICY = f"policy: {{admins: [{BOSS}, {GUEST}]}}\n"
 
 @dataclass
 class Served:
-    """A console, and what stands behind it."""
+    """A console with its store, settings and Slack."""
 
     app: Starlette
     routes: Sequence[Any]
@@ -52,7 +52,7 @@ class Served:
 
     @property
     def pages(self) -> list[tuple[str, str]]:
-        """Method and path of all that only administrators may open."""
+        """Method and path of each page that only administrators may open."""
         public = ("/static", "/sign-in")
         return [
             (method, PATH + re.sub(r"{\w+}", "x", route.path))
@@ -83,13 +83,13 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
         store = await Store.open(settings.data_dir, None, cipher)
         stack.push_async_callback(store.aclose)
         session = await stack.enter_async_context(open_session(settings.slack))
-        known = People(connect(session, BOT_TOKEN, url, settings.slack))
+        members = People(connect(session, BOT_TOKEN, url, settings.slack))
         policy = PolicyFile(path, settings.policy)
         team = slack.state.team.id
-        administrators = Administrators(team, settings.console.admins, policy, known)
-        found = {team: administrators}.get
-        signing = SlackSignIn(settings, store.database, cipher, found, team)
-        access = LoopbackAccess() if local else TeamAccess(signing, team)
+        administrators = Administrators(team, settings.console.admins, policy, members)
+        administrators_of = {team: administrators}.get
+        slack_sign_in = SlackSignIn(settings, store.database, cipher, administrators_of, team)
+        access = LoopbackAccess() if local else TeamAccess(slack_sign_in, team)
         pages = console_routes(store, settings, access, policy)
         mount = next(each for each in pages if isinstance(each, Mount))
         app = web_app(Health(), Metrics(), pages=pages)
@@ -97,7 +97,7 @@ async def console(folder: Path, public: str = PUBLIC, local: bool = False) -> As
 
 
 async def to_slack(browser: httpx2.AsyncClient, page: str = f"{PATH}/schedules") -> str:
-    """Begin to sign in, and allow it at Slack; the address that Slack sends the browser back to."""
+    """Begin to sign in, allow it at Slack, and return the address that Slack redirects to."""
     away = await browser.get(f"{PATH}/sign-in", params={"page": page})
     assert away.status_code == 303
     async with httpx2.AsyncClient() as outside:
@@ -108,7 +108,7 @@ async def to_slack(browser: httpx2.AsyncClient, page: str = f"{PATH}/schedules")
 
 
 async def signed_in_browser(served: Served, user: str = BOSS) -> httpx2.AsyncClient:
-    """A browser of somebody who is signed in."""
+    """A browser in which this user is signed in."""
     served.sign_in.user = user
     browser = served.browser()
     welcome = await browser.get(await to_slack(browser))
@@ -117,6 +117,6 @@ async def signed_in_browser(served: Served, user: str = BOSS) -> httpx2.AsyncCli
 
 
 def reason(page: httpx2.Response) -> str:
-    """The sentence of a page that refuses."""
+    """The sentence of an error page."""
     found = re.search(r"<h1>[A-Z][a-z ]+</h1>\s*<p>(.*?)</p>", page.text)
     return found[1] if found else ""

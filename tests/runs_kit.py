@@ -1,4 +1,4 @@
-"""Stored runs as the console meets them: many of them, wide ones, old ones, those that go on."""
+"""Stored runs for tests of the console: many rows, and runs with many subagents."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ USAGE = {"input": 100, "output": 20, "cache_read": 300, "cache_write": 0, "total
 
 def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, Any]]:
     """Rows of runs, the newest at `until`: five users, three channels, a schedule, the shell."""
-    made = []
+    rows = []
     for n in range(count):
         started = until - n * step
         scheduled, typed = n % 7 == 3, n % 7 == 5
-        asked = not scheduled and not typed
-        made.append(
+        from_slack = not scheduled and not typed
+        rows.append(
             {
                 "id": f"run{n:06}",
                 "kind": "schedule" if scheduled else "ask" if typed else "mention",
@@ -46,10 +46,10 @@ def many_rows(count: int, until: datetime, step: timedelta) -> list[dict[str, An
                 "error": None,
                 "cost_usd": 0.01 * (n % 5 + 1),
                 "requester": None if typed else f"U{n % 5}",
-                "request": f"T1/C{n % 3}/{n}.000000" if asked else None,
+                "request": f"T1/C{n % 3}/{n}.000000" if from_slack else None,
             }
         )
-    return made
+    return rows
 
 
 async def store_rows(database: Database, rows: list[dict[str, Any]]) -> None:
@@ -66,7 +66,7 @@ async def store_rows(database: Database, rows: list[dict[str, Any]]) -> None:
 
 @dataclass
 class StoredFanout:
-    """A run whose subagents wait, are asked, use a tool, and submit, at times that are known."""
+    """A run whose subagents wait, call the model, use a tool and submit, at fixed times."""
 
     store: Store
     id: str
@@ -105,14 +105,14 @@ class StoredFanout:
             self.id, id, Origin.PROMPT, {"type": "text", "text": "You are careful."}
         )
         self.recording.request(self.id, id, seq, 1, body)
-        said = {
+        tool_use = {
             "type": "tool_use",
             "id": f"t{id}{seq}",
             "name": "read_channel",
             "input": {"n": seq},
         }
         outcome = {"stop_reason": "tool_use", "usage": USAGE, "cost_usd": 0.001}
-        self.recording.reply(self.id, id, seq, 1, {"content": [said], **outcome})
+        self.recording.reply(self.id, id, seq, 1, {"content": [tool_use], **outcome})
         request, reply = self.recording.requests[-1], self.recording.replies[-1]
         self.recording.requests[-1] = replace(request, at=self.at(sent))
         self.recording.replies[-1] = replace(reply, at=self.at(answered))
@@ -190,11 +190,11 @@ class StoredFanout:
 
 
 async def wide_run(store: Store, id: str, count: int = 50, **more: Any) -> StoredFanout:
-    """A finished run with so many subagents."""
-    made = StoredFanout(store, id, datetime(2026, 11, 27, 9, tzinfo=UTC), **more)
-    await made.begin()
-    await made.freeze(count)
+    """A finished run with `count` subagents."""
+    run = StoredFanout(store, id, datetime(2026, 11, 27, 9, tzinfo=UTC), **more)
+    await run.begin()
+    await run.freeze(count)
     for number in range(1, count + 1):
-        await made.work(number)
-    await made.finish(20.0)
-    return made
+        await run.work(number)
+    await run.finish(20.0)
+    return run

@@ -1,4 +1,4 @@
-"""Connecting a mailbox: who gets which, and what happens to those who try otherwise."""
+"""Connecting a mailbox to its own user, and attempts to connect it to somebody else."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10)
 
 @dataclass
 class StandIn:
-    """Google: accounts, and of Gmail as much as says whose mailbox a token opens."""
+    """Google's accounts, and the part of Gmail that says whose mailbox a token opens."""
 
     accounts: LocalGoogleOauth = field(default_factory=LocalGoogleOauth)
     url: str = ""
@@ -93,24 +93,24 @@ class StandIn:
 
 @contextmanager
 def google_at() -> Iterator[StandIn]:
-    made = StandIn()
-    with MUX.served_app(made.app) as url:
-        made.url = url
-        yield made
+    google = StandIn()
+    with MUX.served_app(google.app) as url:
+        google.url = url
+        yield google
 
 
 def settings_at(google: StandIn, public_url: str | None = None, **more: Any) -> Settings:
     """The defaults, with an OAuth client of this Google."""
     base = load_settings(env={})
-    given = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-    ends = {"google_oauth_endpoint": f"{google.url}/oauth", "gmail_api_endpoint": google.url}
+    secrets = {"google_client_secret": SecretStr(CLIENT_SECRET)}
+    endpoints = {"google_oauth_endpoint": f"{google.url}/oauth", "gmail_api_endpoint": google.url}
     client = {"client_id": CLIENT_ID, "timeout_s": 5.0, **more}
     return base.model_copy(
         update={
             "google": base.google.model_copy(update=client),
             "serve": base.serve.model_copy(update={"public_url": public_url}),
-            "secrets": base.secrets.model_copy(update=given),
-            "endpoints": base.endpoints.model_copy(update=ends),
+            "secrets": base.secrets.model_copy(update=secrets),
+            "endpoints": base.endpoints.model_copy(update=endpoints),
         }
     )
 
@@ -123,7 +123,7 @@ def person(id: str) -> Json:
 
 @dataclass
 class Page:
-    """What a browser shows in the end."""
+    """The page that a browser ends on."""
 
     status: int
     raw: str
@@ -137,13 +137,13 @@ class Page:
 
     @property
     def code(self) -> str:
-        """The code that it shows; empty where it shows none."""
+        """The code on the page; empty if there is none."""
         found = re.search(r'class="code">([0-9 ]+)<', self.raw)
         return found[1] if found else ""
 
 
 class Browser:
-    """One person's browser: it keeps its cookies to itself, and follows where it is sent."""
+    """One person's browser, with its own cookies; it follows redirects."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -154,7 +154,7 @@ class Browser:
         return await self._ask("GET", url, **more)
 
     async def press(self, url: str, **more: Any) -> Page:
-        """Send in the form of the page at this address."""
+        """Submit the form of the page at this address."""
         return await self._ask("POST", url, **more)
 
     async def through(self, link: str) -> Page:
@@ -195,11 +195,11 @@ class Desk:
         return self.browsers[-1]
 
     async def link(self, user: str = ANA) -> str:
-        """The link that a user gets who presses the button."""
+        """The link that a user gets by pressing the button."""
         return (await self.connecting.begin(user, TEAM)).link
 
     async def mailbox(self, user: str = ANA) -> str:
-        """What is connected to a user."""
+        """The address of a user's connected mailbox; empty if there is none."""
         tokens = await self.store.get(user)
         return tokens.address if tokens else ""
 
@@ -211,8 +211,8 @@ async def desk_at(database: Database) -> AsyncIterator[Desk]:
     url = f"http://127.0.0.1:{port}"
     with google_at() as google:
         async with scripted_slack({**people, "views.publish": {"ok": True, "view": {}}}) as slack:
-            made = settings_at(google, url)
-            connecting = Connecting(made, database, slack.web, "https://acme.slack.com/")
+            settings = settings_at(google, url)
+            connecting = Connecting(settings, database, slack.web, "https://acme.slack.com/")
             pages = connect_routes(lambda state: connecting)
             desk = Desk(connecting, Credentials(database), database, google, slack, url)
             async with serve_app(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
@@ -225,15 +225,15 @@ async def desk_at(database: Database) -> AsyncIterator[Desk]:
 
 @pytest.fixture
 async def desk(database_in_file: Database) -> AsyncIterator[Desk]:
-    async with desk_at(database_in_file) as made:
-        yield made
+    async with desk_at(database_in_file) as desk:
+        yield desk
 
 
 async def test_mailbox_is_connected_after_its_requester_enters_the_code(desk: Desk) -> None:
     browser, link = desk.browser(), await desk.link()
     first = await browser.get(link)
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com, and for nobody else" in first.text
-    assert desk.google.accounts.requests == [], "nothing is asked of Google yet"
+    assert desk.google.accounts.requests == [], "Google got no request yet"
 
     last = await browser.press(link)
     assert last.status == 200, last.text
@@ -268,10 +268,10 @@ async def test_link_sent_to_a_victim_connects_no_mailbox(
 
     assert (await desk.connecting.confirm(ANA, last.code)).state == "absent", "it is not hers"
     wrong = str((int(last.code.replace(" ", "")) + 1) % 10**8).zfill(8)
-    for left in range(MOST_TRIES - 1, 0, -1):
+    for remaining in range(MOST_TRIES - 1, 0, -1):
         access = await desk.connecting.confirm(MAL, wrong)
         assert access.state == "waiting"
-        assert f"{left} more tr" in access.note
+        assert f"{remaining} more tr" in access.note
     assert (await desk.connecting.confirm(MAL, wrong)).state == "absent"
     assert (await desk.connecting.confirm(MAL, last.code)).state == "absent", "it is too late"
     assert await desk.database.read(sa.select(oauth_states.c.state)) == []
@@ -281,9 +281,9 @@ async def test_link_sent_to_a_victim_connects_no_mailbox(
 async def test_link_works_once_and_only_in_one_browser(desk: Desk) -> None:
     link = await desk.link()
     own, other = desk.browser(), desk.browser()
-    assert (await other.get(link)).status == 200, "whoever looks at it takes nothing"
+    assert (await other.get(link)).status == 200, "opening the page uses nothing up"
     back = await own.stop_at_google(link)
-    assert (await own.press(link, allow_redirects=False)).status == 303, "pressed once more"
+    assert (await own.press(link, allow_redirects=False)).status == 303, "pressed a second time"
     for page in (await other.press(link), await other.get(back)):
         assert (page.status, page.text.endswith(phrase("connect.expired"))) == (410, True)
     assert desk.google.requests_to("/token") == []
@@ -302,38 +302,38 @@ async def test_form_submitted_without_opening_the_page_is_rejected(desk: Desk) -
 
 
 async def test_attacker_cannot_connect_their_mailbox_to_a_victim(desk: Desk) -> None:
-    """The link back, with a code of Google's for the attacker's mailbox, sent to the victim."""
+    """The victim opens a callback link with Google's code for the attacker's mailbox."""
     own = desk.browser()
     link = await desk.link(ANA)
     await own.get(link)
     await own.press(link, allow_redirects=False)
     desk.google.accounts.address = "mallory@evil.example"
-    theirs = await desk.browser().stop_at_google(await desk.link(MAL))
-    (code,) = parse_qs(urlsplit(theirs).query)["code"]
+    callback = await desk.browser().stop_at_google(await desk.link(MAL))
+    (code,) = parse_qs(urlsplit(callback).query)["code"]
     (state,) = parse_qs(urlsplit(link).query)["state"]
-    assert (await desk.browser().get(theirs)).status == 410
-    assert (await own.get(theirs)).status == 410
+    assert (await desk.browser().get(callback)).status == 410
+    assert (await own.get(callback)).status == 410
     mixed = await own.get(f"{desk.url}/google/callback?state={state}&code={code}")
-    assert mixed.status == 400, "PKCE: the code was not asked for with this state"
+    assert mixed.status == 400, "PKCE: the code belongs to another state"
     assert await desk.connecting.access(ANA) == await desk.connecting.access("U0EVA")
 
 
 async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(desk: Desk) -> None:
-    async def late() -> None:
+    async def expire() -> None:
         past = datetime.now(UTC) - timedelta(seconds=1)
         await desk.database.write(sa.update(oauth_states).values(expires=past))
 
     link = await desk.link()
-    await late()
+    await expire()
     assert (await desk.browser().get(link)).status == 410
     link, browser = await desk.link(), desk.browser()
     back = await browser.stop_at_google(link)
-    await late()
+    await expire()
     assert (await browser.get(back)).status == 410
     page = await browser.through(await desk.link())
     (row,) = await desk.database.read(sa.select(oauth_states.c.expires))
     assert timedelta(minutes=9) < row.expires - datetime.now(UTC) <= timedelta(minutes=10)
-    await late()
+    await expire()
     assert (await desk.connecting.access(ANA)).state == "absent"
     assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
     await tidy(desk.database, load_settings(env={}).retention)
@@ -412,10 +412,10 @@ async def test_browser_is_redirected_only_to_google(desk: Desk) -> None:
         assert away.status == 303
         location = away.headers["location"]
         assert location.startswith(f"{desk.google.url}/oauth/auth?")
-        asked = {name: value for name, (value,) in parse_qs(urlsplit(location).query).items()}
-        assert asked["redirect_uri"] == f"{desk.url}/google/callback"
-        assert asked["scope"] == MODIFY
-        assert asked["code_challenge_method"] == "S256"
+        query = {name: value for name, (value,) in parse_qs(urlsplit(location).query).items()}
+        assert query["redirect_uri"] == f"{desk.url}/google/callback"
+        assert query["scope"] == MODIFY
+        assert query["code_challenge_method"] == "S256"
     states = ("", "x", "x" * 43, "x" * 9_000)
     for odd in ("", "?code=1", *(f"?state={state}" for state in states)):
         assert (await browser.get(f"{desk.url}/google/connect{odd}")).status == 410
@@ -441,7 +441,7 @@ async def test_connect_cookie_is_http_only_and_host_bound_on_https(desk: Desk) -
     assert "HttpOnly" in plain
 
 
-# ---- letting go
+# ---- disconnecting
 
 
 async def connect(desk: Desk, user: str = ANA) -> None:
@@ -453,10 +453,10 @@ async def test_tokens_are_deleted_even_if_google_is_unreachable(desk: Desk) -> N
     await connect(desk)
     desk.google.accounts.revoke(MAILBOX)
     access = await desk.connecting.disconnect(ANA)
-    assert "Google could not" not in access.note, "that they were revoked before is no fault"
+    assert "Google could not" not in access.note, "an earlier revocation is no error"
     await connect(desk)
-    gone = settings_at(StandIn(url="http://127.0.0.1:9"), desk.url)
-    unreachable = Connecting(gone, desk.database, desk.slack.web, "https://acme.slack.com/")
+    settings = settings_at(StandIn(url="http://127.0.0.1:9"), desk.url)
+    unreachable = Connecting(settings, desk.database, desk.slack.web, "https://acme.slack.com/")
     access = await unreachable.disconnect(ANA)
     assert "myaccount.google.com/permissions" in access.note
     assert await desk.mailbox() == ""
@@ -476,10 +476,10 @@ async def test_forgetting_a_user_deletes_their_tokens_and_pending_connections(de
     await connect(desk)
     await desk.browser().through(await desk.link(MAL))
     await desk.link(ANA)
-    done = await Forget(desk.database)(ForgetTarget("user", ANA))
-    assert done.credentials == 1
-    left = await desk.database.read(sa.select(oauth_states.c.account))
-    assert [row.account for row in left] == [MAL]
+    deleted = await Forget(desk.database)(ForgetTarget("user", ANA))
+    assert deleted.credentials == 1
+    rows = await desk.database.read(sa.select(oauth_states.c.account))
+    assert [row.account for row in rows] == [MAL]
 
 
 # ---- both databases, several replicas
@@ -492,58 +492,60 @@ async def test_oauth_state_is_used_once_across_replicas(place: Kept) -> None:
         claimed = await asyncio.gather(
             *(s.claim(state, f"browser {n}") for n, s in enumerate(states))
         )
-        (first,) = [n for n, asking in enumerate(claimed) if asking]
-        spent = await asyncio.gather(*(s.spend(state, f"browser {first}") for s in states * 2))
-        (asking,) = filter(None, spent)
-        assert (asking.account, asking.team) == (ANA, TEAM)
+        (first,) = [n for n, attempt in enumerate(claimed) if attempt]
+        attempts = await asyncio.gather(*(s.spend(state, f"browser {first}") for s in states * 2))
+        (attempt,) = filter(None, attempts)
+        assert (attempt.account, attempt.team) == (ANA, TEAM)
         tokens = MailboxTokens.model_validate(
             {"access_token": "ya29.x", "refresh_token": "1//x", "address": MAILBOX}
         )
-        code = await states[0].grant(state, asking, tokens)
+        code = await states[0].grant(state, attempt, tokens)
         assert len(code) == 8
         assert await states[-1].waiting_mailbox(ANA) == MAILBOX
-        handed = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
-        assert [each for each in handed if isinstance(each, MailboxTokens)] == [tokens]
+        results = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
+        assert [each for each in results if isinstance(each, MailboxTokens)] == [tokens]
 
 
-def elements(made: dict[str, Any]) -> list[str]:
-    """The action ids of what can be pressed or filled in, by Slack's own models a valid view."""
-    parsed = View(**made)
+def elements(view: dict[str, Any]) -> list[str]:
+    """The action ids of the buttons and inputs of a view, which Slack's own models must accept."""
+    parsed = View(**view)
     parsed.validate_json()
-    assert parsed.to_dict()["blocks"] == json.loads(json.dumps(made["blocks"]))
-    found = [e for b in made["blocks"] for e in (*b.get("elements", ()), b.get("element", {}))]
-    return [e["action_id"] for e in found if "action_id" in e]
+    assert parsed.to_dict()["blocks"] == json.loads(json.dumps(view["blocks"]))
+    items = [e for b in view["blocks"] for e in (*b.get("elements", ()), b.get("element", {}))]
+    return [e["action_id"] for e in items if "action_id" in e]
 
 
 def set_up(google: StandIn, url: str | None) -> Any:
     """Settings with Google, where everybody may ask about mail."""
 
     def change(settings: Settings) -> Settings:
-        made = settings_at(google, url)
-        secret = {"google_client_secret": made.secrets.google_client_secret}
+        template = settings_at(google, url)
+        secret = {"google_client_secret": template.secrets.google_client_secret}
         names = ("google_oauth_endpoint", "gmail_api_endpoint")
-        ends = {name: getattr(made.endpoints, name) for name in names}
-        given = change_settings(settings, serve={"public_url": url}, secrets=secret, endpoints=ends)
+        endpoints = {name: getattr(template.endpoints, name) for name in names}
+        changed = change_settings(
+            settings, serve={"public_url": url}, secrets=secret, endpoints=endpoints
+        )
         return with_rules(scopes=("slack", "email"))(
-            given.model_copy(update={"google": made.google})
+            changed.model_copy(update={"google": template.google})
         )
 
     return change
 
 
 async def wait_for_home(bot: Served, *words: str) -> dict[str, Any]:
-    """Ana's Home, when it says all of this."""
+    """Wait until Ana's Home contains all of these words; return it."""
 
     def home_body() -> dict[str, Any]:
-        found = home(bot.slack.state, ANA)
-        return dict(found.body) if found else {}
+        view = home(bot.slack.state, ANA)
+        return dict(view.body) if view else {}
 
     await until(lambda: all(word in str(home_body()) for word in words))
     return home_body()
 
 
-def link_in(made: dict[str, Any]) -> str:
-    buttons = [e for b in made["blocks"] for e in b.get("elements", ()) if "url" in e]
+def link_in(view: dict[str, Any]) -> str:
+    buttons = [e for b in view["blocks"] for e in b.get("elements", ()) if "url" in e]
     return str(buttons[0]["url"])
 
 
@@ -561,8 +563,8 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
             people.click_home(ANA, CODE, "0000")
             await wait_for_home(bot, "That is not the code. You have 4 more tries.")
             people.click_home(ANA, CODE, page.code)
-            made = await wait_for_home(bot, f"Gmail is connected as {MAILBOX}.")
-            elements(made)
+            view = await wait_for_home(bot, f"Gmail is connected as {MAILBOX}.")
+            elements(view)
             assert await store.accounts() == [ANA]
             people.click_home(ANA, DISCONNECT)
             await wait_for_home(
@@ -584,10 +586,10 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """A Google that this process's commands, and those that it starts, take for the real one."""
     configure(CLIENT)
     monkeypatch.setenv("GOOGLE_CLIENT_SECRET", CLIENT_SECRET)
-    with google_at() as made:
-        monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", f"{made.url}/oauth")
-        monkeypatch.setenv("GMAIL_API_ENDPOINT", made.url)
-        yield made
+    with google_at() as google:
+        monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", f"{google.url}/oauth")
+        monkeypatch.setenv("GMAIL_API_ENDPOINT", google.url)
+        yield google
 
 
 def page_of(command: Fork) -> str:
@@ -615,24 +617,24 @@ def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
 def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: Shell) -> None:
     with forked_command("connect", "google", "--port", "0", "--json") as command:
         page = page_of(command)
-        asked = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
-        assert asked["scope"] == MODIFY
-        assert asked["redirect_uri"].startswith("http://127.0.0.1:")
-        wrong = asked["redirect_uri"] + "?state=other&code=4/stolen"
+        query = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
+        assert query["scope"] == MODIFY
+        assert query["redirect_uri"].startswith("http://127.0.0.1:")
+        wrong = query["redirect_uri"] + "?state=other&code=4/stolen"
         with pytest.raises(HTTPError, match="400"):
             urllib.request.urlopen(wrong, timeout=WAIT_S)
         with urllib.request.urlopen(page, timeout=WAIT_S) as answer:
             assert b"You may close this page" in answer.read()
         assert command.wait() == 0
-        said = command.read_output()
-    shown = json.loads(said[said.index("{") :])
-    assert shown == {"account": "operator", "address": MAILBOX}
+        output = command.read_output()
+    result = json.loads(output[output.index("{") :])
+    assert result == {"account": "operator", "address": MAILBOX}
     tokens = tokens_of(load_settings(), "operator")
     assert tokens
     assert tokens.address == MAILBOX
     assert tokens.refresh_token.get_secret_value() == google.accounts.grants[0].refresh_token
     for token in (tokens.access_token, tokens.refresh_token):
-        assert token.get_secret_value() not in said
+        assert token.get_secret_value() not in output
 
     done = shell("connect", "google", "--disconnect")
     assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
@@ -641,7 +643,7 @@ def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: 
     assert done.json == {"account": "operator", "address": None, "revoked": False}
 
 
-# ---- what opens a mailbox
+# ---- credentials of a mailbox
 
 
 @pytest.fixture
@@ -653,7 +655,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
 
 
 async def give_consent(google: StandIn, store: Credentials, account: str) -> None:
-    """As a person does it, with a token that has just ended."""
+    """Consent as a person does, and store a token that has expired."""
     oauth = oauth_of(settings_at(google))
     assert oauth
     page = oauth.address_to_open("http://127.0.0.1/back", "s", "v" * 43)
@@ -662,8 +664,8 @@ async def give_consent(google: StandIn, store: Credentials, account: str) -> Non
     await browser.aclose()
     (code,) = parse_qs(urlsplit(back.headers["location"]).query)["code"]
     tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
-    ended = datetime.now(UTC) - timedelta(hours=1)
-    await store.put(account, tokens.model_copy(update={"expires_at": ended}))
+    past = datetime.now(UTC) - timedelta(hours=1)
+    await store.put(account, tokens.model_copy(update={"expires_at": past}))
 
 
 async def test_connected_mailbox_opens_after_its_token_expired(
@@ -708,10 +710,10 @@ async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
         await give_consent(google, store, ANA)
         own = await mail_credentials(settings, store, ANA, "other@acme.example")
         assert own
-        assert google.accounts.whose(await own.token()) == MAILBOX, "what was connected goes first"
+        assert google.accounts.whose(await own.token()) == MAILBOX, "the connected one goes first"
 
 
-# ---- what all of this rests on
+# ---- secrets in the log
 
 
 async def test_tokens_are_redacted_from_the_log_once_stored_or_loaded(
@@ -726,6 +728,6 @@ async def test_tokens_are_redacted_from_the_log_once_stored_or_loaded(
     assert redactor.clean("a%20token%20of%20no%20known%20shape%20%2F%2077") == "[removed]"
     assert redactor.clean(MAILBOX) == MAILBOX
     learn(f"filler-{number:04}" for number in range(600))
-    assert odd in redactor.clean(odd), "only so many are looked for"
+    assert odd in redactor.clean(odd), "the number of redacted secrets is limited"
     await store.get(ANA)
     assert redactor.clean(odd) == "[removed]"

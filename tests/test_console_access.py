@@ -1,4 +1,4 @@
-"""Who may see the console: administrators who signed in with Slack, each session for its time."""
+"""Access to the console: by administrators who signed in with Slack, until the session expires."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ COOKIE, ATTEMPT = "__Host-console", "__Host-console-sign-in"
 
 @pytest_asyncio.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    async with console(tmp_path) as made:
-        yield made
+    async with console(tmp_path) as served:
+        yield served
 
 
 def later(**span: float) -> datetime:
@@ -68,9 +68,9 @@ async def test_sign_in_uses_a_new_state_and_host_bound_http_only_cookies(
         (welcome.headers.get_list("set-cookie")[-1], COOKIE, 43_200),
     ):
         assert cookie.startswith(f"{name}=")
-        told = {part.strip().lower() for part in cookie.split(";")[1:]}
-        assert {f"max-age={seconds}", "path=/", "secure", "httponly", "samesite=lax"} <= told
-        assert not any(part.startswith("domain") for part in told)
+        attributes = {part.strip().lower() for part in cookie.split(";")[1:]}
+        assert {f"max-age={seconds}", "path=/", "secure", "httponly", "samesite=lax"} <= attributes
+        assert not any(part.startswith("domain") for part in attributes)
         assert BOSS not in cookie
     one, two = served.sign_in.asked
     assert one["team"] == served.slack.state.team.id
@@ -80,7 +80,7 @@ async def test_sign_in_uses_a_new_state_and_host_bound_http_only_cookies(
 
 @pytest.mark.parametrize("user", [EVA, GUEST, "U0NOBODY"])
 async def test_guests_and_non_administrators_see_no_console_page(served: Served, user: str) -> None:
-    """A guest neither, although the list names them."""
+    """The guest is refused although the list of administrators names them."""
     served.sign_in.user = user
     browser = served.browser()
     refused = await browser.get(await to_slack(browser))
@@ -93,7 +93,7 @@ async def test_guests_and_non_administrators_see_no_console_page(served: Served,
 
 
 async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> None:
-    """Every page is refused, with one sentence and nothing else, and is stored nowhere."""
+    """Every page is refused with only this sentence, and may not be cached."""
     assert len(served.pages) > 10
     for method, path in served.pages:
         page = await browser.request(method, path, headers={"origin": PUBLIC})
@@ -117,8 +117,8 @@ async def test_removed_administrator_loses_access(served: Served) -> None:
 
 
 def session(served: Served, **more: Any) -> Session:
-    given = {"expires": later(hours=1), "team": served.slack.state.team.id, "user": BOSS}
-    return Session(**{**given, **more})
+    defaults = {"expires": later(hours=1), "team": served.slack.state.team.id, "user": BOSS}
+    return Session(**{**defaults, **more})
 
 
 async def test_expired_forged_or_foreign_sessions_are_rejected(served: Served) -> None:
@@ -217,7 +217,7 @@ def with_public_console(settings: Settings) -> Settings:
 
 
 async def test_console_is_local_only_or_requires_sign_in_when_exposed(tmp_path: Path) -> None:
-    """Where it is exposed a browser on the machine has to sign in, too: proxies look like one."""
+    """An exposed console makes browsers of its own machine sign in, too: proxies look like one."""
     page = f"{PATH}/schedules"
     async with httpx2.AsyncClient() as browser:
         async with serve(tmp_path / "here") as bot:

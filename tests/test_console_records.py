@@ -1,4 +1,4 @@
-"""The console's pages of records: what they show and change, and how a browser takes them."""
+"""The console's pages of stored records: their text, and how a browser shows them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from card_kit import BOSS, EVA
 from console_kit import Served, console
 from playwright.async_api import Browser, Page, expect
 from pydantic import SecretStr
+from runs_kit import NASTY
 from serve_kit import free_port
 from timing import WAIT_S, Patience
 
@@ -34,7 +35,6 @@ from subagents.gate import Action
 
 __all__ = ["browser"]
 
-NASTY = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>"\'&'
 KEY = "T1/C1/1.000001"
 LOOPBACK = "http://127.0.0.1:8200"
 NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)
@@ -43,13 +43,13 @@ REFRESH = "refresh-token-of-ana"
 
 @pytest_asyncio.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    async with console(tmp_path, LOOPBACK, local=True) as made:
-        await fill(made)
-        yield made
+    async with console(tmp_path, LOOPBACK, local=True) as served:
+        await fill(served)
+        yield served
 
 
 async def fill(served: Served) -> None:
-    """Store a record of each kind, with text that would run if a page took it for its own."""
+    """Store a record of each kind, with text that would run in a page that does not escape it."""
     database = served.store.database
     question = Schedule(
         kind="ask", cron="0 9 * * 1", to="dm", owner=EVA, request=f"What of {NASTY}?"
@@ -58,9 +58,9 @@ async def fill(served: Served) -> None:
     await served.store.start_run("r1", "mention", NASTY, "offline", {}, request=KEY)
     args = {"to": ["ana@acme.example"], "subject": NASTY, "text": f"Dear {NASTY}"}
     for id in ("a" * 32, "b" * 32):
-        what = (id, "r1", "p1", "send_mail", "parent")
-        made = datetime.now(UTC)
-        action = Action(*what, args, EVA, TRUSTED, {}, UNASKED, "consequence", made)
+        fields = (id, "r1", "p1", "send_mail", "parent")
+        created = datetime.now(UTC)
+        action = Action(*fields, args, EVA, TRUSTED, {}, UNASKED, "consequence", created)
         await Actions(database).add(action)
     queue = RequestQueue(database)
     await queue.feedback(KEY, EVA, "bad")
@@ -137,11 +137,11 @@ async def test_policy_page_shows_effective_policy_and_reports_an_invalid_file(
 async def test_console_is_accessible_and_usable_by_keyboard_in_a_browser(
     tmp_path: Path, browser: Browser
 ) -> None:
-    """Nothing of a record runs; axe finds no fault, in light and in dark."""
+    """No text of a record runs; axe finds no violation in light and dark mode."""
     port = free_port()
     public = f"http://127.0.0.1:{port}"
-    async with console(tmp_path, public) as made, serve_app(made.app, "127.0.0.1", port):
-        await fill(made)
+    async with console(tmp_path, public) as served, serve_app(served.app, "127.0.0.1", port):
+        await fill(served)
         page = await (await browser.new_context()).new_page()
         page.set_default_timeout(WAIT_S * 1000)
         faults: list[str] = []

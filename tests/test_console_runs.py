@@ -1,4 +1,4 @@
-"""The console's pages of runs and costs: in a real browser, and what they say of bad input."""
+"""The console's pages of runs and costs: in a real browser, and for invalid input."""
 
 from __future__ import annotations
 
@@ -68,24 +68,26 @@ async def console(kept: Kept) -> AsyncIterator[Served]:
 
 @pytest_asyncio.fixture
 async def served(in_file: Kept) -> AsyncIterator[Served]:
-    async with console(in_file) as made:
-        yield made
+    async with console(in_file) as served:
+        yield served
 
 
 @asynccontextmanager
 async def page_of(browser: Browser, **options: object) -> AsyncIterator[Page]:
-    """A page on which no script fails, nothing is refused by the policy, and no text acts."""
+    """A page; no script may fail, the content policy may refuse nothing, and no text may run."""
     context = await browser.new_context(viewport={"width": 1280, "height": 860}, **options)  # type: ignore[arg-type]
     page, faults = await context.new_page(), list[str]()
     page.set_default_timeout(WAIT_S * 1000)
     page.on("pageerror", lambda error: faults.append(str(error)))
 
-    def hear(said: ConsoleMessage) -> None:
-        refused = said.text.startswith("Failed to load") and said.location["url"] == page.url
-        if said.type == "error" and not refused:  # a page that is itself a 404 is meant so
-            faults.append(said.text)
+    def record_error(message: ConsoleMessage) -> None:
+        is_page_itself = (
+            message.text.startswith("Failed to load") and message.location["url"] == page.url
+        )
+        if message.type == "error" and not is_page_itself:  # the page itself may be a 404
+            faults.append(message.text)
 
-    page.on("console", hear)
+    page.on("console", record_error)
     yield page
     assert await page.evaluate("window.hacked") is None
     await context.close()
@@ -158,8 +160,8 @@ async def test_page_of_a_running_run_updates_until_it_ends(
 
 async def test_pages_show_known_names_instead_of_user_and_channel_ids(served: Served) -> None:
     await wide_run(served.store, WIDE, 1)
-    rated = {"request": "T1/C1/1.000001", "user": "U1", "value": "bad", "at": NEWEST}
-    await served.store.database.write(sa.insert(tables.feedback).values(rated))
+    feedback = {"request": "T1/C1/1.000001", "user": "U1", "value": "bad", "at": NEWEST}
+    await served.store.database.write(sa.insert(tables.feedback).values(feedback))
     paths = (f"/runs/{WIDE}", "/runs", "/costs?first=2026-11-01&last=2026-11-28")
     for path in (*paths, "/feedback"):
         assert "<bdi>U1</bdi>" in (await served.get(path)).text
@@ -238,27 +240,27 @@ async def test_pages_have_no_accessibility_violations(
     ],
 )
 async def test_pages_explain_invalid_filters_and_missing_or_deleted_data(
-    wants: Served, path: str, status: int, sentence: str
+    emptied: Served, path: str, status: int, sentence: str
 ) -> None:
-    page = await wants.get(path)
+    page = await emptied.get(path)
     assert (page.status_code, sentence in page.text) == (status, True), page.text
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def wants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A run, one that retention has emptied, one of which it has left the results."""
-    folder = tmp_path_factory.mktemp("wants")
+async def emptied(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A full run, one emptied by retention, and one that has lost only its trajectories."""
+    folder = tmp_path_factory.mktemp("emptied")
     with_store(folder)
-    async with console(Kept(folder, None)) as made:
+    async with console(Kept(folder, None)) as served:
         for id in (WIDE, "emptied1", "aged1"):
-            await wide_run(made.store, id, 1)
+            await wide_run(served.store, id, 1)
 
-        def lose(connection: sa.Connection) -> None:
+        def delete(connection: sa.Connection) -> None:
             empty_runs(connection, ["emptied1"])
             empty_trajectories(connection, ["emptied1", "aged1"])
 
-        await made.store.database.change(lose)
-        yield made
+        await served.store.database.change(delete)
+        yield served
 
 
 @pytest.mark.parametrize(
@@ -290,8 +292,8 @@ async def filled(place: Kept) -> AsyncIterator[Store]:
     """210 runs in either kind of database, one of them rated."""
     async with place.stores() as (store,):
         await store_rows(store.database, many_rows(210, NEWEST, timedelta(hours=1)))
-        rated = {"request": "T1/C1/1.000000", "user": "U9", "value": "bad", "at": NEWEST}
-        await store.database.write(sa.insert(tables.feedback).values(rated))
+        feedback = {"request": "T1/C1/1.000000", "user": "U9", "value": "bad", "at": NEWEST}
+        await store.database.write(sa.insert(tables.feedback).values(feedback))
         for id, name in (("U3", "Ída Boss"), ("U4", "Nadia"), ("C1", "#Support")):
             await Names(store.database).save(id, "earlier")
             await Names(store.database).save(id, name)
@@ -313,22 +315,22 @@ FILTERS: dict[str, range | list[int]] = {
     "text=of+RÄRE": [77],
     "rating=bad": [1],
 }
-"""What a person asks for -> the numbers of the runs that are shown."""
+"""Query string -> numbers of the runs that it finds."""
 
 
 async def test_runs_are_filtered_and_paged(filled: Store) -> None:
     for query, numbers in FILTERS.items():
-        found, before = list[str](), ""
+        ids, before = list[str](), ""
         while True:
-            wanted = RunFilter.of(QueryParams(f"{query}&before={before}"), filled.database.shared)
-            assert wanted.faults == ()
-            rows, before = await listed_runs(filled.database, wanted)
+            filters = RunFilter.of(QueryParams(f"{query}&before={before}"), filled.database.shared)
+            assert filters.faults == ()
+            rows, before = await listed_runs(filled.database, filters)
             assert len(rows) <= PAGE
-            found += [row.id for row in rows]
+            ids += [row.id for row in rows]
             if not before:
                 break
             before = before.replace("+", "%2B")
-        assert found == [f"run{n:06}" for n in numbers], query
+        assert ids == [f"run{n:06}" for n in numbers], query
 
 
 async def test_costs_are_summed_by_day_channel_user_schedule_and_model(filled: Store) -> None:
@@ -341,22 +343,22 @@ async def test_costs_are_summed_by_day_channel_user_schedule_and_model(filled: S
     total = sum(row["cost_usd"] for row in inside) + 0.2
     assert sum(row.usd for row in days.rows) == pytest.approx(total)
     assert sum(row.runs for row in days.rows) == len(inside) + 1
-    made = {
+    by_title = {
         table.title: {r.key: r.usd for r in table.rows}
         for table in await cost_tables(filled.database, window)
     }
     channels = [r["cost_usd"] for r in inside if (r["request"] or "").startswith("T1/C2/")]
-    assert made["By channel"]["C2"] == pytest.approx(sum(channels))
+    assert by_title["By channel"]["C2"] == pytest.approx(sum(channels))
     typed = [r["cost_usd"] for r in inside if r["requester"] is None]
-    assert made["By user"]["command-line"] == pytest.approx(sum(typed))
+    assert by_title["By user"]["command-line"] == pytest.approx(sum(typed))
     scheduled = [r["cost_usd"] for r in inside if r["kind"] == "schedule"]
-    assert made["By schedule"] == {"weekly": pytest.approx(sum(scheduled))}
+    assert by_title["By schedule"] == {"weekly": pytest.approx(sum(scheduled))}
     by_model = {
         "not recorded": pytest.approx(total - 0.2),
         "claude-main": pytest.approx(0.194),
         "claude-fast": pytest.approx(0.006),
     }
-    assert made["By model"] == by_model
+    assert by_title["By model"] == by_model
     await filled.database.change(lambda connection: empty_trajectories(connection, [WIDE]))
     assert {
         row.key: row.usd for row in (await cost_tables(filled.database, window))[-1].rows
@@ -369,11 +371,11 @@ def test_spans_distinguish_waiting_model_and_tool_time() -> None:
 
     failed = TimedCall(at(2), at(3), {"error": "overloaded"})
     again, last = TimedCall(at(5), at(6), {}), TimedCall(at(8), None, None)
-    found = [
+    spans = [
         (span.kind, (span.start - NEWEST).total_seconds(), span.seconds)
         for span in spans_of(at(0), [failed, again, last], at(10))
     ]
-    assert found == [
+    assert spans == [
         ("wait", 0, 2),
         ("model", 2, 1),
         ("wait", 3, 2),

@@ -37,7 +37,7 @@ COOKIE = "console"
 @asynccontextmanager
 async def with_console(folder: Path, admins: dict[str, list[str]]) -> AsyncIterator[Console]:
     """Both workspaces, with a run of each, in one process with one console."""
-    teams = {team: {"policy": {"admins": those}} for team, those in admins.items()}
+    teams = {team: {"policy": {"admins": users}} for team, users in admins.items()}
     with two_slacks(folder, teams=teams) as two:
         two.settings = change_settings(two.settings, console={"public_url": two.url})
         back = f"{two.url}{PATH}/sign-in/back"
@@ -63,16 +63,16 @@ class Console:
 
     @asynccontextmanager
     async def back(self, team: str) -> AsyncIterator[tuple[httpx2.AsyncClient, httpx2.Response]]:
-        """A browser in which somebody has signed in, or not, with an account of a workspace."""
+        """A browser that returns from Slack with an account of a workspace, and the answer."""
         self._sign_in.changed = {"https://slack.com/team_id": team}
         async with self.browser() as browser:
             yield browser, await browser.get(await to_slack(browser))
 
     async def open_with_session(self, **changed: Any) -> httpx2.Response:
-        """What the list of runs shows to a session that was made here."""
+        """Open the list of runs with a session that is made here."""
         cipher = changed.pop("cipher", None) or cipher_of(self.two.settings)
-        given = {"expires": datetime.now(UTC) + timedelta(hours=1), "team": ACME, "user": ASKER}
-        cookie = cipher.encrypt(Session(**{**given, **changed}).model_dump_json())
+        defaults = {"expires": datetime.now(UTC) + timedelta(hours=1), "team": ACME, "user": ASKER}
+        cookie = cipher.encrypt(Session(**{**defaults, **changed}).model_dump_json())
         async with self.browser(cookies={COOKIE: cookie}) as browser:
             return await browser.get(f"{PATH}/runs")
 
@@ -83,8 +83,8 @@ class Console:
         mount = next(each for each in routes if isinstance(each, Mount))
         pages = [r for r in mount.routes if isinstance(r, Route) and "GET" in (r.methods or ())]
         paths = [r.path for r in pages if not r.path.startswith("/sign-in")]
-        known = {"{run}": run, "{context}": "s1", "{subagent}": "s1"}
-        return [PATH + re.sub(r"{\w+}", lambda m: known[m[0]], path) for path in paths]
+        values = {"{run}": run, "{context}": "s1", "{subagent}": "s1"}
+        return [PATH + re.sub(r"{\w+}", lambda m: values[m[0]], path) for path in paths]
 
 
 @pytest_asyncio.fixture
