@@ -1,4 +1,4 @@
-"""What was asked and answered is found again by who may read it, and gone when it is forgotten."""
+"""Stored conversations: who finds them again, and how they are deleted."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def store_answered_run(
     private: bool = False,
     **more: Any,
 ) -> None:
-    """A run as `serve` ends it; without a user as the command line does."""
+    """Store a finished run: of `serve`, or without a user of the command line."""
     request = f"T1/{place}/1.000100" if user else None
-    given = {"kind": "mention" if user else "ask", "args": {}, "status": "complete", **more}
+    fields = {"kind": "mention" if user else "ask", "args": {}, "status": "complete", **more}
     await store.start_run(
-        run, given["kind"], question, "offline", given["args"], requester=user, request=request
+        run, fields["kind"], question, "offline", fields["args"], requester=user, request=request
     )
     document = {"answer": answer, "label": label.to_json()}
-    await store.finish_run(run, given["status"], result=document, private=private)
+    await store.finish_run(run, fields["status"], result=document, private=private)
 
 
 async def talks(
@@ -70,7 +70,7 @@ async def talks(
 
 
 class Reader(SlackReader):
-    """Of Slack it knows the address, and no more."""
+    """A reader that knows only the address of Slack."""
 
     def __init__(self) -> None:
         return None
@@ -86,8 +86,8 @@ async def look(
     store: Store, directory: Directory, who: str, query: str = "", **more: Any
 ) -> ToolResult:
     clients = {Conversations: ConversationStore(store.database), SlackReader: Reader()}
-    given = {"run": "r9", "requester": who, "intent": UNASKED, "key": "k", **more}
-    ctx = context("notes", clients, {OPEN_NOTES: ""}, **given)
+    fields = {"run": "r9", "requester": who, "intent": UNASKED, "key": "k", **more}
+    ctx = context("notes", clients, {OPEN_NOTES: ""}, **fields)
     return await done(ctx, "search_conversations", directory, query=query)
 
 
@@ -137,7 +137,7 @@ async def test_only_channel_members_find_conversations_despite_many_inaccessible
     store: Store,
 ) -> None:
     await store_answered_run(store, "r0", place="CGEN")
-    for k in range(1, 60):  # newer, and best
+    for k in range(1, 60):  # newer, and better matches
         await store_answered_run(
             store, f"r{k}", place="CBOARD", question="Harbour Line", answer="harbour"
         )
@@ -146,7 +146,7 @@ async def test_only_channel_members_find_conversations_despite_many_inaccessible
         of_board = await look(store, there.directory, LUIS, "harbour")
         assert len(of_board.items) == MAX_TALKS
         assert of_board.truncated
-        assert of_board.items[0].label.readers == frozenset({LUIS})  # no client tells of others
+        assert of_board.items[0].label.readers == frozenset({LUIS})  # no client knows others
         assert await visible_ids(store, there.directory, GUEST, "harbour") == []
 
 
@@ -174,18 +174,18 @@ async def test_found_answer_is_untrusted_and_truncated_and_search_requires_a_han
         )
 
 
-SAID = "our receipt printer stopped in the middle of a busy day"
+MESSAGE = "our receipt printer stopped in the middle of a busy day"
 
 
-def read_and_told() -> Told:
+def run_with_quote() -> Told:
     """A run that was asked in #home, and read a message of #es."""
-    message = item("C0ES/1700000001.000100", SAID)
-    found = finding("F1.1", "A printer stopped", message.id, quotes=[SAID])
+    message = item("C0ES/1700000001.000100", MESSAGE)
+    found = finding("F1.1", "A printer stopped", message.id, quotes=[MESSAGE])
     return Told(
         "r1",
         [message],
         [result("s1", "The printer.", [found], "C0ES")],
-        f"Somebody wrote: {SAID}. All else is well.",
+        f"Somebody wrote: {MESSAGE}. All else is well.",
         question="Which quokka is broken?",
         request="T1/C0HOME/1700000009.000100",
         requester=ANA,
@@ -193,17 +193,17 @@ def read_and_told() -> Told:
 
 
 async def store_conversation(store: Store) -> None:
-    told = read_and_told()
-    await told.store(store)
+    run = run_with_quote()
+    await run.store(store)
     label = Label(True, sources=frozenset({"C0ES"})).to_json()
-    await store.finish_run(told.id, "complete", result={**told.document, "label": label})
+    await store.finish_run(run.id, "complete", result={**run.document, "label": label})
     assert await talks(store, ANA, "printer quokka") == ["r1"]
 
 
 @pytest.mark.parametrize(
     ("kind", "id", "words"),
     [
-        ("item", "C0ES/1700000001.000100", SAID),
+        ("item", "C0ES/1700000001.000100", MESSAGE),
         ("item", "C0HOME/1700000009.000100", "quokka"),
         ("user", ANA, "quokka"),
         ("channel", "C0HOME", "quokka"),
@@ -213,9 +213,9 @@ async def test_forgetting_a_message_user_or_channel_deletes_its_conversations(
     store: Store, kind: str, id: str, words: str
 ) -> None:
     await store_conversation(store)
-    would = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))
-    done = await Forget(store.database)(ForgetTarget(kind, id))
-    assert would.conversations == done.conversations == 1
+    preview = await Forget(store.database, dry_run=True)(ForgetTarget(kind, id))
+    deleted = await Forget(store.database)(ForgetTarget(kind, id))
+    assert preview.conversations == deleted.conversations == 1
     assert await tables_with(store.database, [words]) == []
     for query in ("receipt busy middle", "quokka"):
         assert await talks(store, ANA, query) == []

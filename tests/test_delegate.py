@@ -1,4 +1,4 @@
-"""What a parent may delegate, what is refused, and what becomes of it when its context fills up."""
+"""What a parent may delegate, what is refused, and how it continues when its context is full."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def number(body: Json) -> int:
     return int(line(body, "MAY READ").split("#support-")[1].split(")")[0])
 
 
-# ---- the good way
+# ---- lists of items
 
 
 async def test_every_item_of_a_list_is_reported_and_duplicates_run_once(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_every_item_of_a_list_is_reported_and_duplicates_run_once(tmp_path
     assert got.report.leaks == ()
 
 
-# ---- refusals: they name the field, they cost nothing
+# ---- refusals name the field, and cost nothing
 
 REFUSED = [
     ({"prompt": "the real text"}, "prompt: is not an argument"),
@@ -105,7 +105,7 @@ LISTED = Handles({"C1": "#csm", "C2": "#csm-es", "slack:channels": "", "data:sal
 
 
 @pytest.mark.parametrize(
-    ("scope", "task", "named", "meant"),
+    ("scope", "task", "named", "handles"),
     [
         ("slack", "What is open in #csm-es?", {"C1"}, ("C2",)),
         ("slack", "What is open in C1 and #CSM-ES?", set(), ("C1", "C2")),
@@ -116,12 +116,12 @@ LISTED = Handles({"C1": "#csm", "C2": "#csm-es", "slack:channels": "", "data:sal
     ],
 )
 async def test_brief_without_handles_takes_those_named_in_task_or_request(
-    scope: str, task: str, named: set[str], meant: tuple[str, ...]
+    scope: str, task: str, named: set[str], handles: tuple[str, ...]
 ) -> None:
     async with engine(turns(say("unused"))) as e:
         delegation = Delegation(e.fanout(), SpawnGuard(e.run.limits), FRAME, named=named)
         draft = delegation._complete(BriefDraft(task=task, scope=scope), LISTED)
-    assert draft.handles == meant
+    assert draft.handles == handles
     assert draft.description == task
 
 
@@ -164,8 +164,8 @@ COPIED = " ".join(VIEW.split()[2:12])
 
 
 def draft(**fields: object) -> BriefDraft:
-    given = {"task": "Find out", "description": "Find out", "scope": "slack", **fields}
-    return BriefDraft.model_validate(given)
+    defaults = {"task": "Find out", "description": "Find out", "scope": "slack", **fields}
+    return BriefDraft.model_validate(defaults)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def draft(**fields: object) -> BriefDraft:
 )
 def test_text_copied_from_another_subagent_is_refused_in_every_field(field: str) -> None:
     def check(text: str) -> None:
-        given: object = ("Why?", text) if field == "questions" else text
-        made = Brief(draft(**{field: given}), Handles({ONE: ""}), WINDOW, TRUSTED)
-        check_brief(made, settings_for().limits, shingles(VIEW))
+        value: object = ("Why?", text) if field == "questions" else text
+        copying = Brief(draft(**{field: value}), Handles({ONE: ""}), WINDOW, TRUSTED)
+        check_brief(copying, settings_for().limits, shingles(VIEW))
 
     with pytest.raises(BriefRefused, match="pass the ids of its findings") as refused:
         check(f"Check that {COPIED}")
@@ -187,8 +187,8 @@ def test_brief_is_refused_if_its_requester_may_not_read_its_findings() -> None:
     secret = Label(readers=frozenset({"U0ANA"}))
 
     def check(requester: str) -> None:
-        made = Brief(draft(), Handles({ONE: ""}), WINDOW, secret, requester=requester)
-        check_brief(made, settings_for().limits)
+        secret_brief = Brief(draft(), Handles({ONE: ""}), WINDOW, secret, requester=requester)
+        check_brief(secret_brief, settings_for().limits)
 
     with pytest.raises(BriefRefused) as refused:
         check("U0LUIS")
@@ -238,12 +238,12 @@ async def test_read_thread_by_finding_opens_the_first_thread_and_names_the_other
 async def test_duplicate_brief_runs_once(tmp_path: Path) -> None:
     twice = Answer([brief(1), brief(1, description="Again")])
     got = await ask_engine(scripted_parent(twice, brief_answer(1), say("Open: [F1.1].")), tmp_path)
-    assert len(got.children) == 2  # one reads and hands in
+    assert len(got.children) == 2  # one subagent reads, then submits
     assert [s["id"] for s in got.subagents] == ["s1"]
     assert [r["content"][:11] for r in results(got.parent[2])] == ["s1 complete"] * 3
 
 
-# ---- what a parent sees of very many
+# ---- what a parent sees of many subagents
 
 
 def finder(claim: str) -> Mind:
@@ -325,15 +325,15 @@ async def test_new_session_above_seventy_percent_of_context_can_cite_earlier_fin
     assert got.document["sessions"] == 2
     assert [x.session for x in got.e.events if isinstance(x, ParentHandedOver)] == [2]
     last = got.parent[-1]
-    request, handed = (b["text"] for b in last["messages"][0]["content"])
+    request, handover = (b["text"] for b in last["messages"][0]["content"])
     assert request == got.parent[0]["messages"][0]["content"][0]["text"]
-    assert "GOAL: What is open in #support-1 and in #support-2?" in handed
-    assert "LABEL: " in handed
-    (state,) = [each for each in handed.splitlines() if each.startswith("STATE: ")]
+    assert "GOAL: What is open in #support-1 and in #support-2?" in handover
+    assert "LABEL: " in handover
+    (state,) = [each for each in handover.splitlines() if each.startswith("STATE: ")]
     assert f"about printers, number {len(got.parent) - 2}." in state
     for s in got.subagents:
-        assert f"{s['id']} complete (slack, fast): Channel 1 is read." in handed
-        assert f"[{s['findings'][0]['id']}] The " in handed
+        assert f"{s['id']} complete (slack, fast): Channel 1 is read." in handover
+        assert f"[{s['findings'][0]['id']}] The " in handover
     assert got.document["statements"][0]["findings"] == ["F1.1"]
     assert got.document["links"]["F1.1"]
     assert got.document["status"] == "complete"
@@ -389,7 +389,7 @@ async def test_invented_thread_of_an_accessible_channel_is_refused_like_a_missin
         assert f"No source {item}." in refused[1]
 
 
-# ---- findings that contradict each other are checked by a new context, on the parent's wish
+# ---- a new context checks contradicting findings if the parent asks for it
 
 ROOT = thread_id(1, 0)
 QUOTE = sentence("q1.0")
@@ -398,7 +398,7 @@ CHECK = "Two findings about one thing"
 
 
 def disagreeing_model(claim: str = BROKEN, state: str = "solved", **args: Any) -> Mind:
-    """Two subagents tell the states of one thread; then the parent has them checked."""
+    """Two subagents report states of one thread; then the parent challenges them."""
 
     def reader(body: Json) -> Answer:
         if not results(body):
@@ -406,10 +406,10 @@ def disagreeing_model(claim: str = BROKEN, state: str = "solved", **args: Any) -
             read = {"thread": ROOT} if checks else {"channel": channel_id(1)}
             return call("read_thread" if checks else "read_channel_history", **read)
         first = line(body, "TASK").startswith("Find out")
-        told = finding(
+        report = finding(
             BROKEN if first else claim, ROOT, state="unsolved" if first else state, quotes=[QUOTE]
         )
-        return submission("Read.", findings=[told])
+        return submission("Read.", findings=[report])
 
     both = Answer([brief(1), brief(1, task="Look who waits")])
     return scripted_parent(
@@ -418,7 +418,7 @@ def disagreeing_model(claim: str = BROKEN, state: str = "solved", **args: Any) -
 
 
 def checks(got: Asked) -> list[str]:
-    """What the contexts that check were sent first."""
+    """The first messages to the contexts that check."""
     sent = [json.dumps(b["messages"][0], ensure_ascii=False) for b in got.children]
     return list(dict.fromkeys(text for text in sent if CHECK in text))
 

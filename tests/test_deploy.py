@@ -45,15 +45,15 @@ def test_wheel_contains_exactly_the_files_of_the_packages(tmp_path: Path) -> Non
     command = [sys.executable, "-c", build, str(tmp_path)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
     with zipfile.ZipFile(tmp_path / ran.stdout.split()[-1]) as wheel:
-        held = set(wheel.namelist())
-    here = {
+        packed = set(wheel.namelist())
+    sources = {
         str(path.relative_to(ROOT))
         for package in ("bot", "scopes", "subagents", "config")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert here <= held
-    assert {path for path in held if ".dist-info/" not in path} == here
+    assert sources <= packed
+    assert {path for path in packed if ".dist-info/" not in path} == sources
 
 
 def test_init_writes_valid_files_and_never_overwrites_them(shell: Shell) -> None:
@@ -97,8 +97,8 @@ def test_version_option_prints_the_package_version(shell: Shell) -> None:
 
 
 def rows(data: Path) -> list[str]:
-    with closing(sqlite3.connect(data / "assistant.sqlite")) as opened:
-        return [str(row[0]) for row in opened.execute("SELECT id FROM runs ORDER BY id")]
+    with closing(sqlite3.connect(data / "assistant.sqlite")) as connection:
+        return [str(row[0]) for row in connection.execute("SELECT id FROM runs ORDER BY id")]
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def data(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_backup_restores_the_state_and_replaces_existing_data_only_with_force(
     shell: Shell, data: Path
 ) -> None:
-    kept = rows(data)
-    assert kept
+    run_ids = rows(data)
+    assert run_ids
     done = shell("backup", "a.tar.gz")
     assert "The encryption key is not inside" in done.out
     assert Path("a.tar.gz").stat().st_mode & 0o077 == 0
@@ -129,15 +129,15 @@ def test_backup_restores_the_state_and_replaces_existing_data_only_with_force(
         (key,) = keys_of(load_settings()).values
         assert not any(key.get_secret_value().encode() in each.read() for each in files if each)
     refused = shell("restore", "a.tar.gz")
-    assert (refused.code, rows(data)) == (2, kept)
+    assert (refused.code, rows(data)) == (2, run_ids)
     assert "--force replaces it" in refused.err
     shutil.rmtree(data)
     assert shell("restore", "a.tar.gz").code == 0
-    assert (rows(data), (data / "work" / "a.txt").read_text()) == (kept, "kept")
-    assert kept[0] in shell("runs").out
+    assert (rows(data), (data / "work" / "a.txt").read_text()) == (run_ids, "kept")
+    assert run_ids[0] in shell("runs").out
     assert shell("ask", "And now?", "--sample", "--model", "offline").code in (0, 1)
     assert shell("restore", "a.tar.gz", "--force").code == 0
-    assert rows(data) == kept
+    assert rows(data) == run_ids
 
 
 def test_restore_refuses_a_running_serve_and_invalid_or_newer_backups(
@@ -150,11 +150,11 @@ def test_restore_refuses_a_running_serve_and_invalid_or_newer_backups(
     assert "Another `assistant serve`" in refused.err
     Path("b.tar.gz").write_text("no archive", "utf-8")
     assert "is not a backup" in shell("restore", "b.tar.gz", "--force").err
-    with closing(sqlite3.connect(data / "assistant.sqlite")) as opened, opened:
-        opened.execute("UPDATE alembic_version SET version_num = '9999'")
+    with closing(sqlite3.connect(data / "assistant.sqlite")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
     assert shell("backup", "newer.tar.gz").code == 0
-    said = shell("restore", "newer.tar.gz", "--force").err
-    assert "was written by another version" in said
+    error = shell("restore", "newer.tar.gz", "--force").err
+    assert "was written by another version" in error
     assert "another version" in shell("runs").err  # an older program on a newer database
 
 
@@ -179,9 +179,9 @@ def test_postgres_database_is_restored_from_one_backup_file(
         assert "is of a PostgreSQL database" in shell("restore", "p.tar.gz").err
         monkeypatch.setenv("DATABASE_URL", url)
         monkeypatch.setattr("bot.cli.backup.shutil.which", lambda name: None)
-        said = shell("backup", "q.tar.gz").err
-    assert "pg_dump is not installed." in said
-    assert "--schema=assistant --schema=dbos" in said
+        error = shell("backup", "q.tar.gz").err
+    assert "pg_dump is not installed." in error
+    assert "--schema=assistant --schema=dbos" in error
 
 
 # ---- deploy/
@@ -201,8 +201,8 @@ def test_compose_runs_the_bot_on_postgres_and_the_trial_without_keys() -> None:
 
 def test_docker_compose_accepts_the_compose_file() -> None:
     docker = shutil.which("docker")
-    known = docker and subprocess.run([docker, "compose", "version"], capture_output=True)
-    if not docker or not known or known.returncode:
+    version = docker and subprocess.run([docker, "compose", "version"], capture_output=True)
+    if not docker or not version or version.returncode:
         pytest.skip("there is no docker compose")
     for profile in ("bot", "trial"):
         command = [docker, "compose", "-f", str(DEPLOY / "compose.yaml"), "--profile", profile]
@@ -234,9 +234,9 @@ PIPES: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
 
 
 def render_chart(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """The manifests of the chart: the part of Helm's templates that it uses, and no more."""
+    """Render the chart's manifests, with only the parts of Helm's templates that it uses."""
     chart = yaml.safe_load((DEPLOY / "helm" / "Chart.yaml").read_text("utf-8"))
-    known = {
+    objects = {
         "Values": values,
         "Release": {"Name": "bot"},
         "Chart": {"AppVersion": chart["appVersion"]},
@@ -248,7 +248,7 @@ def render_chart(values: dict[str, Any]) -> list[dict[str, Any]]:
     def value(expression: str, scope: dict[str, Any]) -> Any:
         first, *pipes = (part.strip() for part in expression.split("|"))
         function, _, path = first.rpartition(" ")
-        found: Any = scope.get(path) if path.startswith("$") else known
+        found: Any = scope.get(path) if path.startswith("$") else objects
         for step in () if path.startswith("$") else path.strip(".").split("."):
             found = found[step]
         for each in [function, *pipes]:
@@ -310,10 +310,10 @@ def test_systemd_unit_is_valid(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze")
     unit = (DEPLOY / "assistant.service").read_text("utf-8")
-    there = tmp_path / "assistant.service"
-    there.write_text(unit.replace("/usr/local/bin/assistant", "/bin/true"), "utf-8")
+    path = tmp_path / "assistant.service"
+    path.write_text(unit.replace("/usr/local/bin/assistant", "/bin/true"), "utf-8")
     ran = subprocess.run(
-        ["systemd-analyze", "verify", str(there)], capture_output=True, encoding="utf-8"
+        ["systemd-analyze", "verify", str(path)], capture_output=True, encoding="utf-8"
     )
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -335,32 +335,32 @@ def expressions() -> Iterator[str]:
 
 
 def metrics() -> dict[str, set[str]]:
-    """Labels by name of each sample that the bot can show."""
-    made = Metrics()
-    made.count_request("done", 1.0)
-    made.count_feedback("bad")
-    made.count_feedback("bad", "wrong")
-    made.count_subagent("complete")
-    made.count_model_call("model", "ok", {"input": 1}, 0.1)
-    made.count_panel_alarm("instruction", 1)
-    made.count_slack_call("chat.postMessage")
-    found = dict(BUILT_IN)
-    for family in text_string_to_metric_families(made.render().decode()):
+    """Name of each sample that the bot can show -> its labels."""
+    bot_metrics = Metrics()
+    bot_metrics.count_request("done", 1.0)
+    bot_metrics.count_feedback("bad")
+    bot_metrics.count_feedback("bad", "wrong")
+    bot_metrics.count_subagent("complete")
+    bot_metrics.count_model_call("model", "ok", {"input": 1}, 0.1)
+    bot_metrics.count_panel_alarm("instruction", 1)
+    bot_metrics.count_slack_call("chat.postMessage")
+    labels = dict(BUILT_IN)
+    for family in text_string_to_metric_families(bot_metrics.render().decode()):
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    return labels
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
 def test_promql_expressions_use_only_existing_metrics_and_labels(expression: str) -> None:
     promql_parser.parse(expression)  # raises ValueError for what is no PromQL
 
-    known = metrics()
+    existing = metrics()
     text = re.sub(r'"[^"]*"', '""', expression)
     names = set(re.findall(r"\b(?:assistant_\w+|up)\b", text))
     labels = set(re.findall(r"(\w+)\s*!?=~?\s*\"\"", text))
     for group in re.findall(r"by \(([^)]*)\)", text):
         labels |= {each.strip() for each in group.split(",")}
     assert names
-    assert names <= known.keys()
-    assert labels <= set().union(*(known[name] for name in names))
+    assert names <= existing.keys()
+    assert labels <= set().union(*(existing[name] for name in names))

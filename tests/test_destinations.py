@@ -1,4 +1,4 @@
-"""Only where a request asks to write is a place to write to; where it only reads is none."""
+"""Destinations are the places that a request asks to write to, not those it only reads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_destinations_are_found_in_requests_to_write(request_text: str, places: 
 
 
 READS = (
-    # a wording that is not plain waits for a card
+    # unclear wordings wait for a card
     "Post what happened in #a to #b",
     "Post it in #b, if Ana agrees",
     "Post the plans of Bob in #b",

@@ -1,4 +1,4 @@
-"""A digest in a terminal: what comes first, what belongs together, and nothing lost or acting."""
+"""A digest as text: its order and matters, no thread lost, and no active content."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def test_threads_that_need_you_come_first_then_urgent_ones_then_the_rest_by_cate
 
 
 def test_pressing_threads_are_ordered_by_deadline_and_waiting_time() -> None:
-    asked = {"asked_of_me": True}
+    for_me = {"asked_of_me": True}
     document = triage(
         verdict("later", priority="high", deadline="2025-03-20"),
-        verdict("old", priority="high", at="2025-03-10T00:00:00Z", **asked),
-        verdict("far", priority="medium", deadline="2025-06-30", **asked),
-        verdict("young", priority="high", at="2025-03-14T00:00:00Z", **asked),
-        verdict("today", priority="medium", deadline="2025-03-15", **asked),
-        verdict("over", priority="low", deadline="2025-03-14", **asked),
-        verdict("forgotten", priority="low", deadline="2025-01-14", **asked),
+        verdict("old", priority="high", at="2025-03-10T00:00:00Z", **for_me),
+        verdict("far", priority="medium", deadline="2025-06-30", **for_me),
+        verdict("young", priority="high", at="2025-03-14T00:00:00Z", **for_me),
+        verdict("today", priority="medium", deadline="2025-03-15", **for_me),
+        verdict("over", priority="low", deadline="2025-03-14", **for_me),
+        verdict("forgotten", priority="low", deadline="2025-01-14", **for_me),
     )
     order = ["over", "today", "old", "young", "later", "far", "forgotten"]
     assert [i for group in pressing_ids(document) for i in group] == order
@@ -103,19 +103,19 @@ def test_first_five_threads_are_shown_in_full_and_the_rest_folded() -> None:
         for day, due in ((13, "2025-03-16"), *((day, None) for day in range(1, 13)))
     ]
     calm = [verdict(f"c{day}", at=f"2025-03-{day:02}T08:00:00Z") for day in range(1, FEW + 2)]
-    found = sections(triage(*needs, *calm))
-    assert [(each.title, each.fold and each.fold.text) for each in found] == [
+    shown = sections(triage(*needs, *calm))
+    assert [(each.title, each.fold and each.fold.text) for each in shown] == [
         (f"{NEEDS} (13)", None),
         (f"{CAN_WAIT} ({FEW + 1})", f"Show {FEW + 1}"),
     ]
-    full, rest = found[0].groups
+    full, rest = shown[0].groups
     assert ids(full) == ["n13", "n1", "n2", "n3", "n4"]
     assert len(full.entries) == TOP
     assert not full.fold
     assert rest.fold
     assert rest.fold.text == "Show 8 more"
     assert ids(rest) == [f"n{day}" for day in range(5, 13)]
-    assert ids(found[1].groups[0]) == [f"c{day}" for day in range(FEW + 1, 0, -1)]
+    assert ids(shown[1].groups[0]) == [f"c{day}" for day in range(FEW + 1, 0, -1)]
     short = sections(triage(*needs[:5], *calm[1:]))
     assert not any(each.fold or any(g.fold for g in each.groups) for each in short)
 
@@ -131,7 +131,7 @@ def test_top_line_keeps_its_main_thread_out_of_can_wait() -> None:
         matters=[{"text": "One outage", "threads": ["asks", "tells"]}],
     )
     assert pressing_ids(document) == [["plain", "asks"]]
-    assert waiting_ids(document) == [["tells"]], "beside what asks, what asks nothing can wait"
+    assert waiting_ids(document) == [["tells"]], "the thread that asks nothing can wait"
     assert summary(triage_report(document)) == "3 threads: 2 need you, 1 can wait."
     assert "1. Answer the plain one. [1]\n" in text_of(document)
 
@@ -140,12 +140,12 @@ def test_top_line_keeps_its_main_thread_out_of_can_wait() -> None:
 
 
 def test_matter_is_shown_once_with_its_other_threads_folded_below() -> None:
-    asked = {"asked_of_me": True}
+    for_me = {"asked_of_me": True}
     document = triage(
-        *(verdict(f"alone{n}", deadline="2025-03-15", **asked) for n in range(3)),
-        verdict("first", deadline="2025-03-14", **asked),
-        verdict("second", deadline="2025-03-14", **asked),
-        *(verdict(f"late{n}", **asked) for n in range(4)),
+        *(verdict(f"alone{n}", deadline="2025-03-15", **for_me) for n in range(3)),
+        verdict("first", deadline="2025-03-14", **for_me),
+        verdict("second", deadline="2025-03-14", **for_me),
+        *(verdict(f"late{n}", **for_me) for n in range(4)),
         verdict("calm"),
         matters=[{"text": "The outage", "threads": ["first", "late0", "calm", "late1", "second"]}],
     )
@@ -171,7 +171,7 @@ def test_matter_is_shown_once_with_its_other_threads_folded_below() -> None:
     assert [ids(group) for group in part.groups] == [["late0", "late1"]]
 
 
-# ---- nothing lost
+# ---- completeness
 
 
 @given(triages())
@@ -210,14 +210,14 @@ def test_digest_contains_no_internal_engine_terms(status: str) -> None:
     keys = [str(message.id) for message in catalog("en")]
     reasons = [phrase(key) for key in keys if key.startswith(("ended.", "lost."))]
     assert len(reasons) == 15
-    lost = [
+    unreadable = [
         {"thread_id": f"u{n}", "subject": "Plan", "reason": reason}
         for n, reason in enumerate(reasons)
     ]
     document = triage(
         *(verdict(f"a{n}", status=end, asked_of_me=True) for n, end in enumerate(ends)),
         *(verdict(f"b{n}", status=end) for n, end in enumerate(ends)),
-        unreadable=lost,
+        unreadable=unreadable,
         coverage={"items": 15, **dict.fromkeys(ends, 3), "not_covered": []},
         status=status,
     )
@@ -228,7 +228,7 @@ def test_digest_contains_no_internal_engine_terms(status: str) -> None:
         assert not engine_words(text)
 
 
-# ---- how a thread is told
+# ---- one thread
 
 
 def test_draft_is_shown_in_full_or_only_announced_as_ready() -> None:
@@ -246,13 +246,13 @@ def test_draft_is_shown_in_full_or_only_announced_as_ready() -> None:
     slack = "\n".join(flat(b) for part in report_parts(document) for b in part.blocks)
     assert slack.count("> Ana") == TOP
     long = triage_report(triage(verdict("a", asked_of_me=True, draft_reply=draft * 9)))
-    (said,) = (b for b in report_parts(long)[0].blocks if "Lena Brandt" in flat(b))
-    assert "Dear Lena" not in flat(said)
-    assert phrase("digest.draft_ready") in flat(said)
+    (block,) = (b for b in report_parts(long)[0].blocks if "Lena Brandt" in flat(b))
+    assert "Dear Lena" not in flat(block)
+    assert phrase("digest.draft_ready") in flat(block)
 
 
 @pytest.mark.parametrize(
-    ("at", "told"),
+    ("at", "text"),
     [
         ("2025-03-15T10:00:00Z", "0 mins"),
         ("2025-03-14T09:00:01Z", "23 hrs"),
@@ -261,12 +261,12 @@ def test_draft_is_shown_in_full_or_only_announced_as_ready() -> None:
         (None, "no date"),
     ],
 )
-def test_age_is_shown_in_its_largest_unit(at: str | None, told: str) -> None:
-    assert age(at, NOW) == told
+def test_age_is_shown_in_its_largest_unit(at: str | None, text: str) -> None:
+    assert age(at, NOW) == text
 
 
 @pytest.mark.parametrize(
-    ("deadline", "told"),
+    ("deadline", "text"),
     [
         ("2025-03-15", "Due today, Sat 15 Mar"),
         ("2025-03-17", "Due Mon 17 Mar, in 2 days"),
@@ -276,13 +276,13 @@ def test_age_is_shown_in_its_largest_unit(at: str | None, told: str) -> None:
         ("", None),
     ],
 )
-def test_deadline_is_worded_relative_to_today(deadline: str, told: str | None) -> None:
+def test_deadline_is_worded_relative_to_today(deadline: str, text: str | None) -> None:
     found = due(deadline, NOW.date())
-    assert (found and capital(found.words)) == told
+    assert (found and capital(found.words)) == text
 
 
 @pytest.mark.parametrize(
-    ("written", "full", "plain"),
+    ("header", "full", "plain"),
     [
         ("Lena Brandt <lena@nordlicht.example>", "Lena Brandt (nordlicht.example)", "Lena Brandt"),
         ("service@paypal.com <x@evil.example>", "service@paypal.com (evil.example)", ""),
@@ -301,9 +301,9 @@ def test_deadline_is_worded_relative_to_today(deadline: str, told: str | None) -
     ],
 )
 def test_misleading_sender_name_is_shown_with_the_domain(
-    written: str, full: str, plain: str
+    header: str, full: str, plain: str
 ) -> None:
-    found = sender(written, "ana@acme.example")
+    found = sender(header, "ana@acme.example")
     assert (found.full, found.plain) == (full, plain or full)
 
 
@@ -317,21 +317,21 @@ def test_thread_with_a_warning_shows_the_senders_domain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "zone", "told"),
+    ("at", "zone", "since"),
     [
         ("2025-03-15T08:05:00Z", "UTC", "08:05 UTC"),
         ("2025-03-14T22:59:00Z", "Europe/Madrid", "14 Mar, 23:59"),
     ],
 )
-def test_unchanged_digest_says_since_when_nothing_is_new(at: str, zone: str, told: str) -> None:
+def test_unchanged_digest_says_since_when_nothing_is_new(at: str, zone: str, since: str) -> None:
     document = triage(unchanged_since={"run_id": "abc100", "at": at}, zone=zone)
     lines = text_of(document).splitlines()
-    assert lines[:2] == ["Mail triage for ana@acme.example", f"Nothing new since {told}."]
+    assert lines[:2] == ["Mail triage for ana@acme.example", f"Nothing new since {since}."]
     assert "`assistant show abc100` prints it." in lines
     assert "0 threads" not in " ".join(lines)
 
 
-# ---- what strangers wrote
+# ---- text of strangers
 
 
 NASTY = (
@@ -362,7 +362,7 @@ def test_text_from_mails_cannot_control_the_terminal_or_add_links() -> None:
     assert not [c for c in text if unseen(c) and c != "\n"]
     assert set(re.findall(r"https?://[^/\s]+", text)) == {"https://mail.google.com"}
     assert "sk-ant" not in text
-    assert text.splitlines().count("DO FIRST") == 1, "no line of a mail passes for one of ours"
+    assert text.splitlines().count("DO FIRST") == 1, "no line of a mail poses as a heading"
     hidden = triage(
         verdict("a", subject=" \u200b\u202e "), verdict("b", subject="", priority="high")
     )

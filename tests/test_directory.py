@@ -1,4 +1,4 @@
-"""Who may read what, and what keeps a text from whom: by what Slack says, and never by less."""
+"""Who may read a source, and who may not see a text, by what Slack says; in doubt, nobody."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOT_THERE: Json = {"ok": False, "error": "channel_not_found"}
 
 @dataclass
 class World:
-    """A workspace in facts: conversations with who is in them."""
+    """A workspace as conversations and their members."""
 
     slack: SaidSlack
     directory: SlackDirectory
@@ -52,8 +52,8 @@ class World:
     def put(self, id: str, *members: str, **facts: Any) -> None:
         """A private channel with these members and the bot; `is_private=False` for a public one."""
         answers, many = self.slack.answers, (*members, BOT)
-        given = {"name": id.lower(), "is_private": True, **facts}
-        answers[f"conversations.info {id}"] = channel(id, **given)
+        info = {"name": id.lower(), "is_private": True, **facts}
+        answers[f"conversations.info {id}"] = channel(id, **info)
         answers[f"conversations.members {id}"] = {"ok": True, "members": list(many)}
         self.inside[id] = many
         for who in PERSONS:
@@ -66,7 +66,7 @@ class World:
     async def list_obstacles(
         self, destination: str, *sources: str, readers: Any = None
     ) -> list[Obstacle]:
-        """What keeps a text from these sources, which is for `readers`, from the destination."""
+        """What keeps a text for `readers`, made from these sources, out of the destination."""
         label = Label(True, frozenset({ANA}) if readers is None else readers, frozenset(sources))
         return list(await self.directory.obstacles(label, destination))
 
@@ -81,32 +81,32 @@ async def world() -> AsyncIterator[World]:
         **dict.fromkeys(("conversations.info", "conversations.members"), NOT_THERE),
     }
     async with scripted_slack(answers) as there:
-        made: World
+        workspace: World
 
         async def granted_sources(destination: str) -> frozenset[str]:
-            if made.refuse:
+            if workspace.refuse:
                 raise StoreError("here", "is locked", "Wait.")
-            return made.granted.get(destination, frozenset())
+            return workspace.granted.get(destination, frozenset())
 
         directory = SlackDirectory(
             there.members, there.people, granted_sources, BOT, TEAM, there.clock
         )
-        made = World(there.slack, directory, there.clock)
-        made.put("CGEN", ANA, LUIS, is_private=False)
-        made.put("CBOARD", ANA, LUIS)
-        made.put("CTEAM", ANA, LUIS, EVA)
-        made.put("CMIXED", ANA, GUEST)
-        made.put("CEXT", ANA, EXTERNAL, is_private=False, is_ext_shared=True)
-        made.put("CPAST", ANA, OLD)
-        made.put("DANA", ANA, is_im=True, user=ANA)
-        made.put("DGUEST", GUEST, is_im=True, user=GUEST)
-        yield made
+        workspace = World(there.slack, directory, there.clock)
+        workspace.put("CGEN", ANA, LUIS, is_private=False)
+        workspace.put("CBOARD", ANA, LUIS)
+        workspace.put("CTEAM", ANA, LUIS, EVA)
+        workspace.put("CMIXED", ANA, GUEST)
+        workspace.put("CEXT", ANA, EXTERNAL, is_private=False, is_ext_shared=True)
+        workspace.put("CPAST", ANA, OLD)
+        workspace.put("DANA", ANA, is_im=True, user=ANA)
+        workspace.put("DGUEST", GUEST, is_im=True, user=GUEST)
+        yield workspace
 
 
 @pytest.fixture
 async def at() -> AsyncIterator[World]:
-    async with world() as made:
-        yield made
+    async with world() as workspace:
+        yield workspace
 
 
 def obstacle_facts(obstacles: Iterable[Obstacle]) -> list[tuple[str, str, bool]]:
@@ -165,15 +165,15 @@ async def test_all_readers_of_a_destination_must_be_members_of_each_source(at: W
         ("#cboard", "not everyone in #cgen is a member", True),
         ("#cteam", "not everyone in #cgen is a member", True),
     ]
-    at.put("CTEAM", ANA, LUIS, CI)  # another app's bot hears it, too
+    at.put("CTEAM", ANA, LUIS, CI)  # another app's bot reads it, too
     assert obstacle_facts(await at.list_obstacles("CTEAM", "CBOARD")) == [outside]
 
 
 async def test_folder_has_the_readers_named_in_the_settings(at: World) -> None:
     at.directory.things = {"files:book": frozenset({ANA, LUIS}), "files:all": WORKSPACE}
     assert await at.list_obstacles("files:book", "CBOARD", "files:book") == []
-    told = ("#cboard", "not everyone in all is a member", True)
-    assert obstacle_facts(await at.list_obstacles("files:all", "CBOARD")) == [told]
+    obstacle = ("#cboard", "not everyone in all is a member", True)
+    assert obstacle_facts(await at.list_obstacles("files:all", "CBOARD")) == [obstacle]
     (found,) = await at.list_obstacles("files:book", "notes:own", readers={ANA})
     assert (found.source, found.why) == ("notes:own", "not everyone in book may read it")
     assert await at.list_obstacles("files:gone", "CBOARD")
@@ -254,7 +254,7 @@ async def test_memberships_are_read_again_before_each_write(at: World) -> None:
     assert await at.list_obstacles("CBOARD", "CTEAM") == []
     at.put("CTEAM", LUIS)
     assert await at.list_obstacles("CBOARD", "CTEAM")
-    at.put("CTEAM", LUIS, is_private=False)  # made public since: all may read it
+    at.put("CTEAM", LUIS, is_private=False)  # it is public now: all may read it
     assert await at.list_obstacles("CBOARD", "CTEAM") == []
 
 
@@ -328,7 +328,7 @@ async def test_personal_sources_cannot_be_granted(at: World, source: str) -> Non
 
 
 async def test_only_blocking_sources_are_named_as_obstacles(at: World) -> None:
-    """A web page, the request's own folder and what all members may open keep nothing back."""
+    """A web page, the request's own folder and what all members may open block nothing."""
     at.directory.things = {
         "data:hr": frozenset({ANA}),
         "data:crm": frozenset({ANA, LUIS}),
@@ -356,7 +356,7 @@ async def test_only_blocking_sources_are_named_as_obstacles(at: World) -> None:
 async def test_restricted_label_blocks_others_even_if_no_source_explains_it(
     at: World, source: str
 ) -> None:
-    """It is for one person, and nothing says why: as a label of an earlier version may be."""
+    """A label of an earlier version may be for one person without saying why."""
     assert await at.list_obstacles("CGEN", source)
     assert await at.list_obstacles("CBOARD", source)
     assert await at.list_obstacles(ANA, source) == []
