@@ -1,4 +1,4 @@
-"""The way of a report to its readers: once, checked as of now, loudly not where it cannot be."""
+"""Delivery of reports: once, after a check of who may read them now, with an alert if it fails."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FAILED, AGAIN = "was not delivered", "is delivered again"
 
 
 def space() -> Workspace:
-    made = workspace(0)
+    base = workspace(0)
     markets = [
         Channel(
             f"C0MARKET{n}",
@@ -65,9 +65,9 @@ def space() -> Workspace:
         for n, shop in enumerate(("Nordlicht GmbH", "Casa Sol", "Petit Bateau"))
     ]
     reports = Channel(REPORTS, "reports", members=(ASKER, "U0LUIS"))
-    said = Message("1740003600.000100", "Our refund is late, who can help?", "U0LUIS")
-    board = Channel(BOARD, "board", (said,), (ASKER, BOT_USER), is_private=True)
-    return replace(made, channels=(*markets, reports, board))
+    message = Message("1740003600.000100", "Our refund is late, who can help?", "U0LUIS")
+    board = Channel(BOARD, "board", (message,), (ASKER, BOT_USER), is_private=True)
+    return replace(base, channels=(*markets, reports, board))
 
 
 def to_reports(**more: Any) -> Schedule:
@@ -75,12 +75,12 @@ def to_reports(**more: Any) -> Schedule:
 
 
 def once_read(action: Callable[[], object]) -> Mind:
-    """The offline model; what is to happen between run and delivery happens when all is read."""
-    done: list[bool] = []
+    """The offline model; `action` happens once, when all is read and nothing is delivered."""
+    calls: list[bool] = []
 
     def mind(body: Json) -> Answer:
-        if not is_child(body) and not done:
-            done.append(True)
+        if not is_child(body) and not calls:
+            calls.append(True)
             action()
         return offline(body)
 
@@ -95,7 +95,7 @@ async def office(
     slack: LocalSlack | None = None,
     **more: Any,
 ) -> AsyncIterator[Scheduled]:
-    """A bot with the schedule `markets`, whose tries follow each other at once."""
+    """A bot with the schedule `markets`, which tries again at once."""
     slack = slack or LocalSlack(space())
     schedules = {"markets": spec or to_reports()}
     async with scheduled_bot(tmp_path, schedules, mind, slack=slack, change=impatient, **more) as s:
@@ -110,25 +110,25 @@ def impatient(settings: Settings) -> Settings:
 
 
 def top_level_posts(s: Scheduled, channel: str = REPORTS) -> list[Shown]:
-    """What stands at the top of a channel."""
+    """The bot's messages in a channel outside of threads."""
     return [m for m in s.bot.slack.visible(channel) if m.user == BOT_USER and not m.thread_ts]
 
 
 def count_alerts(s: Scheduled, user: str = ASKER) -> tuple[int, int]:
-    """How many alerts and how many notes that it is over."""
+    """The number of alerts, and of notes that delivery works again."""
     texts = s.private_texts(user)
-    return tuple(sum(word in text for text in texts) for word in (FAILED, AGAIN))  # type: ignore[return-value]
+    return sum(FAILED in text for text in texts), sum(AGAIN in text for text in texts)
 
 
 async def over(s: Scheduled, occurrence: Occurrence) -> None:
-    """Wait until it is delivered, and until there is nothing left to tell."""
+    """Wait until it is delivered and its alert is over."""
     await s.wait_for_delivery(occurrence)
 
-    async def silent() -> bool | None:
+    async def resolved() -> bool | None:
         stored = await s.schedules.store.get("markets")
         return True if stored and not stored.trouble else None
 
-    await come(silent)
+    await come(resolved)
 
 
 async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thread(
@@ -139,23 +139,23 @@ async def test_report_is_posted_in_its_channel_with_details_and_table_in_the_thr
         delivery = await s.wait_for_delivery(occurrence)
         (first,) = top_level_posts(s)
         thread = s.bot.slack.visible(REPORTS, first.ts)
-        noted = await s.bot.store.database.read(sa.select(issues))
+        issue_rows = await s.bot.store.database.read(sa.select(issues))
         document = await s.document(occurrence)
-        held = await s.bot.store.database.read(sa.select(reservations))
-    assert held == [], "an ended run needs none"
+        reserved = await s.bot.store.database.read(sa.select(reservations))
+    assert reserved == [], "a finished run needs none"
     assert delivery.delivery == "delivered"
     assert delivery.place == {"channel": REPORTS, "ts": first.ts}
     assert delivery.cost_usd == document["cost_usd"]
     assert (delivery.extra or {})["covered"].keys() == {c["channel"] for c in document["sections"]}
     assert len(thread) > 2
     assert [f.name for m in thread for f in m.files] == ["findings.csv"]
-    assert {row.id for row in noted} == {
+    assert {row.id for row in issue_rows} == {
         f["issue"] for each in document["sections"] for f in each["findings"] if f["issue"]
     }
     assert count_alerts(s) == (0, 0)
 
 
-# ---- what keeps it from its readers
+# ---- failures
 
 
 def archive(slack: LocalSlack, closed: bool = True) -> None:
@@ -171,7 +171,7 @@ def invite(slack: LocalSlack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("close", "mend", "why"),
+    ("close", "reopen", "why"),
     [
         (archive, lambda slack: archive(slack, False), "#reports"),
         (expel, invite, "I am not in #reports. Invite me there with /invite"),
@@ -180,7 +180,7 @@ def invite(slack: LocalSlack) -> None:
 async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reopened(
     tmp_path: Path,
     close: Callable[[LocalSlack], None],
-    mend: Callable[[LocalSlack], None],
+    reopen: Callable[[LocalSlack], None],
     why: str,
 ) -> None:
     slack = LocalSlack(space())
@@ -191,7 +191,7 @@ async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reo
         assert (delivery.delivery, top_level_posts(s)) == ("waiting", [])
         assert why in delivery.why
         assert why in s.private_texts()[0]
-        mend(slack)
+        reopen(slack)
         await over(s, occurrence)
         assert len(top_level_posts(s)) == 1
         assert count_alerts(s) == (1, 1)
@@ -213,12 +213,12 @@ async def test_report_is_kept_during_a_slack_outage_and_delivered_once_afterward
         occurrence = await s.fire("markets")
         await s.wait_for_tries(occurrence, 2)
         assert top_level_posts(s) == []
-        assert s.private_texts() == []  # nobody can be told yet
+        assert s.private_texts() == []  # no alert can be sent yet
         slack.faults = []
         await over(s, occurrence)
         assert len(top_level_posts(s)) == 1
         alerts, notes = count_alerts(s)
-        assert alerts <= 1  # where it is over before anybody could be told, one note says both
+        assert alerts <= 1  # if it is over before an alert could be sent, one note says both
         assert notes == 1
 
 
@@ -229,8 +229,8 @@ async def test_posted_but_unrecorded_report_is_found_by_its_keys_and_not_posted_
         occurrence = await s.fire("markets")
         await s.wait_for_delivery(occurrence)
         before = s.bot.slack.visible(REPORTS)
-        lost = sa.update(schedule_runs).values(delivery="waiting", delivered=None, place=None)
-        await s.bot.store.database.write(lost)  # as where the process dies before it is noted
+        forget = sa.update(schedule_runs).values(delivery="waiting", delivered=None, place=None)
+        await s.bot.store.database.write(forget)  # as if the process died before it was recorded
         again = await s.wait_for_delivery(occurrence)
         assert again.delivery_tries == 2
         assert s.bot.slack.visible(REPORTS) == before
@@ -238,7 +238,7 @@ async def test_posted_but_unrecorded_report_is_found_by_its_keys_and_not_posted_
 
 
 async def test_delivered_report_is_not_posted_again_after_its_deletion(tmp_path: Path) -> None:
-    """Somebody deleted it, and a process that died goes on with the workflow that posted it."""
+    """Somebody deletes it, and the workflow that posted it runs again after a crash."""
     async with office(tmp_path) as s:
         delivery = await s.wait_for_delivery(await s.fire("markets"))
         for shown in top_level_posts(s):
@@ -262,7 +262,7 @@ async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(
     assert "refund" not in " ".join(s.private_texts())
 
 
-# ---- quiet, and overtaken
+# ---- approval by an administrator
 
 
 async def test_report_not_readable_by_all_in_the_channel_waits_for_admin_approval(
@@ -313,8 +313,8 @@ async def post_office(
 
 
 def sent_mails(google: LocalGoogle) -> list[EmailMessage]:
-    held = [google.gmail.messages[id].raw for id in google.gmail.sent]
-    return [message_from_bytes(raw, EmailMessage, policy=default) for raw in held]
+    raw_mails = [google.gmail.messages[id].raw for id in google.gmail.sent]
+    return [message_from_bytes(raw, EmailMessage, policy=default) for raw in raw_mails]
 
 
 async def test_report_is_mailed_to_its_owner_as_text_and_html_with_csv_attached(
@@ -326,17 +326,17 @@ async def test_report_is_mailed_to_its_owner_as_text_and_html_with_csv_attached(
         text, page = (mail.get_body((kind,)) for kind in ("plain", "html"))
         assert text
         assert page
-        said, shown = text.get_content(), page.get_content()
+        plain, html = text.get_content(), page.get_content()
         (table,) = mail.iter_attachments()
     assert delivery.delivery == "delivered"
     assert delivery.place == {"mail": ME, "id": google.gmail.sent[0]}
     assert mail["To"] == ME
     assert "markets" in mail["Subject"]
     assert mail["Auto-Submitted"] == "auto-generated"
-    assert "Nordlicht" in said
-    assert "Nordlicht" in shown
-    assert "<script" not in shown
-    assert "<img" not in shown
+    assert "Nordlicht" in plain
+    assert "Nordlicht" in html
+    assert "<script" not in html
+    assert "<img" not in html
     assert (table.get_filename(), table.get_content_type()) == ("findings.csv", "text/csv")
     assert s.private_texts() == []
 
@@ -381,7 +381,7 @@ HOSTILE = '<img src="https://evil.example/x.png"><script>x</script> & "quoted" [
 def test_html_of_a_mailed_report_contains_no_active_or_remote_content() -> None:
     line = {"text": HOSTILE, "findings": ["F1.1"]}
     found = finding("F1.1", claim=HOSTILE, owner=HOSTILE, quotes=[HOSTILE], next_step=HOSTILE)
-    told = verdict("18c0", priority="high", subject=HOSTILE, key_facts=[HOSTILE], sender=HOSTILE)
+    entry = verdict("18c0", priority="high", subject=HOSTILE, key_facts=[HOSTILE], sender=HOSTILE)
     filtered = [
         {"thread_id": "18c1", "subject": HOSTILE, "sender": "a@b.example", "reason": "spam"}
     ]
@@ -389,7 +389,7 @@ def test_html_of_a_mailed_report_contains_no_active_or_remote_content() -> None:
         report_markdown(sweep_report(swept(section("csm-es", found), top_lines=[line])))
     )
     triage_page = page_of(
-        report_markdown(triage_report(triage_document(told, filtered=filtered)), CATEGORIES)
+        report_markdown(triage_report(triage_document(entry, filtered=filtered)), CATEGORIES)
     )
     for page in (sweep_page, triage_page):
         assert "<img" not in page
@@ -398,7 +398,7 @@ def test_html_of_a_mailed_report_contains_no_active_or_remote_content() -> None:
         assert "evil.example/x.png" not in page.replace("evil[.]example/x[.]png", "")
         assert "&quot;quoted&quot;" in page
     assert f'<a href="{found["links"][0]}">' in sweep_page
-    assert f'<a href="{told["link"]}">open</a>' in triage_page
+    assert f'<a href="{entry["link"]}">open</a>' in triage_page
 
 
 async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path: Path) -> None:
@@ -414,8 +414,8 @@ async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path:
         occurrence = await s.fire("markets")
         refused = await s.wait_for_tries(occurrence)
         assert refused.delivery == "waiting"
-        now = {"markets": spec.model_copy(update={"owner": "U0LUIS"})}
-        await s.schedules.store.sync(now, datetime.now(UTC))
+        schedules = {"markets": spec.model_copy(update={"owner": "U0LUIS"})}
+        await s.schedules.store.sync(schedules, datetime.now(UTC))
         google.faults.clear()
         assert await try_now(s.bot.store.database, occurrence.run or "")
         again = await s.wait_for_tries(occurrence, 2)

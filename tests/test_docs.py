@@ -1,4 +1,4 @@
-"""README and docs are run: what they show is what happens, what they name is there."""
+"""README and docs are run: commands print what the pages show, and named files exist."""
 
 import asyncio
 import io
@@ -43,8 +43,10 @@ from subagents.provenance import Leak
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 JSON_PAGE = ROOT / "docs" / "json.md"
-PROVEN = "architecture configuration conformance google mail scopes security"
-OURS = [ROOT / "docs" / f"{name}.md" for name in PROVEN.split()]
+TECHNICAL = [
+    ROOT / "docs" / f"{name}.md"
+    for name in "architecture configuration conformance google mail scopes security".split()
+]
 
 FENCE = re.compile(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 RUN_ID = r"\b[0-9a-f]{12}\b"
@@ -52,12 +54,12 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(
     r"`((?:bot|subagents|scopes|config|tests|docs|benchmarks|examples)/[\w./-]*[\w/])`"
 )
-OURS_RUN = re.compile(r'assistant (?P<arguments>[^;|&<>]+?)(?P<exit>; echo "exit \$\?")?')
+ASSISTANT_COMMAND = re.compile(r'assistant (?P<arguments>[^;|&<>]+?)(?P<exit>; echo "exit \$\?")?')
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, what stands behind it, its text."""
+    """A fenced block: its language, the rest of that line, its text."""
 
     kind: str
     info: str
@@ -76,7 +78,7 @@ def blocks(page: Path) -> list[Block]:
 
 @dataclass
 class Reader:
-    """Does what a page says, block after block, in one folder with one state."""
+    """Runs the blocks of a page in order, in one folder with one state."""
 
     folder: Path
     runs: dict[str, str] = field(default_factory=dict)
@@ -86,18 +88,18 @@ class Reader:
         if block.kind == "console":
             for command, output in block.commands():
                 self.check(command, output)
-        elif block.kind == "text" and block.info:  # a picture of what the command prints
+        elif block.kind == "text" and block.info:  # the output of the command `info`
             self.check(block.info, block.text)
         elif block.kind == "python":
-            self.done([sys.executable, "-c", block.text])
+            self.run([sys.executable, "-c", block.text])
 
     def check(self, command: str, shown: str) -> None:
-        """Run a command of the page; `...` in what it shows stands for anything."""
+        """Run a command of the page; `...` in its output matches anything."""
         for on_page, here in self.runs.items():
             command = command.replace(on_page, here)
             shown = shown.replace(on_page, here)
-        ours = OURS_RUN.fullmatch(command)
-        printed = _trim_lines(assistant(ours) if ours else self.done(["bash", "-c", command]))
+        match = ASSISTANT_COMMAND.fullmatch(command)
+        printed = _trim_lines(assistant(match) if match else self.run(["bash", "-c", command]))
         new = [i for i in dict.fromkeys(re.findall(RUN_ID, shown)) if i not in self.runs.values()]
         lines = _trim_lines(shown).splitlines()
         patterns = [_line(line, new) for line in lines]
@@ -107,7 +109,7 @@ class Reader:
         assert found, _differs(command, "no more", printed)
         self.runs |= {i: found[f"run_{i}"] for i in new}
 
-    def done(self, command: list[str]) -> str:
+    def run(self, command: list[str]) -> str:
         ran = subprocess.run(
             command,
             cwd=self.folder,
@@ -122,7 +124,7 @@ class Reader:
 
 
 def assistant(command: re.Match[str]) -> str:
-    """What a command prints on stdout and stderr; in this process, which has imported it all."""
+    """Run a command in this process, which has imported the bot; return all that it prints."""
     printed = io.StringIO()
     with redirect_stdout(printed), redirect_stderr(printed), pytest.raises(SystemExit) as ended:
         main(shlex.split(command["arguments"]))
@@ -195,8 +197,8 @@ def test_linked_and_named_files_in_docs_exist() -> None:
             file = (page.parent / path) if path else page
             if not file.exists() or (anchor and anchor not in _anchors(file)):
                 missing.append(f"{page.name}: {target}")
-        named = PATH.findall(text) if page.name in {p.name for p in [PAGES[0], *OURS]} else []
-        missing += [f"{page.name}: {name}" for name in named if not (ROOT / name).exists()]
+        paths = PATH.findall(text) if page.name in {p.name for p in [PAGES[0], *TECHNICAL]} else []
+        missing += [f"{page.name}: {name}" for name in paths if not (ROOT / name).exists()]
     assert missing == []
 
 
@@ -212,23 +214,23 @@ def test_readme_starts_with_make_demo_and_make_test() -> None:
 
 
 def test_tests_named_in_docs_exist() -> None:
-    known = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
-    for page in OURS:
+    tests = "\n".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
+    for page in TECHNICAL:
         for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8")):
-            assert f"def {name}(" in known, f"{page.name}: {name}"
+            assert f"def {name}(" in tests, f"{page.name}: {name}"
 
 
 def test_architecture_page_lists_exactly_the_files_of_bot() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     table = page.partition("## The files of `bot/`")[2].partition("\n## ")[0]
-    named, package = [], ""
+    names, package = [], ""
     for cell in re.findall(r"^\|(.*?)\|", table, re.MULTILINE):
         heading = re.search(r"\*`bot/([\w/]*)`", cell)
         package = heading[1] if heading else package
-        named += [package + name for name in re.findall(r"`(\w+\.py)`", cell)]
+        names += [package + name for name in re.findall(r"`(\w+\.py)`", cell)]
     bot = ROOT / "bot"
-    there = {p.relative_to(bot).as_posix() for p in bot.rglob("*.py") if p.name[:2] != "__"}
-    assert sorted(named) == sorted(n for n in there if not n.startswith(("local/", "migrations/")))
+    files = {p.relative_to(bot).as_posix() for p in bot.rglob("*.py") if p.name[:2] != "__"}
+    assert sorted(names) == sorted(n for n in files if not n.startswith(("local/", "migrations/")))
 
 
 def test_docs_contain_no_local_paths_or_package_indexes() -> None:
@@ -253,7 +255,7 @@ def test_docs_describe_exactly_the_fields_of_the_json_documents(
     stored += [
         _printed_json(capsys, each, sweep["run_id"], "--json") for each in ("audit", "replay")
     ]
-    asyncio.run(_waits(ask["run_id"]))
+    asyncio.run(_store_action_and_grant(ask["run_id"]))
     commands = ("runs", "feedback", "review-briefs", "decisions", "approvals")
     stored += [_printed_json(capsys, command, "--json") for command in commands]
     stored += [
@@ -265,7 +267,7 @@ def test_docs_describe_exactly_the_fields_of_the_json_documents(
     offered = [{**offer, "missing": [*offer["missing"].values()]} for offer in scopes]
     stored += [offered, _printed_json(capsys, "doctor", "--json")]
     panel = _printed_json(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
-    seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _of_schedules_and_servers()
+    seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _fields_without_sample()
     assert seen - described == set()
     rare = {
         f.name for kind in (Leak, Departure) for f in fields(kind)
@@ -276,7 +278,7 @@ def test_docs_describe_exactly_the_fields_of_the_json_documents(
     assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
 
 
-def _of_schedules_and_servers() -> set[str]:
+def _fields_without_sample() -> set[str]:
     """The fields of `schedules`, of its dry run and of `mcp`, for which there is no sample."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
     spec = Schedule(kind="triage", cron="0 9 * * *", to="dm", owner="U0ANA")
@@ -284,18 +286,18 @@ def _of_schedules_and_servers() -> set[str]:
     last = Occurrence("mail", at, "ran", delivery="delivered")
     status = ScheduleStatus(row, True, at, 0, last, last).to_json()
     models = (DryRun, Span, PlannedChannel)
-    named = {name for model in models for name in model.model_fields}
-    named |= {f.name for kind in (ShownServer, ShownTool, Obstacle) for f in fields(kind)}
-    return named | set(_keys(status))
+    names = {name for model in models for name in model.model_fields}
+    names |= {f.name for kind in (ShownServer, ShownTool, Obstacle) for f in fields(kind)}
+    return names | set(_keys(status))
 
 
-async def _waits(run: str) -> None:
-    """Store an action that waits, and a grant: on the command line neither comes about."""
+async def _store_action_and_grant(run: str) -> None:
+    """Store a waiting action, a rating and a grant, which no command creates."""
     settings = load_settings()
     store = await Store.open(settings.data_dir, None, cipher_of(settings))
     args = {"channel": "C0CSMSPAIN", "text": "Done", "thread": ""}
-    what = ("a" * 32, run, "p1", "post_message", "parent")
-    action = Action(*what, args, "U0ANA", TRUSTED, {}, UNASKED, "consequence", datetime.now(UTC))
+    origin = ("a" * 32, run, "p1", "post_message", "parent")
+    action = Action(*origin, args, "U0ANA", TRUSTED, {}, UNASKED, "consequence", datetime.now(UTC))
     await Actions(store.database).add(action)
     await RequestQueue(store.database).feedback("T1/C1/1.000001", "U0ANA", "bad")
     await Grants(store.database).add(["C0CSMSPAIN"], "C0CSMITALY", "U0ANA", "g1")
@@ -309,7 +311,7 @@ def _printed_json(capsys: pytest.CaptureFixture[str], *arguments: str | Path) ->
 
 
 def _keys(value: Any) -> Iterator[str]:
-    """Every key in a document, but those that are ids."""
+    """Every key in a document, except ids."""
     if isinstance(value, dict):
         for key, child in value.items():
             if not re.fullmatch(r"F\d+\.\d+|[CF]0\w+", key):
@@ -346,9 +348,9 @@ def test_field_tables_in_docs_match_the_models() -> None:
     page = JSON_PAGE.read_text("utf-8")
     names = MARK.findall(page)
     assert len(names) == 11
-    made = MARK.sub(lambda mark: table(mark[1]), page)
+    updated = MARK.sub(lambda mark: table(mark[1]), page)
     if REWRITE:
-        JSON_PAGE.write_text(made, "utf-8")
+        JSON_PAGE.write_text(updated, "utf-8")
         return
-    if made != page:
+    if updated != page:
         pytest.fail("docs/json.md is not up to date. `make golden` writes its tables.")

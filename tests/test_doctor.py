@@ -47,7 +47,7 @@ SOCKETS = "serve: {port: 0}\n"
 
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    """A machine on which everything is set up, with a model that answers and no Slack yet."""
+    """A configured machine, with a model that answers and no Slack yet."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
     monkeypatch.setenv("SLACK_APP_TOKEN", "xapp-local")
@@ -77,21 +77,21 @@ def slack_served(
 def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
     few = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history"})
     fewer = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"channels:history", "im:read", "groups:read"})
-    made = LocalSlack(workspace(), tokens={"xoxb-few": few, "xoxb-fewer": fewer})
-    with slack_served(monkeypatch, made):
-        yield made
+    slack = LocalSlack(workspace(), tokens={"xoxb-few": few, "xoxb-fewer": fewer})
+    with slack_served(monkeypatch, slack):
+        yield slack
 
 
 def lines(done: Done) -> dict[str, str]:
     assert "Traceback" not in done.err
-    found = {line[:11].strip(): line[12:] for line in done.out.splitlines()}
-    for says in found.values():
-        assert says, "each check says something"
-    return found
+    texts = {line[:11].strip(): line[12:] for line in done.out.splitlines()}
+    for text in texts.values():
+        assert text, "each check has a text"
+    return texts
 
 
 def problem(shell: Shell, check: str) -> str:
-    """What is said of a check that found a problem: one sentence, exit code 1."""
+    """Return the sentence of a check that found a problem; the exit code must be 1."""
     done = shell("doctor")
     assert done.code == 1, done.out
     says = lines(done)[check]
@@ -192,18 +192,18 @@ def test_wrong_clock_is_measured_against_slacks_time(
     slack = LocalSlack(workspace())
     for ahead, way in ((75, "ahead of"), (-400, "behind")):
         with slack_served(monkeypatch, slack, app_with_clock_offset(slack.app, -ahead)):
-            said = re.fullmatch(
+            match = re.fullmatch(
                 rf"This machine's clock is (\d+) s {way} Slack's, .* set it right\.",
                 problem(shell, "clock"),
             )
-        assert said
-        assert abs(int(said[1]) - abs(ahead)) < 10
+        assert match
+        assert abs(int(match[1]) - abs(ahead)) < 10
     with slack_served(monkeypatch, slack, app_with_clock_offset(slack.app, 0)):
         assert lines(shell("doctor"))["clock"] == "ok: right to the minute"
 
 
 def app_with_clock_offset(app: ASGIApp, offset_s: int) -> ASGIApp:
-    """The app with Slack's time in its answers, that far from ours."""
+    """The app with a date in its answers that is this far from the machine's."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_dated(message: Message) -> None:
@@ -226,7 +226,7 @@ def test_channels_named_in_the_policy_need_the_bot_as_member(
     name = workspace().channels[0].name
     with slack_served(monkeypatch, slack):
         done = shell("doctor")
-        assert done.code == 0, "a bot for direct messages only is whole"
+        assert done.code == 0, "a bot for direct messages only needs no channel"
         assert lines(done)["channels"] == "ok: in none: /invite @assistant in some"
         configure(HTTP + f"policy: {{channels: {{'{name}': {{cost_usd: 2.0}}}}}}")
         says = problem(shell, "channels")
@@ -334,7 +334,7 @@ Doctor = Callable[[str], dict[str, tuple[str, str]]]
 
 @pytest.fixture
 def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Doctor:
-    """Settings -> check -> how it ended and what it says. Slack and model are not set up."""
+    """Settings -> check -> its state and text. Slack and model are not set up."""
     for name in ("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DATABASE_URL", "BRAVE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -343,8 +343,8 @@ def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(SystemExit) as ended:
             main(["doctor", "--json"])
         assert ended.value.code in (INCOMPLETE, WRONG_USE)
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return {each["check"]: (each["state"], each["says"]) for each in found["checks"]}
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return {each["check"]: (each["state"], each["says"]) for each in document["checks"]}
 
     return examine
 
@@ -356,10 +356,10 @@ def test_working_sources_are_ok_and_unconfigured_ones_are_omitted(
     (tmp_path / "orders.csv").write_text("id,total\n1,9.5\n", "utf-8")
     pygit2.init_repository(str(tmp_path))
     monkeypatch.setenv("BRAVE_API_KEY", "key")
-    said = f"{{path: {tmp_path}, readers: [members]"
+    source = f"{{path: {tmp_path}, readers: [members]"
     found = doctor(
-        f"data: {{databases: {{sales: {said}}}}}}}\n"
-        f"files: {{projects: {{handbook: {said}, push: true}}}}}}\nweb: {{search: brave}}\n"
+        f"data: {{databases: {{sales: {source}}}}}}}\n"
+        f"files: {{projects: {{handbook: {source}, push: true}}}}}}\nweb: {{search: brave}}\n"
     )
     assert found["databases"] == ("ok", "sales (DuckDB, 1 table)")
     assert found["files"] == ("ok", "handbook (git)")
@@ -457,33 +457,33 @@ def several(shell: Shell, monkeypatch: pytest.MonkeyPatch, data_dir: Path) -> It
     configure(INSTALLED)
     monkeypatch.delenv("SLACK_BOT_TOKEN")
     monkeypatch.setenv("SLACK_CLIENT_SECRET", CLIENT_SECRET)
-    made = LocalSlack(workspace())
-    made.tokens.clear()
-    made.tokens[token_of("T0LOCAL")] = Identity(BOT_USER, BOT_ID)
-    gone = Installation(team_id="T0GONE", user_id="U0ANA", bot_token="xoxb-gone")
-    kept = Installation(team_id="T0LOCAL", user_id="U0ANA", bot_token=token_of("T0LOCAL"))
+    slack = LocalSlack(workspace())
+    slack.tokens.clear()
+    slack.tokens[token_of("T0LOCAL")] = Identity(BOT_USER, BOT_ID)
+    invalid = Installation(team_id="T0GONE", user_id="U0ANA", bot_token="xoxb-gone")
+    valid = Installation(team_id="T0LOCAL", user_id="U0ANA", bot_token=token_of("T0LOCAL"))
 
     async def install() -> None:
         database = await Database.open(data_dir)
-        for each in (kept, gone):
+        for each in (valid, invalid):
             await Installations(database).async_save(each)
         await database.aclose()
 
     asyncio.run(install())
-    with slack_served(monkeypatch, made, SeveralSlacks({"T0LOCAL": made})):
-        yield made
+    with slack_served(monkeypatch, slack, SeveralSlacks({"T0LOCAL": slack})):
+        yield slack
 
 
 def test_an_oauth_installation_is_checked_for_each_workspace(
     several: LocalSlack, shell: Shell, data_dir: Path
 ) -> None:
-    told = lines(shell("doctor"))
+    texts = lines(shell("doctor"))
     back = "https://bot.example.com/slack/oauth_redirect"
-    assert told["install"] == f"ok: the client is known, browsers come back to {back}"
-    assert told["workspaces"] == "ok: 2 installed the app"
-    assert told["T0LOCAL"].startswith("ok: @assistant in Acme; ")
-    assert str(data_dir / "teams" / "T0LOCAL") in told["T0LOCAL"]
-    assert told["T0GONE"].startswith("The token of T0GONE is not valid")
+    assert texts["install"] == f"ok: the client is known, browsers come back to {back}"
+    assert texts["workspaces"] == "ok: 2 installed the app"
+    assert texts["T0LOCAL"].startswith("ok: @assistant in Acme; ")
+    assert str(data_dir / "teams" / "T0LOCAL") in texts["T0LOCAL"]
+    assert texts["T0GONE"].startswith("The token of T0GONE is not valid")
     assert shell("--team", "T0LOCAL", "doctor").out.count("without --team") == 1
 
 

@@ -1,4 +1,4 @@
-"""Files as people attach them: each is read, or refused in one sentence, within the same limits."""
+"""Attached files: each is read, or refused in one sentence, within the same limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SCRIPTS = ("Договор № 7", "合同编号七", "עסקה", "اتفاقي�
 
 @dataclass(frozen=True)
 class Read:
-    """What a file gives: words in this order, and what is not in it."""
+    """The expected text: words in this order, and words that must not occur."""
 
     words: tuple[str, ...]
     facts: str = ""
@@ -60,32 +60,32 @@ class Read:
 
 
 def word_with_merged_cells() -> bytes:
-    made = docx.Document()
-    table = made.add_table(3, 3)
+    document = docx.Document()
+    table = document.add_table(3, 3)
     table.cell(0, 0).merge(table.cell(1, 1)).text = "wide and high"
     table.cell(2, 0).text, table.cell(2, 2).text = "low", "right"
-    return file_bytes(made)
+    return file_bytes(document)
 
 
 def word_with_nested_table() -> bytes:
-    made = docx.Document()
-    made.add_table(1, 2).cell(0, 1).add_table(1, 2).cell(0, 1).text = "within within"
-    return file_bytes(made)
+    document = docx.Document()
+    document.add_table(1, 2).cell(0, 1).add_table(1, 2).cell(0, 1).text = "within within"
+    return file_bytes(document)
 
 
 def word_with_comment() -> bytes:
-    made = docx.Document()
-    paragraph = made.add_paragraph("We pay 100 euros.")
-    made.add_comment(paragraph.runs, text="I say 90.", author="Kim Kurz")
-    return file_bytes(made)
+    document = docx.Document()
+    paragraph = document.add_paragraph("We pay 100 euros.")
+    document.add_comment(paragraph.runs, text="I say 90.", author="Kim Kurz")
+    return file_bytes(document)
 
 
 def margins() -> bytes:
-    made = docx.Document()
-    made.add_heading("Offer", 1)
-    made.sections[0].header.paragraphs[0].text = "Confidential"
-    made.sections[0].footer.paragraphs[0].text = "Page of Acme"
-    return file_bytes(made)
+    document = docx.Document()
+    document.add_heading("Offer", 1)
+    document.sections[0].header.paragraphs[0].text = "Confidential"
+    document.sections[0].footer.paragraphs[0].text = "Page of Acme"
+    return file_bytes(document)
 
 
 def word_with_notes() -> bytes:
@@ -93,10 +93,12 @@ def word_with_notes() -> bytes:
     body += '<w:r><w:endnoteReference w:id="2"/></w:r></w:p>'
     line = '<w:{0} w:type="separator" w:id="0"><w:p><w:r><w:t>no note</w:t></w:r></w:p></w:{0}>'
     note = '<w:{0} w:id="2"><w:p><w:r><w:t>{1}</w:t></w:r></w:p></w:{0}>'
-    made = word_of(body)
+    document = word_of(body)
     for kind, text in (("footnote", "without tax"), ("endnote", "until May")):
-        made = with_related_part(made, f"{kind}s", line.format(kind) + note.format(kind, text))
-    return made
+        document = with_related_part(
+            document, f"{kind}s", line.format(kind) + note.format(kind, text)
+        )
+    return document
 
 
 def word_with_text_box() -> bytes:
@@ -106,9 +108,9 @@ def word_with_text_box() -> bytes:
 
 
 def word_with_revisions() -> bytes:
-    gone = "<w:del><w:r><w:delText>eighty</w:delText></w:r></w:del>"
+    deletion = "<w:del><w:r><w:delText>eighty</w:delText></w:r></w:del>"
     control = f"<w:sdt><w:sdtContent><w:p>{run('chosen')}</w:p></w:sdtContent></w:sdt>"
-    return word_of(f"<w:p>{run('It is ')}{gone}<w:ins>{run('ninety')}</w:ins></w:p>{control}")
+    return word_of(f"<w:p>{run('It is ')}{deletion}<w:ins>{run('ninety')}</w:ins></w:p>{control}")
 
 
 def hidden_words() -> bytes:
@@ -117,11 +119,11 @@ def hidden_words() -> bytes:
 
 
 def word_with_picture(*words: str) -> bytes:
-    made = docx.Document()
+    document = docx.Document()
     for each in words:
-        made.add_paragraph(each)
-    made.add_picture(BytesIO(PNG))
-    return file_bytes(made)
+        document.add_paragraph(each)
+    document.add_picture(BytesIO(PNG))
+    return file_bytes(document)
 
 
 def with_macros() -> bytes:
@@ -140,7 +142,7 @@ def bomb() -> bytes:
 
 
 def bomb_that_lies() -> bytes:
-    """It claims to unpack to ten bytes, and does to a hundred million."""
+    """It claims to unpack to ten bytes, and unpacks to a hundred million."""
     data = word_of(" " * 100_000_000)
     with ZipFile(BytesIO(data)) as file:
         size = file.getinfo("word/document.xml").file_size
@@ -150,8 +152,11 @@ def bomb_that_lies() -> bytes:
 
 def entities(kind: str) -> bytes:
     names = "abcdefghij"
-    made = "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in pairwise(names))
-    outer = {"laughs": f'<!ENTITY a "haha">{made}', "outside": '<!ENTITY j SYSTEM "/etc/passwd">'}
+    declarations = "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in pairwise(names))
+    outer = {
+        "laughs": f'<!ENTITY a "haha">{declarations}',
+        "outside": '<!ENTITY j SYSTEM "/etc/passwd">',
+    }
     body = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
     body += f"<w:body><w:p>{run('before &j; after')}</w:p></w:body></w:document>"
     text = f"<!DOCTYPE d [{outer[kind]}]>{body}"
@@ -164,18 +169,15 @@ def elements() -> bytes:
 
 
 def traversal() -> bytes:
-    data = word("Still read.")
-    with ZipFile(BytesIO(data)) as file:
-        rels = file.read("word/_rels/document.xml.rels")
-    assert b"styles.xml" in rels
     climbing = {"../../../tmp/climbed": b"x", "/etc/passwd": b"x", "word/../../up.xml": b"x"}
-    return with_parts(data, climbing)
+    return with_parts(word("Still read."), climbing)
 
 
 def word_with_climbing_path() -> bytes:
     data = word("Never read.")
     with ZipFile(BytesIO(data)) as file:
         rels = file.read("word/_rels/document.xml.rels")
+    assert b"styles.xml" in rels
     return with_parts(
         data, {"word/_rels/document.xml.rels": rels.replace(b"styles.xml", b"../../etc/passwd")}
     )
@@ -200,15 +202,15 @@ def two_sheets() -> bytes:
 
 
 def sheet_with_merged_cells() -> bytes:
-    made = book({"Plan": [["once", None], [None, None], ["below", 1]]})
-    made["Plan"].merge_cells("A1:B2")
-    return file_bytes(made)
+    workbook = book({"Plan": [["once", None], [None, None], ["below", 1]]})
+    workbook["Plan"].merge_cells("A1:B2")
+    return file_bytes(workbook)
 
 
 def sheet_with_comment() -> bytes:
-    made = book({"Plan": [["price", 5]]})
-    made["Plan"]["B1"].comment = Comment("too much", "Kim")
-    return file_bytes(made)
+    workbook = book({"Plan": [["price", 5]]})
+    workbook["Plan"]["B1"].comment = Comment("too much", "Kim")
+    return file_bytes(workbook)
 
 
 def huge_dimension() -> bytes:
@@ -229,8 +231,8 @@ def many_strings() -> bytes:
 
 
 def shapes() -> bytes:
-    made = pptx.Presentation()
-    slide = made.slides.add_slide(made.slide_layouts[6])
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[6])
     size = Inches(1)
     group = slide.shapes.add_group_shape()
     group.shapes.add_textbox(size, size, size, size).text_frame.text = "in a group"
@@ -238,7 +240,7 @@ def shapes() -> bytes:
     table.cell(0, 0).merge(table.cell(0, 1))
     table.cell(0, 0).text, table.cell(1, 1).text = "both columns", "right"
     slide.shapes.add_picture(BytesIO(PNG), size, size)
-    return file_bytes(made)
+    return file_bytes(presentation)
 
 
 # ---- PDF
@@ -273,9 +275,9 @@ CANVAS = b'<div class="quip-canvas-content"><h1 id="temp:C:1">Plan</h1><p>We sta
 
 def archive(**parts: bytes) -> bytes:
     file = BytesIO()
-    with ZipFile(file, "w") as made:
+    with ZipFile(file, "w") as target:
         for name, content in parts.items():
-            made.writestr(name, content)
+            target.writestr(name, content)
     return file.getvalue()
 
 
@@ -410,7 +412,7 @@ async def test_each_kind_of_file_is_read_or_refused_with_a_sentence(name: str) -
     for each in expected.words:
         assert each in found.text[at:], found.text[:2_000]
         at = found.text.index(each, at) + len(each)
-        assert found.text.count(each) == 1 or expected.cut, "it is said once"
+        assert found.text.count(each) == 1 or expected.cut, "it occurs once"
     assert expected.facts in found.facts
     assert not [each for each in expected.without if each in found.text]
     assert (found.cut, len(found.text) <= ROOM) == (expected.cut, True)

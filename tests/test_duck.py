@@ -1,4 +1,4 @@
-"""DuckDB files and folders of tables: exact, fresh, and in processes that leave nothing behind."""
+"""DuckDB files and folders of tables: exact, up to date, in processes that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -116,10 +116,7 @@ def test_endless_view_does_not_prevent_other_tables_from_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scopes.databases.table_files.FOLDER_S", 2.0)
-    with closing(sqlite3.connect(tmp_path / "b.db")) as made:
-        made.execute("CREATE TABLE b_t AS SELECT 1 AS a")
-        made.execute(f"CREATE VIEW b_a AS {COUNTING}")
-        made.commit()
+    sqlite(tmp_path / "b.db", "CREATE TABLE b_t AS SELECT 1 AS a", f"CREATE VIEW b_a AS {COUNTING}")
     for name in ("a", "d"):
         (tmp_path / f"{name}.csv").write_text("x,y\n1,2\n")
     with duckdb.connect() as connection:
@@ -174,18 +171,18 @@ async def test_csv_encoding_is_detected(tmp_path: Path, encoding: str) -> None:
 
 
 def book(path: Path, rows: list[list[Any]]) -> None:
-    made = import_module("openpyxl").Workbook()
+    workbook = import_module("openpyxl").Workbook()
     for row in rows:
-        made.active.append(row)
-    made.create_chartsheet("Chart")  # is no table
-    made.save(path)
+        workbook.active.append(row)
+    workbook.create_chartsheet("Chart")  # is no table
+    workbook.save(path)
 
 
 def sqlite(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as made:
+    with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
-            made.execute(statement)
-        made.commit()
+            connection.execute(statement)
+        connection.commit()
 
 
 async def test_sqlite_files_in_wal_mode_are_read(tmp_path: Path) -> None:
@@ -208,9 +205,9 @@ async def test_sqlite_files_in_wal_mode_are_read(tmp_path: Path) -> None:
 
 
 async def test_broken_view_does_not_hide_other_tables(tmp_path: Path) -> None:
-    made = ["CREATE TABLE z (a)", "CREATE TABLE gone (a)"]
-    made += [f"CREATE VIEW m{n:02} AS SELECT * FROM gone" for n in range(3)]
-    sqlite(tmp_path / "a.db", *made, "CREATE VIEW n AS SELECT * FROM z", "DROP TABLE gone")
+    statements = ["CREATE TABLE z (a)", "CREATE TABLE gone (a)"]
+    statements += [f"CREATE VIEW m{n:02} AS SELECT * FROM gone" for n in range(3)]
+    sqlite(tmp_path / "a.db", *statements, "CREATE VIEW n AS SELECT * FROM z", "DROP TABLE gone")
     tables = await list_tables(tmp_path)
     assert [name for name, table in tables.items() if table.rows == 0] == ["n", "z"]
     assert tables["a.db: m00"].note == "not readable: no such table: main.gone"
@@ -236,5 +233,5 @@ async def test_header_below_a_sheet_title_names_the_columns(tmp_path: Path) -> N
         ["Oslo", None, 2.5],
     ]
     book(tmp_path / "a.xlsx", [*rows, *[["Bonn", None, 3]] * 100, ["Bern", 1, 2, "far"]])
-    told = "rows left out above it: 1; rows with more cells than it has columns: 1"
-    assert await only(tmp_path) == (["shop", "column2", "2025"], 103, told)
+    note = "rows left out above it: 1; rows with more cells than it has columns: 1"
+    assert await only(tmp_path) == (["shop", "column2", "2025"], 103, note)

@@ -1,4 +1,4 @@
-"""What was begun is ended: by the next process, or by another replica, or with an apology."""
+"""Work that has begun ends: by the next process, by another replica, or with an apology."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ pytestmark = pytest.mark.system
 
 @asynccontextmanager
 async def durable(place: Kept, executor: str = "me", **fields: Any) -> AsyncIterator[Durable]:
-    """Opened, with workflows `echo`, `fail`, and `family`, which asks three children."""
-    given: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3, **fields}
-    bodies = given.pop("bodies", {})
-    made = Durable(
-        executor=executor, bodies={}, file=place.path / "w.sqlite", url=place.url, **given
+    """Open it with `echo`, `fail`, and `family`, which starts three children and one that fails."""
+    options: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3, **fields}
+    bodies = options.pop("bodies", {})
+    opened = Durable(
+        executor=executor, bodies={}, file=place.path / "w.sqlite", url=place.url, **options
     )
 
     async def echo(*args: Any) -> dict[str, Any]:
@@ -47,33 +47,33 @@ async def durable(place: Kept, executor: str = "me", **fields: Any) -> AsyncIter
         raise LookupError("oops")
 
     async def family(id: str) -> dict[str, Any]:
-        handles = [await made.spawn("echo", f"{id}/s{n}", n) for n in range(3)]
-        lost = await made.spawn("fail", f"{id}/lost")
-        results = [await made.join(handle) for handle in handles]
+        handles = [await opened.spawn("echo", f"{id}/s{n}", n) for n in range(3)]
+        failing = await opened.spawn("fail", f"{id}/lost")
+        results = [await opened.join(handle) for handle in handles]
         try:
-            await made.join(lost)
+            await opened.join(failing)
         except WorkflowLost as error:
             results.append({"lost": str(error)})
         return {"results": results}
 
-    made.bodies |= {"echo": echo, "fail": fail, "family": family, **bodies}
-    await made.open()
+    opened.bodies |= {"echo": echo, "fail": fail, "family": family, **bodies}
+    await opened.open()
     try:
-        yield made
+        yield opened
     finally:
-        await made.aclose()
+        await opened.aclose()
 
 
 def rows(place: Kept, table: str) -> list[dict[str, Any]]:
-    """All of a table of the workflow database."""
+    """All rows of a table of the workflow database."""
     if place.url:
-        found = execute(f"SELECT to_jsonb(t) FROM dbos.{table} t", place.url)
-        return [row[0] for row in found]
+        result = execute(f"SELECT to_jsonb(t) FROM dbos.{table} t", place.url)
+        return [row[0] for row in result]
     engine = sa.create_engine(f"sqlite:///{place.path / 'w.sqlite'}")
     with engine.connect() as connection:
-        made = [dict(r) for r in connection.exec_driver_sql(f"SELECT * FROM {table}").mappings()]
+        found = [dict(r) for r in connection.exec_driver_sql(f"SELECT * FROM {table}").mappings()]
     engine.dispose()
-    return made
+    return found
 
 
 def statuses(place: Kept) -> Counter[str]:
@@ -96,10 +96,10 @@ def test_dbos_is_pinned_to_the_required_version() -> None:
 
 
 async def test_workflow_is_started_once_per_id(place: Kept) -> None:
-    done: list[str] = []
+    ids: list[str] = []
 
     async def note(id: str) -> dict[str, Any]:
-        done.append(id)
+        ids.append(id)
         return {"id": id}
 
     async with durable(place, bodies={"note": note}) as mine:
@@ -108,7 +108,7 @@ async def test_workflow_is_started_once_per_id(place: Kept) -> None:
         await mine.begin("note", "n/0", "0")
         await asyncio.sleep(0.3)
 
-    assert sorted(done) == ["0", "1", "2"]
+    assert sorted(ids) == ["0", "1", "2"]
 
 
 async def test_children_are_joined_and_failed_ones_reported_as_lost(
@@ -133,9 +133,9 @@ async def test_workflow_data_is_stored_as_portable_json(place: Kept) -> None:
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("echo", "e/日本", {"a": [1, None, "\u202e"]})
         await wait_until_ended(place, 6)
-    kept = rows(place, "workflow_status")
-    assert {r["serialization"] for r in kept} == {"portable_json"}
-    assert {r["application_version"] for r in kept} == {APPLICATION}
+    stored = rows(place, "workflow_status")
+    assert {r["serialization"] for r in stored} == {"portable_json"}
+    assert {r["application_version"] for r in stored} == {APPLICATION}
     tables = ("workflow_input", "workflow_output", "operation_outputs", "workflow_status")
     for row in (row for table in tables for row in rows(place, table)):
         for column in ("inputs", "output", "error"):
@@ -178,7 +178,7 @@ async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept
 
 
 async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> None:
-    """Nor where another replica started some of them."""
+    """The limit also counts children that another replica started."""
     for replica, number in (("a", 5), ("b", 10)):
         async with durable(postgres, replica, per_minute=3, period_s=2.0) as mine:
             await mine.begin("family", f"f/{replica}", f"f/{replica}")
@@ -202,7 +202,7 @@ async def test_second_replica_with_the_same_name_is_refused(postgres: Kept) -> N
 async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
     place: Kept, tmp_path: Path
 ) -> None:
-    """Each model call does so: of the parent, or of the subagent where the place is shared."""
+    """Each model call crashes it: of the parent, or of the subagent if the place is shared."""
     bots: Fleet
     poisoned = place.shared
 
@@ -235,7 +235,7 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
         assert run.id in str(shown.blocks)
         if phrase("reply.crashed") in shown.text:
             assert run.status == "failed"
-        else:  # the subagent was taken up once more often than its parent, and is lost
+        else:  # the subagent was started once more than its parent, and is lost
             assert poisoned
             assert phrase("ended.tool_error") in shown.text
         await until(lambda: bots.bots[-1].at_work() == 0)
@@ -246,13 +246,13 @@ async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
         (first,) = await bots.start_bots()
         second = bots.start()
         code = await asyncio.to_thread(second.process.wait)
-        said = second.log.read_text("utf-8").splitlines()
+        lines = second.log.read_text("utf-8").splitlines()
 
         assert code == 2
-        assert [line for line in said if "Traceback" in line] == []
-        assert f"(pid {first.process.pid})" in said[-1]
-        assert said[-1].startswith("error: Another `assistant serve`")
-        assert "DATABASE_URL" in said[-1]
+        assert [line for line in lines if "Traceback" in line] == []
+        assert f"(pid {first.process.pid})" in lines[-1]
+        assert lines[-1].startswith("error: Another `assistant serve`")
+        assert "DATABASE_URL" in lines[-1]
         assert first.unready() == ""
         first.kill()
         await bots.start_bots()  # a lock dies with its process
@@ -279,11 +279,11 @@ async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers
 async def test_dropped_database_connections_do_not_lose_an_answer(
     postgres: Kept, tmp_path: Path
 ) -> None:
-    """All but the lock's: what a pooler or a firewall does to connections that idle."""
+    """All connections but the lock's drop, as idle ones do behind a pooler or a firewall."""
     assert postgres.url
     mind = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
     async with serve(tmp_path, mind, url=postgres.url, latency_s=0.3) as bot:
-        asked = bot.ask("What is open in #support-2?")
+        thread = bot.ask("What is open in #support-2?")
         for _ in range(3):
             await asyncio.sleep(0.3)
             execute(
@@ -293,23 +293,23 @@ async def test_dropped_database_connections_do_not_lose_an_answer(
                 postgres.url,
             )
 
-        assert "It is **open**" in (await bot.answer(asked)).text
+        assert "It is **open**" in (await bot.answer(thread)).text
 
 
 async def test_full_disk_stops_no_running_request_and_loses_no_new_one(tmp_path: Path) -> None:
     mind = scripted_parent(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
     with fleet(tmp_path, mind, latency_s=0.5) as bots:
         (bot,) = await bots.start_bots()
-        begun = bots.ask("What is open in #support-2 and #support-3?")
+        running = bots.ask("What is open in #support-2 and #support-3?")
         await until(lambda: len(bots.model.recorded) >= 2, 20)
         free = resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, (60_000, free[1]))
         await until(lambda: "the disk is full" in bot.log.read_text("utf-8"))
-        unheard = bots.ask("And in #support-3?")
+        new = bots.ask("And in #support-3?")
         await until(lambda: 503 in bots.balancer.acks)
         assert bot.process.poll() is None
         resource.prlimit(bot.process.pid, resource.RLIMIT_FSIZE, free)
-        for thread in (begun, unheard):  # Slack sends the second one again
+        for thread in (running, new):  # Slack sends the second one again
             assert "It is **open**" in (await bots.answer(thread, 60)).text
         assert bots.count_repeated_calls() == 0
         assert bot.tracebacks() == []
