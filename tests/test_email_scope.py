@@ -46,8 +46,8 @@ async def desk(
     owner: str = OWNER,
     **more: Any,
 ) -> AsyncIterator[Desk]:
-    given = messages or (stored_message(1, mail(1)),)
-    async with office(*given, owner=owner, **more) as at:
+    stored = messages or (stored_message(1, mail(1)),)
+    async with office(*stored, owner=owner, **more) as at:
         yield Desk(at, titles, requester)
 
 
@@ -73,7 +73,7 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
         assert len(older.text) < 350
         assert "2 messages, beginning of the newest shown" in older.notes
         assert newest.label == own(id_of(3))
-        assert found.handles == {id_of(3): TITLE, id_of(1): TITLE}, "no subject names a thing"
+        assert found.handles == {id_of(3): TITLE, id_of(1): TITLE}, "a subject is no title"
         assert [i.text for i in (await at("search_mail", query="subject:invoice")).items] == [
             "Subject: Invoice 7. Bill"
         ]
@@ -125,13 +125,13 @@ async def test_attachments_are_read_as_items_of_their_mail() -> None:
         assert listed.notes[-1].startswith("attached, not opened: 1. Angebot.docx (app")
         assert ", 5. list.csv (application/pdf, 8 bytes)" in listed.notes[-1]
         words = ("Wir bieten 90 €.", "Start in May", "Total | 42", "Say that they rise", "1;2")
-        for number, (name, said) in enumerate(zip(FILES, words, strict=True), 1):
+        for number, (name, text) in enumerate(zip(FILES, words, strict=True), 1):
             by_number = await at("read_attachment", file=f"{mail_id}/{number}")
             (item,) = by_number.items
             assert (item.id, item.label) == (f"{mail_id}/{number}", own(id_of(1)))
             assert item.link == listed.link
             assert item.line().startswith(f"[{mail_id}/{number}]\n|")
-            assert said in item.text
+            assert text in item.text
             assert (await at("read_attachment", file=f"{mail_id}/{name.upper()}")) == by_number
         assert by_number.note == "Attachment 5: text. Last page."
         assert at.at.count_calls("messages.attachments.get") == 5
@@ -153,30 +153,30 @@ async def test_unreadable_attachment_is_refused_without_its_name_and_reported() 
             id = f"{id_of(1)}/{id_of(1)}/{number}"
             with pytest.raises(ToolError) as refused:
                 await at.call_gate("read_attachment", file=id)
-            said = str(refused.value)
-            assert said.startswith(f"Attachment {number} {why}")
-            assert said.endswith(".")
-            assert LURE not in said
+            reason = str(refused.value)
+            assert reason.startswith(f"Attachment {number} {why}")
+            assert reason.endswith(".")
+            assert LURE not in reason
             assert refused.value.label == own(id_of(1))
             assert why in refused.value.undone[f"read {id}"]
 
 
 async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None:
     async with desk(stored_message(1, mail(1)), stored_message(2, mail(2), 2), titles=ONE) as at:
-        gone, other = "00000000000000aa", id_of(2)
+        missing, other = "00000000000000aa", id_of(2)
         for tool, more in (
             ("read_mail_thread", {}),
             ("create_draft", {"body": "x"}),
             ("apply_label", {"add": ["A"]}),
         ):
-            for id in (gone, other, "C0BOARD"):
-                said = await at.refusal_reason(tool, thread=id, **more)
-                assert said.startswith(f"No mail thread {id}. ")
+            for id in (missing, other, "C0BOARD"):
+                reason = await at.refusal_reason(tool, thread=id, **more)
+                assert reason.startswith(f"No mail thread {id}. ")
         assert at.at.local.requests == []
-        at.ctx = replace(at.ctx, handles=Handles({**ONE, gone: TITLE}))
-        said_absent = await at.refusal_reason("read_mail_thread", thread=gone)
-        said_hidden = await at.refusal_reason("read_mail_thread", thread=other)
-        assert said_absent == said_hidden.replace(other, gone)
+        at.ctx = replace(at.ctx, handles=Handles({**ONE, missing: TITLE}))
+        reason_missing = await at.refusal_reason("read_mail_thread", thread=missing)
+        reason_hidden = await at.refusal_reason("read_mail_thread", thread=other)
+        assert reason_missing == reason_hidden.replace(other, missing)
 
 
 @pytest.mark.parametrize("value", ["../labels", "a b", "", "x" * 60, "\u0661", "t1?x=1"])
@@ -190,9 +190,9 @@ async def test_invalid_thread_id_never_reaches_gmail(value: str) -> None:
 
 @pytest.mark.parametrize("tool", ["search_mail", "list_labels", "sync_state", "send_mail"])
 async def test_context_with_one_thread_cannot_use_mailbox_wide_tools(tool: str) -> None:
-    given = {"to": ["a@x.example"], "subject": "x", "body": "y"} if tool == "send_mail" else {}
+    args = {"to": ["a@x.example"], "subject": "x", "body": "y"} if tool == "send_mail" else {}
     async with desk(titles=ONE) as at:
-        assert (await at.refusal_reason(tool, **given)).startswith(f"No such thing {tool}.")
+        assert (await at.refusal_reason(tool, **args)).startswith(f"No such thing {tool}.")
         assert at.proposed == []
         assert at.at.local.requests == []
 
@@ -210,22 +210,22 @@ CALLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("tool", CALLS)
 async def test_another_persons_mailbox_cannot_be_read_or_written(tool: str) -> None:
-    said = set()
+    reasons = set()
     for titles in (ALL, {**ALL, **ONE}):
         async with desk(owner="U0EVA", titles=titles) as at:
-            said.add(await at.refusal_reason(tool, **CALLS[tool]))
+            reasons.add(await at.refusal_reason(tool, **CALLS[tool]))
             assert at.at.local.requests == []
             at.ctx = replace(at.ctx, clients={})
-            said.add(await at.refusal_reason(tool, **CALLS[tool]))
-    assert said == {"No mailbox of the requester is connected. Say so in your result."}
+            reasons.add(await at.refusal_reason(tool, **CALLS[tool]))
+    assert reasons == {"No mailbox of the requester is connected. Say so in your result."}
 
 
 @pytest.mark.parametrize("name", ["TRASH", "Spam", "sent", "DRAFT", " trash ", "inbox", ""])
 @pytest.mark.parametrize("way", ["add", "remove"])
 async def test_system_labels_cannot_be_added_or_removed(name: str, way: str) -> None:
     async with desk(titles=ONE) as at:
-        said = await at.refusal_reason("apply_label", thread=id_of(1), **{way: [name]})
-        assert "cannot be set or taken away" in said
+        reason = await at.refusal_reason("apply_label", thread=id_of(1), **{way: [name]})
+        assert "cannot be set or taken away" in reason
         assert at.at.local.gmail.messages[id_of(1)].labels == {"INBOX"}
 
 
@@ -234,8 +234,8 @@ async def test_system_labels_cannot_be_added_or_removed(name: str, way: str) -> 
 )
 async def test_model_cannot_choose_the_recipients_of_a_draft(more: dict[str, Any]) -> None:
     async with desk(titles=ONE) as at:
-        said = await at.refusal_reason("create_draft", thread=id_of(1), body="x", **more)
-        assert said.endswith("is not an argument")
+        reason = await at.refusal_reason("create_draft", thread=id_of(1), body="x", **more)
+        assert reason.endswith("is not an argument")
         assert at.at.local.gmail.drafts == {}
 
 
@@ -265,7 +265,7 @@ async def test_draft_with_content_from_outside_its_thread_needs_a_card(
 
 
 async def test_approved_draft_fails_if_its_thread_got_new_mail() -> None:
-    """Whoever wrote to the thread meanwhile is not who was shown on the card."""
+    """The card did not show the person who has written to the thread since."""
     async with desk(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=own(id_of(2)))
         action = await at.card("create_draft", thread=id_of(1), body="The price is 90.")
@@ -301,7 +301,7 @@ async def test_approved_mail_is_sent_once_and_unchanged() -> None:
     async with desk() as at:
         action = await at.card("send_mail", **LETTER)
         stored_ = Action.of(action.body())
-        for fault in ("lost", ""):  # the answer was lost, and the process died before it knew
+        for fault in ("lost", ""):  # the answer is lost, then the action runs again
             at.at.local.faults += [Fault("messages.send", fault)] if fault else []
             bare = replace(at.ctx, handles=Handles(), key=f"action/{action.id}")
             bare = replace(bare, clients={Gmail: at.at.made()})
@@ -340,8 +340,8 @@ async def test_approved_mail_is_not_sent_from_another_owners_mailbox() -> None:
 )
 async def test_invalid_recipients_are_rejected_without_a_card(to: list[str]) -> None:
     async with desk() as at:
-        said = await at.refusal_reason("send_mail", to=to, subject="x", body="y")
-        assert said.startswith("to")
+        reason = await at.refusal_reason("send_mail", to=to, subject="x", body="y")
+        assert reason.startswith("to")
         assert at.proposed == []
 
 
@@ -349,8 +349,8 @@ async def test_only_the_mailbox_owner_may_read_the_results_of_mail_tools() -> No
     reads = [(tool, CALLS[tool]) for tool in CALLS.keys() - {"apply_label", "create_draft"}]
     letter = stored_message(1, mail(1, files={"list.csv": b"1;2"}))
     async with desk(letter, titles={**ALL, **ONE}) as at:
-        for tool, given in (*reads, ("search_mail", {"query": "subject:nothing"})):
-            found = await at(tool, **given)
+        for tool, args in (*reads, ("search_mail", {"query": "subject:nothing"})):
+            found = await at(tool, **args)
             for label in [item.label for item in found.items] or [found.label]:
                 assert (label.readers, label.untrusted) == (frozenset({OWNER}), True)
         assert (found.items, found.note) == ((), "No thread of the window matches.")

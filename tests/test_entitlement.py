@@ -1,4 +1,4 @@
-"""What a requester may not open is for them as if it did not exist: by every tool and face."""
+"""What a requester may not open looks to them as if it did not exist, in every tool and place."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from scopes.tool import ToolError, ToolResult
 ANA, LUIS, EVA = "U0ANA", "U0LUIS", "U0EVA"
 SECRET, NOWHERE = channel_id(2), channel_id(9)
 HELD = {channel_id(1): "#support-1", SECRET: "#support-2", NOWHERE: "#support-9"}
-"""What a context may have been handed by mistake: both look held."""
+"""Handles of a context that got a hidden and a missing channel by mistake."""
 WORD = sentence("q2.0").split()[0]
 TOOLS = {t.name: t for t in scopes.scope("slack").tools}
 
 
 def space() -> Workspace:
     """`#support-2` is private: ANA, LUIS and the bot are in it."""
-    made = workspace(3)
+    base = workspace(3)
     secret = replace(channel_of(2, 2), is_private=True, members=(ANA, LUIS, BOT_USER))
-    return replace(made, channels=(made.channels[0], secret, made.channels[2]))
+    return replace(base, channels=(base.channels[0], secret, base.channels[2]))
 
 
 def alike(text: str, n: int) -> str:
@@ -76,7 +76,7 @@ async def user_engine(user: str, clock: Clock | None = None) -> AsyncIterator[En
 
 
 async def call_tool(e: Engine, name: str, /, _held: Mapping[str, str] = HELD, **args: Any) -> str:
-    """What a tool says to the model, whichever way."""
+    """The text that a tool returns to the model: its result, a refusal or an error."""
     ctx = replace(e.context(_held), intent=Intent(home=channel_id(1)))
     try:
         found = await e.run.gate.call("s1", ctx, TOOLS[name], args)
@@ -96,7 +96,7 @@ FORMS: dict[str, tuple[str, dict[str, str]]] = {
     "add_reaction": ("message", {"name": "eyes"}),
 }
 OTHERS = {"list_channels", "list_slack_list_items", "lookup_user", "send_direct_message"}
-"""They take no conversation."""
+"""Tools that take no conversation."""
 
 
 def test_every_tool_that_takes_a_conversation_is_tried() -> None:
@@ -112,22 +112,20 @@ async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, f
     argument, more = FORMS[name]
     held = {channel_id(1): "#support-1"} if form == "not held" else HELD
     async with user_engine(EVA) as e:
-        await call_tool(
-            e, "read_channel_history", channel=NOWHERE
-        )  # what is kept is the same for both
-        for _ in range(2):  # what was asked before makes no difference, either
-            said, calls = [], []
+        await call_tool(e, "read_channel_history", channel=NOWHERE)  # fills the caches for both
+        for _ in range(2):  # earlier calls make no difference, either
+            texts, calls = [], []
             for n in (2, 9):
                 subject = f"#support-{n}" if form == "name" else channel_id(n)
                 if argument in ("thread", "message"):
                     subject += "/" + thread_id(2, 0).partition("/")[2]
                 before = Counter(e.slack.calls)
                 text = await call_tool(e, name, held, **{argument: subject, **more})
-                said.append(alike(text, n))
+                texts.append(alike(text, n))
                 calls.append(Counter(e.slack.calls) - before)
-            assert said[0] == said[1]
-            assert said[0].startswith("No ")
-            for each in calls:  # of the requester: once, or before a write each time
+            assert texts[0] == texts[1]
+            assert texts[0].startswith("No ")
+            for each in calls:  # about the requester: once, or before each write
                 each.pop("users.info", 0)
             assert calls[0] == calls[1]
         assert e.slack.effects == []
@@ -140,7 +138,7 @@ async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
                 ("list_channels", [{"match": "support-2"}, {"match": "support-9"}]),
                 ("search_messages", [{"query": "zebra"}, {"query": "zebra"}]),
             ):
-                said, calls = [], []
+                texts, calls = [], []
                 for n, args in zip((2, 9), more, strict=True):
                     held = {OPEN_CHANNELS: "", channel_id(1): "#support-1", channel_id(n): "#x"}
                     await call_tool(e, name, held, **args)
@@ -149,9 +147,9 @@ async def test_listing_and_searching_do_not_reveal_hidden_channels() -> None:
                     found = await e.run.gate.call("s1", ctx, TOOLS[name], args)
                     assert isinstance(found, ToolResult)
                     assert found.items == ()
-                    said.append(alike(found.note, n))
+                    texts.append(alike(found.note, n))
                     calls.append(Counter(e.slack.calls) - before)
-                assert said[0] == said[1]
+                assert texts[0] == texts[1]
                 assert calls[0] == calls[1]
 
 
@@ -206,14 +204,14 @@ async def test_failed_access_check_denies_reading_and_is_logged(
         assert (await call_tool(e, "read_channel_history", channel=SECRET)).startswith(
             "No channel "
         )
-        said = [r.getMessage() for r in caplog.records if "could not check" in r.getMessage()]
-        assert len(said) == 1
-        assert f"Slack refused {method}: fatal_error" in said[0]
+        messages = [r.getMessage() for r in caplog.records if "could not check" in r.getMessage()]
+        assert len(messages) == 1
+        assert f"Slack refused {method}: fatal_error" in messages[0]
         assert "messages in window" in await call_tool(e, "read_channel_history", channel=SECRET)
 
 
 COST = re.compile(r"\$\d\.\d{3}")
-ASKED = {
+QUESTIONS = {
     "by name": "What is open in #support-{n}?",
     "by mark": "What is open in <#{id}|>?",
     "by id": "What is open in {id}?",
@@ -222,28 +220,28 @@ ASKED = {
 
 
 def curious(body: Json) -> Answer:
-    """A parent that tries what it was asked for in every way that it has."""
+    """A parent that tries each way to read the channel that it was asked about."""
     if is_child(body):
         return say("not reached")
-    asked = opening(body).rpartition("\nREQUEST: ")[2] or opening(body)
-    n = 2 if "support-2" in asked or SECRET in asked else 9
+    request = opening(body).rpartition("\nREQUEST: ")[2] or opening(body)
+    n = 2 if "support-2" in request or SECRET in request else 9
     thread = f"{channel_id(n)}/{thread_id(2, 0).partition('/')[2]}"
-    tried = [
+    attempts = [
         Answer([use("list_channels", match=f"support-{n}"), use("list_channels")]),
         Answer([use("read_thread", thread=thread), use("read_thread", thread=f"#support-{n}/1.1")]),
         brief_answer(n, task="Find out what is open there", description="It"),
         brief_answer(n, handles=[f"#support-{n}"], task="Find it out, please", description="It"),
     ]
-    return tried[turn(body)] if turn(body) < len(tried) else say("Nothing was found.")
+    return attempts[turn(body)] if turn(body) < len(attempts) else say("Nothing was found.")
 
 
 def without_backfill(settings: Settings) -> Settings:
-    """The bot does not look for what it missed: that calls Slack whenever it likes."""
+    """Turn off the backfill, which calls Slack at any time."""
     return with_rules(scopes=("slack",))(change_settings(settings, slack={"backfill_hours": 0}))
 
 
 def shown_to_model(bot: Served, n: int, since: int) -> list[str]:
-    """What the model was shown of its attempts, without what names the channel."""
+    """What the model saw of its attempts, without the name of the channel."""
     last = bot.parents()[since:][-1]
     sources = [t for t in str(last["messages"][0]).split("\\n") if t.startswith("NAMED SOURCES")]
     return [alike(each, n) for each in [*sources, *(r["content"] for r in results(last))]]
@@ -260,23 +258,23 @@ async def test_request_about_a_hidden_channel_is_answered_like_a_missing_one(
         async def ask(text: str, n: int) -> tuple[list[str], str, Counter[str]]:
             since, before = len(bot.parents()), Counter(slack.calls)
             stamp = thread_id(2, 0).partition("/")[2].replace(".", "")
-            said = text.format(n=n, id=channel_id(n), ts=stamp)
+            question = text.format(n=n, id=channel_id(n), ts=stamp)
             at = (
-                slack.people.say(EVA, place, said)
+                slack.people.say(EVA, place, question)
                 if face == "dm"
-                else bot.ask(said, user=EVA, channel=place)
+                else bot.ask(question, user=EVA, channel=place)
             )
             answer = await bot.answer(at, channel=place)
-            looked = Counter(slack.calls) - before
-            reads = {m: c for m, c in looked.items() if m.startswith(("conversations", "users"))}
-            told = COST.sub("$", answer.text)  # it grows with what was asked before
-            return shown_to_model(bot, n, since), alike(told, n), Counter(reads)
+            calls = Counter(slack.calls) - before
+            reads = {m: c for m, c in calls.items() if m.startswith(("conversations", "users"))}
+            reply = COST.sub("$", answer.text)  # it grows with earlier questions
+            return shown_to_model(bot, n, since), alike(reply, n), Counter(reads)
 
-        # What is kept, and was said before in a direct message, is the same for both then.
+        # Fills the caches, and the history of the direct message, equally for both.
         for _ in range(MAX_RECENT if face == "dm" else 1):
-            await ask(ASKED["by name"], 9)
-        for form in ASKED.values():
-            for _ in range(3):  # a listing that is kept may end between the two, never each time
+            await ask(QUESTIONS["by name"], 9)
+        for form in QUESTIONS.values():
+            for _ in range(3):  # a cached listing may expire between the two, never each time
                 hidden, absent = await ask(form, 2), await ask(form, 9)
                 if hidden[2] == absent[2]:
                     break

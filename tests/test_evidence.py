@@ -1,4 +1,4 @@
-"""Nothing is claimed that was not read: evidence, quotes and customers are checked by code."""
+"""Code checks the evidence, quotes and customers of findings against what was read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LABEL = Label(untrusted=True)
 
 
 def item(number: int, text: str = "text", **fields: Any) -> Item:
-    given = {"author": "U1", "at": AT + timedelta(hours=number), "by": "Ana Ruiz", **fields}
-    return Item(f"C1/{number}", text, None, LABEL, **given)
+    defaults = {"author": "U1", "at": AT + timedelta(hours=number), "by": "Ana Ruiz", **fields}
+    return Item(f"C1/{number}", text, None, LABEL, **defaults)
 
 
 ITEMS = {
@@ -51,7 +51,7 @@ def test_unread_evidence_quotes_and_customers_are_dropped_and_counted() -> None:
     assert first == good
     assert second.evidence == ["C1/1"]
     assert second.quotes == ["ERROR 12"]
-    assert second.customers == ["Ana Ruiz"]  # Acme stands in a message that it does not cite
+    assert second.customers == ["Ana Ruiz"]  # Acme occurs in a message that it does not cite
     assert len(dropped) == 6
     assert dropped[-3:] == [
         "finding 3: no item C1/404 was read",
@@ -69,7 +69,7 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "held"),
+    ("text", "name", "is_named"),
     [
         ("Banana Ltd. wrote", "Ana", False),
         ("Acme2 wrote", "Acme", False),
@@ -84,12 +84,12 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
     ],
 )
 def test_customer_must_occur_as_a_whole_name_in_the_evidence(
-    text: str, name: str, held: bool
+    text: str, name: str, is_named: bool
 ) -> None:
     read = item(1, text, by="Eva Roth")
     (found,), dropped = check([draft(customers=[name])], {read.id: read})
-    assert found.customers == ([name] if held else [])
-    assert len(dropped) == (not held)
+    assert found.customers == ([name] if is_named else [])
+    assert len(dropped) == (not is_named)
 
 
 THREAD = {
@@ -126,8 +126,8 @@ def test_a_quote_from_another_message_brings_it_into_the_evidence(
 
 
 def test_a_quote_never_moves_a_thread_out_of_another_finding() -> None:
-    taken = draft(claim="Known", evidence=["C1/3"])
-    findings, dropped = check([draft(quotes=["We know it: BUG-7"]), taken], THREAD)
+    other = draft(claim="Known", evidence=["C1/3"])
+    findings, dropped = check([draft(quotes=["We know it: BUG-7"]), other], THREAD)
     assert [f.evidence for f in findings] == [["C1/1"], ["C1/3"]]
     assert findings[0].quotes == []
     assert dropped == []  # it was read, only elsewhere
@@ -141,7 +141,7 @@ def test_last_shown_text_is_kept_and_quotes_may_be_from_any_shown_text() -> None
     for text in (FRIDAY, FRIDAY[:20], MONDAY, FRIDAY[:20], f"{MONDAY}, at nine", MONDAY):
         reading.add([item(1, text), item(2)], {})
     assert list(reading.items) == ["C1/1", "C1/2"]
-    assert reading.items["C1/1"].text == f"{MONDAY}, at nine", "its beginning changes nothing"
+    assert reading.items["C1/1"].text == f"{MONDAY}, at nine", "its beginning replaces nothing"
     quotes = ["Friday, the 13th of May", "on Monday, at nine"]
     found = draft(quotes=[*quotes, "The launch is on Tuesday"])
     assert check([found], reading.whole())[0][0].quotes == quotes
@@ -162,22 +162,22 @@ ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n 
 
 
 @pytest.mark.parametrize(
-    "given", ["q-1#row2-4", "q-1#row2-row4", "q-1#row2-q-1#row4", "q-1#row2..4"]
+    "cited", ["q-1#row2-4", "q-1#row2-row4", "q-1#row2-q-1#row4", "q-1#row2..4"]
 )
-def test_rows_of_a_result_may_be_cited_as_a_range(given: str) -> None:
+def test_rows_of_a_result_may_be_cited_as_a_range(cited: str) -> None:
     findings, _ = check(
-        [draft(evidence=[given, "q-1#row3"], quotes=["total: 40", "total: 50"])], ROWS
+        [draft(evidence=[cited, "q-1#row3"], quotes=["total: 40", "total: 50"])], ROWS
     )
     (kept,) = findings
     assert kept.evidence == ["q-1#row2", "q-1#row3", "q-1#row4"]
     assert kept.quotes == ["total: 40"]
 
 
-@pytest.mark.parametrize("given", ["q-1#row4-9", "q-1#row4-2", "q-2#row1-2", "q-1#row0-999999"])
-def test_range_with_unread_rows_is_rejected(given: str) -> None:
-    findings, dropped = check([draft(evidence=[given])], ROWS)
+@pytest.mark.parametrize("cited", ["q-1#row4-9", "q-1#row4-2", "q-2#row1-2", "q-1#row0-999999"])
+def test_range_with_unread_rows_is_rejected(cited: str) -> None:
+    findings, dropped = check([draft(evidence=[cited])], ROWS)
     assert findings == []
-    assert dropped[0] == f"finding 1: no item {given} was read"
+    assert dropped[0] == f"finding 1: no item {cited} was read"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_figures_and_addresses_of_a_claim_must_occur_in_its_source(claim: str, h
     assert figures_occur(claim, normal(source)) is holds
 
 
-# ---- items are one line each, inside a fence that is fresh for each subagent
+# ---- items are one line each, inside a fence that is new for each subagent
 
 SEEN = datetime(2025, 3, 10, 9, 30, tzinfo=UTC)
 TEXTS = st.text(max_size=60) | st.sampled_from(
@@ -257,9 +257,9 @@ def items(*texts: str) -> tuple[Item, ...]:
 
 
 def test_a_delimiter_has_128_random_bits() -> None:
-    made = {new_delimiter() for _ in range(1000)}
-    assert len(made) == 1000
-    assert all(re.fullmatch(r"items-[0-9a-f]{32}", each) for each in made)
+    delimiters = {new_delimiter() for _ in range(1000)}
+    assert len(delimiters) == 1000
+    assert all(re.fullmatch(r"items-[0-9a-f]{32}", each) for each in delimiters)
 
 
 def test_fence_contains_only_items_each_on_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Slack exports, good and damaged, that the tests write themselves."""
+"""Loading Slack exports, valid and damaged, which the tests write themselves."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def with_days(folder: Path, **days: Any) -> Workspace:
 
 
 def forge_size(path: Path, member: str, size: int) -> Path:
-    """The zip, its directory changed to say that a member unpacks to `size` bytes."""
+    """Make the directory of the zip claim that a member unpacks to `size` bytes."""
     raw = bytearray(path.read_bytes())
     entry = raw.rindex(member.encode()) - 46
     struct.pack_into("<I", raw, entry + 24, size)

@@ -1,4 +1,4 @@
-"""Fetching: from public addresses alone, whatever names, redirections and bodies try."""
+"""Pages are fetched only from public addresses, despite hostile names, redirects and bodies."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ async def fetcher(
     pages: dict[str, Page], timeout_s: float = 5.0
 ) -> AsyncIterator[tuple[Fetcher, LocalWeb, Names]]:
     with web_kit.small_web(pages) as (web, names, _):
-        made = Fetcher(timeout_s, names.reach)
+        fetch = Fetcher(timeout_s, names.reach)
         try:
-            yield made, web, names
+            yield fetch, web, names
         finally:
-            await made.aclose()
+            await fetch.aclose()
 
 
 async def fetch_error(fetcher: Fetcher, url: str) -> str:
@@ -145,7 +145,7 @@ async def test_compressed_pages_are_unpacked_and_bombs_are_not() -> None:
 
 
 async def test_endless_response_times_out() -> None:
-    """It drips a byte now and then: each read is quick, and only the whole time tells."""
+    """It sends a byte now and then: each read is quick, only the whole takes too long."""
     server, ended = listen(), asyncio.Event()
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -166,24 +166,24 @@ async def test_endless_response_times_out() -> None:
         await fetch.aclose()
         await asyncio.wait_for(ended.wait(), WAIT_S)
         await dripping.wait_closed()
-    real = Fetcher(2.0)  # it asks the resolver of this machine and checks what that says
+    real = Fetcher(2.0)  # it checks what this machine's resolver answers
     assert ("127.0.0.1", 80) in await look_up("localhost", 80)
     assert "not read" in await fetch_error(real, "http://localhost/")
     await real.aclose()
 
 
 async def check_paths(robots: str, *paths: str) -> list[bool]:
-    """Which paths of a host with these rules may be read."""
+    """Return for each path whether it may be read by these rules."""
     pages = {"a.example.com/robots.txt": Page(robots.encode(), "text/plain")}
     async with fetcher(pages) as (fetch, _, _):
-        checked, found = Robots(fetch), []
+        checker, allowed = Robots(fetch), []
         for path in paths:
             try:
-                await checked.check(f"http://a.example.com{path}")
-                found.append(True)
+                await checker.check(f"http://a.example.com{path}")
+                allowed.append(True)
             except NotFetched:
-                found.append(False)
-    return found
+                allowed.append(False)
+    return allowed
 
 
 @pytest.mark.parametrize(

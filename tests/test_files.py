@@ -1,4 +1,4 @@
-"""Files of a request: read within limits or refused by name, fetched from Slack alone."""
+"""Files of a request: read within limits or refused by name, fetched only from Slack."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Json = dict[str, Any]
 
 
 class Host:
-    """A place that serves files under /files/, and notes who asked."""
+    """A server of files under /files/, which records the names and tokens of requests."""
 
     def __init__(self, **served: bytes | Response) -> None:
         self.served = served
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.info: Json = {}
         self.app = Starlette(
             routes=[
@@ -43,7 +43,7 @@ class Host:
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
-        self.asked.append((name, request.headers.get("authorization", "")))
+        self.requests.append((name, request.headers.get("authorization", "")))
         found = self.served[name]
         return found if isinstance(found, Response) else Response(found)
 
@@ -54,15 +54,15 @@ class Host:
 async def read(
     host: Host, *files: Any, delimiter: str = "", mimetype: str = "", **limits: Any
 ) -> AttachedFile:
-    """Read files; a text instead of a file's facts names what the host serves."""
+    """Read files; a string is the name of a file that the host serves."""
     with MUX.served_app(host.app) as url:
         web = AsyncWebClient(token="xoxb-1", base_url=f"{url}/api/")
-        served = {"id": "F1", "mimetype": mimetype}
-        given = [
-            {**served, "name": f, "url_private": f"{url}/files/{f}"} if isinstance(f, str) else f
+        defaults = {"id": "F1", "mimetype": mimetype}
+        infos = [
+            {**defaults, "name": f, "url_private": f"{url}/files/{f}"} if isinstance(f, str) else f
             for f in files
         ]
-        return await read_files(web, {"files": given}, REPLY.model_copy(update=limits), delimiter)
+        return await read_files(web, {"files": infos}, REPLY.model_copy(update=limits), delimiter)
 
 
 async def one(content: bytes | Response, name: str = "a.txt", **limits: Any) -> AttachedFile:
@@ -124,7 +124,7 @@ async def test_image_type_is_detected_from_its_bytes_not_its_name(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "sentence"),
     [
         (b"", "x.bin is empty."),
         (image("png", 9000, 2), "x.bin is an image of more than 8000 pixels a side."),
@@ -137,8 +137,8 @@ async def test_image_type_is_detected_from_its_bytes_not_its_name(name: str) -> 
         (b"PK\x03\x04" + b"docx" * 90, "x.bin cannot be read, as it is damaged"),
     ],
 )
-async def test_unreadable_files_are_refused_by_name(data: bytes, said: str) -> None:
-    assert refusal(await one(data, "x.bin")).startswith(said)
+async def test_unreadable_files_are_refused_by_name(data: bytes, sentence: str) -> None:
+    assert refusal(await one(data, "x.bin")).startswith(sentence)
 
 
 async def test_token_for_file_downloads_is_sent_only_to_slack() -> None:
@@ -154,8 +154,8 @@ async def test_token_for_file_downloads_is_sent_only_to_slack() -> None:
             {"name": "e.txt", "url_private": "http://files.slack.com/e.txt"},
             max_files=9,
         )
-    assert host.asked == [("a.txt", "Bearer xoxb-1")]
-    assert other.asked == []
+    assert host.requests == [("a.txt", "Bearer xoxb-1")]
+    assert other.requests == []
     assert len(found.blocks) == 1
     assert found.refused == tuple(
         f"{n}.txt is not stored in Slack, so I did not fetch it." for n in "bcde"
@@ -184,14 +184,14 @@ async def test_canvas_and_html_named_as_document_are_read() -> None:
         plan=Response(canvas, media_type="text/html"), **{"r.doc": Response(page, media_type="")}
     )
     with MUX.served_app(host.app) as url:
-        given = [
+        infos = [
             {"name": name, "mode": mode, "mimetype": kind, "url_private": f"{url}/files/{name}"}
             for name, mode, kind in (
                 ("plan", "quip", "application/vnd.slack-docs"),
                 ("r.doc", "hosted", "application/msword"),
             )
         ]
-        found = await read(host, *given)
+        found = await read(host, *infos)
     plan, report = (str(block["text"]) for block in found.blocks)
     assert plan == "FILE: plan (HTML, as a reader sees it)\nPlan\n\nWe start."
     assert report == "FILE: r.doc (HTML, as a reader sees it; hidden text was left out)\nReport"
@@ -225,7 +225,7 @@ async def test_files_beyond_the_limit_are_named_as_unread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "sentence"),
     [
         ({"mode": "tombstone"}, "A file was deleted."),
         ({"id": "F1", "mode": "hidden_by_limit"}, "F1 is hidden by the limit of this Slack plan."),
@@ -236,8 +236,8 @@ async def test_files_beyond_the_limit_are_named_as_unread() -> None:
         ({"name": "x" * 900}, "x" * 80 + " has no address"),
     ],
 )
-async def test_unavailable_files_are_named_and_not_fetched(facts: Json, said: str) -> None:
-    assert refusal(await read(Host(), facts)).startswith(said)
+async def test_unavailable_files_are_named_and_not_fetched(facts: Json, sentence: str) -> None:
+    assert refusal(await read(Host(), facts)).startswith(sentence)
 
 
 async def test_file_without_details_in_the_event_is_looked_up() -> None:

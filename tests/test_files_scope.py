@@ -1,4 +1,4 @@
-"""The tools of the scope files: what they show, what they refuse, and what each says of it."""
+"""The tools of the scope files: what they show, and what they refuse for which reason."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
         at = int(page.truncated.removeprefix("Go on with line=").rstrip("."))
     assert "\n".join(lines) + "\n" == text
     for nowhere in (500, 0, -1, "2~3", "x", "1~1"):
-        said = await desk.fails("read_file", path="long.txt", folder=BOOK, line=nowhere)
-        assert "has 400 lines" in said
+        reason = await desk.fails("read_file", path="long.txt", folder=BOOK, line=nowhere)
+        assert "has 400 lines" in reason
 
 
 async def test_a_long_line_is_read_page_by_page_to_its_end(desk: Desk) -> None:
@@ -175,7 +175,7 @@ async def test_unread_or_changed_file_is_not_overwritten(desk: Desk) -> None:
     await desk.use("read_file", by="s2", **where)
     await desk.use("write_file", text="mine", **where)
     assert "Read it first" in await desk.fails("write_file", by="s2", text="theirs", **where)
-    await desk.use("write_file", text="mine, again", **where)  # what it wrote it knows
+    await desk.use("write_file", text="mine, again", **where)  # it knows what it wrote
     assert (desk.root / "README.md").read_text() == "mine, again"
 
 
@@ -188,7 +188,7 @@ async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(desk: Desk)
     for _ in range(2):
         await desk.use("edit_file", by=again, **change, **where)
         with (desk.data / "work/r1/log.jsonl").open("a") as file:
-            file.write('{"wrote": ["half a li')  # it died here
+            file.write('{"wrote": ["half a li')  # the process died here
         desk.begin()
     assert (desk.root / "README.md").read_text() == "# Book\n# Book\n"
     await desk.use("write_file", text="whole\n", **where)
@@ -226,8 +226,8 @@ async def test_restricted_text_is_not_written_to_a_folder_with_more_readers(tmp_
     private = Label(True, frozenset({ANA}), frozenset({"notes:own"}))
     open_ = Desk(tmp_path, repo=False)
     by = open_.context(label=private)
-    said = await open_.fails("write_file", by=by, path="a.md", text="private", folder=BOOK)
-    assert "for fewer people" in said
+    reason = await open_.fails("write_file", by=by, path="a.md", text="private", folder=BOOK)
+    assert "for fewer people" in reason
     assert list(open_.root.iterdir()) == []
     await open_.use("write_file", by=by, path="a.md", text="private", folder=RUN_FOLDER)
     read = await open_.use("read_file", by="s2", path="a.md", folder=RUN_FOLDER)
@@ -254,18 +254,18 @@ async def test_folder_is_hidden_from_people_who_may_not_read_it(tmp_path: Path) 
         found = await desk.fails("list_files", by=only, folder=folder)
         assert found.startswith("No folder")
     assert "No folder is open" in await desk.fails("read_file", by=only, path="book:README.md")
-    assert (await desk.use("list_files")).note == "run is empty."  # as if the other were not there
+    assert (await desk.use("list_files")).note == "run is empty."  # as if there were no other
 
 
 def settings_with(tmp_path: Path, **files: object) -> Settings:
     base = settings_for()
-    made = base.files.model_copy(update=files)
-    return base.model_copy(update={"files": made, "data_dir": tmp_path / "data"})
+    section = base.files.model_copy(update=files)
+    return base.model_copy(update={"files": section, "data_dir": tmp_path / "data"})
 
 
-async def kit_of(tmp_path: Path, given: Options | None = None, **files: object) -> FileTools:
+async def kit_of(tmp_path: Path, options: Options | None = None, **files: object) -> FileTools:
     async with store_at(tmp_path / "db") as store:
-        return FileTools(settings_with(tmp_path, **files), store.database, given)
+        return FileTools(settings_with(tmp_path, **files), store.database, options)
 
 
 async def test_file_tools_are_offered_only_if_they_can_work(tmp_path: Path) -> None:
@@ -294,9 +294,9 @@ async def test_file_tools_are_offered_only_if_they_can_work(tmp_path: Path) -> N
 )
 async def test_command_line_option_adds_a_folder(tmp_path: Path, folder: str, name: str) -> None:
     repository(tmp_path / folder)
-    given = Options("offline", folder=tmp_path / folder)
+    options = Options("offline", folder=tmp_path / folder)
     book = ProjectSettings(path=tmp_path / "nowhere", push=True)
-    kit = await kit_of(tmp_path, given, projects={"book": book})
+    kit = await kit_of(tmp_path, options, projects={"book": book})
     opened = await kit.open("r1", None)
     assert opened.handles == {RUN_FOLDER: "run", f"files:{name}": name}
     assert GitPush not in opened.clients
@@ -306,15 +306,15 @@ async def test_command_line_option_adds_a_folder(tmp_path: Path, folder: str, na
 
 async def test_missing_folder_is_reported_and_the_others_stay_available(tmp_path: Path) -> None:
     (tmp_path / "book").mkdir()
-    book, gone = (ProjectSettings(path=tmp_path / name) for name in ("book", "nowhere"))
-    kit = await kit_of(tmp_path, projects={"gone": gone, "book": book})
+    book, missing = (ProjectSettings(path=tmp_path / name) for name in ("book", "nowhere"))
+    kit = await kit_of(tmp_path, projects={"gone": missing, "book": book})
     assert (await kit.open("r1", ANA)).handles == {RUN_FOLDER: "run", BOOK: "book"}
-    told = f"files.projects.gone.path: There is no folder {tmp_path}/nowhere."
-    assert kit.problems() == [told]
-    assert kit.find_missing()["files/files:gone"] == told
-    given = await kit_of(tmp_path, Options("offline", folder=tmp_path / "nowhere"))
+    problem = f"files.projects.gone.path: There is no folder {tmp_path}/nowhere."
+    assert kit.problems() == [problem]
+    assert kit.find_missing()["files/files:gone"] == problem
+    with_option = await kit_of(tmp_path, Options("offline", folder=tmp_path / "nowhere"))
     with pytest.raises(SetupError, match="There is no folder"):
-        await given.open("r1", None)
+        await with_option.open("r1", None)
 
 
 @pytest.mark.parametrize("inner", ["bare.git", "book/.git"])
@@ -366,7 +366,7 @@ async def test_context_changes_a_limited_number_of_files_and_only_if_asked(desk:
 
 
 @pytest.mark.parametrize(
-    ("url", "token", "given"),
+    ("url", "token", "is_sent"),
     [
         ("https://git.example/a.git", "t", True),
         ("https://GIT.example/login", "t", True),
@@ -378,13 +378,13 @@ async def test_context_changes_a_limited_number_of_files_and_only_if_asked(desk:
     ],
 )
 def test_git_token_is_sent_only_to_the_host_of_the_remote(
-    url: str, token: str | None, given: bool
+    url: str, token: str | None, is_sent: bool
 ) -> None:
     answers = Answers(token, https_host("https://git.example/a.git"))
-    if given:
+    if is_sent:
         login = answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
         assert login.credential_tuple == ("x-access-token", "t")
-    with pytest.raises(pygit2.GitError):  # a second time it was wrong
+    with pytest.raises(pygit2.GitError):  # git asks again if it was wrong
         answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
 
 
@@ -394,11 +394,11 @@ async def test_write_path_cannot_reach_a_project_the_request_does_not_name(desk:
     other = replace(desk.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
     desk.projects[PAYROLL] = other
     desk.begin()
-    held = Handles({BOOK: "book", PAYROLL: "payroll", RUN_FOLDER: "run"})
-    by = desk.context(handles=held)
-    for given in ({"path": "a.md", "folder": PAYROLL}, {"path": "payroll:a.md"}):
-        said = await desk.fails("write_file", by=by, text="x", **given)
-        assert "does not name payroll" in said
+    handles = Handles({BOOK: "book", PAYROLL: "payroll", RUN_FOLDER: "run"})
+    by = desk.context(handles=handles)
+    for args in ({"path": "a.md", "folder": PAYROLL}, {"path": "payroll:a.md"}):
+        reason = await desk.fails("write_file", by=by, text="x", **args)
+        assert "does not name payroll" in reason
     assert not list(place.iterdir())
     await desk.use("write_file", by=by, path="book:a.md", text="x")
     assert (desk.root / "a.md").read_text() == "x"
@@ -407,12 +407,12 @@ async def test_write_path_cannot_reach_a_project_the_request_does_not_name(desk:
 async def test_project_is_written_only_if_the_request_names_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     repository(desk.root)
-    asked = Intent(text="Sum up what is new.", home="D0ANA")
-    fooled = desk.context(intent=asked)
+    intent = Intent(text="Sum up what is new.", home="D0ANA")
+    fooled = desk.context(intent=intent)
     write = {"path": "a.md", "text": "x"}
-    for tool, given in (("write_file", write), ("git_commit", {"message": "x"})):
+    for tool, args in (("write_file", write), ("git_commit", {"message": "x"})):
         for folder in ({"folder": BOOK}, {}):
-            assert "does not name book" in await desk.fails(tool, by=fooled, **given, **folder)
+            assert "does not name book" in await desk.fails(tool, by=fooled, **args, **folder)
     await desk.use("write_file", by=fooled, **write, folder=RUN_FOLDER)
     assert not is_written(desk.root, "a.md")
     named = desk.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))
