@@ -1,6 +1,6 @@
-"""What the tests of the bot stand on: exports they write themselves, and commands run as typed.
+"""Slack exports, commands and local services for the tests of the bot.
 
-Commands run in this process, against real servers on loopback; nothing of ours is replaced.
+Commands run in this process, against real servers on loopback; no part of the bot is replaced.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def ts(at: str) -> str:
 
 def export_message(at: str, text: str, user: str = "U0ANA", thread: str = "", **more: Any) -> Json:
     """A message of an export; `thread` is the time of the root that it replies to."""
-    made = {"type": "message", "ts": ts(at), "user": user, "text": text}
-    return made | ({"thread_ts": ts(thread)} if thread else {}) | more
+    message = {"type": "message", "ts": ts(at), "user": user, "text": text}
+    return message | ({"thread_ts": ts(thread)} if thread else {}) | more
 
 
 def export(
@@ -123,7 +123,7 @@ class Done:
 
 
 class Shell:
-    """Types commands. Everything else is read from what they print."""
+    """Runs commands as if typed. All else is read from what they print."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -133,8 +133,8 @@ class Shell:
         with pytest.raises(SystemExit) as ended:
             main([str(arg) for arg in args])
         code = ended.value.code
-        said = self._capsys.readouterr()
-        return Done(code if isinstance(code, int) else 1, said.out, said.err)
+        output = self._capsys.readouterr()
+        return Done(code if isinstance(code, int) else 1, output.out, output.err)
 
     def sweep(self, zip_file: Path, channels: str = "*", *more: str) -> Json:
         """The document of an offline sweep of the days before AS_OF."""
@@ -157,12 +157,12 @@ class Shell:
 
 
 def _prepare_store() -> None:
-    """What a first command takes time to make."""
+    """Copy the store that a first command would take time to create."""
     with_store(Path(os.environ["ASSISTANT_DATA_DIR"]))
 
 
 def refusal_text(done: Done, code: str) -> str:
-    """The sentence of a refusal, checked to be one: exit code 2, no traceback, nothing else."""
+    """Return the sentence of a refusal; check that it is one, with exit code 2 and no traceback."""
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
     if done.out:
@@ -200,8 +200,8 @@ def delegating_model(
         use("run_subagent", task=task, description=task[:40], scope=scope, handles=[handle])
         for task, scope, handle in tasks
     ]
-    found = " ".join(f"Found [F{n}.1]." for n in range(1, len(tasks) + 1))
-    parent = turns(Answer(briefs), say(found))
+    claims = " ".join(f"Found [F{n}.1]." for n in range(1, len(tasks) + 1))
+    parent = turns(Answer(briefs), say(claims))
 
     def mind(body: Json) -> Answer:
         if not is_child(body):
@@ -212,7 +212,7 @@ def delegating_model(
 
 
 def finding_model(tool: str, **arguments: Any) -> Mind:
-    """A subagent that calls a tool, and hands in the first item of what it shows."""
+    """A subagent that calls a tool, and submits the first item of its result."""
 
     def submit_first_item(body: Json) -> Answer:
         item = next(items_of(results(body)[0]["content"]))
@@ -222,7 +222,7 @@ def finding_model(tool: str, **arguments: Any) -> Mind:
 
 
 def in_one_turn(server: ModelServer) -> list[str]:
-    """Names of the calls of the parent's first turn that calls anything."""
+    """Names of the tools that the parent's first turn with calls uses."""
     parents = [body for body in server.recorded if not is_child(body)]
     return [block["name"] for block in parents[1]["messages"][1]["content"]]
 

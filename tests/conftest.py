@@ -1,4 +1,4 @@
-"""What every test stands on: no network but loopback, nothing of the host's settings, own state."""
+"""Isolation of every test: only loopback, no settings of the host, a state folder of its own."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ OUTSIDE = re.compile(
     r"|(?:FORCE|NO)_COLOR|COLUMNS|LINES|PYTHONUNBUFFERED",
     re.IGNORECASE,
 )
-"""Variables of the environment that say what a machine asks, and by which way; how its git works;
-what a terminal shows; and whether Python holds back what it writes."""
+"""Environment variables of services, proxies, git, terminals and Python's output buffer."""
 
 # The same examples on each machine, however slow; `--hypothesis-profile default` draws new ones.
 hypothesis.settings.load_profile("ci")
 
 
 class NetworkBlocked(RuntimeError):
-    """A test reached for an address beyond this machine."""
+    """A test tried to reach an address beyond this machine."""
 
 
 def _refuse_unless_loopback(host: Any) -> None:
@@ -56,30 +55,30 @@ def _refuse_unless_loopback(host: Any) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Leaves what is collected to no later garbage collection: with a million objects each of them
+    """Exempt what collection imports from garbage collections: with a million objects, each
     would stop all loops of a test for up to a second."""
     gc.disable()
     try:
         collected = yield
         gc.collect()
         gc.freeze()
-        atexit.register(gc.unfreeze)  # nanobind counts at the exit what is left
+        atexit.register(gc.unfreeze)  # nanobind counts leftovers at exit
     finally:
         gc.enable()
-        gc.set_threshold(2_000, 10, 100)  # of what tests compute, a tenth went into collecting
+        gc.set_threshold(2_000, 10, 100)  # collections took a tenth of the tests' CPU time
     return collected
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has the fixtures of pg_kit.py at hand; who starts the workers needs none of the bot."""
+    """Load the fixtures of pg_kit.py, except in a process that only starts the workers."""
     if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
         config.pluginmanager.import_plugin("pg_kit")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Count to the system tests what serves the whole bot to a hostile model, or to a browser.
+    """Mark as system tests those that use a browser, or serve the whole bot to a hostile model.
 
-    What may take longest comes first, so that at the end no worker waits for another's long test.
+    The longest tests come first, so that at the end no worker waits for another's long test.
     """
     for item in items:
         is_browsing = "browser" in getattr(item, "fixturenames", ())
@@ -95,7 +94,7 @@ def _seconds_allowed(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def _sealed() -> Iterator[None]:
-    """Blocks look-ups and connections beyond loopback, and hides the host's keys and endpoints."""
+    """Block look-ups and connections beyond loopback, and hide the host's keys and endpoints."""
     look_up = socket.getaddrinfo
 
     def guarded_look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,14 +122,14 @@ def _sealed() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """A shell has what it starts in the background ignore Ctrl-C, and so would what tests start."""
+    """Accept Ctrl-C: a shell's background job ignores it, and so would processes of tests."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps the key file that is made at first use out of the developer's configuration."""
+    """Keep the key file that is made at first use out of the developer's configuration."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
@@ -138,7 +137,7 @@ def _own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture(scope="session", autouse=True)
 def _certificates_read_once() -> Iterator[None]:
-    """Each client of the SDK would read those of this machine anew, which takes 30 to 50 ms."""
+    """Read the machine's certificates once, not for each client of the SDK (30 to 50 ms)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         yield
@@ -146,7 +145,7 @@ def _certificates_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _commands_built_once() -> Iterator[None]:
-    """Each call of the command line would build all commands anew, which takes 20 ms."""
+    """Build the command line once, not for each call (20 ms)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
@@ -154,14 +153,14 @@ def _commands_built_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_handler_of_dbos() -> None:
-    """Else dbos keeps the stderr of the first test that starts it, which may be closed by then."""
+    """Keep dbos from logging to the stderr of its first test, which is closed later."""
     logging.getLogger("dbos").addHandler(logging.NullHandler())
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_copied_database_left(_own_configuration: None) -> Iterator[None]:
-    """Drops what pg_kit.py copies databases from."""
-    from pg_kit import COPIED  # here and below: who starts the workers needs none of the bot
+    """Drop the databases that pg_kit.py copies."""
+    from pg_kit import COPIED  # not at the top: starting workers needs no bot
 
     with COPIED:
         yield
@@ -169,9 +168,9 @@ def _no_copied_database_left(_own_configuration: None) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _failure_keeps_to_itself() -> Iterator[None]:
-    """What a failed test left open is warned of with it, not with the test that comes next.
+    """Warn of what a failed test left open with that test, not with the next one.
 
-    Until that begins, pytest keeps the traceback, and with it all that its frames hold.
+    Until the next one begins, pytest keeps the traceback, and all that its frames hold.
     """
     yield
     if hasattr(sys, "last_value"):
@@ -184,7 +183,7 @@ def _failure_keeps_to_itself() -> Iterator[None]:
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state folder of this test alone, not yet created; also that of processes it starts.
 
-    The test runs in `tmp_path`, so that an `assistant.yaml` or `.env` of the checkout is not met.
+    The test runs in `tmp_path`, so that an `assistant.yaml` or `.env` of the checkout is not read.
     """
     folder = tmp_path / "data"
     monkeypatch.chdir(tmp_path)

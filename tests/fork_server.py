@@ -34,9 +34,9 @@ class Fork:
         What it prints is added to `log`.
         """
         log.touch()
-        given = (program, arguments, dict(env), folder, log)
+        args = (program, arguments, dict(env), folder, log)
         self.log = log
-        self._process = _CONTEXT.Process(target=_run, args=given, daemon=True)
+        self._process = _CONTEXT.Process(target=_run, args=args, daemon=True)
         self._process.start()
         self._polling = threading.Lock()
 
@@ -46,12 +46,12 @@ class Fork:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Return how it ended: its exit code or minus the number of a signal; None = it runs."""
+        """Return its exit code, or minus the number of a signal; None = it runs."""
         with self._polling:  # of two threads one would read nothing, and return 255
             return self._process.exitcode
 
     def wait(self) -> int | None:
-        """Return how it ended, when it has; None where it does not end."""
+        """Wait until it ends, and return its exit code; None if it does not end."""
         wait([self._process.sentinel], WAIT_S)
         return self.poll()
 
@@ -62,18 +62,18 @@ class Fork:
     def wait_for_output(self) -> str:
         """Wait until it has printed a line, and return all that it has printed."""
         patience = Patience()
-        while "\n" not in (said := self.read_output()):
-            assert self.poll() is None, said
-            assert not patience.over, said
+        while "\n" not in (output := self.read_output()):
+            assert self.poll() is None, output
+            assert not patience.over, output
             time.sleep(0.05)
-        return said
+        return output
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it as a machine does that loses its power; return when it is gone."""
+        """Kill it as a power failure would; return when it has ended."""
         self.send_signal(signal.SIGKILL)
         self.wait()
 
@@ -95,9 +95,9 @@ def _run(
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
-    said = os.open(log, os.O_WRONLY | os.O_APPEND)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
-        os.dup2(said, stream)
+        os.dup2(output, stream)
     sys.argv = [program, *arguments]
     if program.endswith(".py"):
         runpy.run_path(program, run_name="__main__")

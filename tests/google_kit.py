@@ -1,4 +1,4 @@
-"""Google as a test wants it: scripted answers on loopback, and what was asked."""
+"""A Google on loopback with scripted answers, which records requests."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def error_response(
 
 
 async def break_connection(request: Request) -> Response:
-    """The connection breaks and nobody knows whether it was done."""
+    """Break the connection, so that the client does not know whether the call was done."""
     await drop_connection(request.scope)
     return Response()
 
 
 async def close_connection(request: Request) -> Response:
-    """The server ends the connection in order, without a word."""
+    """Close the connection in order, without an answer."""
     for connection in request.scope["extensions"]["local.connections"]():
         if connection.client == request.scope["client"]:
             connection.transport.close()
@@ -67,14 +67,14 @@ async def close_connection(request: Request) -> Response:
 
 
 async def silent(request: Request) -> Response:
-    """No answer until whoever asked has gone."""
+    """Give no answer until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     return Response()
 
 
 class Stand:
-    """Gmail and the token service. Each call takes the next answer; then all is well."""
+    """Gmail and the token service. Calls take the next answer; after the last, they succeed."""
 
     def __init__(self, *answers: Answer, tokens: tuple[Answer, ...] = ()) -> None:
         self.asked: list[Asked] = []
@@ -90,17 +90,17 @@ class Stand:
         )
 
     async def _gmail(self, request: Request) -> Response:
-        asked = await _parse_request(request)
-        self.asked.append(asked)
-        if self.valid is not None and asked.token not in self.valid:
+        recorded = await _parse_request(request)
+        self.asked.append(recorded)
+        if self.valid is not None and recorded.token not in self.valid:
             return error_response(401, "authError", "Invalid Credentials")
         return await _next_answer(request, self._answers, JSONResponse(PROFILE))
 
     async def _token(self, request: Request) -> Response:
         self.token_asked.append(await _parse_request(request))
         number = len(self.token_asked)
-        made = {"access_token": f"ya29.renewed-{number}", "expires_in": 3600}
-        return await _next_answer(request, self._tokens, JSONResponse(made))
+        tokens = {"access_token": f"ya29.renewed-{number}", "expires_in": 3600}
+        return await _next_answer(request, self._tokens, JSONResponse(tokens))
 
 
 async def _parse_request(request: Request) -> Asked:
@@ -118,7 +118,7 @@ async def _next_answer(request: Request, answers: list[Answer], otherwise: Respo
 
 
 class Pauses(list[float]):
-    """Takes the place of sleeping, and says how long it would have been."""
+    """Replaces sleep, and records how long it would have been."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -126,7 +126,7 @@ class Pauses(list[float]):
 
 
 class Clock:
-    """Time that passes only where somebody sleeps."""
+    """Time that passes only in `sleep`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -184,7 +184,7 @@ async def send(google: GoogleClient) -> dict[str, Any]:
 
 
 async def until(true: Callable[[], bool], what: str) -> None:
-    """Look until it is so; the test fails when it takes too long."""
+    """Wait until `true()`; fail the test if it takes too long."""
     patience = Patience(10)
     while not true():
         assert not patience.over, f"never came: {what}"

@@ -1,4 +1,4 @@
-"""The bounds of tests: so generous that no busy machine passes them, and what hangs does."""
+"""Time limits of tests: a busy machine stays below them, a test that hangs does not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 WAIT_S = 60.0
-"""How long a test waits for what must come. It is no bound of how soon it comes."""
+"""How long a test waits for an event. It does not limit how soon the event comes."""
 REFERENCE_S = 0.1
-"""What `machine_s` says of the machine that bounds of CPU time are meant for."""
+"""What `machine_s` returns on the machine that limits of CPU time are set for."""
 ADDITIONS = 2_000_000
 
 
@@ -28,9 +28,9 @@ def machine_s() -> float:
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Fails where what is inside takes more CPU time, of all threads; a slower machine gets more.
+    """Fail if the block takes more CPU time, of all threads; a slower machine gets more.
 
-    What it waits for does not count, nor do garbage collections of what earlier tests have left.
+    Waiting does not count, nor do garbage collections of what earlier tests have left.
     """
     gc.disable()
     try:
@@ -43,7 +43,7 @@ def cpu_limit(seconds: float) -> Iterator[None]:
 
 
 class Patience:
-    """How long a loop waits for what must come: `WAIT_S`, or longer."""
+    """The time that a loop waits for an event: `WAIT_S`, or longer."""
 
     def __init__(self, seconds: float = WAIT_S) -> None:
         self._until = time.monotonic() + max(seconds, WAIT_S)
@@ -54,5 +54,5 @@ class Patience:
 
 
 def patient(seconds: float = WAIT_S) -> asyncio.Timeout:
-    """Raises TimeoutError where what is inside takes longer than `WAIT_S`, or than `seconds`."""
+    """Raise TimeoutError if the block takes longer than `WAIT_S` and than `seconds`."""
     return asyncio.timeout(max(seconds, WAIT_S))

@@ -1,4 +1,4 @@
-"""What the tests of the scope web stand on: a small web on loopback that names lead to."""
+"""A small web on loopback for the tests of the scope web, and a resolver that leads to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Names:
-    """A resolver: every name leads to the small web, but for those that `places` tells."""
+    """A resolver that leads every name to the small web, except those in `places`."""
 
     port: int
     places: dict[str, list[Sequence[str]]] = field(default_factory=dict)
@@ -30,11 +30,11 @@ class Names:
 
     async def look_up(self, host: str, port: int) -> Sequence[Place]:
         self.asked.append(host)
-        told = self.places.get(host)
-        if not told:
+        addresses = self.places.get(host)
+        if not addresses:
             return [(LOOPBACK, self.port)]
-        found = told.pop(0) if len(told) > 1 else told[0]
-        return [(address, self.port) for address in found]
+        current = addresses.pop(0) if len(addresses) > 1 else addresses[0]
+        return [(address, self.port) for address in current]
 
     @property
     def reach(self) -> FetchReach:
@@ -52,6 +52,6 @@ def small_web(
 
 
 def context(clients: Mapping[type, object], **more: Any) -> ToolContext:
-    asked = Intent("Read https://docs.example.com/start please")
-    given = {"requester": None, "intent": asked, **more}
-    return tool_kit.context("web", clients, {"web:search": ""}, **given)
+    intent = Intent("Read https://docs.example.com/start please")
+    defaults = {"requester": None, "intent": intent, **more}
+    return tool_kit.context("web", clients, {"web:search": ""}, **defaults)
