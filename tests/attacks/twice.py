@@ -1,4 +1,4 @@
-"""Try each attack twice on one stage: with all that stops it, and without what does."""
+"""Try each attack twice on one stage: with the defence that stops it, and without."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Remove = Callable[[Any, pytest.MonkeyPatch], None]
 What = str | tuple[str, ...] | Remove
 """What stops an attack: rules of the gate, or a function that takes another defence away."""
 Outcomes = Mapping[str, tuple[bool, bool]]
-"""By name: whether the attack got through with all that stops it, and without what does."""
+"""Name -> whether the attack got through with its defence, and without."""
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attack, told by a function of the stage."""
+    """An attack as a function of the stage."""
 
     tried: Callable[[Any], Awaitable[bool]]
-    """Makes it, and returns whether it got through."""
+    """Try it, and return whether it got through."""
     without: What
 
 
 def function_patch(*places: tuple[object, str, object]) -> Remove:
-    """Be without functions: each attribute of an owner is replaced by a naive one."""
+    """Remove a defence: replace each attribute of an owner by a naive one."""
 
     def remove(stage: Any, patch: pytest.MonkeyPatch) -> None:
         for owner, name, by in places:
@@ -47,8 +47,8 @@ def without(stage: Any, what: What) -> Iterator[None]:
             what(stage, patch)
         else:
             names = (what,) if isinstance(what, str) else what
-            left = [rule for rule in RULES if rule.name not in names]
-            patch.setattr(stage.bot.bench.dispatch.runs, "rules", left)
+            rules = [rule for rule in RULES if rule.name not in names]
+            patch.setattr(stage.bot.bench.dispatch.runs, "rules", rules)
         yield
 
 
@@ -59,20 +59,20 @@ async def try_it(stage: Any, attempt: Attempt) -> bool:
 async def try_twice(
     stage: S, attacks: Mapping[str, Any], tried: Callable[[S, Any], Awaitable[bool]] = try_it
 ) -> Outcomes:
-    found = {}
+    outcomes = {}
     for name, attack in attacks.items():
-        stopped = await tried(stage, attack)
+        defended = await tried(stage, attack)
         with without(stage, attack.without):
-            found[name] = (stopped, await tried(stage, attack))
-    return found
+            outcomes[name] = (defended, await tried(stage, attack))
+    return outcomes
 
 
 def expected_outcomes(attacks: Mapping[str, Any]) -> Outcomes:
-    """The outcomes that are right."""
+    """The outcomes when each defence works, and is needed."""
     return dict.fromkeys(attacks, (False, True))
 
 
 async def holds(stage: Any, through: Callable[[Any], Any]) -> bool:
-    """Return whether an attack got through; what tells it may be a coroutine."""
-    found = through(stage)
-    return bool(await found if asyncio.iscoroutine(found) else found)
+    """Return whether an attack got through; `through` may return a coroutine."""
+    outcome = through(stage)
+    return bool(await outcome if asyncio.iscoroutine(outcome) else outcome)

@@ -1,6 +1,6 @@
 """BigQuery of the local Google: tables, and jobs that run real SQL.
 
-The SQL is DuckDB's, in BigQuery's quotes: functions that BigQuery alone has are not there.
+The SQL is DuckDB's, in BigQuery's quotes, without the functions that only BigQuery has.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from bot.local.google.api import Answering, Call, GoogleRefused, Json
 
-if TYPE_CHECKING:  # DuckDB takes its time to load, and few who need Google need it
+if TYPE_CHECKING:  # DuckDB is slow to load, and few tests with Google need it
     from standins.bigquery_tables import Tables
 
 PROJECT = "local-project"
 LEAST_BYTES = 10 * 2**20
 """Billed for each table at least (cloud.google.com/bigquery/pricing)."""
 HELD_MS = 10_000
-"""How long a question for a result stays open where it does not say (jobs.getQueryResults)."""
+"""How long a request for a result waits without a `timeoutMs` (jobs.getQueryResults)."""
 WORD = re.compile(r"[\s(]*([a-z]+)\b", re.IGNORECASE)
 CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 ODD: Mapping[str, str] = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
@@ -80,7 +80,7 @@ def _text(value: Any) -> str:
 
 @dataclass(slots=True)
 class Job:
-    """A job; its result is there from the start, and told from `ready` on."""
+    """A job; its result is computed at once, and returned from `ready` on."""
 
     id: str
     ready: float
@@ -92,7 +92,7 @@ class Job:
     """Why it failed."""
     kind: str = "SELECT"
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """It was cancelled before it was ready."""
+    """Set if it is cancelled before it is ready."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class BigQueryState:
     job_s: float = 0.0
     """How long a job takes."""
     scale: int = 1
-    """As if all tables held so many times as much."""
+    """The size of all tables is multiplied by this."""
     partitions: dict[str, str] = field(default_factory=dict)
     """`dataset.table` -> the column that it is partitioned by."""
     denied: set[str] = field(default_factory=set)
@@ -116,14 +116,14 @@ class BigQueryState:
     numbers: Any = field(default_factory=lambda: count(1))
 
     async def wait_for_job(self, path: Mapping[str, str], query: Mapping[str, list[str]]) -> None:
-        """Wait until a job is done, or as long as a question for its result stays open."""
+        """Wait until a job is done, or as long as a request for its result waits."""
         job = self.jobs.get(path.get("jobId", ""))
-        asked = "".join(query.get("timeoutMs", ()))
-        most = int(asked) / 1000 if asked.isdigit() else HELD_MS / 1000
-        left = min(job.ready - self.now(), most) if job else 0.0
-        if job and left > 0:
+        timeout = "".join(query.get("timeoutMs", ()))
+        limit = int(timeout) / 1000 if timeout.isdigit() else HELD_MS / 1000
+        seconds = min(job.ready - self.now(), limit) if job else 0.0
+        if job and seconds > 0:
             with suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(seconds):
                     await job.ended.wait()
 
 
@@ -136,7 +136,7 @@ def allow(state: BigQueryState, dataset: str, table: str) -> None:
 
 
 def create_job(state: BigQueryState, id: str, sql: str, configuration: Json) -> Job:
-    """A job that was run, or only weighed. Refuses what BigQuery refuses at once."""
+    """Run a job, or only estimate it; refuse what BigQuery refuses at once."""
     query, tables = configuration["query"], state.tables
     dataset = str((query.get("defaultDataset") or {}).get("datasetId") or "main")
     if dataset != "main":
@@ -144,7 +144,7 @@ def create_job(state: BigQueryState, id: str, sql: str, configuration: Json) -> 
     job = Job(id, state.now() + state.job_s, Read(), 0, Answer([]))
     word = WORD.match(sql)
     job.kind = word[1].upper() if word else ""
-    if job.kind in CHANGES:  # a dry run tells so, and the account may only read
+    if job.kind in CHANGES:  # a dry run says so; the account may only read
         if configuration.get("dryRun"):
             return job
         raise GoogleRefused("accessDenied", "Access Denied: User may not change tables.")
@@ -164,17 +164,17 @@ def create_job(state: BigQueryState, id: str, sql: str, configuration: Json) -> 
         return job
     try:
         job.answer = tables.answer(sql, dataset)
-    except GoogleRefused as refused:  # what goes wrong while it runs is told with its result
+    except GoogleRefused as refused:  # an error while it runs comes with its result
         job.refused = refused
     return job
 
 
 def job_json(state: BigQueryState, job: Job) -> Json:
-    """A job as the API shows it, as far as the product looks at it."""
+    """A job as the API shows it, with the fields that the product reads."""
     project, place = state.tables.project, state.tables.location
-    named = [_reference(project, each) for each in job.read.tables]
+    tables = [_reference(project, each) for each in job.read.tables]
     query: Json = {"statementType": job.kind, "totalBytesProcessed": str(job.bytes)}
-    query |= {"referencedTables": named}
+    query |= {"referencedTables": tables}
     if job.read.views:
         query["referencedLogicalViews"] = [_reference(project, each) for each in job.read.views]
     reference = {"projectId": project, "location": place} | ({"jobId": job.id} if job.id else {})
@@ -241,8 +241,8 @@ def _insert(call: Call[BigQueryState]) -> Json:
     if query.get("useLegacySql", True):  # the API's own default
         why = "Legacy SQL has no tables here: useLegacySql must be false"
         raise GoogleRefused("invalidQuery", why)
-    asked = call.body.get("jobReference") or {}
-    id = str(asked.get("jobId") or f"job_{next(state.numbers)}")
+    reference = call.body.get("jobReference") or {}
+    id = str(reference.get("jobId") or f"job_{next(state.numbers)}")
     if id in state.jobs:
         at = f"{project}:{state.tables.location}.{id}"
         raise GoogleRefused("duplicate", f"Already Exists: Job {at}")

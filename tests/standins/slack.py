@@ -40,16 +40,16 @@ __all__ = ["API_PATH", "APP_TOKEN", "BOT_TOKEN", "METHODS", "SIGNING_SECRET", "L
 METHODS = {**server.METHODS, **slack_files.METHODS, **slack_search.METHODS}
 SIGNING_SECRET = "local-secret"
 UPLOAD = "upload"
-"""What counts and faults call the sending of a file's bytes, which is no method."""
+"""The name of a file's upload in `calls` and faults; it is no method."""
 COMPLETE = "files.completeUploadExternal"
 FORM_ONLY = frozenset({"files.getUploadURLExternal"})
 """Methods that read no JSON: docs.slack.dev/reference/methods/files.getUploadURLExternal."""
 
 
 class OfCompany(Deliveries):
-    """What an app hears that a whole organization installed: api.slack.com/enterprise/apps.
+    """The events of an app that a whole organization installed: api.slack.com/enterprise/apps.
 
-    Bolt says of `team` that it can be none: slack_bolt/request/internals.py, extract_team_id.
+    According to Bolt, `team` can be none: slack_bolt/request/internals.py, extract_team_id.
     """
 
     def __init__(self, company: str, *args: Any, **kwargs: Any) -> None:
@@ -64,31 +64,29 @@ class OfCompany(Deliveries):
         payload: Mapping[str, Any],
         answered: Callable[[Any], None] | None = None,
     ) -> None:
-        told: dict[str, Any]
+        fields: dict[str, Any]
         if kind == "events_api":
-            granted = [
+            authorizations = [
                 {**each, "team_id": None, "enterprise_id": self._company}
                 | {"is_enterprise_install": True}
                 for each in payload["authorizations"]
             ]
-            told = {"enterprise_id": self._company, "context_enterprise_id": self._company}
-            payload = {**payload, **told, "authorizations": granted}
+            fields = {"enterprise_id": self._company, "context_enterprise_id": self._company}
+            fields["authorizations"] = authorizations
         elif kind == "interactive":
-            named = {"id": self._company, "name": "Grid"}
-            told = {"enterprise": named, "team": None, "is_enterprise_install": True}
-            payload = {**payload, **told}
+            enterprise = {"id": self._company, "name": "Grid"}
+            fields = {"enterprise": enterprise, "team": None, "is_enterprise_install": True}
         else:
-            told = {"enterprise_id": self._company, "is_enterprise_install": "true"}
-            payload = {**payload, **told}
-        super().put(kind, id, type, payload, answered)
+            fields = {"enterprise_id": self._company, "is_enterprise_install": "true"}
+        super().put(kind, id, type, {**payload, **fields}, answered)
 
 
 class LocalSlack(server.LocalSlack):
-    """A local Slack that refuses what Slack refuses, and fails where a test says so.
+    """A local Slack that refuses what Slack refuses, and fails where a test wants it.
 
     Writes are listed in `effects`; `calls` counts the requests by method; `faults` are consumed in
     order as their methods are called. A token that is deleted from `tokens` is revoked. The app
-    hears of events through `sockets`, or as requests to its `request_url`.
+    gets events through `sockets`, or as requests to its `request_url`.
     """
 
     methods = METHODS
@@ -115,8 +113,8 @@ class LocalSlack(server.LocalSlack):
         Without a `request_url` events come in Socket Mode. An event that is not acknowledged
         within `ack_s` is sent again after each of `retries_s`, then it is lost. A stream ends
         `stream_ttl_s` after its start (github.com/slackapi/python-slack-sdk/issues/1859).
-        `streams_refused` makes this a Slack without streams: it is how every call of a method that
-        streams fails. `sockets` are those of the app, where it serves another workspace, too.
+        `streams_refused` makes this a Slack without streams: it says how each call of a streaming
+        method fails. `sockets` are those of the app, if it also serves another workspace.
         `company` is the Enterprise Grid organization that installed the app.
         """
         super().__init__(workspace)
@@ -128,7 +126,7 @@ class LocalSlack(server.LocalSlack):
         self.calls: Counter[str] = Counter()
         self.faults: list[Fault] = []
         self.unshared = 0
-        """So many of the next files are taken and never shown: paradigmxyz/centaur#311."""
+        """How many of the next files are accepted but never shown: paradigmxyz/centaur#311."""
         self.streams_refused = streams_refused
         self._app_token = app_token
         self._stream_ttl_s = stream_ttl_s
@@ -159,7 +157,7 @@ class LocalSlack(server.LocalSlack):
         event_id: str | None = None,
         authorizations: Iterable[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Deliver an event, however odd it is, and as often; its id.
+        """Deliver an event, valid or not, some `times`; return its id.
 
         One of type "app_rate_limited" is sent as such, any other inside of an event_callback.
         """
@@ -167,8 +165,8 @@ class LocalSlack(server.LocalSlack):
             event_id = event_id or self.events.new_id()
             kind = str(event.get("type", "")) if isinstance(event, dict) else ""
             place = event.get("channel") if isinstance(event, dict) else None
-            known = {"channel": place} if isinstance(place, str) else {}
-            payload = self.events.callback(known, event_id) | {"event": event}
+            base = {"channel": place} if isinstance(place, str) else {}
+            payload = self.events.callback(base, event_id) | {"event": event}
             if kind == "app_rate_limited":
                 payload = {k: payload[k] for k in ("team_id", "api_app_id")} | event
             elif authorizations is not None:
@@ -177,7 +175,7 @@ class LocalSlack(server.LocalSlack):
         return event_id or ""
 
     def put(self, kind: str, payload: Mapping[str, Any]) -> str:
-        """Deliver a whole payload, however odd; `kind` is one of Envelope's. Its id."""
+        """Deliver a whole payload, valid or not; `kind` is one of Envelope's. Return its id."""
         id = f"Ev0PUT{len(self.deliveries):06d}"
         self.events.put(kind, id, kind, payload)
         return id
@@ -188,7 +186,7 @@ class LocalSlack(server.LocalSlack):
             self.requests.close()
 
     def carry_out(self, call: Call) -> dict[str, Any]:
-        """Carry a call out if Slack would, and let the app hear of what it wrote."""
+        """Carry a call out if Slack would, and send the app the events of what it wrote."""
         expire(self.state, self._stream_ttl_s)
         call = check(call)
         before = named_message(call)
@@ -227,7 +225,7 @@ class LocalSlack(server.LocalSlack):
             return None
 
     def identity(self, request: Request, args: dict[str, Any]) -> Identity:
-        """Whom the token stands for; one of an app opens sockets only."""
+        """The identity behind a token; an app's token only opens sockets."""
         token = token_of(request, args)
         if not token:
             raise SlackError("not_authed")

@@ -46,12 +46,12 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "chat.getPermalink": (),
     "files.info": ("files:read",),
 }
-"""Of methods that need others than their family."""
+"""Of methods that need other scopes than their family."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity(state.Identity):
-    """Whom a token stands for, and with which rights."""
+    """The owner of a token, and its scopes."""
 
     scopes: frozenset[str] = BOT_SCOPES
 

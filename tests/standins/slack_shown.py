@@ -20,14 +20,14 @@ class Shown:
     user: str
     text: str
     """The text of the blocks where there are blocks, else the text; rich text as markdown, so that
-    what is a link, a list or bold can be told from words."""
+    links, lists and bold differ from plain words."""
     blocks: tuple[Mapping[str, Any], ...] = ()
     streaming: bool = False
     metadata: Mapping[str, Any] | None = None
     plan: tuple[Row, ...] = ()
     """The tasks of a plan, in their order."""
     thread_ts: str = ""
-    """The root of the thread that it stands in; empty for a top-level message."""
+    """The root of its thread; empty for a top-level message."""
     files: tuple[File, ...] = ()
     reactions: tuple[Reaction, ...] = ()
 
@@ -38,8 +38,8 @@ def visible(state: SlackState, channel: str, thread_ts: str | None = None) -> li
     if thread_ts is None:
         return [_shown_message(timeline[at]) for at in sorted(micros(m.ts) for m in timeline.all())]
     root = micros(thread_ts)
-    found = [timeline.get(root), *(timeline[at] for at in timeline.replies(root))]
-    return [_shown_message(message) for message in found if message]
+    messages = [timeline.get(root), *(timeline[at] for at in timeline.replies(root))]
+    return [_shown_message(message) for message in messages if message]
 
 
 def _shown_message(message: Message) -> Shown:

@@ -39,15 +39,15 @@ class SeveralSlacks:
     secret: str = CLIENT_SECRET
     """Of the app's client."""
     calls: list[tuple[str, str]] = field(default_factory=list)
-    """Team and method of each call; no team where the token is of none."""
+    """Team and method of each call; no team if the token belongs to none."""
     approved: list[str] = field(default_factory=list)
     """Workspaces in which the company's installation is approved."""
     refused: list[str] = field(default_factory=list)
     """Methods that the company's token was refused for lack of a workspace."""
     apps: dict[str, ASGIApp] = field(default_factory=dict)
-    """Team id -> what answers for it, where that is not the workspace itself."""
+    """Team id -> the app that answers for it, if that is not the workspace itself."""
     sockets: ASGIApp | None = None
-    """What the websockets of all are given to, where that is not the first workspace."""
+    """What serves the websockets of all, if that is not the first workspace."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,7 +69,7 @@ class SeveralSlacks:
         await app(scope, _body_receiver(body), send)
 
     def _app_for(self, team: str) -> ASGIApp:
-        """What answers for a workspace, or for the first one."""
+        """The app of a workspace; of the first one, if it is unknown."""
         chosen = team if team in self.slacks else next(iter(self.slacks))
         return self.apps.get(chosen) or self.slacks[chosen].app
 
@@ -112,7 +112,7 @@ class SeveralSlacks:
         owner = code.removeprefix("code-of-")
         if owner not in (*self.slacks, COMPANY):
             return {"ok": False, "error": "invalid_code"}
-        named, is_company = {"id": owner, "name": owner}, owner == COMPANY
+        party, is_company = {"id": owner, "name": owner}, owner == COMPANY
         return {
             "ok": True,
             "app_id": APP_ID,
@@ -120,8 +120,8 @@ class SeveralSlacks:
             "token_type": "bot",
             "scope": "chat:write",
             "bot_user_id": BOT_USER,
-            "team": None if is_company else named,
-            "enterprise": named if is_company else None,
+            "team": None if is_company else party,
+            "enterprise": party if is_company else None,
             "is_enterprise_install": is_company,
             "authed_user": {"id": INSTALLER},
         }
