@@ -1,4 +1,4 @@
-"""Hours of lost sockets, and writes that fail at random: each request is answered, and once."""
+"""Hours of lost sockets, and writes that fail at random: each request gets exactly one answer."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ HOUR_S = 2.0
 FASTER = 60.0
 """How much faster Slack's clock, and so its timestamps, run than ours.
 
-The backfill reads again what was said in the two minutes before its cursor, or for twice as long as
-a deaf socket may stay unnoticed, which is one second here: that fits.
+The backfill reads again the two minutes before its cursor, or twice the time that a deaf socket may
+stay unnoticed, which is one second here.
 """
 PEOPLE = ("U0ANA", "U0LUIS", "U0EVA")
 PLACES = ("C00000001", "C00000002", "C00000003")
@@ -40,7 +40,7 @@ ENDINGS: tuple[Any, ...] = ("refresh_requested", "warning", "link_disabled", "ab
 
 
 def tireless(settings: Settings) -> Settings:
-    """No budgets and no rates of our own; a deaf socket is noticed within a second."""
+    """No budgets and no rate limits; a deaf socket is noticed within a second."""
     quick = {"paced": False, "deaf_after_s": 1.0, "page_size": 20}
     return change_settings(
         settings, policy={"user_daily_usd": None, "daily_usd": None}, slack=quick
@@ -48,7 +48,7 @@ def tireless(settings: Settings) -> Settings:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     channel: str
     ts: str
     thread: str
@@ -62,23 +62,23 @@ class Asked:
 
 @dataclass
 class Day:
-    """People who go on asking, and a network that does not hold."""
+    """People who keep asking, and a network that keeps failing."""
 
     slack: LocalSlack
     chance: random.Random
-    asked: list[Asked] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
     drops: Counter[str] = field(default_factory=Counter)
-    said: Counter[str] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)
 
     def speak(self) -> None:
-        """Somebody says something somewhere; mostly it asks the bot."""
+        """Post a random message of somebody; most ask the bot."""
         kinds = ("mention", "follow_up", "direct", "in_thread", "aside", "nearby")
         kind = self.chance.choices(kinds, (35, 20, 10, 10, 15, 10))[0]
         user, channel = self.chance.choice(PEOPLE), self.chance.choice(PLACES)
-        word = f"w{len(self.asked)}x{sum(self.said.values())}w"
-        threads = [a for a in self.asked if a.channel in PLACES]
+        word = f"w{len(self.questions)}x{sum(self.sent.values())}w"
+        threads = [a for a in self.questions if a.channel in PLACES]
         earlier = self.chance.choice(threads[-12:]) if threads else None
-        self.said[kind] += 1
+        self.sent[kind] += 1
         match kind:
             case "mention":
                 self._ask(user, channel, mention(word), word)
@@ -96,10 +96,10 @@ class Day:
 
     def _ask(self, user: str, channel: str, text: str, word: str, thread: str = "") -> None:
         ts = self.slack.people.say(user, channel, text, thread or None)
-        self.asked.append(Asked(channel, ts, thread or ts, word))
+        self.questions.append(Question(channel, ts, thread or ts, word))
 
     def cut(self) -> None:
-        """The network fails in one of its ways."""
+        """Let the network fail in a random way."""
         how = self.chance.choices(ENDINGS, (4, 2, 2, 3, 2))[0]
         which = self.chance.choice((None, 0, 0, 1))
         self.drops[how] += 1
@@ -109,7 +109,7 @@ class Day:
         self.slack.sockets.drop(how, which)
 
     async def live(self, seconds: float) -> None:
-        """Some minutes go by between two things that happen."""
+        """Let people write and the network fail, minutes apart."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             await asyncio.sleep(self.chance.uniform(0.02, 0.2))
@@ -119,8 +119,8 @@ class Day:
                 self.speak()
 
 
-def ours(slack: LocalSlack) -> Iterator[tuple[str, Shown]]:
-    """All that the bot has written, and where."""
+def messages_of_bot(slack: LocalSlack) -> Iterator[tuple[str, Shown]]:
+    """Each message of the bot, with its channel."""
     for channel in list(slack.state.channels):
         for shown in slack.visible(channel):
             if shown.user == BOT_USER:
@@ -132,28 +132,28 @@ def key_of(shown: Shown) -> str:
     return "" if shown.streaming else str(payload.get("key") or "")
 
 
-async def all_answered(bot: Served, asked: list[Asked], seconds: float) -> None:
-    """Each has one answer, the right one, and there is nothing else."""
-    wanted = {each.key for each in asked}
+async def all_answered(bot: Served, questions: list[Question], seconds: float) -> None:
+    """Check that each question gets its answer, once, and that the bot writes nothing else."""
+    wanted = {each.key for each in questions}
     async with patient(seconds):
-        while not (wanted <= {key_of(m) for _, m in ours(bot.slack)}):  # noqa: ASYNC110
+        while not (wanted <= {key_of(m) for _, m in messages_of_bot(bot.slack)}):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-    bot.bench.backfill.ask()  # what is read once more is not answered once more
+    bot.bench.backfill.ask()  # a message that is read again is not answered again
     await bot.bench.backfill.idle()
     async with patient(30):
         while bot.bench.dispatch.at_work or await bot.inbox.count_waiting():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    written = list(ours(bot.slack))
+    written = list(messages_of_bot(bot.slack))
     assert Counter(key_of(shown) for _, shown in written) == dict.fromkeys(wanted, 1)
     answers = {key_of(shown): (channel, shown) for channel, shown in written}
-    for each in asked:
+    for each in questions:
         channel, shown = answers[each.key]
         assert (channel, shown.thread_ts) == (each.channel, each.thread)
         assert each.word in shown.text, shown.text
 
 
 async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
-    """So many simulated hours, in so many lives of the bot; people talk between them, too."""
+    """Simulate these hours in some lives of the bot; people also write between them."""
     began = time.time()
     slack = LocalSlack(
         workspace(len(PLACES)),
@@ -164,11 +164,11 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
     slack.sockets.goodbye_s, slack.sockets.warning_s, slack.sockets.silent_s = 0.1, 0.5, 3.0
     day = Day(slack, random.Random(seed))
     for number in range(lives):
-        how: Json = {"slack": slack, "change": tireless, "reply": {"update_s": 0.5}}
-        async with serve(folder, scripted_parent(echo), **how) as bot:
+        options: Json = {"slack": slack, "change": tireless, "reply": {"update_s": 0.5}}
+        async with serve(folder, scripted_parent(echo), **options) as bot:
             await day.live(hours * HOUR_S / lives)
             if number == lives - 1:
-                await all_answered(bot, day.asked, 90)
+                await all_answered(bot, day.questions, 90)
         for _ in range(3):
             if number < lives - 1:
                 day.speak()
@@ -176,7 +176,7 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
 
 
 @pytest.mark.parametrize(
-    ("hours", "lives", "seed", "asked"),
+    ("hours", "lives", "seed", "at_least"),
     [
         (2, 2, 1, 10),
         pytest.param(2, 2, 2, 10, marks=pytest.mark.slow),
@@ -184,13 +184,13 @@ async def endure(folder: Path, hours: float, lives: int, seed: int) -> Day:
     ],
 )
 async def test_dropped_sockets_lose_and_duplicate_no_request(
-    hours: int, lives: int, seed: int, asked: int, tmp_path: Path
+    hours: int, lives: int, seed: int, at_least: int, tmp_path: Path
 ) -> None:
     day = await endure(tmp_path, hours, lives, seed)
-    assert len(day.asked) >= asked
+    assert len(day.questions) >= at_least
     assert sum(day.drops.values()) >= hours * 4
     assert hours < 24 or set(day.drops) == {*ENDINGS, "refused"}
-    print(f"{len(day.asked)} asked, {dict(day.said)}; {dict(day.drops)}")
+    print(f"{len(day.questions)} questions, {dict(day.sent)}; {dict(day.drops)}")
 
 
 # ---- writes that fail
@@ -205,9 +205,8 @@ MOST = 3
 
 
 @dataclass
-class Weather:
-    """Each write fails with some probability, in some way, at most MOST times. What is looked up
-    does not fail."""
+class WriteFailures:
+    """Each write fails by chance, in some way, at most MOST times. Reads do not fail."""
 
     slack: LocalSlack
     chance: random.Random
@@ -215,8 +214,8 @@ class Weather:
     happened: Counter[str] = field(default_factory=Counter)
     failed: Counter[tuple[str, bytes]] = field(default_factory=Counter)
 
-    def strike(self, method: str, body: bytes) -> None:
-        """Let the call that comes next fail, perhaps."""
+    def maybe_fail(self, method: str, body: bytes) -> None:
+        """Let the next call fail, or not."""
         if self.failed[method, body] < MOST and self.chance.random() < self.odds:
             kind = self.chance.choice(KINDS)
             self.failed[method, body] += 1
@@ -224,11 +223,11 @@ class Weather:
             self.slack.faults.append(Fault(method, kind, 0.3))
 
 
-class Outdoors:
-    """Shows each write to the weather before Slack answers it."""
+class FailingWrites:
+    """Lets writes fail before they reach Slack."""
 
-    def __init__(self, app: ASGIApp, weather: Weather) -> None:
-        self._app, self._weather = app, weather
+    def __init__(self, app: ASGIApp, failures: WriteFailures) -> None:
+        self._app, self._failures = app, failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = str(scope.get("path")).removeprefix(API_PATH)
@@ -236,17 +235,19 @@ class Outdoors:
             await self._app(scope, receive, send)
             return
         body, again = await read_ahead(receive)
-        self._weather.strike(method, body)
+        self._failures.maybe_fail(method, body)
         await self._app(scope, again, send)  # nothing else runs until it takes the fault
 
 
-async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
+async def serve_with_write_failures(
+    folder: Path, requests: int, seed: int, odds: float
+) -> WriteFailures:
     slack = LocalSlack(workspace(len(PLACES)), retries_s=(0.0, 0.3, 1.0))
-    weather = Weather(slack, random.Random(seed), odds)
-    slack.app.add_middleware(Outdoors, weather=weather)
+    failures = WriteFailures(slack, random.Random(seed), odds)
+    slack.app.add_middleware(FailingWrites, failures=failures)
     people = random.Random(seed)
-    how: Json = {"slack": slack, "change": tireless, "latency_s": 0.2}
-    async with serve(folder, scripted_parent(echo), **how) as bot:
+    options: Json = {"slack": slack, "change": tireless, "latency_s": 0.2}
+    async with serve(folder, scripted_parent(echo), **options) as bot:
         day = Day(slack, people)
         for number in range(requests):
             user, word = people.choice(PEOPLE), f"w{number}w"
@@ -254,13 +255,13 @@ async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
             channel = slack.people.dm(user) if direct else people.choice(PLACES)
             day._ask(user, channel, word if direct else mention(word), word)
             await asyncio.sleep(people.uniform(0, 0.3))
-        await all_answered(bot, day.asked, 150)
-        weather.odds = 0.0
-    return weather
+        await all_answered(bot, day.questions, 150)
+        failures.odds = 0.0
+    return failures
 
 
 @pytest.mark.parametrize(
-    ("requests", "seed", "odds", "failed"),
+    ("requests", "seed", "odds", "at_least"),
     [
         (10, 3, 0.25, 5),
         pytest.param(10, 4, 0.25, 5, marks=pytest.mark.slow),
@@ -268,9 +269,9 @@ async def storm(folder: Path, requests: int, seed: int, odds: float) -> Weather:
     ],
 )
 async def test_each_request_gets_one_answer_despite_random_write_failures(
-    requests: int, seed: int, odds: float, failed: int, tmp_path: Path
+    requests: int, seed: int, odds: float, at_least: int, tmp_path: Path
 ) -> None:
-    weather = await storm(tmp_path, requests, seed, odds)
-    assert weather.happened.total() >= failed
-    assert failed < 100 or {name.partition(" ")[2] for name in weather.happened} == set(KINDS)
-    print(dict(weather.happened))
+    failures = await serve_with_write_failures(tmp_path, requests, seed, odds)
+    assert failures.happened.total() >= at_least
+    assert at_least < 100 or {name.partition(" ")[2] for name in failures.happened} == set(KINDS)
+    print(dict(failures.happened))

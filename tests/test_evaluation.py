@@ -38,26 +38,26 @@ from config.settings import load_settings
 Json = dict[str, Any]
 WORSE = Path(__file__).parent / "worse_prompts"
 STATES = ("unsolved", "unsolved", "unsolved", "solved", "unanswered")
-"""Of the threads of `support`, again and again."""
+"""Of the threads of `support`, over and over."""
 
 
 def thread(at: str, state: str) -> list[Json]:
     """Messages of a thread in this state, by the rules of the offline model."""
     hour = at.split()[0]
-    made = [export_message(at, f"The export of day {hour} fails, what can I do?")]
+    messages = [export_message(at, f"The export of day {hour} fails, what can I do?")]
     if state != "unanswered":
-        made.append(export_message(f"{hour} 10:00", "Try it again please", "U0LUIS", at))
+        messages.append(export_message(f"{hour} 10:00", "Try it again please", "U0LUIS", at))
     if state == "unsolved":
-        made.append(export_message(f"{hour} 11:00", "It fails again, what now?", "U0ANA", at))
+        messages.append(export_message(f"{hour} 11:00", "It fails again, what now?", "U0ANA", at))
     if state == "solved":
-        made.append(export_message(f"{hour} 11:00", "It works, thank you", "U0ANA", at))
-    return made
+        messages.append(export_message(f"{hour} 11:00", "It works, thank you", "U0ANA", at))
+    return messages
 
 
 def states(folder: Path, count: int = 10) -> Path:
-    """A suite of so many threads with their states, as a folder."""
-    listed = [(f"{n + 1:02} 09:00", STATES[n % len(STATES)]) for n in range(count)]
-    messages = [each for at, state in listed for each in thread(at, state)]
+    """Write a suite of `count` threads with their states; return its folder."""
+    threads = [(f"{n + 1:02} 09:00", STATES[n % len(STATES)]) for n in range(count)]
+    messages = [each for at, state in threads for each in thread(at, state)]
     export(folder, {"support": messages})
     sources = {"slack_export": "export.zip", "as_of": AS_OF, "since": "30d"}
     roots = [each["ts"] for each in messages if "thread_ts" not in each]
@@ -70,7 +70,7 @@ def states(folder: Path, count: int = 10) -> Path:
             "item": f"support/{root}",
             "expected": {"state": state},
         }
-        for n, (root, (_, state)) in enumerate(zip(roots, listed, strict=True))
+        for n, (root, (_, state)) in enumerate(zip(roots, threads, strict=True))
     ]
     return suite(folder, cases)
 
@@ -84,7 +84,7 @@ def figures(document: Json, system: int = 0) -> dict[str, float | None]:
     return {each["name"]: each["value"] for each in document["systems"][system]["figures"]}
 
 
-# ---- suites of a team, and what is told of them
+# ---- suites of a team, and their results
 
 
 def test_suite_is_compared_with_one_context_and_a_script(shell: Shell, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_suite_is_compared_with_one_context_and_a_script(shell: Shell, tmp_path:
     low, high = (done.json["systems"][0]["figures"][0][key] for key in ("low", "high"))
     assert 0.7 < low < 0.75
     assert high == 1  # of ten cases
-    assert figures(done.json, 2)["precision"] == 0.8  # it takes thanks for another question
+    assert figures(done.json, 2)["precision"] == 0.8  # it mistakes thanks for a question
     assert figures(done.json, 2)["recall"] == 1
 
 
@@ -118,7 +118,7 @@ def test_uncovered_cases_count_as_wrong(shell: Shell, tmp_path: Path) -> None:
 
 
 def obedient(body: Json) -> Answer:
-    """The offline model, but `solved` is what its prompt says."""
+    """The offline model, but its prompt decides what `solved` means."""
     answer = offline_model(body)
     rule = re.search(r"solved = ([^;.]*)", json.dumps(body.get("system")))
     if not (is_child(body) and rule and rule[1] == "anybody has replied"):
@@ -130,7 +130,7 @@ def obedient(body: Json) -> Answer:
     return answer
 
 
-@pytest.mark.usefixtures("obeyed")
+@pytest.mark.usefixtures("obedient_model")
 def test_comparison_detects_a_worse_prompt_with_its_interval(shell: Shell, tmp_path: Path) -> None:
     folder, saved = states(tmp_path), tmp_path / "before.json"
     assert shell("eval", folder, "--alone", "--save", saved).code == 0
@@ -144,7 +144,7 @@ def test_comparison_detects_a_worse_prompt_with_its_interval(shell: Shell, tmp_p
 
 
 @pytest.fixture
-def obeyed(monkeypatch: pytest.MonkeyPatch) -> Any:
+def obedient_model(monkeypatch: pytest.MonkeyPatch) -> Any:
     with model_at(monkeypatch, obedient) as server:
         yield server
 
@@ -186,8 +186,8 @@ def test_answers_are_scored_by_required_text_omissions_and_citations(
     shell: Shell, tmp_path: Path
 ) -> None:
     sources = {"slack_export": str(small_export(tmp_path)), "as_of": AS_OF, "since": "30d"}
-    asked = {"sources": sources, "question": "Which questions in #support-es are unanswered?"}
-    cited = shell.ask(tmp_path / "export.zip", asked["question"])  # type: ignore[arg-type]
+    case = {"sources": sources, "question": "Which questions in #support-es are unanswered?"}
+    cited = shell.ask(tmp_path / "export.zip", case["question"])  # type: ignore[arg-type]
     items = cited["subagents"][0]["findings"][0]["evidence"]
     wanted = [
         {"says": [["nobody has replied", "pagar CON tarjeta"]], "denied": 0, "cites": items},
@@ -195,18 +195,18 @@ def test_answers_are_scored_by_required_text_omissions_and_citations(
         {"omits": ["pagar con tarjeta"]},
         {"cites": ["C0SUPPORTES/1.000100"]},
     ]
-    cases = [{"id": str(n), **asked, "expected": each} for n, each in enumerate(wanted)]
+    cases = [{"id": str(n), **case, "expected": each} for n, each in enumerate(wanted)]
     done = shell("eval", suite(tmp_path, cases), "--model", "offline", "--json")
-    ours, one, *script = done.json["systems"]
-    assert [each["right"] for each in ours["outcomes"]] == [True, False, False, False]
+    assistant, one, *script = done.json["systems"]
+    assert [each["right"] for each in assistant["outcomes"]] == [True, False, False, False]
     assert one["name"] == "one context"
     assert script == []
 
 
 def test_mail_suites_use_newest_and_question_mark_baselines(shell: Shell, tmp_path: Path) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(2), mail(9, "All is well, thank you."))
-    listed = shell("triage", "--mbox", file, "--model", "offline", "--json").json["verdicts"]
-    newest, second, first = [each["thread_id"] for each in listed]
+    verdicts = shell("triage", "--mbox", file, "--model", "offline", "--json").json["verdicts"]
+    newest, second, first = [each["thread_id"] for each in verdicts]
     case = {"task": "triage", "sources": {"mbox": "m.mbox"}}
 
     def evaluate_key(key: str) -> Json:
@@ -216,9 +216,9 @@ def test_mail_suites_use_newest_and_question_mark_baselines(shell: Shell, tmp_pa
         return document
 
     assert figures(evaluate_key("needs_reader"), 2)["precision"] == 0.5
-    asked = evaluate_key("asked")
-    assert figures(asked, 2)["accuracy"] == 1
-    assert figures(asked)["coverage"] == 1
+    result = evaluate_key("asked")
+    assert figures(result, 2)["accuracy"] == 1
+    assert figures(result)["coverage"] == 1
 
 
 def test_planted_fault_counts_only_if_one_finding_states_it_fully() -> None:
@@ -238,7 +238,7 @@ def test_planted_fault_counts_only_if_one_finding_states_it_fully() -> None:
 
 
 def labelled_data(folder: Path) -> Path:
-    """A folder of labelled data with one thing of each kind."""
+    """A folder of labelled data with one label of each kind."""
     (folder / "labels").mkdir()
     small_export(folder).rename(folder / "slack_export.zip")
     mbox(folder / "mail.mbox", *letters(1))
@@ -296,8 +296,8 @@ def test_states_suite_reaches_expected_figures_on_development_data(
 # ---- cases from stored runs
 
 
-async def database_of(work: Any) -> None:
-    """Do something with the store of the commands."""
+async def change_store(work: Any) -> None:
+    """Change the store of the commands."""
     settings = load_settings()
     store = await Store.open(settings.data_dir, settings.database_url, cipher_of(settings))
     try:
@@ -324,7 +324,7 @@ def test_a_rated_answer_becomes_a_case_with_the_reasons(shell: Shell, tmp_path: 
         await queue.feedback("T/C/1", "U0ANA", "bad")
         await queue.explain("T/C/1", "U0ANA", "missing", "Nothing of #support-en.")
 
-    asyncio.run(database_of(rate))
+    asyncio.run(change_store(rate))
     assert shell("eval", "add", "r2", "--into", tmp_path).code == 0
     (case,) = yaml.safe_load((tmp_path / "cases.yaml").read_text("utf-8"))
     assert case["note"] == "missing: Nothing of #support-en."
@@ -342,7 +342,7 @@ def test_corrected_threads_and_good_sweeps_become_cases(shell: Shell, tmp_path: 
     async def correct(store: Store) -> None:
         await Corrections(store.database).add(OPERATOR, thread, "c@x.example", "priority", "low")
 
-    asyncio.run(database_of(correct))
+    asyncio.run(change_store(correct))
     assert shell("eval", "add", run["run_id"], "--into", tmp_path).code == 0
     assert shell("eval", "add", run["run_id"], "--into", tmp_path, "--as", "good").code == 0
     cases = {each["id"]: each for each in yaml.safe_load((tmp_path / "cases.yaml").read_text())}
@@ -394,10 +394,10 @@ def test_each_usage_error_is_reported_in_one_sentence(
     (bad / "no_prompt.md").write_text("<!-- version: 1 -->\nx")
     (bad / "cases.yaml").write_text("a: [")
     wrong: list[tuple[Any, ...]] = []
-    for number, (case, told) in enumerate(WRONG):
+    for number, (case, text) in enumerate(WRONG):
         (folder := tmp_path / str(number)).mkdir()
-        wrong.append((told, suite(folder, [case])))
-    for told, *given in (
+        wrong.append((text, suite(folder, [case])))
+    for text, *args in (
         *wrong,
         ("There is no suite 'dances'", "dances"),
         ("reads labelled data", "states"),
@@ -411,11 +411,11 @@ def test_each_usage_error_is_reported_in_one_sentence(
         ("no folder of prompts", "twins", "--prompts", empty),
         ("No model 'gpt'", "twins", "--model", "gpt"),
     ):
-        options = () if "--model" in given else ("--model", "offline")
-        done = shell("eval", *given, *options)
+        options = () if "--model" in args else ("--model", "offline")
+        done = shell("eval", *args, *options)
         sentence = [line for line in done.err.splitlines() if line.startswith("error: ")]
         assert (done.code, len(sentence)) == (2, 1), done
-        assert told in sentence[0], done.err
+        assert text in sentence[0], done.err
     assert shell("eval", "add").code == 2
     assert "There is no run" in shell("eval", "add", "nothing").err
     scipy_stats()

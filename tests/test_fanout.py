@@ -1,4 +1,4 @@
-"""Many subagents at once: each accounted for, none able to harm another or to read of it."""
+"""Many subagents at once: each accounted for, none able to harm another or to see what it reads."""
 
 from __future__ import annotations
 
@@ -68,26 +68,26 @@ STOPPED_BY = frozenset(
 
 
 def number(body: Json) -> int:
-    """The channel that a subagent was sent to."""
+    """The channel that a subagent is to read."""
     return int(line(body, "TASK").split()[-1])
 
 
 def reader(body: Json) -> Answer:
-    """Reads its channel, hands in one finding on the first thread of it."""
+    """Read the channel, and submit one finding on its first thread."""
     n = number(body)
     if not results(body) and "REMINDER: limit reached" not in since(body):
         return call("read_channel_history", channel=channel_id(n))
     root = thread_id(n, 0)
     if not any(root in r["content"] for r in results(body)):
         return submission("Nothing was read.")
-    said = sentence(f"q{n}.0")
-    return submission(f"Read channel {n}.", findings=[finding(f"Open {n}", root, quotes=[said])])
+    quote = sentence(f"q{n}.0")
+    return submission(f"Read channel {n}.", findings=[finding(f"Open {n}", root, quotes=[quote])])
 
 
 def briefs(
     e: Engine, count: int, task: str = "Read channel", *, writes: bool = False
 ) -> list[Brief]:
-    """One brief a channel; above the number of channels they come round again."""
+    """One brief for each channel, in rotation if `count` is above CHANNELS."""
     return [
         e.brief(f"{task} number {n} that is {1 + n % CHANNELS}", 1 + n % CHANNELS, writes=writes)
         for n in range(count)
@@ -95,7 +95,7 @@ def briefs(
 
 
 def assert_accounted(e: Engine, got: Sequence[SubagentResult], count: int) -> None:
-    """Each has one end, in order, and together they cost what the server charged."""
+    """Check that each has one end, in order, and that their costs are what the server charged."""
     assert [r.id for r in got] == [f"s{n}" for n in range(1, count + 1)]
     assert {r.stopped_by for r in got} <= STOPPED_BY
     assert {r.status for r in got} <= {"complete", "partial", "failed", "cancelled"}
@@ -118,14 +118,14 @@ async def test_all_subagents_are_accounted_for_when_a_tenth_of_calls_fail() -> N
     dice = random.Random(1)
     kinds = [k for k in KINDS if k != "slow"] * count
     dice.shuffle(kinds)
-    fates = iter(kinds)
-    struck: dict[str, list[str]] = {}
+    remaining = iter(kinds)
+    faults: dict[str, list[str]] = {}
 
     def choose(index: int, body: Json) -> Fault | None:
         if dice.random() >= 0.1:
             return None
-        kind = next(fates)
-        struck.setdefault(line(body, "TASK"), []).append(kind)
+        kind = next(remaining)
+        faults.setdefault(line(body, "TASK"), []).append(kind)
         return Fault(kind, retry_after=0.01)
 
     def mind(body: Json) -> Answer:
@@ -147,16 +147,16 @@ async def test_all_subagents_are_accounted_for_when_a_tenth_of_calls_fail() -> N
         "context_window": {"tokens"},
     }
     for n, r in enumerate(got):
-        mine = struck.get(f"Read channel number {n} that is {1 + n % CHANNELS}", [])
-        if not mine:
+        own_faults = faults.get(f"Read channel number {n} that is {1 + n % CHANNELS}", [])
+        if not own_faults:
             wanted = {"tool_error"} if n in crashing else {"none"}
-        elif len(mine) == 1:
-            wanted = ends.get(mine[0], {"tool_error"} if n in crashing else {"none"})
+        elif len(own_faults) == 1:
+            wanted = ends.get(own_faults[0], {"tool_error"} if n in crashing else {"none"})
         else:
             wanted = set(STOPPED_BY)
-        assert r.stopped_by in wanted, (n, mine, r)
+        assert r.stopped_by in wanted, (n, own_faults, r)
         if r.stopped_by == "none":
-            assert r.findings, (n, mine)
+            assert r.findings, (n, own_faults)
     assert sum(r.status == "complete" for r in got) >= count * 0.7
     assert e.run.budget.spent.nanousd >= e.cost_nanousd()
     reported = [Usage(**{k: v for k, v in r.usage.items() if k != "total"}) for r in got]
@@ -207,11 +207,11 @@ async def test_fanout_ends_before_the_time_limit_of_the_run() -> None:
     settings = settings_for({"seconds": 8.0, "max_concurrency": 1})
     async with engine(slow, settings, slack=slack(), latency_s=0.2) as e:
         await e.fanout().run_all(briefs(e, 4))
-        left = e.run.budget.seconds_left()
-    assert left > 0.2  # of 1.6 s
+        remaining = e.run.budget.seconds_left()
+    assert remaining > 0.2  # of 1.6 s
 
 
-# ---- what one read reaches no other
+# ---- what one subagent reads reaches no other
 
 FENCE = re.compile(r"items-[0-9a-f]{32}")
 
@@ -235,8 +235,8 @@ async def test_first_request_contains_only_prompt_tools_and_brief() -> None:
         assert first["messages"] == [
             {"role": "user", "content": [text_block(one.brief.text(one.delimiter))]}
         ]
-        known = {"model", "max_tokens", "system", "tools", "messages", "cache_control"}
-        assert first.keys() <= known | {"output_config", "thinking"}
+        allowed = {"model", "max_tokens", "system", "tools", "messages", "cache_control"}
+        assert first.keys() <= allowed | {"output_config", "thinking"}
 
 
 async def test_siblings_share_an_identical_prompt_prefix_and_no_content() -> None:
@@ -253,24 +253,24 @@ async def test_siblings_share_an_identical_prompt_prefix_and_no_content() -> Non
         (own,) = set(FENCE.findall(opening(body)))
         assert set(FENCE.findall(json.dumps(body))) == {own}
         assert all(r["content"].startswith(f"<{own}>") for r in results(body))
-        mine = int(line(body, "TASK").split()[-1])
-        said = json.dumps(body["messages"])
-        others = set(range(1, 11)) - {mine}
-        assert not [n for n in others if sentence(f"q{n}.0")[:30] in said]
-        assert (sentence(f"q{mine}.0")[:30] in said) == bool(results(body))
+        channel = int(line(body, "TASK").split()[-1])
+        messages = json.dumps(body["messages"])
+        others = set(range(1, 11)) - {channel}
+        assert not [n for n in others if sentence(f"q{n}.0")[:30] in messages]
+        assert (sentence(f"q{channel}.0")[:30] in messages) == bool(results(body))
 
 
 # ---- what fails in one harms no other
 
 
 async def test_result_is_returned_even_if_storing_it_fails() -> None:
-    kept: list[str] = []
+    stored: list[str] = []
 
     class Faulty(Checkpoint):
         async def keep_result(self, frozen: SpawnedBrief, result: SubagentResult) -> None:
             if frozen.id == "s2":
                 raise ValueError("no such column")
-            kept.append(result.id)
+            stored.append(result.id)
 
     async with engine(child, slack=LocalSlack(workspace(3))) as e:
         e.run.checkpoint = Faulty()
@@ -278,7 +278,7 @@ async def test_result_is_returned_even_if_storing_it_fails() -> None:
         got = await fanout.run_all([e.brief(f"Read {n}", n) for n in (1, 2, 3)])
 
     assert [r.status for r in got] == ["complete"] * 3
-    assert sorted(kept) == ["s1", "s3"]
+    assert sorted(stored) == ["s1", "s3"]
     assert [r.status for r in fanout.results.values()] == ["complete"] * 3
 
 
@@ -455,7 +455,7 @@ async def test_child_gets_only_the_tools_of_its_scope(tmp_path: Path) -> None:
 
 
 async def test_child_with_many_calls_stops_before_the_cost_cap(tmp_path: Path) -> None:
-    """The child is stopped before the cap is passed, and the parent is told."""
+    """The child is stopped before it passes the cap, and the parent sees why."""
 
     def reader(body: Json) -> Answer:
         if "REMINDER: limit reached (cost)" in since(body):
