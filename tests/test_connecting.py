@@ -179,7 +179,7 @@ class Browser:
 
 
 @dataclass
-class Desk:
+class MailBot:
     """A bot that connects mailboxes."""
 
     connecting: Connecting
@@ -205,7 +205,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_at(database: Database) -> AsyncIterator[Desk]:
+async def mail_bot(database: Database) -> AsyncIterator[MailBot]:
     people = {f"users.info {id}": person(id) for id in (ANA, MAL)}
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -214,50 +214,50 @@ async def desk_at(database: Database) -> AsyncIterator[Desk]:
             settings = settings_at(google, url)
             connecting = Connecting(settings, database, slack.web, "https://acme.slack.com/")
             pages = connect_routes(lambda state: connecting)
-            desk = Desk(connecting, Credentials(database), database, google, slack, url)
+            bot = MailBot(connecting, Credentials(database), database, google, slack, url)
             async with serve_app(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
                 try:
-                    yield desk
+                    yield bot
                 finally:
-                    for browser in desk.browsers:
+                    for browser in bot.browsers:
                         await browser.aclose()
 
 
 @pytest.fixture
-async def desk(database_in_file: Database) -> AsyncIterator[Desk]:
-    async with desk_at(database_in_file) as desk:
-        yield desk
+async def bot(database_in_file: Database) -> AsyncIterator[MailBot]:
+    async with mail_bot(database_in_file) as bot:
+        yield bot
 
 
-async def test_mailbox_is_connected_after_its_requester_enters_the_code(desk: Desk) -> None:
-    browser, link = desk.browser(), await desk.link()
+async def test_mailbox_is_connected_after_its_requester_enters_the_code(bot: MailBot) -> None:
+    browser, link = bot.browser(), await bot.link()
     first = await browser.get(link)
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com, and for nobody else" in first.text
-    assert desk.google.accounts.requests == [], "Google got no request yet"
+    assert bot.google.accounts.requests == [], "Google got no request yet"
 
     last = await browser.press(link)
     assert last.status == 200, last.text
     assert MAILBOX in last.text
     assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com" in last.text
-    assert await desk.mailbox() == "", "nothing is connected without the code"
-    access = await desk.connecting.access(ANA)
+    assert await bot.mailbox() == "", "nothing is connected without the code"
+    access = await bot.connecting.access(ANA)
     assert (access.state, access.address) == ("waiting", MAILBOX)
 
-    connected = await desk.connecting.confirm(ANA, f" {last.code} ")
+    connected = await bot.connecting.confirm(ANA, f" {last.code} ")
     assert (connected.state, connected.address) == ("connected", MAILBOX)
-    tokens = await desk.store.get(ANA)
+    tokens = await bot.store.get(ANA)
     assert tokens
-    assert desk.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
-    assert tokens.refresh_token.get_secret_value() == desk.google.accounts.grants[0].refresh_token
+    assert bot.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
+    assert tokens.refresh_token.get_secret_value() == bot.google.accounts.grants[0].refresh_token
     assert tokens.expires_at
     assert tokens.expires_at > datetime.now(UTC)
 
 
 async def test_link_sent_to_a_victim_connects_no_mailbox(
-    desk: Desk,
+    bot: MailBot,
 ) -> None:
-    link = await desk.link(MAL)
-    victim = desk.browser()
+    link = await bot.link(MAL)
+    victim = bot.browser()
     first = await victim.get(link)
     assert "Mallory <b>Jones</b> (@mal, U0MAL)" in first.text
     assert "If that is not you, close this page" in first.text
@@ -266,88 +266,88 @@ async def test_link_sent_to_a_victim_connects_no_mailbox(
     assert "Mallory" in last.text
     assert "do not give the code to anybody" in last.text
 
-    assert (await desk.connecting.confirm(ANA, last.code)).state == "absent", "it is not hers"
+    assert (await bot.connecting.confirm(ANA, last.code)).state == "absent", "it is not hers"
     wrong = str((int(last.code.replace(" ", "")) + 1) % 10**8).zfill(8)
     for remaining in range(MOST_TRIES - 1, 0, -1):
-        access = await desk.connecting.confirm(MAL, wrong)
+        access = await bot.connecting.confirm(MAL, wrong)
         assert access.state == "waiting"
         assert f"{remaining} more tr" in access.note
-    assert (await desk.connecting.confirm(MAL, wrong)).state == "absent"
-    assert (await desk.connecting.confirm(MAL, last.code)).state == "absent", "it is too late"
-    assert await desk.database.read(sa.select(oauth_states.c.state)) == []
-    assert await desk.store.accounts() == []
+    assert (await bot.connecting.confirm(MAL, wrong)).state == "absent"
+    assert (await bot.connecting.confirm(MAL, last.code)).state == "absent", "it is too late"
+    assert await bot.database.read(sa.select(oauth_states.c.state)) == []
+    assert await bot.store.accounts() == []
 
 
-async def test_link_works_once_and_only_in_one_browser(desk: Desk) -> None:
-    link = await desk.link()
-    own, other = desk.browser(), desk.browser()
+async def test_link_works_once_and_only_in_one_browser(bot: MailBot) -> None:
+    link = await bot.link()
+    own, other = bot.browser(), bot.browser()
     assert (await other.get(link)).status == 200, "opening the page uses nothing up"
     back = await own.stop_at_google(link)
     assert (await own.press(link, allow_redirects=False)).status == 303, "pressed a second time"
     for page in (await other.press(link), await other.get(back)):
         assert (page.status, page.text.endswith(phrase("connect.expired"))) == (410, True)
-    assert desk.google.requests_to("/token") == []
+    assert bot.google.requests_to("/token") == []
     assert (await own.get(back)).code
     again = await own.get(back)
     assert (again.status, again.code) == (410, "")
     assert (await own.get(link)).status == 410
-    assert len(desk.google.requests_to("/token")) == 1
+    assert len(bot.google.requests_to("/token")) == 1
 
 
-async def test_form_submitted_without_opening_the_page_is_rejected(desk: Desk) -> None:
-    link = await desk.link()
-    page = await desk.browser().press(link)  # a browser that has not seen the page
+async def test_form_submitted_without_opening_the_page_is_rejected(bot: MailBot) -> None:
+    link = await bot.link()
+    page = await bot.browser().press(link)  # a browser that has not seen the page
     assert page.status == 410
-    assert desk.google.accounts.requests == []
+    assert bot.google.accounts.requests == []
 
 
-async def test_attacker_cannot_connect_their_mailbox_to_a_victim(desk: Desk) -> None:
+async def test_attacker_cannot_connect_their_mailbox_to_a_victim(bot: MailBot) -> None:
     """The victim opens a callback link with Google's code for the attacker's mailbox."""
-    own = desk.browser()
-    link = await desk.link(ANA)
+    own = bot.browser()
+    link = await bot.link(ANA)
     await own.get(link)
     await own.press(link, allow_redirects=False)
-    desk.google.accounts.address = "mallory@evil.example"
-    callback = await desk.browser().stop_at_google(await desk.link(MAL))
+    bot.google.accounts.address = "mallory@evil.example"
+    callback = await bot.browser().stop_at_google(await bot.link(MAL))
     (code,) = parse_qs(urlsplit(callback).query)["code"]
     (state,) = parse_qs(urlsplit(link).query)["state"]
-    assert (await desk.browser().get(callback)).status == 410
+    assert (await bot.browser().get(callback)).status == 410
     assert (await own.get(callback)).status == 410
-    mixed = await own.get(f"{desk.url}/google/callback?state={state}&code={code}")
+    mixed = await own.get(f"{bot.url}/google/callback?state={state}&code={code}")
     assert mixed.status == 400, "PKCE: the code belongs to another state"
-    assert await desk.connecting.access(ANA) == await desk.connecting.access("U0EVA")
+    assert await bot.connecting.access(ANA) == await bot.connecting.access("U0EVA")
 
 
-async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(desk: Desk) -> None:
+async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(bot: MailBot) -> None:
     async def expire() -> None:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        await desk.database.write(sa.update(oauth_states).values(expires=past))
+        await bot.database.write(sa.update(oauth_states).values(expires=past))
 
-    link = await desk.link()
+    link = await bot.link()
     await expire()
-    assert (await desk.browser().get(link)).status == 410
-    link, browser = await desk.link(), desk.browser()
+    assert (await bot.browser().get(link)).status == 410
+    link, browser = await bot.link(), bot.browser()
     back = await browser.stop_at_google(link)
     await expire()
     assert (await browser.get(back)).status == 410
-    page = await browser.through(await desk.link())
-    (row,) = await desk.database.read(sa.select(oauth_states.c.expires))
+    page = await browser.through(await bot.link())
+    (row,) = await bot.database.read(sa.select(oauth_states.c.expires))
     assert timedelta(minutes=9) < row.expires - datetime.now(UTC) <= timedelta(minutes=10)
     await expire()
-    assert (await desk.connecting.access(ANA)).state == "absent"
-    assert (await desk.connecting.confirm(ANA, page.code)).state == "absent"
-    await tidy(desk.database, load_settings(env={}).retention)
-    assert await desk.database.read(sa.select(oauth_states.c.state)) == []
+    assert (await bot.connecting.access(ANA)).state == "absent"
+    assert (await bot.connecting.confirm(ANA, page.code)).state == "absent"
+    await tidy(bot.database, load_settings(env={}).retention)
+    assert await bot.database.read(sa.select(oauth_states.c.state)) == []
 
 
-async def test_missing_scope_or_invalid_google_response_connects_nothing(desk: Desk) -> None:
+async def test_missing_scope_or_invalid_google_response_connects_nothing(bot: MailBot) -> None:
     async def failed_page_text() -> str:
-        page = await desk.browser().through(await desk.link())
+        page = await bot.browser().through(await bot.link())
         assert page.status == 400
-        assert (await desk.connecting.access(ANA)).state == "absent"
+        assert (await bot.connecting.access(ANA)).state == "absent"
         return page.text
 
-    google = desk.google
+    google = bot.google
     google.accounts.scope = "https://www.googleapis.com/auth/gmail.readonly"
     assert "Access to the mail was left out" in await failed_page_text()
     google.accounts.scope = None
@@ -360,10 +360,10 @@ async def test_missing_scope_or_invalid_google_response_connects_nothing(desk: D
     assert "no proper answer" in await failed_page_text()
 
 
-async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(desk: Desk) -> None:
-    browser, link = desk.browser(), await desk.link(MAL)
+async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(bot: MailBot) -> None:
+    browser, link = bot.browser(), await bot.link(MAL)
     pages = [await browser.get(link), await browser.press(link), await browser.get(link)]
-    pages.append(await browser.get(f"{desk.url}/google/callback"))
+    pages.append(await browser.get(f"{bot.url}/google/callback"))
     assert [page.status for page in pages] == [200, 200, 410, 410]
     for page in pages:
         assert page.headers["cache-control"] == "no-store"
@@ -375,23 +375,23 @@ async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(desk: 
         assert "<script" not in page.raw
         assert "<b>" not in page.raw, "a name that people choose is text"
     assert (
-        f"form-action 'self' {desk.google.url.rsplit('/', 1)[0]};"
+        f"form-action 'self' {bot.google.url.rsplit('/', 1)[0]};"
         in pages[0].headers["content-security-policy"]
     )
 
 
 async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    bot: MailBot, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    link, browser = await desk.link(), desk.browser()
+    link, browser = await bot.link(), bot.browser()
     page = await browser.through(link)
     (state,) = parse_qs(urlsplit(link).query)["state"]
-    sent = desk.google.requests_to("/token")[0]
-    grant = desk.google.accounts.grants[0]
+    sent = bot.google.requests_to("/token")[0]
+    grant = bot.google.accounts.grants[0]
     hidden = [grant.refresh_token, sent["client_secret"], sent["code_verifier"], "ya29."]
     raw = sa.type_coerce(oauth_states.c.body, sa.Text).label("raw")
-    stored = str(await desk.database.read(sa.select(raw, oauth_states.c.state)))
+    stored = str(await bot.database.read(sa.select(raw, oauth_states.c.state)))
     logged = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("bot"))
     for secret in hidden:
         assert secret not in page.raw
@@ -403,40 +403,40 @@ async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
     assert grant.code not in logged
 
 
-async def test_browser_is_redirected_only_to_google(desk: Desk) -> None:
-    link = await desk.link()
-    browser = desk.browser()
+async def test_browser_is_redirected_only_to_google(bot: MailBot) -> None:
+    link = await bot.link()
+    browser = bot.browser()
     for more in ("&next=https://evil.example", "&redirect_uri=https://evil.example", ""):
         await browser.get(link + more)
         away = await browser.press(link + more, allow_redirects=False)
         assert away.status == 303
         location = away.headers["location"]
-        assert location.startswith(f"{desk.google.url}/oauth/auth?")
+        assert location.startswith(f"{bot.google.url}/oauth/auth?")
         query = {name: value for name, (value,) in parse_qs(urlsplit(location).query).items()}
-        assert query["redirect_uri"] == f"{desk.url}/google/callback"
+        assert query["redirect_uri"] == f"{bot.url}/google/callback"
         assert query["scope"] == MODIFY
         assert query["code_challenge_method"] == "S256"
     states = ("", "x", "x" * 43, "x" * 9_000)
     for odd in ("", "?code=1", *(f"?state={state}" for state in states)):
-        assert (await browser.get(f"{desk.url}/google/connect{odd}")).status == 410
-        assert (await browser.press(f"{desk.url}/google/connect{odd}")).status == 410
-        assert (await browser.get(f"{desk.url}/google/callback{odd}")).status == 410
+        assert (await browser.get(f"{bot.url}/google/connect{odd}")).status == 410
+        assert (await browser.press(f"{bot.url}/google/connect{odd}")).status == 410
+        assert (await browser.get(f"{bot.url}/google/callback{odd}")).status == 410
 
 
-async def test_connect_cookie_is_http_only_and_host_bound_on_https(desk: Desk) -> None:
-    public = settings_at(desk.google, "https://bot.example.com/")
-    https = Connecting(public, desk.database, desk.slack.web, "https://acme.slack.com/")
+async def test_connect_cookie_is_http_only_and_host_bound_on_https(bot: MailBot) -> None:
+    public = settings_at(bot.google, "https://bot.example.com/")
+    https = Connecting(public, bot.database, bot.slack.web, "https://acme.slack.com/")
     link = (await https.begin(ANA, TEAM)).link
     assert link.startswith("https://bot.example.com/google/connect?state=")
     app = web_app(Health(), Metrics(), pages=connect_routes(lambda state: https))
     async with serve_app(app, "127.0.0.1", 0) as url:
-        page = await desk.browser().get(link.replace("https://bot.example.com", url))
+        page = await bot.browser().get(link.replace("https://bot.example.com", url))
     cookie = page.headers["set-cookie"]
     assert cookie.startswith("__Host-connect=")
     for part in ("HttpOnly", "Secure", "SameSite=lax", "Path=/"):
         assert part in cookie
     assert "Domain" not in cookie
-    plain = (await desk.browser().get(await desk.link())).headers["set-cookie"]
+    plain = (await bot.browser().get(await bot.link())).headers["set-cookie"]
     assert plain.startswith("connect=")
     assert "HttpOnly" in plain
 
@@ -444,41 +444,41 @@ async def test_connect_cookie_is_http_only_and_host_bound_on_https(desk: Desk) -
 # ---- disconnecting
 
 
-async def connect(desk: Desk, user: str = ANA) -> None:
-    page = await desk.browser().through(await desk.link(user))
-    assert (await desk.connecting.confirm(user, page.code)).state == "connected"
+async def connect(bot: MailBot, user: str = ANA) -> None:
+    page = await bot.browser().through(await bot.link(user))
+    assert (await bot.connecting.confirm(user, page.code)).state == "connected"
 
 
-async def test_tokens_are_deleted_even_if_google_is_unreachable(desk: Desk) -> None:
-    await connect(desk)
-    desk.google.accounts.revoke(MAILBOX)
-    access = await desk.connecting.disconnect(ANA)
+async def test_tokens_are_deleted_even_if_google_is_unreachable(bot: MailBot) -> None:
+    await connect(bot)
+    bot.google.accounts.revoke(MAILBOX)
+    access = await bot.connecting.disconnect(ANA)
     assert "Google could not" not in access.note, "an earlier revocation is no error"
-    await connect(desk)
-    settings = settings_at(StandIn(url="http://127.0.0.1:9"), desk.url)
-    unreachable = Connecting(settings, desk.database, desk.slack.web, "https://acme.slack.com/")
+    await connect(bot)
+    settings = settings_at(StandIn(url="http://127.0.0.1:9"), bot.url)
+    unreachable = Connecting(settings, bot.database, bot.slack.web, "https://acme.slack.com/")
     access = await unreachable.disconnect(ANA)
     assert "myaccount.google.com/permissions" in access.note
-    assert await desk.mailbox() == ""
+    assert await bot.mailbox() == ""
 
 
-async def test_mailbox_connected_by_two_users_stays_connected_for_the_other(desk: Desk) -> None:
-    await connect(desk)
-    await connect(desk, MAL)
-    await desk.connecting.disconnect(MAL)
-    assert not desk.google.accounts.grants[0].revoked
-    assert await desk.mailbox(ANA) == MAILBOX
-    await desk.connecting.disconnect(ANA)
-    assert desk.google.accounts.grants[0].revoked
+async def test_mailbox_connected_by_two_users_stays_connected_for_the_other(bot: MailBot) -> None:
+    await connect(bot)
+    await connect(bot, MAL)
+    await bot.connecting.disconnect(MAL)
+    assert not bot.google.accounts.grants[0].revoked
+    assert await bot.mailbox(ANA) == MAILBOX
+    await bot.connecting.disconnect(ANA)
+    assert bot.google.accounts.grants[0].revoked
 
 
-async def test_forgetting_a_user_deletes_their_tokens_and_pending_connections(desk: Desk) -> None:
-    await connect(desk)
-    await desk.browser().through(await desk.link(MAL))
-    await desk.link(ANA)
-    deleted = await Forget(desk.database)(ForgetTarget("user", ANA))
+async def test_forgetting_a_user_deletes_their_tokens_and_pending_connections(bot: MailBot) -> None:
+    await connect(bot)
+    await bot.browser().through(await bot.link(MAL))
+    await bot.link(ANA)
+    deleted = await Forget(bot.database)(ForgetTarget("user", ANA))
     assert deleted.credentials == 1
-    rows = await desk.database.read(sa.select(oauth_states.c.account))
+    rows = await bot.database.read(sa.select(oauth_states.c.account))
     assert [row.account for row in rows] == [MAL]
 
 

@@ -203,7 +203,7 @@ async def test_console_pages_forbid_caching_and_framing_and_only_sign_out_accept
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
-async def test_sign_in_requires_an_oauth_client(served: Served, tmp_path: Path) -> None:
+async def test_sign_in_requires_an_oauth_client(served: Served) -> None:
     settings = change_settings(served.settings, secrets={"slack_client_secret": None})
     parts: Any = (served.store.database, served.cipher, lambda team: None)
     with pytest.raises(SetupError, match=r"console\.public_url needs the OAuth client"):
