@@ -37,9 +37,9 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 def spec(**fields: Any) -> Schedule:
-    given: dict[str, Any] = {"kind": "sweep", "cron": "*/10 * * * *", "zone": "Europe/Madrid"}
-    given |= {"channels": ("support-*",), "to": "dm", "owner": "U0ANA"}
-    return Schedule(**{**given, **fields})
+    defaults: dict[str, Any] = {"kind": "sweep", "cron": "*/10 * * * *", "zone": "Europe/Madrid"}
+    defaults |= {"channels": ("support-*",), "to": "dm", "owner": "U0ANA"}
+    return Schedule(**{**defaults, **fields})
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Rows:
 
     database: Database
     now: datetime = START
-    """As the test has it."""
+    """Set by the test."""
 
     @property
     def store(self) -> ScheduleStore:
@@ -66,9 +66,9 @@ class Rows:
         (work,) = await self.take(now)
         return work
 
-    async def ran(self, work: Work, **fields: Any) -> bool:
-        given: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
-        return await self.store.record_run(work, OccurrenceResult(**given))
+    async def record_run(self, work: Work, **fields: Any) -> bool:
+        result: dict[str, Any] = {"cost": 0.1, "oldest": None, "latest": work.at, **fields}
+        return await self.store.record_run(work, OccurrenceResult(**result))
 
     async def mark_delivered(self, work: Work, **fields: Any) -> bool:
         return await self.store.record_delivery(work, **fields)
@@ -91,75 +91,77 @@ class Rows:
 
 @asynccontextmanager
 async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
-    """With one schedule, every ten minutes from 8:00 on."""
+    """A database with one schedule, every ten minutes from 8:00 on."""
     async with place.stores(1) as (store,):
-        made = Rows(store.database)
-        await made.store.create("markets", spec(**fields), "chat", START)
-        yield made
+        replica = Rows(store.database)
+        await replica.store.create("markets", spec(**fields), "chat", START)
+        yield replica
 
 
-# ---- the times
+# ---- scheduled times
 
 
 async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Kept) -> None:
-    async with rows(place) as made, place.stores(2) as stores:
+    async with rows(place) as replica, place.stores(2) as stores:
         later = START + 35 * MINUTE
         others = [ScheduleStore(store.database, lambda: later) for store in stores]
         await asyncio.gather(
-            *(each.create_due("markets") for each in others), made.create_due_at(later)
+            *(each.create_due("markets") for each in others), replica.create_due_at(later)
         )
-        await made.create_due_at(START + 25 * MINUTE)  # a clock that was set back
-        assert await made.occurrence_states() == [
+        await replica.create_due_at(START + 25 * MINUTE)  # a clock that was set back
+        assert await replica.occurrence_states() == [
             ("08:10", "due"),
             ("08:20", "due"),
             ("08:30", "due"),
         ]
-        await made.create_due_at(START + 40 * MINUTE)
-        assert len(await made.occurrence_states()) == 4
+        await replica.create_due_at(START + 40 * MINUTE)
+        assert len(await replica.occurrence_states()) == 4
 
 
 # ---- what is caught up
 
 
 async def test_only_the_latest_missed_occurrence_runs(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        await made.create_due_at(START + 35 * MINUTE)
-        work = await made.take_one(START + 35 * MINUTE)
+    async with rows(in_file) as replica:
+        await replica.create_due_at(START + 35 * MINUTE)
+        work = await replica.take_one(START + 35 * MINUTE)
         assert (work.kind, work.at) == ("occurrence", START + 30 * MINUTE)
         skipped = [("08:10", "skipped"), ("08:20", "skipped")]
-        assert await made.occurrence_states() == [*skipped, ("08:30", "running")]
-        assert "caught up by" in (await made.occurrence(START + 10 * MINUTE)).why
+        assert await replica.occurrence_states() == [*skipped, ("08:30", "running")]
+        assert "caught up by" in (await replica.occurrence(START + 10 * MINUTE)).why
 
 
 async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
     in_file: Kept,
 ) -> None:
-    async with rows(in_file, cron="*/30 * * * *") as made:
+    async with rows(in_file, cron="*/30 * * * *") as replica:
         hour = START + HOUR
-        await made.create_due_at(hour)
-        first = await made.take_one(hour)
-        await made.create_due_at(hour + 30 * MINUTE)
-        assert await made.take(hour + 30 * MINUTE) == []
-        made.now = hour + 31 * MINUTE
-        await made.ran(first)
-        await made.mark_delivered(await made.take_one(hour + 31 * MINUTE))
-        assert await made.take(hour + 31 * MINUTE) == []
-        assert (await made.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
+        await replica.create_due_at(hour)
+        first = await replica.take_one(hour)
+        await replica.create_due_at(hour + 30 * MINUTE)
+        assert await replica.take(hour + 30 * MINUTE) == []
+        replica.now = hour + 31 * MINUTE
+        await replica.record_run(first)
+        await replica.mark_delivered(await replica.take_one(hour + 31 * MINUTE))
+        assert await replica.take(hour + 31 * MINUTE) == []
+        assert (await replica.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
 
 
 async def test_manually_requested_occurrence_waits_and_never_expires(in_file: Kept) -> None:
-    async with rows(in_file, missed_hours=0.5, cron="0 0 1 1 *") as made:
-        asked = await made.store.ask_now("markets", START + timedelta(minutes=3, microseconds=7))
-        assert asked.at == START + 3 * MINUTE
-        again = await made.store.ask_now("markets", START + 3 * MINUTE)
-        assert again == asked
-        work = await made.take_one(START + 2 * HOUR)
-        assert work.at == asked.at
-        while_at_work = await made.store.ask_now("markets", START + 3 * MINUTE)
-        assert while_at_work.at == asked.at + timedelta(seconds=1)
-        await made.ran(work)
-        await made.mark_delivered(await made.take_one(START + 2 * HOUR))
-        assert (await made.take_one(START + 2 * HOUR)).at == while_at_work.at
+    async with rows(in_file, missed_hours=0.5, cron="0 0 1 1 *") as replica:
+        requested = await replica.store.ask_now(
+            "markets", START + timedelta(minutes=3, microseconds=7)
+        )
+        assert requested.at == START + 3 * MINUTE
+        again = await replica.store.ask_now("markets", START + 3 * MINUTE)
+        assert again == requested
+        work = await replica.take_one(START + 2 * HOUR)
+        assert work.at == requested.at
+        while_at_work = await replica.store.ask_now("markets", START + 3 * MINUTE)
+        assert while_at_work.at == requested.at + timedelta(seconds=1)
+        await replica.record_run(work)
+        await replica.mark_delivered(await replica.take_one(START + 2 * HOUR))
+        assert (await replica.take_one(START + 2 * HOUR)).at == while_at_work.at
 
 
 @given(
@@ -176,32 +178,32 @@ async def test_random_steps_lose_no_scheduled_time_and_repeat_no_work(
     steps: list[tuple[str, int]],
 ) -> None:
     with store_place("sqlite", tmp_path_factory.mktemp("rows")) as file:
-        await _no_time_is_lost(file, steps)
+        await check_no_time_is_lost(file, steps)
 
 
-async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
-    async with rows(in_file) as made:
+async def check_no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
+    async with rows(in_file) as replica:
         now, at_work, done = START, list[Work](), list[str]()
         for step, minutes in [*steps, ("note", 0)]:
             now += minutes * MINUTE
             if step == "note":
-                await made.create_due_at(now)
+                await replica.create_due_at(now)
             elif step == "take":
-                taken = await made.take(now)
+                taken = await replica.take(now)
                 assert not (taken and at_work)
                 at_work += taken
             elif at_work:
                 work = at_work.pop()
                 done.append(work.id)
                 if work.kind == "delivery":
-                    assert await made.mark_delivered(work)
+                    assert await replica.mark_delivered(work)
                 elif step == "end":
-                    assert await made.ran(work)
+                    assert await replica.record_run(work)
                 else:
                     later = now + 3 * MINUTE
-                    assert await made.store.record_failure(work, "Away.", again=later)
+                    assert await replica.store.record_failure(work, "Away.", again=later)
         assert len(done) == len(set(done))
-        found = {each.at: each.state for each in await made.store.occurrences("markets", 1_000)}
+        found = {each.at: each.state for each in await replica.store.occurrences("markets", 1_000)}
         assert sorted(found) == list(spec().timetable.between(START, now))
 
 
@@ -209,71 +211,75 @@ async def _no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
 
 
 async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        await made.create_due_at(START + 10 * MINUTE)
-        first = await made.take_one(START + 10 * MINUTE)
-        assert await made.ran(first, extra={"covered": {}}, figures={"open": 3}, cost=0.25)
-        assert not await made.ran(first)
-        await made.create_due_at(START + 20 * MINUTE)
-        work = await made.take_one(START + 20 * MINUTE)
+    async with rows(in_file) as replica:
+        await replica.create_due_at(START + 10 * MINUTE)
+        first = await replica.take_one(START + 10 * MINUTE)
+        assert await replica.record_run(
+            first, extra={"covered": {}}, figures={"open": 3}, cost=0.25
+        )
+        assert not await replica.record_run(first)
+        await replica.create_due_at(START + 20 * MINUTE)
+        work = await replica.take_one(START + 20 * MINUTE)
         assert (work.kind, work.at) == ("delivery", first.at)
 
-        noted: list[str] = []
+        deliveries: list[str] = []
         place_ = {"channel": "C1", "ts": "1.2"}
-        assert await made.mark_delivered(
-            work, place=place_, on_delivery=lambda _: noted.append("once")
+        assert await replica.mark_delivered(
+            work, place=place_, on_delivery=lambda _: deliveries.append("once")
         )
-        assert not await made.mark_delivered(work, on_delivery=lambda _: noted.append("twice"))
-        assert noted == ["once"]
-        (occurrence,) = await made.store.list_delivered("markets", 9)
+        assert not await replica.mark_delivered(
+            work, on_delivery=lambda _: deliveries.append("twice")
+        )
+        assert deliveries == ["once"]
+        (occurrence,) = await replica.store.list_delivered("markets", 9)
         assert (occurrence.extra, occurrence.cost_usd) == ({"covered": {}}, 0.25)
         assert (occurrence.place, occurrence.figures) == (place_, {"open": 3})
         assert occurrence.delivery_tries == 1
-        assert await made.store.reports("markets") == 1
-        assert (await made.take_one(START + 20 * MINUTE)).kind == "occurrence"
+        assert await replica.store.reports("markets") == 1
+        assert (await replica.take_one(START + 20 * MINUTE)).kind == "occurrence"
 
 
 async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: Kept) -> None:
-    async with rows(place) as made:
-        await made.create_due_at(START + 10 * MINUTE)
-        await made.ran(await made.take_one(START + 10 * MINUTE))
-        work = await made.take_one(START + 10 * MINUTE)
+    async with rows(place) as replica:
+        await replica.create_due_at(START + 10 * MINUTE)
+        await replica.record_run(await replica.take_one(START + 10 * MINUTE))
+        work = await replica.take_one(START + 10 * MINUTE)
 
         def fail(_: sa.Connection) -> None:
-            raise LookupError("the book is torn")
+            raise LookupError
 
         with pytest.raises(LookupError):
-            await made.mark_delivered(work, on_delivery=fail)
-        found = await made.store.occurrence("markets", work.at)
+            await replica.mark_delivered(work, on_delivery=fail)
+        found = await replica.store.occurrence("markets", work.at)
         assert found
         assert (found.delivery, found.delivery_tries) == ("waiting", 0)
-        assert await made.store.at_work("me") == [work]
+        assert await replica.store.at_work("me") == [work]
 
 
 async def test_later_report_supersedes_one_that_awaits_delivery(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        await made.create_due_at(START + 10 * MINUTE)
-        await made.ran(await made.take_one(START + 10 * MINUTE))
-        once = await made.take_one(START + 10 * MINUTE)
-        await made.store.record_undelivered(once, "Slack is away.", START + HOUR)
-        await made.create_due_at(START + 20 * MINUTE)
-        await made.ran(await made.take_one(START + 20 * MINUTE))
-        states = [each.delivery for each in await made.store.occurrences("markets")]
+    async with rows(in_file) as replica:
+        await replica.create_due_at(START + 10 * MINUTE)
+        await replica.record_run(await replica.take_one(START + 10 * MINUTE))
+        delivery = await replica.take_one(START + 10 * MINUTE)
+        await replica.store.record_undelivered(delivery, "Slack is away.", START + HOUR)
+        await replica.create_due_at(START + 20 * MINUTE)
+        await replica.record_run(await replica.take_one(START + 20 * MINUTE))
+        states = [each.delivery for each in await replica.store.occurrences("markets")]
         assert states == ["waiting", "superseded"]
-        again = replace(once, attempt=2)
-        assert not await made.mark_delivered(once)
-        assert not await made.mark_delivered(again)
-        assert (await made.take_one(START + 2 * HOUR)).at == START + 20 * MINUTE
+        retry = replace(delivery, attempt=2)
+        assert not await replica.mark_delivered(delivery)
+        assert not await replica.mark_delivered(retry)
+        assert (await replica.take_one(START + 2 * HOUR)).at == START + 20 * MINUTE
 
 
 async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) -> None:
-    async with rows(place) as made, place.stores(2) as stores:
+    async with rows(place) as replica, place.stores(2) as stores:
         for name in ("a", "b", "c", "d"):
-            await made.store.create(name, spec(), "chat", START)
-            await made.create_due_at(START + 10 * MINUTE, name)
-        now, requests = START + 10 * MINUTE, RequestQueue(made.database)
+            await replica.store.create(name, spec(), "chat", START)
+            await replica.create_due_at(START + 10 * MINUTE, name)
+        now, requests = START + 10 * MINUTE, RequestQueue(replica.database)
         await requests.pause("U0ANA")
-        assert await made.take(now) == []
+        assert await replica.take(now) == []
         await requests.resume()
         found = await asyncio.gather(
             *(
@@ -283,56 +289,56 @@ async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) 
             )
         )
         ids = [work.id for each in found for work in each]
-        rest = [work.id for work in await made.take(now)]
+        rest = [work.id for work in await replica.take(now)]
         assert len(ids + rest) == len(set(ids + rest)) == 4
         for dead in ("r0", "r1"):
-            await adopt(made.store.database, "me", dead)
-        assert await owners(made.store.database) == {"me"}
-        assert {work.id for work in await made.store.at_work()} == set(ids + rest)
+            await adopt(replica.store.database, "me", dead)
+        assert await owners(replica.store.database) == {"me"}
+        assert {work.id for work in await replica.store.at_work()} == set(ids + rest)
 
 
 # ---- the store
 
 
 async def test_resumed_schedule_skips_the_times_of_its_pause(in_file: Kept) -> None:
-    async with rows(in_file) as made:
-        await made.create_due_at(START + 10 * MINUTE)
-        await made.store.pause("markets", "U0BEN")
-        await made.create_due_at(START + 30 * MINUTE)
-        assert await made.take(START + 30 * MINUTE) == []
-        assert await made.occurrence_states() == [("08:10", "skipped")]
-        await made.store.resume("markets", START + 35 * MINUTE)
-        await made.create_due_at(START + 45 * MINUTE)
-        assert await made.occurrence_states() == [("08:10", "skipped"), ("08:40", "due")]
+    async with rows(in_file) as replica:
+        await replica.create_due_at(START + 10 * MINUTE)
+        await replica.store.pause("markets", "U0BEN")
+        await replica.create_due_at(START + 30 * MINUTE)
+        assert await replica.take(START + 30 * MINUTE) == []
+        assert await replica.occurrence_states() == [("08:10", "skipped")]
+        await replica.store.resume("markets", START + 35 * MINUTE)
+        await replica.create_due_at(START + 45 * MINUTE)
+        assert await replica.occurrence_states() == [("08:10", "skipped"), ("08:40", "due")]
 
 
 async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Kept) -> None:
     async with in_file.stores(1) as (store,):
-        made = Rows(store.database)
-        await made.store.create("mine", spec(), "chat", START)
-        await made.store.sync({"markets": spec(), "mail": spec()}, START)
-        assert [each.id for each in await made.store.all()] == ["mail", "markets", "mine"]
-        await made.store.pause("mail", "U0ANA")
+        replica = Rows(store.database)
+        await replica.store.create("mine", spec(), "chat", START)
+        await replica.store.sync({"markets": spec(), "mail": spec()}, START)
+        assert [each.id for each in await replica.store.all()] == ["mail", "markets", "mine"]
+        await replica.store.pause("mail", "U0ANA")
 
-        # Another text and no `mail`: what keeps its times keeps what was missed.
+        # `mail` is gone, and `markets` has kept its times, so its missed occurrences are kept.
         now = START + 15 * MINUTE
-        await made.store.sync({"markets": spec(quiet=True)}, now)
-        assert [each.id for each in await made.store.all()] == ["markets", "mine"]
-        stored = await made.stored_schedule()
+        await replica.store.sync({"markets": spec(quiet=True)}, now)
+        assert [each.id for each in await replica.store.all()] == ["markets", "mine"]
+        stored = await replica.stored_schedule()
         assert (stored.spec.quiet, stored.watermark) == (True, START)
         with pytest.raises(ScheduleError, match=r"is set in assistant\.yaml"):
-            await made.store.delete("markets")
+            await replica.store.delete("markets")
 
 
 async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
     in_file: Kept,
 ) -> None:
     async with in_file.stores(1) as (store,):
-        made = Rows(store.database)
-        await made.store.sync({"markets": spec()}, START)
-        await made.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
-        await made.create_due_at(START + 2 * HOUR)
-        assert await made.occurrence_states() == [("08:10", "due"), ("09:05", "due")]
+        replica = Rows(store.database)
+        await replica.store.sync({"markets": spec()}, START)
+        await replica.store.sync({"markets": spec(cron="5 * * * *")}, START + 12 * MINUTE)
+        await replica.create_due_at(START + 2 * HOUR)
+        assert await replica.occurrence_states() == [("08:10", "due"), ("09:05", "due")]
 
 
 async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(
@@ -340,10 +346,10 @@ async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(
 ) -> None:
     async with in_file.stores(1) as (store,):
         schedules = ScheduleStore(store.database)
-        rung = asyncio.Event()
+        due = asyncio.Event()
         await schedules.create("other", spec(cron="* * * * * *"), "chat", datetime.now(UTC))
-        running = asyncio.create_task(Scheduler(schedules, rung.set).run())
-        await asyncio.wait_for(rung.wait(), WAIT_S)
+        running = asyncio.create_task(Scheduler(schedules, due.set).run())
+        await asyncio.wait_for(due.wait(), WAIT_S)
         start = datetime.now(UTC)
         await schedules.create("each-second", spec(cron="* * * * * *"), "chat", start)
         await come(lambda: at_least(3, schedules))
@@ -359,7 +365,7 @@ async def at_least(count: int, schedules: ScheduleStore) -> bool:
     return len(await schedules.occurrences("each-second")) >= count
 
 
-# ---- its workflows
+# ---- workflows
 
 
 @dataclass
@@ -368,18 +374,18 @@ class Bench:
 
     worker: ScheduleWorker
     done: list[str] = field(default_factory=list)
-    """Kinds of what was done, in order."""
+    """Kinds of the work done, in order."""
     lost: list[str] = field(default_factory=list)
     crash: bool = False
     fail: bool = False
-    """Occurrences fail for a reason that passes."""
+    """Occurrences fail temporarily."""
 
     async def occurrence(self, work: Work) -> None:
         self.done.append(work.kind)
         if self.crash:
             raise LookupError("oops")
         if self.fail:
-            self.worker.draining = True  # else it is taken up again at once
+            self.worker.draining = True  # else it is retried at once
             again = datetime.now(UTC)
             await self.worker.store.record_failure(work, "Away.", again=again, cost=0.1)
         else:
@@ -393,8 +399,8 @@ class Bench:
         self.lost.append(work.schedule)
         await self.worker.store.record_failure(work, "It was lost.")
 
-    async def comes(self, occurrence: Occurrence, *states: Any) -> Occurrence:
-        """Look as `run` does, until the occurrence has one of these states, or its delivery."""
+    async def wait_for(self, occurrence: Occurrence, *states: Any) -> Occurrence:
+        """Look as `run` does, until the occurrence or its delivery has one of these states."""
 
         async def occurrence_in_states() -> Occurrence | None:
             await self.worker.look()
@@ -413,47 +419,47 @@ async def bench(place: Kept) -> AsyncIterator[Bench]:
         queue = RequestQueue(store.database)
 
         async def give_up(work: Work) -> None:
-            await made.give_up(work)
+            await runner.give_up(work)
 
         worker = ScheduleWorker(queue, durable, 8, ScheduleStore(store.database), give_up)
-        made = Bench(worker)
-        durable.bodies["occurrence"] = worker.body(made.occurrence)
-        durable.bodies["delivery"] = worker.body(made.delivery)
+        runner = Bench(worker)
+        durable.bodies["occurrence"] = worker.body(runner.occurrence)
+        durable.bodies["delivery"] = worker.body(runner.delivery)
         await durable.open()
         try:
-            yield made
+            yield runner
         finally:
             await worker.drain(WAIT_S)
             await durable.aclose()
 
 
 YEARLY = "0 0 1 1 *"
-"""So that nothing is due but what a test asks for."""
+"""Nothing is due but what a test asks for."""
 
 
 async def test_retry_runs_as_a_new_workflow_after_a_restart(place: Kept) -> None:
-    async with bench(place) as made:
-        store, made.fail = made.worker.store, True
+    async with bench(place) as runner:
+        store, runner.fail = runner.worker.store, True
         await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
         occurrence = await store.ask_now("one", datetime.now(UTC))
-        await made.comes(occurrence, 1)
-    async with bench(place) as made:
-        await made.worker.recover()
-        found = await made.comes(occurrence, "delivered")
+        await runner.wait_for(occurrence, 1)
+    async with bench(place) as runner:
+        await runner.worker.recover()
+        found = await runner.wait_for(occurrence, "delivered")
         assert (found.state, found.tries) == ("ran", 1)
         assert found.run == f"{occurrence.run_id}-2"
-        assert made.done == ["occurrence", "delivery"]
-        assert await made.worker.store.at_work() == []
+        assert runner.done == ["occurrence", "delivery"]
+        assert await runner.worker.store.at_work() == []
 
 
 async def test_crashed_occurrence_is_logged_as_failed_and_the_schedule_continues(
     in_file: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with bench(in_file) as made:
-        store, made.crash = made.worker.store, True
+    async with bench(in_file) as runner:
+        store, runner.crash = runner.worker.store, True
         await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
-        found = await made.comes(await store.ask_now("one", datetime.now(UTC)), "failed")
-        assert (found.why, made.lost) == ("It was lost.", ["one"])
+        found = await runner.wait_for(await store.ask_now("one", datetime.now(UTC)), "failed")
+        assert (found.why, runner.lost) == ("It was lost.", ["one"])
         assert "given up" in caplog.text
-        made.crash = False
-        await made.comes(await store.ask_now("one", datetime.now(UTC)), "delivered")
+        runner.crash = False
+        await runner.wait_for(await store.ask_now("one", datetime.now(UTC)), "delivered")

@@ -1,4 +1,4 @@
-"""Events of odd shapes, through the whole bot: acked, harmless, and answered where they ask."""
+"""Events of odd shapes, through the whole bot: acknowledged, harmless, and answered if they ask."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ BLOCK_KINDS = "actions file image markdown plan rich_text section table invented
 
 
 def deep(levels: int) -> Any:
-    found: Any = "end"
+    value: Any = "end"
     for number in range(levels):
-        found = [found] if number % 2 else {"a": found}
-    return found
+        value = [value] if number % 2 else {"a": value}
+    return value
 
 
 def blocks(kind: str) -> list[Json]:
-    """One block with everything that a block of some kind has, and rubbish in it."""
+    """One block with the fields of many kinds of blocks, and rubbish in them."""
     text = {"type": "mrkdwn", "text": "hello"}
     rows = [[{"type": "raw_text", "text": "x"}], "row", None]
     parts = {"text": text, "elements": [text, None, 5, {"type": "x"}], "fields": [text, "x"]}
     return [{"type": kind, "block_id": 5, **parts, "rows": rows, "accessory": [], "title": text}]
 
 
-# ---- what asks something: the fields of a mention that differ from a plain one
+# ---- requests: the fields of a mention that differ from a plain one
 
 ASKING: dict[str, Json] = {
     "plain": {},
@@ -104,9 +104,9 @@ DIRECT: dict[str, Json] = {
     "a forwarded message": {"text": None, "attachments": [{"text": "forwarded"}]},
     "a token of the pane": {"text": "hello", "assistant_thread": {"action_token": "1.2"}},
 }
-"""What asks something in a direct message."""
+"""Requests in a direct message."""
 
-# ---- what asks nothing: the fields of a mention that make it so
+# ---- no requests: the fields that make a mention none
 
 SILENT: dict[str, Json] = {
     "no mention": {"text": "hello"},
@@ -154,13 +154,13 @@ PRIVATE: dict[str, tuple[Json, str]] = {
 # ---- whole payloads and events that are no messages
 
 
-def other_events(channel: str, asked: str) -> Iterator[Any]:
-    message = {"ts": asked, "user": ASKER, "text": AT}
+def other_events(channel: str, ts: str) -> Iterator[Any]:
+    message = {"ts": ts, "user": ASKER, "text": AT}
     yield from (None, 5, "event", [], [message], {}, {"type": {"a": 1}})
     for kind in """reaction_added member_joined_channel channel_rename channel_deleted file_shared
         file_deleted tokens_revoked app_uninstalled user_change assistant_thread_started
         invented_in_2031""".split():
-        yield {"type": kind, "user": ASKER, "channel": channel, "ts": asked, "item": message}
+        yield {"type": kind, "user": ASKER, "channel": channel, "ts": ts, "item": message}
     for kind in ("app_home_opened", "app_context_changed", "agent_session_stopped"):
         yield {"type": kind}
         yield {"type": kind, "user": [5], "tab": ["home"], "channel": {}, "context": 5}
@@ -172,8 +172,8 @@ def other_events(channel: str, asked: str) -> Iterator[Any]:
     inners: list[Any] = [None, 5, [], {}, {"ts": 5}, {"ts": OLD, "text": 5, "edited": {}}]
     for inner in inners:
         yield {**edit, "subtype": "message_changed", "message": inner, "previous_message": inner}
-    gone = {"ts": OLD, "user": ASKER, "text": f"{AT}\0{LONE}", "edited": {"user": ASKER}}
-    yield {**edit, "subtype": "message_changed", "message": gone}
+    edited = {"ts": OLD, "user": ASKER, "text": f"{AT}\0{LONE}", "edited": {"user": ASKER}}
+    yield {**edit, "subtype": "message_changed", "message": edited}
     yield {**edit, "subtype": "message_changed", "message": None, "previous_message": ["x"]}
     yield {**edit, "subtype": "message_deleted", "deleted_ts": 5}
     yield {**edit, "subtype": "message_deleted", "deleted_ts": OLD, "previous_message": "x"}
@@ -181,7 +181,7 @@ def other_events(channel: str, asked: str) -> Iterator[Any]:
 
 
 def payloads(channel: str, mention: Json) -> Iterator[tuple[str, Json]]:
-    """Of other kinds of envelopes; the mention is in one that says nothing."""
+    """Envelopes of other kinds; the mention is in those of no known type."""
     for kind in (None, "unheard_of", ["event_callback"]):
         yield "events_api", {"type": kind, "event": mention}
     for kind in "view_submission view_closed shortcut message_action invented_in_2031".split():
@@ -229,12 +229,12 @@ def place() -> Workspace:
 
 @dataclass
 class Odd:
-    """Sends odd events to a bot, each about a message that stands in the workspace."""
+    """Sends odd events to a bot, each about a message in the workspace."""
 
     bot: Served
 
     def event(self, fields: Mapping[str, Any], channel: str = "") -> tuple[str, Json]:
-        """A mention as an event that Slack has not told of, changed; with the message's ts."""
+        """Post a mention, and return its ts and its event with these fields, not yet sent."""
         state, channel = self.bot.slack.state, channel or self.bot.channel
         with state.lock:
             ts = timestamp(state.new_ts(channel))
@@ -263,14 +263,14 @@ class Odd:
 
     def message_counts(self) -> Counter[str]:
         """Thread -> finished messages of ours in it, in all channels."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for channel in self.bot.slack.state.channels:
             for shown in self.bot.slack.visible(channel):
                 if shown.user in (BOT_USER, BOT_ID):
                     assert shown.metadata, shown
                     assert not shown.streaming, shown
-                    found[shown.thread_ts or shown.ts] += 1
-        return found
+                    counts[shown.thread_ts or shown.ts] += 1
+        return counts
 
     def sent_whispers(self) -> list[Whisper]:
         return list(self.bot.slack.state.whispers)
@@ -280,10 +280,10 @@ class Odd:
 async def odd_bot(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str = "socket"
 ) -> AsyncIterator[Odd]:
-    """A bot that hears odd events, answers with what it was asked, and complains of nothing."""
-    with pg_kit.store_place(kind, tmp_path) as kept:
-        how: Json = {"url": kept.url, "mode": mode, "change": UNPACED, "ack_s": PATIENT_S}
-        async with serve(tmp_path, scripted_parent(brief_echo), space=place(), **how) as bot:
+    """A bot that answers with what it was asked, and logs no error."""
+    with pg_kit.store_place(kind, tmp_path) as stored:
+        options: Json = {"url": stored.url, "mode": mode, "change": UNPACED, "ack_s": PATIENT_S}
+        async with serve(tmp_path, scripted_parent(brief_echo), space=place(), **options) as bot:
             yield Odd(bot)
     assert complaints(caplog) == []
 
@@ -292,10 +292,7 @@ UNPACED = with_sections(
     slack={"paced": False, "backfill_hours": 0},
     policy={"user_daily_usd": None, "daily_usd": None},
 )
-"""Nor is the history read: what is told as an odd event stands there as a plain message.
-
-And nobody has spent too much.
-"""
+"""Without pacing, budgets and backfill: each odd event is a plain message in the history."""
 
 
 def brief_echo(body: Json) -> Answer:
@@ -317,20 +314,20 @@ async def test_each_unusual_mention_is_acknowledged_and_answered_once(
     mode: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with odd_bot(kind, tmp_path, caplog, mode) as odd:
-        asked = {}
+        names = {}
         for name, fields in ASKING.items():
             if mode == "http" and len(json.dumps(fields)) > 900_000:
                 continue  # more than Slack sends, and more than is read of an unknown sender
-            asked[odd.send(fields)] = name
+            names[odd.send(fields)] = name
             await until(lambda: odd.under_way() < UNDER_WAY, 30)
         direct = odd.bot.slack.people.dm(ASKER)
-        asked |= {odd.send(fields, direct): f"{name}, direct" for name, fields in DIRECT.items()}
+        names |= {odd.send(fields, direct): f"{name}, direct" for name, fields in DIRECT.items()}
         await odd.wait_until_acked()
         await odd.bot.quiet()
         counts = odd.message_counts()
-        assert {name: counts[ts] for ts, name in asked.items()} == dict.fromkeys(asked.values(), 1)
-        assert counts.keys() == asked.keys()
-        for ts, name in asked.items():
+        assert {name: counts[ts] for ts, name in names.items()} == dict.fromkeys(names.values(), 1)
+        assert counts.keys() == names.keys()
+        for ts, name in names.items():
             for shown in (*odd.bot.replies(ts), *odd.bot.replies(ts, direct)):
                 assert "went wrong" not in shown.text, (name, shown.text)
         assert odd.sent_whispers() == []
@@ -345,24 +342,26 @@ async def test_events_without_a_request_are_acknowledged_and_not_answered(
             odd.send(fields)
         for fields in SILENT_DIRECT.values():
             odd.send(fields, slack.people.dm(ASKER))
-        asked = odd.send({})
-        for event in other_events(bot.channel, asked):
+        first = odd.send({})
+        for event in other_events(bot.channel, first):
             slack.send(event)
             slack.send(event, authorizations=[{"team_id": 5}])
         for kind, payload in payloads(bot.channel, odd.event({})[1]):
             slack.put(kind, payload)
-        private = {odd.send(fields): told for fields, told in PRIVATE.values()}
+        for fields, _ in PRIVATE.values():
+            odd.send(fields)
         last = odd.send({})
         await odd.wait_until_acked()
         await odd.bot.quiet()
-        assert odd.message_counts() == {asked: 1, last: 1}
-        told = [(w.user, w.text) for w in odd.sent_whispers() if "may not ask" in w.text]
-        assert len(told) == len(private)
+        assert odd.message_counts() == {first: 1, last: 1}
+        refusals = [(w.user, w.text) for w in odd.sent_whispers() if "may not ask" in w.text]
         assert phrase("feedback.thanks") not in [w.text for w in odd.sent_whispers()], (
             "no odd click is feedback"
         )
-        for (user, text), expected in zip(sorted(told), sorted(private.values()), strict=True):
-            assert user in (GUEST, STRANGER)
+        for (user, text), (fields, expected) in zip(
+            sorted(refusals), PRIVATE.values(), strict=True
+        ):
+            assert user == fields["user"]
             assert expected in text
         assert await bot.inbox.paused_by() is None
 
@@ -370,7 +369,7 @@ async def test_events_without_a_request_are_acknowledged_and_not_answered(
 async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each who cannot be checked would be told so privately; Slack takes no word to these."""
+    """The bot refuses those that it cannot check in whispers, which Slack does not accept."""
     async with odd_bot("sqlite", tmp_path, caplog) as odd:
         for fields in (
             {"user": "U0NOBODY"},
@@ -382,10 +381,10 @@ async def test_requests_of_unknown_users_channels_or_threads_get_no_reply(
             {"ts": "2741564700.000100"},  # of the year 2056
         ):
             odd.send(fields)
-        asked = odd.send({})
+        ts = odd.send({})
         await odd.wait_until_acked()
         await odd.bot.quiet()
-        assert odd.message_counts() == {asked: 1}
+        assert odd.message_counts() == {ts: 1}
         assert odd.sent_whispers() == []
         assert odd.bot.slack.calls["chat.postEphemeral"] == 4, "the first four, each refused"
 
@@ -410,15 +409,15 @@ async def test_malformed_envelope_fields_do_not_prevent_the_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with odd_bot("sqlite", tmp_path, caplog) as odd:
-        asked = []
+        roots = []
         for fields in ODD_BESIDE_A_REQUEST:
             ts, event = odd.event({"user_team": 5})
-            told = {"type": "event_callback", "team_id": "T0ACME", "event": event}
-            odd.bot.slack.put("events_api", told | fields)
-            asked.append(ts)
+            envelope = {"type": "event_callback", "team_id": "T0ACME", "event": event}
+            odd.bot.slack.put("events_api", envelope | fields)
+            roots.append(ts)
         await odd.wait_until_acked()
         await odd.bot.quiet()
-        assert odd.message_counts() == dict.fromkeys(asked, 1)
+        assert odd.message_counts() == dict.fromkeys(roots, 1)
 
 
 async def test_duplicate_events_of_different_shapes_create_one_request(
@@ -443,7 +442,7 @@ async def test_duplicate_events_of_different_shapes_create_one_request(
         assert len(await odd.bot.store.runs()) == 1
 
 
-# ---- what an event says
+# ---- parsing
 
 
 @pytest.mark.parametrize(
@@ -457,8 +456,8 @@ async def test_duplicate_events_of_different_shapes_create_one_request(
 )
 def test_request_belongs_to_the_workspace_of_its_envelope(fields: Json, team: str) -> None:
     event = {"type": "app_mention", "channel": "C0HERE", "ts": OLD, "user": ASKER, "text": AT}
-    told = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "team": "T0ACME"}}
-    found = parse_event({**told, "authorizations": [{"team_id": "T0ACME"}], **fields}, BOT)
+    envelope = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "team": "T0ACME"}}
+    found = parse_event({**envelope, "authorizations": [{"team_id": "T0ACME"}], **fields}, BOT)
     assert isinstance(found, Incoming)
     assert found.key == f"{team}/C0HERE/{OLD}"
 
@@ -475,7 +474,7 @@ def test_edits_and_deletions_are_parsed_only_for_user_messages(
     fields: Json, text: str | None
 ) -> None:
     assert edit_of(fields, user=ASKER) == MessageEdited("T0ACME", "C0HERE", OLD, text)
-    assert edit_of(fields, user=BOT_USER) is None, "what we write changes all the time"
+    assert edit_of(fields, user=BOT_USER) is None, "the bot edits its own messages all the time"
 
 
 def edit_of(fields: Json, **author: str) -> object:

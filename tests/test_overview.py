@@ -53,7 +53,7 @@ def test_overview_lines_are_parsed_by_kind_and_uncited_ones_are_dropped() -> Non
 
 
 def test_long_tracked_lines_are_parsed_within_a_second() -> None:
-    """A parent that does as a message says, or forgets the row, does not hold up the bot."""
+    """The bot goes on though a parent obeys a message or forgets the row."""
     ids = ", ".join(["F1.1"] * 15)
     with cpu_limit(1):
         assert read_overview(f"TRACKED: {ids}", CHANNELS).pairs == ()
@@ -64,15 +64,15 @@ def test_long_tracked_lines_are_parsed_within_a_second() -> None:
 
 
 def triage_result(number: int, **value: Any) -> SubagentResult:
-    given = {
+    fields = {
         **{"category": "other", "priority": "low", "deadline": "", "asked_of_me": False},
         **{"key_facts": [], "proposed_action": "", "evidence": ["t/1"], **value},
     }
     finding = Finding(
         id=f"F{number}.1", claim=f"claim {number}", next_step=f"do {number}", evidence=["t/1"]
     )
-    told = {"id": f"s{number}", "contract": "triage", "value": given, "findings": [finding]}
-    return SubagentResult.model_validate({**RESULT, **told})
+    changes = {"id": f"s{number}", "contract": "triage", "value": fields, "findings": [finding]}
+    return SubagentResult.model_validate({**RESULT, **changes})
 
 
 KNOWN = {f"F{n}.1": "" for n in range(1, 7)}
@@ -107,7 +107,7 @@ def test_topic_needs_two_threads_and_a_thread_belongs_to_one_topic() -> None:
     assert lines.first == []
 
 
-TOLD = {
+CLAIMS = {
     "F1.1": "Down from 18:02 to 21:47 on 2026-03-14.",
     "F2.1": "Ask whether it is over. 2.940 Euro are open.",
     "F3.1": "The refund runs at 16:00.",
@@ -120,7 +120,7 @@ def test_topic_keeps_known_and_next_lines_supported_by_its_threads() -> None:
         f"KNOWN: It ended on 14 March at 21:47, 2,940 Euro are open [F1.1][F2.1].\n{OUTAGE}"
         "- NEXT: Tell her that it ended at 21:47. [F2.1][F1.1]\n"
         "NEXT: Tell her again. [F2.1][F1.1]",
-        TOLD,
+        CLAIMS,
         THREADS,
     )
     (topic,) = lines.matters
@@ -138,7 +138,7 @@ def test_topic_keeps_known_and_next_lines_supported_by_its_threads() -> None:
     [
         ("KNOWN: It ended at 21:48. [F1.1]", 1),
         ("KNOWN: It ended at 21:47. [F2.1]", 1),
-        ("KNOWN: The refund runs at 16:00. [F1.1][F3.1]", 0),  # a thread of another matter
+        ("KNOWN: The refund runs at 16:00. [F1.1][F3.1]", 0),  # a thread of another topic
         ("KNOWN: It is over.", 0),
         ("NEXT: Tell her. [F2.1]", 0),  # nothing answers it
         ("NEXT: Tell her that 14 customers wait. [F2.1][F3.1]", 1),
@@ -147,7 +147,7 @@ def test_topic_keeps_known_and_next_lines_supported_by_its_threads() -> None:
 def test_topic_lines_unsupported_by_their_cited_threads_are_dropped(
     line: str, dropped: int
 ) -> None:
-    lines = read_triage_lines(OUTAGE + line, TOLD, THREADS)
+    lines = read_triage_lines(OUTAGE + line, CLAIMS, THREADS)
     assert [(each.known, each.steps) for each in lines.matters] == [([], [])]
     assert lines.dropped == dropped
 

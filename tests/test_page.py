@@ -40,7 +40,7 @@ ANSWER = """## What stands out
 
 
 class Running:
-    """A local Slack with its page, and the bot's hands on it."""
+    """A local Slack with its page, and a client of the bot."""
 
     def __init__(self, slack: LocalSlack, url: str) -> None:
         self.slack, self.url = slack, url
@@ -53,10 +53,10 @@ class Running:
     def send(
         self, path: str, body: str | None = None, **headers: str
     ) -> tuple[int, dict[str, Any]]:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent = {"content-type": "application/json", **named}
+        fields = {"content-type": "application/json"}
+        fields |= {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else body.encode()
-        request = urllib.request.Request(self.url + path, data, sent)
+        request = urllib.request.Request(self.url + path, data, fields)
         try:
             with urllib.request.urlopen(request, timeout=WAIT_S) as response:
                 return response.status, json.loads(response.read())
@@ -92,7 +92,7 @@ def page(browser: Browser, running: Running) -> Iterator[Page]:
     opened, faults = context.new_page(), list[str]()
     opened.set_default_timeout(WAIT_S * 1000)
     opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    opened.on("console", lambda entry: faults.append(entry.text) if entry.type == "error" else None)
     opened.goto(f"{running.url}/#{running.channel}")
     opened.get_by_label("You are").select_option(running.me)
     expect(opened.get_by_text("Live", exact=True)).to_be_visible()
@@ -103,7 +103,7 @@ def page(browser: Browser, running: Running) -> Iterator[Page]:
 
 
 def open_stream(running: Running, thread: str) -> str:
-    """The bot begins an answer with a plan of two rows, one of them done."""
+    """Begin an answer with a plan of two rows, one of them done; return its ts."""
     started = running.bot.chat_startStream(
         channel=running.channel,
         thread_ts=thread,
@@ -143,14 +143,14 @@ def footer(key: str) -> list[dict[str, Any]]:
 def test_switching_users_clears_the_page_until_the_new_workspace_loads(
     running: Running, page: Page
 ) -> None:
-    held: list[Route] = []
-    page.route("**/page/workspace?*", lambda route: held.append(route))
+    routes: list[Route] = []
+    page.route("**/page/workspace?*", lambda route: routes.append(route))
     with page.expect_request("**/page/workspace?*"):
         page.get_by_label("You are").select_option(running.other)
     message = page.get_by_role("button", name="Direct message")
     expect(message).to_have_count(0)
     expect(page.get_by_text("Live", exact=True)).to_have_count(0)
-    held[0].continue_()
+    routes[0].continue_()
     message.click()
     expect(page.get_by_role("textbox", name="Message")).to_have_attribute(
         "placeholder", "Ask the assistant"
@@ -206,7 +206,7 @@ def test_channels_messages_and_threads_are_usable_by_keyboard(running: Running, 
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#title")).not_to_have_text(f"# {CHANNEL}")
-    expect(page.locator("nav [aria-current]")).to_be_focused()  # though the list was drawn anew
+    expect(page.locator("nav [aria-current]")).to_be_focused()  # though the list was redrawn
     page.goto(f"{running.url}/#{running.channel}")
     page.get_by_role("textbox", name="Message").focus()
     page.keyboard.type("@Assistant hi")
@@ -226,10 +226,10 @@ def test_live_stream_sends_messages_thread_replies_and_whispers(running: Running
                 if line.startswith(b"data: "):
                     yield json.loads(line[6:])
 
-    seen = events(user=running.me, channel=running.channel, thread="")
-    before = next(seen)
+    stream = events(user=running.me, channel=running.channel, thread="")
+    before = next(stream)
     root = running.slack.people.say(running.me, running.channel, "hello")
-    after = next(seen)
+    after = next(stream)
     assert after["messages"][:-1] == before["messages"]
     assert after["messages"][-1]["text"] == "hello"
     running.bot.chat_postMessage(channel=running.channel, thread_ts=root, text="hi")
@@ -237,13 +237,13 @@ def test_live_stream_sends_messages_thread_replies_and_whispers(running: Running
     running.slack.people.say(running.me, running.channel, "bye")
     last = after["messages"][-1]
     while last["text"] != "bye":
-        *_, hello, last = (shown := next(seen))["messages"]
+        *_, hello, last = (shown := next(stream))["messages"]
         assert shown["whispers"] == []
     assert (hello["replies"], hello["repliers"]) == (1, [BOT_USER])
     inside = next(events(user=running.other, channel=running.channel, thread=root))
     assert [each["text"] for each in inside["thread"]] == ["hello", "hi"]
     assert [each["text"] for each in inside["whispers"]] == ["psst"]
-    seen.close()
+    stream.close()
 
 
 def test_page_has_a_strict_csp_and_no_external_resources(running: Running) -> None:
