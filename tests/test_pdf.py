@@ -1,4 +1,4 @@
-"""The text of a PDF, and what a hostile one may take."""
+"""The text of a PDF, and the limits for a hostile one."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ import random, sys
 from scopes.programs import limit
 from scopes.documents.pdf import PdfUnreadable, text_of
 limit(memory=512 << 20, seconds=60)
-good, chance, told = sys.stdin.buffer.read(), random.Random(7), set()
+good, chance, errors = sys.stdin.buffer.read(), random.Random(7), set()
 for _ in range(int(sys.argv[1])):
     bad = bytearray(good)
     for _ in range(chance.choice((1, 1, 3, 10, 60))):
         bad[chance.randrange(len(bad))] = chance.randrange(256)
     try:
         text_of(bytes(bad), 9, 9_000)
-        told.add("")
+        errors.add("")
     except PdfUnreadable as error:
-        told.add(str(error))
-print(*sorted(told), sep=",")
+        errors.add(str(error))
+print(*sorted(errors), sep=",")
 """
 
 
@@ -116,11 +116,11 @@ def in_itself() -> bytes:
 LIMITS = b'{"max_chars": 9000, "source": false}\n'
 
 
-@pytest.mark.parametrize("made", [twice_compressed, states, letters, in_itself])
+@pytest.mark.parametrize("build", [twice_compressed, states, letters, in_itself])
 async def test_pdf_bomb_kills_its_worker_and_the_next_file_is_read(
-    made: Callable[[], bytes],
+    build: Callable[[], bytes],
 ) -> None:
-    bomb = made()
+    bomb = build()
     assert len(bomb) < 100_000
     program = WorkerProcess("scopes.documents.worker", 60)
     try:

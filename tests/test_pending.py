@@ -1,4 +1,4 @@
-"""`assistant approvals`: what waits and what was granted, exactly; and how to refuse it."""
+"""`assistant approvals` lists, denies and revokes pending actions and grants."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def fill_store(*work: Callable[[Store], Awaitable[object]]) -> None:
     asyncio.run(go())
 
 
-async def waits(store: Store) -> None:
-    """One whose card is shown, one that has none yet, one that is over."""
+async def add_actions(store: Store) -> None:
+    """Add an action whose card is shown, one that has none yet, and a denied one."""
     actions = Actions(store.database)
     for id in "abc":
         await actions.add(action(id))
@@ -74,15 +74,15 @@ async def add_grants(store: Store) -> None:
 
 
 def test_pending_actions_and_grants_are_listed_as_stored(shell: Shell) -> None:
-    fill_store(waits, add_grants)
-    told = shell("approvals")
-    assert told.code == 0
-    assert "Send a message to C0GENERAL (#general)" in told.out
-    assert "Line one \\u202e" in told.out
-    assert "<!channel> line two" in told.out
-    assert "grant g1: C0A, C0B -> C0GENERAL, by U0BOSS" in told.out
-    assert "h1" not in told.out
-    assert "press the button of its card" in told.out
+    fill_store(add_actions, add_grants)
+    listing = shell("approvals")
+    assert listing.code == 0
+    assert "Send a message to C0GENERAL (#general)" in listing.out
+    assert "Line one \\u202e" in listing.out
+    assert "<!channel> line two" in listing.out
+    assert "grant g1: C0A, C0B -> C0GENERAL, by U0BOSS" in listing.out
+    assert "h1" not in listing.out
+    assert "press the button of its card" in listing.out
     found = shell("approvals", "--json").json
     assert [each["id"][0] + each["state"] for each in found["actions"]] == ["aasked", "bproposed"]
     assert found["actions"][0]["args"]["text"] == TEXT
@@ -93,13 +93,13 @@ def test_pending_actions_and_grants_are_listed_as_stored(shell: Shell) -> None:
 
 
 def test_pending_action_can_be_denied_once(shell: Shell) -> None:
-    fill_store(waits)
+    fill_store(add_actions)
     assert shell("approvals", "deny", "aaa", "--json").json == {"id": "a" * 32, "state": "denied"}
     assert "denied already" in refusal_text(shell("approvals", "deny", "aaa"), "decided")
     assert "no action 'zz'" in refusal_text(shell("approvals", "deny", "zz"), "no_action")
     assert "no action ''" in refusal_text(shell("approvals", "deny", ""), "no_action")
-    (left,) = shell("approvals", "--json").json["actions"]
-    assert left["id"] == "b" * 32
+    (other,) = shell("approvals", "--json").json["actions"]
+    assert other["id"] == "b" * 32
     log = shell("decisions", "--json").json
     assert [(each["verdict"], each["rule"]) for each in log] == [("denied", "command line")]
 

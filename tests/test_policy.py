@@ -44,8 +44,8 @@ def ask(
 ) -> AdmissionDecision:
     person = Person(user, who) if who else None
     where = facts.id if facts else "D0ANA" if kind == "dm" else "C0OWN"
-    asked = AdmissionFacts(user, where, kind, person, facts, **{"now": NOW, **more})
-    return decide(policy(text), asked, 1.0)
+    request = AdmissionFacts(user, where, kind, person, facts, **{"now": NOW, **more})
+    return decide(policy(text), request, 1.0)
 
 
 def why(decision: AdmissionDecision) -> str:
@@ -126,9 +126,9 @@ def test_bots_deleted_users_and_ineligible_follow_ups_are_ignored(
     assert isinstance(ask(rules, **how), Silent)
 
 
-@pytest.mark.parametrize(("rules", "how", "said"), REFUSAL)
-def test_refused_requester_gets_the_reason(rules: str, how: dict[str, Any], said: str) -> None:
-    assert said in why(ask(rules, **how))
+@pytest.mark.parametrize(("rules", "how", "reason"), REFUSAL)
+def test_refused_requester_gets_the_reason(rules: str, how: dict[str, Any], reason: str) -> None:
+    assert reason in why(ask(rules, **how))
 
 
 def test_the_closest_rule_wins_key_by_key() -> None:
@@ -163,10 +163,12 @@ def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
         rules = (
             f"  everywhere: {{answer: {answer}, mention_needed: {needed}, shared: {shared}}}"
         ).lower()
-        held = policy(rules)
+        parsed = policy(rules)
         for kind, who, facts in product(KINDS, (None, *get_args(Kind)), (None, OWN, EXT)):
             person = Person("U0ANA", who) if who else None
-            decision = decide(held, AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW), 1.0)
+            decision = decide(
+                parsed, AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW), 1.0
+            )
             place = kind == "dm" or facts is not None
             assert not isinstance(decision, Permitted) or (who == "member" and place and answer)
 
@@ -204,7 +206,7 @@ FILE = Path("assistant.yaml")
 
 
 def write(text: str) -> None:
-    """As an editor does: a new file in the place of the old one."""
+    """Replace the file by a new one, as some editors do."""
     new = FILE.with_suffix(".new")
     new.write_text(text, "utf-8")
     os.utime(new, (1, 1))  # long ago: nobody is writing it any more
@@ -212,7 +214,7 @@ def write(text: str) -> None:
 
 
 def fill(text: str) -> None:
-    """The other way: the same file, written over."""
+    """Write over the same file, as other editors do."""
     FILE.write_text(text, "utf-8")
 
 
@@ -229,7 +231,7 @@ def open_policy_file() -> tuple[PolicyFile, Clock]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("policy: {everywhere: {ask: [everyone]}}", "'policy.everywhere.ask.0' is 'everyone'"),
         ("policy: {channels: {a: {scopes: [x]}}}", "'policy.channels.a.scopes' names 'x'"),
@@ -239,7 +241,7 @@ def open_policy_file() -> tuple[PolicyFile, Clock]:
     ],
 )
 async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
-    text: str | None, said: str, caplog: pytest.LogCaptureFixture
+    text: str | None, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("policy: {admins: [U0BOSS]}")
     file, clock = open_policy_file()
@@ -252,12 +254,12 @@ async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
         assert fault.value.reason.startswith(
             "I answer nobody until my settings file assistant.yaml"
         )
-        assert said in fault.value.reason
+        assert error in fault.value.reason
         assert str(Path.cwd()) not in fault.value.reason
     logged = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(logged) == 1
     assert logged[0].startswith(f"Nobody is answered until {settings_file()} is fixed: ")
-    assert said in logged[0]
+    assert error in logged[0]
     write("policy: {admins: [U0EVA]}")
     clock.now += POLL_S
     assert (await file.read()).admins == ("U0EVA",)

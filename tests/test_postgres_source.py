@@ -1,4 +1,4 @@
-"""A PostgreSQL database as a source: exact, bounded, and never changed, whoever reads it."""
+"""A PostgreSQL database as a source: exact, bounded and never changed, with any role."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scopes.databases import postgres
 from scopes.databases.postgres import Postgres
 from scopes.tool import SourceFailed, ToolError
 
-MADE = (
+SETUP = (
     "CREATE TABLE orders (id int, customer text, amount numeric(10,2), placed date)",
     "INSERT INTO orders VALUES (1, 'Ana', 12.50, '2024-01-01'), (2, 'Ben', 7.25, NULL)",
     "COMMENT ON TABLE orders IS 'all of them'",
@@ -35,7 +35,7 @@ MADE = (
 def shop() -> Iterator[tuple[str, str, str]]:
     """Address of a database, with a role that may read some of it and its password."""
     with pg_kit.role() as (name, password), pg_kit.database() as url:
-        for statement in MADE:
+        for statement in SETUP:
             pg_kit.execute(statement, url)
         for grant in ("SELECT ON orders, big", "USAGE ON SCHEMA hr", 'SELECT ON hr."Staff"'):
             pg_kit.execute(f"GRANT {grant} TO {{name}}", url, name=name)
@@ -107,22 +107,22 @@ TO_ROLE = "ALTER ROLE {name} SET track_activities = off"
 TO_PARAMETER = "GRANT SET ON PARAMETER track_activities TO {name}"
 
 
-@pytest.mark.parametrize("kept", ["", TO_ROLE, TO_PARAMETER])
+@pytest.mark.parametrize("protection", ["", TO_ROLE, TO_PARAMETER])
 async def test_view_reveals_running_queries_unless_activity_tracking_is_disabled(
-    source: Postgres, shop: tuple[str, str, str], kept: str
+    source: Postgres, shop: tuple[str, str, str], protection: str
 ) -> None:
     name = str(psycopg.conninfo.conninfo_to_dict(shop[0])["user"])
-    for statement in (DOINGS, "GRANT SELECT ON doings TO {name}", *filter(None, [kept])):
+    for statement in (DOINGS, "GRANT SELECT ON doings TO {name}", *filter(None, [protection])):
         pg_kit.execute(statement, shop[2], name=name)
     try:
         slow = asyncio.create_task(source.query(SLOW, 5))
         await asyncio.sleep(0.4)
-        async with patient(4):  # while it is at work
+        async with patient(4):  # while the slow query runs
             while True:
                 seen = await source.query("SELECT query FROM doings", 9)
-                if len(seen.rows) == 2 and (kept or "merger" in str(seen.rows)):
+                if len(seen.rows) == 2 and (protection or "merger" in str(seen.rows)):
                     break
-        assert ("merger" in str(seen.rows)) is not bool(kept)
+        assert ("merger" in str(seen.rows)) is not bool(protection)
         with pytest.raises(ToolError, match="took too long"):
             await slow
     finally:
@@ -186,9 +186,9 @@ async def test_connection_error_reveals_no_part_of_the_address_or_password(
         source = Postgres(url, None, wrong, 1, 1_000_000)
         with pytest.raises(SourceFailed, match="cannot be reached") as raised:
             await source.tables()
-        said = str(raised.value) + caplog.text
+        text = str(raised.value) + caplog.text
         for part in ("nobody_here", "wr0ng", *map(str, (at.host, at.port, at.database))):
-            assert part not in said
+            assert part not in text
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
@@ -198,14 +198,14 @@ async def test_database_with_another_encoding_is_queried_correctly(encoding: str
         pg_kit.execute("INSERT INTO größe VALUES ('Müller')", url)
         source = Postgres(url, None, None, 5, 1_000_000)
         assert [t.name for t in await source.tables()] == ['"größe"']
-        asked = "SELECT name, count(*) FROM größe WHERE name = 'Müller' GROUP BY 1"
-        assert (await source.query(asked, 5)).rows == (("Müller", 1),)
+        sql = "SELECT name, count(*) FROM größe WHERE name = 'Müller' GROUP BY 1"
+        assert (await source.query(sql, 5)).rows == (("Müller", 1),)
         if encoding == "SQL_ASCII":
             odd = "SELECT {} FROM (SELECT 'M' || chr(252)) AS t (name)"
             with pytest.raises(ToolError, match="leave its column out"):
                 await source.query(odd.format("name"), 5)
-            mended = odd.format("encode(convert_to(name, 'SQL_ASCII'), 'escape')")
-            assert (await source.query(mended, 5)).rows == (("M\\374",),)
+            encoded = odd.format("encode(convert_to(name, 'SQL_ASCII'), 'escape')")
+            assert (await source.query(encoded, 5)).rows == (("M\\374",),)
         with pytest.raises(ToolError, match="another encoding"):
             await source.query("SELECT '\ud800'", 5)
         assert (await source.query("SELECT 1", 5)).total == 1

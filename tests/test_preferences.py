@@ -1,4 +1,4 @@
-"""Preferences of people and instructions of channels: said once, followed, seen and deleted."""
+"""Preferences of people and instructions of channels: stored, followed, listed and deleted."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def instructions_model(text: str) -> Mind:
 
 
 async def ask(bot: Served, text: str, **more: Any) -> Json:
-    """Ask, and return what the parent was told first."""
+    """Ask, and return the last request to the parent model."""
     await bot.answers(bot.ask(text, **more))
     return [body for body in bot.parents() if f"REQUEST: {text}" in opening(body)][-1]
 
 
 def preference_lines(body: Json) -> list[str]:
-    """The lines of an opening that tell what is set."""
+    """The lines of an opening with preferences and channel instructions."""
     lines = opening(body).splitlines()
     start = next(
         (n for n, each in enumerate(lines) if each.startswith("PREFERENCES: ")), len(lines)
@@ -91,7 +91,7 @@ def read_home(bot: Served, user: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def store_of(database: Database) -> PreferenceStore:
-    """What a database holds, for who does not ask who is in a channel."""
+    """The store of a database, for calls that do not look up who is in a channel."""
     return PreferenceStore(database, None)  # type: ignore[arg-type]
 
 
@@ -116,9 +116,9 @@ async def test_preference_applies_to_later_requests_and_after_a_restart(
         assert await stored_actions(bot) == [], "no card is needed for the requester's own words"
         assert preference_lines(await ask(bot, "What is new?")) == [f"- {PORTUGUESE}"]
     async with serve(tmp_path, scripted_parent(say("Sim.")), space=people()) as bot:
-        told = await ask(bot, "And in #support-2?")
-        assert preference_lines(told) == [f"- {PORTUGUESE}"]
-        lines = opening(told).splitlines()
+        body = await ask(bot, "And in #support-2?")
+        assert preference_lines(body) == [f"- {PORTUGUESE}"]
+        lines = opening(body).splitlines()
         by = next(n for n, each in enumerate(lines) if each.startswith("ASKED BY: "))
         assert lines[by + 1] == f"PREFERENCES: {IN_ORDER}"
         await bot.answer_directly("And here?")
@@ -225,15 +225,15 @@ async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
 
 async def test_concurrent_replicas_respect_the_preference_limit(place: Kept) -> None:
     async with place.stores(2) as stores:
-        made = [store_of(store.database) for store in stores]
+        replicas = [store_of(store.database) for store in stores]
         adds = (
             each.add(f"rule {n} of {i}", Authorship(ASKER))
             for n in range(MAX_PREFERENCES)
-            for i, each in enumerate(made)
+            for i, each in enumerate(replicas)
         )
         done = await asyncio.gather(*adds, return_exceptions=True)
         refused = [str(each) for each in done if isinstance(each, ToolError)]
-        assert len(await made[0].list_preferences(ASKER)) == MAX_PREFERENCES
+        assert len(await replicas[0].list_preferences(ASKER)) == MAX_PREFERENCES
         assert refused == [FULL] * (len(done) - MAX_PREFERENCES)
 
 
@@ -272,8 +272,8 @@ async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_ther
         await reaches(bot, "done")
         await until(lambda: "The instructions of this channel are set" in again(bot, shown).text)
         bot.slack.state.members[bot.channel][EVA] = None
-        told = await ask(bot, "What are your instructions here?", user=EVA)
-        assert preference_lines(told) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
+        body = await ask(bot, "What are your instructions here?", user=EVA)
+        assert preference_lines(body) == [f"CHANNEL INSTRUCTIONS: {STYLE}"]
         await bot.answer_directly("And here?", EVA)
         assert preference_lines(bot.parents()[-1]) == []
 
@@ -301,25 +301,27 @@ async def test_requester_who_left_the_channel_cannot_set_its_instructions(tmp_pa
 
 
 async def test_replayed_deletion_deletes_no_other_preference(in_file: Kept) -> None:
-    """The words fit the other one too, once the first is gone."""
+    """The words match the other one too, once the first is deleted."""
     store = await in_file.store()
-    made = store_of(store.database)
+    preferences = store_of(store.database)
     for text in ("be brief", "be brief in lists"):
-        await made.add(text, Authorship(ASKER))
+        await preferences.add(text, Authorship(ASKER))
     ctx = ToolContext(
         run="r1",
         requester=ASKER,
         handles=Handles(),
         label=TRUSTED,
         window=None,
-        clients={Preferences: made},
+        clients={Preferences: preferences},
         max_output_tokens=1000,
         key="r1/p1/1/0",
     )
     for _ in range(2):
-        told = await forget_preference.run(ctx, words="be brief")
-        assert told.note == "This preference is deleted: be brief"
-        assert [each.text for each in await made.list_preferences(ASKER)] == ["be brief in lists"]
+        result = await forget_preference.run(ctx, words="be brief")
+        assert result.note == "This preference is deleted: be brief"
+        assert [each.text for each in await preferences.list_preferences(ASKER)] == [
+            "be brief in lists"
+        ]
     again = await forget_preference.run(replace(ctx, key="r1/p1/2/0"), words="be brief")
     assert again.note == "This preference is deleted: be brief in lists"
     await store.aclose()

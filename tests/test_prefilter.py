@@ -1,4 +1,4 @@
-"""What is filtered before any model reads it, and above all what is not: what people wrote."""
+"""Mail that is filtered before any model reads it, and mail of people, which is not."""
 
 import re
 from dataclasses import replace
@@ -33,8 +33,8 @@ RE_ORDER = "Subject: Re: The order"
 def mail(*headers: str, labels: str = "INBOX UNREAD", body: str = "Hello") -> MailMessage:
     """A message with these headers; from a customer unless they say otherwise."""
     names = {each.partition(":")[0].lower() for each in headers}
-    given = {"from": "From: Bo Lind <bo@corp.example>", "subject": "Subject: The order"}
-    lines = [line for name, line in given.items() if name not in names]
+    defaults = {"from": "From: Bo Lind <bo@corp.example>", "subject": "Subject: The order"}
+    lines = [line for name, line in defaults.items() if name not in names]
     raw = "\r\n".join([*headers, *lines, f"To: {ME}", "", body]).encode("utf-8", "replace")
     return gmail_message(raw, labels=labels.split())
 
@@ -95,7 +95,7 @@ def test_automatic_and_own_mail_is_filtered_with_a_reason(
         mail("From: nobody that can be read"),
         mail("Subject: Undelivered parcel: failure notice"),
         replace(mail(), headers={}, fault="broken"),
-        # who only writes in my name
+        # others who write in my name
         mail(f"From: {ME}"),
         mail(f"From: {ME}", "Reply-To: cleo@home.example", labels=""),
         mail(f"From: {ME} <bo@corp.example>", labels=""),
@@ -107,7 +107,7 @@ def test_automatic_and_own_mail_is_filtered_with_a_reason(
         mail("Subject: [talk] AW: The order", "References: <1@shop.example>", UNSUBSCRIBE),
         mail("Precedence: bulk", "Subject: [desk #12] The order", ANSWERS),
         mail("From: Bo <notifications@forge.example>", "List-Post: <mailto:r+1@forge.example>"),
-        # who asks for answers at another address wrote it
+        # a person who wants replies at another address wrote it
         mail(FORM, "Reply-To: Customer <cleo@home.example>", PROGRAM),
         mail(FORM, "Reply-To: Customer <cleo@home.example>", UNSUBSCRIBE),
         mail("From: form@a.co.uk", "Reply-To: cleo@b.co.uk", PROGRAM),
@@ -134,6 +134,6 @@ def test_filter_reason_contains_no_words_of_the_message() -> None:
 
 def test_mail_docs_list_every_filter_reason() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "mail.md").read_text("utf-8")
-    told = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)
+    rows = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)
     reasons = [SPAM, DRAFTS, OWN, BOUNCE, REPLIED, GENERATED, NO_REPLY, NOTICE, NEWSLETTER]
-    assert told[: len(reasons) + 1] == ["reason", *map(phrase, reasons)]
+    assert rows[: len(reasons) + 1] == ["reason", *map(phrase, reasons)]

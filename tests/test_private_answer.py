@@ -1,4 +1,4 @@
-"""An answer stands where it was asked for only if everyone there may read what it rests on."""
+"""An answer is posted where it was requested only if everyone there may read its sources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUESTION = "What is open in " + " ".join(f"#support-{n}" for n in MARKETS) + "?"
 
 
 def markets(*others: str) -> Workspace:
-    """Five private channels of the asker's, and #team, in which Luis is, too."""
+    """Five private channels of the asker, and #team, which Luis is in, too."""
     base = workspace(5)
     private = tuple(
         replace(c, is_private=True, members=(ASKER, BOT_USER, *others)) for c in base.channels
@@ -62,7 +62,7 @@ SWEEP = scripted_parent(READ, say(f"It is {SECRET} [F1.1] [F2.1] [F3.1] [F4.1] [
 
 
 def direct(bot: Served, user: str = ASKER) -> list[str]:
-    """All that the bot has sent to this person alone."""
+    """All direct messages of the bot to this person."""
     return [
         f"{m.text} {m.blocks}"
         for c in bot.slack.state.channels.values()
@@ -73,7 +73,7 @@ def direct(bot: Served, user: str = ASKER) -> list[str]:
 
 
 def channel_text(bot: Served, channel: str) -> str:
-    """All that ever stood in this channel, drafts and streamed text too."""
+    """All that this channel shows, drafts and streamed text too."""
     return str([(m.text, m.blocks) for m in bot.slack.visible(channel)])
 
 
@@ -83,7 +83,7 @@ async def ask_in_team(bot: Served) -> Shown:
 
 
 async def is_withheld(bot: Served) -> bool:
-    """Ask in #team; what was found is not said there, and the asker is told where it is."""
+    """Ask in #team; return whether the reply only says that the answer was sent in private."""
     public = await ask_in_team(bot)
     return phrase("reply.sent_in_private") in public.text and SECRET not in channel_text(bot, TEAM)
 
@@ -95,22 +95,20 @@ async def wait_until_answered(bot: Served, found: Callable[[], object]) -> None:
 async def test_answer_from_private_channels_goes_only_to_its_requester(tmp_path: Path) -> None:
     async with serve(tmp_path, SWEEP, space=in_private(markets())) as bot:
         assert await is_withheld(bot)
-        told = " ".join(direct(bot))
-        assert SECRET in told
+        private = " ".join(direct(bot))
+        assert SECRET in private
         for n in MARKETS:
-            assert f"#support-{n}" in told, "the obstacle is named, in private"
+            assert f"#support-{n}" in private, "the obstacle is named, in private"
         assert direct(bot, LUIS) == []
 
 
 async def test_answer_is_withheld_when_an_outsider_joins_during_the_run(tmp_path: Path) -> None:
-    """Somebody joins while the subagents read."""
-
     def joins(body: object) -> Answer:
         bot.slack.state.members[TEAM]["U0EVA"] = None
         return FOUND
 
-    mind = scripted_parent(READ, joins)
-    async with serve(tmp_path, mind, space=in_private(markets(LUIS))) as bot:
+    model = scripted_parent(READ, joins)
+    async with serve(tmp_path, model, space=in_private(markets(LUIS))) as bot:
         assert await is_withheld(bot)
 
 
@@ -130,32 +128,32 @@ async def test_requester_who_loses_access_gets_no_answer_in_private(tmp_path: Pa
         assert SECRET not in " ".join(direct(bot))
 
 
-# ---- what follows on it
+# ---- follow-ups
 
 
 FIRST = scripted_parent(READ, FOUND)
 
 
 def then(word: str, second: Mind, first: Mind = FIRST) -> Mind:
-    """A parent that does something else where it is asked for this."""
+    """A parent that answers requests with this word as `second`, and others as `first`."""
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         return second(body) if not is_child(body) and word in request_in(body) else first(body)
 
-    return mind
+    return model
 
 
 async def test_a_follow_up_on_a_withheld_answer_streams_nothing_of_it(tmp_path: Path) -> None:
     """The parent begins with what the earlier answer holds: its first words are private."""
     again = scripted_parent(say(f"As I said, it is {SECRET} [F1001.1]. " * 20))
     async with serve(tmp_path, then("and who", again), space=in_private(markets())) as bot:
-        asked = bot.ask(QUESTION, channel=TEAM)
-        await bot.answer(asked, channel=TEAM)
-        bot.ask("and who is the owner?", channel=TEAM, thread_ts=asked)
-        await bot.answers(asked, 2, channel=TEAM)
-        shown = [dict(e.args) for e in bot.slack.effects if e.channel == TEAM]
-        assert shown
-        assert SECRET not in str(shown), "no call that writes in the channel holds it"
+        root = bot.ask(QUESTION, channel=TEAM)
+        await bot.answer(root, channel=TEAM)
+        bot.ask("and who is the owner?", channel=TEAM, thread_ts=root)
+        await bot.answers(root, 2, channel=TEAM)
+        writes = [dict(e.args) for e in bot.slack.effects if e.channel == TEAM]
+        assert writes
+        assert SECRET not in str(writes), "no write to the channel contains it"
 
 
 async def test_private_answer_is_not_posted_elsewhere_in_the_next_turn(tmp_path: Path) -> None:
@@ -177,7 +175,7 @@ async def test_private_answer_is_not_posted_elsewhere_in_the_next_turn(tmp_path:
         root = bot.slack.visible(dm)[0].ts
         bot.slack.people.say(ASKER, dm, "post a summary in #town", thread_ts=root)
         await wait_until_answered(bot, lambda: seen)
-        assert SECRET in seen[0], "it does come along"
+        assert SECRET in seen[0], "the model received it"
         assert SECRET not in channel_text(bot, TOWN)
 
 
@@ -190,13 +188,13 @@ async def test_follow_up_omits_an_earlier_answer_the_requester_may_no_longer_rea
         seen.append(opening(body))
         return say("I do not know.")
 
-    mind = then("again", knows_nothing, scripted_parent(brief_answer(1), FOUND))
+    model = then("again", knows_nothing, scripted_parent(brief_answer(1), FOUND))
     space = markets()
-    async with serve(tmp_path, mind, space=space) as bot:
+    async with serve(tmp_path, model, space=space) as bot:
         dm = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, dm, "What is open in #support-1?")
+        root = bot.slack.people.say(ASKER, dm, "What is open in #support-1?")
         await wait_until_answered(bot, lambda: any(SECRET in each for each in direct(bot)))
         del bot.slack.state.members[space.channels[0].id][ASKER]
-        bot.slack.people.say(ASKER, dm, "again: what was it?", thread_ts=asked)
+        bot.slack.people.say(ASKER, dm, "again: what was it?", thread_ts=root)
         await wait_until_answered(bot, lambda: seen)
         assert SECRET not in seen[0]

@@ -1,4 +1,4 @@
-"""Programs beside the bot: what they may take and do once strangers' text is in their hands."""
+"""Worker programs: their limits and permissions while they read untrusted text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_worker_program_exits_when_its_parent_is_gone(module: str) -> None:
     argv = [sys.executable, "-I", "-c", BOOT, str(PACKAGE), str(os.getppid()), module]
     numbers = map(str, PROGRAMS[module])
     with subprocess.Popen([*argv, *numbers], stdin=subprocess.PIPE) as program:
-        assert program.wait(WAIT_S) == 1  # though its input goes on
+        assert program.wait(WAIT_S) == 1  # though its input is still open
 
 
 MACHINE = platform.machine()
@@ -75,8 +75,8 @@ landlocked = pytest.mark.skipif(LANDLOCK < 1, reason="this kernel has no landloc
 TRY = """
 import ctypes, errno, os, signal, subprocess, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
-def call(number, *given):
-    words = [ctypes.c_long(each) for each in given]
+def call(number, *arguments):
+    words = [ctypes.c_long(each) for each in arguments]
     done = libc.syscall(ctypes.c_long(number), *words)
     if done == 0 and number in FORKS: os._exit(0)
     return errno.errorcode[ctypes.get_errno()] if done < 0 else "done"
@@ -93,8 +93,8 @@ def forked():
 """
 
 
-def ran(code: str, reads: bool = False) -> subprocess.CompletedProcess[str]:
-    """A program that tries this, once it is confined."""
+def run_confined(code: str, reads: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run this code in a process that is confined first."""
     before = f"from scopes.confinement import confine\nconfine(reads={reads})\n"
     return run(code, TRY + before)
 
@@ -128,11 +128,11 @@ def test_denied_system_calls_fail() -> None:
     if MACHINE == "x86_64":
         numbers |= {name: calls[0] for name, calls in FORKS.items()}
     calls = f"print(*[call(number, *[-1] * 6) for number in {list(numbers.values())}])"
-    assert dict(zip(numbers, stdout_of(ran(calls)).split(), strict=True)) == dict.fromkeys(
+    assert dict(zip(numbers, stdout_of(run_confined(calls)).split(), strict=True)) == dict.fromkeys(
         numbers, "EPERM"
     )
-    # a filter does not see what this one asks for
-    assert stdout_of(ran(f"print(call({CLONE3[0]}, -1, -1))")) == "ENOSYS"
+    # a filter cannot read the arguments of this one
+    assert stdout_of(run_confined(f"print(call({CLONE3[0]}, -1, -1))")) == "ENOSYS"
 
 
 ATTEMPTS = (
@@ -154,33 +154,34 @@ def test_confined_program_cannot_open_sockets_or_start_or_reach_processes() -> N
     which = MACHINES[MACHINE][0]
     numbers = f"TGKILL, CLONE = {TGKILL[which]}, {CLONE[which]}\n"
     tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in ATTEMPTS)
-    assert stdout_of(ran(numbers + tried)).split() == ["EPERM"] * len(ATTEMPTS)
+    assert stdout_of(run_confined(numbers + tried)).split() == ["EPERM"] * len(ATTEMPTS)
     capabilities = """
 found = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Cap"))
 print(int(found["CapEff"], 16) & ~0b110, int(found["CapPrm"], 16) & ~0b110)"""
-    assert stdout_of(ran(capabilities, reads=True)) == "0 0", "what root may do, but for reading"
+    assert stdout_of(run_confined(capabilities, reads=True)) == "0 0", "none but those to read"
 
 
 @filtered
 @pytest.mark.skipif(MACHINE != "x86_64", reason="its calls have one form only")
 def test_system_call_of_another_architecture_kills_the_program() -> None:
-    assert ran("call(0x40000000 + 39)").returncode == -signal.SIGSYS
+    assert run_confined("call(0x40000000 + 39)").returncode == -signal.SIGSYS
     old = """
 import mmap
 code = mmap.mmap(-1, 4096, prot=7)
 code.write(bytes.fromhex("b814000000cd80c3"))  # mov eax, getpid; int 0x80; ret
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()"""
-    assert -ran(old).returncode in (signal.SIGSYS, signal.SIGSEGV)  # as far as the kernel knows it
+    died_of = -run_confined(old).returncode
+    assert died_of in (signal.SIGSYS, signal.SIGSEGV)  # as far as the kernel knows it
 
 
 @filtered
 def test_confinement_applies_to_running_threads() -> None:
     code = """
 from scopes.confinement import confine
-go, told = threading.Event(), []
-def late(): go.wait(); told.append(tried(lambda: __import__("socket").socket() and None))
+go, results = threading.Event(), []
+def late(): go.wait(); results.append(tried(lambda: __import__("socket").socket() and None))
 thread = threading.Thread(target=late); thread.start()
-confine(); go.set(); thread.join(); print(*told)"""
+confine(); go.set(); thread.join(); print(*results)"""
     assert stdout_of(run(code)) == "EPERM"
 
 
@@ -200,7 +201,7 @@ def test_confined_program_cannot_change_files_or_inspect_other_processes(
         "opened('/proc/%d/mem' % os.getppid(), os.O_RDWR)",
     )
     tried = "".join(f"print(tried(lambda: {attempt}))\n" for attempt in attempts)
-    assert stdout_of(ran(tried, reads=reads)).split() == ["EACCES"] * len(attempts)
+    assert stdout_of(run_confined(tried, reads=reads)).split() == ["EACCES"] * len(attempts)
     assert file.read_text() == "mine"
 
 
@@ -211,8 +212,8 @@ def test_confined_program_opens_non_library_files_only_with_reads_enabled(tmp_pa
     paths = [str(path) for path in (file, ROOT / "pyproject.toml", "/etc/passwd")]
     attempt = f"print(*[tried(lambda: opened(path)) for path in {paths}])\n"
     listing = f"print(tried(lambda: os.listdir({str(tmp_path)!r}) and None))"
-    assert stdout_of(ran(attempt, reads=True)) == "done done done"
-    assert stdout_of(ran(attempt + listing)).split() == ["EACCES"] * 4
+    assert stdout_of(run_confined(attempt, reads=True)) == "done done done"
+    assert stdout_of(run_confined(attempt + listing)).split() == ["EACCES"] * 4
 
 
 @pytest.mark.skipif(LANDLOCK < SIGNALS_SINCE, reason="this landlock(7) knows nothing of signals")
@@ -245,8 +246,8 @@ class Hostile:
 Hostile.buffer = Hostile()
 sys.stdin = Hostile.buffer
 """
-"""What reads its input is in the hands of who wrote it."""
-HELD = {
+"""A standard input that runs code in the program that reads it."""
+HOSTILE_RESULTS = {
     "scopes.pages.worker": "EPERM EPERM EACCES EACCES",
     "scopes.google.mail_text": "EPERM EPERM EACCES EACCES",
     "scopes.documents.worker": "EPERM EPERM EACCES EACCES",
@@ -266,4 +267,4 @@ def test_each_worker_program_drops_unneeded_permissions(module: str, tmp_path: P
     argv = [sys.executable, "-I", *quiet, "-c", code, str(PACKAGE), str(os.getpid()), module]
     numbers = map(str, PROGRAMS[module])
     done = subprocess.run([*argv, *numbers], capture_output=True, timeout=60, check=False)
-    assert done.stderr.decode() == HELD[module]
+    assert done.stderr.decode() == HOSTILE_RESULTS[module]

@@ -47,7 +47,7 @@ def test_progress_removes_terminal_escape_sequences_and_line_breaks() -> None:
 
 
 def on_a_terminal(work: str) -> tuple[str, str]:
-    """What a process of ours writes to its stdout (a pipe) and to its stderr (a terminal)."""
+    """Run this code; return its stdout (a pipe) and its stderr (a terminal)."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", work],
@@ -63,7 +63,7 @@ def on_a_terminal(work: str) -> tuple[str, str]:
         while part := os.read(ours, 65536):
             seen += part
             if "…".encode() in seen:
-                process.stdin.close()  # it has shown that it is at work, and may go on
+                process.stdin.close()  # the table is shown: let it go on
     process.stdin = None
     out, _ = process.communicate(timeout=WAIT_S)
     os.close(ours)

@@ -100,26 +100,26 @@ async def test_a_call_is_answered_priced_and_cached(
     provider: str, streams: bool, start: Start
 ) -> None:
     cloud, url = start(provider)
-    heard: list[str] = []
-    said = [words("Hello."), words("Who waits? ünïcode \U0001f600")]
+    chunks: list[str] = []
+    content = [words("Hello."), words("Who waits? ünïcode \U0001f600")]
     reply, spent, _ = await ask_provider(
         provider,
         url,
-        messages=[{"role": "user", "content": said}],
-        on_text=heard.append if streams else None,
+        messages=[{"role": "user", "content": content}],
+        on_text=chunks.append if streams else None,
     )
     assert reply.content[0]["text"] == "All is well. " * 20
     assert (reply.attempts, reply.stop_reason) == (1, "end_turn")
-    assert "".join(heard) == ("All is well. " * 20 if streams else "")
+    assert "".join(chunks) == ("All is well. " * 20 if streams else "")
     name = MODELS[provider]["fast"]
     assert reply.cost_usd
     assert spent == cost_nanousd(name, reply.usage, provider)
     (sent,) = cloud.sent
     assert name in cloud.paths[0]
     assert sent["messages"][0]["content"][1]["cache_control"] == {"type": "ephemeral"}
-    assert sent["messages"][0]["content"][1]["text"] == said[1]["text"]
+    assert sent["messages"][0]["content"][1]["text"] == content[1]["text"]
     assert sent["system"][-1]["cache_control"] == {"type": "ephemeral"}
-    assert "cache_control" not in said[1]
+    assert "cache_control" not in content[1]
 
 
 async def test_bedrock_takes_an_api_key_instead_of_a_signature(start: Start) -> None:
@@ -163,13 +163,13 @@ async def test_transient_refusals_are_retried_and_permanent_ones_are_not(
 )
 async def test_broken_bedrock_stream_is_retried(broken: str, kind: str, start: Start) -> None:
     cloud, url = start("bedrock")
-    heard: list[str] = []
+    chunks: list[str] = []
     cloud.broken_streams = [broken]
-    reply, _, _ = await ask_provider("bedrock", url, on_text=heard.append)
+    reply, _, _ = await ask_provider("bedrock", url, on_text=chunks.append)
     assert (reply.attempts, reply.content[0]["text"]) == (2, "All is well. " * 20)
     cloud.broken_streams = [broken, broken]
     with pytest.raises(ModelFailed, match=broken) as failed:
-        await ask_provider("bedrock", url, on_text=heard.append)
+        await ask_provider("bedrock", url, on_text=chunks.append)
     assert failed.value.kind == kind
 
 
@@ -195,7 +195,7 @@ def test_prices_depend_on_provider_and_region() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "says"),
+    ("models", "error"),
     [
         ("{provider: bedrock}", "provider bedrock needs region"),
         ("{provider: vertex}", "provider vertex needs region"),
@@ -203,10 +203,10 @@ def test_prices_depend_on_provider_and_region() -> None:
         ("{provider: azure}", "'models.provider' is 'azure', but it must be"),
     ],
 )
-def test_settings_name_what_the_provider_needs(tmp_path: Path, written: str, says: str) -> None:
+def test_settings_name_what_the_provider_needs(tmp_path: Path, models: str, error: str) -> None:
     file = tmp_path / "assistant.yaml"
-    file.write_text(f"models: {written}", "utf-8")
-    with pytest.raises(SettingsError, match=says):
+    file.write_text(f"models: {models}", "utf-8")
+    with pytest.raises(SettingsError, match=error):
         load_settings(file, env={})
 
 

@@ -1,4 +1,4 @@
-"""Rate limits: what one call is told slows its siblings, and nobody waits for ever."""
+"""Rate limits: the refusal of one call slows its siblings, and no call waits for ever."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MODEL = "claude-haiku-5-5"
 USED = Usage(100, 100)
 
 
-def headers(kind: str, limit: int, left: int, seconds: float) -> dict[str, str]:
+def headers(kind: str, limit: int, remaining: int, seconds: float) -> dict[str, str]:
     reset = datetime.now(UTC) + timedelta(seconds=seconds)
     return {
         f"{PREFIX}{kind}-limit": str(limit),
-        f"{PREFIX}{kind}-remaining": str(left),
+        f"{PREFIX}{kind}-remaining": str(remaining),
         f"{PREFIX}{kind}-reset": reset.isoformat().replace("+00:00", "Z"),
     }
 
@@ -87,7 +87,7 @@ async def test_calls_near_a_limit_are_paced_at_its_refill_rate(kind: str, gap: f
     rate_limiter.record_reply(MODEL, plenty, used)
     assert rate_limiter.limit(MODEL).gap == 0
     rate_limiter.record_reply(MODEL, plenty | headers(kind, 100, 5, 57.0), used)
-    rate_limiter.record_reply(MODEL, {}, used)  # a reply that says nothing changes nothing
+    rate_limiter.record_reply(MODEL, {}, used)  # a reply without headers changes nothing
     assert rate_limiter.limit(MODEL).gap == pytest.approx(gap, rel=0.01)
     rate_limiter.record_reply(MODEL, plenty | headers(kind, 100, 90, 57.0), used)
     assert rate_limiter.limit(MODEL).gap == 0
@@ -102,9 +102,9 @@ async def test_calls_near_a_limit_are_paced_at_its_refill_rate(kind: str, gap: f
                   st.sampled_from(["2999-11-21T10:00:00Z", "2999-11-21", "1970-01-01T00:00:00"])),
     )
 )  # fmt: skip
-def test_invalid_rate_limit_headers_cause_no_crash_or_long_wait(given_: dict[str, str]) -> None:
+def test_invalid_rate_limit_headers_cause_no_crash_or_long_wait(fields: dict[str, str]) -> None:
     rate_limiter = RateLimiter(8)
-    rate_limiter.record_reply(MODEL, given_, USED)
+    rate_limiter.record_reply(MODEL, fields, USED)
     assert 0 <= rate_limiter.limit(MODEL).gap <= 60
 
 
@@ -122,8 +122,7 @@ async def test_cancelled_waiting_calls_release_their_slots() -> None:
                 if n % 2:
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    lane = rate_limiter.limit(MODEL)
-    assert lane.in_flight == 0
+    assert rate_limiter.limit(MODEL).in_flight == 0
     async with patient():
         await asyncio.gather(*(crowd.call(0.001) for _ in range(12)))
 
