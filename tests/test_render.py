@@ -155,8 +155,8 @@ def check_inert(text: str) -> None:
         assert not re.search(r"<[@#!][^<>\n]*>", leaf.get("text", ""))
         assert_no_address(leaf.get("text", ""))
     streamed = prose().live(f"{text}\n\nmore")
-    for said in (streamed, *(text for part in rendered for text in (part.text, part.streamed))):
-        assert_nothing_acts(said)
+    for shown in (streamed, *(text for part in rendered for text in (part.text, part.streamed))):
+        assert_nothing_acts(shown)
     types = re.findall(r'"type": "(\w+)"', json.dumps([p.blocks for p in rendered]))
     assert not set(types) & {"image", "broadcast", "channel", "usergroup", "emoji", "markdown"}
 
@@ -187,8 +187,8 @@ def assert_nothing_acts(text: str) -> None:
 
 
 def run_document(text: str, **more: Any) -> Json:
-    given = {"question": ASKED, "links": CITED, "run_id": "r1", "subagents": []}
-    return document(text, **{**given, **more})
+    defaults = {"question": ASKED, "links": CITED, "run_id": "r1", "subagents": []}
+    return document(text, **{**defaults, **more})
 
 
 MARKS = "<!channel> <#C0A|x> <!date^1^{d}|x> @here :smile: [F1.1] ` ** _ | ]( &lt; &gt; \\".split()
@@ -204,7 +204,7 @@ def test_random_combinations_of_markup_are_inert(text: str, evil: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         (f"Hi <@{REQUESTER}>, ask <@{OTHER}|luis>", f"Hi <@{REQUESTER}>, ask @luis"),
         (f"`<@{REQUESTER}>` <!channel> <!here|x> @everyone", "@channel @x @everyone"),
@@ -215,20 +215,20 @@ def test_random_combinations_of_markup_are_inert(text: str, evil: str) -> None:
         (":warning: ![x](y)", ":warning: ! [x] (y)"),
     ],
 )
-def test_only_the_requester_is_mentioned_and_text_is_kept(text: str, said: str) -> None:
-    assert flat_text(text).endswith(said)
+def test_only_the_requester_is_mentioned_and_text_is_kept(text: str, shown: str) -> None:
+    assert flat_text(text).endswith(shown)
     mentioned = [leaf["user_id"] for leaf in leaves(posted_blocks(text)) if leaf["type"] == "user"]
     assert mentioned == [REQUESTER] * flat_text(text).count(f"<@{REQUESTER}>")
 
 
-# ---- what nobody sees, and secrets
+# ---- secrets and hidden characters
 
 SECRET = "xoxb-2345-6789-aBcDeF"
 
 
 def every_text(parts: Sequence[MessagePart]) -> str:
-    said = [[part.text, part.streamed, *part.blocks] for part in parts]
-    return json.dumps(said, ensure_ascii=False)
+    texts = [[part.text, part.streamed, *part.blocks] for part in parts]
+    return json.dumps(texts, ensure_ascii=False)
 
 
 @pytest.mark.parametrize(
@@ -238,19 +238,19 @@ def every_text(parts: Sequence[MessagePart]) -> str:
 def test_secrets_are_redacted_everywhere_in_an_answer_and_its_details(
     shape: str, secret: str
 ) -> None:
-    told = [{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}]
+    subagents = [{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}]
     cover = {"items": 1, "partial": 0, "failed": 1, "cancelled": 0, "refused": 0}
     document = run_document(
         f"{shape.format(secret)}\n\nIt is so [F1.1].",
-        subagents=told,
+        subagents=subagents,
         coverage={**cover, "not_covered": gaps_of(f"{'x' * 190} AKIA23452345FODNN7EX")},
     )
-    said = every_text(answer_message(answer_document(document), "k", REPLY))
-    assert "2345" not in said
-    assert said.count(REMOVED) >= 2
-    told_more = json.dumps(details_view(answer_document(document), REPLY, 1.0))
-    assert "2345" not in told_more
-    assert told_more.count(REMOVED) >= 2
+    message = every_text(answer_message(answer_document(document), "k", REPLY))
+    assert "2345" not in message
+    assert message.count(REMOVED) >= 2
+    view = json.dumps(details_view(answer_document(document), REPLY, 1.0))
+    assert "2345" not in view
+    assert view.count(REMOVED) >= 2
 
 
 def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
@@ -265,10 +265,10 @@ def test_hidden_characters_do_not_reach_slack() -> None:
     hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
     claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
     document = answer_document(run_document(f"{hidden} [F1.1]", subagents=claims))
-    said = every_text(answer_message(document, "k", REPLY))
-    assert "abcdef" in said
+    message = every_text(answer_message(document, "k", REPLY))
+    assert "abcdef" in message
     unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
-    assert not re.search(unseen, said)
+    assert not re.search(unseen, message)
 
 
 KEY = "T0ACME/C0SUPPORT/1740498077.000100"
@@ -280,8 +280,8 @@ def reply(chars: int) -> ReplySettings:
 
 
 def document(text: str, **more: Any) -> Json:
-    ended = dict.fromkeys(("complete", "partial", "failed", "cancelled", "refused"), 0)
-    cover = {"items": 5, **ended, "complete": 5, "not_covered": [], "read": {}}
+    counts = dict.fromkeys(("complete", "partial", "failed", "cancelled", "refused"), 0)
+    cover = {"items": 5, **counts, "complete": 5, "not_covered": [], "read": {}}
     findings = [{"id": i, "claim": f"Claim of {i}"} for i in LINKS]
     return {
         "run_id": "0123456789ab",
@@ -300,15 +300,15 @@ def document(text: str, **more: Any) -> Json:
 
 
 def render_answer(text: str, chars: int = 11_000, **more: Any) -> Sequence[MessagePart]:
-    made = answer_message(answer_document(document(text, **more)), KEY, reply(chars))
-    check(made, chars)
-    return made
+    parts = answer_message(answer_document(document(text, **more)), KEY, reply(chars))
+    check(parts, chars)
+    return parts
 
 
-def check(made: Sequence[MessagePart], chars: int = 11_000) -> None:
+def check(parts: Sequence[MessagePart], chars: int = 11_000) -> None:
     """Every message is one that Slack takes, by the SDK's own models and the measured limits."""
-    assert made
-    for part in made:
+    assert parts
+    for part in parts:
         assert part.text.strip()
         assert len(part.blocks) <= 50
         assert size(part.blocks) <= MAX_MESSAGE
@@ -322,7 +322,7 @@ def check(made: Sequence[MessagePart], chars: int = 11_000) -> None:
         for block in part.blocks:
             if block["type"] == "context":
                 assert all(len(e["text"]) <= 3000 for e in block["elements"])
-    assert [below(p.blocks) for p in made[:-1]] == [[]] * (len(made) - 1)
+    assert [below(p.blocks) for p in parts[:-1]] == [[]] * (len(parts) - 1)
 
 
 def text_blocks(blocks: Sequence[Json]) -> list[Json]:
@@ -338,8 +338,8 @@ def text_with_links(text: str) -> str:
     return prose.link_citations(text, Numbers(prose.links))
 
 
-def foot(made: Sequence[MessagePart]) -> str:
-    blocks = below(made[-1].blocks)
+def foot(parts: Sequence[MessagePart]) -> str:
+    blocks = below(parts[-1].blocks)
     texts = [each for b in blocks for each in (b.get("text"), *b.get("elements", ()))]
     return "\n".join(each["text"] for each in texts if each and each["type"] == "mrkdwn")
 
@@ -378,14 +378,14 @@ def is_balanced(text: str) -> bool:
 @given(TEXTS, st.sampled_from([500, 900, 4000, 11_000, 12_000]))
 def test_no_part_is_over_the_limits_and_no_word_is_lost(text: str, chars: int) -> None:
     render_answer(text, chars)
-    made = cut(text_with_links(text), reply(chars), 12_000)
+    parts = cut(text_with_links(text), reply(chars), 12_000)
     wanted = words(text_with_links(text))
-    for body in made:
+    for body in parts:
         assert is_balanced(body)
         kinds = [line.kind for line in lines(body)]
         assert kinds.count("header") <= 1
         assert not re.search(r"\]\([^)]*\Z", body), "cut inside a link"
-    found = words("\n".join(made))
+    found = words("\n".join(parts))
     lost = Counter(w for w in wanted if len(w) <= 100) - Counter(found)
     assert not lost
     assert len("".join(wanted)) <= len("".join(found))
@@ -433,7 +433,7 @@ def test_large_pathological_text_is_rendered_within_two_seconds() -> None:
             render_answer(text)
 
 
-# ---- what stands below it
+# ---- details
 
 
 def details(text: str, **more: Any) -> list[str]:
@@ -445,9 +445,9 @@ def details(text: str, **more: Any) -> list[str]:
 
 
 def test_details_show_sources_gaps_and_cost() -> None:
-    known = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
+    partial = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
     stopped = {"id": "s4", "status": "failed", "stopped_by": "model_error", "findings": []}
-    results = [*document("")["subagents"], known, stopped]
+    results = [*document("")["subagents"], partial, stopped]
     missing = [
         {"subagent": "s3", "reason": "#ops: <!channel> & more"},
         {"subagent": "s4", "stopped_by": "model_error", "reason": "http 529"},
@@ -474,14 +474,14 @@ def test_details_show_sources_gaps_and_cost() -> None:
 
 def test_oversized_details_are_truncated_to_a_valid_slack_view() -> None:
     links = {f"F1.{n}": [f"{PERMALINK}{n}"] for n in range(1, 301)}
-    found = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
+    findings = [{"id": i, "claim": "long " * 100, "queries": [f"SELECT {i}"]} for i in links]
     text = " ".join(f"[{i}]" for i in links)
     missing = gaps_of(*(f"#c{n}: {'long ' * 200}" for n in range(300)))
-    told = details(
-        text, links=links, subagents=[{"findings": found}], coverage={"not_covered": missing}
+    shown = details(
+        text, links=links, subagents=[{"findings": findings}], coverage={"not_covered": missing}
     )
-    assert "The rest does not fit here: `assistant show 0123456789ab` has all of it." in told
-    assert told[-1].endswith("Reference: 0123456789ab")
+    assert "The rest does not fit here: `assistant show 0123456789ab` has all of it." in shown
+    assert shown[-1].endswith("Reference: 0123456789ab")
     line = foot(render_answer(text, links=links, coverage={"not_covered": missing})).splitlines()
     assert line[0].startswith("300 sources · not covered: #c0: long long")
     assert line[0].endswith("… and 299 more · $0.012")
@@ -490,8 +490,8 @@ def test_oversized_details_are_truncated_to_a_valid_slack_view() -> None:
 def test_untrusted_claims_and_statements_are_inert_in_the_details() -> None:
     claim = "<!channel> see https://evil.example/x <https://evil.example|here> @here"
     found: Sequence[Json] = [{"findings": [{"id": "F1.1", "claim": claim}]}]
-    told = "\n".join(details("One [F1.1].", subagents=found))
-    assert not any(mark in told for mark in ("://evil", "<!", "@here"))
+    text = "\n".join(details("One [F1.1].", subagents=found))
+    assert not any(mark in text for mark in ("://evil", "<!", "@here"))
     query = "data:shop: SELECT '<!channel> @here https://evil.example/x' FROM a\n\n*b*"
     one = {"id": "F1.1", "claim": "Ten.", "queries": [query]}
     shown = answer_document(document("One [F1.1].", subagents=[{"findings": [one]}], links={}))
@@ -502,7 +502,7 @@ def test_untrusted_claims_and_statements_are_inert_in_the_details() -> None:
     assert part["elements"] == [{"type": "text", "text": query.removeprefix("data:shop: ")}]
 
 
-SHOWS = (
+STATEMENTS = (
     ("-- Refunds of 2.5 weeks.\nSELECT 1 FROM a", "Refunds of 2.5 weeks"),
     ("/* Remboursements de l'été */ SELECT 1 FROM a", "Remboursements de l'été"),
     ("SELECT n FROM (SELECT 2 AS n)", ""),
@@ -513,13 +513,13 @@ SHOWS = (
 )
 
 
-@pytest.mark.parametrize(("statement", "named"), SHOWS)
+@pytest.mark.parametrize(("statement", "label"), STATEMENTS)
 def test_statement_is_labelled_by_its_plain_comment_or_its_table(
-    statement: str, named: str
+    statement: str, label: str
 ) -> None:
     one = {"id": "F1.1", "claim": "Ten.", "queries": [f"data:shop: {statement}"]}
-    told = details("One [F1.1].", subagents=[{"findings": [one]}], links={})
-    assert told[1].endswith("Database shop" + (named and f": {named}"))
+    shown = details("One [F1.1].", subagents=[{"findings": [one]}], links={})
+    assert shown[1].endswith("Database shop" + (label and f": {label}"))
 
 
 def test_list_cited_by_a_finding_is_a_separate_source() -> None:
@@ -527,13 +527,13 @@ def test_list_cited_by_a_finding_is_a_separate_source() -> None:
     evidence = ["C1/1740497830.000100", "F0BUGS/Rec1"]
     links = [PERMALINK, record]
     one = {"id": "F1.1", "claim": "Ten.", "evidence": evidence, "links": links}
-    known = {"subagents": [{"findings": [one]}], "places": {"F0BUGS": "Bug tracker"}}
-    told = details("Known [F1.1].", **known, links={"F1.1": links})
-    assert told[1:3] == [
+    fields = {"subagents": [{"findings": [one]}], "places": {"F0BUGS": "Bug tracker"}}
+    shown = details("Known [F1.1].", **fields, links={"F1.1": links})
+    assert shown[1:3] == [
         f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten. (and 1 more)",
         f"<{record}|[2]> Bug tracker",
     ]
-    assert details("Known [F1.1].", **known, links={"F1.1": [record]})[1:3] == [
+    assert details("Known [F1.1].", **fields, links={"F1.1": [record]})[1:3] == [
         f"<{record}|[1]> Ten.",
         "5 questions, $0.012, 14 secs · Reference: 0123456789ab",
     ]

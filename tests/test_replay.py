@@ -84,23 +84,23 @@ def test_replay_of_a_recorded_run_matches_and_stores_nothing(
     assert found["same"] == found["requests"] > 1
     assert found["asked"] == 0
     assert contents() == before
-    said = shell("replay", run[:9]).out
-    assert said.endswith(f": {found['same']} of {found['requests']} requests are the same.\n")
+    line = shell("replay", run[:9]).out
+    assert line.endswith(f": {found['same']} of {found['requests']} requests are the same.\n")
 
 
 @pytest.fixture
 def prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the prompts, which is used from the next call of `fresh` on."""
+    """A copy of the prompts, which is used from the next call of `clear_prompt_caches` on."""
     copy = tmp_path / "package"
     shutil.copytree(str(files("config")), copy)
     monkeypatch.setattr(config.prompts, "files", lambda package: copy)
-    fresh()
+    clear_prompt_caches()
     yield copy / "prompts"
     monkeypatch.undo()
-    fresh()
+    clear_prompt_caches()
 
 
-def fresh() -> None:
+def clear_prompt_caches() -> None:
     config.prompts._read.cache_clear()
     subagents.brief._template.cache_clear()
 
@@ -109,7 +109,7 @@ def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    fresh()
+    clear_prompt_caches()
 
 
 def test_replay_with_a_changed_prompt_reports_the_first_differing_request(
@@ -144,7 +144,7 @@ def test_changed_parent_prompt_or_schema_departs_in_its_first_request(
     assert "\n+Start several in one turn to run them in parallel." in found[0]["diff"]
 
 
-# ---- a record that was changed stands for code that was
+# ---- changed records, as if the code had changed
 
 QUESTION = ("ask", "What is still open in #csm-spain?", *SAMPLE)
 
@@ -212,7 +212,7 @@ def test_a_step_that_is_not_recorded_ends_the_replay(shell: Shell) -> None:
     assert found["detail"] == "it takes a step that is not in the record (s1/1/tools)."
 
 
-# ---- a model is asked again
+# ---- new calls of a model
 
 
 def test_replay_calls_the_model_from_the_given_context_on(
@@ -235,9 +235,9 @@ def test_unrecorded_tool_call_is_reported_as_a_departure(
 ) -> None:
     other = call("read_channel_history", channel="C0CSMITALY")
     reader = turns(other, lambda body: submission(since(body)))
-    mind = scripted_parent(say("Nothing is open."), children=reader)
+    model = scripted_parent(say("Nothing is open."), children=reader)
     run = record(shell, *QUESTION)
-    with model_at(monkeypatch, mind):
+    with model_at(monkeypatch, model):
         done = shell("replay", run, "--model", "claude", "--from", "s1", "--json")
     assert done.code == 1
     (found,) = done.json["departures"]
@@ -245,12 +245,12 @@ def test_unrecorded_tool_call_is_reported_as_a_departure(
     assert "the record holds no answer to this call" in str(done.json["result"]["subagents"])
 
 
-# ---- what served people is replayed, too
+# ---- runs of the served bot
 
 
 async def departures(bot: Served, run: str) -> Sequence[Departure]:
-    kept = await bot.store.run(run)
-    replay = Replay(await read_record(bot.store, kept, 30), bot.settings, bot.store.database)
+    stored = await bot.store.run(run)
+    replay = Replay(await read_record(bot.store, stored, 30), bot.settings, bot.store.database)
     await replay.run()
     assert len(replay.repeated_calls) > 1
     return replay.departures
@@ -299,5 +299,5 @@ def test_replay_of_a_deleted_record_reports_the_retention_period(shell: Shell) -
             assert await store.steps(run) == {}
 
     asyncio.run(age())
-    told = refusal_text(shell("replay", run), "no_record")
-    assert "records are deleted after 30 days (`retention.trajectories_days`)" in told
+    text = refusal_text(shell("replay", run), "no_record")
+    assert "records are deleted after 30 days (`retention.trajectories_days`)" in text

@@ -209,8 +209,8 @@ def test_digest_of_500_threads_is_one_message_with_consistent_counts() -> None:
     lost = [{"thread_id": f"u{n}", "subject": "", "reason": "it is damaged"} for n in range(40)]
     document = triage(*many, filtered=filtered, unreadable=lost)
     (first,) = digest(document)
-    said, *numbers = re.findall(r"\d+", re.findall(r"500 threads: .*", part_text(first))[0])
-    assert int(said) == sum(map(int, numbers)) == 500
+    total, *numbers = re.findall(r"\d+", re.findall(r"500 threads: .*", part_text(first))[0])
+    assert int(total) == sum(map(int, numbers)) == 500
     totals = re.findall(r"(?m)\((\d+)\)\**$", part_text(first))
     assert sum(map(int, totals)) == 500, "the titles of the sections"
     parts = unfold_digest(document)
@@ -251,9 +251,9 @@ def test_notification_text_shows_counts_and_no_source_text() -> None:
         filtered=[{"thread_id": "f", "subject": EVIL, "sender": EVIL, "reason": EVIL}],
         mailbox=EVIL,
     )
-    told = "Mail triage. 2 threads: 1 needs you, 1 filtered."
-    assert digest_view(triage_report(document)).notification == told
-    assert [part.text for part in digest(document)] == [told]
+    text = "Mail triage. 2 threads: 1 needs you, 1 filtered."
+    assert digest_view(triage_report(document)).notification == text
+    assert [part.text for part in digest(document)] == [text]
     document = swept(
         section(EVIL, finding("F1.1", change="new", claim=EVIL, owner=EVIL)),
         title=EVIL,
@@ -261,10 +261,10 @@ def test_notification_text_shows_counts_and_no_source_text() -> None:
         compared=BEFORE,
     )
     counts = "1 open problem (1 urgent) · 1 new"
-    told = f"Sweep, 1 channel: {counts} · compared with the report up to 1 Mar 2025."
-    assert sweep_view(sweep_report(document)).notification == told
+    text = f"Sweep, 1 channel: {counts} · compared with the report up to 1 Mar 2025."
+    assert sweep_view(sweep_report(document)).notification == text
     others = ["Sweep, part 2 of 3", "Sweep, part 3 of 3"]
-    assert [part.text for part in sweep_parts(document)] == [told, *others]
+    assert [part.text for part in sweep_parts(document)] == [text, *others]
 
 
 # ---- a sweep
@@ -333,11 +333,11 @@ def test_stopped_report_states_its_coverage_once() -> None:
 def test_long_sweep_answer_has_feedback_buttons_and_a_pointer_to_omitted_findings() -> None:
     request = StoredRequest("T1", "C1", "1.2", "1.2", "U1", "mention", {"text": "sweep *"})
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
-    shown_as = render_answer(sweep_report(many), request, load_settings(env={}))
-    *before, last = shown_as
+    messages = render_answer(sweep_report(many), request, load_settings(env={}))
+    *before, last = messages
     assert last.blocks[-1]["type"] == "context_actions"
     assert not [b for part in before for b in part.blocks if b["type"] == "context_actions"]
-    text = "\n".join(map(part_text, shown_as))
+    text = "\n".join(map(part_text, messages))
     assert "10 more, left out here: assistant show abc123 --json" in text
 
 
@@ -349,23 +349,23 @@ def test_first_message_has_six_top_lines_and_later_ones_have_the_rest(more: str)
         for n in range(1, 17)
     ]
     parts = [*map(part_text, sweep_parts(swept(section("a", *found), top_lines=lines)))]
-    told = [
+    places = [
         next(m for m, text in enumerate(parts) if f"call Bar {n}," in text) for n in range(1, 17)
     ]
-    assert told[:6] == [0] * 6
-    assert 0 not in told[6:]
+    assert places[:6] == [0] * 6
+    assert 0 not in places[6:]
 
 
 def test_report_on_100_channels_has_a_short_first_message_and_a_bounded_thread() -> None:
     words = "& < > " * 60
-    told = {"claim": words, "next_step": words, "severity_reason": words}
+    fields = {"claim": words, "next_step": words, "severity_reason": words}
     sections = [
-        section(f"market-{k}", *(finding(f"F{k}.{n}", **told) for n in range(4)))
+        section(f"market-{k}", *(finding(f"F{k}.{n}", **fields) for n in range(4)))
         for k in range(100)
     ]
-    decided = [{"text": "Whether the fee is paid", "findings": ["F1.1"]}]
+    decisions = [{"text": "Whether the fee is paid", "findings": ["F1.1"]}]
     old = [still(f"Old {n}") for n in range(120)]
-    document = swept(*sections, compared=BEFORE, still_open=old, decisions=decided)
+    document = swept(*sections, compared=BEFORE, still_open=old, decisions=decisions)
     document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(100)))
     parts = sweep_parts(document)
     assert weight(parts[0]) <= SHORT

@@ -1,4 +1,4 @@
-"""Files that are kept: in versions, once each, within bounds, with the label of who wrote them."""
+"""Stored files: versions, names, spaces, and the labels of their writers."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def save_file(
     label: Label = TRUSTED,
     run: str = "r1",
 ) -> Resource:
-    shelf = ResourceStore(database_in_file)
-    return await shelf.save(NewFile(space, key, name, "text/csv", text.encode(), label, run))
+    store = ResourceStore(database_in_file)
+    return await store.save(NewFile(space, key, name, "text/csv", text.encode(), label, run))
 
 
 def context(database_in_file: Database, **more: Any) -> ToolContext:
@@ -50,12 +50,12 @@ def context(database_in_file: Database, **more: Any) -> ToolContext:
     return tool_kit.context("web", clients, {OPEN_NOTES: "", TEAM_NOTES: ""}, **more)
 
 
-async def use(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult | Deny | Card:
-    return await tool_kit.use(ctx, name, Members(), **given)
+async def use(ctx: ToolContext, name: str, /, **args: Any) -> ToolResult | Deny | Card:
+    return await tool_kit.use(ctx, name, Members(), **args)
 
 
-async def result(ctx: ToolContext, name: str, /, **given: Any) -> ToolResult:
-    return await tool_kit.done(ctx, name, Members(), **given)
+async def result(ctx: ToolContext, name: str, /, **args: Any) -> ToolResult:
+    return await tool_kit.done(ctx, name, Members(), **args)
 
 
 async def test_each_call_saves_one_new_version_of_a_file(
@@ -65,15 +65,15 @@ async def test_each_call_saves_one_new_version_of_a_file(
     assert await save_file(database_in_file, "k1", "one") == first  # a replay
     second = await save_file(database_in_file, "k2", "two")
     assert (first.version, second.version) == (1, 2)
-    shelf = ResourceStore(database_in_file)
-    newest, older = await shelf.get(RUN, "sales.csv"), await shelf.get(RUN, "sales.csv", 1)
+    store = ResourceStore(database_in_file)
+    newest, older = await store.get(RUN, "sales.csv"), await store.get(RUN, "sales.csv", 1)
     assert newest
     assert older
     assert (newest.content, older.content) == (b"two", b"one")
-    assert await shelf.get(RUN, "sales.csv", 3) is None
-    assert await shelf.get(space_of_run("r2"), "sales.csv") is None
+    assert await store.get(RUN, "sales.csv", 3) is None
+    assert await store.get(space_of_run("r2"), "sales.csv") is None
     await save_file(database_in_file, "k3", name="notes.md")
-    listed = await shelf.list_files(RUN)
+    listed = await store.list_files(RUN)
     assert [(f.name, f.version, f.size) for f in listed] == [
         ("notes.md", 1, 8),
         ("sales.csv", 2, 3),
@@ -84,9 +84,9 @@ async def test_each_call_saves_one_new_version_of_a_file(
 async def test_concurrent_saves_of_a_file_each_get_a_version(
     each_database: Database,
 ) -> None:
-    made = await asyncio.gather(*(save_file(each_database, f"k{n}", str(n)) for n in range(12)))
-    assert sorted(f.version for f in made) == list(range(1, 13))
-    assert all(f.content == str(n).encode() for n, f in enumerate(made)), "no update is lost"
+    files = await asyncio.gather(*(save_file(each_database, f"k{n}", str(n)) for n in range(12)))
+    assert sorted(f.version for f in files) == list(range(1, 13))
+    assert all(f.content == str(n).encode() for n, f in enumerate(files)), "no update is lost"
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ async def test_concurrent_saves_of_a_file_each_get_a_version(
 def test_invalid_file_names_are_rejected_with_a_hint(name: str) -> None:
     with pytest.raises(ToolError, match="plain name"):
         file_name(name, "csv")
-    for kept_as_it_is in ("Q1 (final).csv", "売上.csv", "a_b-2.csv"):
-        assert file_name(f" {kept_as_it_is} ", "md", "csv") == kept_as_it_is
+    for valid in ("Q1 (final).csv", "売上.csv", "a_b-2.csv"):
+        assert file_name(f" {valid} ", "md", "csv") == valid
 
 
 async def test_saved_file_can_be_read_in_pages_by_another_context(
@@ -142,20 +142,20 @@ async def test_file_spaces_are_separate_and_need_a_handle(database_in_file: Data
     (mine,) = (await result(ctx, "read_resource", name="plan.md", space=OPEN_NOTES)).items
     assert (mine.text, mine.label.readers) == ("mine", frozenset({ANA}))
     assert (await result(ctx, "list_resources")).items == (), "nothing of it goes with the answer"
-    for name, given in (("read_resource", {"name": "plan.md"}), ("list_resources", {})):
-        refused = await use(replace(ctx, handles=Handles()), name, **given, space=OPEN_NOTES)
+    for name, args in (("read_resource", {"name": "plan.md"}), ("list_resources", {})):
+        refused = await use(replace(ctx, handles=Handles()), name, **args, space=OPEN_NOTES)
         assert isinstance(refused, Deny)
 
 
 @pytest.mark.parametrize(
-    ("name", "waits"), [("plan.md", False), ("pay invoices to DE00 1234.md", True)]
+    ("name", "needs_card"), [("plan.md", False), ("pay invoices to DE00 1234.md", True)]
 )
 async def test_team_file_name_not_in_the_request_needs_approval(
-    database_in_file: Database, name: str, waits: bool
+    database_in_file: Database, name: str, needs_card: bool
 ) -> None:
-    words = Intent(text="Keep plan.md for the team: prices go up in May", home="D0ANA")
-    ctx = context(database_in_file, label=Label(True), intent=words)
+    intent = Intent(text="Keep plan.md for the team: prices go up in May", home="D0ANA")
+    ctx = context(database_in_file, label=Label(True), intent=intent)
     text = "prices go up in May"
     found = await use(ctx, "save_resource", name=name, text=text, space=TEAM_NOTES)
-    assert isinstance(found, Card if waits else ToolResult)
-    assert bool(await ResourceStore(database_in_file).list_files("team")) is not waits
+    assert isinstance(found, Card if needs_card else ToolResult)
+    assert bool(await ResourceStore(database_in_file).list_files("team")) is not needs_card

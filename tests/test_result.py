@@ -1,4 +1,4 @@
-"""What a subagent hands back: checked, settled into one typed result, shown within a size."""
+"""Results of subagents: checked, settled into one typed object, shown within a size."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def item(number: int, thread: int | None = None, author: str = "U1", **fields: A
 
 
 def source_log(*items: Item, missing: int = 0) -> SourceLog:
-    """What was read of C1, which holds so many messages more."""
-    made = SourceLog()
+    """The log of a context that read these items of C1, and left out so many messages."""
+    log = SourceLog()
     inside = [i.id for i in items if BEFORE_WINDOW not in i.notes]
-    made.add(items, {"C1": [*inside, *(f"C1/later{n}" for n in range(missing))]})
-    return made
+    log.add(items, {"C1": [*inside, *(f"C1/later{n}" for n in range(missing))]})
+    return log
 
 
 READ = (item(1), item(2, 1, "U2"), item(3), item(4, 3, "U3", notes=("bot",)), item(5))
@@ -63,7 +63,7 @@ def fault(data: dict[str, Any], read: SourceLog) -> str:
 
 
 @pytest.mark.parametrize(
-    ("findings", "no_issue", "said"),
+    ("findings", "no_issue", "error"),
     [
         ([one("C1/1", "C1/2"), one("C1/3", state="unanswered")], ["C1/5"], ""),
         ([one("C1/1")], [], "in no finding's evidence and not in no_issue: C1/3, C1/5"),
@@ -74,10 +74,10 @@ def fault(data: dict[str, Any], read: SourceLog) -> str:
     ids=["good", "left out", "two states", "answered"],
 )
 def test_every_read_thread_must_be_placed_exactly_once(
-    findings: list[dict[str, Any]], no_issue: list[str], said: str
+    findings: list[dict[str, Any]], no_issue: list[str], error: str
 ) -> None:
-    told = fault(issues(findings, no_issue), source_log(*READ))
-    assert (said in told) if said else (told == "")
+    text = fault(issues(findings, no_issue), source_log(*READ))
+    assert (error in text) if error else (text == "")
 
 
 def test_result_containing_a_delimiter_is_an_injection() -> None:
@@ -117,7 +117,7 @@ def test_finding_ids_links_and_counts_are_computed_by_code() -> None:
 @pytest.mark.parametrize("read", [True, False])
 def test_every_ending_has_a_status_and_a_text(stopped_by: str, valued: bool, read: bool) -> None:
     if stopped_by == "none" and not valued:
-        return  # no loop ends so
+        return  # no loop ends like this
     data = issues([one("C1/1")]) if valued else None
     got = result(ending_of(stopped_by, data), source_log(item(1)) if read else SourceLog())
     wanted = {"injection": "failed", "user": "cancelled", "invalid_output": "partial"}
@@ -136,7 +136,7 @@ def test_result_is_partial_when_nothing_was_read() -> None:
     assert (got.status, got.stopped_by) == ("partial", "none")
     assert got.not_covered == ["no source was read from its first to its last page"]
     empty = result(ending_of(data=issues([])), source_log())
-    assert empty.status == "complete"  # the channel was read, and held nothing
+    assert empty.status == "complete"  # the channel was read, and is empty
 
 
 def test_result_is_partial_when_pages_are_unread() -> None:
@@ -172,8 +172,8 @@ def test_parent_view_keeps_its_size_limit_and_format(
     assert lines[0].startswith("s3 complete") or not count
     assert lines[-1].startswith("read: ")
     assert all(each.startswith(("s3 ", "[F3.", "(cut: ", "read: ")) for each in lines)
-    if left := count - len(shown):
-        assert f"(cut: {left} more {'finding' if left == 1 else 'findings'}, " in view
+    if cut := count - len(shown):
+        assert f"(cut: {cut} more {'finding' if cut == 1 else 'findings'}, " in view
 
 
 def test_reporters_are_shown_unless_that_omits_a_finding() -> None:
@@ -183,15 +183,17 @@ def test_reporters_are_shown_unless_that_omits_a_finding() -> None:
     assert parent_view(got, 1_500, with_reporters=True).count("| reported by: Ana Ruiz") == 9
     assert "reported by" not in parent_view(got, 1_500)
     sizes = range(100, 1_500, 20)
-    told = [(parent_view(got, size), parent_view(got, size, with_reporters=True)) for size in sizes]
-    assert all(own.count("[F3.") == named.count("[F3.") for own, named in told)
+    views = [
+        (parent_view(got, size), parent_view(got, size, with_reporters=True)) for size in sizes
+    ]
+    assert all(own.count("[F3.") == named.count("[F3.") for own, named in views)
 
 
 def listing_log(*ids: str, read: str) -> SourceLog:
     """A context that listed files, and read one of them."""
-    made = SourceLog()
-    made.saw({"files in src": ids}, [read])
-    return made
+    log = SourceLog()
+    log.saw({"files in src": ids}, [read])
+    return log
 
 
 @pytest.mark.parametrize(
@@ -206,9 +208,9 @@ def listing_log(*ids: str, read: str) -> SourceLog:
     ],
 )
 def test_parent_view_reports_only_sources_that_were_read(read: SourceLog, foot: str) -> None:
-    """A channel without a message was read; where a note was kept, nothing was."""
-    told = CONTRACTS["answer"].model_validate({"text": "Kept as note/1."})
-    got = result(Ending("none", told), read, "answer")
+    """An empty channel counts as read; to keep a note reads nothing."""
+    value = CONTRACTS["answer"].model_validate({"text": "Kept as note/1."})
+    got = result(Ending("none", value), read, "answer")
     assert parent_view(got, 1500).splitlines() == [
         "s3 complete (slack, fast): Kept as note/1.",
         foot,

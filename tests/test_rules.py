@@ -117,14 +117,11 @@ class Facts:
 
     def __init__(self) -> None:
         self.members = {HOME: {ANA, BOB}, OTHER: {ANA, BOB, "U0EVE"}, SECRET: {BOB}}
-        self.asked: list[str] = []
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
-        self.asked.append(thing)
         return user in self.members.get(thing.partition("/")[0], set())
 
     async def obstacles(self, label: Label, destination: str) -> tuple[Obstacle, ...]:
-        self.asked.append(destination)
         await asyncio.sleep(0)
         there = self.members.get(destination, {destination})
         if isinstance(label.readers, str) or there <= label.readers:
@@ -140,7 +137,7 @@ class World:
         self.proposed: list[Action] = []
         self.facts = Facts()
         self.gate = Gate(self.log.append, self.facts, self.proposed.append)
-        given_ = {"text": "", "named": frozenset(), "home": HOME, "thread": THREAD} | intent
+        fields = {"text": "", "named": frozenset(), "home": HOME, "thread": THREAD} | intent
         self.ctx = ToolContext(
             run="r1",
             requester=requester,
@@ -149,7 +146,7 @@ class World:
             window=None,
             clients={},
             max_output_tokens=1000,
-            intent=Intent(**given_),
+            intent=Intent(**fields),
             scope="slack",
         )
 
@@ -175,8 +172,8 @@ async def test_unrequested_run_writes_nothing_and_asks_for_no_approval() -> None
         ):
             assert isinstance(await world(tool_, **args), Deny), tool_.name
         assert world.proposed == []
-    kept = await World(home="", thread="")(note, text="x")
-    assert (type(kept), kept.rule) == (Deny, "consequence")
+    saving = await World(home="", thread="")(note, text="x")
+    assert (type(saving), saving.rule) == (Deny, "consequence")
     named = World(text="Tell #other x.", home="", thread="")
     verdict = await named(append, row="x")
     assert isinstance(verdict, Deny)
@@ -265,7 +262,9 @@ async def test_messages_beyond_the_limit_need_approval() -> None:
     assert isinstance(verdicts[-1], Card)
     again = World(named=frozenset({OTHER}))
     again.gate.counts = count_allowed(world.log)
-    assert isinstance(await again(say, channel=OTHER, text="more"), Card), "it goes on counting"
+    assert isinstance(await again(say, channel=OTHER, text="more"), Card), (
+        "a resumed run keeps the count"
+    )
 
 
 async def test_concurrent_messages_respect_the_limit() -> None:
@@ -287,10 +286,10 @@ ADDRESS = "https://example.org/prices"
 
 
 async def test_only_requested_or_publicly_listed_addresses_are_read() -> None:
-    asked = World(text=f"read {ADDRESS}.")
-    assert isinstance(await asked(read_url, url=ADDRESS), Allow)
-    assert isinstance(await asked.with_label(PRIVATE)(read_url, url=ADDRESS), Allow)
-    assert isinstance(await asked(read_url, url=f"{ADDRESS}?x=1"), Deny)
+    named = World(text=f"read {ADDRESS}.")
+    assert isinstance(await named(read_url, url=ADDRESS), Allow)
+    assert isinstance(await named.with_label(PRIVATE)(read_url, url=ADDRESS), Allow)
+    assert isinstance(await named(read_url, url=f"{ADDRESS}?x=1"), Deny)
     listed = World()
     listed.ctx = replace(listed.ctx, handles=listed.ctx.handles.join({ADDRESS: ""}))
     assert isinstance(await listed(read_url, url=ADDRESS), Allow)
@@ -347,13 +346,15 @@ async def test_outside_lookups_after_workspace_reads_are_limited() -> None:
     addresses = [f"https://example.org/{n}" for n in range(MAX_GUARDED + 2)]
     world = World(text=" ".join(addresses))
     for url in addresses[:5]:
-        assert isinstance(await world(read_url, url=url), Allow), "of these nobody learns anything"
+        assert isinstance(await world(read_url, url=url), Allow), "these reveal nothing"
     world.with_label(MIXED)
     verdicts = [await world(read_url, url=url) for url in addresses]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
     again = World(text=" ".join(addresses)).with_label(MIXED)
     again.gate.counts = count_allowed(world.log)
-    assert isinstance(await again(read_url, url=addresses[0]), Card), "a run that goes on counts"
+    assert isinstance(await again(read_url, url=addresses[0]), Card), (
+        "a resumed run keeps the count"
+    )
 
 
 async def test_only_the_exact_approved_lookups_are_allowed() -> None:
@@ -430,9 +431,9 @@ async def test_approved_action_runs_as_stored_and_only_if_still_permitted() -> N
 
 
 def test_action_digest_survives_storage_and_changes_with_the_arguments() -> None:
-    made = asyncio.run(World()(mail, to="a@example.org", text="hi\u202e"))
-    assert isinstance(made, Card)
-    action = made.action
+    card = asyncio.run(World()(mail, to="a@example.org", text="hi\u202e"))
+    assert isinstance(card, Card)
+    action = card.action
     again = Action.of(action.body())
     assert again == action
     assert again.digest == action.digest
@@ -453,7 +454,7 @@ LABELS = st.builds(
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Whatever is called in whatever order: what leaves was decided, and only readers get it."""
+    """Any calls in any order: each one that runs was allowed, and only readers get private text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -539,23 +540,23 @@ async def test_saved_notes_are_limited_per_context() -> None:
     verdicts = [await world(note, text=f"{n}") for n in range(MAX_KEPT + 1)]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
     other = await world.gate.decide("s2", world.ctx, note, {"text": "x"})
-    assert isinstance(other, Allow), "another context has a drawer of its own"
+    assert isinstance(other, Allow), "another context has its own"
 
 
 async def test_query_that_saves_its_result_follows_the_rules_for_saving() -> None:
     world = World()
-    kept = [await world(query, sql="SELECT 1", keep=f"{n}.csv") for n in range(MAX_KEPT + 1)]
-    assert [isinstance(v, Allow) for v in kept] == [True] * MAX_KEPT + [False]
+    verdicts = [await world(query, sql="SELECT 1", keep=f"{n}.csv") for n in range(MAX_KEPT + 1)]
+    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
     assert isinstance(await world(query, sql="SELECT 1"), Allow)
-    once = World()
-    for _ in range(MAX_KEPT):  # decided anew by each process that takes it up
-        await once(query, sql="SELECT 1", keep="a.csv")
-    assert count_allowed(once.log) == {"keep p1": 1}
-    unasked = World(home="", thread="")
-    denied = await unasked(query, sql="SELECT 1", keep="a.csv")
+    repeated = World()
+    for _ in range(MAX_KEPT):  # each process that resumes the run decides again
+        await repeated(query, sql="SELECT 1", keep="a.csv")
+    assert count_allowed(repeated.log) == {"keep p1": 1}
+    unrequested = World(home="", thread="")
+    denied = await unrequested(query, sql="SELECT 1", keep="a.csv")
     assert isinstance(denied, Deny)
     assert denied.reason == "Nobody has asked for anything to be stored here."
-    assert isinstance(await unasked(query, sql="SELECT 1"), Allow)
+    assert isinstance(await unrequested(query, sql="SELECT 1"), Allow)
 
 
 @tool()

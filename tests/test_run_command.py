@@ -1,4 +1,4 @@
-"""A command runs over a copy, in what an administrator configured, and is over when its time is."""
+"""Commands run over a copy, in the configured sandbox, and end at their time limit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sandbox_context(desk: Desk, **more: Any) -> ToolContext:
     return desk.context(clients={**desk.context().clients, Commands: sandbox(**more)})
 
 
-async def ran(desk: Desk, command: str, **more: Any) -> ToolResult:
+async def run_command(desk: Desk, command: str, **more: Any) -> ToolResult:
     return await desk.use(
         "run_command", by=sandbox_context(desk, **more), command=command, folder=BOOK
     )
@@ -51,7 +51,9 @@ async def test_a_command_sees_the_files_and_changes_none(desk: Desk) -> None:
     (desk.root / "link").symlink_to("/etc/passwd")
     os.mkfifo(desk.root / "pipe")
     write_files(desk.root, {".git/config": "secret"})
-    found = await ran(desk, "ls -A; cat src/app.py | head -1; rm README.md; echo x > new; exit 3")
+    found = await run_command(
+        desk, "ls -A; cat src/app.py | head -1; rm README.md; echo x > new; exit 3"
+    )
     assert output_text(found) == "README.md\nsrc\ndef one():"
     assert found.note == "Exit code 3."
     assert sorted(p.name for p in desk.root.iterdir()) == [
@@ -65,7 +67,7 @@ async def test_a_command_gets_no_secret_and_no_input(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-    found = await ran(desk, "env; cat; echo end")
+    found = await run_command(desk, "env; cat; echo end")
     lines = set(output_text(found).split("\n"))
     assert {f"{k}={v}" for k, v in GIVEN.items()} <= lines
     assert not any("sk-secret" in line or "HOME=" in line for line in lines)
@@ -73,29 +75,29 @@ async def test_a_command_gets_no_secret_and_no_input(
 
 
 async def test_child_processes_are_killed_with_their_command(desk: Desk) -> None:
-    found = await ran(desk, "sleep 600 & echo begun; sleep 600", seconds=0.5)
+    found = await run_command(desk, "sleep 600 & echo begun; sleep 600", seconds=0.5)
     assert output_text(found) == "begun"
     assert found.note == "It was killed: its time was up."
-    found = await ran(desk, "sleep 600 >/dev/null 2>&1 & echo $!")
+    found = await run_command(desk, "sleep 600 >/dev/null 2>&1 & echo $!")
     pid = int(output_text(found))
     await until(lambda: not is_alive(pid))
 
 
 async def test_process_outside_the_group_does_not_delay_the_result(desk: Desk) -> None:
-    found = await ran(desk, "setsid sleep 600 & echo $!; sleep 600", seconds=0.5)
+    found = await run_command(desk, "setsid sleep 600 & echo $!; sleep 600", seconds=0.5)
     os.kill(int(output_text(found)), signal.SIGKILL)
     assert found.note == "It was killed: its time was up."
 
 
 async def test_excessive_command_output_is_truncated(desk: Desk) -> None:
-    found = await ran(desk, "yes | head -c 3000000; echo; seq 1 3")
+    found = await run_command(desk, "yes | head -c 3000000; echo; seq 1 3")
     assert "The output is cut" in found.truncated
     assert len(output_text(found)) <= OUTPUT
     assert found.note == "Exit code 0."
 
 
 async def test_command_has_limits_on_file_size_memory_and_open_files(desk: Desk) -> None:
-    found = await ran(desk, "ulimit -f; ulimit -v; ulimit -n; cat /dev/zero > big; echo $?")
+    found = await run_command(desk, "ulimit -f; ulimit -v; ulimit -n; cat /dev/zero > big; echo $?")
     limits = output_text(found).split("\n")
     assert [int(each) for each in limits[:3]] == [64 * 2048, 2 * MB, 256]
     assert limits[-1] != "0"
@@ -104,8 +106,8 @@ async def test_command_has_limits_on_file_size_memory_and_open_files(desk: Desk)
 async def test_sandbox_start_failure_is_reported(desk: Desk) -> None:
     for template in (("/nowhere/bwrap", "{command}"), ("/", "{command}")):
         ctx = sandbox_context(desk, template=template)
-        said_ = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
-        assert "does not start" in said_
+        error = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
+        assert "does not start" in error
 
 
 async def test_cancelled_command_leaves_no_process_and_no_folder(
@@ -141,13 +143,13 @@ def bubblewrap() -> None:
         if os.environ.get("CI_SERVICES") == "required":
             pytest.fail("bubblewrap is not installed: see .ci/services")
         pytest.skip("bubblewrap is not installed (apt-get install bubblewrap)")
-    tried = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
-    if subprocess.run(tried, capture_output=True).returncode:
+    probe = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    if subprocess.run(probe, capture_output=True).returncode:
         pytest.skip("bubblewrap may make no namespaces on this machine")
 
 
 async def run_sandboxed(desk: Desk, command: str, seconds: float = 20.0) -> ToolResult:
-    return await ran(desk, command, template=SANDBOX, seconds=seconds)
+    return await run_command(desk, command, template=SANDBOX, seconds=seconds)
 
 
 @in_bubblewrap
@@ -172,23 +174,23 @@ async def test_sandbox_exposes_only_the_programs_of_the_machine(desk: Desk) -> N
 
 @in_bubblewrap
 async def test_sandbox_has_no_network_access(desk: Desk) -> None:
-    heard: list[object] = []
+    connections: list[object] = []
 
-    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(reader)
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(reader)
         writer.close()
 
-    server = await asyncio.start_server(hear, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         outside = await asyncio.open_connection("127.0.0.1", port)
         outside[1].close()
-        await until(lambda: len(heard) == 1)
+        await until(lambda: len(connections) == 1)
         call = f"bash -c 'echo x > /dev/tcp/127.0.0.1/{port}'"
         found = await run_sandboxed(desk, f"{call}; tail -n +3 /proc/net/dev")
     assert "Connection refused" in output_text(found)
     assert [line.split()[0] for line in output_text(found).split("\n")[2:]] == ["lo:"]
-    assert len(heard) == 1
+    assert len(connections) == 1
 
 
 @in_bubblewrap

@@ -1,4 +1,4 @@
-"""run_python: computes, reaches nothing, and is stopped where it takes too much."""
+"""run_python computes, reaches nothing, and is stopped at its limits."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ LIMIT_MB = 64
 
 @asynccontextmanager
 async def sandbox(seconds: float = 1.0) -> AsyncIterator[Sandbox]:
-    made = Sandbox(seconds, LIMIT_MB)
+    python = Sandbox(seconds, LIMIT_MB)
     try:
-        yield made
+        yield python
     finally:
-        await made.aclose()
+        await python.aclose()
 
 
-async def error(made: Sandbox, code: str) -> str:
+async def error(python: Sandbox, code: str) -> str:
     with pytest.raises(ProgramFailed) as caught:
-        await made.run(code, "")
+        await python.run(code, "")
     return str(caught.value)
 
 
@@ -60,11 +60,11 @@ ERRORS = {
 
 
 async def test_program_returns_its_output_or_the_line_of_its_error() -> None:
-    async with sandbox() as made:
-        found = await made.run(CODE, "name,amount\nAna,1.10\nBen,2.20\nAna,0.05")
+    async with sandbox() as python:
+        found = await python.run(CODE, "name,amount\nAna,1.10\nBen,2.20\nAna,0.05")
         assert found == "total 3.35 [('Ana', 2)]\n28\n"
-        for code, told in ERRORS.items():
-            assert told in await error(made, code)
+        for code, message in ERRORS.items():
+            assert message in await error(python, code)
 
 
 ENDLESS = {
@@ -86,9 +86,9 @@ ENDLESS = {
 
 
 def peaks_mb(work: Callable[[], Coroutine[Any, Any, None]]) -> tuple[int, int]:
-    """The most memory that a fresh process had while it did this, and that one of its children had.
+    """Peak memory of a fresh process that does this, and of the largest of its children.
 
-    In a process of its own, since a peak never falls: here another test's would hide it.
+    The process is fresh because a peak never falls: another test's would hide this one.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(_peaks_mb, work).result()
@@ -102,11 +102,11 @@ def _peaks_mb(work: Callable[[], Coroutine[Any, Any, None]]) -> tuple[int, int]:
 
 
 async def stop_endless_programs() -> None:
-    async with sandbox(0.3) as made:
+    async with sandbox(0.3) as python:
         for name, code in ENDLESS.items():
             async with patient():
-                assert await error(made, code), name
-            assert await made.run("print(1 + 1)", "") == "2\n", name
+                assert await error(python, code), name
+            assert await python.run("print(1 + 1)", "") == "2\n", name
 
 
 def test_program_over_its_limits_is_stopped_and_the_next_one_runs() -> None:
@@ -132,9 +132,9 @@ REACHING = {
 
 
 async def test_a_program_reaches_no_file_no_network_and_no_secret() -> None:
-    async with sandbox() as made:
-        for code, told in REACHING.items():
-            assert told in await error(made, code), code
+    async with sandbox() as python:
+        for code, message in REACHING.items():
+            assert message in await error(python, code), code
 
 
 SPREADING = {
@@ -149,13 +149,13 @@ SPREADING = {
 
 
 async def spread() -> None:
-    async with sandbox(0.5) as made:
+    async with sandbox(0.5) as python:
         for name, code in SPREADING.items():
             with suppress(ProgramFailed):
-                assert len(await made.run(code, "")) <= 100_000
-            assert await made.run("print(1 + 1)", "") == "2\n", name
+                assert len(await python.run(code, "")) <= 100_000
+            assert await python.run("print(1 + 1)", "") == "2\n", name
         with pytest.raises(ProgramFailed):
-            await made.run("data", "\ud800")
+            await python.run("data", "\ud800")
 
 
 def test_expanding_result_values_use_little_memory_outside_the_sandbox() -> None:
@@ -166,8 +166,8 @@ def test_expanding_result_values_use_little_memory_outside_the_sandbox() -> None
 
 async def test_run_python_returns_its_output_with_the_label_of_its_context() -> None:
     label = Label(readers=frozenset({"U0ANA"}), sources=frozenset({"data:sales"}))
-    async with sandbox() as made:
-        ctx = web_kit.context({Sandbox: made}, label=label)
+    async with sandbox() as python:
+        ctx = web_kit.context({Sandbox: python}, label=label)
         found = await tool_kit.done(ctx, "run_python", code="print(len(data))", data="abc")
         (item,) = found.items
         assert item.id.startswith("python-")
