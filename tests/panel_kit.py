@@ -1,4 +1,4 @@
-"""What the tests of panels stand on: a small material, scripted specialists, what each was sent."""
+"""For tests of panels: a small material, scripted specialists, and the requests to them."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def verdict(finding: str, verdict: str = "confirm", **fields: Any) -> Json:
     return {"finding": finding, "verdict": verdict, **fields}
 
 
-def verdicts(*given: Json) -> Answer:
-    return Answer([use(SUBMIT, verdicts=list(given))])
+def verdicts(*each: Json) -> Answer:
+    return Answer([use(SUBMIT, verdicts=list(each))])
 
 
-# ---- what a specialist was sent
+# ---- requests to specialists
 
 
 def contract(body: Json) -> str:
@@ -88,7 +88,7 @@ def defends(body: Json) -> bool:
 
 
 def to_judge(body: Json) -> dict[str, str]:
-    """Id -> lines of each finding that a judge was handed."""
+    """Id -> lines of each finding that a judge gets."""
     block = next(
         (
             b["text"]
@@ -112,7 +112,7 @@ def quote_of(shown: str) -> str:
 
 
 def confirming_judge(body: Json) -> Answer:
-    return verdicts(*(verdict(id, evidence=quote_of(said)) for id, said in to_judge(body).items()))
+    return verdicts(*(verdict(id, evidence=quote_of(text)) for id, text in to_judge(body).items()))
 
 
 Voice = Callable[[Json], Answer]
@@ -120,7 +120,7 @@ Voice = Callable[[Json], Answer]
 
 @dataclass
 class Minds:
-    """A model that answers each specialist by a script; all of a kind alike where none is named."""
+    """A model that answers by a script for each specialist, or by one for all of them."""
 
     reads: Voice | Mapping[str, Voice] = field(default_factory=dict)
     judges: Voice | Mapping[str, Voice] = confirming_judge
@@ -152,20 +152,20 @@ EACH = {name: finds(point(n, name)) for n, name in enumerate(SPECIALISTS, 1)}
 """Each specialist finds one point of its own."""
 
 
-def draw(body: Json, seen: dict[str, int]) -> int:
+def count_contexts(body: Json, counts: dict[str, int]) -> int:
     """Count the contexts of this specialist so far, from 1, by the delimiters that they have."""
     key = f"{specialist(body)} {line(body, 'FENCE')[:40]}"
-    if key not in seen:
-        seen[key] = 1 + sum(k.startswith(f"{specialist(body)} ") for k in seen)
-    return seen[key]
+    if key not in counts:
+        counts[key] = 1 + sum(k.startswith(f"{specialist(body)} ") for k in counts)
+    return counts[key]
 
 
-def is_again(body: Json) -> bool:
-    """Whether a context was told what is wrong with its result."""
+def was_refused(body: Json) -> bool:
+    """Whether a result of this context was refused before."""
     return any("Not accepted" in str(r["content"]) for r in results(body))
 
 
-# ---- a panel at work
+# ---- running a panel
 
 
 @dataclass
@@ -199,8 +199,8 @@ def write_profile(folder: Path, references: Mapping[str, list[str]] | None = Non
     }
     (home / "prompt.md").write_text("Look well.\n")
     (home / "short.md").write_text("<!-- version: 7 -->\nRule: always say please\n")
-    given = {"about": "A text.", "specialists": specialists}
-    (home / "profile.yaml").write_text(json.dumps(given))
+    profile = {"about": "A text.", "specialists": specialists}
+    (home / "profile.yaml").write_text(json.dumps(profile))
     return home / "profile.yaml"
 
 
@@ -213,7 +213,7 @@ def panel_settings(settings: Settings | None = None, **panel: Any) -> Settings:
 
 @asynccontextmanager
 async def panel(
-    mind: Any,
+    model: Any,
     tmp_path: Path,
     of: ReviewMaterial | None = None,
     profile: str = "code",
@@ -221,15 +221,15 @@ async def panel(
     **more: Any,
 ) -> AsyncIterator[tuple[Engine, Panel]]:
     settings = settings or panel_settings()
-    async with engine(mind, settings, **more) as e, store_at(tmp_path) as store:
+    async with engine(model, settings, **more) as e, store_at(tmp_path) as store:
         await store.start_run(e.run.id, "panel", "review", "claude", {})
         loaded = load_profile(profile, settings.panel.profiles)
         request = Request("review", WINDOW)
         yield e, Panel(e.app(store), e.run, request, of or material(), loaded, "app.py")
 
 
-async def run_panel(mind: Any, tmp_path: Path, *given: Any, **more: Any) -> Held:
-    async with panel(mind, tmp_path, *given, **more) as (e, task):
+async def run_panel(model: Any, tmp_path: Path, **more: Any) -> Held:
+    async with panel(model, tmp_path, **more) as (e, task):
         report = await task.work()
         assert e.run.budget.reserved.nanousd == 0
         return Held(e, task, report)

@@ -15,9 +15,8 @@ from panel_kit import (
     SPECIALISTS,
     Minds,
     Voice,
-    draw,
+    count_contexts,
     finds,
-    is_again,
     material,
     panel,
     panel_settings,
@@ -29,6 +28,7 @@ from panel_kit import (
     to_judge,
     verdict,
     verdicts,
+    was_refused,
     write_profile,
 )
 
@@ -68,7 +68,7 @@ async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_roun
     ]
     for body in done.judgements:
         mine = specialist(body)
-        assert all(f", {mine}, high |" not in said for said in to_judge(body).values())
+        assert all(f", {mine}, high |" not in text for text in to_judge(body).values())
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
@@ -90,13 +90,14 @@ async def test_first_phase_sends_no_specialist_the_output_of_another(tmp_path: P
         assert not any(point(n)["fix"] in sent for n in range(1, 6))
 
 
+def restless_reviewer(step: int) -> Voice:
+    """A reviewer that finds another point in each round."""
+    counts: dict[str, int] = {}
+    return lambda body: review(point(step * count_contexts(body, counts)))
+
+
 async def test_unstable_specialist_stops_at_the_round_limit(tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
-
-    def restless(body: Json) -> Answer:
-        return review(point(10 * draw(body, seen)))
-
-    done = await run_panel(Minds({"quality": restless}), tmp_path)
+    done = await run_panel(Minds({"quality": restless_reviewer(10)}), tmp_path)
     (read, *_) = done.report.phases
     assert (read.rounds, read.stopped) == (3, "rounds")
     assert [f.rounds for f in done.report.findings] == [1, 1, 1]
@@ -104,12 +105,12 @@ async def test_unstable_specialist_stops_at_the_round_limit(tmp_path: Path) -> N
 
 
 def split_judges(*against: str) -> Voice:
-    """Judges of whom these refute everything with a quote, whatever is said."""
+    """Judges of whom these refute everything with a quote, and the others confirm it."""
 
     def judge(body: Json) -> Answer:
         says = "refute" if specialist(body) in against else "confirm"
         return verdicts(
-            *(verdict(id, says, evidence=quote_of(said)) for id, said in to_judge(body).items())
+            *(verdict(id, says, evidence=quote_of(text)) for id, text in to_judge(body).items())
         )
 
     return judge
@@ -120,40 +121,40 @@ async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_v
 ) -> None:
     minds = Minds({"correctness": finds(point(1))}, split_judges("security"))
     done = await run_panel(minds, tmp_path)
-    (found,) = done.report.findings
-    assert found.outcome == "disputed"
-    assert {v.verdict for v in found.verdicts} == {"confirm", "refute"}
-    assert found.defence
-    assert (found.defence.specialist, found.defence.verdict) == ("correctness", "confirm")
+    (finding,) = done.report.findings
+    assert finding.outcome == "disputed"
+    assert {v.verdict for v in finding.verdicts} == {"confirm", "refute"}
+    assert finding.defence
+    assert (finding.defence.specialist, finding.defence.verdict) == ("correctness", "confirm")
     (_, challenge, _) = done.report.phases
     assert (challenge.rounds, challenge.stopped) == (2, "")
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
 def weakening_judge(body: Json) -> Answer:
-    given = to_judge(body).items()
-    return verdicts(*(verdict(id, "weaken", evidence=quote_of(said)) for id, said in given))
+    findings = to_judge(body).items()
+    return verdicts(*(verdict(id, "weaken", evidence=quote_of(text)) for id, text in findings))
 
 
 async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_round(
     tmp_path: Path,
 ) -> None:
-    written: list[str] = []
+    requests: list[str] = []
 
     def first_lines(body: Json) -> Answer:
-        written.append(str(body["messages"]))
+        requests.append(str(body["messages"]))
         return say("NONE")
 
     minds = Minds({"correctness": finds(point(1))}, weakening_judge, weakening_judge, first_lines)
     done = await run_panel(minds, tmp_path)
-    (found,) = done.report.findings
-    assert (found.outcome, found.severity) == ("confirmed", "medium")
-    assert found.defence
+    (finding,) = done.report.findings
+    assert (finding.outcome, finding.severity) == ("confirmed", "medium")
+    assert finding.defence
     assert len(done.judgements) == 3, "two judges and the author"
     (_, challenge, _) = done.report.phases
     assert (challenge.rounds, challenge.stopped) == (1, "")
     assert done.report.status == "complete"
-    (sent,) = written
+    (sent,) = requests
     assert "correctness, medium | app.py:1" in sent, "the severity after judging"
     assert "correctness, high" not in sent
 
@@ -162,33 +163,28 @@ async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path:
     bad = point(1, category="taste", place="other.py:9", quotes=["not there at all"])
 
     def correcting_reviewer(body: Json) -> Answer:
-        return review(point(2)) if is_again(body) else review(bad)
+        return review(point(2)) if was_refused(body) else review(bad)
 
     done = await run_panel(
         Minds({"correctness": correcting_reviewer, "quality": finds(bad)}), tmp_path
     )
-    told = str([r for b in done.reads for r in results(b)])
-    assert "category 'taste' is none of CATEGORIES" in told
-    assert "place 'other.py:9' is no [id] of MATERIAL" in told
+    refusals = str([r for b in done.reads for r in results(b)])
+    assert "category 'taste' is none of CATEGORIES" in refusals
+    assert "place 'other.py:9' is no [id] of MATERIAL" in refusals
     assert [f.place for f in done.report.findings] == ["app.py:2"]
     assert done.report.unsupported == 2
 
 
-# ---- what may be spent
+# ---- budget
 
 
 async def test_phase_ends_when_its_budget_share_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, int] = {}
-
-    def restless(body: Json) -> Answer:
-        return review(point(5 * draw(body, seen)))
-
     monkeypatch.setattr("bot.tasks.panel.SHARES", {"read": 0.08, "challenge": 0.82, "report": 0.1})
     settings = panel_settings(budget_usd=4.0, rounds=10)
     long = material("\n".join(LINES * 5))
-    done = await run_panel(Minds(restless), tmp_path, of=long, settings=settings)
+    done = await run_panel(Minds(restless_reviewer(5)), tmp_path, of=long, settings=settings)
     read, challenge, _ = done.report.phases
     assert read.stopped == "budget"
     assert read.rounds < 10

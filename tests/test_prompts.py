@@ -66,13 +66,9 @@ def test_reporting_subagent_has_no_write_tools(contract: str) -> None:
     assert writes <= {tool.name for tool in tools_for("answer", every)}
 
 
-def kinds(name: str) -> list[object]:
-    return list(dict.fromkeys(t.client for t in scopes.scope(name).tools))
-
-
 def subsets(name: str) -> list[list[object]]:
     """All clients of a scope, all but one, and one alone; who can search can read pages."""
-    found = kinds(name)
+    found = list(dict.fromkeys(t.client for t in scopes.scope(name).tools))
     less = [[c for c in found if c is not omitted] for omitted in found]
     return [c + [Pages] * (SearchEngine in c) for c in (found, *less, *([c] for c in found))]
 

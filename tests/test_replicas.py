@@ -1,4 +1,4 @@
-"""Two replicas over one Postgres database answer once, share limits, and go on where one dies."""
+"""Two replicas over one database answer once, share limits, and take over where one dies."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def statuses(url: str) -> list[str]:
     return [row[0] for row in execute("SELECT status FROM assistant.subagents", url)]
 
 
-def at_rest(url: str) -> list[tuple[str, ...]]:
-    """What is not ended: requests, workflows and reservations."""
+def unfinished(url: str) -> list[tuple[str, ...]]:
+    """Requests, workflows and reservations that have not ended."""
     queries = (
         "SELECT key, state FROM assistant.inbox WHERE state NOT IN ('done', 'ignored', 'failed')",
         "SELECT run, key FROM assistant.reservations",
@@ -66,8 +66,8 @@ def at_rest(url: str) -> list[tuple[str, ...]]:
 
 async def wait_until_settled(url: str) -> None:
     patience = Patience(5)
-    while left := at_rest(url):
-        assert not patience.over, left
+    while rows := unfinished(url):
+        assert not patience.over, rows
         await asyncio.sleep(0.05)
 
 
@@ -79,8 +79,8 @@ async def test_event_sent_five_times_to_both_replicas_gets_one_answer(
     postgres: Kept, tmp_path: Path
 ) -> None:
     assert postgres.url
-    mind = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
-    with fleet(tmp_path, mind, url=postgres.url) as bots:
+    model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
+    with fleet(tmp_path, model, url=postgres.url) as bots:
         await bots.start_bots(2)
         bots.balancer.times = 5
         threads = [bots.ask(f"What is open in #support-2, {n}?") for n in range(3)]
@@ -125,15 +125,15 @@ async def test_other_replica_finishes_the_work_of_a_killed_one(
         await until(lambda: len(bots.calls(of_children=True)) >= count, 20)
         first, _ = await at_work_first(bots)
         first.kill()
-        made = len(bots.model.recorded)
+        calls = len(bots.model.recorded)
         stored = execute("SELECT key FROM assistant.steps WHERE key LIKE '%/model'", postgres.url)
         await until(lambda: bots.is_whole(thread), 60)
         shown = await bots.answer(thread)
 
         assert "All of it is **open**" in shown.text
         assert statuses(postgres.url) == ["complete"] * count
-        assert bots.count_repeated_calls() <= made - len(stored), (
-            "what was stored is not asked for again"
+        assert bots.count_repeated_calls() <= calls - len(stored), (
+            "stored answers are not requested again"
         )
         await wait_until_settled(postgres.url)
         assert_no_crash(bots)
@@ -150,14 +150,14 @@ async def test_replicas_share_the_work_and_its_concurrency_limit(
         tmp_path, fan_out_model(count), url=postgres.url, space=space, latency_s=0.2, limits=limits
     ) as bots:
         await bots.start_bots(2)
-        for asked in range(1, 7):  # whoever looks first takes what is free: at times it is one
+        for number in range(1, 7):  # at times one replica takes all of it
             await bots.answer(bots.ask(all_of(count)), 60)
             workers = execute(
                 "SELECT executor_id, count(*) FROM dbos.workflow_status WHERE name = 'subagent'"
                 " GROUP BY executor_id",
                 postgres.url,
             )
-            assert sum(n for _, n in workers) == asked * count
+            assert sum(n for _, n in workers) == number * count
             if len(workers) == 2:
                 break
 
@@ -207,7 +207,7 @@ PARTS = range(1, 9)
 def writers(errors: list[str]) -> Mind:
     """A parent that has each part of a chapter written and committed by a subagent of its own."""
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if not is_child(body):
             chapter = line(body, "REQUEST").split()[-1]
             briefs = [
@@ -230,7 +230,7 @@ def writers(errors: list[str]) -> Mind:
         step = turn(body)
         return Answer([steps[step]]) if step < len(steps) else submission("Done.", findings=[])
 
-    return mind
+    return model
 
 
 def request_commits(repo: pygit2.Repository) -> list[tuple[str, str]]:
@@ -266,9 +266,9 @@ async def test_each_part_written_by_two_replicas_is_committed_once_despite_a_kil
     assert sorted(subject for subject, _ in request_commits(repo)) == [
         f"Write 1-{n}" for n in PARTS
     ]
-    made = dict(request_commits(repo))
+    commits = dict(request_commits(repo))
     assert len(branches(repo)) == 2  # no draft is left
     for n in PARTS:
-        assert text_at(repo, f"1-{n}.md", made[f"Write 1-{n}"]) == f"# 1-{n}\n"
+        assert text_at(repo, f"1-{n}.md", commits[f"Write 1-{n}"]) == f"# 1-{n}\n"
     assert git(tmp_path / "book", "status", "--porcelain") == ""
     assert errors == []

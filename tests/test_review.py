@@ -1,4 +1,4 @@
-"""A review by the command and in Slack: what it says, what it refuses first, and a kill."""
+"""Reviews by the command and in Slack: reports, refusals before any model call, and kills."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_second_review_of_a_file_compares_with_the_first(
     assert " 0 leaks" in checked.out
 
 
-# ---- what is refused by name, before any model is called
+# ---- refusals before any model call
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "error"),
     [
         (lambda each: each["a"].update(affinities={"a": 1}), "specialists.a.affinities"),
         (lambda each: each.pop("c"), "specialists"),
@@ -92,7 +92,7 @@ def test_invalid_profile_is_rejected_before_any_model_call(
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[Any], object],
-    told: str,
+    error: str,
 ) -> None:
     path = write_profile(file.parent / "profiles")
     profile = json.loads(path.read_text())
@@ -101,12 +101,12 @@ def test_invalid_profile_is_rejected_before_any_model_call(
     configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
     with model_at(monkeypatch, Minds()) as model:
         done = shell("review", file, "--profile", "own", "--json")
-    assert told in refusal_text(done, "bad_settings")
+    assert error in refusal_text(done, "bad_settings")
     assert model.requests == 0
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "error"),
     [
         (lambda path: path.write_bytes(b"\x00\x01\x02\xff" * 50), "material"),
         (lambda path: path.write_text(" \n"), "material is empty"),
@@ -124,13 +124,13 @@ def test_unusable_material_is_rejected_before_any_model_call(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], object],
-    told: str,
+    error: str,
 ) -> None:
     make(tmp_path / "material")
     configure("panel: {material_tokens: 5000}\n")
     with model_at(monkeypatch, Minds()) as model:
         done = shell("review", tmp_path / "material", "--json")
-    assert told in refusal_text(done, "bad_material")
+    assert error in refusal_text(done, "bad_material")
     assert model.requests == 0
     assert shell("runs", "--json").json == []
 
@@ -171,13 +171,13 @@ def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     assert len(document["findings"]) == 5
     sent = [json.dumps(body["messages"]) for body in model.recorded]
     twice = len(sent) - len(set(sent))
-    assert twice <= 2, "only what was under way is asked again"
+    assert twice <= 2, "only calls under way are repeated"
     assert checked.code == 0, checked.out
     ended = shell("review", "--resume", run["id"], "--json")
     assert "has ended" in refusal_text(ended, "complete")
 
 
-# ---- in Slack: of a thread, for whom, and who is told
+# ---- in Slack
 
 
 Json = dict[str, Any]
@@ -210,10 +210,10 @@ def reads(body: Json) -> Answer:
 
 
 def review_model(source: str, profile: str = "incident", minds: Minds | None = None) -> Mind:
-    """A parent that has this reviewed; `{thread}` is where it was asked."""
+    """A parent that starts a review; `{thread}` in `source` is the thread of the request."""
     panel = minds or Minds(reads)
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if contract(body):
             return panel(body)
         text = opening(body)
@@ -223,7 +223,7 @@ def review_model(source: str, profile: str = "incident", minds: Minds | None = N
         thread = here[1] if here else ""
         return call("review", source=source.replace("{thread}", thread), profile=profile)
 
-    return mind
+    return model
 
 
 async def result_of(bot: Served) -> Json:
@@ -257,17 +257,17 @@ async def test_slack_review_resumes_after_kills_and_repeats_few_calls(tmp_path: 
     with fleet(tmp_path, review_model("{thread}"), latency_s=0.2, limits=limits) as bots:
         (bot,) = await bots.start_bots()
         people, channel = bots.slack.people, bots.channel
-        asked = people.say(ASKER, channel, "At 09:10 all payments failed for hours")
-        people.say(ASKER, channel, mention("review this thread"), asked)
+        root = people.say(ASKER, channel, "At 09:10 all payments failed for hours")
+        people.say(ASKER, channel, mention("review this thread"), root)
         for kind, least in (("review", 4), ("verdicts", 2)):
             await until(partial(has_sent, bots, kind, least), 90)
             bot.kill()
             bots.balancer.targets.clear()
             (bot,) = await bots.start_bots()
-        await until(lambda: bots.finished_messages(asked), 90)
+        await until(lambda: bots.finished_messages(root), 90)
         assert bots.count_repeated_calls() <= 6
         assert not bot.tracebacks()
-    assert "4 confirmed" in str([shown.blocks for shown in bots.finished_messages(asked)])
+    assert "4 confirmed" in str([shown.blocks for shown in bots.finished_messages(root)])
 
 
 @pytest.mark.parametrize("channel", ["C0NOWHERE1", channel_id(2)], ids=["unknown", "unreadable"])
@@ -281,9 +281,9 @@ async def test_unreadable_thread_is_rejected_before_any_specialist_is_called(
     async with serve(tmp_path, review_model(thread), space=space) as bot:
         link = f"https://acme.slack.com/archives/{channel}/p{thread[-17:].replace('.', '')}"
         await bot.answers(bot.ask(f"review {link}"), seconds=60)
-        told = [r for body in bot.parents() for r in results(body)]
+        refusals = [r for body in bot.parents() for r in results(body)]
         assert not [b for b in bot.model.recorded if contract(b)]
-    assert f"No thread {thread}." in str(told[0]["content"])
+    assert f"No thread {thread}." in str(refusals[0]["content"])
 
 
 async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> None:
@@ -297,15 +297,15 @@ async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> Non
     admins = "policy: {admins: [U0EVA]}\n"
     policy = tmp_path / "policy.yaml"
     policy.write_text(admins)
-    mind = review_model("{thread}", minds=minds)
-    async with serve(tmp_path, mind, policy_path=policy) as bot:
+    model = review_model("{thread}", minds=minds)
+    async with serve(tmp_path, model, policy_path=policy) as bot:
         root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
         bot.ask("review this thread", thread_ts=root)
         await bot.answers(root, seconds=60)
         document = await result_of(bot)
-        told = bot.slack.visible(bot.slack.people.dm("U0EVA"))
-        shown = bot.bench.metrics.render().decode()
+        messages = bot.slack.visible(bot.slack.people.dm("U0EVA"))
+        metrics = bot.bench.metrics.render().decode()
     count = sum(alarm["count"] for alarm in document["alarms"])
     assert count >= 5
-    assert f"{count} alarms" in "\n".join(message.text for message in told)
-    assert f'assistant_panel_alarms_total{{kind="no_evidence"}} {float(count)}' in shown
+    assert f"{count} alarms" in "\n".join(message.text for message in messages)
+    assert f'assistant_panel_alarms_total{{kind="no_evidence"}} {float(count)}' in metrics

@@ -1,4 +1,4 @@
-"""A run goes on in any process: steps are done once, briefs come back whole, nothing stays open."""
+"""A run goes on in any process: stored steps, restored briefs, and no run that stays open."""
 
 from __future__ import annotations
 
@@ -42,30 +42,20 @@ from subagents.directory import Operator
 from subagents.events import Event, SubagentFinished
 from subagents.run import Checkpoint
 
-
-async def count(store: Store, table: sa.Table) -> int:
-    query = sa.select(sa.func.count().label("n")).select_from(table)
-    return int((await store.database.read(query))[0].n)
-
-
 # ---- steps
 
 
-def log_of(store: Store, run: str = "r1") -> RunLog:
-    return RunLog(store, run)
-
-
 async def test_replay_returns_the_stored_result_of_a_step(place: Kept) -> None:
-    told = {"text": "日本 ¿sí? \u202e", "n": [1, 2.5, None, True], "deep": {"a": [{"b": ""}]}}
+    body = {"text": "日本 ¿sí? \u202e", "n": [1, 2.5, None, True], "deep": {"a": [{"b": ""}]}}
     store = await place.store("r1", "r2")
-    await log_of(store).keep("r1/p1/0/model", json.dumps(told))
+    await RunLog(store, "r1").keep("r1/p1/0/model", json.dumps(body))
     await store.aclose()
-    store = await place.store()  # a later life
-    later, other = log_of(store), log_of(store, "r2")
+    store = await place.store()  # a later process
+    later, other = RunLog(store, "r1"), RunLog(store, "r2")
     await later.load()
     await other.load()
 
-    assert json.dumps(later.find_step("r1/p1/0/model")) == json.dumps(told)
+    assert json.dumps(later.find_step("r1/p1/0/model")) == json.dumps(body)
     assert later.find_step("r1/p1/1/model") is None
     assert other.find_step("r1/p1/0/model") is None, "that is another run's step"
     await store.aclose()
@@ -73,7 +63,7 @@ async def test_replay_returns_the_stored_result_of_a_step(place: Kept) -> None:
 
 async def test_deferred_step_is_stored_with_the_next_kept_one(place: Kept) -> None:
     async with place.stores(1, "r1") as (store,):
-        log = log_of(store)
+        log = RunLog(store, "r1")
         log.defer("r1/s1/1/tools", '{"read": true}')
         assert await store.steps("r1") == {}
         await log.keep("r1/s2/0/model", '{"paid": true}')
@@ -100,7 +90,7 @@ class Order(Checkpoint):
         self.steps.append(("kept", key.rpartition("/")[2]))
 
     def defer(self, key: str, body: str) -> None:
-        self.steps.append(("noted", key.rpartition("/")[2]))
+        self.steps.append(("deferred", key.rpartition("/")[2]))
 
 
 async def test_only_reading_steps_are_stored_later() -> None:
@@ -109,7 +99,7 @@ async def test_only_reading_steps_are_stored_later() -> None:
         order = e.run.checkpoint = Order()
         await run_agent(e.agent(tools=[look, jot]))
 
-    model, read, write = ("kept", "model"), ("noted", "tools"), ("kept", "tools")
+    model, read, write = ("kept", "model"), ("deferred", "tools"), ("kept", "tools")
     assert order.steps == [model, read, model, write, model]
 
 
@@ -131,34 +121,34 @@ async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: Kep
             expects={"C1": ("1.0", "2.0")},
             requester="U1",
         )
-        made = await e.fanout().freeze([plain, replace(full, window=None), full])
+        frozen = await e.fanout().freeze([plain, replace(full, window=None), full])
         live = cast(ActiveRun, LiveRun(store))
-        await WorkflowSpawner(cast(Durable, None), store, live, "w").ready(made)
-        for each in made:
+        await WorkflowSpawner(cast(Durable, None), store, live, "w").ready(frozen)
+        for each in frozen:
             row = await store.subagent("r1", each.id)
             assert row.status == "waiting"
             assert brief_of(row.brief, await store.template(row.template)) == each
 
 
 class LiveRun:
-    """Of a run, its id, where results are stored, and who listens."""
+    """A run with only its id, its stored results and its events."""
 
     def __init__(self, store: Store) -> None:
         self.run = RunId()
-        self.record = log_of(store)
+        self.record = RunLog(store, "r1")
         self.results: dict[str, Any] = {}
         self.ended: set[str] = set()
-        self.told: list[Event] = []
+        self.events: list[Event] = []
 
     def emit(self, event: Event) -> None:
-        self.told.append(event)
+        self.events.append(event)
 
 
 class RunId:
     id = "r1"
 
 
-# ---- subagents that are lost
+# ---- lost workflows
 
 
 def lossy_spawner(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
@@ -172,15 +162,15 @@ def lossy_spawner(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
 
 
 async def test_stored_result_is_used_after_its_workflow_is_lost(in_file: Kept) -> None:
-    ended = result("s1")
+    stored = result("s1")
     async with in_file.stores(1, "r1") as (store,):
-        live, made = LiveRun(store), StoredFanout(store, "r1", datetime.now(UTC)).brief(1)
-        await store.save_subagent("r1", made, ended)
+        live, brief = LiveRun(store), StoredFanout(store, "r1", datetime.now(UTC)).brief(1)
+        await store.save_subagent("r1", brief, stored)
         spawner = lossy_spawner("the end of it could not be stored", store, live)
 
-        found = await spawner.result(made, cast(Any, None))
-        assert found == ended
-        assert live.told == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
+        found = await spawner.result(brief, cast(Any, None))
+        assert found == stored
+        assert live.events == [SubagentFinished("s1", "complete", "none", 0, 0.25)]
 
 
 # ---- runs
@@ -215,4 +205,4 @@ async def test_run_is_shared_by_its_users_and_closed_after_the_last_one(in_file:
 
         await asyncio.gather(*(use() for _ in range(50)))
         assert len(seen) == 1
-        assert await count(store, budgets) == 2
+        assert len(await store.database.read(sa.select(budgets))) == 2

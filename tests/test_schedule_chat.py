@@ -1,4 +1,4 @@
-"""Schedules set up in chat, through the whole bot: asked for, shown on a card, approved, kept."""
+"""Schedules set up in chat, through the whole bot: requested, shown on a card, approved, stored."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
 
 
-def schedule_model(**given: Any) -> Mind:
-    """A parent that sets up a schedule, whatever it was asked."""
-    wants = use("schedule_create", **{**DAILY, "channels": ["support-*"], **given})
-    return scripted_parent(Answer([wants]), say("It waits for your approval."))
+def schedule_model(**args: Any) -> Mind:
+    """A parent that sets up a schedule at every request."""
+    create = use("schedule_create", **{**DAILY, "channels": ["support-*"], **args})
+    return scripted_parent(Answer([create]), say("It waits for your approval."))
 
 
-def tool_call_model(tool: str, **given: Any) -> Mind:
-    return scripted_parent(Answer([use(tool, **given)]), say("It waits for your approval."))
+def tool_call_model(tool: str, **args: Any) -> Mind:
+    return scripted_parent(Answer([use(tool, **args)]), say("It waits for your approval."))
 
 
 @dataclass
 class Turning:
-    """A mind that a test changes."""
+    """A model that a test changes."""
 
     mind: Mind
 
@@ -79,8 +79,8 @@ def private(*numbers: int, members: tuple[str, ...] = (ASKER,)) -> Workspace:
 
 
 @asynccontextmanager
-async def bot_with(tmp_path: Path, mind: Mind, **more: Any) -> AsyncIterator[Served]:
-    async with serve(tmp_path, mind, **{"space": in_madrid(), **more}) as bot:
+async def bot_with(tmp_path: Path, model: Mind, **more: Any) -> AsyncIterator[Served]:
+    async with serve(tmp_path, model, **{"space": in_madrid(), **more}) as bot:
         yield bot
 
 
@@ -89,7 +89,7 @@ def schedules(bot: Served) -> ScheduleStore:
 
 
 async def approve_card(bot: Served, text: str = "Every weekday at 9 sweep #support-1.") -> str:
-    """What the card said, after its requester has pressed Approve and it was executed."""
+    """Ask for a card, press Approve, wait until it is executed, and return its text."""
     shown = await ask_for_card(bot, text)
     bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
     await reaches(bot, "done", "failed")
@@ -101,7 +101,7 @@ def plain(text: str) -> str:
 
 
 async def refusal(bot: Served, text: str = "Every weekday at 9 sweep #support-1.") -> str:
-    """What the tool said in place of a card."""
+    """Ask, and return what the tool said in place of a card."""
     await bot.answers(bot.ask(text))
     assert await stored_actions(bot) == []
     assert await schedules(bot).all() == []
@@ -149,10 +149,14 @@ async def test_schedule_is_created_as_shown_on_its_card_after_approval(
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "done")
         assert "The sweep daily is set: Every weekday at 09:00 (Eur" in str(row.outcome)
-        made = await only(bot)
-        assert (made.id, made.origin, made.state) == ("daily", "chat", "active")
-        assert (made.spec.owner, made.spec.to, made.spec.zone) == (ASKER, HERE, "Europe/Madrid")
-        assert (made.spec.channels, made.spec.budget_usd) == (("support-*",), 0.5)
+        stored = await only(bot)
+        assert (stored.id, stored.origin, stored.state) == ("daily", "chat", "active")
+        assert (stored.spec.owner, stored.spec.to, stored.spec.zone) == (
+            ASKER,
+            HERE,
+            "Europe/Madrid",
+        )
+        assert (stored.spec.channels, stored.spec.budget_usd) == (("support-*",), 0.5)
 
 
 async def test_only_the_requester_may_approve_a_schedule_with_their_rights(
@@ -174,7 +178,7 @@ def change_channel(slack: LocalSlack, number: int, **facts: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "said"),
+    ("change", "reason"),
     [
         (lambda slack: change_channel(slack, 2, is_archived=True), "is archived"),
         (lambda slack: slack.people.leave(BOT_USER, channel_id(2)), "I am not in #support-2"),
@@ -183,19 +187,19 @@ def change_channel(slack: LocalSlack, number: int, **facts: Any) -> None:
     ids=["destination archived", "bot left the destination", "source private"],
 )
 async def test_approved_schedule_fails_if_it_became_impossible_meanwhile(
-    tmp_path: Path, happens: Callable[[LocalSlack], object], said: str
+    tmp_path: Path, change: Callable[[LocalSlack], object], reason: str
 ) -> None:
-    mind = schedule_model(to="#support-2", channels=["support-3"])
-    async with bot_with(tmp_path, mind) as bot:
+    model = schedule_model(to="#support-2", channels=["support-3"])
+    async with bot_with(tmp_path, model) as bot:
         shown = await ask_for_card(bot)
-        happens(bot.slack)
+        change(bot.slack)
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "failed")
-        assert said in str(row.outcome)
+        assert reason in str(row.outcome)
         assert await schedules(bot).all() == []
 
 
-# ---- refused when it is set, with the sentence that helps
+# ---- refusals
 
 
 async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> None:
@@ -216,10 +220,10 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
     ]
     turning = Turning(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
-        for given, sentence in cases:
-            turning.mind = schedule_model(**given)
-            said = await refusal(bot)
-            assert sentence in said, (given, said)
+        for args, reason in cases:
+            turning.mind = schedule_model(**args)
+            text = await refusal(bot)
+            assert reason in text, (args, text)
 
 
 async def test_schedule_error_is_the_same_for_unreadable_and_missing_channels(
@@ -227,12 +231,12 @@ async def test_schedule_error_is_the_same_for_unreadable_and_missing_channels(
 ) -> None:
     turning = Turning(schedule_model())
     async with bot_with(tmp_path, turning, space=private(2, members=(LUIS,))) as bot:
-        said = []
+        texts = []
         for name in ("support-2", "support-9"):
-            for given in ({"channels": [name]}, {"to": f"#{name}"}):
-                turning.mind = schedule_model(**given)
-                said.append((await refusal(bot)).replace(name, "it"))
-        assert said[:2] == said[2:]
+            for args in ({"channels": [name]}, {"to": f"#{name}"}):
+                turning.mind = schedule_model(**args)
+                texts.append((await refusal(bot)).replace(name, "it"))
+        assert texts[:2] == texts[2:]
 
 
 async def test_schedule_error_reveals_no_private_channel_name(tmp_path: Path) -> None:
@@ -268,8 +272,8 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
             ("schedule_pause", {"name": "daily", "resume": True}, "Resume the sch", "active"),
             ("schedule_delete", {"name": "daily"}, "Delete the schedule daily", "deleted"),
         ]
-        for tool, given, title, state in steps:
-            turning.mind = tool_call_model(tool, **given)
+        for tool, args, title, state in steps:
+            turning.mind = tool_call_model(tool, **args)
             assert title in await approve_card(bot, f"{title}, please.")
             await until(lambda: not cards(bot))
             now = await schedules(bot).get("daily")
@@ -298,13 +302,13 @@ async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path
 async def test_schedule_requested_by_thread_text_creates_only_a_card(
     tmp_path: Path,
 ) -> None:
-    """A model that obeys whatever it reads: nothing is set without the requester's word."""
+    """The model obeys all that it reads; nothing is set without the requester's approval."""
     space = private(2)
 
     def gullible(body: Json) -> Answer:
         if "schedule a sweep of #support-2 to #support-1" in opening(body) and not turn(body):
-            given = {**DAILY, "channels": ["support-2"], "to": "#support-1"}
-            return Answer([use("schedule_create", **given)])
+            args = {**DAILY, "channels": ["support-2"], "to": "#support-1"}
+            return Answer([use("schedule_create", **args)])
         return say("Done.")
 
     change = with_sections(policy={"admins": (LUIS,)})
@@ -329,7 +333,7 @@ def test_subagents_have_no_schedule_tools() -> None:
         assert not {t.name for t in scopes.tools_of(name)} & set(TOOLS)
 
 
-# ---- a schedule that cannot work is refused when it is set, with a sentence that says what to do
+# ---- validation of a schedule when it is set
 
 
 ANA, GUEST, OLD, APP = "U0ANA", "U0GUEST", "U0OLD", "U0APP"
@@ -339,7 +343,7 @@ LIST = "F0BUGS"
 
 def world() -> Workspace:
     """Four support channels with the bot, a private one, one that is archived, one without it."""
-    made = workspace(4, 1)
+    base = workspace(4, 1)
     people = (
         User(GUEST, "gus", "Gus", is_restricted=True),
         User(OLD, "old", "Old", deleted=True),
@@ -348,10 +352,10 @@ def world() -> Workspace:
     hidden = Channel(HR, "hr", members=(LUIS, BOT_USER), is_private=True)
     archived = Channel(OLD_CHANNEL, "old-reports", members=(ANA,), is_archived=True)
     other = Channel(ELSEWHERE, "elsewhere", members=(ANA,))
-    inside = [replace(c, members=(*c.members, BOT_USER)) for c in made.channels]
+    inside = [replace(c, members=(*c.members, BOT_USER)) for c in base.channels]
     return replace(
-        made,
-        users=(*made.users, *people),
+        base,
+        users=(*base.users, *people),
         channels=(*inside, hidden, archived, other),
         lists=(SlackList(LIST, "Bugs", (ListColumn("C1", "title", "Title"),)),),
         usergroups=(UserGroup("S0LEADS", "leads", (LUIS,)),),
@@ -359,9 +363,9 @@ def world() -> Workspace:
 
 
 def sweep(**more: Any) -> Schedule:
-    given = {"kind": "sweep", "cron": "0 9 * * *", "to": "dm", "owner": ANA}
+    defaults = {"kind": "sweep", "cron": "0 9 * * *", "to": "dm", "owner": ANA}
     channels = () if more.get("kind") == "triage" else ("support-*",)
-    return Schedule(**{**given, "channels": channels, **more})
+    return Schedule(**{**defaults, "channels": channels, **more})
 
 
 @asynccontextmanager
@@ -397,24 +401,24 @@ ORIGINS: tuple[Origin, ...] = ("chat", "config")
 
 async def test_unworkable_schedule_is_rejected_with_a_reason(tmp_path: Path) -> None:
     async with bot_validator(tmp_path) as (_, validator):
-        for more, said in REFUSED:
+        for more, reason in REFUSED:
             for origin in ORIGINS:
                 why = await validator.objection(sweep(**more), origin)
-                assert why.startswith(said)
+                assert why.startswith(reason)
                 assert why.endswith((".", "?"))
 
 
 async def test_channel_pattern_matches_only_channels_its_owner_may_read(
     tmp_path: Path,
 ) -> None:
-    made = world()
+    base = world()
     secret = Channel("C0SECRET", "support-secret", members=(LUIS, BOT_USER), is_private=True)
-    space = replace(made, channels=(*made.channels, secret))
+    space = replace(base, channels=(*base.channels, secret))
     async with bot_validator(tmp_path, space) as (_, validator):
         reader = validator.reader.fresh()
-        for owner, found in ((ANA, 4), (LUIS, 5)):
+        for owner, count in ((ANA, 4), (LUIS, 5)):
             channels = await validator.check(sweep(owner=owner), "chat", reader)
-            assert len(channels) == found
+            assert len(channels) == count
         await reader.aclose()
 
 

@@ -1,4 +1,4 @@
-"""The run of an occurrence: what it reads, what it leaves, how it fails, and who is told."""
+"""Runs of occurrences: windows, budgets, retries, alerts, and deletion of what they store."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from scopes.tool import iso
 async def test_invalid_schedule_in_settings_is_refused_while_others_run(
     tmp_path: Path,
 ) -> None:
-    given = {"good": sweep(), "bad": sweep(to="#support-6")}
+    specs = {"good": sweep(), "bad": sweep(to="#support-6")}
     slack = LocalSlack(workspace(6), retries_s=(0.0, 0.3, 1.0))
     slack.people.leave(BOT_USER, channel_id(6))
-    async with scheduled_bot(tmp_path, given, offline, slack=slack) as s:
+    async with scheduled_bot(tmp_path, specs, offline, slack=slack) as s:
         schedules = s.schedules.store
 
         async def refused_schedule() -> StoredSchedule | None:
@@ -65,9 +65,9 @@ async def test_invalid_schedule_in_settings_is_refused_while_others_run(
         assert "bad" in s.private_texts()[0]
         slack.people.join(BOT_USER, channel_id(6))
         await s.schedules.validate()
-        mended = await schedules.get("bad")
-        assert mended
-        assert (mended.state, mended.why) == ("active", "")
+        fixed = await schedules.get("bad")
+        assert fixed
+        assert (fixed.state, fixed.why) == ("active", "")
 
 
 async def test_report_notes_that_its_budget_may_not_cover_everything(tmp_path: Path) -> None:
@@ -125,14 +125,13 @@ async def test_retries_of_a_run_share_its_budget(tmp_path: Path) -> None:
         schedules = s.schedules.store
         await schedules.pause("markets", "the test")
         occurrence = await schedules.ask_now("markets", datetime.now(UTC))
-        dear = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
-        await s.bot.store.database.write(dear.values(tries=1, cost_usd=0.4))
+        update = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
+        await s.bot.store.database.write(update.values(tries=1, cost_usd=0.4))
         await schedules.resume("markets", datetime.now(UTC))
         s.schedules.worker.wake()
         await s.waits_again(occurrence, tries=2)
         run = await s.bot.store.run(run_id("markets", occurrence.at, 2))
-        empty = sa.update(schedule_runs).where(schedule_runs.c.at == occurrence.at)
-        await s.bot.store.database.write(empty.values(cost_usd=0.5, not_before=occurrence.at))
+        await s.bot.store.database.write(update.values(cost_usd=0.5, not_before=occurrence.at))
         s.schedules.worker.wake()
         over = await s.over(occurrence)
     assert run.args["limits"]["cost_usd"] == pytest.approx(0.1)
@@ -158,7 +157,7 @@ async def test_digest_goes_to_its_owner_alone_and_later_ones_have_only_new_mail(
         assert (await s.wait_for_delivery(third)).delivery == "delivered"
         assert [v["subject"] for v in (await s.document(third))["verdicts"]] == ["Order 1004"]
         assert s.private_texts()[:-1] == before
-        gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
+        gets = [call for call in google.requests if call.method == "gmail.users.threads.get"]
         spoken = {c for c in bot.slack.state.channels if bot.replies(channel=c)}
         assert spoken == {bot.slack.people.dm(ASKER)}
     assert len(gets) == len(document["verdicts"]) + 1 == 4, "nothing is read twice"
@@ -200,25 +199,25 @@ def test_report_window_starts_where_the_last_complete_delivered_one_ended(
 
 
 async def test_simultaneous_schedules_share_the_remaining_daily_budget(tmp_path: Path) -> None:
-    given = {name: sweep(budget_usd=1.0) for name in ("one", "two", "three")}
+    specs = {name: sweep(budget_usd=1.0) for name in ("one", "two", "three")}
     most = with_rules(policy={"daily_usd": 1.0})
     async with scheduled_bot(
-        tmp_path, given, offline, slack=LocalSlack(workspace(3, 1)), change=most
+        tmp_path, specs, offline, slack=LocalSlack(workspace(3, 1)), change=most
     ) as s:
         s.schedules.runner.backoff = SOON
-        begun = [await s.begin(name) for name in given]
+        begun = [await s.begin(name) for name in specs]
         over = [await s.over(occurrence) for occurrence in begun]
-        ran = [await s.bot.store.run(occurrence.run or "") for occurrence in over]
+        stored = [await s.bot.store.run(occurrence.run or "") for occurrence in over]
     assert [occurrence.state for occurrence in over] == ["ran"] * 3, [
         occurrence.why for occurrence in over
     ]
-    caps = sorted(run.args["limits"]["cost_usd"] for run in ran)
+    caps = sorted(run.args["limits"]["cost_usd"] for run in stored)
     assert caps[-1] == pytest.approx(1.0)
-    assert sum(run.cost_usd or 0.0 for run in ran) <= 1.0
+    assert sum(run.cost_usd or 0.0 for run in stored) <= 1.0
     assert caps[-2] < 1.0, "no two of them may each spend all of it"
 
 
-# ---- who is told of one that fails: once, and once more when it is over
+# ---- alerts: one for a failure, one when it is over
 
 
 NAME = "markets"
@@ -226,8 +225,8 @@ WHY = "#reports is archived. Unarchive it, or let its reports go elsewhere."
 
 
 @dataclass
-class Office(Scheduled):
-    """A bot with a schedule, and what another replica has to tell of it."""
+class AlertingBots(Scheduled):
+    """A bot with a schedule, and the alerts of another replica."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,16 +237,16 @@ class Office(Scheduled):
     async def fails(self, why: str = WHY) -> None:
         now, database = datetime.now(UTC), self.bot.store.database
         await database.change(lambda c: record_failure(c, NAME, why, now, now))
-        await self.tell()
+        await self.send_alerts()
 
     async def works(self) -> None:
         now, database = datetime.now(UTC), self.bot.store.database
-        said = "It stands in #reports now."
-        await database.change(lambda c: record_success(c, NAME, now, said))
-        await self.tell()
+        where = "It stands in #reports now."
+        await database.change(lambda c: record_success(c, NAME, now, where))
+        await self.send_alerts()
 
-    async def tell(self) -> None:
-        """Both look at the same time; return when neither has anything to tell."""
+    async def send_alerts(self) -> None:
+        """Let both replicas send at the same time, and wait until neither has an alert left."""
 
         async def is_settled() -> bool:
             found = await self.record()
@@ -263,44 +262,44 @@ class Office(Scheduled):
         return stored.trouble
 
     async def restore_record(self, record: Failure | None) -> None:
-        """As where a process died before it noted what it did."""
+        """Restore an earlier record, as if a process died before it stored the next one."""
         assert record
         update = sa.update(schedules).where(schedules.c.id == NAME)
         await self.bot.store.database.write(update.values(trouble=record.model_dump(mode="json")))
 
 
 @asynccontextmanager
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
+async def alerting_bots(tmp_path: Path) -> AsyncIterator[AlertingBots]:
     async with scheduled_bot(tmp_path, {}, offline) as s:
         await s.set(NAME, sweep(to="#reports"))
-        yield Office(s.bot)
+        yield AlertingBots(s.bot)
 
 
 async def test_failure_alert_is_not_posted_again_when_its_record_was_lost(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        await made.fails()
-        told = await made.record()
-        assert told
-        await made.restore_record(told.model_copy(update={"told": None}))
-        await made.tell()
-        assert len(made.private_texts()) == 1
-        await made.works()
-        await made.restore_record(told)
-        await made.works()
-        assert len(made.private_texts()) == 2
+    async with alerting_bots(tmp_path) as bots:
+        await bots.fails()
+        record = await bots.record()
+        assert record
+        await bots.restore_record(record.model_copy(update={"told": None}))
+        await bots.send_alerts()
+        assert len(bots.private_texts()) == 1
+        await bots.works()
+        await bots.restore_record(record)
+        await bots.works()
+        assert len(bots.private_texts()) == 2
 
 
 async def test_links_and_broadcasts_in_a_failure_reason_are_inert(tmp_path: Path) -> None:
-    async with office(tmp_path) as made:
-        await made.fails("<!channel> see https://evil.example *now* <@U0EVA>")
-        people = made.bot.slack.people
-        (alert,) = made.bot.slack.visible(people.dm(ASKER))
+    async with alerting_bots(tmp_path) as bots:
+        await bots.fails("<!channel> see https://evil.example *now* <@U0EVA>")
+        people = bots.bot.slack.people
+        (alert,) = bots.bot.slack.visible(people.dm(ASKER))
     kinds = {e["type"] for b in alert.blocks for s in b["elements"] for e in s["elements"]}
     assert kinds == {"text", "date", "user"}
     assert "<!channel>" in alert.text
 
 
-# ---- what schedules keep of messages and people goes with them: issues, reports, what was set
+# ---- deletion of issues, reports and schedules with their messages and people
 
 
 WORDS = "the purple zebra invoice never arrives"
@@ -308,17 +307,17 @@ SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
 
 
 async def report_twice(s: Scheduled) -> tuple[str, list[Occurrence]]:
-    """Id of a message that a first report tells, and that a second one tells again; both runs."""
+    """Report a message twice; return its id and both occurrences."""
     ts = s.bot.slack.people.say("U0LUIS", channel_id(1), SAID)
     await s.set("markets", sweep(channels=("support-1", "support-2")))
-    made = []
+    occurrences = []
     after = datetime.fromtimestamp(float(ts), UTC) + timedelta(seconds=1)
     for at in (after, after + timedelta(seconds=2)):  # Slack's clock may be ahead of ours
-        made.append(await s.fire("markets", at))
-        assert (await s.wait_for_delivery(made[-1])).delivery == "delivered"
-    again = await s.document(made[1])
+        occurrences.append(await s.fire("markets", at))
+        assert (await s.wait_for_delivery(occurrences[-1])).delivery == "delivered"
+    again = await s.document(occurrences[1])
     assert any(WORDS in each["claim"] for each in again["still_open"])
-    return f"{channel_id(1)}/{ts}", made
+    return f"{channel_id(1)}/{ts}", occurrences
 
 
 def slack() -> LocalSlack:
@@ -337,8 +336,8 @@ async def test_no_table_contains_a_forgotten_message(tmp_path: Path) -> None:
         assert "issues" in await tables_with(database, [WORDS])
         assert await Forget(database)(target) == dry
         assert await tables_with(database, [WORDS]) == []
-        left = await database.read(sa.select(issues))
-        assert left == [], "all that was known came from the deleted runs alone"
+        rows = await database.read(sa.select(issues))
+        assert rows == [], "all that was known came from the deleted runs alone"
         third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
         assert third.state == "ran", "the schedule goes on"
 
@@ -365,16 +364,18 @@ async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) ->
         await store.database.write(sa.insert(issues).values(issue.row("markets")))
     done = await Forget(store.database)(ForgetTarget("item", first.id))
     assert (done.issues, done.runs) == (2, 1)
-    left = await store.database.read(sa.select(issues.c.id))
-    assert [row.id for row in left] == ["Message 3"]
+    rows = await store.database.read(sa.select(issues.c.id))
+    assert [row.id for row in rows] == ["Message 3"]
     await store.aclose()
 
 
 async def test_a_report_is_delivered_before_its_run_is_deleted(tmp_path: Path) -> None:
     async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
-        message, made = await report_twice(s)
-        database, run = s.bot.store.database, made[1].run or ""
-        mine = sa.and_(schedule_runs.c.schedule == "markets", schedule_runs.c.at == made[1].at)
+        message, occurrences = await report_twice(s)
+        database, run = s.bot.store.database, occurrences[1].run or ""
+        mine = sa.and_(
+            schedule_runs.c.schedule == "markets", schedule_runs.c.at == occurrences[1].at
+        )
         await database.write(sa.update(schedule_runs).where(mine).values(delivery="waiting"))
         assert (await Forget(database)(ForgetTarget("item", message))).later == 1
         assert (await s.bot.store.run(run)).result
@@ -398,25 +399,25 @@ async def test_forgetting_a_user_deletes_their_schedules(tmp_path: Path) -> None
 
 async def test_retention_deletes_old_reports_but_keeps_the_last_occurrence(tmp_path: Path) -> None:
     async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
-        _, made = await report_twice(s)
+        _, occurrences = await report_twice(s)
         database = s.bot.store.database
         years = timedelta(days=800)
         c = schedule_runs.c
-        for occurrence in made:
+        for occurrence in occurrences:
             mine = sa.and_(c.schedule == "markets", c.at == occurrence.at)
             moved = sa.update(schedule_runs).where(mine).values(at=occurrence.at - years)
             await database.write(moved)
         await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
-        kept = RetentionSettings(
+        retention = RetentionSettings(
             workflows_days=14,
             trajectories_days=None,
             results_days=365,
             actions_days=None,
             notes_days=None,
         )
-        await tidy(database, kept)
-        left = await s.schedules.store.occurrences("markets")
-        assert [each.at for each in left] == [made[1].at - years]
+        await tidy(database, retention)
+        rest = await s.schedules.store.occurrences("markets")
+        assert [each.at for each in rest] == [occurrences[1].at - years]
         assert await s.schedules.store.list_delivered("markets", 1)
         assert await database.read(sa.select(issues)) == []
 
