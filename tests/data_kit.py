@@ -39,7 +39,7 @@ def duck_file(path: Path, *statements: str) -> Path:
 async def duck(
     path: Path, schema: str | None = None, query_s: float = 10, memory_mb: int = 512
 ) -> AsyncIterator[Duck]:
-    """A database at a path, its processes gone afterwards."""
+    """A database at a path, whose processes are closed afterwards."""
     pool = DuckPool(memory_mb)
     try:
         yield Duck(path, schema, pool, query_s, 5_000_000)
@@ -48,29 +48,29 @@ async def duck(
 
 
 @dataclass
-class Shelf:
+class MemoryFiles:
     """Files of runs, in memory."""
 
-    kept: list[Resource] = field(default_factory=list)
+    files: list[Resource] = field(default_factory=list)
 
     async def save(self, file: NewFile) -> Resource:
         about = (file.space, file.name, 1, file.kind, file.content, file.label)
-        made = Resource(*about, datetime.now(UTC), len(file.content))
-        self.kept.append(made)
-        return made
+        resource = Resource(*about, datetime.now(UTC), len(file.content))
+        self.files.append(resource)
+        return resource
 
     async def get(self, space: str, name: str, version: int | None = None) -> Resource | None:
-        return next((each for each in self.kept if each.name == name), None)
+        return next((each for each in self.files if each.name == name), None)
 
     async def list_files(self, space: str) -> Sequence[Resource]:
-        return self.kept
+        return self.files
 
 
 def context(databases: Mapping[str, SourceDatabase], **more: Any) -> ToolContext:
-    """A subagent that holds all of them; of Ana's, who may read what the gate lets her."""
+    """The context of a subagent that may query all of them, of a run without a requester."""
     labels = {h: Label(True, WORKSPACE, frozenset({h})) for h in databases}
     clients: dict[type, object] = {Databases: Databases(databases, labels, 1_000)}
-    clients[Resources] = Shelf()
+    clients[Resources] = MemoryFiles()
     titles = {h: h.removeprefix("data:") for h in databases}
     return tool_kit.context("data", clients, titles, **{"requester": None, **more})
 

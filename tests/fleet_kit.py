@@ -1,4 +1,4 @@
-"""The bot as processes of their own: replicas, and those that are killed; Slack and model here."""
+"""Bots as processes, which tests replicate and kill; Slack and the model run in the test."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ class Balancer:
 
             async def post(target: str) -> int:
                 try:
-                    async with session.post(target + EVENTS, data=body, headers=headers) as told:
-                        return told.status
+                    async with session.post(
+                        target + EVENTS, data=body, headers=headers
+                    ) as response:
+                        return response.status
                 except aiohttp.ClientError:
                     return 503
 
@@ -87,18 +89,17 @@ class Bot:
         return ""
 
     def at_work(self) -> int:
-        """How many requests it says that it works on."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=2) as told:
-            lines = told.read().decode().splitlines()
+        """How many requests it works on, by its metrics."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=2) as response:
+            lines = response.read().decode().splitlines()
         (found,) = [line for line in lines if line.startswith("assistant_requests_at_work ")]
         return int(float(found.split()[1]))
 
     def kill(self) -> None:
-        """As a machine does that loses its power."""
+        """Kill it without notice, as a power failure does."""
         self.process.kill()
 
     def log_records(self) -> list[Json]:
-        """Its log."""
         lines = self.log.read_text("utf-8").splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -118,7 +119,7 @@ class Fleet(Room):
     bots: list[Bot] = field(default_factory=list)
 
     def start(self) -> Bot:
-        """One more process; returns at once."""
+        """Start one more process, and return at once."""
         port = free_port()
         log = self.folder / f"bot-{len(self.bots)}.log"
         words = ("serve", "--port", str(port))
@@ -133,16 +134,16 @@ class Fleet(Room):
         assert process.wait() == 0, process.read_output()
 
     async def start_bots(self, count: int = 1) -> list[Bot]:
-        """So many more processes, that are heard and hear."""
-        made = [self.start() for _ in range(count)]
-        for bot in made:
+        """Start so many more processes, and wait until they are ready."""
+        bots = [self.start() for _ in range(count)]
+        for bot in bots:
             patience = Patience(60)
             while why := await asyncio.to_thread(bot.unready):
                 assert bot.process.poll() is None, bot.log.read_text("utf-8")
                 assert not patience.over, why + bot.log.read_text("utf-8")
                 await asyncio.sleep(0.05)
-        self.balancer.targets += [bot.url for bot in made]
-        return made
+        self.balancer.targets += [bot.url for bot in bots]
+        return bots
 
     async def answer(self, thread: str, seconds: float = 30.0) -> Shown:
         """The one answer; a moment later it is still the only one."""
@@ -167,9 +168,9 @@ class Fleet(Room):
 
 
 async def at_work_first(bots: Fleet) -> list[Bot]:
-    """The replica that has the one request at work, whichever took it, and the other one.
+    """Return the replica that works on the one request, and the other one.
 
-    A replica counts now and then what it tells, so the request is waited for.
+    Metrics lag behind, so wait until one of them shows the request.
     """
     patience = Patience(20)
     while True:
@@ -182,17 +183,17 @@ async def at_work_first(bots: Fleet) -> list[Bot]:
     return [bot for _, bot in sorted(counted, key=lambda pair: -pair[0])]
 
 
-def clean_environment(**given: str | None) -> dict[str, str]:
-    """The environment of a process of ours, with nothing of ours from outside."""
+def clean_environment(**variables: str | None) -> dict[str, str]:
+    """The environment of a bot, without the settings of this process."""
     outside = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-    ours = {"PYTHONPATH": str(ROOT), "ANTHROPIC_API_KEY": "k", **given}
+    ours = {"PYTHONPATH": str(ROOT), "ANTHROPIC_API_KEY": "k", **variables}
     return outside | {name: value for name, value in ours.items() if value}
 
 
 @contextmanager
 def fleet(
     folder: Path,
-    mind: Mind,
+    model: Mind,
     *,
     url: str | None = None,
     mode: str = "http",
@@ -202,22 +203,23 @@ def fleet(
     streams_refused: StreamsRefused | None = None,
     **sections: dict[str, Any],
 ) -> Iterator[Fleet]:
-    """No process yet: `start` them. `sections` go over short waits into assistant.yaml.
+    """No process yet: `start_bots` starts them. `sections` of assistant.yaml override short waits.
 
     `streams_refused` makes it a Slack without streams.
     """
-    given: dict[str, dict[str, Any]] = {
+    defaults: dict[str, dict[str, Any]] = {
         "slack": {"mode": mode, "timeout_s": 5, "backfill_hours": 1},
         "reply": {"since_days": CENTURY_DAYS, "update_s": 0.2},
         "limits": {"max_subagents": 100, "cost_usd": 50.0},
         "policy": {"user_daily_usd": None, "daily_usd": None},
     }
     merged = {
-        name: {**given.get(name, {}), **sections.get(name, {})} for name in {**given, **sections}
+        name: {**defaults.get(name, {}), **sections.get(name, {})}
+        for name in {**defaults, **sections}
     }
     (folder / "assistant.yaml").write_text(yaml.safe_dump(merged), "utf-8")
     balancer = Balancer()
-    model = ModelServer(mind, latency_s=latency_s, faults=faults, record=True)
+    model_server = ModelServer(model, latency_s=latency_s, faults=faults, record=True)
     with ExitStack() as stack:
         front = stack.enter_context(LocalServer(balancer.app, "balancer"))
         slack = LocalSlack(
@@ -227,19 +229,19 @@ def fleet(
             streams_refused=streams_refused,
         )
         at = stack.enter_context(LocalServer(slack.app, "slack"))
-        minds = stack.enter_context(LocalServer(model.app, "model"))
+        api = stack.enter_context(LocalServer(model_server.app, "model"))
         env = clean_environment(
             SLACK_BOT_TOKEN=BOT_TOKEN,
             SLACK_APP_TOKEN=APP_TOKEN,
             SLACK_SIGNING_SECRET=SIGNING_SECRET,
             SLACK_API_URL=at.url + API_PATH,
-            ANTHROPIC_BASE_URL=minds.url,
+            ANTHROPIC_BASE_URL=api.url,
             ASSISTANT_DATA_DIR=str(folder / "data"),
             DATABASE_URL=url,
         )
-        made = Fleet(folder, slack, model, balancer, env)
+        bots = Fleet(folder, slack, model_server, balancer, env)
         try:
-            yield made
+            yield bots
         finally:
-            for bot in made.bots:
+            for bot in bots.bots:
                 bot.kill()

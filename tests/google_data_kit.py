@@ -28,7 +28,7 @@ from scopes.google.spreadsheet import Spreadsheet
 PROJECT, DATASET = "local-project", "shop"
 SHEET = "1AbC"
 ACCOUNT = "bot@local.iam.gserviceaccount.com"
-"""Of the service account that `key_file` is of."""
+"""Of the service account of `key_file`."""
 SHOP = """
 CREATE SCHEMA shop; CREATE SCHEMA payroll;
 CREATE TABLE shop.orders (id BIGINT, customer VARCHAR, amount DECIMAL(10,2), placed DATE,
@@ -42,7 +42,7 @@ CREATE VIEW shop.pay_per_head AS SELECT avg(pay) AS pay FROM payroll.salaries;
 
 
 def shop(**more: Any) -> BigQueryState:
-    """A project with two datasets, of which one is none of ours."""
+    """A project with two datasets, of which the tests may read one."""
     state = bigquery_of(project=PROJECT)
     state.tables.run(SHOP)
     for name, value in more.items():
@@ -51,13 +51,13 @@ def shop(**more: Any) -> BigQueryState:
 
 
 def invalid_requests(google: LocalGoogle, name: str) -> list[str]:
-    """What was sent that the API's document does not take; each call that was made is looked at."""
+    """Mismatches of all requests with the API's document."""
     assert all(each.method for each in google.requests)
     return [e for each in google.requests for e in body_mismatches(name, each.method, each.body)]
 
 
 async def at_once(seconds: float) -> None:
-    """No test waits for what Google asks for."""
+    """Return at once, so that no test waits as long as Google asks."""
 
 
 def client(url: str, **changes: Any) -> GoogleClient:
@@ -72,38 +72,38 @@ def client(url: str, **changes: Any) -> GoogleClient:
 async def bigquery(
     state: BigQueryState, **options: Any
 ) -> AsyncIterator[tuple[BigQuery, LocalGoogle]]:
-    """The product's client of a dataset; all that it sends is held to the document."""
+    """The product's client of a dataset; its requests are checked against the document."""
     served = LocalGoogle(bigquery=state)
     try:
         with LocalServer(served.app, "google") as server:
-            made = BigQuery(client(server.url), PROJECT, DATASET, **options)
+            database = BigQuery(client(server.url), PROJECT, DATASET, **options)
             try:
-                yield made, served
+                yield database, served
                 assert invalid_requests(served, "bigquery.v2") == []
             finally:
-                await made.aclose()
+                await database.aclose()
     finally:
-        state.tables.close()  # now that nothing is at work in it any more
+        state.tables.close()  # nothing uses it any more
 
 
 @asynccontextmanager
 async def spreadsheet(book: Book, **options: Any) -> AsyncIterator[tuple[Spreadsheet, LocalGoogle]]:
-    """The product's client of a spreadsheet; all that it sends is held to the document."""
+    """The product's client of a spreadsheet; its requests are checked against the document."""
     served = LocalGoogle(sheets=SheetsState({SHEET: book}))
     with LocalServer(served.app, "google") as server:
-        made = Spreadsheet(client(server.url, **options), SHEET)
+        sheet = Spreadsheet(client(server.url, **options), SHEET)
         try:
-            yield made, served
+            yield sheet, served
             assert invalid_requests(served, "sheets.v4") == []
         finally:
-            await made.aclose()
+            await sheet.aclose()
 
 
 def key_file(folder: Path) -> Path:
     """Write a service account's key file, as Google Cloud makes it."""
     key = rsa.generate_private_key(65537, 2048)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    held = {
+    fields = {
         "type": "service_account",
         "client_email": ACCOUNT,
         "private_key_id": "1",
@@ -111,6 +111,6 @@ def key_file(folder: Path) -> Path:
         "token_uri": "https://oauth2.googleapis.com/token",
     }
     path = folder / "google.json"
-    path.write_text(json.dumps(held), "utf-8")
+    path.write_text(json.dumps(fields), "utf-8")
     path.chmod(0o600)
     return path

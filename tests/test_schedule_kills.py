@@ -50,7 +50,7 @@ class Replicas:
         self.alive.append(Fork(*words, env=os.environ, folder=self.folder, log=self.log))
 
     def kill(self, which: int) -> None:
-        """As a machine does that loses its power."""
+        """Kill a process without notice, as a power failure does."""
         process = self.alive.pop(which)
         assert process.poll() is None, self.log.read_text("utf-8")
         process.kill()
@@ -58,7 +58,7 @@ class Replicas:
         self.ready = self.log.read_bytes().count(b"ready")
 
     async def harass(self, seconds: float, chance: random.Random) -> None:
-        """For that long, and on a busy machine until two processes have come to an occurrence."""
+        """Kill for that long, and on a busy machine until two have tried an occurrence."""
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(tried_pids(self.url)) < 2 or self.kills < 2:
             if chance.random() < 0.75:  # the others are killed while they start
@@ -78,18 +78,18 @@ class Replicas:
 
 @contextmanager
 def replicas(folder: Path, url: str) -> Iterator[Replicas]:
-    made = Replicas(folder, url)
-    made.start()
-    made.start()
+    pair = Replicas(folder, url)
+    pair.start()
+    pair.start()
     try:
-        yield made
+        yield pair
     finally:
-        for process in made.alive:
+        for process in pair.alive:
             process.kill()
 
 
 async def set_up(folder: Path, url: str) -> datetime:
-    """A schedule every second, from then on."""
+    """Create a schedule that is due every second; return its start."""
     database = await Database.open(folder, url)
     execute("CREATE TABLE public.tries (at text, pid int)", url)
     execute("CREATE TABLE public.effects (at text PRIMARY KEY)", url)
@@ -100,12 +100,12 @@ async def set_up(folder: Path, url: str) -> datetime:
 
 
 def tried_pids(url: str) -> list[tuple[int]]:
-    """The processes that have come to an occurrence."""
+    """Processes that have tried an occurrence."""
     return [(row[0],) for row in execute("SELECT DISTINCT pid FROM public.tries", url)]
 
 
 def open_until(url: str, end: datetime) -> list[tuple[str, str]]:
-    """Ticks up to then that are not over, with their deliveries; the last one comes at its time."""
+    """Occurrences up to `end` that are not over, or the latest one if it is before `end`."""
     found = execute("SELECT max(at) FROM assistant.schedule_runs", url)[0][0]
     if found is None or datetime.fromisoformat(found) < end:
         return [("the clock", f"has come to {found}")]
@@ -124,12 +124,12 @@ async def test_each_occurrence_is_done_once_while_replicas_are_killed(
 ) -> None:
     assert postgres.url
     start = await set_up(tmp_path, postgres.url)
-    with replicas(tmp_path, postgres.url) as made:
-        await made.harass(seconds, random.Random())
+    with replicas(tmp_path, postgres.url) as pair:
+        await pair.harass(seconds, random.Random())
         end = datetime.now(UTC).replace(microsecond=0)
         deadline = time.monotonic() + 300
-        while left := open_until(postgres.url, end):
-            assert time.monotonic() < deadline, (left[:5], made.log.read_text("utf-8")[-5_000:])
+        while rows := open_until(postgres.url, end):
+            assert time.monotonic() < deadline, (rows[:5], pair.log.read_text("utf-8")[-5_000:])
             await asyncio.sleep(0.2)
 
     wanted, at = [], start.replace(microsecond=0)
@@ -147,7 +147,7 @@ async def test_each_occurrence_is_done_once_while_replicas_are_killed(
     assert all(
         state == "ran" or (state == "skipped" and why) for at, state, why in of_runs if at <= text
     )
-    assert made.kills >= 2
+    assert pair.kills >= 2
     assert len(tried_pids(postgres.url)) >= 2
 
 
@@ -188,8 +188,8 @@ async def test_killed_schedule_run_resumes_and_posts_one_report(
         "owner": ASKER,
         "since_days": LONG_AGO,
     }
-    named, few = {"markets": spec}, {"max_concurrency": AT_ONCE}
-    with fleet(tmp_path, offline, latency_s=0.3, schedules=named, limits=few) as bots:
+    schedules, limits = {"markets": spec}, {"max_concurrency": AT_ONCE}
+    with fleet(tmp_path, offline, latency_s=0.3, schedules=schedules, limits=limits) as bots:
         (bot,) = await bots.start_bots()
         await asyncio.to_thread(bots.run, "schedules", "run", "markets")
         for count in calls:
@@ -224,7 +224,7 @@ def count_posts(bots: Fleet, text: str) -> int:
 
 
 def has_called(bots: Fleet, text: str, fault: str) -> bool:
-    """Whether the post of it has come so far: asked for, or done."""
+    """Whether the post was called (`slow`), or has its effect."""
     return not bots.slack.faults if fault == "slow" else count_posts(bots, text) > 0
 
 

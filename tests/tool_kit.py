@@ -24,12 +24,12 @@ def tool_named(scope: str, name: str) -> Tool:
 def context(
     scope: str, clients: Mapping[type, object], titles: Mapping[str, str], /, **more: Any
 ) -> ToolContext:
-    """A context of Ana's that holds these things."""
-    made = ToolContext(
+    """A context of Ana with these clients and handles."""
+    ctx = ToolContext(
         "r1", ANA, Handles(titles), TRUSTED, None, clients, 8000,
         intent=Intent(home="D0ANA"), key="r1/s1/call1", scope=scope, context="s1",
     )  # fmt: skip
-    return replace(made, **more)
+    return replace(ctx, **more)
 
 
 class Caller:
@@ -41,38 +41,38 @@ class Caller:
         self.proposed: list[Action] = []
         self.gate = Gate(self.decisions.append, directory or Operator(), self.proposed.append)
 
-    async def call_gate(self, name: str, /, **given: Any) -> ToolResult | Deny | Card:
+    async def call_gate(self, name: str, /, **args: Any) -> ToolResult | Deny | Card:
         tool = tool_named(self.ctx.scope, name)
-        return await self.gate.call(self.ctx.context, self.ctx, tool, given)
+        return await self.gate.call(self.ctx.context, self.ctx, tool, args)
 
-    async def __call__(self, name: str, /, **given: Any) -> ToolResult:
-        found = await self.call_gate(name, **given)
+    async def __call__(self, name: str, /, **args: Any) -> ToolResult:
+        found = await self.call_gate(name, **args)
         assert isinstance(found, ToolResult), found
         return found
 
-    async def refusal_reason(self, name: str, /, **given: Any) -> str:
-        """Why not, in the words that the model reads."""
+    async def refusal_reason(self, name: str, /, **args: Any) -> str:
+        """The reason of the refusal, as the model reads it."""
         try:
-            found = await self.call_gate(name, **given)
+            found = await self.call_gate(name, **args)
         except ToolError as error:
             return str(error)
         assert isinstance(found, Deny), found
         return found.reason
 
-    async def card(self, name: str, /, **given: Any) -> Action:
-        found = await self.call_gate(name, **given)
+    async def card(self, name: str, /, **args: Any) -> Action:
+        found = await self.call_gate(name, **args)
         assert isinstance(found, Card), found
         return found.action
 
 
 async def use(
-    ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
+    ctx: ToolContext, name: str, directory: Directory | None = None, /, **args: Any
 ) -> ToolResult | Deny | Card:
-    return await Caller(ctx, directory).call_gate(name, **given)
+    return await Caller(ctx, directory).call_gate(name, **args)
 
 
 async def done(
-    ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
+    ctx: ToolContext, name: str, directory: Directory | None = None, /, **args: Any
 ) -> ToolResult:
-    """What a call gave that the gate let pass."""
-    return await Caller(ctx, directory)(name, **given)
+    """The result of a call that the gate allows."""
+    return await Caller(ctx, directory)(name, **args)

@@ -1,4 +1,4 @@
-"""A model that does what its requester wants, and what came of each request."""
+"""A model that does what its requester wants, and the outcome of each request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from config.settings import Settings
 
 Json = dict[str, Any]
 
-# ---- a company at work: who may read what, what stands where, and an injection in one channel
+# ---- a company: its channels, who may read them, and an injection in one of them
 
 
 GENERAL, TEAM, ES, DE = "C00GENERAL", "C0000TEAM", "C0SUPPORTES", "C0SUPPORTDE"
@@ -45,12 +45,12 @@ FILE = File("F0FILE", "plan.txt", "plan.txt", "text/plain", "text", 9, content=b
 
 
 def at(channel: str, number: int = 0) -> str:
-    """Id of a message that stands in a channel from the start."""
+    """Id of a message that is in a channel from the start."""
     return f"{channel}/{START + 60 * number}.000100"
 
 
 def link(channel: str, number: int = 0) -> str:
-    """Its link, as people paste it."""
+    """Link of that message, as people paste it."""
     stamp = at(channel, number).partition("/")[2].replace(".", "")
     return f"https://acme.slack.com/archives/{channel}/p{stamp}"
 
@@ -58,7 +58,7 @@ def link(channel: str, number: int = 0) -> str:
 def office() -> Workspace:
     """Six public channels, three private ones, three people."""
     everybody = (ANA, LUIS, EVA, BOT_USER)
-    said = {
+    contents = {
         GENERAL: ("general", "Welcome everyone", everybody),
         TEAM: ("team", "Stand-up at nine", everybody),
         ES: ("support-es", "Login fails for customer Acme since Monday", everybody),
@@ -73,7 +73,7 @@ def office() -> Workspace:
     closed = (BOARD, LEADS, FINANCE)
     channels = tuple(
         Channel(id, name, _messages(id, text), members, is_private=id in closed)
-        for id, (name, text, members) in said.items()
+        for id, (name, text, members) in contents.items()
     )
     people = (
         User(ANA, "ana", "Ana Ruiz", title="Head of support"),
@@ -117,7 +117,7 @@ def outside(folder: Path) -> World:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, what a sensible model does for it, and what is to come of it."""
+    """A request, what a sensible model does for it, and the expected outcome."""
 
     ask: str
     """As Slack sends it, after the bot's mention."""
@@ -126,10 +126,10 @@ class Ask:
     does: tuple[Json, ...] = ()
     """Calls of the parent, when the subagents have returned."""
     claims: str = "Read, nothing special."
-    """What its subagents say; `{read}` here and in their calls is what they have read, `{raw}`
+    """Claim of its subagents; `{read}` here and in their calls is what they have read, `{raw}`
     the same with its delimiter."""
     says: str = "Here it is. [F1.1]"
-    """`{earlier}` is the id of an earlier finding, `{view}` what the subagents handed in."""
+    """`{earlier}` is the id of an earlier finding, `{view}` the results of the subagents."""
     place: str = TEAM
     user: str = ANA
     root: str = ""
@@ -153,12 +153,12 @@ class Ask:
 
 @dataclass
 class Came:
-    """What came of a request."""
+    """The outcome of a request."""
 
     shown: list[Shown]
-    """Answers, where they were asked for."""
+    """Answers, in the place of the request."""
     alone: list[Shown]
-    """What the requester got in private meanwhile."""
+    """Messages to the requester alone."""
     writes: list[Effect]
     """In Slack."""
     effects: list[str]
@@ -189,7 +189,7 @@ def link_urls(value: Any) -> set[str]:
 
 
 def brief(scope: str, handles: Sequence[str] = ()) -> Json:
-    """A subagent of this scope is sent out."""
+    """Start a subagent of this scope."""
     task = f"Find out what is asked, in {scope}"
     return use("run_subagent", task=task, description=scope, scope=scope, handles=list(handles))
 
@@ -211,8 +211,8 @@ class Sensible:
             return Answer(steps[turn(body)])
         time.sleep(self.now.slow_s)
         earlier = re.findall(r"\[(F\d+\.\d+)\]", opening(body))
-        said = self.now.says.replace("{earlier}", earlier[0] if earlier else "F9.9")
-        return Answer([words(said.replace("{view}", _read(body)))])
+        text = self.now.says.replace("{earlier}", earlier[0] if earlier else "F9.9")
+        return Answer([words(text.replace("{view}", _read(body)))])
 
     def _briefs(self, body: Json) -> list[Json]:
         handles = [id for id in ids_held(body) if id[0] in "CGDF"]
@@ -227,8 +227,8 @@ class Sensible:
         done = submission(body, "", False)
         raw = _read(body)
         plain = re.sub(r"</?items-\w+>", "", raw)
-        told = {"claim": self.now.claims.replace("{raw}", raw).replace("{read}", plain)}
-        done["input"]["findings"] = [f | told for f in done["input"]["findings"]]
+        claim = {"claim": self.now.claims.replace("{raw}", raw).replace("{read}", plain)}
+        done["input"]["findings"] = [f | claim for f in done["input"]["findings"]]
         return [done]
 
 
@@ -250,51 +250,51 @@ class Office:
 
     bot: Served
     world: World
-    mind: Sensible
+    model: Sensible
 
-    async def run(self, asked: Ask, root: str = "") -> list[Came]:
+    async def run(self, request: Ask, root: str = "") -> list[Came]:
         """Make a request, and those that follow it, and wait until nothing is left to do."""
         bot, people = self.bot, self.bot.slack.people
-        self.mind.now = asked
-        direct = people.dm(asked.user)
-        channel = direct if asked.place == DM else asked.place
-        writes, hits = len(bot.slack.effects), len(self.world.log)
-        if not root and asked.root:
-            root = at(channel, int(asked.root)).partition("/")[2]
+        self.model.now = request
+        direct = people.dm(request.user)
+        channel = direct if request.place == DM else request.place
+        effects, hits = len(bot.slack.effects), len(self.world.log)
+        if not root and request.root:
+            root = at(channel, int(request.root)).partition("/")[2]
         before = sum(bool(m.metadata) for m in bot.replies(root, channel)) if root else 0
-        files = (FILE,) if asked.file else ()
-        ts = people.say(asked.user, channel, mention(asked.ask), root or None, files)
+        files = (FILE,) if request.file else ()
+        ts = people.say(request.user, channel, mention(request.ask), root or None, files)
         root = root or ts
         shown = await bot.answers(root, before + 1, channel=channel)
-        made = list(bot.slack.effects)[writes:]
+        writes = list(bot.slack.effects)[effects:]
         came = Came(
             shown[before:],
-            _alone(bot, direct, made) if channel != direct else [],
-            made,
-            list(_side_effects(bot, made, list(self.world.log)[hits:])),
-            sum(is_card(w) and w.method == "chat.postMessage" for w in made),
+            _private_messages(bot, direct, writes) if channel != direct else [],
+            writes,
+            list(_side_effects(bot, writes, list(self.world.log)[hits:])),
+            sum(is_card(w) and w.method == "chat.postMessage" for w in writes),
             await refusals(bot),
         )
-        rest = await self.run(asked.then, root) if asked.then else []
+        rest = await self.run(request.then, root) if request.then else []
         return [came, *rest]
 
 
 async def refusals(bot: Served) -> list[str]:
     """Calls of the latest run that the gate denied, and why."""
     (latest, *_) = await bot.store.runs(1)
-    made = await bot.store.decisions(latest.id)
-    return [f"{d.tool}: {d.rule}" for d in made if d.verdict == "deny" and d.tool != "answer"]
+    decisions = await bot.store.decisions(latest.id)
+    return [f"{d.tool}: {d.rule}" for d in decisions if d.verdict == "deny" and d.tool != "answer"]
 
 
-def _alone(bot: Served, direct: str, made: Sequence[Effect]) -> list[Shown]:
-    fresh = {w.ts for w in made if w.channel == direct and "/private#" in str(w.args)}
+def _private_messages(bot: Served, direct: str, writes: Sequence[Effect]) -> list[Shown]:
+    fresh = {w.ts for w in writes if w.channel == direct and "/private#" in str(w.args)}
     return [m for m in bot.slack.visible(direct) if m.ts in fresh and m.user == BOT_USER]
 
 
 @asynccontextmanager
 async def at_work(folder: Path) -> AsyncIterator[Office]:
-    """The bot, with everybody allowed to ask for everything: what is tried is what comes then."""
-    world, mind = outside(folder), Sensible()
+    """The bot, with everybody allowed to ask for everything."""
+    world, model = outside(folder), Sensible()
     slack = LocalSlack(office(), retries_s=(0.0, 0.3, 1.0))
     rules = with_rules(shared=True, scopes=("slack", *SCOPES, "all"))
 
@@ -303,11 +303,11 @@ async def at_work(folder: Path) -> AsyncIterator[Office]:
         return change_settings(rules(settings), slack={"paced": False})
 
     with running_world(world):
-        async with serve(folder, mind, slack=slack, change=change) as bot:
-            yield Office(bot, world, mind)
+        async with serve(folder, model, slack=slack, change=change) as bot:
+            yield Office(bot, world, model)
 
 
-def _side_effects(bot: Served, made: Sequence[Effect], hits: Sequence[Hit]) -> Iterator[str]:
+def _side_effects(bot: Served, writes: Sequence[Effect], hits: Sequence[Hit]) -> Iterator[str]:
     """What a request did besides its answer, one line each."""
     state = bot.slack.state
     direct = {
@@ -315,7 +315,7 @@ def _side_effects(bot: Served, made: Sequence[Effect], hits: Sequence[Hit]) -> I
         for c in state.channels.values()
         if c.is_im
     }
-    for write in made:
+    for write in writes:
         marks = json.dumps(write.args.get("metadata") or {}, default=str)
         if write.method == "reactions.add":
             yield f"react {write.channel} {write.args.get('name')}"

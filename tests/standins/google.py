@@ -36,7 +36,7 @@ from standins.sheets import SheetsState
 __all__ = ["TOKEN", "Grant", "LocalGoogle"]
 
 NOBODY = Mailbox("operator@local.example", ())
-"""The mailbox of a Google that is there for other things."""
+"""The mailbox of a Google that serves other APIs."""
 SCOPES = frozenset({"mail.google.com", "bigquery", "spreadsheets"})
 """OAuth scopes of the default token: all of Gmail, BigQuery and Sheets."""
 SERVICE = frozenset({"bigquery", "spreadsheets"})
@@ -58,8 +58,8 @@ UNITS = {
     "gmail.users.drafts.list": 5,
     "gmail.users.drafts.create": 10,
 }
-"""Of the quota, as developers.google.com/gmail/api/reference/quota told in 2026: threads.get 40,
-messages.get 20; for the others the table before that."""
+"""Of the quota, by developers.google.com/gmail/api/reference/quota in 2026: threads.get 40,
+messages.get 20; for the others by an older version of that table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Grant:
 
 
 @dataclass(slots=True)
-class Made:
-    """One call that was made, as the log keeps it."""
+class LoggedCall:
+    """One call in the log."""
 
     method: str = ""
     """`gmail.users.threads.get`; empty where there is no such method."""
@@ -91,8 +91,8 @@ class Made:
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Taken(NamedTuple):
-    """What a method takes, as the discovery document of its API says."""
+class MethodSpec(NamedTuple):
+    """What a method accepts, by the discovery document of its API."""
 
     query: frozenset[str]
     """Its parameters."""
@@ -103,23 +103,22 @@ class Taken(NamedTuple):
 
 
 @cache
-def method_spec(method: str) -> Taken:
-    """Return what a method takes."""
+def method_spec(method: str) -> MethodSpec:
     api = {"gmail": "gmail.v1", "sheets": "sheets.v4"}.get(method.partition(".")[0], "bigquery.v2")
-    told = methods_of(api)[method]
-    schema = discovery(api)["schemas"].get(told.get("request", {}).get("$ref"), {})
-    return Taken(
-        frozenset(n for n, each in told["parameters"].items() if each["location"] == "query"),
+    document = methods_of(api)[method]
+    schema = discovery(api)["schemas"].get(document.get("request", {}).get("$ref"), {})
+    return MethodSpec(
+        frozenset(n for n, each in document["parameters"].items() if each["location"] == "query"),
         frozenset(schema.get("properties", ())),
-        frozenset(scope.removesuffix("/").rpartition("/")[2] for scope in told["scopes"]),
+        frozenset(scope.removesuffix("/").rpartition("/")[2] for scope in document["scopes"]),
     )
 
 
 class LocalGoogle(server.LocalGoogle):
     """Google's APIs, as strict as Google.
 
-    `tokens` are those that are taken: one that is deleted there is revoked. BigQuery and Sheets
-    stand beside Gmail; their projects and tables are there for all accounts. `faults` are consumed
+    `tokens` are the accepted ones; to delete one revokes it. BigQuery and Sheets are served beside
+    Gmail; their projects and tables are there for all accounts. `faults` are consumed
     as their methods are called, `latency_s` passes before each answer, and `requests` is the log
     of all calls.
     """
@@ -147,7 +146,7 @@ class LocalGoogle(server.LocalGoogle):
         self.tokens: dict[str, Grant] = {TOKEN: Grant(mailbox.address), **(tokens or {})}
         self.faults: list[Fault] = []
         self.latency_s = latency_s
-        self.requests: list[Made] = []
+        self.requests: list[LoggedCall] = []
         self.whose = whose
         super().__init__(mailbox)
         self.serve("sheets.v4", google_sheets.METHODS)
@@ -161,59 +160,59 @@ class LocalGoogle(server.LocalGoogle):
 
     def units(self) -> int:
         """Quota units of all calls so far."""
-        return sum(made.units for made in self.requests)
+        return sum(call.units for call in self.requests)
 
     async def _single(self, request: Request) -> Response:
         sent = await read_request(request)
-        made = Made()
+        logged = LoggedCall()
         response: Response | None = None
         try:
-            response = await self._answer(sent, made)
+            response = await self._answer(sent, logged)
         except GoogleRefused as refused:
             response = refusal(refused)
         except Dropped:
             pass
         finally:
-            made.status, made.at = response.status_code if response else 0, self._now()
-            self.requests.append(made)
+            logged.status, logged.at = response.status_code if response else 0, self._now()
+            self.requests.append(logged)
         if response is None:
             await drop_connection(request.scope)
         return response or Response()
 
-    async def _answer(self, sent: Sent, made: Made) -> Response:
-        made.method, made.path = self.method_at(sent)
+    async def _answer(self, sent: Sent, logged: LoggedCall) -> Response:
+        logged.method, logged.path = self.method_at(sent)
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
-        fault = next_fault(self.faults, made.method)
+        fault = next_fault(self.faults, logged.method)
         if fault:
             await before(fault)
-        if self.bigquery and made.method == google_bigquery.RESULTS:
-            await self.bigquery.wait_for_job(made.path, sent.query)
-        response = json_response(self.execute(sent, made))
+        if self.bigquery and logged.method == google_bigquery.RESULTS:
+            await self.bigquery.wait_for_job(logged.path, sent.query)
+        response = json_response(self.execute(sent, logged))
         if fault:
             response.body = await after(fault, bytes(response.body))
             response.headers["content-length"] = str(len(response.body))
         return response
 
-    def execute(self, sent: Sent, made: Made) -> Json | None:
-        """Carry the call out, if the token and the API allow it.
+    def execute(self, sent: Sent, logged: LoggedCall) -> Json | None:
+        """Execute the call, if the token and the API allow it.
 
-        What `fields` does not name is left out of the answer.
+        The answer omits what the query parameter `fields` does not name.
         """
-        told, grant = method_spec(made.method), self._grant(sent.token)
-        made.user = grant.address
-        if not grant.scopes & told.scopes:
+        spec, grant = method_spec(logged.method), self._grant(sent.token)
+        logged.user = grant.address
+        if not grant.scopes & spec.scopes:
             raise GoogleRefused("insufficientPermissions")
-        if (user := made.path.get("userId", "me")) not in ("me", grant.address):
+        if (user := logged.path.get("userId", "me")) not in ("me", grant.address):
             raise GoogleRefused("forbidden", f"Delegation denied for {user}")
-        made.units = UNITS.get(made.method, 0)
-        made.body = body_of(sent)
-        _refuse_unknown(made.body.keys() - told.body, "Cannot find field.")
-        _refuse_unknown(sent.query.keys() - told.query - EVERYWHERE, "Cannot bind query parameter.")
-        state = self._states.get(made.method) or self.gmail
-        call = Call(state, made.path, sent.query, dict(made.body))
+        logged.units = UNITS.get(logged.method, 0)
+        logged.body = body_of(sent)
+        _refuse_unknown(logged.body.keys() - spec.body, "Cannot find field.")
+        _refuse_unknown(sent.query.keys() - spec.query - EVERYWHERE, "Cannot bind query parameter.")
+        state = self._states.get(logged.method) or self.gmail
+        call = Call(state, logged.path, sent.query, dict(logged.body))
         with state.lock:
-            body = self.methods[made.method](check_call(made.method, call))
+            body = self.methods[logged.method](check_call(logged.method, call))
         fields = re.findall(r"[\w.*]+|[(),/]", "".join(sent.query.get("fields", ())))
         return body if body is None else dict(_select(body, _parse_selection(iter(fields))))
 
@@ -231,12 +230,12 @@ class LocalGoogle(server.LocalGoogle):
 def remove_message(state: GmailState, id: str) -> None:
     """Delete a message for good."""
     with state.lock:
-        held = state.messages[id]
-        state.count_change(held)
+        message = state.messages[id]
+        state.count_change(message)
         del state.messages[id]
-        state.threads[held.thread].remove(id)
-        if not state.threads[held.thread]:
-            del state.threads[held.thread]
+        state.threads[message.thread].remove(id)
+        if not state.threads[message.thread]:
+            del state.threads[message.thread]
 
 
 def forget_history(state: GmailState) -> None:
@@ -259,8 +258,8 @@ def body_of(sent: Sent) -> Json:
 
 def _refuse_unknown(names: set[str], why: str) -> None:
     for name in names:
-        said = f'Invalid JSON payload received. Unknown name "{name}": {why}'
-        raise GoogleRefused("invalidArgument", said)
+        message = f'Invalid JSON payload received. Unknown name "{name}": {why}'
+        raise GoogleRefused("invalidArgument", message)
 
 
 def _parse_selection(tokens: Iterator[str]) -> Json:

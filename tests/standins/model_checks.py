@@ -1,4 +1,4 @@
-"""What the Messages API refuses in a request, and how it says so.
+"""Checks of a request as the Messages API makes them, with its error messages.
 
 The shapes are pydantic models, as the API's own are; the rules between fields are functions.
 Sources: the API reference and the models' migration guides on platform.claude.com, and the exact
@@ -107,7 +107,7 @@ class ToolUse(Marked):
 
 
 class ServerResult(BaseModel):
-    """What a server tool gave; taken as it is."""
+    """The result of a server tool, which is not checked."""
 
     type: str
 
@@ -160,7 +160,7 @@ class Tool(Marked):
 
 
 class ServerTool(BaseModel):
-    """Known by its dated type, and taken as it is."""
+    """A tool known by its dated type, and not checked further."""
 
     type: Annotated[str, Field(pattern=r"^[a-z0-9_]+_\d{8}$")]
     name: str = ""
@@ -306,7 +306,7 @@ class _Turns:
     open: dict[str, None] = field(default_factory=dict)
     """Those of them that have no result yet."""
     place: str = ""
-    """Where they stand."""
+    """Their place in the request."""
 
     def check(self, messages: Sequence[Turn]) -> None:
         if not messages:

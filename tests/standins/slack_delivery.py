@@ -100,7 +100,7 @@ class Deliveries(socket.Deliveries):
         payload: Mapping[str, Any],
         answered: Callable[[Any], None] | None = None,
     ) -> None:
-        """Begin with the tries; returns at once."""
+        """Start the tries, and return at once."""
         body = json.dumps(payload)
         self._try(Envelope(kind, id, type, payload, answered, body), 0, "")
 
@@ -122,5 +122,5 @@ class Deliveries(socket.Deliveries):
         is_retried = envelope.kind == "events_api" and number < len(self._retries_s)
         if not is_retried or outcome.final or not self._carrier.is_reachable:
             return
-        again = partial(self._try, envelope, number + 1, outcome.failure)
-        self._carrier.later(self._retries_s[number], again)
+        retry = partial(self._try, envelope, number + 1, outcome.failure)
+        self._carrier.later(self._retries_s[number], retry)

@@ -1,4 +1,4 @@
-"""Failures of the local Slack that a test asks for, and the answers of its Web API as HTTP."""
+"""Scripted failures of the local Slack, and the error answers of its Web API."""
 
 import asyncio
 import math
@@ -30,14 +30,14 @@ class Fault(NamedTuple):
 
 
 class Lasting(list[Fault]):
-    """Faults that hold until they are taken away."""
+    """Faults that stay until a test removes them."""
 
     def pop(self, index: SupportsIndex = -1) -> Fault:
         return self[index]
 
 
 def next_fault(faults: list[Fault], method: str) -> Fault | None:
-    """Take the first fault that is meant for this method."""
+    """Take and return the first fault for this method."""
     for number, fault in enumerate(faults):
         if fault.method in (method, "*"):
             return faults.pop(number)
@@ -45,7 +45,7 @@ def next_fault(faults: list[Fault], method: str) -> Fault | None:
 
 
 async def apply_fault(fault: Fault, request: Request) -> Response | None:
-    """Carry a fault out before the call; None when the call is to be answered after all."""
+    """Apply a fault before the call; return None when the call is answered after all."""
     match fault.kind:
         case "429":
             return rate_limit_response(fault.seconds)
@@ -69,7 +69,7 @@ async def apply_fault(fault: Fault, request: Request) -> Response | None:
 
 
 async def drop_if_lost(fault: Fault | None, request: Request) -> bool:
-    """Whether the answer gets lost on the way; then the connection is gone, too."""
+    """Drop the connection if the answer is to be lost; return whether it was."""
     if fault is None or fault.kind != "lost":
         return False
     await drop_connection(request.scope)

@@ -19,13 +19,13 @@ Json = dict[str, Any]
 
 
 class People(people.People):
-    """The hands of everybody, with all that Slack lets them do."""
+    """Actions of all users, with all that Slack lets them do."""
 
     deliveries: Deliveries
 
     @cached_property
     def contexts(self) -> dict[str, Json]:
-        """What each user has open beside the agent pane."""
+        """User -> what they have open beside the agent pane."""
         return {}
 
     def say(
@@ -36,30 +36,30 @@ class People(people.People):
         thread_ts: str | None = None,
         files: Iterable[File] = (),
     ) -> str:
-        """Write a message; its timestamp. A direct message carries what they look at."""
+        """Write a message; return its timestamp. A direct message carries what they look at."""
         with self.state.lock:
             self.place(user, channel)
-            told = self.write(channel, thread_ts, Message("", text, user, files=tuple(files)))
+            payloads = self.write(channel, thread_ts, Message("", text, user, files=tuple(files)))
         if (open_beside := self.contexts.get(user)) and channel == self.dm(user):
-            told[0]["app_context"] = open_beside
-        self.tell(channel, *told)
-        return str(told[0]["ts"])
+            payloads[0]["app_context"] = open_beside
+        self.tell(channel, *payloads)
+        return str(payloads[0]["ts"])
 
     def write(self, channel: str, thread_ts: str | None, message: Message) -> list[Json]:
-        """Store a message; a person's brings a token that searches in their name."""
-        told = super().write(channel, thread_ts, message)
+        """Store a message; a person's has a token that searches in their name."""
+        payloads = super().write(channel, thread_ts, message)
         if not message.bot_id:
-            token = f"{channel}.{told[0]['ts']}.local"
-            told = [each | {"assistant_thread": {"action_token": token}} for each in told]
-        return told
+            token = f"{channel}.{payloads[0]['ts']}.local"
+            payloads = [each | {"assistant_thread": {"action_token": token}} for each in payloads]
+        return payloads
 
     def say_as_bot(self, bot_id: str, channel: str, text: str) -> str:
-        """Write what another app's bot says; its timestamp."""
+        """Write a message of another app's bot; return its timestamp."""
         with self.state.lock:
             message = Message("", text, bot_id=bot_id, username=bot_id, subtype="bot_message")
-            told = self.write(channel, None, message)
-        self.tell(channel, *told)
-        return str(told[0]["ts"])
+            payloads = self.write(channel, None, message)
+        self.tell(channel, *payloads)
+        return str(payloads[0]["ts"])
 
     def edit(self, user: str, channel: str, ts: str, text: str) -> None:
         """Change one's own message."""
@@ -69,16 +69,16 @@ class People(people.People):
             at = timestamp(self.state.new_ts(channel))
             after = replace(before, text=text, edited=at)
             self.state.timelines[channel].replace(after)
-            told = list(slack_events.edit_events(self.state, place, after, before))
-        self.tell(channel, *told)
+            payloads = list(slack_events.edit_events(self.state, place, after, before))
+        self.tell(channel, *payloads)
 
     def delete(self, user: str, channel: str, ts: str) -> None:
         with self.state.lock:
             place = self.place(user, channel)
             before = self.message(channel, ts)
             self.state.timelines[channel].remove(micros(ts))
-            told = list(slack_events.delete_events(self.state, place, before))
-        self.tell(channel, *told)
+            payloads = list(slack_events.delete_events(self.state, place, before))
+        self.tell(channel, *payloads)
 
     def react(self, user: str, channel: str, ts: str, name: str) -> None:
         with self.state.lock:
@@ -89,7 +89,7 @@ class People(people.People):
             reactions[name] = Reaction(name, old.count + 1, (*old.users, user))
             changed = replace(message, reactions=tuple(reactions.values()))
             self.state.timelines[channel].replace(changed)
-            told = {
+            event = {
                 "type": "reaction_added",
                 "user": user,
                 "reaction": name,
@@ -97,14 +97,14 @@ class People(people.People):
                 "item_user": message.user,
                 "event_ts": events.now_ts(self.state),
             }
-        self.tell(channel, told)
+        self.tell(channel, event)
 
     def join(self, user: str, channel: str) -> None:
         """Also the bot's own joining, when somebody invites it."""
         with self.state.lock:
             place = self.state.channels[channel]
             self.state.members[channel][user] = None
-            told = {
+            event = {
                 "type": "member_joined_channel",
                 "user": user,
                 "channel": channel,
@@ -112,10 +112,10 @@ class People(people.People):
                 "team": self.state.team.id,
                 "event_ts": events.now_ts(self.state),
             }
-        self.tell(channel, told)
+        self.tell(channel, event)
 
     def leave(self, user: str, channel: str) -> None:
-        """Or be removed; the app is not told."""
+        """Leave or be removed; the app gets no event."""
         with self.state.lock:
             self.state.members[channel].pop(user, None)
 
@@ -126,15 +126,15 @@ class People(people.People):
             "value": channel,
             "team_id": self.state.team.id,
         }
-        told: Json = {
+        event: Json = {
             "type": "app_context_changed",
             "user": user,
             "channel": self.dm(user),
             "context": {"entities": [entity]} if channel else {},
             "event_ts": events.now_ts(self.state),
         }
-        self.contexts[user] = told["context"]
-        self.tell(None, told)
+        self.contexts[user] = event["context"]
+        self.tell(None, event)
 
     def use_shortcut(self, user: str, channel: str, ts: str, callback_id: str) -> None:
         """Choose a shortcut of a message."""
@@ -144,7 +144,7 @@ class People(people.People):
         self.put("interactive", "message_action", payload)
 
     def slash(self, user: str, channel: str, command: str, text: str = "") -> None:
-        """Give a slash command; what its ack says is whispered to them."""
+        """Run a slash command; the text of its ack is whispered to the user."""
         with self.state.lock:
             payload = slash(self.state, user, channel, command, text)
         self.deliveries.put(
@@ -156,9 +156,9 @@ class People(people.People):
         )
 
     def _whisper(self, user: str, channel: str, answer: Any) -> None:
-        """Show an answer to one person; nothing when it says nothing."""
-        said = answer if isinstance(answer, dict) else {"text": answer}
-        text, blocks = said.get("text") or "", said.get("blocks") or ()
+        """Show an answer to one person, unless it is empty."""
+        reply = answer if isinstance(answer, dict) else {"text": answer}
+        text, blocks = reply.get("text") or "", reply.get("blocks") or ()
         if text or blocks:
             with self.state.lock:
                 ts = events.now_ts(self.state)
@@ -168,9 +168,9 @@ class People(people.People):
 
 def shortcut(state: SlackState, user: str, channel: str, message: Message, id: str) -> Json:
     """The choice of a shortcut of a message."""
-    told = block_actions(state, user, {})
-    kept = ("user", "trigger_id", "team", "enterprise", "is_enterprise_install")
-    return {name: told[name] for name in kept} | {
+    action = block_actions(state, user, {})
+    names = ("user", "trigger_id", "team", "enterprise", "is_enterprise_install")
+    return {name: action[name] for name in names} | {
         "type": "message_action",
         "callback_id": id,
         "action_ts": events.now_ts(state),

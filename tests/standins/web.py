@@ -55,7 +55,7 @@ class LocalWeb:
         await send({"type": "http.response.body", "body": page.body})
 
     def _search(self, scope: Scope, headers: Mapping[str, str], query: str, body: bytes) -> Page:
-        """Brave, Tavily and SearXNG, told apart by how they are asked."""
+        """Brave, Tavily and SearXNG, by the path and method of the request."""
         params = {name: values[0] for name, values in parse_qs(query).items()}
         if scope["path"] == "/res/v1/web/search":
             right = headers.get("x-subscription-token") == self.key
@@ -63,9 +63,9 @@ class LocalWeb:
             return _json({"type": "search", "web": {"results": found}}, 200 if right else 422)
         if scope["path"] == "/search" and scope["method"] == "POST":
             right = headers.get("authorization") == f"Bearer {self.key}"
-            asked = json.loads(body)
-            found = self._found(asked["query"], "content", "published_date")
-            return _json({"query": asked["query"], "results": found}, 200 if right else 401)
+            request = json.loads(body)
+            found = self._found(request["query"], "content", "published_date")
+            return _json({"query": request["query"], "results": found}, 200 if right else 401)
         if scope["path"] == "/search" and params.get("format") == "json":
             found = self._found(params.get("q", ""), "content", "publishedDate")
             return _json({"query": params.get("q", ""), "results": found})
