@@ -1,4 +1,4 @@
-"""Questions and reminders on a schedule, through the whole bot: asked for, run, delivered once."""
+"""Scheduled questions and reminders, through the whole bot: requested, run, delivered once."""
 
 from __future__ import annotations
 
@@ -68,32 +68,31 @@ def local(ahead: timedelta, zone: str = "UTC") -> str:
 TOMORROW = local(timedelta(days=1))
 
 
-def reminder_model(**given: Any) -> Mind:
-    wants = use("remind_me", **{"name": "call-ana", "text": ANA, "at": TOMORROW, **given})
-    return scripted_parent(Answer([wants]), say("I will."))
+def reminder_model(**changes: Any) -> Mind:
+    call = use("remind_me", **{"name": "call-ana", "text": ANA, "at": TOMORROW, **changes})
+    return scripted_parent(Answer([call]), say("I will."))
 
 
-def schedule_model(kind: str, **given: Any) -> Mind:
-    """A parent that sets one up, whatever it was asked."""
-    what = {"text": ANA} if kind == "reminder" else {"request": ORDERS}
-    wants = use("schedule_create", **{"name": "orders", "kind": kind, **what, **given})
-    return scripted_parent(Answer([wants]), say("It waits for your approval."))
+def schedule_model(kind: str, **changes: Any) -> Mind:
+    """A parent that creates this schedule at any request."""
+    content = {"text": ANA} if kind == "reminder" else {"request": ORDERS}
+    call = use("schedule_create", **{"name": "orders", "kind": kind, **content, **changes})
+    return scripted_parent(Answer([call]), say("It waits for your approval."))
 
 
 def reminder(**more: Any) -> Schedule:
-    given = {"kind": "reminder", "text": ANA, "to": "dm", "owner": ASKER}
-    return Schedule(**{**given, **({} if "at" in more else {"cron": NEVER}), **more})
+    fields = {"kind": "reminder", "text": ANA, "to": "dm", "owner": ASKER}
+    return Schedule(**{**fields, **({} if "at" in more else {"cron": NEVER}), **more})
 
 
 def question(**more: Any) -> Schedule:
-    given: Json = {"kind": "ask", "request": ORDERS, "to": "dm", "owner": ASKER, "cron": NEVER}
-    return Schedule(**{**given, **more})
+    fields: Json = {"kind": "ask", "request": ORDERS, "to": "dm", "owner": ASKER, "cron": NEVER}
+    return Schedule(**{**fields, **more})
 
 
 def bot_posts(slack: LocalSlack, channel: str) -> list[Shown]:
-    """What the bot has begun there, without what stands in threads."""
-    shown = slack.visible(channel)
-    return [m for m in shown if m.user == BOT_USER and not m.thread_ts]
+    """Return the messages of the bot in the channel, without those in threads."""
+    return [m for m in slack.visible(channel) if m.user == BOT_USER and not m.thread_ts]
 
 
 def reminders(slack: LocalSlack, channel: str) -> list[str]:
@@ -101,12 +100,12 @@ def reminders(slack: LocalSlack, channel: str) -> list[str]:
 
 
 def lines_of(card: str) -> list[str]:
-    """The lines of a card above its buttons."""
+    """Return the lines of a card above its buttons."""
     text = plain(card).partition("\nApprove")[0]
     return [line for line in text.splitlines() if line.strip()]
 
 
-answering = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
+answer_model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 
 
 # ---- a reminder
@@ -115,29 +114,33 @@ answering = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_model(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(answering)
+    turning = Turning(answer_model)
     async with bot_with(tmp_path, turning) as bot:
         await bot.answer_directly("What is open in #support-2?")
         turning.mind = reminder_model()
         await bot.answer_directly(f"Remind me tomorrow: {ANA}")
         dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
-        made = await only(bot)
-        assert (made.spec.kind, made.spec.to, made.spec.zone) == ("reminder", "dm", "Europe/Madrid")
-        assert f"The reminder call-ana is set: {when(made.spec)}." in tool_texts(bot)[-1]
+        schedule = await only(bot)
+        assert (schedule.spec.kind, schedule.spec.to, schedule.spec.zone) == (
+            "reminder",
+            "dm",
+            "Europe/Madrid",
+        )
+        assert f"The reminder call-ana is set: {when(schedule.spec)}." in tool_texts(bot)[-1]
         calls = len(bot.model.recorded)
         s = Scheduled(bot)
         delivery = await s.wait_for_delivery(await s.fire("call-ana"))
         assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
         assert len(bot.model.recorded) == calls
-        now = await s.schedules.store.get("call-ana")
-        assert now
-        assert now.state == "active", "its one time is still to come"
+        stored = await s.schedules.store.get("call-ana")
+        assert stored
+        assert stored.state == "active", "its only occurrence is not due yet"
 
 
 async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Path) -> None:
-    """A minute before it is due the bot is away, and it is back some minutes later."""
+    """The bot is down when it is due, and starts five minutes later."""
     spec = reminder(at=local(-timedelta(minutes=5)))
     async with scheduled_bot(tmp_path, {}, say) as s:
         dm = s.bot.slack.people.dm(ASKER)
@@ -148,8 +151,8 @@ async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Pat
         await is_done(s, "call-ana")
         assert reminders(s.bot.slack, dm) == [f"Reminder: {ANA}"]
         assert await s.schedules.store.all() == []
-        (kept,) = await s.schedules.store.all(done=True)
-        assert kept.id == "call-ana"
+        (stored,) = await s.schedules.store.all(done=True)
+        assert stored.id == "call-ana"
         await s.schedules.scheduler.reconcile()
         await s.schedules.worker.look()
         assert len(await s.schedules.store.occurrences("call-ana")) == 1
@@ -192,7 +195,7 @@ async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(
 async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_inert(
     tmp_path: Path,
 ) -> None:
-    """Of its words neither is everybody called, nor can an address be clicked."""
+    """Its text notifies nobody, and no address in it is a link."""
     text = "<!channel> @everyone pay at https://evil.example/x <@U0EVA>"
     async with bot_with(tmp_path, reminder_model(text=text)) as bot:
         root = bot.slack.people.say(EVA, bot.channel, text)
@@ -230,8 +233,8 @@ async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_aut
         assert "* *" not in text
         s = Scheduled(bot)
         await s.wait_for_delivery(await s.fire("orders"))
-        (told,) = reminders(bot.slack, bot.slack.people.dm(LUIS))
-        assert told == f"Reminder: {ANA}\nFor <@{ASKER}>"
+        (message,) = reminders(bot.slack, bot.slack.people.dm(LUIS))
+        assert message == f"Reminder: {ANA}\nFor <@{ASKER}>"
         turning.mind = schedule_model("reminder", name="here", cron=WEEKLY)
         await until(lambda: not cards(bot))
         await approve_card(bot, "Remind us here every Monday at 9.")
@@ -245,13 +248,13 @@ async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_aut
 async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
     tmp_path: Path,
 ) -> None:
-    asking = schedule_model("ask", cron=WEEKLY, to="here")
+    setup = schedule_model("ask", cron=WEEKLY, to="here")
 
-    def mind(body: Json) -> Answer:
-        setting = not is_child(body) and "every Monday" in opening(body)
-        return (asking if setting else answering)(body)
+    def model(body: Json) -> Answer:
+        is_setup = not is_child(body) and "every Monday" in opening(body)
+        return (setup if is_setup else answer_model)(body)
 
-    async with bot_with(tmp_path, mind) as bot:
+    async with bot_with(tmp_path, model) as bot:
         text = await approve_card(bot, f"{ORDERS}, every Monday at 9, here.")
         lines = lines_of(text)
         assert lines[:3] == [
@@ -285,11 +288,11 @@ async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
 async def test_scheduled_question_respects_the_access_of_its_owner_and_of_the_channel(
     tmp_path: Path,
 ) -> None:
-    """Luis alone reads #support-2: for Ana it is as absent as in a mention."""
+    """Only Luis may read #support-2; for Ana it does not exist."""
     space = private(2, members=(LUIS,))
     slack = LocalSlack(space)
-    given = {"hers": question(), "his": question(owner=LUIS, to="#support-1")}
-    async with scheduled_bot(tmp_path, given, answering, slack=slack) as s:
+    schedules = {"hers": question(), "his": question(owner=LUIS, to="#support-1")}
+    async with scheduled_bot(tmp_path, schedules, answer_model, slack=slack) as s:
         hers = await s.fire("hers")
         await s.wait_for_delivery(hers)
         assert "not covered: " in s.private_texts()[-1]
@@ -317,17 +320,17 @@ async def test_schedule_of_a_deactivated_user_fails_without_a_model_call(tmp_pat
 
 
 async def test_write_tools_are_denied_to_a_scheduled_question(tmp_path: Path) -> None:
-    """Neither its parent nor a subagent, whatever they try."""
+    """Neither its parent nor a subagent may call them."""
     post = use("post_message", channel=HERE, text="Hello")
     direct = use("send_direct_message", person="me", text="Hello")
 
-    children = turns(Answer([post, direct]), answering)
-    mind = scripted_parent(Answer([brief(2, writes=True), post]), say("Done."), children=children)
-    async with scheduled_bot(tmp_path, {"orders": question()}, mind) as s:
+    children = turns(Answer([post, direct]), answer_model)
+    model = scripted_parent(Answer([brief(2, writes=True), post]), say("Done."), children=children)
+    async with scheduled_bot(tmp_path, {"orders": question()}, model) as s:
         occurrence = await s.fire("orders")
         await s.wait_for_delivery(occurrence)
-        tried = [d for d in await s.bot.store.decisions(occurrence.run or "") if "_m" in d.tool]
-        assert {d.verdict for d in tried} == {"deny"}
+        decisions = [d for d in await s.bot.store.decisions(occurrence.run or "") if "_m" in d.tool]
+        assert {d.verdict for d in decisions} == {"deny"}
         assert not [m for m in bot_posts(s.bot.slack, HERE) if "Hello" in m.text]
         assert not [text for text in s.private_texts() if "Hello" in text]
 
@@ -340,12 +343,12 @@ async def test_recipient_can_list_and_delete_a_reminder_but_others_cannot(tmp_pa
     async with bot_with(tmp_path, turning) as bot:
         store, spec = bot.bench.schedules.store, reminder(to=LUIS)
         await store.create("call-ana", spec, "chat", datetime.now(UTC))
-        for user, seen in ((LUIS, True), (EVA, False)):
+        for user, visible in ((LUIS, True), (EVA, False)):
             await bot.answer_directly("What comes to me?", user)
-            assert ("schedule/call-ana" in tool_texts(bot)[-1]) is seen
+            assert ("schedule/call-ana" in tool_texts(bot)[-1]) is visible
             bot.slack.people.open_home(user)
             await until(lambda: home(bot.slack.state, user))  # noqa: B023
-            assert ("call-ana" in read_home(bot, user)[0]) is seen
+            assert ("call-ana" in read_home(bot, user)[0]) is visible
         turning.mind = tool_call_model("schedule_delete", name="call-ana")
         await bot.answer_directly("Stop call-ana.", EVA)
         assert "no schedule call-ana that the requester may change" in tool_texts(bot)[-1]

@@ -1,4 +1,4 @@
-"""`assistant schedules`: how each schedule stands, a run by hand, and a dry run."""
+"""`assistant schedules`: the state of each schedule, a run by hand, and a dry run."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def _configured(data_dir: Path) -> None:
 
 
 def on_state(work: Callable[[Database], Coroutine[Any, Any, Any]]) -> Any:
-    """Do something on the database that the commands of this test use."""
+    """Run `work` on the database that the commands of this test use."""
 
-    async def go() -> Any:
+    async def run() -> Any:
         database = await Database.open(load_settings().data_dir)
         try:
             return await work(database)
         finally:
             await database.aclose()
 
-    return asyncio.run(go())
+    return asyncio.run(run())
 
 
 def sync_schedules() -> None:
-    """As `serve` does at its start."""
+    """Store the configured schedules, as `serve` does at its start."""
     settings = load_settings().schedules
     on_state(lambda database: ScheduleStore(database).sync(settings, datetime.now(UTC)))
 
@@ -76,9 +76,13 @@ def test_schedules_command_shows_the_last_run_its_delivery_and_cost(shell: Shell
     assert "waiting after 1 try" in lines["last delivery"]
     assert "#support-1 is archived." in lines["last delivery"]
     assert lines["cost"] == "$0.42 the last run"
-    (told,) = shell("schedules", "--json").json["schedules"]
-    assert (told["name"], told["state"], told["last_run"]["state"]) == ("markets", "active", "ran")
-    assert told["last_delivery"]["tries"] == 1
+    (schedule,) = shell("schedules", "--json").json["schedules"]
+    assert (schedule["name"], schedule["state"], schedule["last_run"]["state"]) == (
+        "markets",
+        "active",
+        "ran",
+    )
+    assert schedule["last_delivery"]["tries"] == 1
 
 
 def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell) -> None:
@@ -86,9 +90,9 @@ def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell
         shell("schedules", "run", "markets"), "schedule"
     )
     sync_schedules()
-    done = shell("schedules", "run", "markets")
-    assert done.code == 0
-    assert "Nothing serves at present: it is done as soon as" in done.out
+    result = shell("schedules", "run", "markets")
+    assert result.code == 0
+    assert "Nothing serves at present: it is done as soon as" in result.out
     (occurrence,) = on_state(lambda database: ScheduleStore(database).occurrences("markets"))
     assert occurrence.state == "due"
     with only_process(load_settings().data_dir):
@@ -104,15 +108,15 @@ def test_dry_run_shows_what_would_be_read_and_posted_without_effects(
 ) -> None:
     slack = LocalSlack(people())
     with slack_at(monkeypatch, slack):
-        done = shell("schedules", "run", "markets", "--dry-run")
-        assert (done.code, done.err) == (0, "")
-        assert "#support-1  since " in done.out
-        assert "it would go to #support-1" in done.out
-        assert "all who read it there may read what it is made of" in done.out
-        assert "estimated cost $" in done.out
-        told = shell("schedules", "run", "markets", "--dry-run", "--json").json
-    assert [each["name"] for each in told["channels"]] == ["support-1", "support-2", "support-3"]
-    assert told["likely_usd"] > 0
-    assert told["wrong"] is None
+        result = shell("schedules", "run", "markets", "--dry-run")
+        assert (result.code, result.err) == (0, "")
+        assert "#support-1  since " in result.out
+        assert "it would go to #support-1" in result.out
+        assert "all who read it there may read what it is made of" in result.out
+        assert "estimated cost $" in result.out
+        report = shell("schedules", "run", "markets", "--dry-run", "--json").json
+    assert [each["name"] for each in report["channels"]] == ["support-1", "support-2", "support-3"]
+    assert report["likely_usd"] > 0
+    assert report["wrong"] is None
     assert slack.effects == []
     assert on_state(lambda database: ScheduleStore(database).all()) == []

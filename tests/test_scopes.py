@@ -1,4 +1,4 @@
-"""Scopes are exact, and a tool is what its signature and docstring say."""
+"""The scopes and their tools: descriptions, schemas, handles, pages."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "sla
 
 
 @pytest.mark.parametrize(
-    ("given_", "found"),
+    ("name", "found"),
     [
         ("C1", "C1"),
         ("support-es", "C1"),
@@ -91,15 +91,15 @@ HELD = Handles({"C1": "#support-es", "C2": "#General", "F1": "Bug tracker", "sla
         ("c1", None),
     ],
 )
-def test_a_handle_is_found_by_id_or_name(given_: str, found: str | None) -> None:
-    assert HELD.resolve(given_) == found
-    assert HELD.exact(given_) == (found if found in HELD.titles else None)
+def test_a_handle_is_found_by_id_or_name(name: str, found: str | None) -> None:
+    assert HELD.resolve(name) == found
+    assert HELD.exact(name) == (found if found in HELD.titles else None)
 
 
 def test_not_found_message_is_short_and_on_one_line() -> None:
-    said = not_found("channel", "x" * 500 + "\nC1")
-    assert len(said) < 200
-    assert "\n" not in said
+    message = not_found("channel", "x" * 500 + "\nC1")
+    assert len(message) < 200
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -146,26 +146,26 @@ async def test_requests_of_all_scopes_and_contracts_are_valid_for_the_api(strict
             for n, (name, contract) in enumerate(pairs)
         ]
         await e.fanout().run_all(briefs)
-        able = [brief.tools(e.run.clients) for brief in briefs]
-        asked = e.brief("Post", 1, scope="slack", writes=True).tools(e.run.clients)
+        reading = [brief.tools(e.run.clients) for brief in briefs]
+        writing = e.brief("Post", 1, scope="slack", writes=True).tools(e.run.clients)
     posting = {"post_message", "send_direct_message", "add_reaction"}
-    assert posting <= {tool.name for tool in asked}
+    assert posting <= {tool.name for tool in writing}
     assert [
         pair
-        for pair, has in zip(pairs, able, strict=True)
-        if pair[0] == "slack" and posting & {tool.name for tool in has}
+        for pair, brief_tools in zip(pairs, reading, strict=True)
+        if pair[0] == "slack" and posting & {tool.name for tool in brief_tools}
     ] == []
     assert len({line(sent, "TASK") for sent in e.requests}) == len(pairs)
     for sent in e.requests:
         check_message_request(sent)
         number = int(line(sent, "TASK").split()[-1])
-        assert [t["name"] for t in sent["tools"]] == [t.name for t in able[number]] + [SUBMIT]
+        assert [t["name"] for t in sent["tools"]] == [t.name for t in reading[number]] + [SUBMIT]
     for name, contract in pairs:
         offered = tools_for(contract, scopes.scope(name).tools)
         system, tools, _ = template(name, contract, strict, offered)
         check_message_request({**e.requests[0], "system": system, "tools": tools})
-        most = 5_700 if name == scopes.ALL else 3_600
-        assert estimate_tokens(json.dumps([system, tools])) < most
+        limit = 5_700 if name == scopes.ALL else 3_600
+        assert estimate_tokens(json.dumps([system, tools])) < limit
 
 
 # ---- reading in pages
@@ -174,7 +174,7 @@ async def test_requests_of_all_scopes_and_contracts_are_valid_for_the_api(strict
 async def test_a_channel_is_read_page_by_page_to_its_end() -> None:
     pages: list[str] = []
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if not results(body):
             return call("read_channel_history", channel=channel_id(1))
         page = results(body)[-1]["content"]
@@ -185,11 +185,11 @@ async def test_a_channel_is_read_page_by_page_to_its_end() -> None:
         return call("read_channel_history", channel=channel_id(1), cursor=cursor)
 
     settings = settings_for({"max_tool_output_tokens": 1_500})
-    async with engine(mind, settings, slack=LocalSlack(workspace(1, 60))) as e:
-        (got,) = await e.fanout().run_all([e.brief("Read channel 1", 1)])
+    async with engine(model, settings, slack=LocalSlack(workspace(1, 60))) as e:
+        (report,) = await e.fanout().run_all([e.brief("Read channel 1", 1)])
     assert len(pages) > 4
-    assert got.coverage["messages_read"] == 120
-    assert got.coverage["threads_read"] == 60
-    assert got.coverage["complete"] is True
-    assert got.coverage["pages"] == len(pages)
+    assert report.coverage["messages_read"] == 120
+    assert report.coverage["threads_read"] == 60
+    assert report.coverage["complete"] is True
+    assert report.coverage["pages"] == len(pages)
     assert all(estimate_tokens(p) <= 1_500 for p in pages)

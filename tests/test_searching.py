@@ -1,4 +1,4 @@
-"""Search engines: each asked as it documents, its answer read as it is, and paid where it costs."""
+"""Search engines: requests as documented, results with handles, and what a search costs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_search_results_have_handles_only_for_readable_addresses(
     assert dict(found.handles) == {
         "https://docs.example.com/ports": "Ports",
         "https://docs.example.com/keys": "Keys x",
-    }  # an address of a port of its own could not be read
+    }  # an address with a port cannot be read
 
 
 async def test_web_search_is_denied_with_private_data_or_without_a_handle() -> None:
@@ -64,29 +64,29 @@ async def test_web_search_is_denied_with_private_data_or_without_a_handle() -> N
         denied = await tool_kit.use(private, "web_search", query="ports of Harbour Line")
         assert isinstance(denied, Deny)
         assert denied.rule == "search"
-        unheld = web_kit.context({SearchEngine: SearXNG(url)}, handles=Handles())
-        denied = await tool_kit.use(unheld, "web_search", query="ports")
+        without_handle = web_kit.context({SearchEngine: SearXNG(url)}, handles=Handles())
+        denied = await tool_kit.use(without_handle, "web_search", query="ports")
         assert isinstance(denied, Deny)
         assert web.asked == []
 
 
 def search_reply(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
-    """A reply as the Messages API gives it (anthropic 2.12, types/web_search_*)."""
-    listed: list[kit.Json] = []
-    cited: list[kit.Json] = []
+    """Return a reply as the Messages API sends it (anthropic 2.12, types/web_search_*)."""
+    hits: list[kit.Json] = []
+    texts: list[kit.Json] = []
     for url, title in results:
-        found = {"url": url, "title": title}
-        of_its_own = {"encrypted_content": "e" * 20, "page_age": "2 days ago"}
-        listed.append({"type": "web_search_result", **found, **of_its_own})
+        hit = {"url": url, "title": title}
+        details = {"encrypted_content": "e" * 20, "page_age": "2 days ago"}
+        hits.append({"type": "web_search_result", **hit, **details})
         place = {"type": "web_search_result_location", "encrypted_index": "i"}
-        citation = {**place, **found, "cited_text": f"Ports, says {title}."}
+        citation = {**place, **hit, "cited_text": f"Ports, says {title}."}
         text = f"{title} tells of ports."
-        cited.append({"type": "text", "text": text, "citations": [citation]})
+        texts.append({"type": "text", "text": text, "citations": [citation]})
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}
-    failed = {"type": "web_search_tool_result_error", "error_code": error}
+    failure = {"type": "web_search_tool_result_error", "error_code": error}
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1"}
-    asked = {**use, "input": {"query": "ports"}}
-    return [asked, {**result, "content": failed if error else listed}, *cited]
+    call = {**use, "input": {"query": "ports"}}
+    return [call, {**result, "content": failure if error else hits}, *texts]
 
 
 SEARCH = kit.call("web_search", query="ports")
@@ -100,10 +100,10 @@ def model_server(content: list[kit.Json]) -> kit.Lax:
 
 
 async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
-    lax = model_server(
+    server = model_server(
         search_reply(("https://a.example.com/1", "One"), ("https://b.example.com", "B"))
     )
-    async with kit.engine(kit.turns(), lax=lax) as e:
+    async with kit.engine(kit.turns(), lax=server) as e:
         e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
         bind(e.run)
         ctx = web_kit.context(e.run.clients)
@@ -112,7 +112,7 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
             ("https://a.example.com/1", "One: Ports, says One."),
             ("https://b.example.com", "B: Ports, says B."),
         ]
-        (sent,) = lax.recorded
+        (sent,) = server.recorded
         assert sent["model"] == e.settings.models.fast
         assert sent["messages"] == [
             {"role": "user", "content": [{"type": "text", "text": "ports"}]}
@@ -121,7 +121,7 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
         assert (tool["max_uses"], tool["allowed_callers"]) == (1, ["direct"])
         (reply,) = e.sink.replies
         tokens = round(reply.outcome["cost_usd"] * NANO)
-        assert e.run.budget.spent.nanousd == tokens + NANO // 100  # $10 per 1,000, and its tokens
+        assert e.run.budget.spent.nanousd == tokens + NANO // 100  # $10 per 1,000 searches
         assert e.run.budget.reserved == Amount()
         (context,) = e.sink.contexts
         assert (context.parent, context.kind, reply.context) == ("s1", "search", context.id)
@@ -129,13 +129,13 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
 
 
 async def test_audit_reports_no_leak_for_a_model_search_that_finds_the_same_text() -> None:
-    words = kit.sentence("f0", 30)  # what `flood` hands out, too
-    lax = model_server(search_reply(("https://a.example.com/1", words)))
+    words = kit.sentence("f0", 30)  # `flood` returns the same
+    server = model_server(search_reply(("https://a.example.com/1", words)))
     script = kit.turns(
         lambda body: kit.call("flood", items=1) if "s2" in kit.opening(body) else SEARCH,
         kit.submission("Ports are opened."),
     )
-    async with kit.engine(script, lax=lax) as e:
+    async with kit.engine(script, lax=server) as e:
         e.run.clients = {**e.run.clients, SearchEngine: ModelSearch()}
         bind(e.run)
         await kit.run_agent(e.agent("TASK: read, s2", name="s2"))
@@ -147,10 +147,10 @@ async def test_audit_reports_no_leak_for_a_model_search_that_finds_the_same_text
 
 
 async def test_model_search_is_not_made_without_enough_budget() -> None:
-    lax = model_server(search_reply(("https://a.example.com/1", "One")))
-    async with kit.engine(kit.turns(), kit.settings_for({"cost_usd": 0.009}), lax=lax) as e:
+    server = model_server(search_reply(("https://a.example.com/1", "One")))
+    async with kit.engine(kit.turns(), kit.settings_for({"cost_usd": 0.009}), lax=server) as e:
         search = ModelSearch(e.run)
         with pytest.raises(ToolError, match="No money is left"):
             await search.search("ports", 8, "r1/s1/c1")
-        assert lax.recorded == []
+        assert server.recorded == []
         assert e.run.budget.spent == e.run.budget.reserved == Amount()

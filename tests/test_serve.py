@@ -1,4 +1,4 @@
-"""The whole bot in a conversation: one good answer, wherever it is asked and however long."""
+"""The whole bot in a conversation: one answer, in threads and direct messages, short or long."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ LUIS, EVA = "U0LUIS", "U0EVA"
 
 
 def one_footer(shown: list[Shown]) -> bool:
-    """Buttons stand below the last message and nowhere else."""
+    """Return whether the last message alone has buttons."""
     return [FEEDBACK in str(m.blocks) for m in shown] == [False] * (len(shown) - 1) + [True]
 
 
-# ---- where it is asked
+# ---- channels, direct messages, the assistant pane
 
 
 @MODES
 async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str) -> None:
     async with serve(tmp_path, mode=mode) as bot:
-        asked = bot.ask("What is open in #support-2?")
-        shown = await bot.answer(asked)
-        assert shown.thread_ts == asked
+        thread = bot.ask("What is open in #support-2?")
+        shown = await bot.answer(thread)
+        assert shown.thread_ts == thread
         assert "It is **open** [1](https://acme.slack.com/archives/C00000002/p" in shown.text
         assert [(row.title, row.status) for row in shown.plan] == [
             ("Channel 2 · Slack, 1 finding", "complete")
@@ -68,13 +68,13 @@ async def test_a_mention_gets_one_answer_in_its_thread(tmp_path: Path, mode: str
         assert (run.status, run.requester, run.request) == (
             "complete",
             ASKER,
-            f"T0ACME/{bot.channel}/{asked}",
+            f"T0ACME/{bot.channel}/{thread}",
         )
         assert "\n1 source · messages of " in shown.text
-        assert bot.slack.state.sessions[bot.channel, asked] == "active"
+        assert bot.slack.state.sessions[bot.channel, thread] == "active"
         processing, *_ = [e for e in bot.slack.effects if e.args.get("status") == "processing"]
         assert processing.args["initiator_user_id"] == ASKER
-        assert len(bot.replies(asked)) == 1
+        assert len(bot.replies(thread)) == 1
         assert {d.reason for d in bot.slack.deliveries} == {""}
 
 
@@ -92,12 +92,12 @@ async def test_direct_message_context_reflects_edits_and_deletions(
         people.edit(ASKER, dm, first, "My dog is called Max.")
         people.delete(ASKER, dm, secret)
         await bot.answer_directly("What is my dog called?")
-        told = opening(bot.parents()[-1])
-        assert "CONVERSATION" in told
-        assert "My dog is called Max." in told
-        assert "Rex" not in told
-        assert "hunter2" not in told
-        assert "swordfish" not in told
+        prompt = opening(bot.parents()[-1])
+        assert "CONVERSATION" in prompt
+        assert "My dog is called Max." in prompt
+        assert "Rex" not in prompt
+        assert "hunter2" not in prompt
+        assert "swordfish" not in prompt
         await bot.answer(bot.ask("And in here?"))
         assert "CONVERSATION" not in opening(bot.parents()[-1])
 
@@ -105,7 +105,7 @@ async def test_direct_message_context_reflects_edits_and_deletions(
 async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answers(
     tmp_path: Path,
 ) -> None:
-    leaving_out = use(
+    without_sources = use(
         "run_subagent", task="Find what was open in the last two months.", scope="slack"
     )
     space = workspace(4)
@@ -115,20 +115,20 @@ async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answe
     async with serve(tmp_path, turning, space=space) as bot:
 
         async def ask(text: str, *turns: Answer, user: str = ASKER) -> Json:
-            """What the parent is told of it."""
+            """Return the last request of the parent to the model."""
             turning.mind = scripted_parent(*turns, say("That is all."))
             await bot.answer_directly(text, user)
             return bot.parents()[-1]
 
         await ask(f"And in <#{private.id}>?")
         await ask("What is open?", Answer([use("list_channels")]), brief_answer(1))
-        told = await ask("And of the last two months?", Answer([leaving_out]))
-        assert line(told, "NAMED SOURCES") == f"{channel_id(1)} (#support-1)"
+        request = await ask("And of the last two months?", Answer([without_sources]))
+        assert line(request, "NAMED SOURCES") == f"{channel_id(1)} (#support-1)"
         child = [body for body in bot.model.recorded if is_child(body)][-1]
         assert line(child, "MAY READ") == f"{channel_id(1)} (#support-1)"
-        told = await ask("And in #support-2?", Answer([leaving_out]))
+        request = await ask("And in #support-2?", Answer([without_sources]))
         named = f"{channel_id(1)} (#support-1); {channel_id(2)} (#support-2)"
-        assert line(told, "NAMED SOURCES") == named
+        assert line(request, "NAMED SOURCES") == named
         child = [body for body in bot.model.recorded if is_child(body)][-1]
         assert line(child, "MAY READ") == f"{channel_id(2)} (#support-2)"
         assert line(await ask("And there?", user=EVA), "NAMED SOURCES") == "none"
@@ -147,7 +147,7 @@ async def test_assistant_pane_offers_prompts_and_knows_the_open_channel(tmp_path
         people.look_at(ASKER, channel_id(3))
         await until(lambda: len(state.prompts[dm, ""]) == 4)
         assert f"<#{channel_id(3)}>" in state.prompts[dm, ""][0]["message"]
-        await bot.bench.backfill.idle()  # history does not tell what is open beside the pane
+        await bot.bench.backfill.idle()  # history does not say what is open beside the pane
         await bot.answer_directly("What is this channel about?")
         await bot.answer_directly("And mine?", EVA)
         seen, unseen = bot.parents()
@@ -162,36 +162,35 @@ async def test_assistant_pane_offers_prompts_and_knows_the_open_channel(tmp_path
 async def test_second_request_sees_the_current_thread_and_earlier_findings(
     tmp_path: Path,
 ) -> None:
-    """ "Tell me more about the second one" works, with the thread as it is by then."""
     first_turns = [Answer([brief(2), brief(3)]), say("One [F1.1]. Two [F2.1].")]
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if is_child(body):
             return child(body)
         if "second one" not in request_in(body):
             return first_turns[min(turn(body), 1)]
         return say("The second one is this [F1002.1].")
 
-    async with serve(tmp_path, mind, change=with_rules(mention_needed=True)) as bot:
+    async with serve(tmp_path, model, change=with_rules(mention_needed=True)) as bot:
         people = bot.slack.people
         root = people.say(LUIS, bot.channel, "The printer is on fyre.")
-        gone = people.say(EVA, bot.channel, "My password is hunter2.", root)
+        deleted = people.say(EVA, bot.channel, "My password is hunter2.", root)
         bot.ask("What is open in #support-2 and #support-3?", thread_ts=root)
         await bot.answer(root)
         people.edit(LUIS, bot.channel, root, "The printer is on fire.")
-        people.delete(EVA, bot.channel, gone)
+        people.delete(EVA, bot.channel, deleted)
         people.say(EVA, bot.channel, "Good to know.", root)
         bot.ask("Tell me more about the second one", thread_ts=root)
         _, second = await bot.answers(root, 2)
-        told = opening(bot.parents()[-1])
-        assert "FINDINGS OF EARLIER ANSWERS (cite them by id):" in told
-        assert "F1001.1" in told
-        assert "F1002.1" in told
-        assert "The printer is on fire." in told
-        assert "fyre" not in told
-        assert "hunter2" not in told
-        assert "Good to know." in told
-        assert "your own earlier answer" in told
+        prompt = opening(bot.parents()[-1])
+        assert "FINDINGS OF EARLIER ANSWERS (cite them by id):" in prompt
+        assert "F1001.1" in prompt
+        assert "F1002.1" in prompt
+        assert "The printer is on fire." in prompt
+        assert "fyre" not in prompt
+        assert "hunter2" not in prompt
+        assert "Good to know." in prompt
+        assert "your own earlier answer" in prompt
         assert request_in(bot.parents()[-1]) == "Tell me more about the second one"
         assert f"/archives/{channel_id(3)}/p" in str(second.blocks)
 
@@ -204,58 +203,58 @@ async def test_stop_button_cancels_subagents_and_shows_partial_results(tmp_path:
         reads = line(body, "MAY READ")
         return ModelFault("slow") if is_child(body) and "#support-3" in reads else None
 
-    mind = scripted_parent(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
-    async with serve(tmp_path, mind, mode="http", faults=Faults(slow)) as bot:
-        asked = bot.ask("What is open in #support-2 and #support-3?")
-        await until(lambda: "Channel 2: complete" in rows(bot, asked))
-        assert bot.slack.state.sessions[bot.channel, asked] == "processing"
-        bot.slack.people.stop(ASKER, bot.channel, asked)
-        shown = await bot.answer(asked)
+    model = scripted_parent(Answer([brief(2), brief(3)]), say("Both [F1.1]."))
+    async with serve(tmp_path, model, mode="http", faults=Faults(slow)) as bot:
+        thread = bot.ask("What is open in #support-2 and #support-3?")
+        await until(lambda: "Channel 2: complete" in rows(bot, thread))
+        assert bot.slack.state.sessions[bot.channel, thread] == "processing"
+        bot.slack.people.stop(ASKER, bot.channel, thread)
+        shown = await bot.answer(thread)
         assert "Stopped after 1 of 2 questions; 1 was not looked at." in shown.text
         assert "Channel 2 is read. [1](https://" in shown.text
         assert "not covered" not in shown.text
         (run,) = await bot.store.runs()
         assert run.status == "cancelled"
-        assert bot.slack.state.sessions[bot.channel, asked] == "active"
-        ended = await bot.store.subagents(run.id)
-        assert {s.result["status"] for s in ended if s.result} == {"complete", "cancelled"}
+        assert bot.slack.state.sessions[bot.channel, thread] == "active"
+        children = await bot.store.subagents(run.id)
+        assert {s.result["status"] for s in children if s.result} == {"complete", "cancelled"}
 
 
 def rows(bot: Served, thread: str) -> list[str]:
-    """The plan as it is shown now."""
+    """Return the rows of the plan as shown now."""
     shown = [row for m in bot.replies(thread) for row in m.plan]
     return [f"{row.title.split(' · ')[0]}: {row.status}" for row in shown]
 
 
-# ---- what goes wrong
+# ---- errors
 
 
 async def test_internal_error_is_reported_without_details_but_with_the_run_id(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Here what an earlier answer had found is damaged in the database."""
+    """The findings of an earlier answer are damaged in the database."""
     async with serve(tmp_path) as bot:
-        asked = bot.ask()
-        await bot.answer(asked)
+        thread = bot.ask()
+        await bot.answer(thread)
         (run,) = await bot.store.runs()
         (found,) = await bot.store.subagents(run.id)
         assert found.result
         damaged = {**found.result, "findings": [{"id": "oops"}]}
         await bot.store.database.write(sa.update(subagents).values(result=damaged))
-        bot.ask("And more?", thread_ts=asked)
-        shown = (await bot.answers(asked, 2))[1]
+        bot.ask("And more?", thread_ts=thread)
+        shown = (await bot.answers(thread, 2))[1]
         failed = (await bot.store.runs())[0]
         assert failed.status == "failed"
         assert failed.id in shown.text
         assert len(shown.text) < 200
         assert not any(word in shown.text for word in ("Traceback", "Error", "oops", "/"))
         assert "Traceback" in caplog.text
-        assert bot.slack.state.sessions[bot.channel, asked] == "active"
+        assert bot.slack.state.sessions[bot.channel, thread] == "active"
         third = bot.ask("Still there?")
         assert (await bot.answer(third)).text
 
 
-# ---- shapes
+# ---- length and links
 
 
 async def test_long_answer_is_split_into_several_messages_with_one_footer(tmp_path: Path) -> None:
@@ -265,21 +264,21 @@ async def test_long_answer_is_split_into_several_messages_with_one_footer(tmp_pa
     async with serve(
         tmp_path, scripted_parent(say(text)), roles={"parent": {"max_tokens": 20_000}}
     ) as bot:
-        asked = bot.ask("Tell me all")
-        shown = await bot.answers(asked, 3)
+        thread = bot.ask("Tell me all")
+        shown = await bot.answers(thread, 3)
         assert len(shown) >= 3
         assert all(
             len(m.blocks) <= 50 and size([dict(b) for b in m.blocks]) <= MAX_MESSAGE for m in shown
         )
         assert one_footer(shown)
-        said = "\n".join(m.text for m in shown)
-        at = [said.index(f"word{n} ") for n in range(1, 330)]
+        shown_text = "\n".join(m.text for m in shown)
+        at = [shown_text.index(f"word{n} ") for n in range(1, 330)]
         assert at == sorted(at)
-        assert said.split().count("word7") == 12
+        assert shown_text.split().count("word7") == 12
         assert [m.metadata["event_payload"]["part"] for m in shown if m.metadata] == list(
             range(1, len(shown) + 1)
         )
-        assert len(bot.replies(asked)) == len(shown)
+        assert len(bot.replies(thread)) == len(shown)
         (run,) = await bot.store.runs()
         assert run.status == "complete"
 
@@ -290,8 +289,8 @@ async def test_answer_mentions_only_its_requester_and_links_only_addresses_of_th
     text = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not https://evil.example/x, <!channel>"
     async with serve(tmp_path, scripted_parent(say(f"{text} @here <@U0LUIS>"))) as bot:
         shown = await bot.answer(bot.ask("Is <https://asked.example/a?b=1&amp;c=2> up?"))
-        said = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not evil[.]example/x, @channel"
-        assert f"{said} @here @U0LUIS" in shown.text
+        expected = f"<@{ASKER}>: https://asked.example/a?b=1&c=2, not evil[.]example/x, @channel"
+        assert f"{expected} @here @U0LUIS" in shown.text
         links = re.findall(r"'type': 'link', 'url': '([^']*)'", str(shown.blocks))
         assert links == ["https://asked.example/a?b=1&c=2"]
         assert not re.search(r"'type': '(broadcast|markdown)'|<!", str(shown.blocks))
@@ -321,10 +320,10 @@ async def test_attached_files_are_read_or_named_as_unread(tmp_path: Path) -> Non
     async with serve(tmp_path, scripted_parent(say("Read."))) as bot:
         shown = await bot.answer(bot.ask("What is in these?", files=files))
         (body,) = bot.parents()
-        told = opening(body)
+        prompt = opening(body)
         for each in ("Le café est fermé", "May,12", "Invoice 4711"):
-            assert each in told
-        assert "one too many" not in told
+            assert each in prompt
+        assert "one too many" not in prompt
         (picture,) = [b for b in body["messages"][0]["content"] if b["type"] == "image"]
         assert picture["source"]["media_type"] == "image/png"
         assert "stuff[.]zip" in shown.text

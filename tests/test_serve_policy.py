@@ -1,4 +1,4 @@
-"""The whole bot and its rules: who is refused and how, what stops it, what Home shows."""
+"""The whole bot and its rules: refusals, pause, startup errors, outages, App Home."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
 LUIS, BOSS, GUEST, STRANGER = "U0LUIS", "U0BOSS", "U0GUEST", "U0OTHER"
-SHARED = "C0SHARED"
+OTHER, SHARED = "C00000002", "C0SHARED"
 
 
 def mixed_workspace() -> Workspace:
-    """With a guest, somebody of another company, an admin, and a channel shared with others."""
+    """A workspace with a guest, a stranger, an admin, and a channel shared with a company."""
     base = workspace(3)
     people = (
         User(BOSS, "boss", "Ida Boss"),
@@ -43,7 +43,7 @@ def mixed_workspace() -> Workspace:
 
 
 def home_text(bot: Served, user: str) -> str:
-    """All that one's App Home says now."""
+    """Return the content of the user's App Home."""
     shown = home(bot.slack.state, user)
     return str(shown.body) if shown else ""
 
@@ -60,15 +60,15 @@ async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) 
             (ASKER, SHARED, "This channel is shared with another company"),
         ):
             bot.slack.state.members[channel or bot.channel][user] = None
-            asked = bot.ask("Hello?", user=user, channel=channel)
+            thread = bot.ask("Hello?", user=user, channel=channel)
             await until(lambda u=user: bot.whispers(u))  # type: ignore[misc]
             assert reason in bot.whispers(user)[0]
-            assert has_no_replies(bot, asked, channel)
+            assert has_no_replies(bot, thread, channel)
         dm = bot.slack.people.dm(GUEST)
-        told = bot.slack.people.say(GUEST, dm, "Hello?")
+        ts = bot.slack.people.say(GUEST, dm, "Hello?")
         await until(lambda: len(bot.slack.visible(dm)) == 2)
         assert "Guests may not ask me" in bot.slack.visible(dm)[1].text
-        assert bot.slack.visible(dm)[0].ts == told
+        assert bot.slack.visible(dm)[0].ts == ts
         await until(lambda: not bot.bench.dispatch.at_work)
         assert {r.status for r in await bot.store.runs()} == {"refused"}
         assert bot.model.recorded == []
@@ -81,11 +81,11 @@ async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> N
         await bot.answer(bot.ask())
         (run,) = await bot.store.runs()
         await bot.store.finish_run(run.id, "complete", cost_usd=0.495)  # as if it had cost that
-        asked = bot.ask()
+        thread = bot.ask()
         await until(bot.whispers)
         assert "You have spent $0.49 of the $0.50 for today." in bot.whispers()[0]
         assert "Please ask again in " in bot.whispers()[0]
-        assert has_no_replies(bot, asked)
+        assert has_no_replies(bot, thread)
         assert "It is **open**" in (await bot.answer(bot.ask(user=LUIS))).text
         bot.slack.people.open_home(ASKER)
         await until(lambda: home_text(bot, ASKER))
@@ -121,10 +121,10 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         people.slash(BOSS, bot.channel, "/assistant", "pause")
         await until(lambda: bot.whispers(BOSS))
         assert bot.whispers(BOSS)[0] == f"All new work is paused by <@{BOSS}>."
-        asked = bot.ask("Hello?")
-        await bot.wait_until_stored(asked)
+        thread = bot.ask("Hello?")
+        await bot.wait_until_stored(thread)
         await bot.bench.dispatch.look()
-        assert has_no_replies(bot, asked)
+        assert has_no_replies(bot, thread)
         people.open_home(ASKER)
         await until(lambda: "Paused by" in home_text(bot, ASKER))
         people.slash(LUIS, bot.channel, "/assistant", "status")
@@ -134,7 +134,7 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         await until(lambda: len(bot.whispers(LUIS)) == 3)
         assert "/assistant pause" in bot.whispers(LUIS)[2]
         people.slash(BOSS, bot.channel, "/assistant", "resume")
-        assert "Hello?" in (await bot.answer(asked)).text
+        assert "Hello?" in (await bot.answer(thread)).text
         assert bot.whispers(BOSS)[1] == "The assistant is running."
         await bot.inbox.pause("the command line")
         later = bot.ask("Later?")
@@ -145,44 +145,38 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         assert "Later?" in (await bot.answer(later)).text
 
 
-# ---- `serve` in trouble: one sentence, and it goes on by itself or ends with code 2
+# ---- errors at the start
 
 
-OTHER = "C00000002"
-
-
-# ---- at the start
-
-
-def write_config(there: Fleet, text: str) -> None:
-    (there.folder / "assistant.yaml").write_text(text)
+def write_config(bots: Fleet, text: str) -> None:
+    (bots.folder / "assistant.yaml").write_text(text)
 
 
 def slack_fault(fault: Fault) -> Callable[[Fleet], None]:
-    return lambda there: there.slack.faults.append(fault)
+    return lambda bots: bots.slack.faults.append(fault)
 
 
-def full_port(there: Fleet) -> None:
-    taken = there.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
-    write_config(there, f"serve: {{port: {taken}}}")
+def full_port(bots: Fleet) -> None:
+    port = bots.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
+    write_config(bots, f"serve: {{port: {port}}}")
 
 
-def a_file_as_folder(there: Fleet) -> None:
-    Path(there.env["ASSISTANT_DATA_DIR"]).write_text("x")
+def a_file_as_folder(bots: Fleet) -> None:
+    Path(bots.env["ASSISTANT_DATA_DIR"]).write_text("x")
 
 
-def no_database(there: Fleet) -> None:
-    there.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
+def no_database(bots: Fleet) -> None:
+    bots.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
 
 
-def no_secret(there: Fleet) -> None:
-    del there.env["SLACK_SIGNING_SECRET"]
-    write_config(there, "slack: {mode: http}")
+def no_secret(bots: Fleet) -> None:
+    del bots.env["SLACK_SIGNING_SECRET"]
+    write_config(bots, "slack: {mode: http}")
 
 
-def no_slack(there: Fleet) -> None:
-    there.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
-    write_config(there, "slack: {retry_attempts: 0, timeout_s: 2}")
+def no_slack(bots: Fleet) -> None:
+    bots.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
+    write_config(bots, "slack: {retry_attempts: 0, timeout_s: 2}")
 
 
 AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
@@ -201,7 +195,7 @@ AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
         lambda t: write_config(t, "policy: {everywhere: {scopes: [mail2]}}"),
         "mail2",
     ),
-    "a file where the data should lie": (a_file_as_folder, "data"),
+    "a file in place of the data folder": (a_file_as_folder, "data"),
 }
 
 
@@ -214,33 +208,33 @@ def test_startup_error_is_one_line_with_exit_code_2(
 ) -> None:
     break_it, expected = AT_START[trouble]
     monkeypatch.chdir(tmp_path)
-    with fleet(tmp_path, scripted_parent(echo), mode="socket") as there:
-        write_config(there, "serve: {port: 0}")
-        break_it(there)
-        for name, value in there.env.items():
+    with fleet(tmp_path, scripted_parent(echo), mode="socket") as bots:
+        write_config(bots, "serve: {port: 0}")
+        break_it(bots)
+        for name, value in bots.env.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             main(["serve"])
-    said = capsys.readouterr()
-    errors = [line for line in said.err.splitlines() if line.startswith("error: ")]
-    assert ended.value.code == 2, said.err
-    assert len(errors) == 1, said.err
+    output = capsys.readouterr()
+    errors = [line for line in output.err.splitlines() if line.startswith("error: ")]
+    assert exit_info.value.code == 2, output.err
+    assert len(errors) == 1, output.err
     assert expected in errors[0]
-    assert "Traceback" not in said.err
-    assert said.out == ""
+    assert "Traceback" not in output.err
+    assert output.out == ""
     for secret in (BOT_TOKEN, APP_TOKEN):
-        assert secret not in said.err
+        assert secret not in output.err
 
 
-# ---- while it runs
+# ---- errors while it runs
 
 
 UNPACED = with_sections(slack={"paced": False})
-"""Tries that failed count against our own rates: answers would come up to a minute later."""
+"""Failed calls count against our own rate limits: answers would take up to a minute longer."""
 
 
-def ready(bot: Served) -> tuple[int, Json]:
-    """What /readyz says."""
+def read_readyz(bot: Served) -> tuple[int, Json]:
+    """Return the status code and the body of /readyz."""
     try:
         with urlopen(f"{bot.bench.url}/readyz", timeout=WAIT_S) as response:
             return response.status, json.loads(response.read())
@@ -250,35 +244,35 @@ def ready(bot: Served) -> tuple[int, Json]:
 
 
 async def wait_for_trouble(bot: Served, part: str) -> str:
-    """What /readyz says of a part that does not work, as soon as it says it."""
+    """Wait until /readyz reports the part as not working; return the reason."""
 
     async def trouble() -> str:
-        code, report = await asyncio.to_thread(ready, bot)
-        said = str(report["parts"].get(part, "ok"))
-        return "" if said == "ok" else f"{code}: {said}"
+        code, report = await asyncio.to_thread(read_readyz, bot)
+        reason = str(report["parts"].get(part, "ok"))
+        return "" if reason == "ok" else f"{code}: {reason}"
 
-    code, _, said = (await come(trouble)).partition(": ")
+    code, _, reason = (await come(trouble)).partition(": ")
     assert code == "503"
-    return said
+    return reason
 
 
-async def well(bot: Served) -> None:
-    """Returns when /readyz says that all is well."""
+async def wait_until_ready(bot: Served) -> None:
+    """Wait until /readyz answers 200."""
 
     async def ok() -> bool:
-        return (await asyncio.to_thread(ready, bot))[0] == 200
+        return (await asyncio.to_thread(read_readyz, bot))[0] == 200
 
     await come(ok)
 
 
 def logged_tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged with a traceback."""
+    """Return the log records that have a traceback."""
     return [f"{r.name}: {r.getMessage()[:300]}" for r in caplog.records if r.exc_info]
 
 
-async def once_each(bot: Served, asked: Iterable[str]) -> None:
-    """Each of these was answered, properly, and once."""
-    for thread in asked:
+async def once_each(bot: Served, threads: Iterable[str]) -> None:
+    """Check that each thread has one answer."""
+    for thread in threads:
         (shown,) = await bot.answers(thread, seconds=WAIT_S)
         assert "You asked" in shown.text
         assert len(bot.replies(thread)) == 1
@@ -299,21 +293,21 @@ async def test_revoked_token_is_reported_and_requests_are_answered_once_it_is_re
         await asyncio.sleep(2)
         bot.slack.tokens[BOT_TOKEN] = token
         await once_each(bot, (first, second))
-        await well(bot)
+        await wait_until_ready(bot)
     assert logged_tracebacks(caplog) == []
 
 
 async def test_missing_scope_is_logged_and_the_request_is_answered_once_it_is_granted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
-    slack = LocalSlack(workspace(2), tokens={BOT_TOKEN: less})
+    limited = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
+    slack = LocalSlack(workspace(2), tokens={BOT_TOKEN: limited})
     async with serve(tmp_path, scripted_parent(echo), slack=slack) as bot:
-        asked = bot.ask("Hello?")
+        thread = bot.ask("Hello?")
         await until(lambda: "missing_scope" in caplog.text, 20)
-        assert bot.replies(asked) == []
+        assert bot.replies(thread) == []
         slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES)
-        await once_each(bot, (asked,))
+        await once_each(bot, (thread,))
     assert logged_tracebacks(caplog) == []
 
 
@@ -331,30 +325,30 @@ async def test_revoked_app_token_ends_the_bot_when_a_new_socket_is_needed(tmp_pa
 async def test_requests_are_answered_once_after_a_short_slack_outage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some are at work, some were just heard, some are said meanwhile."""
+    """Some requests run, one has just arrived, some are sent during the outage."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
-    how: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
-    how["serve"] = {"outage_give_up_s": 120.0}
-    async with serve(tmp_path, scripted_parent(echo), **how) as bot:
+    options: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
+    options["serve"] = {"outage_give_up_s": 120.0}
+    async with serve(tmp_path, scripted_parent(echo), **options) as bot:
         direct = slack.people.dm(ASKER)
-        asked = [(bot.ask(f"At work {n}?"), bot.channel) for n in range(3)]
+        threads = [(bot.ask(f"At work {n}?"), bot.channel) for n in range(3)]
         await until(lambda: len(bot.parents()) == 3)
-        asked += [(bot.ask("Just heard?", channel=OTHER, user="U0EVA"), OTHER)]
+        threads += [(bot.ask("Just heard?", channel=OTHER, user="U0EVA"), OTHER)]
         await asyncio.sleep(0.05)
         slack.sockets.refuse(1.0)
         slack.faults = Lasting([Fault("*", "500")])
         slack.sockets.drop("abort")
-        asked += [(bot.ask("Meanwhile?", user="U0LUIS"), bot.channel)]
-        asked += [(slack.people.say(ASKER, direct, "And here?"), direct)]
+        threads += [(bot.ask("Meanwhile?", user="U0LUIS"), bot.channel)]
+        threads += [(slack.people.say(ASKER, direct, "And here?"), direct)]
         assert "No socket is connected" in await wait_for_trouble(bot, "slack")
         await asyncio.sleep(1.0)
         slack.faults = []
-        for thread, channel in asked:
+        for thread, channel in threads:
             (shown,) = await bot.answers(thread, channel=channel, seconds=90)
             assert "You asked" in shown.text
             assert len(bot.replies(thread, channel)) == 1
         assert bot.whispers() == bot.whispers("U0EVA") == bot.whispers("U0LUIS") == []
-        await well(bot)
+        await wait_until_ready(bot)
     assert logged_tracebacks(caplog) == []
 
 
@@ -368,16 +362,16 @@ async def test_invalid_policy_file_stops_all_answers_until_it_is_fixed(tmp_path:
         assert "answer" in await wait_for_trouble(bot, "policy")
         follow_up = bot.slack.people.say(ASKER, bot.channel, "And here?", before)
         await bot.wait_until_stored(follow_up)
-        asked = bot.ask("Meanwhile?")
+        thread = bot.ask("Meanwhile?")
         await until(lambda: bot.whispers(), 20)
-        (why,) = bot.whispers()
-        assert "An admin has to fix them" in why
-        assert str(tmp_path) not in why
+        (whisper,) = bot.whispers()
+        assert "An admin has to fix them" in whisper
+        assert str(tmp_path) not in whisper
         bot.slack.people.slash("U0EVA", bot.channel, "/assistant", "pause")
         await until(lambda: bot.whispers("U0EVA"))
         assert await bot.inbox.paused_by() is None
         path.write_text("policy: {everywhere: {answer: true, mention_needed: true}}")
-        await well(bot)
+        await wait_until_ready(bot)
         await once_each(bot, [bot.ask("After?")])
-        assert bot.replies(asked) == []
-        assert bot.whispers() == [why], "who did not mention it is told nothing"
+        assert bot.replies(thread) == []
+        assert bot.whispers() == [whisper], "a message without a mention gets no whisper"

@@ -1,4 +1,4 @@
-"""`assistant serve` as a process: with `--local` its page and samples; and its end."""
+"""`assistant serve` as a process: the page and samples of `--local`, SIGTERM, restart."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Trial:
             return json.loads(response.readline().removeprefix(b"data: "))
 
     def ask(self, text: str) -> str:
-        """Ask in a direct message; the thread's timestamp."""
+        """Ask in a direct message; return the timestamp of the thread."""
         return str(self.post("say", channel=self.post("dm")["channel"], text=text)["ts"])
 
     def answer(self, ts: str) -> str:
-        """The text and the blocks of a finished answer, as JSON."""
+        """Return the text and the blocks of the finished answer, as JSON."""
         direct, patience = self.post("dm")["channel"], Patience(120)
         while True:
             seen = self.read_live_page(direct, ts)
@@ -72,17 +72,17 @@ class Trial:
 
 def environment(folder: Path) -> dict[str, str]:
     (folder / "assistant.yaml").write_text(f"data_dir: {folder / 'data'}\n", "utf-8")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
-    return {**kept, "HOME": str(folder), "NO_COLOR": "1"}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(OUTSIDE)}
+    return {**inherited, "HOME": str(folder), "NO_COLOR": "1"}
 
 
 def start(folder: Path, *words: str) -> Fork:
-    log = folder / f"said-{time.monotonic_ns()}"
+    log = folder / f"output-{time.monotonic_ns()}"
     return Fork("bot", *words, env=environment(folder), folder=folder, log=log)
 
 
 def command(folder: Path, *words: str) -> tuple[int | None, str]:
-    """Return how a command ended, and what it printed."""
+    """Return the exit code and the output of a command."""
     process = start(folder, *words)
     return process.wait(), process.read_output()
 
@@ -105,42 +105,44 @@ def trial(folder: Path, port: int) -> Iterator[Trial]:
 @pytest.mark.timeout(600)
 def test_local_page_shares_its_sample_and_runs_with_the_command_line(tmp_path: Path) -> None:
     port = free_port()
-    with trial(tmp_path, port) as tried:
-        assert tried.url == f"http://127.0.0.1:{port}/"
-        since = tried.get("page/workspace")["now"] - SAMPLE_AS_OF.timestamp()
+    with trial(tmp_path, port) as page:
+        assert page.url == f"http://127.0.0.1:{port}/"
+        since = page.get("page/workspace")["now"] - SAMPLE_AS_OF.timestamp()
         assert 0 <= since < 600
-        told = tried.answer(tried.ask(REFUNDS))
-        assert "505.00 EUR" in told
+        answer = page.answer(page.ask(REFUNDS))
+        assert "505.00 EUR" in answer
         _, by_command = command(
             *(tmp_path, "ask", REFUNDS, "--sample", "--model", "offline", "--json")
         )
         assert "505" in by_command
-        (run,) = set(re.findall(r'"value": "([0-9a-f]{12})"', told))
+        (run,) = set(re.findall(r'"value": "([0-9a-f]{12})"', answer))
         assert "0 leaks" in command(tmp_path, "audit", run)[1]
         assert REFUNDS in command(tmp_path, "show", run)[1]
-        code, said = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port))
-        assert (code, f"The page cannot use port {port}" in said) == (2, True)
-        code, said = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
-        assert (code, "Another `assistant serve`" in said) == (2, True)
-    with trial(tmp_path, 0):  # begins anew: what was asked before is not there
+        code, output = command(
+            tmp_path, "serve", "--local", "--port", "0", "--page-port", str(port)
+        )
+        assert (code, f"The page cannot use port {port}" in output) == (2, True)
+        code, output = command(tmp_path, "serve", "--local", "--port", "0", "--page-port", "0")
+        assert (code, "Another `assistant serve`" in output) == (2, True)
+    with trial(tmp_path, 0):  # starts empty: earlier runs are gone
         assert "There is no run" in command(tmp_path, "show", run)[1]
 
 
 @pytest.mark.timeout(600)
 def test_recorded_answers_are_replayed_only_for_recorded_questions(tmp_path: Path) -> None:
     openings = {each["opening"] for each in read_data("recordings")}
-    with trial(tmp_path, 0) as tried:
-        asked = {text: tried.ask(text) for text in tried.get("page/workspace")["prompts"]}
-        assert len(asked) > 12
-        for text, ts in asked.items():
-            assert (RECORDED in tried.answer(ts)) == (text in openings), text
+    with trial(tmp_path, 0) as page:
+        threads = {text: page.ask(text) for text in page.get("page/workspace")["prompts"]}
+        assert len(threads) > 12
+        for text, ts in threads.items():
+            assert (RECORDED in page.answer(ts)) == (text in openings), text
 
 
-# ---- what SIGTERM ends, and what goes on after the next start
+# ---- SIGTERM and restart
 
 
 async def terminate(bot: Bot) -> int | None:
-    """Ask it to end; its exit code."""
+    """Send SIGTERM; return the exit code."""
     bot.process.send_signal(signal.SIGTERM)
     return await asyncio.to_thread(bot.process.wait)
 
@@ -149,12 +151,12 @@ async def terminate(bot: Bot) -> int | None:
 async def test_sigterm_lets_a_running_request_finish(tmp_path: Path, mode: str) -> None:
     with fleet(tmp_path, scripted_parent(echo), mode=mode, latency_s=1.0) as bots:
         (bot,) = await bots.start_bots()
-        asked = bots.ask("Hello?")
+        thread = bots.ask("Hello?")
         await until(lambda: bots.model.recorded)
         assert await terminate(bot) == 0
-        (shown,) = bots.finished_messages(asked)
+        (shown,) = bots.finished_messages(thread)
         assert "You asked: Hello?" in shown.text
-        assert bots.slack.state.sessions[bots.channel, asked] == "active"
+        assert bots.slack.state.sessions[bots.channel, thread] == "active"
 
 
 async def test_request_longer_than_the_drain_time_resumes_after_restart(
@@ -163,19 +165,19 @@ async def test_request_longer_than_the_drain_time_resumes_after_restart(
     slow, short = Faults(["slow"]), {"drain_s": 0.5}
     with fleet(tmp_path, scripted_parent(echo), mode="socket", faults=slow, serve=short) as bots:
         (bot,) = await bots.start_bots()
-        asked = bots.ask("Hello?")
+        thread = bots.ask("Hello?")
         await until(lambda: bots.model.recorded)
         ending = asyncio.create_task(terminate(bot))
         await asyncio.sleep(0.1)
         late = bots.ask("Are you going?")
         assert await ending == 0
-        assert bots.finished_messages(asked) == []
+        assert bots.finished_messages(thread) == []
         away = bots.ask("Are you there?")
         (bot,) = await bots.start_bots()
-        for thread in (asked, late, away):
-            await bots.answer(thread)
+        for each in (thread, late, away):
+            await bots.answer(each)
         assert await terminate(bot) == 0
-        assert len(bots.model.recorded) <= 4  # at most the call that was under way is made again
+        assert len(bots.model.recorded) <= 4  # at most the call under way is repeated
     async with store_at(tmp_path / "data") as store:
         runs = await store.runs()
         assert [run.status for run in runs] == ["complete"] * 3
