@@ -1,4 +1,4 @@
-"""Settings: what is read from where, and what is said when it is wrong."""
+"""Settings: the files and variables they come from, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def load(tmp_path: Path, text: str) -> Settings:
 
 
 def complaint(tmp_path: Path, text: str) -> str:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error:
         load(tmp_path, text)
-    return str(caught.value).replace(f"{tmp_path}/", "")
+    return str(error.value).replace(f"{tmp_path}/", "")
 
 
 def test_a_file_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_settings_file_is_chosen_by_argument_then_environment_then_default(
 
 
 def test_error_for_an_invalid_address_in_the_environment_names_its_variable() -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error:
         load_settings(env={"SLACK_API_URL": "slack.local"})
-    assert "SLACK_API_URL must be an address" in str(caught.value)
+    assert "SLACK_API_URL must be an address" in str(error.value)
 
 
 def test_data_dir_is_absolute_and_the_environment_wins(cwd: Path) -> None:
@@ -145,12 +145,12 @@ def test_data_dir_is_absolute_and_the_environment_wins(cwd: Path) -> None:
     assert load_settings().data_dir == cwd / "state"
     path.write_text("data_dir: ~/state", "utf-8")
     assert load_settings().data_dir == Path.home() / "state"
-    given = load_settings(path, env={"ASSISTANT_DATA_DIR": str(cwd / "elsewhere")})
-    assert given.data_dir == cwd / "elsewhere"
-    assert not given.data_dir.exists()
+    settings = load_settings(path, env={"ASSISTANT_DATA_DIR": str(cwd / "elsewhere")})
+    assert settings.data_dir == cwd / "elsewhere"
+    assert not settings.data_dir.exists()
 
 
-WHOLE: dict[str, Any] = {
+SWEEP: dict[str, Any] = {
     "kind": "sweep",
     "cron": "0 9 * * mon-fri",
     "zone": "Europe/Madrid",
@@ -161,7 +161,7 @@ WHOLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changes", "words"),
     [
         ({"cron": "61 * * * *"}, "'schedules.m': the first field of '61 * * * *' (minute)"),
         ({"to": "rep"}, "'schedules.m.to' is 'rep', but it must be dm (to its owner), #channel"),
@@ -179,8 +179,8 @@ WHOLE: dict[str, Any] = {
     ],
 )
 def test_invalid_schedule_settings_are_rejected_with_a_specific_error(
-    tmp_path: Path, changed: dict[str, Any], words: str
+    tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    sentence = complaint(tmp_path, yaml.safe_dump({"schedules": {"m": {**WHOLE, **changed}}}))
+    sentence = complaint(tmp_path, yaml.safe_dump({"schedules": {"m": {**SWEEP, **changes}}}))
     assert words in sentence
     assert len(sentence.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""`assistant setup`: each secret is tried at once, and `.env` is written whole or not at all."""
+"""`assistant setup`: each secret is checked at once, and `.env` is written whole or not at all."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,14 +25,14 @@ ENV = Path(".env")
 
 @pytest.fixture
 def slack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSlack]:
-    """A workspace and a model to try secrets on; none is set, and events come by HTTP."""
+    """A workspace and a model to check secrets against; none is set, and events come by HTTP."""
     few = Identity(BOT_USER, BOT_ID, frozenset({"chat:write"}))
-    made = LocalSlack(small(), tokens={"xoxb-few": few})
-    with slack_at(monkeypatch, made), model_at(monkeypatch, lambda body: say("ok")):
+    local = LocalSlack(small(), tokens={"xoxb-few": few})
+    with slack_at(monkeypatch, local), model_at(monkeypatch, lambda body: say("ok")):
         for name in ("SLACK_BOT_TOKEN", "ANTHROPIC_API_KEY", "DATABASE_URL"):
             monkeypatch.delenv(name, raising=False)
         configure("slack: {mode: http}")
-        yield made
+        yield local
 
 
 def run_setup(*lines: str) -> Result:
@@ -45,9 +45,9 @@ def read_env() -> dict[str, str]:
 
 
 def test_setup_asks_for_each_secret_and_writes_an_owner_only_env_file(slack: LocalSlack) -> None:
-    ran = run_setup("xoxb-local", SECRET, "sk-ant-secret", "")
-    assert ran.exit_code == 0, ran.output
-    assert "https://api.slack.com/apps?new_app=1&manifest_yaml=" in ran.output
+    result = run_setup("xoxb-local", SECRET, "sk-ant-secret", "")
+    assert result.exit_code == 0, result.output
+    assert "https://api.slack.com/apps?new_app=1&manifest_yaml=" in result.output
     assert read_env() == {
         "SLACK_BOT_TOKEN": "xoxb-local",
         "SLACK_SIGNING_SECRET": SECRET,
@@ -56,23 +56,23 @@ def test_setup_asks_for_each_secret_and_writes_an_owner_only_env_file(slack: Loc
     assert ENV.stat().st_mode & 0o777 == 0o600
     assert not [p for p in Path.cwd().iterdir() if p.name.startswith(".tmp_")]
     for secret in read_env().values():
-        assert secret not in ran.output, "nothing is printed back"
+        assert secret not in result.output, "nothing is printed back"
     assert slack.calls["auth.test"] == 1
 
 
 def test_invalid_secret_is_explained_and_asked_for_again(slack: LocalSlack) -> None:
-    ran = run_setup(
+    result = run_setup(
         *("xapp-1", "xoxb-wrong", "xoxb-few", "xoxb-local"),
         *("short", SECRET, "k", "mysql://db", ""),
     )
-    assert ran.exit_code == 0, ran.output
-    said = ran.output + ran.stderr
-    assert "This cannot be SLACK_BOT_TOKEN: the bot token begins with xoxb-. Try again." in said
-    assert "SLACK_BOT_TOKEN is not valid" in said
-    assert "it lacks app_mentions:read" in said
-    assert "the signing secret has 32 characters" in said
-    assert "the address is written postgresql://" in said
-    assert "xoxb-wrong" not in said
+    assert result.exit_code == 0, result.output
+    output = result.output + result.stderr
+    assert "This cannot be SLACK_BOT_TOKEN: the bot token begins with xoxb-. Try again." in output
+    assert "SLACK_BOT_TOKEN is not valid" in output
+    assert "it lacks app_mentions:read" in output
+    assert "the signing secret has 32 characters" in output
+    assert "the address is written postgresql://" in output
+    assert "xoxb-wrong" not in output
     assert read_env()["SLACK_BOT_TOKEN"] == "xoxb-local"
 
 
@@ -83,8 +83,8 @@ def test_setup_keeps_existing_lines_and_can_keep_a_set_secret(slack: LocalSlack)
     )
     ENV.write_text(before)
     ENV.chmod(0o644)
-    ran = run_setup("y", SECRET, "sk-ant-1", "")
-    assert ran.exit_code == 0, ran.output
+    result = run_setup("y", SECRET, "sk-ant-1", "")
+    assert result.exit_code == 0, result.output
     assert ENV.read_text() == (
         "# ours\nOTHER='a b'\nSLACK_BOT_TOKEN=xoxb-local\nSLACK_BOT_TOKEN=xoxb-local\nLAST=1\n"
         f"SLACK_SIGNING_SECRET={SECRET}\nANTHROPIC_API_KEY=sk-ant-1\n"
@@ -94,9 +94,9 @@ def test_setup_keeps_existing_lines_and_can_keep_a_set_secret(slack: LocalSlack)
 
 def test_end_of_input_leaves_the_env_file_unchanged(slack: LocalSlack) -> None:
     ENV.write_text("OTHER=1\n")
-    ran = run_setup("xoxb-local", SECRET)
-    assert ran.exit_code == 2
-    assert "Stopped. Nothing was written." in ran.output + ran.stderr
+    result = run_setup("xoxb-local", SECRET)
+    assert result.exit_code == 2
+    assert "Stopped. Nothing was written." in result.output + result.stderr
     assert ENV.read_text() == "OTHER=1\n"
     assert sorted(p.name for p in Path.cwd().iterdir() if "env" in p.name) == [".env"]
 
@@ -104,19 +104,19 @@ def test_end_of_input_leaves_the_env_file_unchanged(slack: LocalSlack) -> None:
 def test_setup_from_env_validates_and_writes_without_prompts(
     slack: LocalSlack, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = refusal_text(shell("setup", "--from-env"), "not_set")
-    assert "SLACK_BOT_TOKEN is not set." in why
+    error = refusal_text(shell("setup", "--from-env"), "not_set")
+    assert "SLACK_BOT_TOKEN is not set." in error
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-local")
     monkeypatch.setenv("SLACK_SIGNING_SECRET", SECRET)
     assert not ENV.exists()
-    done = shell("setup", "--from-env")
-    assert done.code == 0, done.err
+    result = shell("setup", "--from-env")
+    assert result.code == 0, result.err
     assert read_env() == {"SLACK_BOT_TOKEN": "xoxb-local", "SLACK_SIGNING_SECRET": SECRET}
-    assert "xoxb-local" not in done.out + done.err
+    assert "xoxb-local" not in result.out + result.err
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-wrong")
-    why = refusal_text(shell("setup", "--from-env"), "refused")
-    assert "SLACK_BOT_TOKEN is not valid" in why
-    assert read_env()["SLACK_BOT_TOKEN"] == "xoxb-local", "what was there stays"
+    error = refusal_text(shell("setup", "--from-env"), "refused")
+    assert "SLACK_BOT_TOKEN is not valid" in error
+    assert read_env()["SLACK_BOT_TOKEN"] == "xoxb-local", "the old value stays"
 
 
 def test_setup_for_several_workspaces_asks_for_a_client_secret_instead_of_a_token(
@@ -126,10 +126,10 @@ def test_setup_for_several_workspaces_asks_for_a_client_secret_instead_of_a_toke
     router = SeveralSlacks({"T0ACME": slack}, secret=SECRET)
     with LocalServer(router, "slack") as server:
         monkeypatch.setenv("SLACK_API_URL", server.url + API_PATH)
-        ran = run_setup("f" * 32, SECRET, "a" * 32, "sk-ant-secret", "")
-    assert ran.exit_code == 0, ran.output
-    assert "SLACK_CLIENT_SECRET is not the secret of slack.client_id" in ran.output
-    assert "a.example.com%2Fslack%2Foauth_redirect" in ran.output
+        result = run_setup("f" * 32, SECRET, "a" * 32, "sk-ant-secret", "")
+    assert result.exit_code == 0, result.output
+    assert "SLACK_CLIENT_SECRET is not the secret of slack.client_id" in result.output
+    assert "a.example.com%2Fslack%2Foauth_redirect" in result.output
     assert read_env() == {
         "SLACK_CLIENT_SECRET": SECRET,
         "SLACK_SIGNING_SECRET": "a" * 32,

@@ -1,4 +1,4 @@
-"""Whatever Slack refuses, a write or a read, a request ends in its answer or in one sentence."""
+"""When Slack refuses a write or a read, a request ends in its answer or in one sentence."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from standins.slack_faults import Fault, Lasting
 from standins.slack_scopes import BOT_SCOPES, Identity
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from test_attaching import save_call
-from test_attaching import saving_model as keeping
+from test_attaching import save_call, saving_model
 from test_serve_policy import GUEST, SHARED, STRANGER, mixed_workspace
 
 from bot.local.model.answer import Answer
@@ -44,7 +43,7 @@ from config.words import phrase
 START, UPDATE, POST = "chat.startStream", "chat.update", "chat.postMessage"
 BEGIN, NEARLY, END = "It is **open**", "✓", "This is all of it"
 LAST_WRITE = "feedback_buttons"
-"""Stands in the write that completes an answer."""
+"""Occurs in the write that completes an answer."""
 ANSWER = (
     f"{BEGIN} [F1.1]. {'Nobody has looked at it yet. ' * 8}{NEARLY} Nearly done, so wait. {END}."
 )
@@ -53,11 +52,13 @@ LONG_ANSWER = ANSWER.replace(NEARLY, f"\n\n{LINES}\n\n{NEARLY}")
 """It comes in three messages."""
 
 
-WIDE = with_sections(policy={"user_daily_usd": None, "daily_usd": None}, slack={"paced": False})
-"""People may ask as often as they like."""
+UNLIMITED = with_sections(
+    policy={"user_daily_usd": None, "daily_usd": None}, slack={"paced": False}
+)
+"""No spending limits, and no delays between calls."""
 
 
-# ---- one refusal, and the answer stands
+# ---- one refusal
 
 
 async def test_delivered_answer_is_kept_when_finishing_its_run_fails(tmp_path: Path) -> None:
@@ -67,40 +68,38 @@ async def test_delivered_answer_is_kept_when_finishing_its_run_fails(tmp_path: P
                 "create trigger full before update on runs when new.status = 'complete'"
                 " begin select raise(abort, 'the disk is full'); end"
             )
-        asked = bot.ask()
-        shown = await bot.answer(asked, seconds=40)
+        thread = bot.ask()
+        shown = await bot.answer(thread, seconds=40)
         assert BEGIN in shown.text
-        assert len(bot.replies(asked)) == 1
+        assert len(bot.replies(thread)) == 1
         (run,) = await bot.store.runs()
-        assert run.status == "failed", "what is tested has happened"
+        assert run.status == "failed", "finishing the run did fail"
 
 
 async def test_stream_for_an_external_user_names_their_team(
     tmp_path: Path,
 ) -> None:
-    mind, asked_by_all = (
-        scripted_parent(say(f"{BEGIN}.")),
-        with_rules(shared=True, ask=("members", "external")),
-    )
+    model = scripted_parent(say(f"{BEGIN}."))
+    open_to_all = with_rules(shared=True, ask=("members", "external"))
 
     def change(settings: Settings) -> Settings:
-        """Heard by an event alone: the stand-in's history does not name their workspace."""
-        return asked_by_all(change_settings(settings, slack={"backfill_hours": 0}))
+        """Without backfill: the history of the stand-in does not name their workspace."""
+        return open_to_all(change_settings(settings, slack={"backfill_hours": 0}))
 
-    async with serve(tmp_path, mind, space=mixed_workspace(), change=change) as bot:
-        asked = bot.ask("What is open?", user=STRANGER, channel=SHARED)
-        assert BEGIN in (await bot.answer(asked, channel=SHARED)).text
+    async with serve(tmp_path, model, space=mixed_workspace(), change=change) as bot:
+        thread = bot.ask("What is open?", user=STRANGER, channel=SHARED)
+        assert BEGIN in (await bot.answer(thread, channel=SHARED)).text
         (start,) = [e for e in bot.slack.effects if e.method == START]
         assert start.args["recipient_team_id"] == "T0OTHER"
         assert start.args["recipient_user_id"] == STRANGER
 
 
-# ---- every code
+# ---- every error code
 
 
 @dataclass
 class Script:
-    """Stands before a Slack and refuses chosen calls of one method."""
+    """Wraps the app of a Slack and refuses chosen calls of one method."""
 
     app: ASGIApp
     method: str = ""
@@ -155,17 +154,17 @@ class Script:
 
 
 def paced_model(script: Script) -> Callable[[ASGIApp], ASGIApp]:
-    """A model that writes on when the words before are shown, or after a quarter of a second."""
+    """Delay each piece of text until the one before is sent to Slack, at most 0.25 seconds."""
 
     def slow(app: ASGIApp) -> ASGIApp:
         async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            async def slowly(message: Message) -> None:
+            async def send_slowly(message: Message) -> None:
                 before = script.seen
                 await send(message)
                 if b"text_delta" in message.get("body", b""):
                     await script.next_call(before, 0.25)
 
-            await app(scope, receive, slowly)
+            await app(scope, receive, send_slowly)
 
         return call
 
@@ -179,13 +178,13 @@ class Write:
     method: str
     columns: tuple[str, ...]
     mark: str = LAST_WRITE
-    """Stands in its last call."""
+    """Occurs in its last call."""
     streams: bool = True
     is_long: bool = False
     """The answer comes in several messages."""
     title: str = ""
     has_answer: bool = False
-    """All of it stands there already, and no apology may replace it."""
+    """The answer is complete already, and no apology may replace it."""
     has_file: bool = False
     is_whisper: bool = False
 
@@ -216,13 +215,13 @@ CODES = {
     "chat.postEphemeral": "user_not_in_channel",
     "files.completeUploadExternal": "missing_scope file_type_not_allowed",
 }
-"""Of each class that the writer tells apart one code or two, of those that docs.slack.dev lists."""
-FINE = {"answer", "sentence"}
+"""One or two codes of each class that the writer distinguishes; docs.slack.dev lists them."""
+ENDINGS = {"answer", "sentence"}
 STREAM_LEFT = "answer below a stream that nobody can end"
 """Slack ends it by itself after five minutes."""
-NOBODY_CAN = {"nothing"}
-"""No plain message is taken either: nothing stands there, so no placeholder does. What one person
-was to read in private, nobody reads instead."""
+NO_REPLY = {"nothing"}
+"""Slack accepts no plain message either, so not even a placeholder is posted. A private message
+is not posted in public instead."""
 
 
 async def ask_and_wait(bot: Served, write: Write) -> str:
@@ -234,36 +233,36 @@ async def ask_and_wait(bot: Served, write: Write) -> str:
 
     async def is_over() -> bool:
         request = await bot.inbox.request(key)
-        ended = request and request.state in ("done", "failed", "ignored")
-        return bool(ended and not bot.bench.dispatch.at_work)
+        is_finished = request and request.state in ("done", "failed", "ignored")
+        return bool(is_finished and not bot.bench.dispatch.at_work)
 
     await come(is_over)
     return thread
 
 
 def outcome(bot: Served, write: Write, thread: str) -> str:
-    """What is seen in the thread in the end."""
+    """Return what the thread shows in the end."""
     shown = bot.replies(thread)
     text = "\n".join(m.text for m in shown)
     if write.has_file:
         has_file = any(m.files for m in shown)
-        is_told = "Files that are not here" in text
-        return "answer" if "Here they are" in text and has_file != is_told else text
+        has_note = "Files that are not here" in text
+        return "answer" if "Here they are" in text and has_file != has_note else text
     if not shown:
         return "nothing"
     if text.count(phrase("reply.failed")) == 1:
         return "sentence"
     answer = [m for m in shown if m.metadata and not m.streaming]
     parts = {m.metadata["event_payload"].get("of") for m in answer if m.metadata}
-    said = "\n".join(m.text for m in answer)
-    is_whole = said.count(BEGIN) == said.count(END) == 1 and parts == {len(answer)}
+    answer_text = "\n".join(m.text for m in answer)
+    is_whole = answer_text.count(BEGIN) == answer_text.count(END) == 1 and parts == {len(answer)}
     if is_whole and len(shown) > len(answer) == 1 and write.method == "chat.stopStream":
         return STREAM_LEFT
     return "answer" if is_whole and len(shown) == len(answer) else f"WRONG: {text}"
 
 
 async def cell(bot: Served, script: Script, write: Write, code: str, column: str) -> str:
-    """What came of one code at one call; `-` where no request made such a call."""
+    """Return the outcome of one code at one call; `-` if no request made such a call."""
     for _ in range(3):
         script.set(write.method, code, column, write.mark)
         thread = await ask_and_wait(bot, write)
@@ -276,24 +275,24 @@ async def cell(bot: Served, script: Script, write: Write, code: str, column: str
 
 @asynccontextmanager
 async def scripted_bot(write: Write, folder: Path) -> AsyncIterator[tuple[Served, Script]]:
-    """A bot whose requests make this write, and what stands before its Slack."""
+    """A bot whose requests make this write, and the script in front of its Slack."""
     space = mixed_workspace() if write.is_whisper else workspace(6)
     slack = LocalSlack(space, streams_refused=None if write.streams else "unknown_method")
     script = Script(slack.app)
     slack.app = script  # type: ignore[assignment]
     answer = say(LONG_ANSWER if write.is_long else ANSWER)
-    mind = (
-        keeping(save_call("plan.md"))
+    model = (
+        saving_model(save_call("plan.md"))
         if write.has_file
         else scripted_parent(brief_answer(2), answer)
     )
     async with serve(
         folder,
-        mind,
+        model,
         slack=slack,
         latency_s=0.02,
         before_model=paced_model(script) if write.method in PACED else lambda app: app,
-        change=WIDE,
+        change=UNLIMITED,
         roles={"parent": {"max_tokens": 20_000}},
         serve={"outage_give_up_s": 2.5},
     ) as bot:
@@ -305,21 +304,21 @@ async def scripted_bot(write: Write, folder: Path) -> AsyncIterator[tuple[Served
 async def test_request_ends_in_an_answer_or_an_error_when_slack_refuses_a_write(
     write: Write, tmp_path: Path
 ) -> None:
-    allowed = {"answer"} if write.has_answer else set(FINE)
-    allowed |= NOBODY_CAN if write.method == POST else set()
-    allowed = NOBODY_CAN if write.is_whisper else allowed
+    allowed = {"answer"} if write.has_answer else set(ENDINGS)
+    allowed |= NO_REPLY if write.method == POST else set()
+    allowed = NO_REPLY if write.is_whisper else allowed
     called = set[str]()
     async with scripted_bot(write, tmp_path) as (bot, script):
         for code, column in product(CODES[write.method].split(), write.columns):
-            came = await cell(bot, script, write, code, column)
-            if came != "-":
+            result = await cell(bot, script, write, code, column)
+            if result != "-":
                 called.add(column)
-                good = allowed | ({STREAM_LEFT} if column == "every" else set())
-                assert came in good, (code, column)
+                expected = allowed | ({STREAM_LEFT} if column == "every" else set())
+                assert result in expected, (code, column)
     assert called == set(write.columns)
 
 
-# ---- what the bot may not read is told with who can change that, and how
+# ---- missing scopes and failed look-ups
 
 
 ADD = "An administrator can add it under OAuth & Permissions and reinstall the app."
@@ -327,8 +326,8 @@ ADD = "An administrator can add it under OAuth & Permissions and reinstall the a
 
 def slack_without(*scopes: str) -> LocalSlack:
     """A workspace in which the app lacks these scopes."""
-    less = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
-    return LocalSlack(workspace(3), tokens={BOT_TOKEN: less})
+    limited = Identity(BOT_USER, BOT_ID, BOT_SCOPES - set(scopes))
+    return LocalSlack(workspace(3), tokens={BOT_TOKEN: limited})
 
 
 def bare(text: str) -> str:
@@ -336,18 +335,15 @@ def bare(text: str) -> str:
     return unescape(text).replace("\N{WORD JOINER}", "")
 
 
-# ---- who asks, and where
-
-
 @pytest.mark.parametrize(
-    ("scope", "rules", "said"),
+    ("scope", "rules", "reason"),
     [
         ("users:read", {}, "I may not look up users"),
         ("usergroups:read", {"ask": ("S0CSM",)}, "I may not look up user groups"),
     ],
 )
 async def test_missing_scope_for_looking_up_the_requester_is_named(
-    tmp_path: Path, scope: str, rules: Json, said: str
+    tmp_path: Path, scope: str, rules: Json, reason: str
 ) -> None:
     change = with_rules(**rules)
     async with serve(
@@ -355,12 +351,12 @@ async def test_missing_scope_for_looking_up_the_requester_is_named(
     ) as bot:
         bot.ask("Hello?")
         await until(bot.whispers)
-        assert bot.whispers()[0] == f"{said}: the app lacks the scope {scope}. {ADD}"
+        assert bot.whispers()[0] == f"{reason}: the app lacks the scope {scope}. {ADD}"
 
 
 async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path) -> None:
     async with serve(tmp_path, scripted_parent(echo), serve={"outage_give_up_s": 0.1}) as bot:
-        for code, said, next_step in (
+        for code, reason, next_step in (
             ("account_inactive", "does not accept my token", "`assistant setup`"),
             ("never_heard_of", "look up users: Slack says", "docs.slack.dev"),
             ("ratelimited", "could not check who you are", "ask again in a minute"),
@@ -369,42 +365,42 @@ async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path
             bot.slack.faults = Lasting([Fault("users.info", f"error:{code}")])
             bot.ask("Hello?")
             await until(bot.whispers)
-            (told,) = bot.whispers()
-            assert said in told
-            assert next_step in told
-            assert ("again" in told) == (next_step.startswith("ask again"))
+            (whisper,) = bot.whispers()
+            assert reason in whisper
+            assert next_step in whisper
+            assert ("again" in whisper) == (next_step.startswith("ask again"))
 
 
-# ---- what is read
+# ---- reading
 
 
 def reader(body: Json) -> Answer:
-    """A subagent that finds nothing, whatever its tool says."""
+    """A subagent that reads one channel and finds nothing."""
     if not results(body):
         return Answer([use("read_channel_history", channel=channel_id(2))])
     return submission("Nothing was found.")
 
 
-LED = scripted_parent(brief_answer(2), say("Nothing was found."), children=reader)
+READING_MODEL = scripted_parent(brief_answer(2), say("Nothing was found."), children=reader)
 
 
 async def answer_text(bot: Served, text: str, channel: str = "") -> str:
-    """All that the bot says to a request."""
+    """Return all text of the answer to a request."""
     answer = await bot.answer(bot.ask(text, channel=channel), channel=channel)
     return bare(f"{answer.text}\n{answer.blocks}")
 
 
 @pytest.mark.parametrize(
-    ("scope", "said"),
+    ("scope", "reason"),
     [
         ("channels:history", "I may not read messages"),
         ("mpim:read", "I may not see which channels somebody is in"),
     ],
 )
 async def test_missing_scope_for_reading_messages_or_memberships_is_named(
-    tmp_path: Path, scope: str, said: str
+    tmp_path: Path, scope: str, reason: str
 ) -> None:
-    """Without memberships no private channel is known to be anybody's."""
-    async with serve(tmp_path, LED, slack=slack_without(scope)) as bot:
-        told = await answer_text(bot, "What is open in #support-2?")
-        assert f"{said}: the app lacks the scope {scope}. {ADD[:-1]}" in told
+    """Without memberships the bot cannot know who may read a private channel."""
+    async with serve(tmp_path, READING_MODEL, slack=slack_without(scope)) as bot:
+        text = await answer_text(bot, "What is open in #support-2?")
+        assert f"{reason}: the app lacks the scope {scope}. {ADD[:-1]}" in text

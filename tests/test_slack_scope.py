@@ -123,8 +123,8 @@ class SlackCaller(Caller):
         directory: Directory | None = None,
         requester: str | None = None,
     ) -> None:
-        given = {"requester": requester, "window": WINDOW, "intent": UNASKED}
-        super().__init__(context("slack", {SlackReader: reader}, titles, **given), directory)
+        options = {"requester": requester, "window": WINDOW, "intent": UNASKED}
+        super().__init__(context("slack", {SlackReader: reader}, titles, **options), directory)
         self.slack = slack
 
 
@@ -134,10 +134,10 @@ async def slack_caller(
     token: str = BOT_TOKEN,
     own: str = "xoxp-U0ANA",
     requester: str | None = None,
-    **how: Any,
+    **options: Any,
 ) -> AsyncIterator[SlackCaller]:
-    """Without a requester it is the operator who calls."""
-    slack = LocalSlack(WORKSPACE, **how)
+    """Without a requester the operator calls."""
+    slack = LocalSlack(WORKSPACE, **options)
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0})
     with MUX.served_app(slack.app) as served:
         url = served + API_PATH
@@ -159,8 +159,8 @@ async def test_channel_history_returns_only_messages_in_the_window() -> None:
     async with slack_caller() as call:
         for name in ("C0SUPPORT", "#support-es", "support-es"):
             found = await call("read_channel_history", channel=name)
-            told = ["My CARD is refused", "Which card?", "Invoice twice"]
-            assert [i.text for i in found.items] == told
+            expected = ["My CARD is refused", "Which card?", "Invoice twice"]
+            assert [i.text for i in found.items] == expected
             assert found.holds == {"C0SUPPORT": tuple(ids(found))}
             assert found.note == "2 threads, 3 messages in window. Last page."
             assert found.truncated == ""
@@ -172,19 +172,19 @@ async def test_hidden_absent_and_ungranted_sources_get_the_same_error() -> None:
     messages = (f"C0OTHER/{ts(1)}", f"G0SECRET/{ts(1)}", f"C0SUPPORT/{ts(3)}")
     threads = (*messages, "C0SUPPORT/x", f"C0SUPPORT/{ts(9)}", f"C0NONE/{ts(1)}")
     async with slack_caller(held) as call:
-        for tool, argument, asked, more in (
+        for tool, argument, handles, more in (
             ("read_channel_history", "channel", channels, {}),
             ("search_messages", "channel", channels, {"query": "card"}),
             ("read_thread", "thread", threads, {}),
             ("get_permalink", "message", messages, {}),
             ("list_slack_list_items", "list", ("F0NONE", "F9"), {}),
         ):
-            said = {
+            errors = {
                 (await call.refusal_reason(tool, **{argument: each}, **more)).replace(each, "X")
-                for each in asked
+                for each in handles
             }
-            assert len(said) == 1
-            assert said.pop().startswith("No ")
+            assert len(errors) == 1
+            assert errors.pop().startswith("No ")
 
 
 async def test_thread_is_read_by_any_of_its_messages_up_to_the_window_end() -> None:
@@ -214,8 +214,8 @@ async def test_search_matches_all_words_in_granted_channels_only() -> None:
 async def test_workspace_search_covers_other_channels_and_respects_the_window() -> None:
     async with slack_caller({**HELD, OPEN_SEARCH: ""}) as call:
         found = await call("search_messages", query="card")
-        told = ["My CARD is refused", "Which card?", "card tricks"]
-        assert sorted(i.text for i in found.items) == told
+        expected = ["My CARD is refused", "Which card?", "card tricks"]
+        assert sorted(i.text for i in found.items) == expected
         assert all(i.link for i in found.items)
         assert found.handles == {}
 
@@ -231,7 +231,7 @@ BOARD = frozenset({"U0LUIS", BOT_USER})
 
 
 def with_bot() -> Workspace:
-    """The private channel has the bot in it."""
+    """Return the workspace with the bot in the private channel."""
     secret = replace(SECRET, members=tuple(sorted(BOARD)))
     return replace(WORKSPACE, channels=(SUPPORT, OTHER, secret))
 
@@ -331,10 +331,10 @@ def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_t
     for _ in range(500):
         result = page(found, "C1", cursor, max_tokens)
         text, count = render(result, delimiter, max_tokens + 120)
-        assert count == len(result.items), "a line was cut away that no cursor comes back to"
+        assert count == len(result.items), "a line was cut that no later page shows"
         assert estimate_tokens(text) <= max_tokens + 240
         rows = [r for r in text.splitlines() if r.lstrip().startswith("[")]
-        assert not rows or not rows[0].startswith(" "), "a reply stands without its root"
+        assert not rows or not rows[0].startswith(" "), "a reply appears without its root"
         roots = {i.id for i in reading.items.values()}
         shown += [i.id for i in result.items if i.id not in roots]
         again = [i.id for i in result.items if i.id in roots]
@@ -383,7 +383,7 @@ def test_channels_named_in_a_request_are_found(request_text: str, named: list[st
     assert sorted(find_named(request_text, CHANNELS)) == sorted(named)
 
 
-# ---- what stands below: paged to the end, put into threads, cut at the window
+# ---- the reader: pages, threads, the window
 
 
 def channel(*messages: Message) -> Channel:
@@ -454,9 +454,9 @@ async def test_unanswered_bot_posts_are_skipped_but_conversations_with_it_are_re
 
 
 async def test_replies_of_a_deleted_root_stay_in_one_thread() -> None:
-    gone = Message(ts(1), "This message was deleted.", "USLACKBOT", thread_ts=ts(1))
+    root = Message(ts(1), "This message was deleted.", "USLACKBOT", thread_ts=ts(1))
     found = await read(
-        replace(gone, subtype="tombstone"),
+        replace(root, subtype="tombstone"),
         message(1.1, "still here", "U0LUIS", 1),
         message(1.2, "me too", "U0ANA", 1),
     )
@@ -469,8 +469,8 @@ async def test_replies_of_a_deleted_root_stay_in_one_thread() -> None:
 
 
 async def test_own_messages_are_read_with_a_user_token() -> None:
-    asked = channel(message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS"))
-    async with channel_reader(asked, token="xoxp-U0ANA") as reader:
+    support = channel(message(1, "nobody has answered me"), message(2, "anybody?", "U0LUIS"))
+    async with channel_reader(support, token="xoxp-U0ANA") as reader:
         found = await reader.conversations("C0SUPPORT", WINDOW)
     assert texts(found) == [["nobody has answered me"], ["anybody?"]]
 
@@ -499,4 +499,4 @@ async def test_malformed_slack_response_is_reported_in_one_sentence_and_not_cach
         with pytest.raises(SlackRefused, match=rf"^Slack refused {method}: no proper answer$"):
             await reader.conversations("C0SUPPORT", WINDOW)
         slack.faults.clear()
-        assert len(await reader.conversations("C0SUPPORT", WINDOW)) == 3, "a failure was kept"
+        assert len(await reader.conversations("C0SUPPORT", WINDOW)) == 3, "a failure was cached"

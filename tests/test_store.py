@@ -1,4 +1,4 @@
-"""The store keeps runs whole, in a private file, and says in words when it cannot."""
+"""The store: whole records of runs, the decision log, changes, the schema, errors in words."""
 
 from __future__ import annotations
 
@@ -67,24 +67,24 @@ def decision(tool: str = "read", verdict: str = "allow") -> Decision:
 
 
 def result(id: str, status: str = "complete", stopped_by: str = "none") -> SubagentResult:
-    about = {"scope": "slack", "model": "fast", "contract": "answer", "text": "¡Sí!"}
-    ended = {"status": status, "stopped_by": stopped_by, "cost_usd": 0.25}
-    return SubagentResult.model_validate({"id": id, **about, **ended})
+    task = {"scope": "slack", "model": "fast", "contract": "answer", "text": "¡Sí!"}
+    ending = {"status": status, "stopped_by": stopped_by, "cost_usd": 0.25}
+    return SubagentResult.model_validate({"id": id, **task, **ending})
 
 
 async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(in_file: Kept) -> None:
     store = await in_file.store("abc123", "abd456", "%_x")
 
-    for asked, nearest in (("abc12x", "abc123"), ("ab", "abc123"), ("%", None), ("", None)):
-        if asked == "%":
-            assert (await store.run(asked)).id == "%_x"
-            continue
-        told = (
-            "Several runs begin with 'ab'" if asked == "ab" else "There is no run .*assistant runs"
-        )
-        with pytest.raises(RunNotFound, match=told) as error:
-            await store.run(asked)
-        assert nearest is None or nearest in error.value.nearest
+    assert (await store.run("%")).id == "%_x"
+    several, none = "Several runs begin with 'ab'", "There is no run .*assistant runs"
+    for prefix, message, nearest in (
+        ("abc12x", none, {"abc123"}),
+        ("ab", several, {"abc123"}),
+        ("", none, set()),
+    ):
+        with pytest.raises(RunNotFound, match=message) as error:
+            await store.run(prefix)
+        assert nearest <= {*error.value.nearest}
     with pytest.raises(RunNotFound):
         await store.finish_run("zzz", "complete")
     await store.aclose()
@@ -112,10 +112,10 @@ async def test_waiting_flushes_share_the_next_transaction(
     in_file: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await in_file.store("r1")
-    sink, taken, real = RunLog(store, "r1"), list[int](), store.record
+    sink, batches, real = RunLog(store, "r1"), list[int](), store.record
 
     async def count_and_record(records: PendingRecords) -> None:
-        taken.append(len(records.decisions))
+        batches.append(len(records.decisions))
         await real(records)
 
     monkeypatch.setattr(store, "record", count_and_record)
@@ -126,8 +126,8 @@ async def test_waiting_flushes_share_the_next_transaction(
         await sink.flush()
 
     await asyncio.gather(*map(step, range(20)))
-    assert sum(taken) == 20
-    assert len(taken) <= 2
+    assert sum(batches) == 20
+    assert len(batches) <= 2
     assert len(await store.decisions("r1")) == 20
     await store.aclose()
 
@@ -149,10 +149,10 @@ except StoreError as error:
 async def test_full_disk_during_migration_leaves_no_partial_schema(tmp_path: Path) -> None:
     run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True)
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{OPEN}"
-    done = await asyncio.to_thread(run, [sys.executable, "-c", code])
+    process = await asyncio.to_thread(run, [sys.executable, "-c", code])
 
-    assert done.stderr == ""
-    assert "the disk is full" in done.stdout
+    assert process.stderr == ""
+    assert "the disk is full" in process.stdout
     store = await Store.open(tmp_path)
     assert await store.runs() == []
     await store.aclose()
@@ -177,7 +177,7 @@ def test_opening_a_new_database_file_waits_for_another_writers_lock(
         other.execute("BEGIN IMMEDIATE")
         with (
             closing(sqlite3.connect(file)) as plain,
-            pytest.raises(sqlite3.OperationalError, match="locked"),  # what SQLite does by itself
+            pytest.raises(sqlite3.OperationalError, match="locked"),  # SQLite by default
         ):
             plain.execute("PRAGMA journal_mode=WAL")
         finished = Timer(0.2, other.rollback)
@@ -189,7 +189,7 @@ def test_opening_a_new_database_file_waits_for_another_writers_lock(
         assert after.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-# ---- the gate's log: it can be read by what matters, and nothing that it holds ever changes
+# ---- the decision log
 
 
 THEN = datetime(2026, 4, 15, 9, 30, tzinfo=UTC)
@@ -274,14 +274,14 @@ def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: P
     refusal_text(shell("decisions", "--since", "soon", "--json"), "bad_length")
 
 
-# ---- one database, in a file or on a server: changes in order, none harmed by another, faults told
+# ---- changes
 
 
 COUNT = sa.text(f"SELECT count(*) FROM flags WHERE name <> '{KEY_CHECK}'")
 
 
 def flag_insert(name: str) -> Any:
-    """A change that leaves a mark, and tells how many there are then."""
+    """Return a change that inserts a flag and returns the number of flags."""
 
     def work(connection: sa.Connection) -> int:
         mark = sa.text("INSERT INTO flags (name, at) VALUES (:name, '2025')")
@@ -292,7 +292,7 @@ def flag_insert(name: str) -> Any:
 
 
 def spoil(name: str) -> Any:
-    """A change that fails after it has written something."""
+    """Return a change that inserts a flag and then fails."""
 
     def work(connection: sa.Connection) -> None:
         flag_insert(name)(connection)
@@ -314,9 +314,6 @@ async def database_at(place: Kept) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.aclose()
-
-
-# ---- changes
 
 
 async def test_failed_change_is_rolled_back_without_affecting_others(place: Kept) -> None:
@@ -346,31 +343,31 @@ async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(pla
         await asyncio.sleep(0)
         for task in waiting[::2]:
             task.cancel()
-        told = await asyncio.gather(*waiting, return_exceptions=True)
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
-        assert all(isinstance(each, asyncio.CancelledError) for each in told[::2])
-        assert all(isinstance(each, int) for each in told[1::2])
+        assert all(isinstance(each, asyncio.CancelledError) for each in outcomes[::2])
+        assert all(isinstance(each, int) for each in outcomes[1::2])
         assert len(await marks(database)) == 20
 
 
 async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -> None:
     database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
-    begun, goes_on = asyncio.Event(), threading.Event()
+    started, release = asyncio.Event(), threading.Event()
 
     def wait() -> bool:
-        loop.call_soon_threadsafe(begun.set)
-        return goes_on.wait(WAIT_S)
+        loop.call_soon_threadsafe(started.set)
+        return release.wait(WAIT_S)
 
     @sa.event.listens_for(database._engine, "checkout")
     def _add_slow_function(connection: Any, _record: object, _proxy: object) -> None:
         connection.create_function("slow", 0, wait)
 
     slow = asyncio.create_task(database.read(sa.select(sa.func.slow().label("waited"))))
-    await begun.wait()
+    await started.wait()
     assert await marks(database) == set()
     await database.change(flag_insert("a"))
     assert not slow.done()
-    goes_on.set()
+    release.set()
     assert (await slow)[0].waited
     await database.aclose()
 
@@ -379,7 +376,7 @@ async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -
 
 
 def engine_of(place: Kept) -> sa.Engine:
-    """A connection of one's own to what the program made."""
+    """Return another engine for the database of the store."""
     if place.url:
         options = {"options": f"-csearch_path={SCHEMA}"}
         return sa.create_engine(server_url(place.url), connect_args=options)
@@ -403,8 +400,8 @@ async def test_a_database_of_another_version_is_refused(place: Kept, revision: s
         connection.execute(update, {"revision": revision})
     engine.dispose()
 
-    refused = rf"another version of the assistant \(schema {revision}.*Use that version"
-    with pytest.raises(StoreError, match=refused):
+    message = rf"another version of the assistant \(schema {revision}.*Use that version"
+    with pytest.raises(StoreError, match=message):
         await place.store()
 
 
@@ -414,25 +411,25 @@ async def test_a_database_of_another_version_is_refused(place: Kept, revision: s
 async def complaint(tmp_path: Path, url: str) -> str:
     with pytest.raises(StoreError) as error:
         await Database.open(tmp_path, url)
-    told = str(error.value)
-    assert "\n" not in told
-    assert "Check that Postgres runs" in told
-    assert "set DATABASE_URL to another database" in told
-    return told
+    text = str(error.value)
+    assert "\n" not in text
+    assert "Check that Postgres runs" in text
+    assert "set DATABASE_URL to another database" in text
+    return text
 
 
 async def test_database_connection_error_does_not_contain_the_password(
     tmp_path: Path,
 ) -> None:
     url = of(server(), password="hidden-word")
-    for parts, said in (
+    for parts, expected in (
         ({"username": "nobody"}, '"nobody" does not exist'),
         ({"database": "nowhere"}, '"nowhere" does not exist'),
         ({"port": 9}, "on 127.0.0.1 cannot be used: "),
     ):
-        told = await complaint(tmp_path, of(url, **parts))
-        assert said in told
-        assert "hidden-word" not in told
+        text = await complaint(tmp_path, of(url, **parts))
+        assert expected in text
+        assert "hidden-word" not in text
 
 
 async def test_database_account_needs_to_own_only_our_schema(bare_postgres: Kept) -> None:
