@@ -1,4 +1,4 @@
-"""Tools whose ground gives way: stopped half-way, out of disk, many at once, a folder gone."""
+"""Tools under failure: stopped, crashed, concurrent, out of disk; and deletion of their data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HANDLES = {
 
 
 def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
-    """Settings with a database, a project, a shell and a server of tools, for the asker alone."""
+    """Settings with a database, a project, a shell and an MCP server, for the requester alone."""
     mine: dict[str, Any] = {"readers": (ASKER,)}
     rogue = Rogue(folder, offer("hang"))
     server = McpServer(command=tuple(rogue.command), scope="web", access="read", **mine)
@@ -62,13 +62,13 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
 def parent_model(children: Mind, *parts: tuple[str, str]) -> Mind:
     """A parent that gives each scope its task, all in one turn."""
 
-    def done(body: Json) -> Answer:
-        refused = [each for each in results(body) if each.get("is_error")]
-        return say(f"It is done. {refused or ''}")
+    def report(body: Json) -> Answer:
+        errors = [each for each in results(body) if each.get("is_error")]
+        return say(f"It is done. {errors or ''}")
 
-    given = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
+    briefs = [{"task": t, "description": t, "scope": s, "handles": HANDLES[s]} for s, t in parts]
     return scripted_parent(
-        Answer([use("run_subagent", **each) for each in given]), done, children=children
+        Answer([use("run_subagent", **each) for each in briefs]), report, children=children
     )
 
 
@@ -86,11 +86,11 @@ ENDLESS: dict[str, Json] = {
     "program": use("run_python", code="while True: pass"),
     "server": use("rogue_hang"),
 }
-"""By a word of the task; of the command the test knows more."""
+"""By the last word of the task; the test adds the command."""
 
 
 def children_but(others: set[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Processes of this test: of one before there may be Python's own, which keeps semaphores."""
+    """Return the processes of this test, without `others`, such as Python's resource tracker."""
     return set(descendants(os.getpid())) - others
 
 
@@ -98,55 +98,55 @@ async def test_stop_button_ends_processes_of_running_tools(tmp_path: Path) -> No
     duck_file(tmp_path / "shop.duckdb")
     repository(tmp_path / "book")
     others = set(descendants(os.getpid()))
-    at_work = tmp_path / "at-work"
-    sleep = use("run_command", command=f"touch {quote(str(at_work))}; sleep 600", folder=BOOK)
+    started = tmp_path / "at-work"
+    sleep = use("run_command", command=f"touch {quote(str(started))}; sleep 600", folder=BOOK)
 
     def endless(body: Json) -> Answer:
         return Answer([ENDLESS.get(task(body).split()[-1], sleep)])
 
     scopes = {"query": "data", "program": "web", "server": "web", "command": "files"}
-    mind = parent_model(endless, *((scopes[name], f"Do the {name}") for name in scopes))
-    async with serve(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
-        home, asked = await dm(bot, "Look it all up.")
-        await until(lambda: at_work.exists() and len(bot.model.recorded) >= 5, 30)
+    model = parent_model(endless, *((scopes[name], f"Do the {name}") for name in scopes))
+    async with serve(tmp_path, model, change=with_all(tmp_path, max_subagents=9)) as bot:
+        home, thread = await dm(bot, "Look it all up.")
+        await until(lambda: started.exists() and len(bot.model.recorded) >= 5, 30)
         await asyncio.sleep(1.0)
         commands = {each for each in children_but(others) if is_alive(*each)}
         assert len(commands) >= 4
-        bot.slack.people.stop(ASKER, home, asked)
-        await bot.answer(asked, channel=home)
+        bot.slack.people.stop(ASKER, home, thread)
+        await bot.answer(thread, channel=home)
         (run,) = await bot.store.runs()
-        ended = await bot.store.subagents(run.id)
-        assert {s.result["stopped_by"] for s in ended if s.result} == {"user"}
+        children = await bot.store.subagents(run.id)
+        assert {s.result["stopped_by"] for s in children if s.result} == {"user"}
     assert [each for each in children_but(others) if is_alive(*each)] == []
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(24, marks=pytest.mark.slow)])
 async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path, count: int) -> None:
-    """Each writes a file of its own and a line of one that they all change."""
+    """Each writes its own file and one line of a shared file."""
     shared = "".join(f"line {n}\n\n\n" for n in range(count))
     repo = repository(tmp_path / "book", {"all.txt": shared})
 
     def work(body: Json) -> Answer:
-        n, said = task(body).split()[-1], [str(each["content"]) for each in results(body)]
-        if not said or any("not as you read it" in each for each in said[-2:]):
+        n, outputs = task(body).split()[-1], [str(each["content"]) for each in results(body)]
+        if not outputs or any("not as you read it" in each for each in outputs[-2:]):
             return Answer([use("read_file", path="all.txt", folder=BOOK)])
-        if not any(each.startswith("Changed: ") for each in said):
+        if not any(each.startswith("Changed: ") for each in outputs):
             old = f"line {n}\n"
             edit = use("edit_file", path="all.txt", old=old, new=f"line {n} is done\n", folder=BOOK)
             return Answer([edit, use("write_file", path=f"{n}.txt", text=n, folder=BOOK)])
-        if "Committed" not in said[-1]:
+        if "Committed" not in outputs[-1]:
             return Answer([use("git_commit", message=f"Do {n}", folder=BOOK)])
         return submission("Done.", findings=[])
 
-    mind = parent_model(work, *(("files", f"Write as number {n}") for n in range(count)))
+    model = parent_model(work, *(("files", f"Write as number {n}") for n in range(count)))
     change = with_all(tmp_path, max_subagents=100, cost_usd=50.0)
-    async with serve(tmp_path, mind, change=change) as bot:
-        home, asked = await dm(bot, "Write into the book.")
-        await bot.answer(asked, channel=home, seconds=60)
+    async with serve(tmp_path, model, change=change) as bot:
+        home, thread = await dm(bot, "Write into the book.")
+        await bot.answer(thread, channel=home, seconds=60)
     assert len(branches(repo)) == 2  # no draft is left
-    (made,) = branches(repo) - {"main"}
-    assert len(subjects(repo, made)) == count + 1
-    lines = text_at(repo, "all.txt", made).split("\n\n\n")[:count]
+    (branch,) = branches(repo) - {"main"}
+    assert len(subjects(repo, branch)) == count + 1
+    lines = text_at(repo, "all.txt", branch).split("\n\n\n")[:count]
     assert lines == [f"line {n} is done" for n in range(count)]
     assert (tmp_path / "book/all.txt").read_text() == shared
     assert git(tmp_path / "book", "status", "--porcelain") == ""
@@ -160,7 +160,7 @@ async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -
     await desk.use("read_file", path="README.md", folder=BOOK)
     before, after = digest_of(old), digest_of(b"anew")
     change = ("r1/s1/write", "s1", BOOK, "README.md", before, after, 4)
-    desk.folders.log.wrote(Wrote(*change))  # and here it died
+    desk.folders.log.wrote(Wrote(*change))  # the process dies here
     desk.begin()
     await desk.use("write_file", by=ctx, path="README.md", text="anew", folder=BOOK)
     assert text_at(pygit2.Repository(str(desk.root)), "README.md", f"{BRANCH}-1") == "anew"
@@ -168,10 +168,10 @@ async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -
 
 
 @contextmanager
-def full_disk(most: int) -> Iterator[None]:
-    """No file of this process may grow beyond so many bytes."""
+def full_disk(max_bytes: int) -> Iterator[None]:
+    """Limit the size of each file that this process writes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, hard))
     try:
         yield
     finally:
@@ -183,8 +183,8 @@ async def test_full_disk_is_reported_and_leaves_the_old_file_intact(tmp_path: Pa
     repository(desk.root)
     await desk.use("read_file", path="README.md", folder=BOOK)
     half_a_line = desk.folders.log.path.stat().st_size + 20
-    for most in (2_000, half_a_line):
-        with full_disk(most), pytest.raises(SourceFailed, match=r"no room (is )?left"):
+    for max_bytes in (2_000, half_a_line):
+        with full_disk(max_bytes), pytest.raises(SourceFailed, match=r"no room (is )?left"):
             await desk.use("write_file", path="README.md", text=text, folder=BOOK)
     repo = pygit2.Repository(str(desk.root))
     assert branches(repo) == {"main"}
@@ -206,24 +206,24 @@ async def test_forgotten_user_appears_in_no_column_and_no_file(tmp_path: Path) -
         "files": [use("write_file", path="draft.md", text=SECRET, folder="files:run")],
     }
 
-    def keep(body: Json) -> Answer:
+    def save(body: Json) -> Answer:
         if turn(body) == 0:
             return Answer(steps[task(body).split()[-1]])
         assert not any(each.get("is_error") for each in results(body)), results(body)
         return submission("Kept.", findings=[])
 
-    mind = parent_model(keep, *((scope, f"Keep it by {scope}") for scope in steps))
-    async with serve(tmp_path, mind, change=with_all(tmp_path, max_subagents=9)) as bot:
-        home, asked = await dm(bot, f"Remember {SECRET}.")
-        await bot.answer(asked, channel=home)
+    model = parent_model(save, *((scope, f"Keep it by {scope}") for scope in steps))
+    async with serve(tmp_path, model, change=with_all(tmp_path, max_subagents=9)) as bot:
+        home, thread = await dm(bot, f"Remember {SECRET}.")
+        await bot.answer(thread, channel=home)
         database = bot.store.database
         data_dir = bot.settings.data_dir
         assert await tables_with(database, [SECRET])
         assert files_with(data_dir / "work", SECRET)
-        would = await Forget(database, True, data_dir)(ForgetTarget("user", ASKER))
+        dry_run = await Forget(database, True, data_dir)(ForgetTarget("user", ASKER))
         assert files_with(data_dir / "work", SECRET)
-        done = await Forget(database, False, data_dir)(ForgetTarget("user", ASKER))
-        assert (would.notes, would.files) == (done.notes, done.files) == (1, 1)
+        deletion = await Forget(database, False, data_dir)(ForgetTarget("user", ASKER))
+        assert (dry_run.notes, dry_run.files) == (deletion.notes, deletion.files) == (1, 1)
         assert await tables_with(database, [SECRET]) == []
         assert files_with(data_dir, SECRET) == []
         assert list((data_dir / "work").glob("*/folder")) == []

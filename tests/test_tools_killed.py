@@ -1,4 +1,4 @@
-"""A process that dies while tools are at work: each thing is done once, nothing stays behind."""
+"""A bot killed while tools run: each effect happens once, and no process is left."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from timing import Patience
 from bot.local.model.answer import Answer
 from bot.local.server import LocalServer
 
-# ---- one request that uses every tool that leaves something
+# ---- one request that uses every tool with effects
 
-# Over a database, a project with a remote, notes, kept files, a sheet and a server of tools.
+# It uses a database, a project with a remote, notes, saved files, a sheet and an MCP server.
 
 
 SUM = "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer ORDER BY customer"
 HEAD = ("Region", "Amount")
-SAID = "All three parts are done"
+ANSWER = "All three parts are done"
 TASKS = {
     "data": ("data", ["data:shop", "sheet:targets", "notes:own"]),
     "files": ("files", ["files:book"]),
@@ -71,33 +71,33 @@ STEPS: dict[str, tuple[tuple[Json, ...], ...]] = {
         (use("save_resource", name="plan.md", text="# Plan\n"),),
     ),
 }
-"""What is done where a test wants nothing else."""
+"""The default tool calls of each subagent, turn by turn."""
 Moment = tuple[str, int]
-"""A subagent, and which of its answers was given."""
-WAITS = "this needs approval"
-BEGUN = "begun before"
-"""What is said of a call that a crash left in the dark, and that is not made again."""
+"""A subagent and the number of its turn."""
+NEEDS_APPROVAL = "this needs approval"
+UNCERTAIN = "begun before"
+"""Error of a call whose outcome is unknown after a crash, and that is not repeated."""
 
 
 @dataclass
 class Site:
-    """A folder with all that the request works on, and what came of it."""
+    """A folder with everything that the request uses, and the outcome."""
 
     folder: Path
     url: str | None = None
     steps: Mapping[str, Sequence[Sequence[Json]]] = field(default_factory=lambda: STEPS)
-    """What each subagent does, call by call."""
+    """The tool calls of each subagent, turn by turn."""
     errors: list[str] = field(default_factory=list)
-    """What tools said of failures."""
+    """Error results of tools."""
     kills: dict[Moment, float] = field(default_factory=dict)
-    """When it is to be killed, and how long after that moment in seconds; each once. What is asked
-    for at such a moment while it dies of another is refused, and so asked for again."""
-    lives: int = 0
+    """When to kill the bot, and the delay after that moment in seconds; each once. A model call at
+    such a moment during another kill is refused, so the bot repeats it."""
+    restarts: int = 0
     orphans: set[tuple[int, str]] = field(default_factory=set)
     """Pid and start of each process that the bot had when it was killed."""
     bots: Fleet = field(init=False)
     _dying: bool = False
-    """From the moment that it is to be killed until it is there anew."""
+    """True from the decision to kill the bot until its restart."""
 
     def __post_init__(self) -> None:
         self.base = duck_file(self.folder / "shop.duckdb")
@@ -107,7 +107,7 @@ class Site:
         self.sheet = book_of("Targets", Q1=[list(HEAD)])
 
     def sections(self) -> dict[str, Any]:
-        """What is configured."""
+        """Return the configuration."""
         mine, book = {"readers": [ASKER]}, self.folder / "book"
         server = {"command": self.rogue.command, "scope": "web", "access": "write", **mine}
         return {
@@ -122,10 +122,10 @@ class Site:
             "limits": {"seconds": 600.0, "cost_usd": 50.0},
         }
 
-    def mind(self, body: Json) -> Answer:
+    def model(self, body: Json) -> Answer:
         if not is_child(body):
-            asked = [_brief(name) for name in TASKS]
-            return Answer(asked) if turn(body) == 0 else say(f"{SAID}.")
+            briefs = [_brief(name) for name in TASKS]
+            return Answer(briefs) if turn(body) == 0 else say(f"{ANSWER}.")
         name, step = line(body, "TASK").split()[-1], turn(body)
         self.errors += [str(each["content"]) for each in results(body) if each.get("is_error")]
         if (name, step) in self.kills:
@@ -138,8 +138,8 @@ class Site:
         return Answer(list(steps[step])) if step < len(steps) else submission("Done.", findings=[])
 
     async def approve(self, after_s: float) -> None:
-        """Click on each card, and kill so many seconds after the bot has taken the clicks: Slack
-        sends none again."""
+        """Click on each card, and kill the bot `after_s` seconds after it acknowledged the clicks:
+        Slack does not send them again."""
         clicks = [self._click(card.ts) for card in cards_in(self.bots.slack, self.home)]
         await self.until(lambda: all(each.acked_at for each in clicks))
         await asyncio.sleep(after_s)
@@ -157,7 +157,7 @@ class Site:
         self.kill()
 
     def kill(self) -> None:
-        """The bot dies; what it had started is noted first, while it stands still."""
+        """Stop the bot, note its child processes, and kill it."""
         self._dying = True
         process = self.bots.bots[-1].process
         process.send_signal(signal.SIGSTOP)
@@ -168,8 +168,7 @@ class Site:
         self.orphans = set(descendants(self.bots.bots[-1].process.pid))
 
     async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
-        """Wait for it; whenever the bot was killed, see that nothing of it is left, and start it
-        anew."""
+        """Wait for the condition; after each kill, check that no process is left, and restart."""
         patience = Patience(seconds)
         while self._dying or not condition():
             assert not patience.over, (
@@ -183,19 +182,19 @@ class Site:
                 self.bots.balancer.targets = []
                 await self.bots.start_bots()
                 self._dying = False
-                self.lives += 1
+                self.restarts += 1
                 patience = Patience(seconds)
             await asyncio.sleep(0.02)
 
     async def assert_no_orphans(self) -> None:
-        """No process of the one that was killed outlives it by three seconds."""
+        """Check that no child process outlives the killed bot by three seconds."""
         end = time.monotonic() + 3.0
-        while left := [each for each in self.orphans if is_alive(*each)]:
+        while alive := [each for each in self.orphans if is_alive(*each)]:
             if time.monotonic() > end:
-                raise AssertionError([command(pid) for pid, _ in left])
+                raise AssertionError([command(pid) for pid, _ in alive])
             await asyncio.sleep(0.05)
 
-    # ---- what came of it
+    # ---- the outcome
 
     @property
     def home(self) -> str:
@@ -203,7 +202,7 @@ class Site:
 
     def answers(self) -> list[str]:
         shown = self.bots.slack.visible(self.home)
-        return [m.text for m in shown if SAID in m.text and m.metadata and not m.streaming]
+        return [m.text for m in shown if ANSWER in m.text and m.metadata and not m.streaming]
 
     def attached_files(self) -> list[str]:
         return [f.name for m in self.bots.slack.visible(self.home) for f in m.files]
@@ -215,16 +214,16 @@ class Site:
         return [list(row) for row in self.sheet.tabs[0].rows if any(row)]
 
     def server_calls(self) -> list[Any]:
-        """Calls that the server of tools carried out."""
+        """Return the calls that the MCP server executed."""
         path = self.folder / "data" / "mcp" / "rogue" / "calls"
         return [json.loads(each) for each in path.read_text().splitlines()] if path.exists() else []
 
     def branches(self) -> list[str]:
-        """Branches of requests in the folder."""
+        """Return the branches of requests in the project."""
         return [each for each in self.repo.branches.local if each.startswith("assistant/")]
 
     def assert_answered_once(self) -> None:
-        """All is there once, but what waits for a click; and nobody was told of a failure."""
+        """Check that each effect that needs no approval happened once, and without errors."""
         assert len(self.answers()) == 1
         assert sorted(self.attached_files()) == ["plan.md", "sales.csv", "sales.png"]
         assert self.cards() == 2
@@ -236,16 +235,18 @@ class Site:
         assert text_at(self.repo, "new.md", branch) == "# Newer\n"
         assert git(self.folder / "book", "status", "--porcelain") == ""
         calls = self.server_calls()
-        assert len(calls) == 1 or any(BEGUN in each for each in self.errors)
+        assert len(calls) == 1 or any(UNCERTAIN in each for each in self.errors)
         assert len(calls) <= 1
-        unsaid = [each for each in self.errors if BEGUN not in each and WAITS not in each]
-        assert unsaid == [], unsaid
+        unexpected = [
+            each for each in self.errors if UNCERTAIN not in each and NEEDS_APPROVAL not in each
+        ]
+        assert unexpected == [], unexpected
 
     def assert_approved_once(self) -> None:
         assert self.rows() == [list(HEAD), ["EMEA", "12"]]
         (branch,) = self.branches()
-        wanted = ["Write the new page", "Begin"]
-        assert subjects(self.remote, "main") == subjects(self.repo, branch) == wanted
+        expected = ["Write the new page", "Begin"]
+        assert subjects(self.remote, "main") == subjects(self.repo, branch) == expected
         assert git(self.folder / "bare.git", "fsck", "--no-dangling") == ""
         assert self.repo.branches[branch].target == self.remote.head.target
         assert subjects(self.repo, "main") == ["Begin"]  # its owner merges
@@ -253,27 +254,27 @@ class Site:
 
 def _brief(name: str) -> Json:
     scope, handles = TASKS[name]
-    given = {"task": f"Do the part {name}", "description": name, "scope": scope}
-    return use("run_subagent", **given, handles=handles)
+    fields = {"task": f"Do the part {name}", "description": name, "scope": scope}
+    return use("run_subagent", **fields, handles=handles)
 
 
 @contextmanager
 def site(folder: Path, url: str | None = None, **sections: dict[str, Any]) -> Iterator[Site]:
-    """All of it, with Google, Slack and the model beside it; no bot yet."""
-    made = Site(folder, url)
+    """A site with Google, Slack and the model, but without a running bot."""
+    work = Site(folder, url)
     accounts = LocalGoogleOauth()
-    google = LocalGoogle(sheets=SheetsState({"1AbC": made.sheet}), whose=accounts.whose)
-    given = made.sections()
-    given |= {name: {**given.get(name, {}), **more} for name, more in sections.items()}
+    google = LocalGoogle(sheets=SheetsState({"1AbC": work.sheet}), whose=accounts.whose)
+    settings = work.sections()
+    settings |= {name: {**settings.get(name, {}), **more} for name, more in sections.items()}
     with (
         LocalServer(google.app, "google") as api,
         LocalServer(accounts.app, "oauth") as oauth,
-        fleet(folder, made.mind, url=url, space=people(), **given) as bots,
+        fleet(folder, work.model, url=url, space=people(), **settings) as bots,
     ):
-        ends = {"SHEETS_API_ENDPOINT": api.url, "GOOGLE_OAUTH_ENDPOINT": oauth.url}
-        bots.env.update(ends)
-        made.bots = bots
-        yield made
+        endpoints = {"SHEETS_API_ENDPOINT": api.url, "GOOGLE_OAUTH_ENDPOINT": oauth.url}
+        bots.env.update(endpoints)
+        work.bots = bots
+        yield work
 
 
 pytestmark = pytest.mark.system
@@ -322,9 +323,9 @@ async def test_request_completes_without_duplicate_effects_after_kills(
         work.kills = dict(kills)
         await post_request(work)
         await wait_until_answered(work)
-        assert work.lives == len(kills)
+        assert work.restarts == len(kills)
         await work.approve(after_s)
-        assert work.lives == len(kills) + 1
+        assert work.restarts == len(kills) + 1
         work.assert_approved_once()
         assert len(work.answers()) == 1
         assert len(work.attached_files()) == 3

@@ -24,14 +24,14 @@ class Receiver:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        kept = self.spans
+        spans = self.spans
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if self.path == "/v1/traces":
                     for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                        kept.extend(span for scope in resource.scope_spans for span in scope.spans)
+                        spans.extend(span for scope in resource.scope_spans for span in scope.spans)
                 self.send_response(200)
                 self.end_headers()
 
@@ -47,20 +47,20 @@ class Receiver:
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """One to which spans are sent."""
-    made = Receiver()
-    monkeypatch.setenv(ENDPOINT, made.url)
-    thread = threading.Thread(target=made.server.serve_forever)
+    """A receiver to which spans are sent."""
+    otlp = Receiver()
+    monkeypatch.setenv(ENDPOINT, otlp.url)
+    thread = threading.Thread(target=otlp.server.serve_forever)
     thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    yield otlp
+    otlp.server.shutdown()
+    otlp.server.server_close()
     thread.join()
 
 
 @pytest.fixture
 def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Asks one question of a small export, answered by the offline model."""
+    """Return a function that asks the offline model one question about a small export."""
     files = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
 
     def run_ask() -> Any:
@@ -75,10 +75,10 @@ def facts(span: Span) -> dict[str, Any]:
 
 
 def test_run_is_exported_as_one_tree_of_spans(ask: Any, receiver: Receiver) -> None:
-    done = ask()
+    result = ask()
 
     (root,) = [span for span in receiver.spans if not span.parent_span_id]
-    assert facts(root)["assistant.run.id"] == done.json["run_id"]
+    assert facts(root)["assistant.run.id"] == result.json["run_id"]
     assert len({span.trace_id for span in receiver.spans}) == 1
     ids = {span.span_id: span for span in receiver.spans}
     (child,) = receiver.spans_named("invoke_agent slack")
@@ -111,9 +111,9 @@ def test_unreachable_trace_receiver_is_logged_once_and_the_run_completes(
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # seconds; it tries again until then
 
-    done = ask()
+    result = ask()
 
-    assert done.json["status"] == "complete"
+    assert result.json["status"] == "complete"
     assert caplog.text.count("Traces cannot be sent to http://127.0.0.1:9/v1/traces") == 1
 
 
@@ -122,7 +122,7 @@ def test_invalid_trace_endpoint_is_rejected_with_its_variable_name(
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "collector:4317")
 
-    done = ask()
+    result = ask()
 
-    assert done.code == 2
-    assert ENDPOINT in done.err + done.out
+    assert result.code == 2
+    assert ENDPOINT in result.err + result.out

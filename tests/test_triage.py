@@ -1,4 +1,4 @@
-"""A triage from a file of mails to its digest: nothing lost, nothing paid for twice."""
+"""A triage from a file of mails to its digest: nothing is lost or paid twice."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NEWS = "News <no-reply@news.example>"
 
 @pytest.fixture
 def triage(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Triage:
-    """Has a model triage mails; what came of it, and the requests that the model got."""
+    """Triage mails with a model; return the result and the requests to the model."""
 
     def run(
-        mails: Sequence[bytes], *more: object, mind: Mind = judging_model
+        mails: Sequence[bytes], *more: object, model: Mind = judging_model
     ) -> tuple[Done, list[Json]]:
         file = mbox(tmp_path / "m.mbox", *mails)
-        with model_at(monkeypatch, mind) as server:
-            done = shell("triage", "--mbox", file, "--me", ME, *more, "--json")
-        return done, server.recorded
+        with model_at(monkeypatch, model) as server:
+            result = shell("triage", "--mbox", file, "--me", ME, *more, "--json")
+        return result, server.recorded
 
     return run
 
 
 def threads(document: Json) -> list[str]:
-    """Ids of all threads that a document accounts for."""
+    """Return the ids of all threads in a document."""
     return [
         each["thread_id"] for k in ("verdicts", "filtered", "unreadable") for each in document[k]
     ]
@@ -49,9 +49,9 @@ def threads(document: Json) -> list[str]:
 
 def test_each_thread_gets_a_verdict_or_is_filtered(triage: Triage) -> None:
     news = mail(10, "Our news of March.", NEWS, List_Unsubscribe="<mailto:u@news.example>")
-    done, recorded = triage([*letters(3), news, mail(11, "Any news of it?", reply_to="1")])
-    document = done.json
-    assert done.code == 0, done.err
+    result, recorded = triage([*letters(3), news, mail(11, "Any news of it?", reply_to="1")])
+    document = result.json
+    assert result.code == 0, result.err
     assert (document["status"], document["mailbox"]) == ("complete", ME)
     assert len(document["verdicts"]) == 3
     assert [each["sender"] for each in document["filtered"]] == [NEWS]
@@ -70,36 +70,36 @@ def test_each_thread_gets_a_verdict_or_is_filtered(triage: Triage) -> None:
 
 def test_limit_selects_the_newest_threads_and_ignores_filtered_ones(triage: Triage) -> None:
     news = [mail(90 + n, "News.", NEWS, Auto_Submitted="auto-generated") for n in range(20)]
-    done, _ = triage([*letters(30), *news], "--limit", 5)
-    subjects = {v["subject"] for v in done.json["verdicts"]}
+    result, _ = triage([*letters(30), *news], "--limit", 5)
+    subjects = {v["subject"] for v in result.json["verdicts"]}
     assert subjects == {f"Order {n}" for n in range(1026, 1031)}
-    assert len(done.json["filtered"]) == 20
-    assert done.code == 0  # they are named, and left out as was asked
-    assert gap_lines(done.json) == ["25 older threads left out by the limit of 5"]
+    assert len(result.json["filtered"]) == 20
+    assert result.code == 0  # threads over the limit are no failure
+    assert gap_lines(result.json) == ["25 older threads left out by the limit of 5"]
 
 
 def test_damaged_mail_in_an_mbox_is_reported_and_makes_the_triage_partial(
     shell: Shell, tmp_path: Path
 ) -> None:
     file = mbox(tmp_path / "m.mbox", *letters(2))
-    with file.open("ab") as whole:
-        whole.write(b"\nFrom nobody Mon Mar 10 09:00:00 2025\n\nNo headers.\n")
-    done = shell(*OFFLINE, "--mbox", file, "--me", ME, "--json")
-    assert (done.json["status"], done.code) == ("partial", 1)
-    (missing,) = gap_lines(done.json)
+    with file.open("ab") as stream:
+        stream.write(b"\nFrom nobody Mon Mar 10 09:00:00 2025\n\nNo headers.\n")
+    result = shell(*OFFLINE, "--mbox", file, "--me", ME, "--json")
+    assert (result.json["status"], result.code) == ("partial", 1)
+    (missing,) = gap_lines(result.json)
     assert "has no headers" in missing
 
 
 def test_failed_subagent_affects_only_its_own_thread(triage: Triage) -> None:
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if is_child(body) and "order 1002" in str(body["messages"]):
             return call("submit_result", category="customer", nonsense=True)
         return judging_model(body)
 
-    done, _ = triage(letters(3), mind=mind)
+    result, _ = triage(letters(3), model=model)
 
-    document = done.json
-    assert done.code == 1
+    document = result.json
+    assert result.code == 1
     assert document["status"] == "partial"
     assert len(document["verdicts"]) == 2
     (lost,) = document["unreadable"]
@@ -111,26 +111,27 @@ def test_failed_subagent_affects_only_its_own_thread(triage: Triage) -> None:
 def test_facts_with_figures_or_addresses_not_in_the_mail_are_dropped_and_counted(
     triage: Triage,
 ) -> None:
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         facts = ["Order 1001 is late", "They claim 4,500 EUR", "Write to boss@evil.example"]
-        made = {"key_facts": facts, "category": "lottery"}
-        return verdict(body, **made) if is_child(body) else judging_model(body)
+        if is_child(body):
+            return verdict(body, key_facts=facts, category="lottery")
+        return judging_model(body)
 
-    done, _ = triage(letters(1), mind=mind)
-    (only,) = done.json["verdicts"]
+    result, _ = triage(letters(1), model=model)
+    (only,) = result.json["verdicts"]
     assert only["key_facts"] == ["Order 1001 is late"]
     assert only["category"] == "other"
-    assert done.json["unsupported"] == 2
+    assert result.json["unsupported"] == 2
 
 
 def test_verdict_without_valid_evidence_is_returned_to_the_model_once(triage: Triage) -> None:
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if is_child(body) and len(body["messages"]) == 1:
             return verdict(body, evidence=["F0/1"])
         return judging_model(body)
 
-    done, recorded = triage(letters(1), mind=mind)
-    assert done.json["verdicts"][0]["evidence"]
+    result, recorded = triage(letters(1), model=model)
+    assert result.json["verdicts"][0]["evidence"]
     assert len(recorded) == 3
 
 
@@ -140,7 +141,7 @@ def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
         mail(n, f"Reminder {n}: {'still nothing, ' * 30}\n", reply_to="1") for n in range(2, 9)
     ]
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if not is_child(body):
             return say("Look at it. [F1.1]")
         if len(body["messages"]) == 1:
@@ -151,9 +152,9 @@ def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
             return call("read_mail_thread", thread=thread_of(body), cursor=cursor)
         return verdict(body, evidence=[f"{thread_of(body)}/{thread_of(body)}"])
 
-    done, _ = triage(long, mind=mind)
-    (only,) = done.json["verdicts"]
-    (child,) = done.json["subagents"]
+    result, _ = triage(long, model=model)
+    (only,) = result.json["verdicts"]
+    (child,) = result.json["subagents"]
     assert child["coverage"]["complete"], child["coverage"]
     assert child["coverage"]["messages_read"] == 8
     assert child["coverage"]["pages"] > 1
@@ -161,22 +162,22 @@ def test_long_mail_thread_is_read_in_pages(triage: Triage) -> None:
 
 
 def thread_of(body: Json) -> str:
-    """The thread that a subagent may read."""
+    """Return the id of the thread that a subagent may read."""
     text = str(body["messages"][0])
     return text.partition("MAY READ: ")[2].partition(" ")[0]
 
 
 def test_audit_finds_no_mail_text_in_other_contexts(triage: Triage, shell: Shell) -> None:
-    done, _ = triage(letters(12))
-    audit = shell("audit", done.json["run_id"])
+    result, _ = triage(letters(12))
+    audit = shell("audit", result.json["run_id"])
     assert audit.code == 0
     assert "13 contexts" in audit.out
     assert " 0 leaks" in audit.out
 
 
 def test_messages_after_as_of_are_ignored(triage: Triage) -> None:
-    done, _ = triage(letters(5), "--as-of", "2026-03-02T09:03:30")
-    assert {v["subject"] for v in done.json["verdicts"]} == {
+    result, _ = triage(letters(5), "--as-of", "2026-03-02T09:03:30")
+    assert {v["subject"] for v in result.json["verdicts"]} == {
         f"Order {n}" for n in (1001, 1002, 1003)
     }
 
@@ -202,16 +203,16 @@ def test_resumed_triage_repeats_no_stored_work_after_a_kill(
         assert run["status"] == "running"
         paid = len(complete_subagents(shell, run["id"]))
         assert 0 < paid < 20
-        made = model.requests
-        done = shell("triage", "--resume", run["id"], "--json")
-    assert done.code == 0, done.err
-    document = done.json
+        requests = model.requests
+        result = shell("triage", "--resume", run["id"], "--json")
+    assert result.code == 0, result.err
+    document = result.json
     assert document["run_id"] == run["id"]
     assert document["status"] == "complete"
     assert len(document["verdicts"]) == len({v["thread_id"] for v in document["verdicts"]}) == 20
     assert len({s["id"] for s in document["subagents"]}) == 20
-    assert model.requests - made <= 20 - paid + 1
-    assert model.requests <= 20 + 1 + 4, "only what was under way is asked again"
+    assert model.requests - requests <= 20 - paid + 1
+    assert model.requests <= 20 + 1 + 4, "only calls under way are repeated"
     audit = shell("audit", run["id"])
     assert audit.code == 0, audit.out
     again = shell("triage", "--resume", run["id"], "--json")
@@ -224,12 +225,12 @@ def test_mailbox_owner_of_a_file_is_shown_and_can_be_set(shell: Shell, tmp_path:
     assert guessed.json["mailbox"] == ME
     assert f"Read as the mailbox of {ME}" in guessed.err
     assert "--reader" in guessed.err
-    given = shell(*OFFLINE, "--mbox", file, "--reader", "c1@shop.example")
-    assert given.json["mailbox"] == "c1@shop.example"
-    assert "Read as the mailbox" not in given.err
+    chosen = shell(*OFFLINE, "--mbox", file, "--reader", "c1@shop.example")
+    assert chosen.json["mailbox"] == "c1@shop.example"
+    assert "Read as the mailbox" not in chosen.err
 
 
-# ---- what is typed wrongly
+# ---- invalid commands
 
 
 def test_invalid_triage_sources_are_rejected_with_a_reason(shell: Shell, tmp_path: Path) -> None:
@@ -240,25 +241,25 @@ def test_invalid_triage_sources_are_rejected_with_a_reason(shell: Shell, tmp_pat
     assert "missing.mbox" in refusal_text(missing, "bad_mbox")
     both = shell(*OFFLINE, "--mbox", nothing, "--sample")
     assert "--sample or --mbox" in refusal_text(both, "two_sources")
-    given = shell(*OFFLINE, "--sample", "--me", "bo@acme.example")
-    assert "--mbox" in refusal_text(given, "me_of_what")
+    owner = shell(*OFFLINE, "--sample", "--me", "bo@acme.example")
+    assert "--mbox" in refusal_text(owner, "me_of_what")
     assert "assistant connect google" in refusal_text(shell(*OFFLINE), "no_mailbox")
     assert "assistant runs" in refusal_text(shell(*OFFLINE, "--resume", "nope"), "unknown_run")
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [["--limit", "3"], ["--sample"], ["--since", "2d"], ["--reader", ME], ["--as-of", "20260101"]],
 )
-def test_triage_resume_rejects_other_options(shell: Shell, given: list[str]) -> None:
-    done = shell("triage", "--resume", "r1", *given, "--json")
-    assert given[0] in refusal_text(done, "resume_alone")
+def test_triage_resume_rejects_other_options(shell: Shell, options: list[str]) -> None:
+    result = shell("triage", "--resume", "r1", *options, "--json")
+    assert options[0] in refusal_text(result, "resume_alone")
 
 
 def test_triage_resume_rejects_a_run_of_another_kind(shell: Shell, tmp_path: Path) -> None:
     sweep = shell.sweep(small_export(tmp_path))
-    done = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
-    assert "is no triage" in refusal_text(done, "no_triage")
+    result = shell("triage", "--resume", sweep["run_id"], "--model", "offline", "--json")
+    assert "is no triage" in refusal_text(result, "no_triage")
 
 
 def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
@@ -267,7 +268,7 @@ def test_a_thread_of_a_stored_digest_is_shown_in_full(shell: Shell) -> None:
     shown = shell("show", run, "--thread", "1")
     assert shown.code == 0
     whole = " ".join(shown.out.split())
-    (told,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
-    for text in (*told["key_facts"], told["draft_reply"] or ""):
+    (entry,) = (v for v in digest["verdicts"] if v["link"] in shown.out)
+    for text in (*entry["key_facts"], entry["draft_reply"] or ""):
         assert " ".join(text.split()) in whole
     assert "no thread 9" in refusal_text(shell("show", run, "--thread", "9", "--json"), "no_thread")

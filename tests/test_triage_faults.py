@@ -1,4 +1,4 @@
-"""Gmail fails while a triage reads, or the mailbox changes: no mail is lost, none is told twice."""
+"""Gmail fails during a triage, or the mailbox changes: no mail is lost or reported twice."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ from config.words import phrase
 Json = dict[str, Any]
 
 ATTEMPTS = 2
-"""Of each call: as few as are more than one."""
+"""Attempts of each call of Gmail."""
 REFUSALS = ("429", "quotaExceeded", "rateLimitExceeded", "500", "malformed", "drop")
 
 
-Connect = Callable[..., AbstractContextManager["Desk"]]
+Connect = Callable[..., AbstractContextManager["MailShell"]]
 
 
 @dataclass
-class Meanwhile:
-    """Somebody does something just before a mailbox is asked for something for the nth time."""
+class Interceptor:
+    """Wraps a mailbox; performs an action before the nth request for a part of it."""
 
     app: ASGIApp
     part: str = ""
-    """Of the address; empty = nothing is waited for."""
+    """Part of the path of the request; empty = no action."""
     nth: int = 1
-    deed: Callable[[], object] = lambda: None
+    action: Callable[[], object] = lambda: None
     seen: int = 0
 
-    def before(self, part: str, deed: Callable[[], object], nth: int = 1) -> None:
-        self.part, self.deed, self.nth, self.seen = part, deed, nth, 0
+    def before(self, part: str, action: Callable[[], object], nth: int = 1) -> None:
+        self.part, self.action, self.nth, self.seen = part, action, nth, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.part and self.part in scope["path"]:
             self.seen += 1
             if self.seen == self.nth:
-                self.deed()
+                self.action()
         await self.app(scope, receive, send)
 
 
 @dataclass
-class Desk:
-    """The command line of somebody whose mailbox is connected."""
+class MailShell:
+    """The command line of a user with a connected mailbox."""
 
     shell: Shell
     google: LocalGoogle
-    meanwhile: Meanwhile
+    interceptor: Interceptor
     model: ModelServer
     documents: list[Json] = field(default_factory=list)
 
@@ -77,43 +77,43 @@ class Desk:
         return self.shell("triage", "--json", *more)
 
     def triage(self, *more: object) -> Json:
-        """The digest, in which each thread that was listed stands once."""
-        done = self.run_triage(*more)
-        assert done.code in (0, 1), done.err
-        assert "Traceback" not in done.err
-        document: Json = done.json
+        """Run a triage; return its digest, which contains each thread once."""
+        result = self.run_triage(*more)
+        assert result.code in (0, 1), result.err
+        assert "Traceback" not in result.err
+        document: Json = result.json
         assert len(threads(document)) == len(set(threads(document)))
         self.documents.append(document)
         return document
 
     def verdict_counts(self) -> Counter[str]:
-        """Subject -> in how many digests there was a verdict on it."""
+        """Return the number of digests with a verdict, by subject."""
         return Counter(v["subject"] for each in self.documents for v in each["verdicts"])
 
     def judgement_counts(self) -> Counter[str]:
-        """What was judged by the model, and how often."""
+        """Return how often the model judged each order."""
         children = [opening(b) for b in self.model.recorded if is_child(b)]
         return Counter(text.partition("when will ")[2][:10] for text in children)
 
 
 @contextmanager
-def connected_desk(
-    shell: Shell, patch: pytest.MonkeyPatch, folder: Path, *mails: bytes, mind: Any = judging_model
-) -> Iterator[Desk]:
+def connected_shell(
+    shell: Shell, patch: pytest.MonkeyPatch, folder: Path, *mails: bytes, model: Any = judging_model
+) -> Iterator[MailShell]:
     configure(
         f"google: {{max_attempts: {ATTEMPTS}, timeout_s: 30}}\ntriage: {{since_days: 36000}}\n"
     )
     google = LocalGoogle(load_mbox(mbox(folder / "m.mbox", *mails), ME))
-    meanwhile = Meanwhile(google.app)
-    with MUX.served_app(meanwhile) as url, model_at(patch, mind) as model:
+    interceptor = Interceptor(google.app)
+    with MUX.served_app(interceptor) as url, model_at(patch, model) as server:
         patch.setenv("GMAIL_API_ENDPOINT", url)
         patch.setenv("GOOGLE_ACCESS_TOKEN", TOKEN)
-        yield Desk(shell, google, meanwhile, model)
+        yield MailShell(shell, google, interceptor, server)
 
 
 @pytest.fixture
 def connect(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Connect:
-    return partial(connected_desk, shell, monkeypatch, tmp_path)
+    return partial(connected_shell, shell, monkeypatch, tmp_path)
 
 
 def subjects(count: int) -> Counter[str]:
@@ -124,34 +124,34 @@ def subjects(count: int) -> Counter[str]:
 
 
 def test_triage_completes_after_transient_gmail_failures(connect: Connect) -> None:
-    with connect(*letters(3)) as desk:
+    with connect(*letters(3)) as cli:
         faults = (("getProfile", "429"), ("threads.list", "malformed"), ("threads.get", "drop"))
-        desk.google.faults += [Fault(method, kind) for method, kind in faults]
-        assert desk.triage()["status"] == "complete"
-        assert desk.google.faults == []
-        assert desk.verdict_counts() == subjects(3)
-        assert desk.triage()["verdicts"] == []
-        assert desk.model.requests == 4
+        cli.google.faults += [Fault(method, kind) for method, kind in faults]
+        assert cli.triage()["status"] == "complete"
+        assert cli.google.faults == []
+        assert cli.verdict_counts() == subjects(3)
+        assert cli.triage()["verdicts"] == []
+        assert cli.model.requests == 4
 
 
 @pytest.mark.parametrize("kind", ["429", "500", "dailyLimitExceeded"])
 def test_unreadable_threads_are_named_and_judged_by_the_next_triage(
     connect: Connect, kind: str
 ) -> None:
-    with connect(*letters(5)) as desk:
-        desk.google.faults.append(Fault("threads.get", kind, times=5 + 2))
-        first = desk.triage()
+    with connect(*letters(5)) as cli:
+        cli.google.faults.append(Fault("threads.get", kind, times=5 + 2))
+        first = cli.triage()
         lost = {each["thread_id"] for each in first["unreadable"]}
         assert first["status"] != "complete"
         assert len(lost) >= 1
         assert len(first["verdicts"]) + len(lost) == 5
         assert all(each["reason"] for each in first["unreadable"])
-        desk.google.faults.clear()
-        second = desk.triage()
+        cli.google.faults.clear()
+        second = cli.triage()
         assert {v["thread_id"] for v in second["verdicts"]} == lost
-        assert desk.verdict_counts() == subjects(5)
-        assert set(desk.judgement_counts().values()) == {1}
-        assert desk.triage()["verdicts"] == []
+        assert cli.verdict_counts() == subjects(5)
+        assert set(cli.judgement_counts().values()) == {1}
+        assert cli.triage()["verdicts"] == []
 
 
 @pytest.mark.parametrize(
@@ -160,46 +160,46 @@ def test_unreadable_threads_are_named_and_judged_by_the_next_triage(
 def test_failed_mailbox_listing_is_reported_and_loses_no_thread(
     connect: Connect, method: str, kind: str
 ) -> None:
-    with connect(*letters(2)) as desk:
+    with connect(*letters(2)) as cli:
         if method == "history.list":
-            desk.triage()
-            desk.google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
-        desk.google.faults.append(Fault(method, kind, times=9))
-        told = refusal_text(desk.run_triage(), "gmail")
-        assert "Google" in told or "Gmail" in told
-        desk.google.faults.clear()
-        desk.triage()
-        assert sum(desk.verdict_counts().values()) == len(desk.google.gmail.threads)
-        assert set(desk.verdict_counts().values()) == {1}
+            cli.triage()
+            cli.google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
+        cli.google.faults.append(Fault(method, kind, times=9))
+        error = refusal_text(cli.run_triage(), "gmail")
+        assert "Google" in error or "Gmail" in error
+        cli.google.faults.clear()
+        cli.triage()
+        assert sum(cli.verdict_counts().values()) == len(cli.google.gmail.threads)
+        assert set(cli.verdict_counts().values()) == {1}
 
 
 def test_access_revoked_during_a_triage_loses_no_thread(connect: Connect) -> None:
-    with connect(*letters(12)) as desk:
-        desk.meanwhile.before("/threads/", desk.google.tokens.clear, nth=6)
-        first = desk.triage()
+    with connect(*letters(12)) as cli:
+        cli.interceptor.before("/threads/", cli.google.tokens.clear, nth=6)
+        first = cli.triage()
         lost = first["unreadable"]
         assert first["status"] == "partial"
         assert 0 < len(first["verdicts"]) < 12
         assert len(first["verdicts"]) + len(lost) == 12
         assert {each["reason"] for each in lost} == {lost[0]["reason"]}
         assert "Google" in lost[0]["reason"]
-        assert "Google" in refusal_text(desk.run_triage(), "gmail")
-        desk.google.tokens[TOKEN] = Grant(ME)
-        assert desk.triage()["status"] == "complete"
-        assert desk.verdict_counts() == subjects(12)
-        assert set(desk.judgement_counts().values()) == {1}
+        assert "Google" in refusal_text(cli.run_triage(), "gmail")
+        cli.google.tokens[TOKEN] = Grant(ME)
+        assert cli.triage()["status"] == "complete"
+        assert cli.verdict_counts() == subjects(12)
+        assert set(cli.judgement_counts().values()) == {1}
 
 
 def test_expired_gmail_history_loses_and_repeats_no_thread(connect: Connect) -> None:
-    with connect(*letters(3)) as desk:
-        desk.triage()
+    with connect(*letters(3)) as cli:
+        cli.triage()
         for number in range(2):
-            desk.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
-            forget_history(desk.google.gmail)
-        desk.triage()
-        assert desk.verdict_counts() == subjects(5)
-        assert set(desk.judgement_counts().values()) == {1}
-        assert desk.triage()["verdicts"] == []
+            cli.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
+            forget_history(cli.google.gmail)
+        cli.triage()
+        assert cli.verdict_counts() == subjects(5)
+        assert set(cli.judgement_counts().values()) == {1}
+        assert cli.triage()["verdicts"] == []
 
 
 @pytest.mark.parametrize(
@@ -208,90 +208,90 @@ def test_expired_gmail_history_loses_and_repeats_no_thread(connect: Connect) -> 
 def test_each_thread_gets_exactly_one_verdict_after_any_gmail_failures(
     connect: Connect, seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     methods = ("getProfile", "threads.list", "threads.get", "threads.get", "history.list", "*")
-    arriving = iter(letters(24)[12:])
-    with connect(*letters(12)) as desk:
+    arrivals = iter(letters(24)[12:])
+    with connect(*letters(12)) as cli:
         for _ in range(3):
-            desk.google.faults += [
-                Fault(chance.choice(methods), chance.choice(REFUSALS), times=chance.randint(1, 3))
-                for _ in range(chance.randint(1, 4))
+            cli.google.faults += [
+                Fault(rng.choice(methods), rng.choice(REFUSALS), times=rng.randint(1, 3))
+                for _ in range(rng.randint(1, 4))
             ]
-            if chance.random() < 0.3:
-                forget_history(desk.google.gmail)
-            done = desk.run_triage()
-            if done.code == 2:
-                refusal_text(done, "gmail")
+            if rng.random() < 0.3:
+                forget_history(cli.google.gmail)
+            result = cli.run_triage()
+            if result.code == 2:
+                refusal_text(result, "gmail")
             else:
-                desk.documents.append(done.json)
-            for _ in range(chance.randint(0, 3)):
-                desk.google.gmail.add(next(arriving), frozenset({"INBOX"}))
-            desk.google.faults.clear()
-        desk.triage()
-        assert desk.verdict_counts() == subjects(len(desk.google.gmail.threads))
-        assert set(desk.judgement_counts().values()) == {1}
+                cli.documents.append(result.json)
+            for _ in range(rng.randint(0, 3)):
+                cli.google.gmail.add(next(arrivals), frozenset({"INBOX"}))
+            cli.google.faults.clear()
+        cli.triage()
+        assert cli.verdict_counts() == subjects(len(cli.google.gmail.threads))
+        assert set(cli.judgement_counts().values()) == {1}
 
 
-# ---- a mailbox that changes meanwhile
+# ---- changes of the mailbox during a triage
 
 
 def test_thread_deleted_during_a_triage_is_reported_only_once(connect: Connect) -> None:
-    with connect(*letters(3)) as desk:
-        gmail = desk.google.gmail
-        (gone, (only,)), *_ = gmail.threads.items()
-        desk.meanwhile.before(f"/threads/{gone}", lambda: remove_message(gmail, only))
-        first = desk.triage()
+    with connect(*letters(3)) as cli:
+        gmail = cli.google.gmail
+        (deleted, (only,)), *_ = gmail.threads.items()
+        cli.interceptor.before(f"/threads/{deleted}", lambda: remove_message(gmail, only))
+        first = cli.triage()
         assert [(each["thread_id"], each["reason"]) for each in first["unreadable"]] == [
-            (gone, phrase(GONE))
+            (deleted, phrase(GONE))
         ]
         assert len(first["verdicts"]) == 2
-        assert threads(desk.triage()) == []
+        assert threads(cli.triage()) == []
 
 
 def test_mail_arriving_before_its_thread_is_read_is_judged_with_it_once(
     connect: Connect,
 ) -> None:
-    with connect(*letters(3)) as desk:
-        gmail = desk.google.gmail
+    with connect(*letters(3)) as cli:
+        gmail = cli.google.gmail
         id = next(iter(gmail.threads))
         reply = mail(50, "Any news of it?", subject="Re: Order", reply_to="1")
-        coming = (reply, frozenset({"INBOX"}))
-        desk.meanwhile.before(f"/threads/{id}", lambda: gmail.add(*coming, thread=id))
-        first = desk.triage()
+        arrival = (reply, frozenset({"INBOX"}))
+        cli.interceptor.before(f"/threads/{id}", lambda: gmail.add(*arrival, thread=id))
+        first = cli.triage()
         assert {v["thread_id"]: v["messages"] for v in first["verdicts"]}[id] == 2
-        second = desk.triage()
+        second = cli.triage()
         assert second["verdicts"] == []
         assert {each["reason"] for each in second["filtered"]} <= {phrase(UNCHANGED)}
-        assert set(desk.judgement_counts().values()) == {1}
+        assert set(cli.judgement_counts().values()) == {1}
 
 
 def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
     connect: Connect,
 ) -> None:
-    coming: list[Callable[[], object]] = []
+    arrivals: list[Callable[[], object]] = []
 
-    def mind(body: Json) -> Answer:
-        if coming and is_child(body):  # all of it was read by now
-            coming.pop()()
+    def model(body: Json) -> Answer:
+        if arrivals and is_child(body):  # its thread is read by now
+            arrivals.pop()()
         return judging_model(body)
 
-    with connect(*letters(2), mind=mind) as desk:
-        gmail = desk.google.gmail
+    with connect(*letters(2), model=model) as cli:
+        gmail = cli.google.gmail
         id = next(iter(gmail.threads))
         new = letters(3)[2], frozenset({"INBOX"})
         reply = mail(60, "Any news of it?", reply_to="1"), frozenset({"INBOX"})
-        coming.append(lambda: (gmail.add(*new), gmail.add(*reply, thread=id)))
-        assert len(desk.triage()["verdicts"]) == 2
-        second = {v["subject"]: v["messages"] for v in desk.triage()["verdicts"]}
+        arrivals.append(lambda: (gmail.add(*new), gmail.add(*reply, thread=id)))
+        assert len(cli.triage()["verdicts"]) == 2
+        second = {v["subject"]: v["messages"] for v in cli.triage()["verdicts"]}
         assert second == {"Order 1003": 1, "Order 1001": 2}
-        assert desk.triage()["verdicts"] == []
+        assert cli.triage()["verdicts"] == []
 
 
 # ---- in Slack
 
 
 async def ask_for_triage(bot: Served, text: str = "triage my inbox") -> Json:
-    """The document of a triage that is asked for in a direct message."""
+    """Ask for a triage in a direct message; return its document."""
     channel = bot.slack.people.dm(ASKER)
     await bot.answers(bot.slack.people.say(ASKER, channel, text), channel=channel)
     result = dict((await bot.store.runs(1))[0].result or {})
@@ -312,18 +312,18 @@ async def ask_for_triage(bot: Served, text: str = "triage my inbox") -> Json:
 async def test_clicks_create_one_draft_or_label_when_gmail_responses_are_lost_or_late(
     tmp_path: Path, action: str, method: str, kind: str
 ) -> None:
-    google_ = {"client_id": CLIENT_ID, "max_attempts": 2, "timeout_s": 0.5}
-    async with with_mail(tmp_path, *letters(1), google=google_) as (bot, google):
+    settings = {"client_id": CLIENT_ID, "max_attempts": 2, "timeout_s": 0.5}
+    async with with_mail(tmp_path, *letters(1), google=settings) as (bot, google):
         document = await ask_for_triage(bot)
         thread = document["verdicts"][0]["thread_id"]
         channel = bot.slack.people.dm(ASKER)
         google.faults.append(Fault(method, kind, seconds=1.0 if kind == "late" else 0.0))
-        carried, tries = f"{document['run_id']}/{thread}", 0
+        value, tries = f"{document['run_id']}/{thread}", 0
         while ts := message_with_button(bot, channel, action):
-            told, tries = len(visible_messages(bot, channel)), tries + 1
-            bot.slack.people.click(ASKER, channel, ts, action, carried)
+            count, tries = len(visible_messages(bot, channel)), tries + 1
+            bot.slack.people.click(ASKER, channel, ts, action, value)
             await until(
-                lambda n=told: (
+                lambda n=count: (
                     len(visible_messages(bot, channel)) > n
                     or not message_with_button(bot, channel, action)
                 )  # type: ignore[misc]
@@ -339,14 +339,14 @@ async def test_clicks_create_one_draft_or_label_when_gmail_responses_are_lost_or
 
 
 def visible_messages(bot: Served, channel: str) -> list[Shown]:
-    """All that stands in a channel, its threads too, and what was whispered."""
+    """Return all messages of a channel and of its threads."""
     roots = bot.slack.visible(channel)
-    below = [m for each in roots for m in bot.slack.visible(channel, each.ts) if m.ts != each.ts]
-    return [*roots, *below]
+    replies = [m for each in roots for m in bot.slack.visible(channel, each.ts) if m.ts != each.ts]
+    return [*roots, *replies]
 
 
 def message_with_button(bot: Served, channel: str, action: str) -> str:
-    """The message that still has this button; empty = none."""
+    """Return the timestamp of a message that has this button; empty = none."""
     found = (
         m.ts for m in visible_messages(bot, channel) if f"'action_id': '{action}'" in str(m.blocks)
     )
@@ -392,14 +392,14 @@ async def test_threads_left_by_a_stopped_triage_are_judged_by_the_next(tmp_path:
         assert (await ask_for_triage(bot, "triage my inbox a third time"))["verdicts"] == []
 
 
-# ---- and no more is asked or paid for than is needed
+# ---- the number of calls
 
 
 def test_limited_triage_fetches_no_more_than_one_batch(connect: Connect) -> None:
-    with connect(*letters(AT_ONCE + 4)) as desk:
-        document = desk.triage("--limit", 5)
-        made = [each.method.removeprefix("gmail.users.") for each in desk.google.requests]
+    with connect(*letters(AT_ONCE + 4)) as cli:
+        document = cli.triage("--limit", 5)
+        calls = [each.method.removeprefix("gmail.users.") for each in cli.google.requests]
     assert len(document["verdicts"]) == 5
-    assert made.count("threads.get") == AT_ONCE
-    assert made.count("threads.list") == 1
-    assert made.count("getProfile") == 2, "who it is, and what has changed until now"
+    assert calls.count("threads.get") == AT_ONCE
+    assert calls.count("threads.list") == 1
+    assert calls.count("getProfile") == 2, "the address, and the current history id"

@@ -1,4 +1,4 @@
-"""Mail that nobody here can read, as encrypted mail, is told as unread and never as empty."""
+"""Mail that cannot be read, such as encrypted mail, is reported as unread, never as empty."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ OPEN = "open it in your mail program"
 
 
 def one(kind: str, body: str, *more: str) -> bytes:
-    """A mail of one part."""
+    """Return a mail of one part."""
     lines = [f"Content-Type: {kind}", *more, "", body]
     return HEAD + DATE + "\n".join(lines).encode() + b"\n"
 
 
 def several(kind: str, *parts: str) -> bytes:
-    """A mail of these parts, each with its headers."""
-    cut = "".join(f"--b\n{part}\n" for part in parts)
-    return one(f'{kind}; boundary="b"', f"{cut}--b--")
+    """Return a mail of these parts, each with its headers."""
+    body = "".join(f"--b\n{part}\n" for part in parts)
+    return one(f'{kind}; boundary="b"', f"{body}--b--")
 
 
 TEXT = "Content-Type: text/plain\n\n"
@@ -80,12 +80,12 @@ UNREAD = {
 def run_triage(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> tuple[Json, list[Json]]:
-    """The document of a triage and the requests that it made; it ends as it says."""
+    """Return the document of a triage and the requests of its subagents; check the exit code."""
     with model_at(monkeypatch, judging_model) as model:
-        done = shell("triage", "--mbox", file, "--me", ME, "--json")
-    document = done.json
-    assert done.code == (document["status"] != "complete")
-    assert bool(gap_lines(document)) == bool(done.code)
+        result = shell("triage", "--mbox", file, "--me", ME, "--json")
+    document = result.json
+    assert result.code == (document["status"] != "complete")
+    assert bool(gap_lines(document)) == bool(result.code)
     return document, [body for body in model.recorded if is_child(body)]
 
 
@@ -95,10 +95,10 @@ def test_unreadable_mail_is_listed_with_the_reason(
 ) -> None:
     raw, reason = UNREAD[kind]
     file = mbox(tmp_path / "m.mbox", raw)
-    document, asked = run_triage(shell, monkeypatch, file)
+    document, requests = run_triage(shell, monkeypatch, file)
     (lost,) = document["unreadable"]
     assert (lost["subject"], lost["reason"]) == ("Offer", reason)
-    assert (document["verdicts"], asked, document["status"]) == ([], [], "failed")
+    assert (document["verdicts"], requests, document["status"]) == ([], [], "failed")
     digest = shell("triage", "--mbox", file, "--me", ME, "--model", "offline").out
     assert reason[:40] in " ".join(digest.split())
 
@@ -109,27 +109,27 @@ def test_verdict_of_a_thread_names_its_unreadable_mail(
     raw, reason = UNREAD["S/MIME"]
     reply = raw.replace(b"Subject: Offer\n", b"Subject: Re: Offer\n")
     reply = reply.replace(b"\nDate:", b"\nIn-Reply-To: <m1@shop.example>\nDate:")
-    asked_before = mail(1, "When will order 1001 arrive?", subject="Offer")
-    file = mbox(tmp_path / "m.mbox", asked_before, reply)
-    document, (asked,) = run_triage(shell, monkeypatch, file)
+    first = mail(1, "When will order 1001 arrive?", subject="Offer")
+    file = mbox(tmp_path / "m.mbox", first, reply)
+    document, (request,) = run_triage(shell, monkeypatch, file)
     (verdict,) = document["verdicts"]
     assert verdict["messages"] == 2
     assert verdict["not_read"] == [f"{reason} (Kim <kim@client.example>, 2026-03-02)"]
     assert document["status"] == "partial"
     (gap,) = gap_lines(document)
     assert gap == f"Offer: not read: {verdict['not_read'][0]}"
-    why = reason.partition(": ")[0]
-    assert f"could not be read: {why}; it may" in json.dumps(asked["messages"])
+    cause = reason.partition(": ")[0]
+    assert f"could not be read: {cause}; it may" in json.dumps(request["messages"])
     audit = shell("audit", document["run_id"])
     assert audit.code == 0, audit.out
-    assert "may ask for something" in json.dumps(asked["messages"])
+    assert "may ask for something" in json.dumps(request["messages"])
     digest = shell("triage", "--mbox", file, "--me", ME, "--model", "offline").out
     assert f"⚠ not read: {reason}"[:60] in " ".join(digest.split())
 
 
 async def test_mail_tools_mark_unreadable_mail_with_the_reason() -> None:
     raw, reason = UNREAD["S/MIME"]
-    async with desk(stored_message(1, raw)) as at:
-        for name, given in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
-            (item,) = (await at(name, **given)).items
+    async with desk(stored_message(1, raw)) as call:
+        for name, arguments in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
+            (item,) = (await call(name, **arguments)).items
             assert f"could not be read: {reason.partition(': ')[0]}; " in item.line()
