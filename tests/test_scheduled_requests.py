@@ -59,7 +59,7 @@ WEEKLY = "0 9 * * mon"
 
 
 def local(ahead: timedelta, zone: str = "UTC") -> str:
-    """A single time, so far from now."""
+    """Return a local time, `ahead` of now."""
     return (
         (datetime.now(UTC) + ahead).astimezone(Timetable("", zone).info).strftime("%Y-%m-%dT%H:%M")
     )

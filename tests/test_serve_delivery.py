@@ -254,13 +254,13 @@ async def test_stop_cancels_waiting_requests_of_the_thread_but_not_later_ones(
 # ---- streams that end early
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(0.3, 300.0), (240.0, 0.3)])
+@pytest.mark.parametrize(("stream_s", "ttl_s"), [(0.3, 300.0), (240.0, 0.3)])
 async def test_answer_is_completed_by_edits_after_its_stream_ends(
-    tmp_path: Path, ours: float, theirs: float
+    tmp_path: Path, stream_s: float, ttl_s: float
 ) -> None:
-    """The bot ends its stream after `ours` seconds, Slack after `theirs`; then it edits."""
-    slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3), stream_ttl_s=theirs)
-    async with serve(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": ours}) as bot:
+    """The bot ends its stream after `stream_s`, Slack after `ttl_s`; then the bot edits."""
+    slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3), stream_ttl_s=ttl_s)
+    async with serve(tmp_path, slack=slack, latency_s=0.3, reply={"stream_s": stream_s}) as bot:
         thread = bot.ask()
         shown = await bot.answer(thread)
         assert "It is **open**" in shown.text

@@ -48,10 +48,6 @@ def home_text(bot: Served, user: str) -> str:
     return str(shown.body) if shown else ""
 
 
-def has_no_replies(bot: Served, thread: str, channel: str = "") -> bool:
-    return bot.replies(thread, channel) == []
-
-
 async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) -> None:
     async with serve(tmp_path, scripted_parent(echo), space=mixed_workspace()) as bot:
         for user, channel, reason in (
@@ -63,7 +59,7 @@ async def test_refusal_reason_is_shown_only_to_the_refused_user(tmp_path: Path) 
             thread = bot.ask("Hello?", user=user, channel=channel)
             await until(lambda u=user: bot.whispers(u))  # type: ignore[misc]
             assert reason in bot.whispers(user)[0]
-            assert has_no_replies(bot, thread, channel)
+            assert bot.replies(thread, channel) == []
         dm = bot.slack.people.dm(GUEST)
         ts = bot.slack.people.say(GUEST, dm, "Hello?")
         await until(lambda: len(bot.slack.visible(dm)) == 2)
@@ -85,7 +81,7 @@ async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> N
         await until(bot.whispers)
         assert "You have spent $0.49 of the $0.50 for today." in bot.whispers()[0]
         assert "Please ask again in " in bot.whispers()[0]
-        assert has_no_replies(bot, thread)
+        assert bot.replies(thread) == []
         assert "It is **open**" in (await bot.answer(bot.ask(user=LUIS))).text
         bot.slack.people.open_home(ASKER)
         await until(lambda: home_text(bot, ASKER))
@@ -124,7 +120,7 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         thread = bot.ask("Hello?")
         await bot.wait_until_stored(thread)
         await bot.bench.dispatch.look()
-        assert has_no_replies(bot, thread)
+        assert bot.replies(thread) == []
         people.open_home(ASKER)
         await until(lambda: "Paused by" in home_text(bot, ASKER))
         people.slash(LUIS, bot.channel, "/assistant", "status")
@@ -140,7 +136,7 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         later = bot.ask("Later?")
         await bot.wait_until_stored(later)
         await bot.bench.dispatch.look()
-        assert has_no_replies(bot, later)
+        assert bot.replies(later) == []
         await bot.inbox.resume()
         assert "Later?" in (await bot.answer(later)).text
 

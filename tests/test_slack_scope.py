@@ -327,7 +327,7 @@ def conversations(shape: list[tuple[int, list[int]]]) -> list[SlackConversation]
 @given(LINES, st.integers(180, 1500))
 def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_tokens: int) -> None:
     found, delimiter = conversations(shape), new_delimiter()
-    cursor, shown, reading = "", list[str](), SourceLog()
+    cursor, shown, log = "", list[str](), SourceLog()
     for _ in range(500):
         result = page(found, "C1", cursor, max_tokens)
         text, count = render(result, delimiter, max_tokens + 120)
@@ -335,11 +335,11 @@ def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_t
         assert estimate_tokens(text) <= max_tokens + 240
         rows = [r for r in text.splitlines() if r.lstrip().startswith("[")]
         assert not rows or not rows[0].startswith(" "), "a reply appears without its root"
-        roots = {i.id for i in reading.items.values()}
+        roots = {i.id for i in log.items.values()}
         shown += [i.id for i in result.items if i.id not in roots]
-        again = [i.id for i in result.items if i.id in roots]
-        assert len(again) <= 1
-        reading.add(result.items, result.holds)
+        repeated = [i.id for i in result.items if i.id in roots]
+        assert len(repeated) <= 1
+        log.add(result.items, result.holds)
         more = re.search(r'cursor="(\S+)"', result.truncated)
         if not more:
             break
@@ -347,7 +347,7 @@ def test_pages_show_every_message_once(shape: list[tuple[int, list[int]]], max_t
     else:
         raise AssertionError("the pages never end")
     assert shown == [i.id for c in found for i in c.items]
-    assert reading.coverage().complete
+    assert log.coverage().complete
 
 
 @given(st.text(), st.text(), st.none() | st.text(), st.lists(st.text(), max_size=4), st.booleans())

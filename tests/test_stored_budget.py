@@ -1,4 +1,4 @@
-"""A budget of rows never passes its caps, whoever shares it, whoever dies, and pays calls once."""
+"""The stored budget: its caps hold across processes and crashes, and calls are paid once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from subagents.budget import Amount, Caps
 from subagents.errors import BudgetExceeded
 
 FIELDS = [f.name for f in fields(Amount)]
-NOTHING = Amount()
 CAPS = Caps(100, 100, 100, 60.0)
 
 
@@ -43,24 +42,24 @@ async def budget(
 
 @asynccontextmanager
 async def shared_budgets(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
-    """One budget as several processes have it; of one file there is one process at a time."""
+    """One budget as several processes open it; a file has one process at a time."""
     async with place.stores(count, "r1") as stores:
-        sharing = [await budget(store.database, f"p{n}") for n, store in enumerate(stores)]
-        yield sharing
-        for each in sharing:
+        shared = [await budget(store.database, f"p{n}") for n, store in enumerate(stores)]
+        yield shared
+        for each in shared:
             await each.aclose()
 
 
-async def books(database: Database, run: str = "r1") -> tuple[Amount, Amount]:
-    """What is spent and what is reserved, checked against the caps and against the rows."""
+async def balance(database: Database, run: str = "r1") -> tuple[Amount, Amount]:
+    """Return what is spent and what is reserved; check both against the caps and the rows."""
 
-    def look(connection: sa.Connection) -> tuple[sa.RowMapping, list[sa.RowMapping]]:
+    def read_rows(connection: sa.Connection) -> tuple[sa.RowMapping, list[sa.RowMapping]]:
         total = sa.select(budgets).where(budgets.c.run == run).with_for_update()
         row = connection.execute(total).mappings().one()
         each = sa.select(reservations).where(reservations.c.run == run)
         return row, list(connection.execute(each).mappings())
 
-    row, held = await database.change(look)
+    row, calls = await database.change(read_rows)
     spent, reserved = (
         Amount(*(row[f"{kind}_{name}"] for name in FIELDS)) for kind in ("spent", "reserved")
     )
@@ -68,7 +67,7 @@ async def books(database: Database, run: str = "r1") -> tuple[Amount, Amount]:
         assert getattr(reserved, name) >= 0
         assert getattr(spent, name) + getattr(reserved, name) <= row[f"cap_{name}"]
     for settled, total in ((True, spent), (False, reserved)):
-        rows = [r for r in held if (r["state"] == "settled") == settled]
+        rows = [r for r in calls if (r["state"] == "settled") == settled]
         assert total == Amount(*(sum(r[name] for r in rows) for name in FIELDS))
     return spent, reserved
 
@@ -100,17 +99,17 @@ async def test_concurrent_reservations_share_transactions_within_the_cap(place: 
             commits += 1
 
         sa.event.listen(store.database._engine, "commit", count_commit)
-        asked = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
-        await asyncio.gather(*asked[:100])  # who asks first is served first
+        tasks = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
+        await asyncio.gather(*tasks[:100])  # first come, first served
 
         assert commits <= 4
-        assert await books(store.database) == (Amount(), all_of(100))
-        assert not any(each.done() for each in asked[100:])
-        await asyncio.gather(*(mine.settle(f"{n}", NOTHING) for n in range(100)))
-        await asyncio.gather(*asked)
+        assert await balance(store.database) == (Amount(), all_of(100))
+        assert not any(each.done() for each in tasks[100:])
+        await asyncio.gather(*(mine.settle(f"{n}", Amount()) for n in range(100)))
+        await asyncio.gather(*tasks)
         assert commits <= 12
         await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100, 200)))
-        assert await books(store.database) == (all_of(100), Amount())
+        assert await balance(store.database) == (all_of(100), Amount())
 
 
 # ---- after a crash
@@ -119,9 +118,9 @@ async def test_concurrent_reservations_share_transactions_within_the_cap(place: 
 async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charged(
     place: Kept,
 ) -> None:
-    async with shared_budgets(place) as sharing:
-        database = sharing[0]._database
-        dead, alive = sharing[0], sharing[-1]
+    async with shared_budgets(place) as shared:
+        database = shared[0]._database
+        dead, alive = shared[0], shared[-1]
         await dead.hold({"final": all_of(30)})
         await dead.reserve("sent", all_of(20))
         await dead.reserve("done", all_of(9))
@@ -130,27 +129,27 @@ async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charge
             await alive.reserve("other", all_of(10))
         await adopt(database, "p1", "p0")
 
-        spent, reserved = await books(database)
+        spent, reserved = await balance(database)
         assert spent == all_of(24)
         assert reserved == (all_of(10) if place.shared else Amount())
         await adopt(database, "p1", "p0")
-        assert await books(database) == (spent, reserved)
+        assert await balance(database) == (spent, reserved)
 
 
 async def test_call_of_a_dead_process_is_charged_when_another_repeats_it_before_adoption(
     place: Kept,
 ) -> None:
-    async with shared_budgets(place) as sharing:
-        database, dead = sharing[0]._database, sharing[0]
+    async with shared_budgets(place) as shared:
+        database, dead = shared[0]._database, shared[0]
         await dead.reserve("call", all_of(20))
         await dead.hold({"next": all_of(30)})
-        heir = sharing[-1] if place.shared else await budget(database, "p1")
-        await heir.reserve("call", all_of(15))
-        assert await books(database) == (all_of(20), all_of(45))
-        await heir.settle("call", all_of(5))
+        successor = shared[-1] if place.shared else await budget(database, "p1")
+        await successor.reserve("call", all_of(15))
+        assert await balance(database) == (all_of(20), all_of(45))
+        await successor.settle("call", all_of(5))
         await adopt(database, "p1", "p0")
 
-        assert await books(database) == (all_of(25), Amount())
+        assert await balance(database) == (all_of(25), Amount())
 
 
 async def test_repeated_call_is_charged_again(in_file: Kept) -> None:
@@ -163,22 +162,22 @@ async def test_repeated_call_is_charged_again(in_file: Kept) -> None:
         again = await budget(store.database, "later")
         for key in ("a", "b"):
             await again.reserve(key, all_of(20))
-        assert await books(store.database) == (all_of(28), all_of(40))
+        assert await balance(store.database) == (all_of(28), all_of(40))
         for key in ("a", "b"):
             await again.settle(key, all_of(8))
 
-        assert await books(store.database) == (all_of(44), Amount())
+        assert await balance(store.database) == (all_of(44), Amount())
 
 
 async def test_final_call_can_be_reserved_again_after_its_release(in_file: Kept) -> None:
     async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         await mine.hold({"final": all_of(30)})
-        await mine.settle("final", Amount())  # as a process does that is told to end
+        await mine.settle("final", Amount())  # as a process does at its end
         again = await budget(store.database, "later")
         await again.hold({"final": all_of(30)})
 
-        assert await books(store.database) == (Amount(), all_of(30))
+        assert await balance(store.database) == (Amount(), all_of(30))
         with pytest.raises(BudgetExceeded):
             await again.reserve("a", all_of(71), behind=["final"])
 
@@ -187,26 +186,26 @@ async def test_final_call_can_be_reserved_again_after_its_release(in_file: Kept)
 
 
 async def worker(
-    mine: StoredBudget, name: str, seed: int, refused: list[str], lives: list[bool]
+    mine: StoredBudget, name: str, seed: int, exceeded: list[str], alive: list[bool]
 ) -> None:
-    """One context: holds a final call, pays for calls, and gives back the rest, or dies."""
-    dice = random.Random(seed)
+    """One context: hold a final call, pay for calls, and release the rest, or die."""
+    rng = random.Random(seed)
 
-    def some(most: int) -> Amount:
-        return Amount(dice.randint(0, most), dice.randint(0, most), dice.randint(0, 3))
+    def some(maximum: int) -> Amount:
+        return Amount(rng.randint(0, maximum), rng.randint(0, maximum), rng.randint(0, 3))
 
     final = f"{name}/final"
-    for step in range(dice.randint(1, 4)):
+    for step in range(rng.randint(1, 4)):
         key, worst = f"{name}/{step}/1", some(40)
         try:
             await mine.reserve(key, worst, beside={final: some(25)}, behind=[final])
         except BudgetExceeded as error:
-            refused.append(error.what)
+            exceeded.append(error.what)
             break
-        if not lives[0]:
+        if not alive[0]:
             return
-        await asyncio.sleep(dice.choice((0, 0, 0.002)))
-        await mine.settle(key, Amount(*(dice.randint(0, getattr(worst, n)) for n in FIELDS)))
+        await asyncio.sleep(rng.choice((0, 0, 0.002)))
+        await mine.settle(key, Amount(*(rng.randint(0, getattr(worst, n)) for n in FIELDS)))
     await mine.settle(final, Amount())
 
 
@@ -218,56 +217,56 @@ async def worker(
 @given(seed=st.integers(0, 2**30))
 async def test_no_cap_is_exceeded_at_any_interleaving(tmp_path: Path, seed: int) -> None:
     """Three contexts at one budget, whose process may die in the middle."""
-    dice, run, owner = random.Random(seed), f"run{seed}", f"p0/{seed}"
-    lives, refused, ended = [True], list[str](), asyncio.Event()
+    rng, run, owner = random.Random(seed), f"run{seed}", f"p0/{seed}"
+    alive, exceeded, done = [True], list[str](), asyncio.Event()
 
-    def at_work(mine: StoredBudget, lives: list[bool]) -> list[asyncio.Task[None]]:
-        seeds = [dice.getrandbits(30) for _ in range(3)]
-        working = (worker(mine, f"c{k}", each, refused, lives) for k, each in enumerate(seeds))
-        return [asyncio.create_task(each) for each in working]
+    def start_workers(mine: StoredBudget, alive: list[bool]) -> list[asyncio.Task[None]]:
+        seeds = [rng.getrandbits(30) for _ in range(3)]
+        coroutines = (worker(mine, f"c{k}", each, exceeded, alive) for k, each in enumerate(seeds))
+        return [asyncio.create_task(each) for each in coroutines]
 
     async def watch(database: Database) -> None:
-        while not ended.is_set():
-            await books(database, run)
+        while not done.is_set():
+            await balance(database, run)
             await asyncio.sleep(0.001)
 
     async with Kept(tmp_path, None).stores(1) as (store,):
         await store.start_run(run, "mention", "?", "m", {})
         mine = await budget(store.database, owner, run=run)
-        watching = asyncio.create_task(watch(store.database))
-        workers = at_work(mine, lives)
-        if dice.random() < 0.5:
-            await asyncio.sleep(dice.choice((0.0, 0.002, 0.005)))
-            lives[0] = False
+        watcher = asyncio.create_task(watch(store.database))
+        workers = start_workers(mine, alive)
+        if rng.random() < 0.5:
+            await asyncio.sleep(rng.choice((0.0, 0.002, 0.005)))
+            alive[0] = False
             for task in workers:
-                task.cancel()  # one that waits would wait for the dead
+                task.cancel()  # it may wait for a dead one
             await asyncio.gather(*workers, return_exceptions=True)
             await mine.aclose()
             await die(store, owner)
             mine = await budget(store.database, f"p9/{seed}", run=run)
-            workers = at_work(mine, [True])
+            workers = start_workers(mine, [True])
         await asyncio.gather(*workers)
         await mine.aclose()
-        ended.set()
-        await watching
-        spent, reserved = await books(store.database, run)
+        done.set()
+        await watcher
+        spent, reserved = await balance(store.database, run)
         assert reserved == Amount()
-        assert refused or spent.tokens <= 100
+        assert exceeded or spent.tokens <= 100
 
 
 # ---- waiting
 
 
 async def test_reservation_waits_until_another_process_settles(place: Kept) -> None:
-    async with shared_budgets(place) as sharing:
-        mine, other = sharing[0], sharing[-1]
+    async with shared_budgets(place) as shared:
+        mine, other = shared[0], shared[-1]
         await other.hold({"s1/final": all_of(30)})
         await other.reserve("s1/0/1", all_of(50), behind=["s1/final"])
-        asked = asyncio.create_task(mine.hold({"s2/0/1": all_of(60)}))
+        task = asyncio.create_task(mine.hold({"s2/0/1": all_of(60)}))
         await asyncio.sleep(0.1)
-        assert not asked.done()
+        assert not task.done()
         await other.settle("s1/0/1", all_of(10))
-        await other.settle("s1/final", NOTHING)
+        await other.settle("s1/final", Amount())
         async with patient():
-            await asked
-        assert await books(mine._database) == (all_of(10), all_of(60))
+            await task
+        assert await balance(mine._database) == (all_of(10), all_of(60))

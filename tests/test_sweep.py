@@ -1,4 +1,4 @@
-"""A sweep: what is read, what is counted, what fails alone, and the document that tells it."""
+"""A sweep: its window, its shares, failures, the tracker, and the findings that it merges."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ from subagents.summary import rank
 
 WINDOW = ("--as-of", AS_OF, "--since", "30d")
 
-OnSlack = Callable[..., tuple[int, Json]]
-Swept = Callable[..., tuple[Done, list[Json]]]
+SweepSlack = Callable[..., tuple[int, Json]]
+RunSweep = Callable[..., tuple[Done, list[Json]]]
 
 
 @pytest.fixture
-def sweep(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
-    """Sweeps a small export with a model; what came of it, and the requests that the model got."""
+def sweep(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunSweep:
+    """Sweep a small export with a model; return the result and the requests to the model."""
     zip_file = small_export(tmp_path)
 
-    def run(mind: Mind = offline_model, channels: str = "*") -> tuple[Done, list[Json]]:
-        typed = ("sweep", "--channels", channels, "--slack-export", zip_file, *WINDOW, "--json")
-        with model_at(monkeypatch, mind) as server:
-            done = shell(*typed)
-        return done, server.recorded
+    def run(model: Mind = offline_model, channels: str = "*") -> tuple[Done, list[Json]]:
+        arguments = ("sweep", "--channels", channels, "--slack-export", zip_file, *WINDOW, "--json")
+        with model_at(monkeypatch, model) as server:
+            result = shell(*arguments)
+        return result, server.recorded
 
     return run
 
@@ -93,7 +93,7 @@ def evidence(document: Json, name: str) -> set[str]:
 
 
 def placed_items(document: Json, name: str) -> set[str]:
-    """Roots or messages that a section's subagents put somewhere."""
+    """Return the roots and messages that a section's subagents put somewhere."""
     mine = [s for s in document["subagents"] if s["id"] in section(document, name)["subagents"]]
     return evidence(document, name) | {r for s in mine for r in s["value"]["no_issue"]}
 
@@ -146,42 +146,42 @@ def test_sweep_includes_new_replies_to_older_threads_and_nothing_after_its_windo
     assert section(document, "support-es")["coverage"]["messages_read"] == 3
 
 
-# ---- what is read
+# ---- shares and channels
 
 
 def many_threads(count: int) -> list[Json]:
-    made = []
+    messages = []
     for n in range(count):
         at = f"{2 + n // 24:02d} {n % 24:02d}"
-        made.append(
+        messages.append(
             export_message(f"{at}:00", f"Question {n}: the export of report {n} fails, what now?")
         )
         if n % 3 == 0:
-            made.append(
+            messages.append(
                 export_message(f"{at}:20", f"Looking into number {n}", "U0LUIS", f"{at}:00")
             )
-    return made
+    return messages
 
 
 def disagreeing_model(decided: str) -> Mind:
-    """Subagents tell the states of one issue that stands in two threads; a third one decides."""
+    """Two subagents report different states of one issue; a third one decides."""
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if not body.get("tools"):
             return offline_model(body)
         first, second = (f"C0HELP/{ts(at)}" for at in ("02 09:00", "03 09:00"))
         if line(body, "TASK").startswith("Two findings"):
             if not results(body):
                 return Answer([use("read_thread", thread=root) for root in (first, second)])
-            held = [{"claim": "It prints", "evidence": [second], "state": decided}]
-            return submission("It is decided.", findings=held)
+            findings = [{"claim": "It prints", "evidence": [second], "state": decided}]
+            return submission("It is decided.", findings=findings)
         (root,) = roots_in(body)
         state = "unsolved" if root == first else "solved"
         claim = "Printing of labels fails at Olmo"
         issue = {"claim": claim, "customers": ["Olmo"], "state": state, "evidence": [root]}
         return call("submit_result", summary="Read.", no_issue=[], findings=[issue])
 
-    return mind
+    return model
 
 
 @pytest.mark.parametrize(("decided", "states"), [("solved", ["solved"]), ("none", None)])
@@ -196,11 +196,11 @@ def test_conflicting_states_of_an_issue_are_checked_by_a_separate_subagent(
         export_message("03 09:10", "Thanks", "U0LUIS", "03 09:00"),
     ]
     zip_file = export(tmp_path, {"help": talk})
-    typed = ("sweep", "--channels", "help", "--slack-export", zip_file, *WINDOW, "--json")
+    arguments = ("sweep", "--channels", "help", "--slack-export", zip_file, *WINDOW, "--json")
     with model_at(monkeypatch, disagreeing_model(decided)) as server:
-        document = shell(*typed).json
-    told = [f["state"] for f in section(document, "help")["findings"]]
-    assert told == (states or ["unsolved", "solved"])
+        document = shell(*arguments).json
+    found_states = [f["state"] for f in section(document, "help")["findings"]]
+    assert found_states == (states or ["unsolved", "solved"])
     assert document["status"] == "complete"
     checks = [b for b in server.recorded if b.get("tools") and "Two findings" in line(b, "TASK")]
     (sent,) = {opening(body) for body in checks}
@@ -210,55 +210,55 @@ def test_conflicting_states_of_an_issue_are_checked_by_a_separate_subagent(
 
 
 def roots_in(body: Json) -> list[str]:
-    """The threads that a subagent was given, without replies."""
+    """Return the ids of the threads in a subagent's brief."""
     return re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
 
 
 def at_most(count: int, endless: str = "") -> Mind:
-    """A model whose output is cut off if it is given more than so many threads, or this one."""
+    """A model whose output is cut off for more than `count` threads, or for `endless`."""
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         if body.get("tools") and (len(roots_in(body)) > count or endless in roots_in(body)):
             return Answer([], "max_tokens")
         return offline_model(body)
 
-    return mind
+    return model
 
 
 def test_share_with_truncated_output_is_reread_in_halves_without_losing_findings(
-    sweep: Swept, shell: Shell, tmp_path: Path
+    sweep: RunSweep, shell: Shell, tmp_path: Path
 ) -> None:
     export(tmp_path, {"busy": many_threads(30), "calm": many_threads(3)})
     whole = shell.sweep(tmp_path / "export.zip")
     configure("sweep: {threads_per_subagent: 16}")
-    done, asked = sweep(at_most(5))
-    assert done.code == 0
-    document = done.json
+    result, requests = sweep(at_most(5))
+    assert result.code == 0
+    document = result.json
     assert document["status"] == "complete"
     for name in ("busy", "calm"):
         assert evidence(document, name) == evidence(whole, name), "a finding was lost"
         assert placed_items(document, name) == placed_items(whole, name)
         assert section(document, name)["coverage"] == section(whole, name)["coverage"]
     assert gap_lines(document) == []
-    readers = [body for body in asked if body.get("tools")]
+    readers = [body for body in requests if body.get("tools")]
     assert max(len(roots_in(body)) for body in readers) == 15
     assert {len(roots_in(body)) for body in readers if roots_in(body)} == {15, 7, 8, 3, 4}
-    told = [line(body, "KNOWN") for body in readers]
+    known = [line(body, "KNOWN") for body in readers]
     roots = [f"C0BUSY/{m['ts']}" for m in many_threads(30) if "thread_ts" not in m]
-    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in str(told)
-    assert "MATERIAL is all of #calm." in told
+    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in str(known)
+    assert "MATERIAL is all of #calm." in known
     again = [s for s in document["subagents"] if "read a half each" in s["reason"]]
     assert len(again) == 6
-    assert all(s["cost_usd"] > 0 for s in again), "what it cost is counted"
+    assert all(s["cost_usd"] > 0 for s in again), "its cost is counted"
     assert shell("audit", document["run_id"]).code == 0
 
 
-def test_thread_too_long_for_one_answer_is_named_as_a_gap(sweep: Swept, tmp_path: Path) -> None:
+def test_thread_too_long_for_one_answer_is_named_as_a_gap(sweep: RunSweep, tmp_path: Path) -> None:
     export(tmp_path, {"busy": many_threads(6)})
     long = item("busy", "02 04:00")
-    done, _ = sweep(at_most(5, endless=long))
-    assert done.code == 1
-    document = done.json
+    result, _ = sweep(at_most(5, endless=long))
+    assert result.code == 1
+    document = result.json
     assert section(document, "busy")["status"] == "partial"
     assert gap_lines(document) == [
         f"busy: what there is to say of the thread {long} does not fit into one answer"
@@ -276,11 +276,11 @@ def test_channels_are_chosen_by_name_id_and_pattern_up_to_a_limit(
     document = shell.sweep(zip_file, "#b-1", "--channels", "C0C1", "--channels", "a-*")
     assert [s["item"] for s in document["sections"]] == ["b-1", "c-1", "a-1", "a-2"]
     args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
-    done = shell("sweep", "--channels", "*", "--limit", "2", *args, "--json")
-    assert done.code == 0  # they are named, and left out as was asked
-    assert done.json["coverage"]["left_out"] == 2
-    assert [s["item"] for s in done.json["sections"]] == ["a-1", "a-2"]
-    assert gap_lines(done.json) == ["b-1: left out by --limit 2", "c-1: left out by --limit 2"]
+    result = shell("sweep", "--channels", "*", "--limit", "2", *args, "--json")
+    assert result.code == 0  # channels over the limit are no failure
+    assert result.json["coverage"]["left_out"] == 2
+    assert [s["item"] for s in result.json["sections"]] == ["a-1", "a-2"]
+    assert gap_lines(result.json) == ["b-1: left out by --limit 2", "c-1: left out by --limit 2"]
 
 
 def test_sweep_reports_a_private_channel_to_non_members_as_nonexistent(
@@ -290,40 +290,40 @@ def test_sweep_reports_a_private_channel_to_non_members_as_nonexistent(
     zip_file = export(tmp_path, channels, private={"board": ["U0LUIS"]})
     args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
 
-    def swept(name: str, user: str) -> str:
-        done = shell("sweep", "--channels", name, *args, "--as-user", user)
-        return refusal_text(done, "no_channels").replace(name, "X")
+    def refusal(name: str, user: str) -> str:
+        result = shell("sweep", "--channels", name, *args, "--as-user", user)
+        return refusal_text(result, "no_channels").replace(name, "X")
 
-    assert swept("board", "U0ANA") == swept("nothing", "U0ANA")
-    assert swept("C0BOARD", "U0ANA") == swept("C0BXXXX", "U0ANA")
+    assert refusal("board", "U0ANA") == refusal("nothing", "U0ANA")
+    assert refusal("C0BOARD", "U0ANA") == refusal("C0BXXXX", "U0ANA")
     document = shell.sweep(zip_file, "*", "--as-user", "U0LUIS")
     assert [s["item"] for s in document["sections"]] == ["board", "help"]
     board = next(s for s in document["subagents"] if s["id"] == "s1")
     assert board["label"]["readers"] == ["U0LUIS"]
 
 
-# ---- what fails alone
+# ---- failures of one channel
 
 
 @pytest.fixture
-def on_slack(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OnSlack:
-    """Sweeps a Slack of which something was made otherwise."""
+def on_slack(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SweepSlack:
+    """Sweep a Slack after a change; return the exit code and the document."""
 
     def run(change: Callable[[LocalSlack], object], **more: Any) -> tuple[int, Json]:
         configure("slack: {retry_attempts: 0}")
         slack = LocalSlack(load_export(small_export(tmp_path)), **more)
         change(slack)
         with slack_at(monkeypatch, slack):
-            done = shell("sweep", "--channels", "*", *WINDOW, "--model", "offline", "--json")
-        assert "Traceback" not in done.err
+            result = shell("sweep", "--channels", "*", *WINDOW, "--model", "offline", "--json")
+        assert "Traceback" not in result.err
         assert not slack.effects
-        return done.code, done.json
+        return result.code, result.json
 
     return run
 
 
 def assert_other_complete(document: Json) -> None:
-    """The other channel was read whole."""
+    """Check that the other channel was read to its end."""
     assert section(document, "support-es")["status"] == "complete"
     assert section(document, "support-es")["findings"]
 
@@ -332,7 +332,7 @@ def assert_other_complete(document: Json) -> None:
     ("method", "kind"), [("conversations.history", "500"), ("conversations.replies", "malformed")]
 )
 def test_unreadable_channel_does_not_affect_other_channels(
-    on_slack: OnSlack, method: str, kind: str
+    on_slack: SweepSlack, method: str, kind: str
 ) -> None:
     code, document = on_slack(lambda slack: slack.faults.append(Fault(method, kind)))
     assert code == 1
@@ -348,7 +348,7 @@ def test_unreadable_channel_does_not_affect_other_channels(
         assert each is failed or each["findings"], each["item"]
 
 
-def test_channel_without_the_bot_is_reported_with_invite_instructions(on_slack: OnSlack) -> None:
+def test_channel_without_the_bot_is_reported_with_invite_instructions(on_slack: SweepSlack) -> None:
     code, document = on_slack(lambda slack: slack.state.members["C0SUPPORTEN"].pop(BOT_USER))
     assert code == 1
     (missing,) = gap_lines(document)
@@ -356,15 +356,15 @@ def test_channel_without_the_bot_is_reported_with_invite_instructions(on_slack: 
     assert_other_complete(document)
 
 
-def test_section_of_a_failed_subagent_states_the_reason(sweep: Swept, shell: Shell) -> None:
-    def mind(body: Json) -> Answer:
+def test_section_of_a_failed_subagent_states_the_reason(sweep: RunSweep, shell: Shell) -> None:
+    def model(body: Json) -> Answer:
         if "#support-en" in line(body, "TASK"):
             return Answer([], "refusal")
         return offline_model(body)
 
-    done, _ = sweep(mind)
-    assert done.code == 1
-    document = done.json
+    result, _ = sweep(model)
+    assert result.code == 1
+    document = result.json
     assert (document["model"], document["status"]) == ("claude", "partial")
     failed = section(document, "support-en")
     assert failed["status"] == "failed"
@@ -376,11 +376,11 @@ def test_section_of_a_failed_subagent_states_the_reason(sweep: Swept, shell: She
     assert re.search(r"s\d failed/\w+ \([^)]*refused to answer", shown)
 
 
-def test_invented_evidence_is_dropped_and_counted(sweep: Swept) -> None:
+def test_invented_evidence_is_dropped_and_counted(sweep: RunSweep) -> None:
     real = item("support-es", "10 09:00")
 
     def submit(body: Json) -> Answer:
-        made_up = {"claim": "It burns", "state": "unsolved", "evidence": ["C0SUPPORTES/1.1"]}
+        invented = {"claim": "It burns", "state": "unsolved", "evidence": ["C0SUPPORTES/1.1"]}
         mixed = {
             "claim": "Cards fail",
             "state": "unanswered",
@@ -388,14 +388,13 @@ def test_invented_evidence_is_dropped_and_counted(sweep: Swept) -> None:
             "quotes": ["No puedo pagar con tarjeta", "the house is on fire"],
             "customers": ["Nobody Ltd"],
         }
-        roots = set(re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE))
-        rest = sorted(roots - {real})
-        return call("submit_result", summary="x", findings=[made_up, mixed], no_issue=rest)
+        rest = sorted({*roots_in(body)} - {real})
+        return call("submit_result", summary="x", findings=[invented, mixed], no_issue=rest)
 
-    def mind(body: Json) -> Answer:
+    def model(body: Json) -> Answer:
         return submit(body) if body.get("tools") else say("Pay attention [F1.1].")
 
-    document = sweep(mind, "support-es")[0].json
+    document = sweep(model, "support-es")[0].json
     (finding,) = document["sections"][0]["findings"]
     assert finding["evidence"] == [real]
     assert finding["quotes"] == ["No puedo pagar con tarjeta"]
@@ -437,9 +436,9 @@ def test_forged_messages_and_instructions_in_channels_have_no_effect(
         item("support-es", "10 11:00"),
     }
     args = ("--slack-export", zip_file, *WINDOW, "--model", "offline")
-    done = shell("sweep", "--channels", "*", *args)
-    assert "\x1b" not in done.out
-    assert "\x1b" not in done.err
+    result = shell("sweep", "--channels", "*", *args)
+    assert "\x1b" not in result.out
+    assert "\x1b" not in result.err
 
 
 # ---- the tracker
@@ -450,9 +449,9 @@ def test_only_one_separate_subagent_reads_the_tracker(
 ) -> None:
     with model_at(monkeypatch) as server:
         args = ("sweep", "--sample", "--model", "claude", "--channels", "csm-[fs]*")
-        done = shell(*args, "--tracker", "F0BUGTRACK", "--json")
-    assert done.code == 0, done.err
-    document = done.json
+        result = shell(*args, "--tracker", "F0BUGTRACK", "--json")
+    assert result.code == 0, result.err
+    document = result.json
     readers = [body for body in server.recorded if body.get("tools")]
     trackers = [b for b in readers if line(b, "CONTRACT") == "tracker"]
     assert len(trackers) == 1
@@ -462,17 +461,17 @@ def test_only_one_separate_subagent_reads_the_tracker(
             assert "F0BUGTRACK" not in json.dumps(body["messages"])
             assert "Weighing scale drifts" not in json.dumps(body["messages"])
     assert "Café Pirineo" not in json.dumps(trackers, ensure_ascii=False)
-    told = document["tracker"]
-    assert (told["status"], told["read"], told["title"]) == ("complete", 40, "Bug tracker")
+    tracker = document["tracker"]
+    assert (tracker["status"], tracker["read"], tracker["title"]) == ("complete", 40, "Bug tracker")
     findings = [f for s in document["sections"] for f in s["findings"]]
     states = [f["tracker"]["status"] for f in findings if f["tracker"]]
     for state in ("untracked", "tracked", "closed"):
-        assert told[state] == states.count(state) > 0
+        assert tracker[state] == states.count(state) > 0
     assert shell("audit", document["run_id"]).code == 0
 
 
-async def swept(since: dict[str, datetime]) -> Json:
-    """A sweep of two sample channels, its channels' windows as given."""
+async def sweep_two_channels(since: dict[str, datetime]) -> Json:
+    """Sweep two sample channels; `since` gives the start of a channel's window."""
     options = Options(model="offline", sample=True)
     async with open_app(load_settings(), options, lambda event: None) as app:
         channels = select_channels(await app.channels(), ["csm-spain", "csm-italy"])
@@ -482,7 +481,7 @@ async def swept(since: dict[str, datetime]) -> Json:
 
 
 def test_channels_of_one_sweep_can_have_different_windows() -> None:
-    document = asyncio.run(swept({"C0CSMITALY": datetime(2026, 3, 10, tzinfo=UTC)}))
+    document = asyncio.run(sweep_two_channels({"C0CSMITALY": datetime(2026, 3, 10, tzinfo=UTC)}))
     spain, italy = section(document, "csm-spain"), section(document, "csm-italy")
     assert italy["window"]["oldest"] == "2026-03-10T00:00:00Z"
     assert spain["window"] == document["window"]
@@ -490,7 +489,7 @@ def test_channels_of_one_sweep_can_have_different_windows() -> None:
     assert italy["coverage"]["oldest"] >= "2026-03-10"
 
 
-# ---- large channels are cut between threads, and read ahead
+# ---- large channels are split between threads
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
 MONTH = Window(START, START + timedelta(days=30))
@@ -512,16 +511,16 @@ def test_shares_contain_every_thread_once_within_both_limits(
 ) -> None:
     found = [conversation(n, length) for n, length in enumerate(lengths)]
     shares = split(found, MONTH, max_tokens, max_threads, max_tokens)
-    opened = [[c for c in found if c.root.at and share.window.opens(c.root.at)] for share in shares]
-    assert [c for threads in opened for c in threads] == found
-    for share, threads in zip(shares, opened, strict=True):
+    groups = [[c for c in found if c.root.at and share.window.opens(c.root.at)] for share in shares]
+    assert [c for threads in groups for c in threads] == found
+    for share, threads in zip(shares, groups, strict=True):
         assert 1 <= len(threads) <= max_threads
         assert share.ids == tuple(c.root.id for c in threads)
         assert size(threads) <= max_tokens or (len(threads) == 1 and not share.items)
         assert share.items in ((), tuple(c.root for c in threads))
 
 
-# ---- read ahead
+# ---- prefetching
 
 HISTORY = "conversations.history"
 
@@ -530,8 +529,8 @@ def never(request: Json) -> Answer:
     raise AssertionError("planning asks no model")
 
 
-async def plan_source(planning: SweepPlanner, source: SweepSource) -> SweepSource:
-    source.plan = await asyncio.wait_for(planning.plan(source), 10)
+async def plan_source(planner: SweepPlanner, source: SweepSource) -> SweepSource:
+    source.plan = await asyncio.wait_for(planner.plan(source), 10)
     assert source.plan.shares, "there is something to read"
     return source
 
@@ -542,34 +541,34 @@ async def test_next_channel_is_prefetched_when_one_is_finished_and_released() ->
     async with engine(never, slack=slack) as e, asyncio.TaskGroup() as group:
         e.run.limits = limits
         sources = [SweepSource(each, WEEK) for each in await e.reader.channels()]
-        planning = SweepPlanner(e.run, sources, 40, group)
+        planner = SweepPlanner(e.run, sources, 40, group)
         first, second, third, *others = sources
         for source in (first, second):
-            await plan_source(planning, source)
+            await plan_source(planner, source)
         assert slack.calls[HISTORY] == 2, "the others wait for room"
         calls = slack.calls.total()
         await e.reader.conversations(first.channel.id, WEEK)
-        assert slack.calls.total() == calls, "its subagent reads what was read for the plan"
-        planning.read(first)
-        await plan_source(planning, third)
+        assert slack.calls.total() == calls, "its subagent uses what the plan has read"
+        planner.read(first)
+        await plan_source(planner, third)
         assert slack.calls[HISTORY] == 3
         await e.reader.conversations(first.channel.id, WEEK)
-        assert slack.calls[HISTORY] == 4, "what was read of the first was let go of"
+        assert slack.calls[HISTORY] == 4, "the first is released"
         for source in (second, third):
-            planning.read(source)
+            planner.read(source)
         for source in others:
-            planning.read(await plan_source(planning, source))
-        told = [event for event in e.events if isinstance(event, SourcesRead)]
-        assert (told[0], told[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))
+            planner.read(await plan_source(planner, source))
+        events = [event for event in e.events if isinstance(event, SourcesRead)]
+        assert (events[0], events[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))
 
 
-# ---- each issue stands once, however many subagents and threads tell of it
+# ---- duplicate issues are merged
 
 
 def sample_finding(id: str, state: str = "known", claim: str = "It fails", **more: Any) -> Finding:
     root = f"C1/{id}"
-    made = {"evidence": [root], "threads": [root], "messages": 2, "people": 1, **more}
-    return Finding.model_validate({"id": id, "claim": claim, "state": state, **made})
+    fields = {"evidence": [root], "threads": [root], "messages": 2, "people": 1, **more}
+    return Finding.model_validate({"id": id, "claim": claim, "state": state, **fields})
 
 
 def ids(*findings: Finding) -> list[list[str]]:
@@ -615,8 +614,8 @@ def test_duplicate_issues_of_one_customer_are_merged(more: dict[str, Any], toget
         "customers": ["Olmo"],
         "claim": "Card payments fail at the till",
     }
-    told = ids(sample_finding("F1.1", **base), sample_finding("F2.1", **{**base, **more}))
-    assert sorted(told) == ([["F1.1", "F2.1"]] if together else [["F1.1"], ["F2.1"]])
+    merged = ids(sample_finding("F1.1", **base), sample_finding("F2.1", **{**base, **more}))
+    assert sorted(merged) == ([["F1.1", "F2.1"]] if together else [["F1.1"], ["F2.1"]])
 
 
 @given(
@@ -630,14 +629,14 @@ def test_duplicate_issues_of_one_customer_are_merged(more: dict[str, Any], toget
     )
 )
 def test_merged_findings_contain_each_one_once_in_rank_order(
-    told: list[tuple[str, str, list[str]]],
+    rows: list[tuple[str, str, list[str]]],
 ) -> None:
-    given_ = [
+    findings = [
         sample_finding(f"F{n}.1", state, claim, customers=names)
-        for n, (state, claim, names) in enumerate(told)
+        for n, (state, claim, names) in enumerate(rows)
     ]
-    joined = join_duplicates(given_, {})
-    stands = [id for f, others in joined for id in (f.id, *others)]
-    assert sorted(stands) == sorted(f.id for f in given_)
+    joined = join_duplicates(findings, {})
+    merged_ids = [id for f, others in joined for id in (f.id, *others)]
+    assert sorted(merged_ids) == sorted(f.id for f in findings)
     assert [rank(f) for f, _ in joined] == sorted(rank(f) for f, _ in joined)
-    assert sum(f.messages for f, _ in joined) == 2 * len(given_)
+    assert sum(f.messages for f, _ in joined) == 2 * len(findings)

@@ -1,4 +1,4 @@
-"""A sweep as text, as Markdown and as a table: all that its readers need, and nothing acts."""
+"""A sweep report as text, Markdown and CSV: its content, and that no foreign text is active."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from bot.reports.sweep_details import MOST_FINDINGS
 from bot.reports.text import WIDTH, report_text
 
 Json = dict[str, Any]
-ACTING = re.compile(r"(?<!\\)(?:\\\\)*[\[\]<>`~]")
-"""Marks that are not escaped."""
-MADE = re.compile(r"\[[^\[\]]+\]\(https://acme\.slack\.com/[A-Za-z0-9/_.?=&-]+\)")
-QUOTING = re.compile(r"^> ", re.MULTILINE)
+ACTIVE = re.compile(r"(?<!\\)(?:\\\\)*[\[\]<>`~]")
+"""Markup that is not escaped."""
+SLACK_LINK = re.compile(r"\[[^\[\]]+\]\(https://acme\.slack\.com/[A-Za-z0-9/_.?=&-]+\)")
+QUOTE = re.compile(r"^> ", re.MULTILINE)
 
 
 def text_of(document: Json) -> str:
-    """As text, on one line."""
+    """Return the report as text, on one line."""
     return " ".join(report_text(sweep_report(document)).split())
 
 
@@ -91,8 +91,8 @@ def test_issue_line_shows_customer_waiting_time_amount_deadline_and_owner() -> N
     named = finding("F1.1", "unanswered", **waits, cases=[case], deadline="2025-03-12")
     unnamed = finding("F1.2", customers=[], owner="Luis", **waits)
     text = text_of(swept(section("csm-es", named), section("csm-fr", unnamed)))
-    told = "Café Sol · #csm-es · open since 4 Mar (11 days), wrote again 9 Mar · 2 x 59 €"
-    assert text.count(told) == 1
+    expected = "Café Sol · #csm-es · open since 4 Mar (11 days), wrote again 9 Mar · 2 x 59 €"
+    assert text.count(expected) == 1
     assert "1. Café Sol: money is lost · was due 12 Mar, passed → owner missing: " in text
     assert "unanswered · was due 12 Mar, passed → owner missing: Answer Ana." in text
     assert "Ana Ruiz · #csm-fr · open since 4 Mar (11 days), wrote again 9 Mar" in text
@@ -155,15 +155,15 @@ def test_remaining_tasks_are_listed_by_person_with_their_links() -> None:
     ]
     lines.insert(4, {"text": "Eva Sol: tell Bar 1 and Bar 2", "findings": ["F1.1", "F1.2"]})
     text = text_of(swept(section("a", *found), top_lines=lines))
-    told = "1. Eva Sol (proposed): call Bar 1 [2] ↗1 2. Eva Sol (proposed): call Bar 2 [3] ↗2"
-    assert f"DO FIRST {told}" in text
+    first = "1. Eva Sol (proposed): call Bar 1 [2] ↗1 2. Eva Sol (proposed): call Bar 2 [3] ↗2"
+    assert f"DO FIRST {first}" in text
     assert "4. Eva Sol: tell Bar 1 and Bar 2 [2] ↗1 [3] ↗2 5." in text
     assert "6. Eva Sol (proposed): call Bar 5 [1] ↗5 · due today, Sat 15 Mar" in text
-    told = text.partition("by person ")[2].partition(" Open problems")[0].strip("─ ")
-    assert told.startswith(
+    by_person = text.partition("by person ")[2].partition(" Open problems")[0].strip("─ ")
+    assert by_person.startswith(
         "Eva Sol · [14] (proposed) call Bar 14 ↗14 · [6] (proposed) call Bar 6 ↗"
     )
-    assert told.count("call Bar") == 9
+    assert by_person.count("call Bar") == 9
     assert "call Bar" not in text.partition("Open problems")[2]
 
 
@@ -191,8 +191,8 @@ def test_later_report_counts_each_problem_once_by_its_change() -> None:
         finding("F1.5", "solved", customers=["Bar Luna"]),
     ]
     text = text_of(swept(section("a", *found), compared=BEFORE))
-    told = "1 new, 1 still open for up to 3 days (1 of them changed), 2 solved"
-    assert f"2 open problems (2 urgent) · {told} · compared" in text
+    counts = "1 new, 1 still open for up to 3 days (1 of them changed), 2 solved"
+    assert f"2 open problems (2 urgent) · {counts} · compared" in text
     assert "#a 2 open problems (2 urgent), 1 new [1] [2]" in text
     assert "#a (2) · SOLVED: 2 Bar Luna, Bar Sol: Issue F1.4" in text
 
@@ -208,10 +208,10 @@ def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case()
     ]
     text = text_of(swept(section("a", *found))).replace(" ↗1", "")
     first = text.partition("BY MARKET")[0]
-    told = "1. Bar Luna: money is lost → owner missing: Answer Ana. and 1 more [1] · 11 days"
-    assert told in first
-    told = "2. Bar Sol +1: a new till · was due 14 Mar, passed → owner missing: Answer Ana. [2]"
-    assert told in first
+    expected = "1. Bar Luna: money is lost → owner missing: Answer Ana. and 1 more [1] · 11 days"
+    assert expected in first
+    expected = "2. Bar Sol +1: a new till · was due 14 Mar, passed → owner missing: Answer Ana. [2]"
+    assert expected in first
     assert "unsolved · was due 14 Mar, passed → owner missing: Answer Ana." in text
 
 
@@ -282,8 +282,8 @@ def test_report_marks_issues_closed_in_or_missing_from_the_tracker() -> None:
     assert "1 customer, #a: 1 waits for the team · not in the tracker" in text
     assert text.count("not in the tracker") == 4
     for problem in ("1. BUG-2 Charged twice", "2. Issue F1.0"):
-        told = text.partition(problem)[2].partition("●")[0]
-        assert "closed in the tracker, still reported" in told
+        entry = text.partition(problem)[2].partition("●")[0]
+        assert "closed in the tracker, still reported" in entry
     tracker |= {"status": "partial", "reason": "No access."}
     text = text_of(swept(section("a", *found), tracker=tracker))
     assert "Tracker (Bugs): read in part: No access." in text
@@ -337,14 +337,14 @@ def test_lines_are_wrapped_to_terminal_width_without_breaking_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "elsewhere"),
+    ("render", "elsewhere"),
     [(report_text, "assistant show abc123 --json"), (report_markdown, "findings.csv")],
 )
 def test_report_counts_omitted_findings_and_says_where_they_are(
-    shown: Callable[[SweepReport], str], elsewhere: str
+    render: Callable[[SweepReport], str], elsewhere: str
 ) -> None:
     many = (finding(f"F1.{n}", "waiting") for n in range(MOST_FINDINGS + 10))
-    text = shown(sweep_report(swept(section("a", *many))))
+    text = render(sweep_report(swept(section("a", *many))))
     assert len(re.findall(r"[ *]Issue F1\.", text)) == MOST_FINDINGS
     assert f"10 more, left out here: {elsewhere}" in " ".join(text.split())
 
@@ -355,8 +355,8 @@ def test_report_counts_omitted_findings_and_says_where_they_are(
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
 def test_only_links_to_slack_are_active_in_markdown_reports(document: Json) -> None:
-    text = QUOTING.sub("", MADE.sub("", markdown(document)))
-    assert [line for line in text.splitlines() if ACTING.search(line)] == []
+    text = QUOTE.sub("", SLACK_LINK.sub("", markdown(document)))
+    assert [line for line in text.splitlines() if ACTIVE.search(line)] == []
     assert "https://" not in text
     assert not re.search(r"@\w", text)
     assert not re.search(r"(?<!\[)\bwww\.", text)
@@ -368,11 +368,11 @@ def test_markdown_escaping_preserves_the_text(text: str) -> None:
     assert bare.replace("[.]", ".") == text.replace("\N{WORD JOINER}", "").replace("[.]", ".")
 
 
-# ---- in the language of its readers
+# ---- languages
 
 
 @pytest.mark.parametrize(
-    ("language", "said"),
+    ("language", "expected"),
     [
         (
             "de",
@@ -386,14 +386,16 @@ def test_markdown_escaping_preserves_the_text(text: str) -> None:
         ("ja", ["4 open problems"]),
     ],
 )
-def test_report_uses_its_language_and_falls_back_to_english(language: str, said: list[str]) -> None:
+def test_report_uses_its_language_and_falls_back_to_english(
+    language: str, expected: list[str]
+) -> None:
     old = [finding(f"F1.{n}", change="open", age_days=12) for n in range(4)]
     sections = (section("csm-es", *old), section("csm-fr"), section("csm-de"))
     text = text_of(swept(*sections, compared=BEFORE, language=language))
-    assert [words for words in said if words not in text] == []
+    assert [words for words in expected if words not in text] == []
 
 
-# ---- as a table
+# ---- as CSV
 
 
 @given(sweeps())
@@ -415,7 +417,7 @@ def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("=1+1", "'=1+1"),
         ("@SUM(A1)", "'@SUM(A1)"),
@@ -426,8 +428,8 @@ def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(
         (None, ""),
     ],
 )
-def test_formula_cells_are_escaped_as_text(text: object, shown: str) -> None:
-    assert harmless(text) == shown
+def test_formula_cells_are_escaped_as_text(text: object, expected: str) -> None:
+    assert harmless(text) == expected
 
 
 def test_external_addresses_in_csv_cells_are_not_links() -> None:

@@ -1,4 +1,4 @@
-"""Several workspaces on one process: one never reads, sees or spends what is of another.
+"""Several workspaces on one process: none reads, shows or spends anything of another.
 
 People and channels have the same ids in both on purpose.
 """
@@ -51,13 +51,13 @@ def server_of(two: Two, team: str) -> Server:
 
 
 async def rows(server: Server) -> dict[str, int]:
-    """How many rows each table of a workspace has."""
+    """Return the number of rows of each table of a workspace."""
     database = server.dispatch.inbox.database
-    counted = {}
+    counts = {}
     for table in METADATA.sorted_tables:
         found = await database.read(sa.select(sa.func.count()).select_from(table))
-        counted[table.name] = found[0][0]
-    return counted
+        counts[table.name] = found[0][0]
+    return counts
 
 
 async def installed_teams(two: Two) -> list[str]:
@@ -74,9 +74,14 @@ async def ask_about(place: Place, word: str) -> str:
 
 
 async def each_is_answered_alone(two: Two) -> None:
-    """Ask both at once: each answer stands in its own workspace, and in its own database."""
+    """Ask both at once, and check that each has its own answer alone."""
     texts = await asyncio.gather(ask_about(two.acme, "red-apple"), ask_about(two.beta, "blue-pear"))
     assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
+    await assert_answers_are_separate(two)
+
+
+async def assert_answers_are_separate(two: Two) -> None:
+    """Check that each answer is in its own workspace and database alone."""
     assert "blue-pear" not in two.acme.texts()
     assert "red-apple" not in two.beta.texts()
     for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
@@ -90,18 +95,14 @@ async def test_each_workspace_is_answered_only_from_its_own_data(tmp_path: Path)
         assert "red-apple" in await ask_about(two.acme, "red-apple")
         assert await rows(server_of(two, BETA)) == untouched
         assert "blue-pear" in await ask_about(two.beta, "blue-pear")
-        assert "red-apple" not in two.beta.texts()
-        assert "blue-pear" not in two.acme.texts()
+        await assert_answers_are_separate(two)
         asks = [request_in(body) for body in two.model.recorded]
         assert all(("red-apple" in ask) != ("blue-pear" in ask) for ask in asks)
-        for team, own in ((ACME, "red-apple"), (BETA, "blue-pear")):
-            runs = await server_of(two, team).dispatch.runs.store.runs(10)
-            assert [own in run.question for run in runs] == [True]
         assert {team for team, _ in two.router.calls} == {ACME, BETA}
-        status, measured, _ = await two.visit("/metrics")
-        assert (status, "assistant_" in measured) == (200, True)
+        status, metrics, _ = await two.visit("/metrics")
+        assert (status, "assistant_" in metrics) == (200, True)
         for hidden in (ACME, BETA, "red-apple", "blue-pear", ASKER):
-            assert hidden not in measured
+            assert hidden not in metrics
         assert await installed_teams(two) == [ACME, BETA]
     stored = read_all_files(tmp_path)
     assert ACME.encode() in stored
@@ -112,14 +113,14 @@ async def test_installation_with_an_invalid_state_stores_nothing(tmp_path: Path)
     with two_slacks(tmp_path) as two:
         async with served_workspaces(two):
             state, cookie = await two.state()
-            back = f"/slack/oauth_redirect?code=code-of-{ACME}&state="
-            other, of_other = await two.state()
+            redirect = f"/slack/oauth_redirect?code=code-of-{ACME}&state="
+            other_state, other_cookie = await two.state()
             forged = (
-                (back + "forged", "slack-app-oauth-state=forged"),
-                (back + other, cookie),
-                (back + state, ""),
+                (redirect + "forged", "slack-app-oauth-state=forged"),
+                (redirect + other_state, cookie),
+                (redirect + state, ""),
                 ("/slack/oauth_redirect?error=access_denied", cookie),
-                (f"/slack/oauth_redirect?error=access_denied&state={other}", of_other),
+                (f"/slack/oauth_redirect?error=access_denied&state={other_state}", other_cookie),
                 (f"/slack/oauth_redirect?code=code-of-{ACME}", cookie),
             )
             for path, with_cookie in forged:
@@ -128,14 +129,14 @@ async def test_installation_with_an_invalid_state_stores_nothing(tmp_path: Path)
                 assert "Nothing was installed" in text
                 assert "access_denied" not in text
                 assert await installed_teams(two) == []
-            assert (await two.visit(back + state, cookie))[0] == 200
-            status, text, _ = await two.visit(back + state, cookie)
+            assert (await two.visit(redirect + state, cookie))[0] == 200
+            status, text, _ = await two.visit(redirect + state, cookie)
             assert (status, "Nothing was installed" in text) == (400, True)
-            late, of_late = await two.state()
+            late_state, late_cookie = await two.state()
             past = sa.update(oauth_states).values(expires=datetime.now(UTC) - timedelta(seconds=1))
             assert two.serving
             await two.serving.installations._database.write(past)
-            assert (await two.visit(back + late, of_late))[0] == 400
+            assert (await two.visit(redirect + late_state, late_cookie))[0] == 400
             assert await installed_teams(two) == [ACME]
 
 
@@ -168,7 +169,7 @@ async def test_daily_limit_and_pause_apply_to_one_workspace_only(tmp_path: Path)
         assert "blue-pear" in await ask_about(two.beta, "blue-pear")
         await until(lambda: two.acme.replies() or two.acme.slack.state.whispers, WAIT_S)
         assert "You asked" not in two.acme.texts()
-        for place in (two.acme, two.beta):  # an administrator here, and nobody there
+        for place in (two.acme, two.beta):  # an administrator of the first alone
             place.slack.people.slash(ASKER, place.channel, "/assistant", "pause")
         await come(server_of(two, ACME).dispatch.inbox.paused_by)
         assert "green-fig" in await ask_about(two.beta, "green-fig")
@@ -176,11 +177,11 @@ async def test_daily_limit_and_pause_apply_to_one_workspace_only(tmp_path: Path)
 
 
 SHARED = (ModelClient, TeamWorkflows, RateLimiter, Metrics, type, types.ModuleType, asyncio.Task)
-"""What all workspaces of a process share, and what leads everywhere."""
+"""Types that all workspaces of a process share, or that refer to everything."""
 
 
 def parts_of(server: Server) -> Iterator[object]:
-    """All objects that a workspace's parts reach, however indirectly."""
+    """Yield all objects that a workspace's server refers to, directly or not."""
     seen: dict[int, object] = {}
     todo: list[object] = [server]
     while todo:
@@ -244,8 +245,8 @@ async def test_ids_of_another_workspace_are_unknown(tmp_path: Path) -> None:
             click = {"type": "button", "action_id": action, "value": value, "action_ts": "1.0"}
             body = block_actions(two.beta.slack.state, ASKER, click)
             two.beta.slack.put("interactive", body)
-        told = await ask_about(two.beta, f"run {run.id}, and of {key}")
-        assert "red-apple" not in told + two.beta.texts()
+        text = await ask_about(two.beta, f"run {run.id}, and of {key}")
+        assert "red-apple" not in text + two.beta.texts()
         assert {**await rows(acme), "cursors": 0} == {**before, "cursors": 0}  # written late
 
 
@@ -258,15 +259,15 @@ async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_kill
         LocalServer(balancer.app, "balancer") as front,
         two_slacks(tmp_path, url=url, front=front.url, latency_s=1.0) as two,
     ):
-        made = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
+        fleet = Fleet(tmp_path, two.acme.slack, two.model, balancer, environment(two))
         try:
-            (first, _) = await made.start_bots(2)
+            (first, _) = await fleet.start_bots(2)
             two.url = first.url
             for team in (ACME, BETA):
                 await two.install(team)
             seen = two.router.calls  # once by the installation, then by each process that serves it
             places = [(team, "auth.test") for team in (ACME, BETA)]
-            await until(lambda: all(seen.count(p) > len(made.bots) for p in places), WAIT_S)
+            await until(lambda: all(seen.count(p) > len(fleet.bots) for p in places), WAIT_S)
             asks = [(p, p.ask(f"What of {p.team}-fruit?")) for p in (two.acme, two.beta)]
             await until(lambda: len(two.model.recorded) >= 2, WAIT_S)
             first.kill()
@@ -276,9 +277,9 @@ async def test_each_workspace_is_answered_once_after_one_of_two_replicas_is_kill
                 assert len(place.replies(thread)) == 1
             assert f"{BETA}-fruit" not in two.acme.texts()
             assert f"{ACME}-fruit" not in two.beta.texts()
-            assert not made.bots[-1].tracebacks()
+            assert not fleet.bots[-1].tracebacks()
         finally:
-            for bot in made.bots:
+            for bot in fleet.bots:
                 bot.kill()
 
 
@@ -305,16 +306,16 @@ async def test_shared_database_of_several_workspaces_contains_no_user_data(tmp_p
             assert (table.name, found[0][0]) == (table.name, 0)
 
 
-def mind(body: Json) -> Answer:
-    """Ask back, or say what was asked."""
-    asked = request_in(body)
-    if "which report" in asked and turn(body) == 0:
+def model(body: Json) -> Answer:
+    """Ask back about a report, or repeat the request."""
+    request = request_in(body)
+    if "which report" in request and turn(body) == 0:
         return Answer([use("ask_user", question="Which one?", options=["weekly", "monthly"])])
-    return say(f"You asked: {asked}")
+    return say(f"You asked: {request}")
 
 
 async def test_click_from_another_workspace_has_no_effect_on_a_card(tmp_path: Path) -> None:
-    async with two_teams(tmp_path, mind) as two:
+    async with two_teams(tmp_path, model) as two:
         assert two.serving
         thread = two.acme.ask("Send me which report?")
 
@@ -343,7 +344,7 @@ async def test_click_from_another_workspace_has_no_effect_on_a_card(tmp_path: Pa
         await until(lambda: not cards(), WAIT_S)
 
 
-LISTS = (
+LIST_COMMANDS = (
     ("runs",),
     ("runs", "--json"),
     ("feedback", "--json"),
@@ -351,12 +352,12 @@ LISTS = (
     ("schedules", "--json"),
     ("review-briefs", "--json"),
 )
-OF_A_RUN = ("show", "audit", "replay", "decisions")
+RUN_COMMANDS = ("show", "audit", "replay", "decisions")
 
 
 def command(two: Two, *words: str) -> tuple[int | None, str]:
-    """Exit code and all output of a command on the stored state of one workspace."""
-    log = two.folder / "said"
+    """Return the exit code and all output of a command on the stored state."""
+    log = two.folder / "output"
     log.write_text("")
     process = Fork("bot", *words, env=environment(two), folder=two.folder, log=log)
     return process.wait(), process.read_output()
@@ -366,14 +367,14 @@ async def test_commands_for_one_workspace_show_nothing_of_another(tmp_path: Path
     async with two_teams(tmp_path) as two:
         await ask_about(two.acme, "red-apple")
         await ask_about(two.beta, "blue-pear")
-    _, listed = command(two, "--team", ACME, "runs", "--json")
-    (run,) = [each["id"] for each in json.loads(listed)]
+    _, runs = command(two, "--team", ACME, "runs", "--json")
+    (run,) = [each["id"] for each in json.loads(runs)]
 
-    assert "red-apple" in listed
-    for words in LISTS:
+    assert "red-apple" in runs
+    for words in LIST_COMMANDS:
         code, out = command(two, "--team", BETA, *words)
         assert (code, "red-apple" in out, run in out) == (0, False, False), out
-    for name in OF_A_RUN:
+    for name in RUN_COMMANDS:
         code, out = command(two, "--team", BETA, name, run)
         assert (code != 0, "red-apple" in out) == (True, False), out
     _, own = command(two, "--team", BETA, "runs")

@@ -1,4 +1,4 @@
-"""When a schedule runs: each local day once, each hour once, whatever the clocks do."""
+"""When a schedule runs: once each local day or hour, also when the clocks change."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from config.schedules import Timetable, TimetableError
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 YEAR = (datetime(2025, 12, 30, tzinfo=UTC), datetime(2027, 1, 3, tzinfo=UTC))
-"""A year and a little on both sides, as days begin at other times elsewhere."""
+"""A year and some days on both sides, because of the time zones."""
 
 
-def walls(
+def local_times(
     cron: str, zone: str, start: datetime = YEAR[0], end: datetime = YEAR[1]
 ) -> list[datetime]:
-    """The times as the clocks on the wall show them."""
+    """Return the times in the local time of the zone."""
     info = ZoneInfo(zone)
     return [at.astimezone(info) for at in Timetable.of(cron, zone).between(start, end)]
 
 
 @pytest.mark.parametrize(
-    ("zone", "cron", "day", "shown"),
+    ("zone", "cron", "day", "expected"),
     [
         ("Europe/Madrid", "30 2 * * *", "2026-03-29", ["03:00:00+02:00"]),
         ("Europe/Madrid", "30 2 * * *", "2026-10-25", ["02:30:00+02:00"]),
@@ -38,14 +38,16 @@ def walls(
     ],
 )
 def test_nonexistent_and_ambiguous_local_times_are_resolved(
-    zone: str, cron: str, day: str, shown: list[str]
+    zone: str, cron: str, day: str, expected: list[str]
 ) -> None:
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
-    found = walls(cron, zone, start.astimezone(UTC) - MINUTE, start.astimezone(UTC) + DAY + HOUR)
-    there = [at.isoformat()[11:] for at in found if at.date().isoformat() == day]
-    assert [each for each in there if each in shown] == shown
-    hours = {each[:2] for each in shown}
-    assert len([each for each in there if each[:2] in hours]) == len(shown)
+    found = local_times(
+        cron, zone, start.astimezone(UTC) - MINUTE, start.astimezone(UTC) + DAY + HOUR
+    )
+    times = [at.isoformat()[11:] for at in found if at.date().isoformat() == day]
+    assert [each for each in times if each in expected] == expected
+    hours = {each[:2] for each in expected}
+    assert len([each for each in times if each[:2] in hours]) == len(expected)
 
 
 ZONES = ("Europe/Madrid", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
@@ -56,21 +58,21 @@ def test_daily_schedule_runs_once_each_local_day_of_a_year(zone: str) -> None:
     first, last = date(2026, 1, 1), date(2026, 12, 31)
     days = [first + n * DAY for n in range((last - first).days + 1)]
     for time in ("0 0", "30 1", "45 1", "0 2", "15 2", "30 2", "59 2", "0 3", "0 9", "59 23"):
-        found = [at.date() for at in walls(f"{time} * * *", zone)]
+        found = [at.date() for at in local_times(f"{time} * * *", zone)]
         assert [day for day in found if first <= day <= last] == days
 
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("minute", ["0", "17", "45"])
 def test_hourly_schedule_runs_once_each_hour_of_a_year(zone: str, minute: str) -> None:
-    """Also the one that comes twice; where the clocks change by half an hour, it may be shorter."""
+    """Also in an hour that comes twice; a change by half an hour makes one gap of 0.5 or 1.5 h."""
     times = list(Timetable.of(f"{minute} * * * *", zone).between(*YEAR))
     pauses = {later - sooner for sooner, later in pairwise(times)}
     odd = {HOUR / 2, HOUR * 1.5} if zone == "Australia/Lord_Howe" else set()
     assert pauses <= {HOUR} | odd
 
 
-# ---- what cannot be
+# ---- errors
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,9 @@ def test_hourly_schedule_runs_once_each_hour_of_a_year(zone: str, minute: str) -
 def test_invalid_crontab_or_time_zone_is_rejected_with_a_specific_error(
     cron: str, zone: str, words: str
 ) -> None:
-    with pytest.raises(TimetableError) as refused:
+    with pytest.raises(TimetableError) as error:
         Timetable.of(cron, zone)
-    assert words in str(refused.value)
+    assert words in str(error.value)
 
 
 @given(st.text(max_size=40) | st.text("0123456789*/-, ", max_size=30))

@@ -1,4 +1,4 @@
-"""Tokens and model traffic are encrypted with a key that lies elsewhere; another one is refused."""
+"""Tokens and model traffic are encrypted; the key is outside the database, another is refused."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def settings(**env: str) -> Settings:
     return load_settings(env={name.upper(): value for name, value in env.items()})
 
 
-# ---- where the key is
+# ---- the key file
 
 
 def test_key_file_is_created_on_first_use_with_owner_only_access(tmp_path: Path) -> None:
-    made = settings(assistant_key_file=str(tmp_path / "a" / "b" / "key"))
+    config = settings(assistant_key_file=str(tmp_path / "a" / "b" / "key"))
     with under_umask(0o022):
-        first, second = keys_of(made), keys_of(made)
+        first, second = keys_of(config), keys_of(config)
 
     assert first == second
     assert first.warning == ""
-    assert made.key_file.stat().st_mode & 0o777 == 0o600
-    assert made.key_file.parent.stat().st_mode & 0o777 == 0o700
-    assert [path.name for path in made.key_file.parent.iterdir()] == ["key"]
+    assert config.key_file.stat().st_mode & 0o777 == 0o600
+    assert config.key_file.parent.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in config.key_file.parent.iterdir()] == ["key"]
 
 
 @contextmanager
@@ -68,13 +68,13 @@ def under_umask(mask: int) -> Iterator[None]:
 def test_key_file_readable_by_others_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chosen = settings(assistant_key_file=str(tmp_path / "key"))
-    assert cipher_of(chosen).place == str(chosen.key_file)
-    chosen.key_file.chmod(0o640)
+    config = settings(assistant_key_file=str(tmp_path / "key"))
+    assert cipher_of(config).place == str(config.key_file)
+    config.key_file.chmod(0o640)
     with caplog.at_level(logging.WARNING):
-        cipher_of(chosen)
+        cipher_of(config)
 
-    assert f"chmod 600 {chosen.key_file}" in caplog.text
+    assert f"chmod 600 {config.key_file}" in caplog.text
 
 
 # ---- the database
@@ -99,7 +99,7 @@ async def test_recorded_traffic_is_unreadable_in_the_database_without_the_key(
 
 
 def _dump(place: Kept) -> str:
-    """All that somebody sees who has the database and no key."""
+    """Return the content of the database, as somebody without the key sees it."""
     if place.url:
         names = execute("SELECT tablename FROM pg_tables WHERE schemaname='assistant'", place.url)
         rows = [execute(f"SELECT t::text FROM assistant.{name} t", place.url) for (name,) in names]
@@ -110,12 +110,12 @@ def _dump(place: Kept) -> str:
 
 
 async def test_another_encryption_key_is_rejected_at_startup(place: Kept) -> None:
-    ours, other = Cipher.generate(), Cipher([new_key()], "/etc/key")
-    await (await Database.open(place.path, place.url, ours)).aclose()
+    own, other = Cipher.generate(), Cipher([new_key()], "/etc/key")
+    await (await Database.open(place.path, place.url, own)).aclose()
 
     with pytest.raises(StoreError, match=r"key in /etc/key is not the one.*same ASSISTANT_ENC"):
         await Database.open(place.path, place.url, other)
-    await (await Database.open(place.path, place.url, ours)).aclose()
+    await (await Database.open(place.path, place.url, own)).aclose()
 
 
 async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: Kept) -> None:
@@ -180,7 +180,7 @@ async def test_data_files_are_accessible_to_their_owner_only(tmp_path: Path) -> 
         assert set(modes.values()) == {0o600}
         assert folder.stat().st_mode & 0o777 == 0o700
         await store.aclose()
-        (folder / "assistant.sqlite").chmod(0o644)  # as a copy from a backup is
+        (folder / "assistant.sqlite").chmod(0o644)  # as a copy from a backup has
         store = await Store.open(folder)
         assert set(_modes(folder).values()) == {0o600}
         await store.aclose()
@@ -205,12 +205,12 @@ async def test_token_appears_in_no_row_repr_or_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     database = await Database.open(place.path, place.url)
-    kept = Credentials(database)
-    await kept.put("bea@acme.example", tokens(TOKEN))
-    found = await kept.get("bea@acme.example")
+    store = Credentials(database)
+    await store.put("bea@acme.example", tokens(TOKEN))
+    found = await store.get("bea@acme.example")
     stored = await database.read(sa.select(sa.type_coerce(credentials.c.body, sa.Text)))
 
-    assert TOKEN not in f"{found!r} {found} {kept!r} {stored} {caplog.text}"
+    assert TOKEN not in f"{found!r} {found} {store!r} {stored} {caplog.text}"
     await database.aclose()
     if place.url:
         assert TOKEN not in str(execute("SELECT * FROM assistant.credentials", place.url))

@@ -1,4 +1,4 @@
-"""What a person sees of HTML, and what is only there to be read by a machine."""
+"""The text of HTML that a person sees, and the removal of hidden text."""
 
 import pytest
 from hypothesis import given, settings
@@ -167,19 +167,19 @@ SHOWN = {
     "html", [*map(box, HIDDEN_STYLES), *map(sheet, HIDDEN_SHEETS), *HIDDEN.values()]
 )
 def test_invisible_html_text_is_removed_and_flagged(html: str) -> None:
-    seen = visible_text(html)
-    assert TRAP not in seen.text
-    assert seen.hidden
-    assert "Hello" in seen.text
+    result = visible_text(html)
+    assert TRAP not in result.text
+    assert result.hidden
+    assert "Hello" in result.text
 
 
 @pytest.mark.parametrize(
     "html", [*map(box, SHOWN_STYLES), *map(sheet, SHOWN_SHEETS), *SHOWN.values()]
 )
 def test_visible_html_text_is_kept(html: str) -> None:
-    seen = visible_text(html)
-    assert TRAP in seen.text
-    assert not seen.hidden
+    result = visible_text(html)
+    assert TRAP in result.text
+    assert not result.hidden
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_visible_html_text_is_kept(html: str) -> None:
 def test_invisible_characters_are_removed_and_hidden_text_in_them_is_flagged(
     text: str, hidden: bool
 ) -> None:
-    seen = visible_text(f"<p>{text}</p>")
-    assert (seen.text, seen.hidden) == ("abcde", hidden)
+    result = visible_text(f"<p>{text}</p>")
+    assert (result.text, result.hidden) == ("abcde", hidden)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,6 @@ PIECES = st.sampled_from(
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(), st.binary(), st.lists(PIECES, max_size=60).map("".join)))
 def test_visible_text_accepts_any_input(html: str | bytes) -> None:
-    seen = visible_text(html)
-    assert seen.text == seen.text.strip()
-    seen.text.encode()
+    result = visible_text(html)
+    assert result.text == result.text.strip()
+    result.text.encode()
