@@ -1,4 +1,4 @@
-"""The bot's HTTP side: health that tells the truth, numbers, and events within limits."""
+"""The bot's HTTP server: health checks, and limits of size and time for events."""
 
 import asyncio
 import time
@@ -38,15 +38,15 @@ async def echo(request: Request) -> Response:
 
 
 async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession) -> None:
-    health, wrong = Health(), {"sockets": "Both sockets are down."}
+    health, errors = Health(), {"sockets": "Both sockets are down."}
 
-    async def waits() -> str | None:
+    async def check_database() -> str | None:
         await asyncio.sleep(0)
         return None
 
     health.add("loop", lambda: None, "live")
-    health.add("database", waits)
-    health.add("sockets", lambda: wrong.get("sockets"))
+    health.add("database", check_database)
+    health.add("sockets", lambda: errors.get("sockets"))
     health.add("model", lambda: "The model was overloaded.", "noted")
     async with serve_app(web_app(health, Metrics()), "127.0.0.1", 0) as url:
         assert await answer(http, url + "/healthz") == (
@@ -60,7 +60,7 @@ async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession)
             "model: The model was overloaded.",
         ]
         assert body["parts"]["database"] == "ok"
-        wrong.clear()
+        errors.clear()
         status, body = await answer(http, url + "/readyz")
         assert (status, body["ok"]) == (200, True)
         assert body["reasons"] == ["model: The model was overloaded."]
@@ -69,11 +69,11 @@ async def test_health_says_which_part_fails_and_why(http: aiohttp.ClientSession)
 async def test_failed_or_hanging_health_check_is_reported_for_its_part(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def breaks() -> str | None:
+    def fail() -> str | None:
         raise KeyError("x")
 
     health = Health(check_s=0.1)
-    health.add("broken", breaks)
+    health.add("broken", fail)
     health.add("hanging", lambda: asyncio.sleep(600, None))
     report = await health.report()
     assert report.parts == {
@@ -85,14 +85,14 @@ async def test_failed_or_hanging_health_check_is_reported_for_its_part(
 
 async def test_blocked_event_loop_is_reported_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observability, "LAG_EVERY_S", 0.01)
-    told: list[float] = []
-    lag = LoopLag(told.append, bad_s=0.5)
+    lags: list[float] = []
+    lag = LoopLag(lags.append, bad_s=0.5)
     async with in_background([lag.sample()]):
         await asyncio.sleep(0)
         assert lag.check() is None
         time.sleep(0.8)  # noqa: ASYNC251
-        await until(lambda: told)
-        assert lag.check() == f"The event loop was blocked for {told[0]:.1f} s a moment ago."
+        await until(lambda: lags)
+        assert lag.check() == f"The event loop was blocked for {lags[0]:.1f} s a moment ago."
         await until(lambda: lag.check() is None)
 
 
@@ -120,26 +120,26 @@ async def test_incomplete_request_body_times_out() -> None:
         assert b"408" in await asyncio.wait_for(reader.readline(), WAIT_S)
         writer.close()
         await writer.wait_closed()
-        _, gone = await asyncio.open_connection("127.0.0.1", port)
-        gone.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
-        gone.close()
-        await gone.wait_closed()
+        _, other = await asyncio.open_connection("127.0.0.1", port)
+        other.write(b"POST /slack/events HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
+        other.close()
+        await other.wait_closed()
 
 
 async def test_running_http_request_is_finished_before_shutdown(
     http: aiohttp.ClientSession,
 ) -> None:
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def slow(request: Request) -> Response:
-        begun.set()
+        started.set()
         await asyncio.sleep(0.3)
         return PlainTextResponse("done")
 
     async with serve_app(web_app(Health(), Metrics(), slow), "127.0.0.1", 0) as url:
-        asking = asyncio.create_task(http.post(url + EVENTS_PATH, data=b""))
-        await begun.wait()
-    async with await asking as response:
+        task = asyncio.create_task(http.post(url + EVENTS_PATH, data=b""))
+        await started.wait()
+    async with await task as response:
         assert await response.text() == "done"
     with pytest.raises(aiohttp.ClientConnectorError):
         await http.get(url + "/healthz")

@@ -1,4 +1,4 @@
-"""read_url: what a page says, in parts that can be cited; the tools of the scope web together."""
+"""read_url: the text of a page, in parts that can be cited; the tools of the scope web together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scopes.tool import ToolContext
 from subagents.gate import Deny
 
 URL = "http://docs.example.com/start"
-ASKED = Intent(f"Read {URL} for me")
+REQUEST = Intent(f"Read {URL} for me")
 
 
 def html(body: str, head: str = "<title>A start</title>") -> Page:
@@ -49,11 +49,11 @@ async def web_context(
     pages: dict[str, Page], **settings: Any
 ) -> AsyncIterator[tuple[ToolContext, LocalWeb, Names]]:
     with web_kit.small_web(pages) as (web, names, _):
-        made = Pages(5.0, reach=names.reach, **settings)
+        reader = Pages(5.0, reach=names.reach, **settings)
         try:
-            yield web_kit.context({Pages: made}, intent=ASKED), web, names
+            yield web_kit.context({Pages: reader}, intent=REQUEST), web, names
         finally:
-            await made.aclose()
+            await reader.aclose()
 
 
 def one(page: Page) -> dict[str, Page]:
@@ -86,7 +86,7 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "said", "note"),
+    ("page", "text", "note"),
     [
         (Page(word("Ports are opened by hand."), "application/octet-stream"),
          "Ports are opened by hand.", "Word document."),
@@ -98,11 +98,11 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
     ],
 )  # fmt: skip
 async def test_document_kind_follows_its_content_type_and_content(
-    page: Page, said: str, note: str
+    page: Page, text: str, note: str
 ) -> None:
     async with web_context(one(page)) as (ctx, _, _):
         found = await done(ctx, "read_url", url=URL)
-    assert ([item.text for item in found.items], found.note) == ([said], note)
+    assert ([item.text for item in found.items], found.note) == ([text], note)
 
 
 async def test_gate_allows_only_named_or_listed_addresses_to_be_read() -> None:
@@ -114,11 +114,11 @@ async def test_gate_allows_only_named_or_listed_addresses_to_be_read() -> None:
         assert isinstance(denied, Deny)
         assert denied.rule == "fetch"
         first = await done(ctx, "read_url", url=URL)
-        held = Handles({**ctx.handles.titles, **first.handles})
-        listed = web_kit.context(ctx.clients, intent=ASKED, handles=held)
+        handles = Handles({**ctx.handles.titles, **first.handles})
+        listed = web_kit.context(ctx.clients, intent=REQUEST, handles=handles)
         assert (await done(listed, "read_url", url=next_url)).items
         private = Label(True, frozenset({"U0ANA"}))
-        ctx = web_kit.context(ctx.clients, intent=ASKED, handles=held, label=private)
+        ctx = web_kit.context(ctx.clients, intent=REQUEST, handles=handles, label=private)
         denied = await use(ctx, "read_url", url=next_url)
         assert isinstance(denied, Deny)
         assert (await done(ctx, "read_url", url=URL)).items  # the request names it
@@ -173,8 +173,8 @@ HOSTILE = {
 
 
 async def read(reader: WorkerProcess, kind: str, charset: str, body: bytes) -> DocumentText:
-    asked = {"type": f"text/{kind}", "url": URL, "charset": charset}
-    return await ask_reader(reader, body, max_chars=400_000, **asked)
+    request = {"type": f"text/{kind}", "url": URL, "charset": charset}
+    return await ask_reader(reader, body, max_chars=400_000, **request)
 
 
 SLOW = {name for name in HOSTILE if name not in ("depth", "adoption", "attributes", "selectors")}
@@ -202,19 +202,19 @@ async def test_run_reads_pages_and_executes_python_with_the_shared_web_tools(
     limits = base.web.model_copy(update={"max_mb": 0.001})
     database = await Database.open(tmp_path)
     with web_kit.small_web(one(Page(b"word " * 300, "text/plain"))) as (_, names, _):
-        made = WebTools(base.model_copy(update={"web": limits}), database, None, names.reach)
+        tools = WebTools(base.model_copy(update={"web": limits}), database, None, names.reach)
         try:
-            opened = await made.open("r1", "U0ANA")
-            ctx = web_kit.context(opened.clients, intent=ASKED, handles=Handles(opened.handles))
+            run = await tools.open("r1", "U0ANA")
+            ctx = web_kit.context(run.clients, intent=REQUEST, handles=Handles(run.handles))
             found = await done(ctx, "read_url", url=URL)
             assert found.truncated == "The end of the page was not read."
-            computed = await done(
+            result = await done(
                 ctx, "run_python", code="print(len(data))", data=found.items[0].text
             )
-            assert computed.items[0].line().endswith("]\n|999")
-            pid = made.pages._reader.pid
+            assert result.items[0].line().endswith("]\n|999")
+            pid = tools.pages._reader.pid
             assert pid
         finally:
-            await made.aclose()
+            await tools.aclose()
             await database.aclose()
         assert not is_alive(pid)

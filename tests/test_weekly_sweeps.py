@@ -1,4 +1,4 @@
-"""A sweep week after week: nothing is read twice, nothing is missed; and by its name in a shell."""
+"""A weekly sweep, which reads each message once; and a sweep by its name on the command line."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ ES, FR = "support-es", "support-fr"
 
 
 def schedule(**more: object) -> None:
-    told = {
+    settings = {
         **{"kind": "sweep", "cron": "0 9 * * sat", "channels": ["support-*"], "to": "dm"},
         **{"owner": "U0ANA", "since_days": 7, **more},
     }
-    configure(json.dumps({"schedules": {"support": told}}))
+    configure(json.dumps({"schedules": {"support": settings}}))
 
 
 async def weekly(s: Scheduled, as_of: str) -> Json:
-    """The report of a week, delivered."""
+    """Run the sweep of a week; return its report after the delivery."""
     occurrence = await s.fire("support", datetime.fromisoformat(as_of).replace(tzinfo=UTC))
     assert occurrence.state == "ran", occurrence
     assert (await s.wait_for_delivery(occurrence)).delivery == "delivered"
@@ -49,29 +49,25 @@ async def weekly(s: Scheduled, as_of: str) -> Json:
 
 
 def windows(document: Json) -> dict[str, tuple[str, str]]:
-    """By channel: the days at which its window begins and ends."""
+    """Return the first and the last day of each channel's window."""
     return {
         s["item"]: (s["window"]["oldest"][:10], s["window"]["latest"][:10])
         for s in document["sections"]
     }
 
 
-def findings(document: Json) -> list[Json]:
-    return [f for s in document["sections"] for f in s["findings"]]
-
-
 def finding_on(document: Json, thread: str) -> Json:
-    """The finding that rests on a thread."""
-    (found,) = [f for f in findings(document) if thread in f["threads"]]
+    """Return the finding that cites a thread."""
+    (found,) = [f for s in document["sections"] for f in s["findings"] if thread in f["threads"]]
     return found
 
 
 async def read_in(store: Store, documents: Sequence[Json]) -> list[Counter[str]]:
-    """Ids of the messages that each report's subagents were to read, and did."""
+    """Return the ids of the messages that the subagents of each report had to read, and did."""
     found = []
     for document in documents:
-        whole = {id for s in document["sections"] for id in s["subagents"]}
-        stored = [s for s in await store.subagents(document["run_id"]) if s.id in whole]
+        subagents = {id for s in document["sections"] for id in s["subagents"]}
+        stored = [s for s in await store.subagents(document["run_id"]) if s.id in subagents]
         assert all(s.result and s.result["coverage"]["complete"] for s in stored)
         briefs = [s.brief["brief"]["expects"] for s in stored]
         found.append(Counter(i for each in briefs for ids in each.values() for i in ids))
@@ -107,33 +103,33 @@ PAYING, BUTTON, INVOICE = (
 )
 
 
-# ---- one report after the other
+# ---- consecutive reports
 
 
 async def test_weekly_reports_are_contiguous_and_track_each_issue_across_weeks(
     tmp_path: Path,
 ) -> None:
-    given = {"support": sweep(owner="U0ANA", since_days=5)}
+    schedules = {"support": sweep(owner="U0ANA", since_days=5)}
     space = load_export(three_weeks(tmp_path))
-    async with scheduled_bot(tmp_path, given, offline, space=space) as s:
+    async with scheduled_bot(tmp_path, schedules, offline, space=space) as s:
         documents = [await weekly(s, day) for day in WEEKS]
-        every = sum(await read_in(s.bot.store, documents), Counter[str]())
+        messages = sum(await read_in(s.bot.store, documents), Counter[str]())
         posts = s.bot.slack.visible(s.bot.slack.people.dm(ASKER))
         assert len([m for m in posts if m.thread_ts in (None, "", m.ts)]) == len(WEEKS)
     ends = ("2025-03-03", *WEEKS)  # the first one looks back five days
     for document, window in zip(documents, pairwise(ends), strict=True):
         assert set(windows(document).values()) == {window}
         assert document["channels_added"] == []
-    assert every == Counter(
+    assert messages == Counter(
         [PAYING, BUTTON, INVOICE]
         + [f"{channel_id(ES)}/{ts(at)}" for at in ("06 09:00", "10 09:00", "10 10:00", "17 10:00")]
     )
 
     first, second, third = documents
-    lives = [finding_on(document, PAYING) for document in documents]
-    assert len({f["issue"] for f in lives}) == 1
-    assert [f["change"] for f in lives] == ["new", "solved", "reopened"]
-    assert [f["age_days"] for f in lives] == [5, 12, 19]
+    paying = [finding_on(document, PAYING) for document in documents]
+    assert len({f["issue"] for f in paying}) == 1
+    assert [f["change"] for f in paying] == ["new", "solved", "reopened"]
+    assert [f["age_days"] for f in paying] == [5, 12, 19]
     button = finding_on(first, BUTTON)["issue"]
     for document, days in ((second, 11), (third, 18)):
         (still,) = document["still_open"]
@@ -147,7 +143,7 @@ async def test_weekly_reports_are_contiguous_and_track_each_issue_across_weeks(
     }
 
 
-# ---- by its name in a shell
+# ---- on the command line
 
 
 def run_sweep(shell: Shell, file: Path, *more: str, name: str = "support") -> Done:
@@ -167,9 +163,9 @@ def test_named_sweep_uses_its_schedules_settings_without_a_comparison(
     assert document["language"] == "fr"
     assert document["cost_usd"] <= 0.0001
     schedule()
-    done = run_sweep(shell, file, "--limit", "1")
-    assert gap_lines(done.json) == ["support-fr: left out by --limit 1"]
-    assert done.code == 0
+    result = run_sweep(shell, file, "--limit", "1")
+    assert gap_lines(result.json) == ["support-fr: left out by --limit 1"]
+    assert result.code == 0
 
 
 def test_sweep_needs_either_a_schedule_name_or_channels(shell: Shell, tmp_path: Path) -> None:

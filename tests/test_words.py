@@ -1,4 +1,4 @@
-"""The catalogues: every text in five languages, and what a missing one or language comes to."""
+"""The catalogues: every text in five languages, a fallback to English, and no internal terms."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def forms(language: str) -> dict[str, tuple[str, ...]]:
-    """The forms of each key's text."""
+    """Return the forms of each key's text."""
     found = {}
     for message in catalog(language):
         if message.id:
@@ -66,22 +66,22 @@ def test_texts_have_the_same_placeholders_in_each_language(language: str) -> Non
     assert texts.keys() <= english.keys()
     wrong = [
         key
-        for key, told in texts.items()
-        if set().union(*map(names, told)) != set().union(*map(names, english[key]))
-        or len(told) == 1 != len(english[key])
+        for key, translations in texts.items()
+        if set().union(*map(names, translations)) != set().union(*map(names, english[key]))
+        or len(translations) == 1 != len(english[key])
     ]
     assert wrong == []
 
 
 def test_every_text_key_used_in_code_is_in_the_catalogue() -> None:
-    known = forms(ENGLISH).keys()
-    areas = {key.partition(".")[0] for key in known if "." in key}
+    keys = forms(ENGLISH).keys()
+    areas = {key.partition(".")[0] for key in keys if "." in key}
     calls = set[str]()
     for folder in ("bot", "scopes", "subagents"):
         for file in (ROOT / folder).rglob("*.py"):
             text = file.read_text("utf-8")
-            named = re.search(r"\b(?:phrase|fill|Text|words)\(", text)
-            for node in ast.walk(ast.parse(text)) if named else ():
+            has_calls = re.search(r"\b(?:phrase|fill|Text|words)\(", text)
+            for node in ast.walk(ast.parse(text)) if has_calls else ():
                 if isinstance(node, ast.Call) and node.args:
                     name = getattr(node.func, "id", "")
                     first = node.args[0]
@@ -89,7 +89,7 @@ def test_every_text_key_used_in_code_is_in_the_catalogue() -> None:
                         first, ast.Constant
                     ):
                         calls.add(str(first.value))
-    assert sorted(key for key in calls if key.partition(".")[0] in areas and key not in known) == []
+    assert sorted(key for key in calls if key.partition(".")[0] in areas and key not in keys) == []
     assert len(calls) > 100
 
 
@@ -99,8 +99,8 @@ def test_missing_translation_falls_back_to_english(
     dutch = Catalog(locale="nl")
     dutch.add("solved", "opgelost")
     with catalogue(dutch, tmp_path, monkeypatch):
-        told = words_of("nl-BE")
-        assert (told("solved"), told("button.approve")) == ("opgelost", "Approve")
+        words = words_of("nl-BE")
+        assert (words("solved"), words("button.approve")) == ("opgelost", "Approve")
 
 
 def test_language_applies_only_inside_its_context() -> None:
@@ -113,7 +113,7 @@ def test_language_applies_only_inside_its_context() -> None:
     assert phrase("button.deny") == "Deny"
 
 
-# ---- no user reads a word of the engine, however a request ends
+# ---- no internal terms
 
 
 REPLY = load_settings(env={}).reply
@@ -136,22 +136,22 @@ def subagent(number: int, status: str, stopped_by: str) -> SubagentResult:
 @pytest.mark.parametrize("status", STATUSES)
 def test_answers_contain_no_internal_terms(status: str, stopped_by: str) -> None:
     results = [subagent(1, status, stopped_by), subagent(2, "complete", "none")]
-    known = CitationIndex({}, {r.id: r for r in results}, SourceLog())
+    citations = CitationIndex({}, {r.id: r for r in results}, SourceLog())
     ending = Ending(stopped_by, reason=f"needs_context: {stopped_by}")
     document = answer_document(
         {
             **{"status": status, "stopped_by": stopped_by, "windows": [WINDOW], "degraded": True},
-            **{"answer": answer_text(results, ParentRun(ending), known), "unsupported": 1},
+            **{"answer": answer_text(results, ParentRun(ending), citations), "unsupported": 1},
             "coverage": coverage_of(results).model_dump(),
             "subagents": [each.model_dump() for each in results],
         }
     )
-    made = answer_message(document, "k", REPLY)
+    messages = answer_message(document, "k", REPLY)
     view = frame.details_view(document, REPLY, 1.0)
-    told = list(shown_texts([[part.blocks for part in made], view]))
-    told += [part.text for part in made]
-    assert len(told) > 8
-    assert [each for each in told if engine_words(each)] == []
+    texts = list(shown_texts([[part.blocks for part in messages], view]))
+    texts += [part.text for part in messages]
+    assert len(texts) > 8
+    assert [each for each in texts if engine_words(each)] == []
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -167,17 +167,17 @@ def test_plans_contain_no_internal_terms(over: bool) -> None:
     events.append(SubagentFinished("s999", "failed", "tool_error", 0, None))
     for event in events:
         plan.take(event)
-    for most in (10, 1_000):
-        rows, title = tasks(plan, most, over=over), short_heading(plan, over=over)
-        told = [*shown_texts(block(rows, title)), lines(rows, title)]
-        assert [each for each in told if engine_words(each)] == []
+    for limit in (10, 1_000):
+        rows, title = tasks(plan, limit, over=over), short_heading(plan, over=over)
+        texts = [*shown_texts(block(rows, title)), lines(rows, title)]
+        assert [each for each in texts if engine_words(each)] == []
 
 
 def test_english_catalogue_contains_no_internal_terms() -> None:
-    told = [
+    texts = [
         text
         for message in catalog(ENGLISH)
         for text in ([message.string] if isinstance(message.string, str) else message.string or ())
     ]
-    assert len(told) > 500
-    assert [each for each in told if engine_words(re.sub(r"\{\w+\}", "", each))] == []
+    assert len(texts) > 500
+    assert [each for each in texts if engine_words(re.sub(r"\{\w+\}", "", each))] == []

@@ -1,4 +1,4 @@
-"""A search of all public channels, by the token that comes with a request."""
+"""A search of all public channels, with the token that comes with a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from engine_kit import (
     call,
     is_child,
     line,
-    opening,
     results,
     scripted_parent,
     submission,
@@ -28,34 +27,32 @@ AWAY = "C00000003"
 """A public channel without the bot."""
 
 
-SEARCHING = with_sections(slack={"search": True, "backfill_hours": 0})
-"""A request that is found in the history has no token."""
+SEARCH = with_sections(slack={"search": True, "backfill_hours": 0})
+"""Without backfill: a request from the history has no token."""
 
 
-class Mind:
-    """A parent that has the workspace searched, then what was found read; keeps what was shown."""
+class SearchModel:
+    """A parent that searches the workspace and reads what was found; it keeps both results."""
 
     def __init__(self) -> None:
-        self.held = ""
         self.found: list[str] = []
         self.read: list[str] = []
 
     def __call__(self, body: Json) -> Answer:
         if is_child(body):
             return self._child(body)
-        self.held = opening(body)
         waves = (brief("slack:search"), brief("F1.1"))
         return scripted_parent(*waves, Answer([words("Here it is [F1.1].")]))(body)
 
     def _child(self, body: Json) -> Answer:
-        source, told = line(body, "MAY READ"), [str(each["content"]) for each in results(body)]
+        source, outputs = line(body, "MAY READ"), [str(each["content"]) for each in results(body)]
         if "slack:search" not in source:
-            self.read = told
-            return submission("Read.") if told else call("read_thread", thread=source)
-        self.found = told
-        if not told:
+            self.read = outputs
+            return submission("Read.") if outputs else call("read_thread", thread=source)
+        self.found = outputs
+        if not outputs:
             return call("search_messages", query=WORD)
-        ids = [part[1:].partition("]")[0] for part in told[0].split() if part[:2] == "[C"]
+        ids = [part[1:].partition("]")[0] for part in outputs[0].split() if part[:2] == "[C"]
         claims = [{"claim": "It is closed", "evidence": ids[:1]}] if ids else []
         return submission("Searched.", findings=claims)
 
@@ -65,7 +62,7 @@ def brief(handle: str) -> Answer:
 
 
 async def ask_port_question(bot: Served, user: str = ASKER) -> str:
-    """The answer to a question whose only source is a channel without the bot."""
+    """Ask a question whose only source is a channel without the bot; return the answer."""
     bot.slack.people.say(ASKER, AWAY, FOUND)
     bot.slack.people.leave(BOT_USER, AWAY)
     bot.slack.people.join(GUEST, bot.channel)
@@ -73,11 +70,11 @@ async def ask_port_question(bot: Served, user: str = ASKER) -> str:
 
 
 async def test_public_channel_without_the_bot_can_be_searched_but_not_read(tmp_path: Path) -> None:
-    mind = Mind()
-    async with serve(tmp_path, mind, space=people(), change=SEARCHING) as bot:
+    model = SearchModel()
+    async with serve(tmp_path, model, space=people(), change=SEARCH) as bot:
         await ask_port_question(bot)
-        assert FOUND in mind.found[0]
-        assert "/invite" in mind.read[0]
+        assert FOUND in model.found[0]
+        assert "/invite" in model.read[0]
         (run,) = await bot.store.runs(5)
         subagent, _ = await bot.store.subagents(run.id)
         (finding,) = (subagent.result or {})["findings"]
@@ -87,9 +84,9 @@ async def test_public_channel_without_the_bot_can_be_searched_but_not_read(tmp_p
 
 
 async def test_a_guest_finds_nothing_outside_of_their_channels(tmp_path: Path) -> None:
-    mind = Mind()
+    model = SearchModel()
     change = with_rules(ask=("members", "guests"))
-    async with serve(tmp_path, mind, space=people(), change=lambda s: change(SEARCHING(s))) as bot:
+    async with serve(tmp_path, model, space=people(), change=lambda s: change(SEARCH(s))) as bot:
         await ask_port_question(bot, GUEST)
-        assert mind.found
-        assert FOUND not in mind.found[0]
+        assert model.found
+        assert FOUND not in model.found[0]
