@@ -58,6 +58,7 @@ def windows(document: Json) -> dict[str, tuple[str, str]]:
 
 def finding_on(document: Json, thread: str) -> Json:
     """Return the finding that cites a thread."""
+    found: Json
     (found,) = [f for s in document["sections"] for f in s["findings"] if thread in f["threads"]]
     return found
 
