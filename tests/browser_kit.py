@@ -1,4 +1,4 @@
-"""Chromium, as tests start it; its own background traffic is off."""
+"""Chromium for tests, without its own background traffic."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ for each in (async_api, sync_api):
 
 
 def chromium() -> str:
-    """Return where it is; the test is skipped without it, in CI it fails."""
+    """Return the path of Chromium; without it, skip the test, or let it fail in CI."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        why = "there is no Chromium here (apt-get install chromium)"
+        reason = "there is no Chromium here (apt-get install chromium)"
         if os.environ.get("CI_SERVICES") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
+            pytest.fail(reason)
+        pytest.skip(reason)
     return found
 
 
 @pytest_asyncio.fixture
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield launched
-        await launched.close()
+        instance = await playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield instance
+        await instance.close()

@@ -1,5 +1,5 @@
-"""What the tests of forgetting stand on: runs stored as the product stores them, and every column
-of every table as whoever has the key reads it."""
+"""Helpers for tests of deletion: runs stored as the product stores them, and the decrypted columns
+of every table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def spawned_brief(id: str, task: str = "Look.") -> SpawnedBrief:
 
 @dataclass
 class Told:
-    """A run to be stored: what it read, what came of it, what it answered."""
+    """A run to store: the items that it read, its results, its answer."""
 
     id: str
     read: Sequence[Item]
@@ -91,7 +91,7 @@ class Told:
         }
 
     async def store(self, store: Store, *, ended: bool = True) -> None:
-        """As `serve` does it, step by step."""
+        """Store the run step by step, as `serve` does."""
         request, requester = self.request, self.requester
         await store.start_run(
             self.id, "ask", self.question, "offline", {}, requester=requester, request=request
@@ -102,15 +102,15 @@ class Told:
         shown = {"type": "tool_result", "tool_use_id": "t1", "content": f"<f>\n{text}\n</f>"}
         sink.note(run, "s1", Origin.TOOL_RESULT, shown, "read")
         sink.request(run, "s1", 0, 1, {"messages": [{"role": "user", "content": [shown]}]})
-        said = {"type": "text", "text": f"I have read: {text}"}
-        sink.reply(run, "s1", 0, 1, {"content": [said], "cost_usd": 0.5})
+        reply = {"type": "text", "text": f"I have read: {text}"}
+        sink.reply(run, "s1", 0, 1, {"content": [reply], "cost_usd": 0.5})
         sink.saw(run, [(i.id, i.author) for i in self.read])
         items = TypeAdapter(Sequence[Item]).dump_python(self.read, mode="json")
         body = {"results": [{"text": text, "items": items}]}
         sink.steps.append({"run": run, "key": f"{run}/s1/1/tools", "body": body})
         await sink.flush()
-        for ended_one in map(SubagentResult.model_validate, self.results):
-            await store.save_subagent(run, spawned_brief(ended_one.id), ended_one)
+        for each in map(SubagentResult.model_validate, self.results):
+            await store.save_subagent(run, spawned_brief(each.id), each)
         if ended:
             await store.finish_run(run, "complete", result=self.document, cost_usd=0.01)
 
@@ -118,7 +118,7 @@ class Told:
 async def ask(
     inbox: RequestQueue, id: str, text: str, user: str = "U0ANA", state: str = "done"
 ) -> str:
-    """A request that was heard, and how far it is; its key."""
+    """Store a request in this state; return its key."""
     channel, _, ts = id.partition("/")
     event: Json = {"type": "message", "channel": channel, "ts": ts, "user": user, "text": text}
     event["blocks"] = [{"type": "rich_text", "elements": [{"text": text}]}]
@@ -151,18 +151,18 @@ async def propose(database: Database, run: str, text: str, user: str = "U0ANA") 
 
 
 async def columns(database: Database) -> dict[str, str]:
-    """Table -> all that its columns hold, decrypted, as text."""
-    held = {}
+    """Return the decrypted columns of each table as text."""
+    contents = {}
     for table in METADATA.sorted_tables:
         rows = await database.read(sa.select(table))
-        held[table.name] = "\n".join(
+        contents[table.name] = "\n".join(
             json.dumps(r._asdict(), default=str, ensure_ascii=False) for r in rows
         )
-    return held
+    return contents
 
 
 async def tables_with(database: Database, words: Iterable[str]) -> list[str]:
-    """The tables in which any of these texts stands."""
-    wanted = [json.dumps(w, ensure_ascii=False)[1:-1] for w in words]
-    held = await columns(database)
-    return [name for name, text in held.items() if any(w in text for w in wanted)]
+    """Return the tables that contain any of these texts."""
+    texts = [json.dumps(w, ensure_ascii=False)[1:-1] for w in words]
+    contents = await columns(database)
+    return [name for name, text in contents.items() if any(w in text for w in texts)]

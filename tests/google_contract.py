@@ -1,4 +1,4 @@
-"""Bodies against the discovery documents that google-api-python-client brings along."""
+"""Comparison of bodies with the discovery documents in google-api-python-client."""
 
 import base64
 import re
@@ -16,19 +16,19 @@ _JSON_TYPES = {"string": str, "boolean": bool, "array": list, "object": dict, "n
 
 
 def departures(name: str, method: str, body: Any) -> list[str]:
-    """In what a body differs from the answer that the API's document promises for a method."""
-    promised = methods_of(name)[method].get("response")
-    if promised is None:
+    """Return the differences of a body from the documented answer of a method."""
+    schema = methods_of(name)[method].get("response")
+    if schema is None:
         return [f"{method} answers nothing, not {body!r}"] if body else []
-    return list(_unlike(discovery(name)["schemas"], promised, body, method))
+    return list(_unlike(discovery(name)["schemas"], schema, body, method))
 
 
 def body_mismatches(name: str, method: str, body: Any) -> list[str]:
-    """In what a body differs from the one that the API's document takes for a method."""
-    taken = methods_of(name)[method].get("request")
-    if taken is None:
+    """Return the differences of a body from the documented request of a method."""
+    schema = methods_of(name)[method].get("request")
+    if schema is None:
         return [f"{method} takes nothing, not {body!r}"] if body else []
-    return list(_unlike(discovery(name)["schemas"], taken, body, method))
+    return list(_unlike(discovery(name)["schemas"], schema, body, method))
 
 
 def _unlike(schemas: Json, schema: Json, value: Any, at: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the tests of the policy stand on: a Slack that says what it is told to, on loopback."""
+"""Helpers for tests of the policy: a Slack on loopback with scripted answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def channel(id: str, **more: Any) -> Json:
 
 
 def policy(text: str = "") -> Policy:
-    """The policy of a settings file that holds this `policy` section."""
+    """Return the policy of a settings file with this `policy` section."""
     path = Path("policy-under-test.yaml")
     path.write_text(text and f"policy:\n{text}", "utf-8")
     return load_policy(path)
@@ -44,7 +44,7 @@ def policy(text: str = "") -> Policy:
 
 @dataclass
 class SaidSlack:
-    """Answers each method as `answers` says: by "method argument", else by "method"."""
+    """Answers each method from `answers`: by "method argument", else by "method"."""
 
     answers: dict[str, Json | int | str] = field(default_factory=dict)
     """A body, the status of an error, or text that is no JSON."""
@@ -93,7 +93,7 @@ class Asking:
 async def scripted_slack(
     answers: dict[str, Json | int | str] | None = None,
 ) -> AsyncIterator[Asking]:
-    """People and members who are asked of a scripted Slack."""
+    """People and members as read from a scripted Slack."""
     slack, clock = SaidSlack({} if answers is None else answers), Clock()
     limits = load_settings(env={}).slack.model_copy(update={"retry_attempts": 0, "timeout_s": 1})
     with MUX.served_app(slack.app) as url:

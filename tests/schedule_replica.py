@@ -1,6 +1,6 @@
-"""A replica that does nothing but schedules: started by tests as a process, to be killed.
+"""A replica that runs only schedules, as a process that tests start and kill.
 
-Each try of an occurrence is a row of `tries`; what is noted with a delivery, one of `effects`.
+Each try of an occurrence adds a row to `tries`, each recorded delivery one to `effects`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Work
 
 LONGEST_S = 0.2
-"""That an occurrence takes."""
+"""Longest duration of an occurrence."""
 
 
 async def replica(folder: Path, url: str) -> None:
@@ -41,18 +41,18 @@ async def replica(folder: Path, url: str) -> None:
 
     async def occurrence(work: Work) -> None:
         at = work.at.isoformat(timespec="microseconds")
-        tried = sa.text("INSERT INTO public.tries VALUES (:at, :pid)")
-        await database.change(lambda c: c.execute(tried, {"at": at, "pid": os.getpid()}).rowcount)
+        insert = sa.text("INSERT INTO public.tries VALUES (:at, :pid)")
+        await database.change(lambda c: c.execute(insert, {"at": at, "pid": os.getpid()}).rowcount)
         await asyncio.sleep(random.uniform(0, LONGEST_S))
         since = work.at - timedelta(seconds=1)
         result = OccurrenceResult(cost=0.01, oldest=since, latest=work.at, extra={"of": at})
         await store.record_run(work, result)
 
     async def delivery(work: Work) -> None:
-        effect = sa.text("INSERT INTO public.effects VALUES (:at)")
+        insert = sa.text("INSERT INTO public.effects VALUES (:at)")
         await asyncio.sleep(random.uniform(0, LONGEST_S / 2))
         row = {"at": work.at.isoformat(timespec="microseconds")}
-        await store.record_delivery(work, on_delivery=lambda c: c.execute(effect, row))
+        await store.record_delivery(work, on_delivery=lambda c: c.execute(insert, row))
 
     durable.bodies |= {"occurrence": worker.body(occurrence), "delivery": worker.body(delivery)}
 

@@ -50,7 +50,7 @@ class Place(Room):
         await until(lambda: any(text in m.text for m in self.replies(thread)), WAIT_S)
 
     def texts(self) -> str:
-        """All that was written here: messages, whispers, modals and Home pages."""
+        """Return everything written here: messages, whispers, modals and Home pages."""
         return json.dumps([dict(each.args) for each in self.slack.effects], default=str) + str(
             self.slack.state.whispers
         )
@@ -58,7 +58,7 @@ class Place(Room):
 
 @dataclass
 class Two:
-    """A process, or several, that serve both workspaces."""
+    """Two workspaces, and the process or processes that serve both."""
 
     folder: Path
     router: SeveralSlacks
@@ -67,11 +67,11 @@ class Two:
     acme: Place
     beta: Place
     url: str
-    """Where the pages and events are served."""
+    """The address of the pages and of the events."""
     serving: Workspaces | None = None
 
     async def visit(self, path: str, cookie: str = "") -> tuple[int, str, Mapping[str, str]]:
-        """Status, text and headers of a page."""
+        """Return status, text and headers of a page."""
         headers = {"cookie": cookie, "accept-language": "en"}
         async with (
             aiohttp.ClientSession() as session,
@@ -80,7 +80,7 @@ class Two:
             return page.status, await page.text(), page.headers
 
     async def state(self) -> tuple[str, str]:
-        """A state, and the cookie of its browser."""
+        """Return a new OAuth state and the cookie of its browser."""
         status, _, headers = await self.visit("/slack/install")
         assert status == 302
         found = re.search(r"[?&]state=([\w-]+)", headers["location"])
@@ -110,9 +110,10 @@ def two_slacks(
     company: str = "",
     **sections: Any,
 ) -> Iterator[Two]:
-    """Nothing serves them yet. `teams` are the settings of each; `front` hears the events.
+    """Without a serving process. `teams` are the settings of each; `front` gets the events.
 
-    In `mode` "socket" both are heard through the sockets of the first; `company` owns both.
+    In `mode` "socket" the events of both come through the sockets of the first; `company` owns
+    both.
     """
     port = free_port()
     at = front or f"http://127.0.0.1:{port}"
@@ -120,11 +121,11 @@ def two_slacks(
     spaces = {ACME: space, BETA: replace(space, team=Team(BETA, "Beta", "beta"))}
     slacks: dict[str, LocalSlack] = {}
     for team, each in spaces.items():
-        heard = f"{front}/slack/events" if front else events_url(port)
+        request_url = f"{front}/slack/events" if front else events_url(port)
         slacks[team] = LocalSlack(
             each,
             retries_s=(0.0, 0.3, 1.0, 2.0, 4.0),
-            request_url=heard if mode == "http" else None,
+            request_url=request_url if mode == "http" else None,
             sockets=slacks[ACME].sockets if slacks else None,
             company=company,
         )
@@ -135,14 +136,14 @@ def two_slacks(
     for team, own in (teams or {}).items():
         (folder / "teams").mkdir(exist_ok=True)
         (folder / "teams" / f"{team}.yaml").write_text(yaml.safe_dump(dict(own)), "utf-8")
-    with LocalServer(router, "slack") as slack, LocalServer(model.app, "model") as minds:
+    with LocalServer(router, "slack") as slack, LocalServer(model.app, "model") as model_server:
         sections["slack"] = {"client_id": CLIENT_ID, **sections.get("slack", {})}
         sections["serve"] = {"public_url": PUBLIC, **sections.get("serve", {})}
-        given: dict[str, Any] = {"mode": mode, "port": port, "url": url, **sections}
-        settings = serve_settings(folder / "data", slack.url + API_PATH, **given)
+        options: dict[str, Any] = {"mode": mode, "port": port, "url": url, **sections}
+        settings = serve_settings(folder / "data", slack.url + API_PATH, **options)
         secret = {"slack_bot_token": None, "slack_client_secret": CLIENT_SECRET}
         secrets = type(settings.secrets)(**{**dict(settings.secrets), **secret})
-        endpoints = settings.endpoints.model_copy(update={"anthropic_base_url": minds.url})
+        endpoints = settings.endpoints.model_copy(update={"anthropic_base_url": model_server.url})
         settings = settings.model_copy(update={"secrets": secrets, "endpoints": endpoints})
         acme, beta = (Place(team, slacks[team]) for team in spaces)
         yield Two(folder, router, model, settings, acme, beta, at)
@@ -151,9 +152,9 @@ def two_slacks(
 
 
 @asynccontextmanager
-async def two_teams(folder: Path, mind: Mind = echo, **how: Any) -> AsyncIterator[Two]:
+async def two_teams(folder: Path, mind: Mind = echo, **options: Any) -> AsyncIterator[Two]:
     """Both workspaces, served by this process and installed."""
-    with two_slacks(folder, mind, **how) as two:
+    with two_slacks(folder, mind, **options) as two:
         async with served_workspaces(two):
             for team in (ACME, BETA):
                 await two.install(team)

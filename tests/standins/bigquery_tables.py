@@ -1,4 +1,4 @@
-"""The data of the local BigQuery: real tables in DuckDB, and what BigQuery would say of them."""
+"""The data of the local BigQuery: real tables in DuckDB, described as BigQuery does."""
 
 import json
 import re
@@ -19,7 +19,7 @@ KINDS: Mapping[str, str] = {
 """DuckDB's type -> BigQuery's; whole numbers are INTEGER, the rest STRING."""
 WHOLE = re.compile(r"u?(tiny|small|big|huge)?int(eger)?")
 WIDTHS: Mapping[str, int] = {"BOOLEAN": 1, "NUMERIC": 16, "INTERVAL": 16}
-"""Bytes of a value; 8 of others, of a text 2 and its length (cloud.google.com/bigquery/pricing)."""
+"""Bytes of a value; 8 of others, 2 and the length of a text (cloud.google.com/bigquery/pricing)."""
 QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"((?:[^"\\]|\\.)*)"|`([^`]*)`""")
 
 
@@ -35,7 +35,7 @@ class Tables:
         self._base.execute("SET enable_external_access = false")
 
     def run(self, sql: str) -> None:
-        """Make schemas and tables, in DuckDB's SQL."""
+        """Create schemas and tables, in DuckDB's SQL."""
         cursor = self._base.cursor()
         cursor.execute(f'USE "{self.project}"')
         cursor.execute(sql)
@@ -49,7 +49,7 @@ class Tables:
         return sorted(name for name in found if name != "main")
 
     def tables(self, dataset: str) -> dict[str, str]:
-        """Table -> `TABLE` or `VIEW`. Refuses a dataset that is not there."""
+        """Return `TABLE` or `VIEW` by name; refuse a missing dataset."""
         if dataset not in self.datasets():
             raise GoogleRefused("notFound", f"Not found: Dataset {self.project}:{dataset}")
         where = "WHERE database_name = ? AND schema_name = ? AND NOT internal"
@@ -67,7 +67,7 @@ class Tables:
         return int((found.fetchone() or (0,))[0])
 
     def bytes(self, dataset: str, table: str, columns: frozenset[str]) -> int:
-        """What reading these columns would be billed as."""
+        """Return the bytes that BigQuery bills for reading these columns."""
         sums = []
         for each in self.fields(dataset, table):
             name = each["name"]
@@ -78,12 +78,12 @@ class Tables:
                 sums.append(text if texts else f'{width} * count("{name}")')
         if not sums:
             return 0
-        whole = " + ".join(f"coalesce({each}, 0)" for each in sums)
-        sql = f'SELECT {whole} FROM "{self.project}"."{dataset}"."{table}"'
+        total = " + ".join(f"coalesce({each}, 0)" for each in sums)
+        sql = f'SELECT {total} FROM "{self.project}"."{dataset}"."{table}"'
         return int((self._base.execute(sql).fetchone() or (0,))[0])
 
     def read(self, sql: str, dataset: str) -> Read:
-        """What a SELECT names; refuses what is wrong with it, and tables that are not there."""
+        """Return what a SELECT names; refuse invalid SQL and missing tables."""
         found = self._base.execute("SELECT json_serialize_sql(?)", [ours(sql)]).fetchone()
         tree = json.loads((found or ("{}",))[0])
         if tree.get("error"):
@@ -92,9 +92,9 @@ class Tables:
         with_ = {str(n["key"]).lower() for n in nodes if _names_a_query(n)}
         columns = {str(n["column_names"][-1]).lower() for n in nodes if n.get("column_names")}
         star = {"*" for n in nodes if n.get("class") == "STAR"}
-        named = [n for n in nodes if n.get("type") == "BASE_TABLE"]
+        base_tables = [n for n in nodes if n.get("type") == "BASE_TABLE"]
         tables, views = dict[tuple[str, str], None](), dict[tuple[str, str], None]()
-        for node in named:
+        for node in base_tables:
             if not node["schema_name"] and node["table_name"].lower() in with_:
                 continue
             at = (node["schema_name"] or dataset, node["table_name"])
@@ -118,11 +118,11 @@ class Tables:
     def _view(self, dataset: str, view: str) -> str:
         sql = "SELECT sql FROM duckdb_views() WHERE database_name = ? AND schema_name = ? "
         found = self._base.execute(f"{sql} AND view_name = ?", [self.project, dataset, view])
-        made = str((found.fetchone() or ("",))[0])
-        return re.split(r"\bAS\b", made, maxsplit=1, flags=re.IGNORECASE)[1].rstrip("; \n")
+        definition = str((found.fetchone() or ("",))[0])
+        return re.split(r"\bAS\b", definition, maxsplit=1, flags=re.IGNORECASE)[1].rstrip("; \n")
 
     def answer(self, sql: str, dataset: str) -> Answer:
-        """Run one SELECT. Refuses as BigQuery does."""
+        """Run one SELECT; refuse as BigQuery does."""
         cursor = self._base.cursor()
         try:
             cursor.execute(f'USE "{self.project}"."{dataset}"')
@@ -137,7 +137,7 @@ class Tables:
 
 
 def ours(sql: str) -> str:
-    """A query in DuckDB's way of quoting: "texts" and `project.dataset.table`."""
+    """Requote "texts" and `project.dataset.table` of a query for DuckDB."""
 
     def requote(found: re.Match[str]) -> str:
         text, name = found.groups()
@@ -166,10 +166,14 @@ def _names_a_query(node: Json) -> bool:
 def _field(name: str, kind: Any) -> Json:
     repeated = kind.id in ("list", "array")
     kind = kind.children[0][1] if repeated else kind
-    made: Json = {"name": name, "type": _type(kind), "mode": "REPEATED" if repeated else "NULLABLE"}
-    if made["type"] == "RECORD":
-        made["fields"] = [_field(inner, each) for inner, each in kind.children]
-    return made
+    field: Json = {
+        "name": name,
+        "type": _type(kind),
+        "mode": "REPEATED" if repeated else "NULLABLE",
+    }
+    if field["type"] == "RECORD":
+        field["fields"] = [_field(inner, each) for inner, each in kind.children]
+    return field
 
 
 def _type(kind: Any) -> str:
@@ -179,5 +183,5 @@ def _type(kind: Any) -> str:
 
 
 def bigquery_of(project: str = PROJECT) -> BigQueryState:
-    """A project of BigQuery, with nothing in it yet."""
+    """Return an empty project of BigQuery."""
     return BigQueryState(Tables(project))

@@ -1,4 +1,4 @@
-"""What Gmail refuses of a call, and what it makes of mail that leaves."""
+"""The calls that Gmail refuses, and its changes to outgoing mail."""
 
 import base64
 import binascii
@@ -26,56 +26,56 @@ from bot.local.google.mbox import Mailbox, addresses, new_id
 from standins.google_faults import invalid, one_of
 
 MAX_BYTES = 36_700_160
-"""Of one message (35 MiB), as the discovery document says of its upload."""
+"""Of one message (35 MiB): the size of an upload in the discovery document."""
 MAX_LABEL = 225
 NOT_TO_ADD = frozenset({"CHAT", "DRAFT", "SENT"})
-"""Labels that only Gmail itself gives and takes."""
+"""Labels that only Gmail itself adds and removes."""
 
 
 class GmailState(gmail_state.GmailState):
-    """A mailbox that mail arrives in, and that forgets what changed long ago."""
+    """A mailbox that receives mail and forgets old history."""
 
     def __init__(self, mailbox: Mailbox, now: Callable[[], float]) -> None:
         super().__init__(mailbox)
         self.now = now
         self.oldest_history = self.history_id
-        """The API knows no change before this one."""
+        """The API knows no earlier change."""
 
     @property
     def sent(self) -> list[str]:
-        """Ids of the messages that the API sent, in order."""
+        """Return the ids of the messages that the API sent, in order."""
         return [each.message for each in self.history if "SENT" in each.labels]
 
     def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
-        """A message that comes now; without a `thread` it joins the one that it refers to."""
-        wanted = set(references(split_headers(raw)[0]))
-        known = (each.thread for each in self.messages.values() if refers(each, wanted))
-        return super().add(raw, labels, thread=thread or next(known, None))
+        """Add a message; without a `thread` it joins the one that it refers to."""
+        ids = set(references(split_headers(raw)[0]))
+        threads = (each.thread for each in self.messages.values() if refers(each, ids))
+        return super().add(raw, labels, thread=thread or next(threads, None))
 
 
 GmailCall = Call[GmailState]
 
 
 def check_call(method: str, call: Call[Any]) -> Call[Any]:
-    """Return the call as Gmail would carry it out. Raises GoogleRefused where it would not."""
+    """Return the call as Gmail executes it; raise GoogleRefused where Gmail refuses it."""
     check = _CHECKS.get(method.removeprefix("gmail.users."))
     return check(call) or call if check else call
 
 
 def refers(held: Held, ids: set[str]) -> bool:
-    """Whether the message has one of these Message-IDs."""
+    """Return whether the message has one of these Message-IDs."""
     return bool(ids) and message_id(held.headers) in ids
 
 
 def subject_of(headers: Headers) -> str:
-    """The subject without its `Re:` and `Fwd:`, by which Gmail tells threads apart."""
+    """Return the subject without `Re:` and `Fwd:`, by which Gmail distinguishes threads."""
     text = decode_words(first(headers, "subject")).casefold()
     while (cut := text.partition(":"))[1] and cut[0].strip() in ("re", "fwd", "fw", "aw", "sv"):
         text = cut[2]
     return " ".join(text.split())
 
 
-# ---- mail that leaves
+# ---- outgoing mail
 
 
 def _draft(call: GmailCall) -> GmailCall:
@@ -92,10 +92,10 @@ def _send(call: GmailCall) -> GmailCall:
 
 
 def _parse_outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
-    """The `Message` of a request body: what its `raw` holds, and the thread that it joins.
+    """Return the content of the `Message` in a request body, and the thread that it joins.
 
     It joins the one that it names only if it refers to a message of that thread and has the same
-    subject: the rule of `Message.threadId` in the API's reference. Else it begins its own.
+    subject: the rule of `Message.threadId` in the API's reference. Else it starts a thread.
     """
     if not isinstance(message, dict) or not message.get("raw"):
         raise GoogleRefused("invalidArgument", "'raw' RFC822 payload message string is required")
@@ -103,11 +103,11 @@ def _parse_outgoing(state: GmailState, message: object) -> tuple[bytes, str]:
     if len(raw) > MAX_BYTES:
         invalid("Message too large")
     raw = re.sub(rb"\r?\n", b"\r\n", raw)
-    wanted = message.get("threadId")
-    if wanted and wanted not in state.threads:
+    thread = message.get("threadId")
+    if thread and thread not in state.threads:
         raise GoogleRefused("notFound")
-    if wanted and _belongs(state, raw, wanted):
-        return raw, wanted
+    if thread and _belongs(state, raw, thread):
+        return raw, thread
     return raw, new_id(f"thread {state.history_id}".encode() + raw)
 
 
@@ -120,14 +120,14 @@ def _bytes(raw: str) -> bytes:
 
 def _belongs(state: GmailState, raw: bytes, thread: str) -> bool:
     headers, _ = split_headers(raw)
-    followed, held = set(references(headers)), state.of_thread(thread)
-    return any(refers(each, followed) for each in held) and any(
-        subject_of(each.headers) == subject_of(headers) for each in held
+    ids, messages = set(references(headers)), state.of_thread(thread)
+    return any(refers(each, ids) for each in messages) and any(
+        subject_of(each.headers) == subject_of(headers) for each in messages
     )
 
 
 def _stamp_headers(state: GmailState, raw: bytes) -> bytes:
-    """The message as it leaves: from this mailbox, dated, with a Message-ID of Gmail's own.
+    """Return the message as sent: from this mailbox, dated, with Gmail's own Message-ID.
 
     The API replaces a Message-ID and keeps it nowhere (FlowCrypt/flowcrypt-browser issue 4273).
     """
@@ -142,16 +142,16 @@ def _stamp_headers(state: GmailState, raw: bytes) -> bytes:
         at = datetime.fromtimestamp(state.now(), UTC)
         added += f"Date: {format_datetime(at)}\r\n"
     names = b"|".join(drop)
-    kept = re.sub(
+    rest = re.sub(
         rb"(?:(?<=\n)|\A)(?:" + names + rb")[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*",
         b"",
         head,
         flags=re.IGNORECASE,
     )
-    return added.encode() + (kept or b"\r\n") + body
+    return added.encode() + (rest or b"\r\n") + body
 
 
-# ---- what is read, and labels
+# ---- reading and labels
 
 
 def _list(call: GmailCall) -> None:
@@ -193,7 +193,7 @@ def _modify(call: GmailCall) -> None:
 
 
 def _names(call: GmailCall, name: str) -> set[str]:
-    """A list of strings in the body."""
+    """Return a list of strings in the body."""
     value: Any = call.body.get(name) or []
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         invalid(f"Invalid value at '{name}'")
@@ -207,10 +207,10 @@ def _check_labels(state: GmailState, labels: set[str]) -> None:
 
 def _label(call: GmailCall) -> GmailCall:
     name = " ".join(str(call.body.get("name") or "").split())
-    taken: Mapping[str, str] = {known.casefold(): id for id, known in call.state.labels.items()}
-    if not name or len(name) > MAX_LABEL or taken.get(name.casefold()) in SYSTEM_LABELS:
+    existing: Mapping[str, str] = {known.casefold(): id for id, known in call.state.labels.items()}
+    if not name or len(name) > MAX_LABEL or existing.get(name.casefold()) in SYSTEM_LABELS:
         invalid("Invalid label name")
-    if name.casefold() in taken:
+    if name.casefold() in existing:
         raise GoogleRefused("aborted")
     return replace(call, body={"name": name})
 

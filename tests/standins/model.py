@@ -1,6 +1,6 @@
 """The model stand-in of the tests: a strict Messages API, with faults and rate limits.
 
-What the real API refuses it refuses, with the same status and error type.
+It refuses what the real API refuses, with the same status and error type.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ def _mac(text: str) -> str:
 
 
 class Trail:
-    """What has been sent so far, as far as thinking blocks are bound to it."""
+    """The conversation so far, to which thinking blocks are bound."""
 
     def __init__(self, body: Json, effort: str) -> None:
-        """Follow a checked request to its end; `Refused` for a thinking block that was not issued
-        here, was edited, or comes after something that has changed since."""
+        """Follow a checked request to its end; raise `Refused` for a thinking block that was not
+        issued here, was edited, or comes after something that has changed since."""
         self._model, self._effort = body["model"], effort
         self._between = (body.get("thinking") or {}).get("type") == "between_tools"
         self._sent = blake2b(digest_size=8)
@@ -139,7 +139,7 @@ class ModelServer(server.ModelServer):
         self.in_flight_max = 0
         self.recorded: list[Json] = []
         self.answered: list[Json] = []
-        """The messages that left whole."""
+        """The messages that were sent whole."""
         super().__init__(mind)
         self._in_flight = 0
         self._latency_s = latency_s
@@ -157,7 +157,7 @@ class ModelServer(server.ModelServer):
             self._in_flight -= 1
 
     async def _answer_or_error(self, request: Request) -> Response:
-        """Every outcome as an API answer; the only place that catches everything."""
+        """Return every outcome as an API answer; the only place that catches everything."""
         request_id = f"req_{secrets.token_hex(12)}"
         try:
             body = await self._read(request)
@@ -210,7 +210,7 @@ class ModelServer(server.ModelServer):
 
 
 async def _body(request: Request) -> bytes:
-    """The request's bytes; too many of them are read to the end and refused."""
+    """Return the request's bytes; read too many of them to the end and refuse them."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -244,7 +244,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _decode(raw: bytes) -> Any:
-    """The decoded body; lone surrogates are refused here, as by the API."""
+    """Return the decoded body; refuse lone surrogates, as the API does."""
     try:
         text = raw.decode()
         value = _DECODER.decode(text)
@@ -311,7 +311,7 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
 
 
 class Events(Response):
-    """Server-sent events, each in a write of its own; `cut` closes the connection after them."""
+    """Server-sent events, each in its own write; `cut` closes the connection after them."""
 
     media_type = "text/event-stream"
 
@@ -341,7 +341,7 @@ class Cut(Response):
         self.headers["content-length"] = str(length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send what there is, and close."""
+        """Send the body, and close."""
         if self.body:
             await _start(send, self)
             await send({"type": "http.response.body", "body": self.body, "more_body": True})

@@ -1,8 +1,7 @@
-"""What Slack refuses in the arguments of a call, before the call is carried out.
+"""The arguments that Slack refuses, before it executes a call.
 
-What no page of Slack's says was measured by others: github.com/slackapi/bolt-js #2509 and
-python-slack-sdk #1859 (a stream ends five minutes after its start, chat.update is refused while it
-runs).
+Not documented, but measured in github.com/slackapi/bolt-js #2509 and python-slack-sdk #1859: a
+stream ends five minutes after its start, and chat.update is refused while it runs.
 """
 
 import json
@@ -36,7 +35,7 @@ MAX_METADATA = 8_000
 """Characters of a message's metadata."""
 MAX_TITLE = 200
 MAX_TASKS = 50
-"""As many as a plan block may have."""
+"""The maximum of a plan block."""
 MAX_BYTES = 1_000_000_000
 TRIGGER_S = 3.0
 """Life of a trigger id, which comes with an interaction."""
@@ -46,7 +45,7 @@ _EMOJI = re.compile(r"[a-z0-9_+'\-]{1,100}(::skin-tone-[2-6])?")
 
 
 class StrictCall(Call):
-    """A call whose arguments have to be as Slack wants them."""
+    """A call that refuses malformed arguments."""
 
     def time(self, name: str, default: int) -> int:
         try:
@@ -82,7 +81,7 @@ class StrictCall(Call):
 
 
 def check(call: Call) -> Call:
-    """Return the call as Slack would carry it out; SlackError where it would not."""
+    """Return the call as Slack executes it; raise SlackError where Slack refuses it."""
     call = StrictCall(call.state, call.identity, call.method, call.args)
     need(call)
     if one := _CHECKS.get(call.method):
@@ -100,11 +99,11 @@ def expire(state: SlackState, ttl_s: float) -> None:
 
 
 def _message(call: Call) -> None:
-    written, markdown = call.text("text"), call.text("markdown_text")
+    text, markdown = call.text("text"), call.text("markdown_text")
     blocks = check_blocks(call.objects("blocks"))
-    if not (written or markdown or blocks):
+    if not (text or markdown or blocks):
         raise SlackError("no_text")
-    if markdown and (written or blocks):
+    if markdown and (text or blocks):
         raise SlackError("markdown_text_conflict")
     if len(markdown) > MAX_MARKDOWN:
         raise SlackError("msg_too_long")
@@ -130,7 +129,7 @@ def _reaction(call: Call) -> None:
 
 
 def _metadata(call: Call) -> None:
-    """Refuse what is no event type with a payload of at most 8 KB."""
+    """Refuse all but an event type with a payload of at most 8 KB."""
     value = _json(call, "metadata", "invalid_metadata_format")
     if not value:
         return
@@ -150,7 +149,7 @@ def _json(call: Call, name: str, error: str) -> Any:
 
 
 def _direct(call: Call) -> None:
-    """Refuse a direct message with somebody who takes none."""
+    """Refuse a direct message with a deactivated user or a bot."""
     for id in call.require("users").replace(" ", "").split(","):
         user = call.state.users.get(id)
         if user and user.deleted:
@@ -213,13 +212,13 @@ def _stop(call: Call) -> None:
 
 
 def _stream(call: Call) -> Stream | None:
-    """Return the stream that the call goes on with, if it is open and the caller's."""
+    """Return the stream that the call continues; None if it has ended."""
     stream = call.state.streams.get((call.text("channel"), call.text("ts")))
     return None if stream and stream.ended else stream
 
 
 def _recipient(call: Call) -> None:
-    """Refuse whom the workspace that they belong to, and their id there, do not name."""
+    """Refuse a recipient without the id of their workspace and their id in it."""
     team, id = call.text("recipient_team_id"), call.text("recipient_user_id")
     if not team:
         raise SlackError("missing_recipient_team_id")
@@ -231,8 +230,8 @@ def _recipient(call: Call) -> None:
 
 
 def _check_tasks(call: Call, stream: Stream | None) -> None:
-    known = {chunk["id"] for chunk in _chunks(call) if chunk["type"] == "task_update"}
-    if len(known | (stream.rows.keys() if stream else set())) > MAX_TASKS:
+    ids = {chunk["id"] for chunk in _chunks(call) if chunk["type"] == "task_update"}
+    if len(ids | (stream.rows.keys() if stream else set())) > MAX_TASKS:
         raise SlackError("invalid_chunks")
 
 

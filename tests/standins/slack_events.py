@@ -1,4 +1,4 @@
-"""The app's own writes, and what Slack tells the app of them, of edits and of deletions."""
+"""The writes of the app, and the events of writes, edits and deletions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,31 +34,31 @@ _PLACES: Mapping[str, tuple[str, str]] = {
     "views.open": ("", ""),
     "views.publish": ("", ""),
 }
-"""Methods that write: what names the channel and the message, in the answer or the arguments."""
+"""Methods that write: the fields of answer or arguments that name the channel and the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One write that the local Slack carried out."""
+    """One write that the local Slack executed."""
 
     method: str
     user: str
     channel: str
-    """Of a view its id."""
+    """For a view, its id."""
     ts: str
-    """The message written or changed."""
+    """The message that was written or changed."""
     args: Mapping[str, Any]
-    """What the caller sent."""
+    """The arguments of the call."""
 
 
 def effect_of(call: Call, body: Json) -> Effect | None:
-    """The write that a call, answered with `body`, carried out; None where it only read."""
+    """Return the write of a call that was answered with `body`; None for a call that reads."""
     if call.method not in _PLACES:
         return None
     place, at = _PLACES[call.method]
-    told = {**call.args, **body}
-    channel = str(told.get(place) or body["view"]["id"])
-    ts = str(told.get(at) or "")
+    fields = {**call.args, **body}
+    channel = str(fields.get(place) or body["view"]["id"])
+    ts = str(fields.get(at) or "")
     if call.method == "files.completeUploadExternal":
         ts = timestamp(call.state.timelines[channel].newest())
     return Effect(call.method, call.identity.user, channel, ts, call.args)
@@ -67,7 +67,7 @@ def effect_of(call: Call, body: Json) -> Effect | None:
 def edit_events(
     state: SlackState, channel: Channel, message: Message, before: Message
 ) -> Iterator[Json]:
-    """The events of an edit; a mention that is new in it is an `app_mention`, too."""
+    """Yield the events of an edit; a mention that is new in it is an `app_mention`, too."""
     now = nest_message(state, channel, message)
     yield {
         "type": "message",
@@ -82,10 +82,10 @@ def edit_events(
 
 
 def delete_events(state: SlackState, channel: Channel, before: Message) -> Iterator[Json]:
-    """A root with replies is not deleted but changed, into a tombstone."""
-    left = state.timelines[channel.id].get(micros(before.ts))
-    if left:
-        yield from edit_events(state, channel, left, before)
+    """Yield the events of a deletion; a root with replies is changed into a tombstone instead."""
+    tombstone = state.timelines[channel.id].get(micros(before.ts))
+    if tombstone:
+        yield from edit_events(state, channel, tombstone, before)
         return
     previous = before if not before.is_reply else replace(before, subtype="")
     yield {
@@ -99,7 +99,7 @@ def delete_events(state: SlackState, channel: Channel, before: Message) -> Itera
 
 
 def named_message(call: Call) -> Message | None:
-    """The message that a call names by its `ts`, as it is before the call."""
+    """Return the message that a call names by its `ts`, as it is before the call."""
     timeline = call.state.timelines.get(call.text("channel"))
     try:
         return timeline.get(micros(call.text("ts"))) if timeline else None
@@ -108,7 +108,7 @@ def named_message(call: Call) -> Message | None:
 
 
 def of_write(state: SlackState, effect: Effect, before: Message | None) -> Iterator[Json]:
-    """The events of a write of a message through the Web API; the app hears of its own, too.
+    """Yield the events of a write of a message through the Web API; the app gets its own, too.
 
     `before` is the message that the call named, as it was.
     """

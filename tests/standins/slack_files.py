@@ -1,4 +1,4 @@
-"""Files of the local Slack: what reads them, who may not, uploads that are not as announced."""
+"""Files of the local Slack: reads, missing access, uploads that differ from their announcement."""
 
 import html
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ def _info(call: Call) -> Json:
 
 
 def find(state: SlackState, id: str) -> tuple[File, Channel, Message] | None:
-    """A file and the message that it was shared in."""
+    """Return a file, and the channel and message that it was shared in."""
     for channel in list(state.channels.values()):
         for message in list(state.timelines[channel.id].all()):
             for file in message.files:
@@ -39,7 +39,7 @@ def find(state: SlackState, id: str) -> tuple[File, Channel, Message] | None:
 
 
 def download(state: SlackState, identity: Identity | None, place: str, name: str) -> Response:
-    """The content of a file; the page to log in on, with status 200, for who has no right to it.
+    """Return the content of a file; without access to it, a login page with status 200.
 
     `place` is "<team>-<file>"; `name` may begin with "download/".
     """
@@ -59,7 +59,7 @@ def download(state: SlackState, identity: Identity | None, place: str, name: str
 
 
 def upload_refusal(state: SlackState, id: str, content: bytes) -> Response | None:
-    """The answer to bytes that nobody announced, or other ones; the address says whose they are."""
+    """Return an error for bytes that were not announced or have another length; else None."""
     upload = state.uploads.get(id)
     if upload is None or upload.completed:
         return Response("Not Found", 404, media_type="text/plain")
@@ -69,12 +69,12 @@ def upload_refusal(state: SlackState, id: str, content: bytes) -> Response | Non
 
 
 def check_completed_uploads(call: Call) -> None:
-    """Refuse files that the caller has not sent, and those that are shown: each is shown once."""
-    asked = call.objects("files")
-    uploads = [call.state.uploads.get(str(each.get("id"))) for each in asked]
-    ours = [u for u in uploads if u and u.content and u.user == call.identity.user]
-    if not asked or len(ours) < len(asked) or any(u.completed for u in ours):
-        raise SlackError("file_not_found" if asked else "invalid_arguments")
+    """Refuse files that the caller has not uploaded, or has shared before."""
+    files = call.objects("files")
+    uploads = [call.state.uploads.get(str(each.get("id"))) for each in files]
+    uploaded = [u for u in uploads if u and u.content and u.user == call.identity.user]
+    if not files or len(uploaded) < len(files) or any(u.completed for u in uploaded):
+        raise SlackError("file_not_found" if files else "invalid_arguments")
     if not call.text("channel_id"):
         raise SlackError("channel_not_found")  # a private file is of no use to the product
 

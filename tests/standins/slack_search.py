@@ -1,4 +1,4 @@
-"""What Slack looks up for the token of a user or of a message."""
+"""Slack's searches with the token of a user or of a message."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ _DAY = re.compile(r"(before|after):(\d{4}-\d\d-\d\d)")
 
 
 def _search(call: Call) -> Json:
-    """Matches in the channels that the user can see, newest first: words, before: and after:."""
+    """Return matches in the user's channels, newest first, of words, before: and after:."""
     if call.identity.bot_id:
         raise SlackError("not_allowed_token_type")
     require(call, "search:read")
@@ -30,12 +30,12 @@ def _search(call: Call) -> Json:
     size = int(call.text("count"))
     paging = {"count": size, "total": len(found), "page": 1, "pages": -(-len(found) // size)}
     matches = [_match_json(call, *each) for each in found[:size]]
-    told = {"total": len(found), "paging": paging, "matches": matches}
-    return {"query": query, "messages": told}
+    result = {"total": len(found), "paging": paging, "matches": matches}
+    return {"query": query, "messages": result}
 
 
 def _messages(call: Call, words: Sequence[str]) -> list[tuple[Channel, Message]]:
-    """The messages that hold all words, newest first."""
+    """Return the messages that contain all words, newest first."""
     found = [
         (channel, message)
         for channel in call.state.channels.values()
@@ -70,12 +70,12 @@ def _match_json(call: Call, channel: Channel, message: Message) -> Json:
 
 
 def _search_context(call: Call) -> Json:
-    """Matches in public channels, by the token that came with a person's message."""
+    """Return matches in public channels, with the token that came with a person's message."""
     if not call.identity.bot_id:
         raise SlackError("not_implemented")
     channel, _, rest = call.require("action_token").partition(".")
-    asked = call.state.timelines[channel].get(micros(rest.removesuffix(".local")))
-    if asked is None or call.text("channel_types") != "public_channel":
+    origin = call.state.timelines[channel].get(micros(rest.removesuffix(".local")))
+    if origin is None or call.text("channel_types") != "public_channel":
         raise SlackError("invalid_action_token")
     words = call.require("query").casefold().split()
     after, before = call.time("after", 0), call.time("before", 10**18)

@@ -1,4 +1,4 @@
-"""How events reach an app: over sockets that break as Slack's do, or signed over HTTP."""
+"""Delivery of events to an app: over sockets that break as Slack's do, or signed over HTTP."""
 
 import asyncio
 import hashlib
@@ -27,10 +27,10 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 class Requests:
-    """Sends each event in a short-lived thread of its own, so that a slow app delays no other."""
+    """Sends each event in its own short-lived thread, so that a slow app delays no other."""
 
     def __init__(self, url: str, signing_secret: str, ack_s: float = ACK_S) -> None:
-        """`url` is where the app takes events, interactivity and slash commands alike."""
+        """`url` gets events, interactivity and slash commands alike."""
         self._url = urlsplit(url)
         self._secret = signing_secret.encode()
         self._ack_s = ack_s
@@ -129,9 +129,9 @@ class _Pending:
 
 
 class Sockets(socket.Sockets):
-    """The open sockets of the app, which end as a test says; an event that is sent awaits its ack.
+    """The open sockets of the app, which a test can end; each sent event waits for its ack.
 
-    Everything happens in the sockets' event loop, as in the class above.
+    Everything happens in the sockets' event loop, as in the base class.
     """
 
     def __init__(self, app_token: str, ack_s: float = ACK_S) -> None:
@@ -139,11 +139,11 @@ class Sockets(socket.Sockets):
         self._ack_s = ack_s
         self._pending: dict[str, _Pending] = {}
         self.warning_s = 10.0
-        """From a "warning" to the end of the socket, on which events still come in."""
+        """Seconds from a "warning" to the end of the socket, which still gets events."""
         self.goodbye_s = 0.5
-        """The same for the other reasons; no events come in any more."""
+        """The same for the other reasons; the socket gets no more events."""
         self.silent_s = 60.0
-        """A silent socket is given up after this time."""
+        """Seconds until a silent socket is severed."""
         self._refused_until = 0.0
         self._silent: list[Socket] = []
         self._ending: list[Socket] = []
@@ -154,7 +154,7 @@ class Sockets(socket.Sockets):
 
     @property
     def refuses(self) -> bool:
-        """Whether new sockets are refused now."""
+        """Return whether new sockets are refused now."""
         return time.monotonic() < self._refused_until
 
     @property
@@ -167,7 +167,7 @@ class Sockets(socket.Sockets):
         return [each for each in self.sockets if each not in self._ending]
 
     def carry(self, envelope: Envelope, attempt: int, reason: str, done: Done) -> None:
-        """Try once to bring an event to the app."""
+        """Try once to deliver an event to the app."""
         if not self.do(lambda: self._carry(envelope, attempt, done)):
             done(Outcome("no_socket", final=True))
 
@@ -200,7 +200,7 @@ class Sockets(socket.Sockets):
             pending.done(Outcome(answer=ack.get("payload")))
 
     def refuse(self, seconds: float) -> None:
-        """No new sockets for a while; those that are open stay."""
+        """Refuse new sockets for a while; open ones stay."""
         self._refused_until = time.monotonic() + seconds
 
     def drop(self, how: Ending = "refresh_requested", which: int | None = None) -> None:
@@ -230,9 +230,9 @@ class Sockets(socket.Sockets):
             super().post(socket, text)
 
     def end(self, socket: Socket, reason: str) -> None:
-        """Say that the socket ends, and end it a moment later."""
-        told = {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-local"}}
-        self.post(socket, json.dumps(told))
+        """Announce the end of a socket, and end it a moment later."""
+        message = {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-local"}}
+        self.post(socket, json.dumps(message))
         if reason != "warning":
             self._ending.append(socket)
         wait = self.warning_s if reason == "warning" else self.goodbye_s
