@@ -54,7 +54,7 @@ class Timetable:
         timetable = cls(" ".join(cron.lower().split()), zone, at.strip())
         if bool(timetable.cron) == bool(timetable.at):
             raise TimetableError(
-                "it has either a crontab in `cron`, to come again and again, or one time in `at`"
+                "it needs either a crontab in `cron` to repeat, or one time in `at`"
             )
         if not timetable.cron.isascii() or len(timetable.cron) > 200:
             raise TimetableError(f"{cron[:60]!r} is not a crontab, such as '0 9 * * mon-fri'")
@@ -64,7 +64,7 @@ class Timetable:
             return timetable
         timetable._check()
         if timetable.after(datetime.now(UTC)) is None:
-            raise TimetableError(f"{cron!r} never comes up: no such day exists")
+            raise TimetableError(f"{cron!r} never runs: no such day exists")
         return timetable
 
     @cached_property

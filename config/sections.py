@@ -69,7 +69,7 @@ def without_password(instead: str) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and _LOGIN.search(value):
-            raise ValueError(f"no password or token may stand in an address: {instead}")
+            raise ValueError(f"no password or token is allowed in an address: {instead}")
         return value
 
     return BeforeValidator(check)

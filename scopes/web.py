@@ -149,7 +149,7 @@ def _that_say(find: str, parts: list[str], first: int) -> tuple[list[int], str]:
 def _note(page: Page, url: str) -> str:
     """Return facts of code on the page, without words of the page itself."""
     content = page.content
-    dated = f"It says that it is of {content.date}." if content.date else ""
+    dated = f"The page is dated {content.date}." if content.date else ""
     host = urlsplit(page.url).hostname
     moved = "It has moved to another host." if host != urlsplit(url).hostname else ""
     facts = "" if content.facts in ("", "text") else f"{content.facts}."

@@ -258,7 +258,7 @@ async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(
     async with office(tmp_path, sweep(channels=("board",)), mind, slack) as s:
         delivery = await s.wait_for_tries(await s.fire("markets"))
         await until(lambda: count_alerts(s) == (1, 0))
-    assert "<@U0ANA> may not read all that it rests on any more: #board" in delivery.why
+    assert "<@U0ANA> may no longer read all of its sources: #board" in delivery.why
     assert "refund" not in " ".join(s.private_texts())
 
 

@@ -290,7 +290,7 @@ async def test_sources_outside_slack_are_checked_against_the_readers_of_the_text
         ("mail/1", "not everyone in #cboard may read it", True)
     ]
     assert obstacle_facts(await at.list_obstacles("CBOARD")) == [
-        ("what it rests on", "not everyone in #cboard may read it", False)
+        ("its sources", "not everyone in #cboard may read it", False)
     ]
     assert await at.list_obstacles("CGEN", "mail/1", readers=frozenset({ANA, LUIS}))
 

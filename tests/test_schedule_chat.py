@@ -206,7 +206,7 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
     cases: list[tuple[Json, str]] = [
         ({"cron": "61 9 * * *"}, "The first field of '61 9 * * *' (minute)"),
         ({"cron": "0 9 * *"}, "has 4 fields, but a crontab has five"),
-        ({"cron": "0 0 30 2 *"}, "never comes up"),
+        ({"cron": "0 0 30 2 *"}, "never runs"),
         ({"zone": "Europe/Madird"}, "There is no time zone 'Europe/Madird'"),
         ({"budget_usd": 0}, "The budget of a run must be more than $0."),
         ({"channels": ["nowhere"]}, "There is no channel #nowhere that"),

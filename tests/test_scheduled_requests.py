@@ -301,7 +301,7 @@ async def test_scheduled_question_respects_the_access_of_its_owner_and_of_the_ch
         assert (await s.document(his))["coverage"]["complete"] == 1
         delivery = await s.wait_for_tries(his)
         assert (delivery.delivery, delivery.delivery_tries) == ("waiting", 1)
-        assert "Not everyone in #support-1 may read what it rests on" in delivery.why
+        assert "Not everyone in #support-1 may read its sources" in delivery.why
         assert [m for m in bot_posts(slack, HERE) if "open" in m.text] == []
 
 

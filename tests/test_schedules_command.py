@@ -92,7 +92,7 @@ def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell
     sync_schedules()
     result = shell("schedules", "run", "markets")
     assert result.code == 0
-    assert "Nothing serves at present: it is done as soon as" in result.out
+    assert "`assistant serve` is not running: it is done as soon as" in result.out
     (occurrence,) = on_state(lambda database: ScheduleStore(database).occurrences("markets"))
     assert occurrence.state == "due"
     with only_process(load_settings().data_dir):
@@ -112,7 +112,7 @@ def test_dry_run_shows_what_would_be_read_and_posted_without_effects(
         assert (result.code, result.err) == (0, "")
         assert "#support-1  since " in result.out
         assert "it would go to #support-1" in result.out
-        assert "all who read it there may read what it is made of" in result.out
+        assert "all readers there may read its sources" in result.out
         assert "estimated cost $" in result.out
         report = shell("schedules", "run", "markets", "--dry-run", "--json").json
     assert [each["name"] for each in report["channels"]] == ["support-1", "support-2", "support-3"]

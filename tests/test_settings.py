@@ -108,7 +108,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(
     tmp_path: Path, text: str, instead: str
 ) -> None:
     sentence = complaint(tmp_path, text % SECRET)
-    assert "no password or token may stand in an address" in sentence
+    assert "no password or token is allowed in an address" in sentence
     assert instead in sentence
     assert SECRET not in sentence
 
@@ -168,7 +168,7 @@ SWEEP: dict[str, Any] = {
         ({"owner": "ana"}, "'schedules.m.owner' is 'ana', but it must be a Slack user id"),
         ({"budget_usd": 0}, "'schedules.m.budget_usd' is 0, but it must be greater than 0"),
         ({"channels": []}, "'schedules.m': a sweep needs channels"),
-        ({"cron": ""}, "'schedules.m': it has either a crontab in `cron`, to come again and again"),
+        ({"cron": ""}, "'schedules.m': it needs either a crontab in `cron` to repeat"),
         ({"cron": "", "at": "noon"}, "'schedules.m': 'noon' is not a time of a day, such as 2026-"),
         ({"request": "Why?"}, "'schedules.m': only kind `ask` has a `request`, and only kind"),
         ({"kind": "ask"}, "'schedules.m': a question needs a `request`: what is asked each time"),

@@ -78,7 +78,7 @@ async def test_page_is_read_as_text_with_title_date_and_links() -> None:
     assert "[rules of the port](http://docs.example.com/rules#top)" in item.text
     assert "Home" not in item.text
     assert item.text.startswith("Ports & keys\n")
-    assert found.note == "It says that it is of 2026-03-01."
+    assert found.note == "The page is dated 2026-03-01."
     assert item.label == Label(
         untrusted=True, sources=frozenset({"web:docs.example.com"}), outside=True
     )

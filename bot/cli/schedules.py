@@ -54,7 +54,7 @@ async def is_served(database: Database, data_dir: Path) -> bool:
 
 MOST_SHOWN = 40
 """Maximum number of channels on the terminal; --json lists all."""
-NOT_SERVED = "Nothing serves at present: it is done as soon as `assistant serve` runs."
+NOT_SERVED = "`assistant serve` is not running: it is done as soon as it runs."
 
 
 class Span(BaseModel):
@@ -103,7 +103,7 @@ async def run_list(context: CommandContext) -> None:
     blocks = ("\n".join(status_lines(each, now)) for each in found)
     context.show({"served": served, "schedules": schedules}, *blocks, empty=empty)
     if found and not served and not context.as_json:
-        tell("Nothing serves at present: they run while `assistant serve` does.")
+        tell("`assistant serve` is not running: schedules run while it does.")
 
 
 @on_database
@@ -219,11 +219,11 @@ def _dry_lines(dry: DryRun) -> Iterator[str]:
     yield f"it would go to {dry.to}"
     for obstacle in dry.in_the_way:
         grant = "; an administrator could allow it" if obstacle.grantable else ""
-        yield f"  but not as it is: {obstacle.name}: {obstacle.why}{grant}"
+        yield f"  but not as configured: {obstacle.name}: {obstacle.why}{grant}"
     if dry.kind == "ask":
-        yield "  if all who read it there may read what the answer rests on, which is not known yet"
+        yield "  if all readers there may read the sources of the answer, which are not known yet"
     elif not dry.in_the_way:
-        yield "  all who read it there may read what it is made of"
+        yield "  all readers there may read its sources"
 
 
 @on_database
