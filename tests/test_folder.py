@@ -1,4 +1,4 @@
-"""A folder is a folder: no path leads out of it, whatever stands in it and whoever changes it."""
+"""No path leads out of a folder: not through links, special files or concurrent changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ESCAPES = [
 
 
 def put(folder: Folder, path: str, data: bytes) -> None:
-    """Put a file there, whatever stands there now."""
+    """Write a file, also over an existing one."""
     with folder.change_file(path, data) as (_, write):
         write()
 
@@ -84,8 +84,8 @@ def test_links_are_listed_and_never_followed(folder: Folder, tmp_path: Path, tar
 
 def test_pipes_and_sockets_are_refused_without_blocking(folder: Folder) -> None:
     os.mkfifo(folder.root / "pipe")
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind("root/socket")  # from here, as a path of over a hundred bytes cannot be bound
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("root/socket")  # from here, as a path of over a hundred bytes cannot be bound
     for name in ("pipe", "socket"):
         with pytest.raises(ToolError, match="no file that can be opened"):
             folder.read(name)
@@ -128,7 +128,7 @@ def test_writing_a_hard_linked_file_leaves_the_outside_file_unchanged(
 
 
 def test_race_with_links_does_not_escape_the_folder(folder: Folder, tmp_path: Path) -> None:
-    """`in` is a folder and a link to the outside by turns, all the time."""
+    """A thread swaps `in` between a folder and a link to the outside."""
     stop, root = Event(), folder.root
     (root / "link").symlink_to(tmp_path / "outside")
     names = -100, bytes(root / "in"), -100, bytes(root / "link"), 2  # AT_FDCWD, RENAME_EXCHANGE
@@ -158,7 +158,7 @@ def test_race_with_links_does_not_escape_the_folder(folder: Folder, tmp_path: Pa
     finally:
         stop.set()
         swapper.join()
-    # Each side of the race was met, in reading and in writing, and none leads out.
+    # Reads and writes met both sides of the race.
     assert seen == {None, b"inside\n", ToolError, "written"}
     assert [p.name for p in (tmp_path / "outside").iterdir()] == ["a.txt"]
     assert (tmp_path / "outside/a.txt").read_text() == SECRET
@@ -178,15 +178,15 @@ def test_any_text_is_a_path_inside_the_folder_or_rejected(path: str) -> None:
 )
 def test_pieces_of_a_file_cover_all_of_its_text(text: str, first: int) -> None:
     lines = text.removesuffix("\n").split("\n") if text else []
-    made = list(pieces(text, first))
-    joined = "".join("\n" * ("~" not in p.at) + p.text for p in made)
+    parts = list(pieces(text, first))
+    joined = "".join("\n" * ("~" not in p.at) + p.text for p in parts)
     assert joined == "".join(f"\n{line}" for line in lines[first - 1 :])
-    assert len({p.at for p in made}) == len(made)
-    for each in made:
-        shown = Item(f"x:{each.at}", each.text, None, TRUSTED, verbatim=True).line().split("\n")
-        assert shown[0] == f"[x:{each.at}]"
-        assert all(line.startswith("|") for line in shown[1:])
-        assert len(" ".join(shown).splitlines()) <= 1
+    assert len({p.at for p in parts}) == len(parts)
+    for each in parts:
+        output = Item(f"x:{each.at}", each.text, None, TRUSTED, verbatim=True).line().split("\n")
+        assert output[0] == f"[x:{each.at}]"
+        assert all(line.startswith("|") for line in output[1:])
+        assert len(" ".join(output).splitlines()) <= 1
 
 
 def test_listing_and_search_of_too_many_entries_say_they_are_incomplete(

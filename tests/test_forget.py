@@ -1,4 +1,4 @@
-"""What was deleted at its source, or is to be forgotten, is held by no table any more."""
+"""No table holds what was deleted at its source or was to be forgotten."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRIN
 
 
 def run_with_findings(id: str = "r1", **fields: Any) -> Told:
-    """A run that found three things, of three messages in two channels."""
+    """Return a run with three findings from three messages in two channels."""
     spanish = result(
         "s1",
         f"Two issues. Somebody wrote: {CARD_TEXT}. The bill is another matter.",
@@ -81,7 +81,7 @@ def run_with_findings(id: str = "r1", **fields: Any) -> Told:
         "C0ES",
     )
     english = result("s2", "The printer.", [finding("F2.1", "A printer stopped", PRINT)], "C0EN")
-    made = Told(
+    run = Told(
         id,
         ITEMS,
         [spanish, english],
@@ -93,7 +93,7 @@ def run_with_findings(id: str = "r1", **fields: Any) -> Told:
         ],
         links={"F1.1": [link_to(CARD)], "F1.2": [link_to(CARD), link_to(BILL)]},
     )
-    return replace(made, **fields)
+    return replace(run, **fields)
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def store_with_runs(place: Kept, *runs: Told) -> AsyncIterator[Store]:
 
 
 async def amend_message(inbox: RequestQueue, id: str, text: str | None) -> None:
-    """Slack said that a message was edited, or deleted."""
+    """Report that Slack edited a message, or deleted it where `text` is None."""
     channel, _, ts = id.partition("/")
     await inbox.amend(MessageEdited("T1", channel, ts, text))
 
@@ -118,9 +118,9 @@ async def forget(store: Store, kind: str, id: str) -> Forgotten:
 async def is_empty(store: Store, id: str) -> bool:
     """Return whether nothing but numbers is left of a run."""
     run = await store.run(id)
-    left = (run.question, run.result, run.error, await store.subagents(id))
-    held = await store.database.read(sa.select(quoted).where(quoted.c.run == id))
-    return left == ("", None, None, []) and not held and not (await store.trajectory(id)).entries
+    texts = (run.question, run.result, run.error, await store.subagents(id))
+    items = await store.database.read(sa.select(quoted).where(quoted.c.run == id))
+    return texts == ("", None, None, []) and not items and not (await store.trajectory(id)).entries
 
 
 async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> None:
@@ -129,17 +129,17 @@ async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> No
     ) as store:
         await propose(store.database, "r1", "All is well.")
         other = await propose(store.database, "r2", "All is well.")
-        done = await forget(store, "item", CARD)
+        counts = await forget(store, "item", CARD)
 
-        assert done == Forgotten(items=1, runs=1, actions=1)
+        assert counts == Forgotten(items=1, runs=1, actions=1)
         assert await tables_with(store.database, [CARD_TEXT, BILL_TEXT, "A printer stopped"]) == []
         assert await is_empty(store, "r1")
         first, second = await store.run("r1"), await store.run("r2")
         assert (first.kind, first.status, first.cost_usd) == ("ask", "complete", 0.01)
         assert (second.result or {})["answer"] == "Printers."
         assert audit(await store.trajectory("r2")).contexts == 1
-        left = await store.database.read(sa.select(actions.c.id))
-        assert [row.id for row in left] == [other.id]
+        remaining = await store.database.read(sa.select(actions.c.id))
+        assert [row.id for row in remaining] == [other.id]
 
 
 async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
@@ -148,11 +148,11 @@ async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
     async with store_with_runs(in_file, run_with_findings()) as store:
         await ask(RequestQueue(store.database), ASKED, "Who?", "U0ANA")
         before = await columns(store.database)
-        would = await Forget(store.database, dry_run=True)(ForgetTarget("user", "U0ANA"))
+        preview = await Forget(store.database, dry_run=True)(ForgetTarget("user", "U0ANA"))
         assert await columns(store.database) == before
 
-        did = await forget(store, "user", "U0ANA")
-        assert would == did == Forgotten(items=1, runs=1, requests=1)
+        counts = await forget(store, "user", "U0ANA")
+        assert preview == counts == Forgotten(items=1, runs=1, requests=1)
         after = await columns(store.database)
         for kind, id in (("user", "U0ANA"), ("item", CARD), ("user", "U0NOBODY")):
             assert await forget(store, kind, id) == Forgotten()
@@ -173,28 +173,27 @@ async def test_stored_name_of_a_forgotten_user_or_channel_is_deleted(in_file: Ke
 
 
 @pytest.mark.parametrize(
-    ("kind", "id", "items", "gone"),
+    ("kind", "id", "items", "texts"),
     [
         ("channel", "C0ES", 2, [CARD_TEXT, BILL_TEXT]),
         ("author", "U0ANA", 1, [CARD_TEXT]),
     ],
 )
 async def test_forgetting_a_channel_or_author_empties_runs_that_read_it(
-    in_file: Kept, kind: str, id: str, items: int, gone: list[str]
+    in_file: Kept, kind: str, id: str, items: int, texts: list[str]
 ) -> None:
     mine = Told("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
     async with store_with_runs(in_file, run_with_findings(), mine) as store:
-        done = await forget(store, kind, id)
+        counts = await forget(store, kind, id)
 
-        assert (done.items, done.runs) == (items, 1)
-        assert await tables_with(store.database, gone) == []
+        assert (counts.items, counts.runs) == (items, 1)
+        assert await tables_with(store.database, texts) == []
         assert await is_empty(store, "r1")
         assert (await store.run("r2")).question == "how are we doing"
         assert audit(await store.trajectory("r2")).contexts == 1
 
 
 async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(in_file: Kept) -> None:
-    """The same bytes are stored once: they go with the last run that holds them."""
     other = Told("r2", [item(PRINT, PRINT_TEXT)])
     async with store_with_runs(
         in_file, other, Told("r3", [item(PRINT, PRINT_TEXT), *ITEMS])
@@ -209,9 +208,9 @@ async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(in_
 async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_credentials(
     place: Kept,
 ) -> None:
-    mine = Told("r2", [ITEMS[2]], question="a secret question", requester="U0ANA", request="T1/x/1")
-    asked = run_with_findings(request=f"T1/{ASKED}", requester="U0EVA", question="what of it")
-    async with store_with_runs(place, asked, mine) as store:
+    ana = Told("r2", [ITEMS[2]], question="a secret question", requester="U0ANA", request="T1/x/1")
+    eva = run_with_findings(request=f"T1/{ASKED}", requester="U0EVA", question="what of it")
+    async with store_with_runs(place, eva, ana) as store:
         inbox, credentials = RequestQueue(store.database), Credentials(store.database)
         key = await ask(inbox, ASKED, "what about my secret request", "U0ANA")
         await ask(inbox, BILL, "somebody else asks this here", "U0EVA")
@@ -219,10 +218,10 @@ async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_cre
             await inbox.feedback(key, user, "good")
             await credentials.put(user, TOKENS)
             await propose(store.database, "r1", f"words of {user}", user)
-        done = await forget(store, "user", "U0ANA")
+        counts = await forget(store, "user", "U0ANA")
 
-        assert (done.runs, done.requests, done.actions) == (2, 1, 2)
-        assert (done.feedback, done.credentials) == (1, 1)
+        assert (counts.runs, counts.requests, counts.actions) == (2, 1, 2)
+        assert (counts.feedback, counts.credentials) == (1, 1)
         secrets = [CARD_TEXT, "secret question", "my secret request", "words of U0ANA"]
         assert await tables_with(store.database, secrets) == []
         assert set(await tables_with(store.database, ["somebody else asks this here"])) == {"inbox"}
@@ -243,7 +242,7 @@ async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file:
     ) as store:
         inbox = RequestQueue(store.database)
         key = await ask(inbox, ASKED, question)
-        seen = await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
+        other_key = await ask(inbox, other, f"what of {CARD_TEXT}", "U0EVA")
         await forget(store, "item", ASKED)
 
         assert await tables_with(store.database, [question, "payroll of Marta"]) == []
@@ -252,9 +251,9 @@ async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file:
         assert (request.text, request.event.get("blocks")) == ("", None)
         assert await is_empty(store, "r1")
         assert (await forget(store, "item", CARD)).requests == 1
-        of_who_saw_it = await inbox.request(seen)
-        assert of_who_saw_it
-        assert of_who_saw_it.text == ""
+        other_request = await inbox.request(other_key)
+        assert other_request
+        assert other_request.text == ""
 
 
 async def test_forgetting_a_running_run_waits_until_it_ends(in_file: Kept) -> None:
@@ -305,16 +304,16 @@ SPACES: dict[str, tuple[str, Label]] = {
     "his": (HIS, Label(True, sources=frozenset({"data:shop"}))),
     "of sales": (SALES, TRUSTED),
 }
-"""What is kept, and where: of each a note, a file and a preference."""
+"""Titles with their space and label; of each a note, a file and a preference is stored."""
 
 
 async def remember(database: Database, title: str, run: str, **more: Any) -> None:
     space, label = SPACES[title]
-    words: dict[str, Any] = {"space": space, "run": run, "label": label}
-    await NoteStore(database).save(NewNote(key=title, title=title, text="about pricing", **words))
-    file = NewFile(key=title, name=title, kind="text/csv", content=b"1", **words)
+    fields: dict[str, Any] = {"space": space, "run": run, "label": label}
+    await NoteStore(database).save(NewNote(key=title, title=title, text="about pricing", **fields))
+    file = NewFile(key=title, name=title, kind="text/csv", content=b"1", **fields)
     await ResourceStore(database).save(file)
-    row = {**words, "label": label.to_json(), "text": title, "by": "U0BEN", "at": NOW, **more}
+    row = {**fields, "label": label.to_json(), "text": title, "by": "U0BEN", "at": NOW, **more}
     await database.write(sa.insert(preferences).values(row))
 
 
@@ -325,7 +324,7 @@ async def remaining_titles(database: Database) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("target", "left"),
+    ("target", "titles"),
     [
         (ForgetTarget("user", "U0ANA"), ["his", "of sales"]),
         (ForgetTarget("channel", "C0SALES"), ["his", "of a mail", "own"]),
@@ -335,25 +334,25 @@ async def remaining_titles(database: Database) -> list[list[str]]:
     ],
 )
 async def test_forgetting_a_target_deletes_its_notes_files_and_preferences(
-    in_file: Kept, target: ForgetTarget, left: list[str]
+    in_file: Kept, target: ForgetTarget, titles: list[str]
 ) -> None:
     store = await in_file.store("r2")
     for title in SPACES:
         await remember(store.database, title, "r2", by="U0ANA" if title == "his" else "U0BEN")
-    would = await Forget(store.database, dry_run=True)(target)
-    done = await Forget(store.database)(target)
-    lost = len(SPACES) - len(left)
-    of_ana = target.id == "U0ANA"  # what she has set for others is hers, too
-    assert would == done == Forgotten(notes=lost, files=lost, preferences=lost + of_ana)
-    preferred = [title for title in left if not (of_ana and title == "his")]
-    assert await remaining_titles(store.database) == [left, left, preferred]
+    preview = await Forget(store.database, dry_run=True)(target)
+    counts = await Forget(store.database)(target)
+    n = len(SPACES) - len(titles)
+    of_ana = target.id == "U0ANA"  # what she set for others belongs to her, too
+    assert preview == counts == Forgotten(notes=n, files=n, preferences=n + of_ana)
+    preference_titles = [title for title in titles if not (of_ana and title == "his")]
+    assert await remaining_titles(store.database) == [titles, titles, preference_titles]
     await store.aclose()
 
 
 async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
     in_file: Kept,
 ) -> None:
-    store, ago = await in_file.store("r1", "r2"), NOW - timedelta(days=800)
+    store, long_ago = await in_file.store("r1", "r2"), NOW - timedelta(days=800)
     database = store.database
     row = {"item": PRINT, "run": "r1", "channel": "C0EN", "author": "U0EVE"}
     await database.write(sa.insert(quoted).values(row))
@@ -361,18 +360,18 @@ async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
     await remember(database, "his", "r2")
     of_run = NewFile(space_of_run("r1"), "k", "a.csv", "text/csv", b"1", TRUSTED, "r1")
     await ResourceStore(database).save(of_run)
-    await database.write(sa.update(runs).values(status="complete", started=ago))
+    await database.write(sa.update(runs).values(status="complete", started=long_ago))
     for table in (notes, resources, preferences):
-        await database.write(sa.update(table).values(at=ago))
-    kept_for = load_settings(env={}).retention
-    for files in (2, 1):  # the file of the run ends with its results, what it left elsewhere not
+        await database.write(sa.update(table).values(at=long_ago))
+    retention = load_settings(env={}).retention
+    for files in (2, 1):  # the file of the run expires with its results
         for target in (ForgetTarget("item", PRINT), ForgetTarget("author", "U0EVE")):
-            would = await Forget(database, dry_run=True)(target)
-            assert (would.notes, would.files, would.preferences) == (1, files, 1)
-        await tidy(database, kept_for)
+            preview = await Forget(database, dry_run=True)(target)
+            assert (preview.notes, preview.files, preview.preferences) == (1, files, 1)
+        await tidy(database, retention)
     await Forget(database)(target)
     assert await remaining_titles(database) == [["his"]] * 3
-    await tidy(database, kept_for.model_copy(update={"notes_days": 700}))
+    await tidy(database, retention.model_copy(update={"notes_days": 700}))
     assert await remaining_titles(database) == [[]] * 3
     await store.aclose()
 
@@ -381,28 +380,28 @@ async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
 
 
 async def read_by(bot: Served, source: str) -> list[str]:
-    """The items of a source that stored runs hold."""
+    """Return the items of a source that stored runs hold."""
     query = sa.select(quoted.c.item).where(quoted.c.channel == source).distinct()
     return sorted(row.item for row in await bot.store.database.read(query))
 
 
 async def test_message_deleted_in_slack_is_deleted_from_the_store(tmp_path: Path) -> None:
     async with serve(tmp_path) as bot:
-        asked = bot.ask()
-        await bot.answer(asked)
-        read = channel_id(2)
-        first = (await read_by(bot, read))[0]
+        question = bot.ask()
+        await bot.answer(question)
+        source = channel_id(2)
+        first = (await read_by(bot, source))[0]
         channel, _, ts = first.partition("/")
-        (message,) = [m for m in bot.slack.state.channels[read].messages if m.ts == ts]
+        (message,) = [m for m in bot.slack.state.channels[source].messages if m.ts == ts]
         assert await tables_with(bot.store.database, [message.text]) != []
 
         bot.slack.people.delete(message.user, channel, ts)
 
-        async def over() -> bool:
+        async def is_deleted() -> bool:
             return await tables_with(bot.store.database, [message.text]) == []
 
-        await come(over)
-        assert first not in await read_by(bot, read)
+        await come(is_deleted)
+        assert first not in await read_by(bot, source)
         assert (await bot.store.runs())[0].status == "complete"
 
 
@@ -416,8 +415,8 @@ async def test_bot_run_records_the_items_and_authors_of_its_request_and_thread(
         await bot.answers(root, 2)
         runs = {run.question: run.id for run in await bot.store.runs()}
         rows = await bot.store.database.read(sa.select(quoted))
-        of = {q: {(r.item, r.author) for r in rows if r.run == i} for q, i in runs.items()}
-        one, two = (of[mention(text)] for text in ("One?", "Two?"))
+        items = {q: {(r.item, r.author) for r in rows if r.run == i} for q, i in runs.items()}
+        one, two = (items[mention(text)] for text in ("One?", "Two?"))
 
         here = bot.channel
         assert one == {(f"{here}/{root}", ASKER)}
@@ -464,14 +463,14 @@ def test_forget_command_empties_the_command_line_runs_that_read_a_source(
     assert shell("ask", "Which questions in #support-en are unanswered?", *window).code == 0
     findings = [f for s in document["subagents"] for f in s["findings"]]
     (one,) = [f for f in findings if "pagar" in str(f["quotes"])]
-    would = shell("forget", "--source", one["links"][0], "--dry-run")
-    assert (would.code, "Would be forgotten" in would.out) == (0, True)
+    preview = shell("forget", "--source", one["links"][0], "--dry-run")
+    assert (preview.code, "Would be forgotten" in preview.out) == (0, True)
     assert "pagar" in shell("show", document["run_id"], "--json").out
 
-    done = shell("forget", "--source", one["links"][0], "--json")
+    reply = shell("forget", "--source", one["links"][0], "--json")
 
-    assert (done.code, done.json["runs"], done.json["files"]) == (0, 1, 0)
-    assert done.json["source"] == one["evidence"][0]
+    assert (reply.code, reply.json["runs"], reply.json["files"]) == (0, 1, 0)
+    assert reply.json["source"] == one["evidence"][0]
     shown = shell("show", document["run_id"], "--json")
     assert "pagar" not in shown.out
     assert "export button" not in shown.out
@@ -493,26 +492,28 @@ def test_forget_command_accepts_source_names_of_databases_folders_and_files(
         (tmp_path / name).mkdir()
         (tmp_path / name / "stock.csv").write_text(f"city,name\n{city},Baixa\n{city},Chiado\n")
     which = "SELECT city FROM stock"
-    given = {name: ("--database", tmp_path / name) for name in ("shops", "towns")}
+    databases = {name: ("--database", tmp_path / name) for name in ("shops", "towns")}
     with model_at(
-        monkeypatch, delegating_model(*((which, "data", f"data:{name}") for name in given))
+        monkeypatch, delegating_model(*((which, "data", f"data:{name}") for name in databases))
     ):
-        both = ask_for_run("Which cities?", *given["shops"], *given["towns"], model="claude")
-    shops, towns = (ask_for_run(which, *sources) for sources in given.values())
+        both = ask_for_run(
+            "Which cities?", *databases["shops"], *databases["towns"], model="claude"
+        )
+    shops, towns = (ask_for_run(which, *sources) for sources in databases.values())
     folder = tmp_path / "book"
     folder.mkdir()
     (folder / "a.toml").write_text('version = "1.2.3"\n')
     question = "What is the version in a.toml?"
     reader = finding_model("search_files", folder="files:book", pattern="version")
-    versed = delegating_model((question, "files", "files:book"), readers={question: reader})
-    with model_at(monkeypatch, versed):
+    model = delegating_model((question, "files", "files:book"), readers={question: reader})
+    with model_at(monkeypatch, model):
         page = ask_for_run(question, "--folder", folder, model="claude")
 
     assert "Coimbra" in shell("show", both, "--json").out
     assert "1.2.3" in shell("show", page, "--json").out
     assert shell("forget", "--source", "data:gone", "--json").json["runs"] == 0
-    would = shell("forget", "--source", "data:shops", "--dry-run", "--json").json
-    assert (would["runs"], would["items"] > 0) == (2, True)
+    preview = shell("forget", "--source", "data:shops", "--dry-run", "--json").json
+    assert (preview["runs"], preview["items"] > 0) == (2, True)
     assert shell("forget", "--source", "data:shops", "--json").json["runs"] == 2
     assert "Lisbon" not in shell("show", shops, "--json").out
     assert "Coimbra" not in shell("show", both, "--json").out
@@ -521,14 +522,14 @@ def test_forget_command_accepts_source_names_of_databases_folders_and_files(
 
     assert shell("forget", "--source", "book:a.toml", "--json").json["runs"] == 1
     assert "1.2.3" not in shell("show", page, "--json").out
-    with model_at(monkeypatch, versed):
+    with model_at(monkeypatch, model):
         ask_for_run(question, "--folder", folder, model="claude")
     assert shell("forget", "--source", "files:book", "--json").json["runs"] >= 1
     for wrong in ((), ("--user", "U1", "--channel", "C1"), ("--user", " ")):
         refusal_text(shell("forget", *wrong, "--json"), "forget_what")
 
 
-# ---- each class of data goes in its time; of a run what it cost and when stays
+# ---- each class of data expires on its own; costs and times of runs stay
 
 
 KINDS = ("trajectories", "results", "actions", "notes")
@@ -544,7 +545,7 @@ def ago(days: float) -> datetime:
 
 
 async def store_full_run(store: Store, run: str, days: float) -> None:
-    """A run of then, with all that can be stored of it."""
+    """Store a run of `days` ago with every kind of data that a run can have."""
     await store.start_run(run, "ask", f"What of {run}?", "offline", {"since": "30d"})
     sink = RunLog(store, "r1")
     record(sink, run, words=run)
@@ -574,9 +575,9 @@ async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept
 
     assert not (await store.trajectory("old")).entries
     blocks = (await store.trajectory("new")).blocks.values()
-    said = {json.loads(body).get("text") for body in blocks}
-    assert {"new", "shared"} <= said
-    assert "old" not in said
+    texts = {json.loads(body).get("text") for body in blocks}
+    assert {"new", "shared"} <= texts
+    assert "old" not in texts
     assert (await store.run("old")).result == {"answer": "old"}
     assert len(await store.subagents("old")) == 1
     assert await count(store, actions) == 2
@@ -585,7 +586,7 @@ async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept
 
 async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Kept) -> None:
     store = await in_file.store()
-    for number in range(45):  # more than go in one transaction
+    for number in range(45):  # more than fit in one transaction
         await store_full_run(store, f"old{number}", 366)
     await store_full_run(store, "new", 364)
     before = await store.run("old7")
@@ -593,14 +594,14 @@ async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Ke
 
     old, new = await store.run("old7"), await store.run("new")
     assert (old.question, old.result, old.error) == ("", None, None)
-    same = ("id", "kind", "status", "model", "started", "finished", "cost_usd", "requester")
-    assert [getattr(old, n) for n in same] == [getattr(before, n) for n in same]
+    fields = ("id", "kind", "status", "model", "started", "finished", "cost_usd", "requester")
+    assert [getattr(old, n) for n in fields] == [getattr(before, n) for n in fields]
     assert (new.question, new.result) == ("What of new?", {"answer": "new"})
     assert await store.subagents("old7") == []
     assert len(await store.subagents("new")) == 1
     assert await count(store, quoted) == 1
     assert await count(store, tables.runs) == 46
-    await tidy(store.database, for_days(results_days=365))  # what was emptied is not met again
+    await tidy(store.database, for_days(results_days=365))  # emptied runs are not processed again
     assert (await store.run("old7")).question == ""
     await store.aclose()
 
@@ -612,11 +613,11 @@ async def test_old_actions_are_deleted_and_the_decision_log_stays(in_file: Kept)
     sink = RunLog(store, "r1")
     sink.log_decision(decision())
     await sink.flush()
-    everything = for_days(trajectories_days=1, results_days=7, actions_days=30)
-    await tidy(store.database, everything)
+    retention = for_days(trajectories_days=1, results_days=7, actions_days=30)
+    await tidy(store.database, retention)
 
-    left = await store.database.read(sa.select(actions.c.id))
-    assert [row.id for row in left] == ["a-r2"]
+    remaining = await store.database.read(sa.select(actions.c.id))
+    assert [row.id for row in remaining] == ["a-r2"]
     assert await store.decisions("r1") == [decision()]
     await store.aclose()
 

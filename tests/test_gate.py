@@ -45,19 +45,19 @@ async def roam(ctx: ToolContext) -> ToolResult:
 
 
 def test_only_the_gate_runs_tools() -> None:
-    """`x.run` with a tool's context as its first argument, or `run` of anything called a tool."""
+    """A call passes a tool's context to `x.run`, or uses `run` of anything called a tool."""
     callers = []
     for package in ("subagents", "bot", "scopes"):
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text("utf-8")
             for node in ast.walk(ast.parse(text)) if re.search(r"\brun\b", text) else ():
                 if isinstance(node, ast.Attribute) and node.attr == "run":
-                    named = ast.unparse(node.value).lower().endswith(("tool", "tools", "]"))
-                    callers += [path.relative_to(ROOT).as_posix()] if named else []
+                    is_tool = ast.unparse(node.value).lower().endswith(("tool", "tools", "]"))
+                    callers += [path.relative_to(ROOT).as_posix()] if is_tool else []
                 elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".run"):
-                    given_ = [ast.unparse(a) for a in node.args]
-                    given_context = any(a.endswith(("ctx", "context")) for a in given_)
-                    callers += [path.relative_to(ROOT).as_posix()] if given_context else []
+                    args = [ast.unparse(a) for a in node.args]
+                    has_context = any(a.endswith(("ctx", "context")) for a in args)
+                    callers += [path.relative_to(ROOT).as_posix()] if has_context else []
     assert set(callers) == {"subagents/gate.py"}
 
 
@@ -81,14 +81,14 @@ async def test_reads_within_handles_are_allowed_and_names_become_ids() -> None:
 async def test_unknown_and_invalid_arguments_are_named_in_the_denial() -> None:
     async with engine(turns()) as e:
         history = SLACK["read_channel_history"]
-        for args, named in (
+        for args, reason in (
             ({"channel": channel_id(1), "limit": 5}, "limit: is not an argument"),
             ({}, "channel: Field required"),
             ({"channel": 5}, "channel: Input should be a valid string"),
         ):
             verdict = await decide_call(e, history, **args)
             assert isinstance(verdict, Deny)
-            assert (named in verdict.reason, verdict.rule) == (True, "arguments")
+            assert (reason in verdict.reason, verdict.rule) == (True, "arguments")
         for odd in (None, "text", [1], 3):
             assert isinstance(await e.run.gate.decide("s1", e.context(HELD), history, odd), Deny)
 
@@ -113,16 +113,16 @@ READS = [
 async def test_forbidden_and_nonexistent_handles_get_the_same_answer(
     name: str, argument: str, form: str
 ) -> None:
-    """Neither the words nor a call to Slack tells that something is there."""
+    """Neither the answer nor a call to Slack reveals that a handle exists."""
     more = {"query": "word"} if name == "search_messages" else {}
-    asked = (channel_id(2), "C99999999", "#support-2")
-    asks = Answer([use(name, **{argument: form.format(i), **more}) for i in asked])
-    e, *_ = await ran(turns(asks, submission()), tools=SLACK.values(), handles=HELD)
+    names = (channel_id(2), "C99999999", "#support-2")
+    calls = Answer([use(name, **{argument: form.format(i), **more}) for i in names])
+    e, *_ = await ran(turns(calls, submission()), tools=SLACK.values(), handles=HELD)
 
     answers = [r["content"] for r in results(e.requests[1])]
-    said = {answer.replace(id, "X") for answer, id in zip(answers, asked, strict=True)}
-    assert len(said) == 1
-    assert said.pop().startswith("No ")
+    texts = {answer.replace(id, "X") for answer, id in zip(answers, names, strict=True)}
+    assert len(texts) == 1
+    assert texts.pop().startswith("No ")
     assert e.slack.calls.total() == 0
 
 
@@ -133,15 +133,14 @@ ODD = ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
 async def test_malformed_handles_return_error_results(name: str, argument: str, form: str) -> None:
     searches = name == "search_messages"
     more = {"query": "word"} if searches else {}
-    asks = Answer([use(name, **{argument: value, **more}) for value in ODD])
-    e, _, ending = await ran(turns(asks, submission()), tools=SLACK.values(), handles=HELD)
+    calls = Answer([use(name, **{argument: value, **more}) for value in ODD])
+    e, _, ending = await ran(turns(calls, submission()), tools=SLACK.values(), handles=HELD)
     assert ending.stopped_by == "none"
     failed = [bool(each.get("is_error")) for each in results(e.requests[1])]
-    assert failed == [not searches, *[True] * 5]  # an empty one means all that is held
+    assert failed == [not searches, *[True] * 5]  # an empty one means all held channels
 
 
 async def test_listing_channels_does_not_widen_a_subagents_access() -> None:
-    """Listing channels does not widen what a subagent may read."""
     asks = call("list_channels")
     async with engine(turns(asks, call("read_channel_history", channel=channel_id(2)),
                             submission())) as e:  # fmt: skip
@@ -152,10 +151,10 @@ async def test_listing_channels_does_not_widen_a_subagents_access() -> None:
 
 
 async def test_every_decision_is_logged_without_the_arguments() -> None:
-    asks = Answer(
+    calls = Answer(
         [use("look", word="secret words"), use("mend"), use("nothing"), use("look", wrong=1)]
     )
-    e, *_ = await ran(turns(asks, submission()), tools=OWN_TOOLS)
+    e, *_ = await ran(turns(calls, submission()), tools=OWN_TOOLS)
     logged = [(d.context, d.tool, d.verdict, d.rule) for d in e.decisions]
     assert logged == [
         ("s1", "look", "allow", "none within all rules"),
@@ -170,7 +169,7 @@ LOOK = [use("list_channels") for _ in range(4)]
 
 
 @pytest.mark.parametrize(
-    ("most", "ran", "said"),
+    ("limits", "counts", "message"),
     [
         pytest.param({"turn": 3}, [3, 3], "3 calls were made in this turn", id="turn"),
         pytest.param({"context": 5}, [4, 1], "5 calls were made in this context", id="context"),
@@ -178,21 +177,21 @@ LOOK = [use("list_channels") for _ in range(4)]
     ],
 )
 async def test_tool_calls_over_a_limit_are_refused(
-    tmp_path: Path, most: dict[str, int], ran: list[int], said: str
+    tmp_path: Path, limits: dict[str, int], counts: list[int], message: str
 ) -> None:
-    """Two replies of four calls each, of which so many run."""
-    mind = scripted_parent(Answer(LOOK), Answer(LOOK), say("That is all."))
-    async with serve(tmp_path, mind, limits=calls_at_most(**most)) as bot:
+    """The model replies twice with four calls each; `counts` of them run."""
+    model = scripted_parent(Answer(LOOK), Answer(LOOK), say("That is all."))
+    async with serve(tmp_path, model, limits=calls_at_most(**limits)) as bot:
         await bot.answer(bot.ask("Which channels are there?"))
-        told = results(bot.parents()[-1])
+        answers = results(bot.parents()[-1])
         (run,) = await bot.store.runs(1)
         log = await bot.store.decisions(run.id)
-    refused = [bool(each.get("is_error")) for each in told]
-    assert [refused[:4].count(False), refused[4:].count(False)] == ran
-    for each in told:
+    refused = [bool(each.get("is_error")) for each in answers]
+    assert [refused[:4].count(False), refused[4:].count(False)] == counts
+    for each in answers:
         if each.get("is_error"):
-            assert f"{said}. Use what you have, or narrow the question." in str(each["content"])
-    assert sum(d.verdict == "allow" and d.tool == "list_channels" for d in log) == sum(ran)
+            assert f"{message}. Use what you have, or narrow the question." in str(each["content"])
+    assert sum(d.verdict == "allow" and d.tool == "list_channels" for d in log) == sum(counts)
 
 
 def calls_at_most(**most: int) -> dict[str, Any]:

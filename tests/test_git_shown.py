@@ -1,4 +1,4 @@
-"""What a person sees before a push: all that would leave, within what a card can hold."""
+"""The card of a push shows all that would leave, within what a card can hold."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SENTENCE = "The harbour opens at dawn & closes when the last ferry is in. "
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path, push=True)
-    with_remote(repository(made.root), tmp_path / "bare.git")
-    return made
+    desk = Desk(tmp_path, push=True)
+    with_remote(repository(desk.root), tmp_path / "bare.git")
+    return desk
 
 
 async def propose_push(
@@ -52,15 +52,15 @@ async def commit(desk: Desk, files: dict[str, str], message: str, by: str = "s1"
 
 
 def text_of_parts(parts: Sequence[MessagePart]) -> str:
-    """All that these messages say, each of which Slack takes."""
+    """Return the text of messages; fail if Slack refuses one of them."""
     return "\n".join(flat(block) for part in parts for block in check_blocks(part.blocks))
 
 
 def card_of(*actions: Action) -> ApprovalCard:
-    made = cards.pending_card(actions[0], NOW) if len(actions) == 1 else (
+    card = cards.pending_card(actions[0], NOW) if len(actions) == 1 else (
         cards.batch(new_id(), actions, NOW))  # fmt: skip
-    assert made
-    return made
+    assert card
+    return card
 
 
 async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
@@ -81,9 +81,9 @@ async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
 
 async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: Desk) -> None:
     files = {".gitattributes": "*.md binary\n*.md -diff\n", "a.md": "To be read\n"}
-    told = (await propose_push(desk, files)).told["commit 1"]
-    assert "+To be read\n" in told
-    assert "a.md +1 -0" in told
+    diff = (await propose_push(desk, files)).told["commit 1"]
+    assert "+To be read\n" in diff
+    assert "a.md +1 -0" in diff
     nul = (await propose_push(desk, {"b.md": "a\0b\n"}, by="s2")).told["commit 1"]
     assert "+a\0b\n" in nul
 
@@ -91,20 +91,20 @@ async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: Desk)
 def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: Path) -> None:
     repo = repository(tmp_path)
     (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\xff\xfe")
-    made = repo.get(commit_paths(repo, "Add a logo", "logo.png"))
-    assert isinstance(made, pygit2.Commit)
-    (told,) = format_commits(repo, [made], "book")
-    assert told.startswith("Add a logo (logo.png, binary)\n")
-    assert "Binary file logo.png is not shown.\n" in told
+    logo = repo.get(commit_paths(repo, "Add a logo", "logo.png"))
+    assert isinstance(logo, pygit2.Commit)
+    (text,) = format_commits(repo, [logo], "book")
+    assert text.startswith("Add a logo (logo.png, binary)\n")
+    assert "Binary file logo.png is not shown.\n" in text
     names = [f"{n}.md" for n in range(5)]
     for name in names:
         (tmp_path / name).write_text("One\n")
-    many = repo.get(commit_paths(repo, "Add five", *names))
-    assert isinstance(many, pygit2.Commit)
-    (told,) = format_commits(repo, [many], "book")
+    five = repo.get(commit_paths(repo, "Add five", *names))
+    assert isinstance(five, pygit2.Commit)
+    (text,) = format_commits(repo, [five], "book")
     heading = "Add five (0.md +1 -0, 1.md +1 -0, 2.md +1 -0 and 2 more files)\n"
-    assert told.startswith(heading)
-    assert all(f"+++ b/{name}\n" in told for name in names)
+    assert text.startswith(heading)
+    assert all(f"+++ b/{name}\n" in text for name in names)
 
 
 async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk: Desk) -> None:
@@ -113,29 +113,29 @@ async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk:
     kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
              for group in block["elements"] for leaf in group["elements"]}  # fmt: skip
     assert kinds <= {"text", "user", "date"}
-    told = text_of_parts([card.last])
-    assert "+<!channel> *bold* <https://evil.example|here> :tada:" in told
-    assert "+if admin\\u202e\\u2066 {\\u200b" in told
+    output = text_of_parts([card.last])
+    assert "+<!channel> *bold* <https://evil.example|here> :tada:" in output
+    assert "+if admin\\u202e\\u2066 {\\u200b" in output
 
 
 async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> None:
     long = "".join(f"Line {n} of a long file\n" for n in range(2_000))
     files = {"a.md": long, "b.md": long.upper(), "z.md": "Small, and last\n"}
     action = await propose_push(desk, files)
-    told = action.told["commit 1"]
-    assert "+LINE 1 OF A LONG FILE\n" in told
-    assert "+Small, and last\n" in told
-    marker = next(line for line in told.splitlines() if line.startswith("… "))
+    diff = action.told["commit 1"]
+    assert "+LINE 1 OF A LONG FILE\n" in diff
+    assert "+Small, and last\n" in diff
+    marker = next(line for line in diff.splitlines() if line.startswith("… "))
     id = action.args["commits"][:12]
     assert marker.endswith(f" characters more: git show {id} in the folder book")
-    left = int(marker.split()[1].replace(",", ""))
+    omitted = int(marker.split()[1].replace(",", ""))
     whole = git(desk.root, "show", "--format=", id, "--", "a.md")
-    start = told.index("diff --git")
-    kept = told[start : told.index(f"\n{marker}")]
+    start = diff.index("diff --git")
+    kept = diff[start : diff.index(f"\n{marker}")]
     assert whole.startswith(kept)
-    assert left == len(whole) - len(kept)
-    assert told.count("… ") == 2
-    assert ROOM * 0.9 < len(told) < ROOM * 1.1
+    assert omitted == len(whole) - len(kept)
+    assert diff.count("… ") == 2
+    assert ROOM * 0.9 < len(diff) < ROOM * 1.1
     assert card_of(action).before == ()  # one message shows it
 
 
@@ -157,11 +157,11 @@ async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: Desk) -
 async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(desk: Desk) -> None:
     for n in range(MAX_PUSHED):
         await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
-    asked: Any = await desk.asks("git_push", folder=BOOK)
-    card = card_of(asked.action)
+    proposal: Any = await desk.asks("git_push", folder=BOOK)
+    card = card_of(proposal.action)
     assert len(card.before) <= MOST_MESSAGES
     whole = text_of_parts([*card.before, card.last])
     assert all(f"Write on topic {n} ({n}.md +1 -0)" in whole for n in range(MAX_PUSHED))
     await commit(desk, {"more.md": "x\n"}, "One more")
-    said_of_it = await desk.fails("git_push", folder=BOOK)
-    assert said_of_it == f"{MAX_PUSHED} commits may be pushed at once."
+    error = await desk.fails("git_push", folder=BOOK)
+    assert error == f"{MAX_PUSHED} commits may be pushed at once."

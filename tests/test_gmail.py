@@ -1,4 +1,4 @@
-"""A mailbox is read whole and once, whatever is in it, and nothing in it is made twice."""
+"""A mailbox is read completely and once; its labels, drafts and mails are created once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,14 @@ def payload(kind: str, data: str | bytes = "", *, headers: Any = (), **more: Any
     return {"mimeType": kind, "filename": "", "headers": named, "body": body, **more}
 
 
-def resource(shown: Any, **more: Any) -> dict[str, Any]:
-    return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": shown, **more}
+def resource(content: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "m1",
+        "threadId": "t1",
+        "internalDate": "1736154000000",
+        "payload": content,
+        **more,
+    }
 
 
 async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
@@ -55,7 +61,7 @@ async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_", "why"),
+    ("message", "why"),
     [
         (resource(None), NO_CONTENT),
         (resource("text"), NO_SENSE),
@@ -65,8 +71,8 @@ async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
         ({}, NO_CONTENT),
     ],
 )
-def test_unreadable_message_has_a_fault_and_no_text(given_: dict[str, Any], why: str) -> None:
-    read = message_of(given_)
+def test_unreadable_message_has_a_fault_and_no_text(message: dict[str, Any], why: str) -> None:
+    read = message_of(message)
     assert read.fault == why
     assert read.text.body == ""
 
@@ -110,7 +116,7 @@ async def test_label_is_created_once_despite_a_failed_response(kind: str) -> Non
 
 
 def drafts(at: Office) -> list[Any]:
-    """The drafts as mails."""
+    """Return the drafts as mails."""
     state = at.local.gmail
     return [
         message_from_bytes(state.messages[id].raw, policy=default) for id in state.drafts.values()
@@ -132,16 +138,16 @@ async def test_draft_is_addressed_to_the_last_other_sender() -> None:
         thread = await at.gmail.thread(id_of(1))
         id = await at.gmail.draft(thread, ANSWER, "run/t1")
         assert id in at.local.gmail.drafts
-        (made,) = drafts(at)
-        assert (made["To"], made["From"]) == ("kim@client.example", ME)
-        assert made["Subject"] == "Re: Offer"
-        assert made["Cc"] is made["Bcc"] is made["Reply-To"] is None
-        assert made["In-Reply-To"] == "<m2@client.example>"
-        assert made["References"] == "<m1@client.example> <m2@client.example>"
-        assert made.get_content().split() == ANSWER.split()
-        assert made[MARK] == mark_of(ME, "run/t1")
-        shown = await at.gmail.thread(id_of(1))
-        assert "DRAFT" in shown.last.labels
+        (draft,) = drafts(at)
+        assert (draft["To"], draft["From"]) == ("kim@client.example", ME)
+        assert draft["Subject"] == "Re: Offer"
+        assert draft["Cc"] is draft["Bcc"] is draft["Reply-To"] is None
+        assert draft["In-Reply-To"] == "<m2@client.example>"
+        assert draft["References"] == "<m1@client.example> <m2@client.example>"
+        assert draft.get_content().split() == ANSWER.split()
+        assert draft[MARK] == mark_of(ME, "run/t1")
+        updated = await at.gmail.thread(id_of(1))
+        assert "DRAFT" in updated.last.labels
         assert at.local.gmail.sent == []
 
 
@@ -181,10 +187,10 @@ async def test_mail_and_model_text_cannot_inject_headers() -> None:
     async with office(stored_message(1, raw)) as at:
         thread = await at.gmail.thread(id_of(1))
         await at.gmail.draft(thread, "x\r\nBcc: evil@evil.example\r\n\r\ny", "a")
-        (made,) = drafts(at)
-        assert made["Bcc"] is None
-        assert made["To"] == "kim@client.example"
-        assert "\n" not in made["Subject"]
+        (draft,) = drafts(at)
+        assert draft["Bcc"] is None
+        assert draft["To"] == "kim@client.example"
+        assert "\n" not in draft["Subject"]
         await at.gmail.send(["kim@client.example"], "a\r\nBcc: evil@evil.example", "b", "k")
         sent = message_from_bytes(
             at.local.gmail.messages[at.local.gmail.sent[0]].raw, policy=default

@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 MENTIONS = {"ask": QUESTION, "sweep": "sweep csm-*", "triage": "triage my inbox"}
 MARKDOWN = ("sweep",)
-"""Commands that have this form, too."""
+"""Commands with a report in Markdown, too."""
 
 
 # ---- what differs from one run to the next
@@ -75,11 +75,11 @@ VARYING = (
 )
 EPOCH = re.compile(r"(?<![\da-f])(\d{10})(?:\.?\d{6})?(?![\da-f])")
 THIS_YEAR = re.compile(rf"(?<=\d [A-Z][a-z]{{2}}) {SAMPLE_AS_OF.year}\b")
-"""Left out after a day where it is the year in which it is read."""
+"""Dates leave the year out where it is the current one."""
 
 
 def stable(text: str) -> str:
-    """The text without random ids, delimiters, figures of cost, and times of now."""
+    """Return the text without random ids, delimiters, costs and current times."""
     for pattern, name in VARYING:
         text = pattern.sub(name, text)
     today = datetime.now(UTC)
@@ -92,7 +92,7 @@ def stable(text: str) -> str:
 
 
 def plain(value: object) -> object:
-    """A document for comparison: figures of cost left out, a text of several lines as its lines."""
+    """Return a document for comparison: without costs, texts of several lines as lists."""
     if isinstance(value, Mapping):
         spent = ("cost_usd", "usage")
         return {k: "SPENT" if k in spent else plain(v) for k, v in value.items()}
@@ -103,29 +103,29 @@ def plain(value: object) -> object:
     return value
 
 
-def as_text(shown: object) -> str:
-    if isinstance(shown, str):
-        return stable(shown)
-    dumped = json.dumps(plain(shown), indent=1, ensure_ascii=False, sort_keys=True)
+def as_text(value: object) -> str:
+    if isinstance(value, str):
+        return stable(value)
+    dumped = json.dumps(plain(value), indent=1, ensure_ascii=False, sort_keys=True)
     return stable(dumped) + "\n"
 
 
 @pytest.fixture
 def check() -> Check:
-    """Compares with the golden file of this name, or writes it."""
+    """Return a function that compares with the golden file of a name, or writes it."""
 
-    def compare(name: str, shown: object) -> None:
-        path, text = GOLDEN / name, as_text(shown)
+    def compare(name: str, value: object) -> None:
+        path, text = GOLDEN / name, as_text(value)
         if REWRITE:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, "utf-8")
-        kept = path.read_text("utf-8") if path.exists() else ""
-        differs = difflib.unified_diff(
-            kept.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="", n=2
+        expected = path.read_text("utf-8") if path.exists() else ""
+        diff = difflib.unified_diff(
+            expected.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm="", n=2
         )
-        if lines := list(differs):
-            told = f"{len(lines)} lines differ. `make golden` writes the file anew."
-            pytest.fail("\n".join([*lines[:200], told]), pytrace=False)
+        if lines := list(diff):
+            summary = f"{len(lines)} lines differ. `make golden` rewrites the file."
+            pytest.fail("\n".join([*lines[:200], summary]), pytrace=False)
 
     return compare
 
@@ -134,14 +134,14 @@ def check() -> Check:
 
 
 def command_output(shell: Shell, *args: object) -> str:
-    """All that a command prints; what it says of its progress comes in any order."""
-    done = shell(*args)
-    progress = "\n".join(sorted(done.err.splitlines()))
-    return f"{done.out}\n---- stderr, sorted\n{progress}\n---- exit {done.code}\n"
+    """Return all that a command prints; lines of progress come in any order."""
+    result = shell(*args)
+    progress = "\n".join(sorted(result.err.splitlines()))
+    return f"{result.out}\n---- stderr, sorted\n{progress}\n---- exit {result.code}\n"
 
 
 def stored_document(shell: Shell) -> Json:
-    """The document of the only run, which `--json` prints, too."""
+    """Return the document of the only run; `--json` prints it, too."""
     (run,) = shell("runs", "--json").json
     result: Json = shell("show", run["id"], "--json").json["result"]
     return result
@@ -191,7 +191,7 @@ def test_command_output_for_development_data_matches_golden_hashes(
 
 
 def context_of(body: Json) -> str:
-    """What the requests of one context have in common: they only grow."""
+    """Return the beginning that all requests of one context share."""
     return as_text([body.get("system"), body["messages"][0]])
 
 
@@ -205,21 +205,26 @@ def test_model_requests_match_golden_files(
 
 
 def group_by_context(bodies: Sequence[Json]) -> Json:
-    """The last request of each context, parents first, and how many there were of it. What several
-    send word for word (system prompts, tools) is given once."""
+    """Return the last request of each context, parents first, with the number of its requests.
+
+    System prompts and tools that several contexts send are listed once.
+    """
     contexts: dict[str, list[Json]] = {}
     for body in bodies:
         contexts.setdefault(context_of(body), []).append(body)
     shared: dict[str, str] = {}
-    told = []
+    entries = []
     for _, sent in sorted(contexts.items(), key=lambda each: (is_child(each[1][0]), each[0])):
         last = dict(max(sent, key=lambda body: len(body["messages"])))
         for part in ("system", "tools"):
             if part in last:
                 value = last[part]
                 last[part] = shared.setdefault(as_text(value), f"{part} {len(shared) + 1}")
-        told.append({"requests": len(sent), **last})
-    return {"contexts": told, "shared": {name: json.loads(text) for text, name in shared.items()}}
+        entries.append({"requests": len(sent), **last})
+    return {
+        "contexts": entries,
+        "shared": {name: json.loads(text) for text, name in shared.items()},
+    }
 
 
 # ---- Slack
@@ -227,14 +232,14 @@ def group_by_context(bodies: Sequence[Json]) -> Json:
 
 @asynccontextmanager
 async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalGoogle]]:
-    """A bot as `serve --local` has it, with the mailbox of its owner connected."""
+    """Serve a bot like `serve --local`, with the mailbox of its owner connected."""
     google = LocalGoogle(load_sample_mailbox())
     with MUX.served_app(google.app) as url, MUX.served_app(LocalGoogleOauth().app) as oauth:
 
         def change(settings: Settings) -> Settings:
-            there = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
+            endpoints = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
             secret = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-            return with_tracker(change_settings(settings, endpoints=there, secrets=secret))
+            return with_tracker(change_settings(settings, endpoints=endpoints, secrets=secret))
 
         long = {"since_days": (datetime.now(UTC) - SAMPLE_AS_OF).days + SAMPLE_DAYS + 1}
         sections: Json = {"sweep": long, "triage": long, "google": {"client_id": CLIENT_ID}}
@@ -243,13 +248,13 @@ async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalG
             tmp_path, {}, offline, slack=slack, change=change, **sections
         ) as s:
             tokens = {"access_token": TOKEN, "refresh_token": "r", "address": google.gmail.address}
-            given = MailboxTokens.model_validate(tokens)
-            await Credentials(s.bot.store.database).put(SAMPLE_OWNER, given)
+            mailbox = MailboxTokens.model_validate(tokens)
+            await Credentials(s.bot.store.database).put(SAMPLE_OWNER, mailbox)
             yield s, google
 
 
 def posted_messages(bot: Served, channel: str, messages: Sequence[Shown]) -> list[Json]:
-    """Messages as Slack has them: text of the notification, blocks, attached files."""
+    """Return messages as Slack has them: text of the notification, blocks, attached files."""
     timeline = bot.slack.state.timelines[channel]
     return [
         {
@@ -269,13 +274,13 @@ async def test_slack_posts_and_schedule_deliveries_match_golden_files(
     async with sample_served(tmp_path) as (s, google):
         home = s.bot.slack.people.dm(SAMPLE_OWNER)
         for name, text in MENTIONS.items():
-            asked = s.bot.slack.people.say(SAMPLE_OWNER, home, text)
-            await s.bot.answers(asked, channel=home, seconds=60)
-            check(f"slack-{name}.json", posted_messages(s.bot, home, s.bot.replies(asked, home)))
+            question = s.bot.slack.people.say(SAMPLE_OWNER, home, text)
+            await s.bot.answers(question, channel=home, seconds=60)
+            check(f"slack-{name}.json", posted_messages(s.bot, home, s.bot.replies(question, home)))
         before = {message.ts for message in s.bot.slack.visible(home)}
-        given: Json = {"tracker": "F0BUGTRACK", "owner": SAMPLE_OWNER, "since_days": SAMPLE_DAYS}
+        options: Json = {"tracker": "F0BUGTRACK", "owner": SAMPLE_OWNER, "since_days": SAMPLE_DAYS}
         for name, to in (("posted", "dm"), ("mailed", google.gmail.address)):
-            await s.set(name, sweep(channels=("csm-*",), to=to, **given))
+            await s.set(name, sweep(channels=("csm-*",), to=to, **options))
             delivery = await s.wait_for_delivery(await s.fire(name, SAMPLE_AS_OF))
             assert delivery.delivery == "delivered", delivery.why
         delivered = [m for m in s.bot.slack.visible(home) if m.ts not in before]
