@@ -1,4 +1,4 @@
-"""Google's API called from async code: paced, repeated where that is safe, let go in time."""
+"""Google's API called from async code: paced, retried where that is safe, with a timeout."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None
     async with google_client(stand, pauses=pauses) as google:
         assert await read(google) == PROFILE
     assert len(pauses) <= 1
-    asked = [(each.path, each.token) for each in stand.asked]
-    assert asked == [("/gmail/v1/users/me/profile", TOKEN)] * 2
+    requests = [(each.path, each.token) for each in stand.asked]
+    assert requests == [("/gmail/v1/users/me/profile", TOKEN)] * 2
 
 
 @pytest.mark.parametrize("answer", TOO_FAST)
@@ -103,8 +103,8 @@ async def test_write_with_unknown_outcome_is_reported_and_not_retried(answer: An
 
 async def test_write_that_could_not_connect_is_retried() -> None:
     stand, pauses = Stand(), Pauses()
-    async with google_client(stand) as gone:
-        url = gone.gmail()._baseUrl.removesuffix("/gmail/v1/")
+    async with google_client(stand) as stopped:
+        url = stopped.gmail()._baseUrl.removesuffix("/gmail/v1/")
     google = GoogleClient(token_credentials(TOKEN), limits(max_attempts=3), url, sleep=pauses)
     try:
         with pytest.raises(GoogleBusy, match="could not be reached") as raised:
@@ -131,7 +131,7 @@ async def test_exhausted_daily_quota_is_not_retried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (
             error_response(400, "invalidArgument"),
@@ -151,11 +151,11 @@ async def test_exhausted_daily_quota_is_not_retried() -> None:
     ],
 )
 async def test_google_errors_are_explained_without_googles_text(
-    answer: Response, said: str
+    answer: Response, message: str
 ) -> None:
     stand = Stand(answer)
     async with google_client(stand) as google:
-        with pytest.raises(GoogleError, match=said) as raised:
+        with pytest.raises(GoogleError, match=message) as raised:
             await read(google)
     assert "No." not in str(raised.value)
     assert (len(stand.asked), raised.value.code) == (1, answer.status_code)
@@ -210,16 +210,16 @@ async def test_quota_units_per_minute_stay_within_the_limit(
     calls: list[tuple[int, float]], limit: int
 ) -> None:
     clock = Clock()
-    subject, given_at = quota(limit, clock), []
+    subject, grants = quota(limit, clock), []
     for units, pause in calls:
         await subject.take(units)
-        given_at.append((clock.now, min(units, limit)))
+        grants.append((clock.now, min(units, limit)))
         clock.now += pause
-    for start, _ in given_at:
-        assert sum(u for at, u in given_at if start <= at < start + 60) <= limit
+    for start, _ in grants:
+        assert sum(u for at, u in grants if start <= at < start + 60) <= limit
 
 
-# ---- tokens: renewed once for all calls; a mailbox that is shut says so
+# ---- tokens: renewed once for all calls; errors say how to reconnect
 
 ANA = "ana@acme.example"
 HOUR = timedelta(hours=1)
@@ -235,23 +235,20 @@ def tokens(ends_in: timedelta | None = HOUR) -> MailboxTokens:
     )
 
 
-def user(
-    url: str,
-    given: MailboxTokens | None = None,
-) -> GoogleAccess:
-    return user_credentials(given or tokens(), "client", "GOCSPX-secret", url)
+def user(url: str, mailbox: MailboxTokens | None = None) -> GoogleAccess:
+    return user_credentials(mailbox or tokens(), "client", "GOCSPX-secret", url)
 
 
 @asynccontextmanager
 async def gmail_client(
     stand: Stand,
-    given: MailboxTokens | None = None,
+    mailbox: MailboxTokens | None = None,
     access: Callable[[str], GoogleAccess] | None = None,
 ) -> AsyncIterator[GoogleClient]:
-    """A client of Gmail with a user's tokens, or with what `access` makes for the address."""
+    """Connect a Gmail client with a user's tokens, or with what `access` makes for the URL."""
     with served_stand(stand) as url:
-        made = access(url) if access else user(url, given)
-        google = GoogleClient(made, limits(max_attempts=2), url, sleep=Pauses())
+        credentials = access(url) if access else user(url, mailbox)
+        google = GoogleClient(credentials, limits(max_attempts=2), url, sleep=Pauses())
         try:
             yield google
         finally:
@@ -271,10 +268,10 @@ async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None
     assert [a.form["refresh_token"] for a in stand.token_asked] == ["1//refresh"]
 
 
-@pytest.mark.parametrize("ended", [timedelta(minutes=1), -HOUR])
-async def test_expired_or_expiring_token_is_renewed_before_use(ended: timedelta) -> None:
+@pytest.mark.parametrize("ends_in", [timedelta(minutes=1), -HOUR])
+async def test_expired_or_expiring_token_is_renewed_before_use(ends_in: timedelta) -> None:
     stand = Stand()
-    async with gmail_client(stand, tokens(ended)) as subject:
+    async with gmail_client(stand, tokens(ends_in)) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
     assert {a.token for a in stand.asked} == {"ya29.renewed-1"}
     assert len(stand.token_asked) == 1
@@ -311,8 +308,8 @@ async def test_service_account_token_is_limited_to_one_address_and_scope(tmp_pat
     stand, key = Stand(), key_file(tmp_path)
     async with gmail_client(stand, access=partial(delegated_credentials, key, ANA)) as subject:
         assert await read(subject) == PROFILE
-    (asked,) = stand.token_asked
-    claims = json.loads(base64.urlsafe_b64decode(asked.form["assertion"].split(".")[1] + "=="))
+    (request,) = stand.token_asked
+    claims = json.loads(base64.urlsafe_b64decode(request.form["assertion"].split(".")[1] + "=="))
     assert (claims["sub"], claims["scope"]) == (ANA, MODIFY)
     assert claims["iss"] == ACCOUNT
     assert [a.token for a in stand.asked] == ["ya29.renewed-1"]

@@ -1,4 +1,4 @@
-"""App Home and the agent pane: what a user is shown, and how Slack's refusals are taken."""
+"""App Home, the agent pane and the commands pause and resume: what a user sees."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ FULL = HomeFacts(
 
 
 def home_text(facts: HomeFacts) -> str:
-    """The words of a Home that Slack's own models find valid."""
-    made = view(facts)
-    parsed = View(**made)
+    """Return the text of a Home; fail if Slack's own models find it invalid."""
+    home = view(facts)
+    parsed = View(**home)
     parsed.validate_json()
-    assert parsed.to_dict()["blocks"] == json.loads(json.dumps(made["blocks"]))
-    assert len(made["blocks"]) <= 100
-    return "\n".join(_texts(made))
+    assert parsed.to_dict()["blocks"] == json.loads(json.dumps(home["blocks"]))
+    assert len(home["blocks"]) <= 100
+    return "\n".join(_texts(home))
 
 
 def _texts(value: Any) -> list[str]:
@@ -99,8 +99,8 @@ def test_home_with_long_texts_stays_within_slack_limits() -> None:
 
 
 def offers_for(text: str, who: Kind = "member", **more: Any) -> tuple[str, str]:
-    asked = AdmissionFacts("U0ANA", "", "dm", Person("U0ANA", who), **more)
-    refusal, places, _ = offers(policy(text), asked)
+    facts = AdmissionFacts("U0ANA", "", "dm", Person("U0ANA", who), **more)
+    refusal, places, _ = offers(policy(text), facts)
     return refusal, " ".join(places)
 
 
@@ -134,7 +134,7 @@ policy: {everywhere: {scopes: [slack, email, data, web, notes, files]}}
 
 
 def write_file(name: str, text: str) -> None:
-    """A file of the folder that the test runs in."""
+    """Write a file in the folder that the test runs in."""
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(text, "utf-8")
 
@@ -142,7 +142,7 @@ def write_file(name: str, text: str) -> None:
 async def test_home_lists_only_configured_sources_that_the_user_may_read(data_dir: Path) -> None:
     write_file("tables/shops.csv", "id,city\n1,Lisbon\n")
     with_store(data_dir)
-    told = {}
+    names = {}
     for name, text in (("bare", SOURCES.splitlines()[-1]), ("set", SOURCES)):
         write_file("assistant.yaml", text)
         settings, store = load_settings(), await Store.open(data_dir)
@@ -156,13 +156,13 @@ async def test_home_lists_only_configured_sources_that_the_user_may_read(data_di
                 handles = await readable_handles(toolkit, directory, who)
                 scopes = settings.policy.everywhere.scopes or ()
                 can = abilities(scopes, {OPEN_CHANNELS: "", **handles})
-                told[name, who] = re.findall(r"\*([\w ]+)\.\* I", "\n".join(can))
+                names[name, who] = re.findall(r"\*([\w ]+)\.\* I", "\n".join(can))
             await toolkit.aclose()
         await store.aclose()
     always = ["Slack", "Web", "Notes", "Files"]
-    assert told["bare", "U0ANA"] == told["bare", "U0EVA"] == always
-    assert told["set", "U0ANA"] == [*always, "Project folders"]
-    assert told["set", "U0EVA"] == ["Slack", "Databases", *always[1:], "Project folders"]
+    assert names["bare", "U0ANA"] == names["bare", "U0EVA"] == always
+    assert names["set", "U0ANA"] == [*always, "Project folders"]
+    assert names["set", "U0EVA"] == ["Slack", "Databases", *always[1:], "Project folders"]
 
 
 # ---- the pane
@@ -180,7 +180,7 @@ OWN = entity("channel_id", "C0OWN")
 
 
 @pytest.mark.parametrize(
-    ("context", "found"),
+    ("context", "channel"),
     [
         (pane_context(entity("canvas_id", "F0DOC"), OWN), "C0OWN"),
         (pane_context(entity("channel_id", "D0ANA"), OWN), "C0OWN"),
@@ -194,20 +194,19 @@ OWN = entity("channel_id", "C0OWN")
         (None, ""),
     ],
 )
-def test_open_channel_is_the_first_valid_channel_of_the_context(context: Any, found: str) -> None:
-    assert channel_in(context) == found
-    assert (
-        (found in hint({"app_context": context})) if found else not hint({"app_context": context})
-    )
+def test_open_channel_is_the_first_valid_channel_of_the_context(context: Any, channel: str) -> None:
+    assert channel_in(context) == channel
+    text = hint({"app_context": context})
+    assert channel in text if channel else not text
 
 
 def test_prompts_mention_the_open_channel_only_if_it_is_public() -> None:
     open_one = ChannelFacts("C0OWN", "own", shared=False, private=False)
     for facts in (None, open_one, ChannelFacts("G0X", "x", shared=False, private=True)):
-        made = prompts(facts)
-        assert 1 <= len(made) <= 4
-        assert all(p.keys() == {"title", "message"} for p in made)
-        assert ("<#" in str(made)) == (facts is open_one)
+        suggestions = prompts(facts)
+        assert 1 <= len(suggestions) <= 4
+        assert all(p.keys() == {"title", "message"} for p in suggestions)
+        assert ("<#" in str(suggestions)) == (facts is open_one)
 
 
 # ---- the commands

@@ -1,4 +1,4 @@
-"""Statements written against the bot: each is refused or stopped in time, within its memory."""
+"""Hostile statements are each refused or stopped, within their time and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scopes.tool import SourceFailed, ToolContext, ToolError, ToolResult
 
 QUERY_S = 0.6
 STOPPED_S = 3.0
-"""Until each of them has an answer."""
+"""Seconds until each statement has an answer."""
 MEMORY_MB = 512
 
 FORBIDDEN = (
@@ -47,9 +47,9 @@ FORBIDDEN = (
     "RESET lock_configuration", "CHECKPOINT", "EXECUTE p", "USE memory", "BEGIN", "VACUUM",
     "CALL enable_logging()",
 )  # fmt: skip
-"""No single SELECT over the tables: the gate refuses most, the process the rest without a gate.
+"""None is a single SELECT over the tables; each is refused with the gate and without it.
 
-`{outside}` stands for a folder that whoever runs the tests may write into.
+`{outside}` is replaced by a folder that the tests may write into.
 """
 MACHINE = (
     "FROM duckdb_databases", "SELECT path FROM system.main.duckdb_databases",
@@ -65,7 +65,7 @@ MACHINE = (
     "FROM pragma_table_info('orders')", "FROM duckdb_functions()",
     "SELECT pg_get_viewdef(1)", "SHOW DATABASES", "FROM (SHOW DATABASES)", "FROM pg_class",
 )  # fmt: skip
-"""They tell where the database lies and how it is run, and nothing of what is in it."""
+"""They reveal where the database lies and how it runs, and none of its data."""
 NAMES_AS_TEXTS = (
     "FROM histogram('duckdb_databases', path)",
     "FROM histogram('duckdb_' || 'databases', path)",
@@ -73,7 +73,7 @@ NAMES_AS_TEXTS = (
     "FROM query_table('duckdb_' || 'databases')",
     "FROM query('FROM duckdb_' || 'databases')",
 )
-"""What no look at words finds: the program asks DuckDB how it reads them."""
+"""No check of words finds these: the program asks DuckDB how it parses them."""
 BOMBS = {
     "repeat": "SELECT repeat('x', 1000000000)",
     "list": "SELECT list_sum(range(500000000))",
@@ -168,7 +168,7 @@ ACTS = (
 )  # fmt: skip
 
 NOT_OF_POSTGRESQL = ("from (desc 'x.csv')", "select 'a\\'' into outfile \"/tmp/x\" -- '")
-"""What its own parser refuses, and what is one text there."""
+"""PostgreSQL's own parser refuses the first; the second is one string there."""
 PLAIN_TEXTS = (
     "select 'a\\'' into outfile \"/tmp/x\" -- '",
     "select 1 /*!50000 into outfile 'x' */",
@@ -176,7 +176,7 @@ PLAIN_TEXTS = (
     "select 1 /* /* */ into t */",
     "with a as (unpivot 'x.csv' on a) select 1",
 )
-"""Of those, what is a text, a comment or not looked at in DuckDB: it runs, and does nothing."""
+"""Those of ACTS that are a text, a comment or ignored in DuckDB: they run and do nothing."""
 POSTGRESQL_READS = (
     "select distinct on (a) a, b from t order by a desc nulls last limit 5 offset 2",
     "select sum(b) over w from t window w as (order by d rows between 1 preceding and current row)",
@@ -242,7 +242,7 @@ BIGQUERY_ACTS = (
 
 UNITS = ("/*", "'a", "(", "from (", "from t, f(a, ", "a.", "query_to_")
 NESTED = ("array[" * 40 + "1" + "]" * 40, "struct(" * 2_700, "(" * 19_000)
-"""What a parser that goes back at each level never ends with, or not in its stack."""
+"""A parser that backtracks at each level never finishes these, or overflows its stack."""
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ async def test_duckdb_rejects_statements_that_can_do_more_than_read(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "reason"),
     [
         ("select 1; select 2", "Only one SELECT"),
         ("drop table t", "Only one SELECT"),
@@ -297,8 +297,8 @@ async def test_duckdb_rejects_statements_that_can_do_more_than_read(tmp_path: Pa
         ("select 1 --" + "x" * 20_000, "20,000 characters"),
     ],
 )
-def test_rejection_of_a_statement_says_why(statement: str, told: str) -> None:
-    assert told in refusal(statement, "PostgreSQL")
+def test_rejection_of_a_statement_says_why(statement: str, reason: str) -> None:
+    assert reason in refusal(statement, "PostgreSQL")
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -323,7 +323,7 @@ def test_tables_of_a_statement_exclude_its_ctes() -> None:
 
 
 async def query_in_time(database: Duck, name: str, sql: str) -> object:
-    """The answer, which comes in time, be the processors busy with others or not."""
+    """Return the answer or error, which must come in time, also on busy processors."""
     try:
         async with patient(STOPPED_S):
             return await database.query(sql, 1_000)
@@ -334,7 +334,7 @@ async def query_in_time(database: Duck, name: str, sql: str) -> object:
 
 
 def peak_mb(database: Duck) -> float:
-    """The most memory that a process of the pool ever had."""
+    """Return the peak memory of the processes of the pool."""
     peaks = [0.0]
     for pid in (worker.pid for _, worker in database.pool._idle if worker.pid):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -344,12 +344,12 @@ def peak_mb(database: Duck) -> float:
 
 
 async def count_orders(database: Duck) -> object:
-    """What the same processes answer to who gives them more time."""
+    """Count the orders in the same processes, with more time."""
     return (await replace(database, query_s=10).query("SELECT count(*) FROM orders", 5)).rows
 
 
 async def survives(database: Duck, name: str, sql: str) -> None:
-    """It has an answer in time and within the memory, and the next query works."""
+    """Check that a query ends within its time and memory, and that the next query works."""
     ending = await query_in_time(database, name, sql)
     if isinstance(ending, Rows):
         assert sum(len(str(c)) for row in ending.rows for c in row) < 6_000_000, name
@@ -361,7 +361,7 @@ async def survives(database: Duck, name: str, sql: str) -> None:
 
 
 async def is_refused(ctx: ToolContext, sql: str) -> bool:
-    """Whether the gate, the tool or the database refuses a statement."""
+    """Return whether the gate, the tool or the database refuses a statement."""
     try:
         result = await tool_kit.use(ctx, "execute_query", sql=sql)
     except ToolError:
@@ -379,8 +379,8 @@ async def test_forbidden_statements_are_rejected_with_and_without_the_gate(
     outside.mkdir()
     async with data_kit.duck(path, query_s=QUERY_S) as database:
         ctx = data_kit.context({"data:shop": database})
-        for written in FORBIDDEN:
-            sql = written.replace("{outside}", str(outside))
+        for template in FORBIDDEN:
+            sql = template.replace("{outside}", str(outside))
             assert await is_refused(ctx, sql), sql
             ending = await query_in_time(database, sql, sql)
             assert isinstance(ending, ToolError), (sql, ending)
@@ -417,7 +417,6 @@ async def test_queries_about_the_machine_are_rejected_and_about_the_data_allowed
 
 
 async def test_duckdb_catalog_reveals_no_paths_and_no_unlisted_tables(tmp_path: Path) -> None:
-    """No path that a view or a macro names, and no table that is not listed."""
     secret = tmp_path / "elsewhere" / "secret.csv"
     secret.parent.mkdir()
     secret.write_text("a,b\n1,2\n")
@@ -432,11 +431,11 @@ async def test_duckdb_catalog_reveals_no_paths_and_no_unlisted_tables(tmp_path: 
         assert "late" in listed
         for source in CATALOGS:
             try:
-                told = str((await database.query(f"SELECT * FROM {source}", 500)).rows)
+                text = str((await database.query(f"SELECT * FROM {source}", 500)).rows)
             except ToolError as error:
-                told = str(error)
-            assert "elsewhere" not in told, source
-            assert set(re.findall(r"\b(?:orders|customers|late)\b", told)) <= listed
+                text = str(error)
+            assert "elsewhere" not in text, source
+            assert set(re.findall(r"\b(?:orders|customers|late)\b", text)) <= listed
 
 
 CATALOGS = (
@@ -471,8 +470,8 @@ async def test_database_process_sees_no_bot_environment_or_python_variables(
             with pytest.raises(StatementFailed, match="does not exist"):
                 await database.query(sql, 5)
         ((_, worker),) = database.pool._idle
-        told = await asyncio.to_thread(Path(f"/proc/{worker.pid}/environ").read_text)
-        assert {line.split("=")[0] for line in told.split("\0")} == {
+        environ = await asyncio.to_thread(Path(f"/proc/{worker.pid}/environ").read_text)
+        assert {line.split("=")[0] for line in environ.split("\0")} == {
             "",
             "MALLOC_ARENA_MAX",
             "LC_ALL",

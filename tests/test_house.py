@@ -1,4 +1,4 @@
-"""The rules of the house that no linter checks."""
+"""The project's rules that no linter checks."""
 
 import ast
 import asyncio
@@ -22,7 +22,7 @@ def name_of(path: Path) -> str:
 
 
 def nodes(paths: Iterable[Path], *words: str) -> Iterator[tuple[Path, ast.AST]]:
-    """What stands in those modules that hold one of these words."""
+    """Yield the nodes of the modules that contain one of these words."""
     for path in paths:
         text = path.read_text("utf-8")
         if any(word in text for word in words):
@@ -66,7 +66,7 @@ def test_dbos_is_imported_in_one_place_only() -> None:
 
 
 def test_only_one_module_normalizes_unicode() -> None:
-    """What Python does takes quadratic time: `scopes.clean.unified` bounds it."""
+    """Python's normalization takes quadratic time; `scopes.clean.unified` bounds it."""
     callers = {
         name_of(path)
         for path, node in nodes(MODULES, "normalize", "is_normalized")
@@ -116,7 +116,7 @@ def test_lock_files_contain_every_dependency() -> None:
 
 
 def test_every_default_setting_has_a_comment() -> None:
-    """Each key has a comment behind it, or in the block of lines that it stands in."""
+    """Each key has a comment behind it, or in its block of lines."""
     unexplained, commented = [], False
     for line in (ROOT / "config" / "default.yaml").read_text("utf-8").splitlines():
         text = line.strip()

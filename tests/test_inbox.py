@@ -1,4 +1,4 @@
-"""Requests are stored once, taken once and begun once, whatever fails on the way."""
+"""Requests are stored, taken and started once, also after failures."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ NOW = datetime(2099, 1, 1, tzinfo=UTC)
 
 
 def incoming_request(ts: str, thread: str = "", channel: str = "C1", **event: Any) -> Incoming:
-    told = {"type": "app_mention", "text": f"text of {ts}", **event}
-    return Incoming("T1", channel, ts, thread or ts, "U1", "mention", told)
+    payload = {"type": "app_mention", "text": f"text of {ts}", **event}
+    return Incoming("T1", channel, ts, thread or ts, "U1", "mention", payload)
 
 
 @asynccontextmanager
@@ -57,12 +57,12 @@ async def rows(store: Store, of: sa.Table) -> int:
 
 async def test_request_is_added_once_by_concurrent_replicas(place: Kept) -> None:
     async with inboxes(place, 2) as both:
-        heard = [incoming_request("1.0", type="message"), incoming_request("1.0", event_ts="2")]
-        told = await asyncio.gather(
-            *(inbox.add(each) for _ in range(10) for inbox in both for each in heard)
+        copies = [incoming_request("1.0", type="message"), incoming_request("1.0", event_ts="2")]
+        results = await asyncio.gather(
+            *(inbox.add(each) for _ in range(10) for inbox in both for each in copies)
         )
 
-        assert sum(told) == 1
+        assert sum(results) == 1
         assert await both[0].count_waiting() == 1
 
 
@@ -74,8 +74,8 @@ async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
         await inbox.take("me", 9, NOW)
         for text in ("too late", None):
             await inbox.amend(MessageEdited("T1", "C1", "1.0", text))
-            (asked,) = await inbox.at_work("me")
-            assert asked.text == "text of 1.0"
+            (request,) = await inbox.at_work("me")
+            assert request.text == "text of 1.0"
 
 
 # ---- taken once
@@ -84,9 +84,9 @@ async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
 async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: Kept) -> None:
     async with inboxes(place) as (inbox,):
         await add_requests(inbox, *(incoming_request(f"{n}.0") for n in (5, 3, 9, 1)))
-        taken = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
-        heard = [[request.ts for request in each] for each in taken]
-        assert heard == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
+        batches = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
+        order = [[request.ts for request in each] for each in batches]
+        assert order == [[], ["5.0", "3.0", "9.0"], ["1.0"]]
 
 
 async def test_concurrent_replicas_never_take_the_same_request_or_thread(
@@ -118,7 +118,7 @@ async def test_concurrent_replicas_never_take_the_same_request_or_thread(
         for thread in {r.thread_ts for r in taken}:
             order = [float(r.ts) for r in taken if r.thread_ts == thread]
             assert len(order) == 4
-            assert order == sorted(order), "a thread is worked on in its order"
+            assert order == sorted(order), "requests of a thread are taken in order"
 
 
 # ---- ended
@@ -183,25 +183,25 @@ FINE = turns(say("Fine."))
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Kept:
-    """Where one bot keeps what no replica shares."""
+    """Return the store of one bot that has no replicas."""
     return Kept(tmp_path, None)
 
 
 @asynccontextmanager
-async def served_bot(place: Kept, mind: Any = FINE, **more: Any) -> AsyncIterator[Served]:
-    async with serve(place.path, mind, url=place.url, **more) as bot:
+async def served_bot(place: Kept, model: Any = FINE, **more: Any) -> AsyncIterator[Served]:
+    async with serve(place.path, model, url=place.url, **more) as bot:
         yield bot
 
 
 async def idle(bot: Served) -> RequestWorker:
-    """Its dispatch, which takes nothing from now on."""
+    """Stop the worker from taking requests; return it."""
     dispatch = bot.bench.dispatch
     assert await dispatch.drain(WAIT_S)
     return dispatch
 
 
-def unheard(bot: Served, text: str = "Hello?") -> Incoming:
-    """A message that stands in Slack, as another replica would store it."""
+def post_message(bot: Served, text: str = "Hello?") -> Incoming:
+    """Post a message in Slack; return it as another replica would store it."""
     ts = bot.slack.people.say("U0LUIS", bot.channel, text)
     event = {"type": "app_mention", "text": mention(text), "channel": bot.channel, "ts": ts}
     return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
@@ -217,15 +217,15 @@ async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None
     async with served_bot(
         alone, scripted_parent(echo), latency_s=0.2, serve={"max_requests": 4}
     ) as bot:
-        asked = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
+        questions = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
 
         def done() -> bool:
             nonlocal most
             most = max(most, len(bot.bench.dispatch.at_work))
-            return all(any(m.metadata for m in bot.replies(ts)) for ts in asked)
+            return all(any(m.metadata for m in bot.replies(ts)) for ts in questions)
 
         await until(done, 30)
-        for ts, text in asked.items():
+        for ts, text in questions.items():
             assert text in (await bot.answer(ts)).text
         assert len(await bot.store.runs()) == 12
 
@@ -234,7 +234,7 @@ async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None
 
 async def test_request_stored_by_another_replica_is_answered(postgres: Kept) -> None:
     async with served_bot(postgres) as bot, inboxes(postgres) as (other,):
-        request = unheard(bot)
+        request = post_message(bot)
         assert await other.add(request)
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
@@ -254,11 +254,11 @@ async def test_drain_finishes_running_requests_and_takes_no_new_ones(alone: Kept
         assert await state(bot, second) == "new"
 
 
-# ---- what failed on the way
+# ---- failures
 
 
 class Lossy(Database):
-    """A database that makes a change, and then loses the word of it."""
+    """A database that makes a change, and then loses the response."""
 
     def __init__(self, database: Database) -> None:
         self.where, self.shared, self._upserts = database.where, database.shared, {}
@@ -280,15 +280,15 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
 ) -> None:
     async with served_bot(alone) as bot:
         real = await idle(bot)
-        request = unheard(bot)
+        request = post_message(bot)
         assert await bot.inbox.add(request)
         lossy = Lossy(bot.store.database)
         other = RequestWorker(RequestQueue(lossy), real.durable, 4, real.runs)
         running = asyncio.create_task(other.run())
-        shown = await bot.answer(request.ts)
+        reply = await bot.answer(request.ts)
         running.cancel()
 
-        assert shown.text.startswith("Fine.")
+        assert reply.text.startswith("Fine.")
         assert lossy.lost == 1
         assert "was lost" in caplog.text
 
@@ -296,7 +296,7 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
 async def test_request_claimed_by_another_replica_is_dropped_and_can_return(postgres: Kept) -> None:
     async with served_bot(postgres, latency_s=3) as bot:
         dispatch, me = await idle(bot), bot.bench.durable.executor
-        request = unheard(bot)
+        request = post_message(bot)
         assert await bot.inbox.add(request)
         await bot.inbox.take(me, 9, datetime.now(UTC))
         await dispatch.recover()
@@ -314,14 +314,14 @@ async def test_request_claimed_by_another_replica_is_dropped_and_can_return(post
 async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(alone: Kept) -> None:
     async with served_bot(alone) as bot:
         dispatch = await idle(bot)
-        request = unheard(bot)
+        request = post_message(bot)
         assert await bot.inbox.add(request)
         (taken,) = await bot.inbox.take(bot.bench.durable.executor, 9, datetime.now(UTC))
         assert taken.run
         await bot.store.start_run(taken.run, "mention", "?", "m", {"limits": "nonsense"})
         await dispatch.recover()
-        shown = await bot.answer(request.ts)
+        reply = await bot.answer(request.ts)
 
-        assert taken.run in shown.text
+        assert taken.run in reply.text
         assert await state(bot, request.ts) == "failed"
         assert dispatch.at_work == set()

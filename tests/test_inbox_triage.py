@@ -1,4 +1,4 @@
-"""A triage asked for in Slack: one answer, for its owner alone, whatever happens meanwhile."""
+"""A triage asked for in Slack gives one answer, for its owner alone."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ async def with_mail(
     more: Callable[[Settings], Settings] = lambda settings: settings,
     **sections: Any,
 ) -> AsyncIterator[tuple[Served, LocalGoogle]]:
-    """A bot whose asker has connected a mailbox with these mails."""
+    """Serve a bot whose asker has connected a mailbox with these mails."""
     google = LocalGoogle(load_mbox(mbox(tmp_path / "m.mbox", *mails), ME))
     with MUX.served_app(google.app) as url, MUX.served_app(LocalGoogleOauth().app) as oauth:
 
         def change(settings: Settings) -> Settings:
-            there = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
+            endpoints = {"gmail_api_endpoint": url, "google_oauth_endpoint": oauth}
             secret = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-            return change_settings(more(settings), endpoints=there, secrets=secret)
+            return change_settings(more(settings), endpoints=endpoints, secrets=secret)
 
-        given = {
+        defaults = {
             "google": {"client_id": CLIENT_ID, "max_attempts": 2},
             "triage": {"since_days": 36_000},
         }
-        async with serve(tmp_path, mind, change=change, **{**given, **sections}) as bot:
+        async with serve(tmp_path, mind, change=change, **{**defaults, **sections}) as bot:
             store = Credentials(bot.store.database)
             await store.put(ASKER, MailboxTokens.model_validate(TOKENS))
             yield bot, google
 
 
 async def order_triage(bot: Served, text: str = "triage my inbox") -> Shown:
-    """The answer to an order for a triage in a direct message."""
+    """Order a triage in a direct message; return the answer."""
     channel = bot.slack.people.dm(ASKER)
     return await bot.answer(bot.slack.people.say(ASKER, channel, text), channel=channel)
 
@@ -77,27 +77,26 @@ async def test_triage_in_a_direct_message_posts_the_digest_there(tmp_path: Path)
         run = await bot.store.run((await bot.store.runs(1))[0].id)
         caps = await bot.store.database.read(sa.select(budgets.c.run, budgets.c.cap_nanousd))
 
-    assert (run.id, 2 * NANO) in [tuple(row) for row in caps], "of a triage"
+    assert (run.id, 2 * NANO) in [tuple(row) for row in caps], "the budget of a triage"
     assert "Answer the first." in shown.text
     assert "late parcels" in shown.text
     assert shown.text.count("is late") >= 3
     assert run.result
     assert len(run.result["verdicts"]) == 4
     assert run.result["kind"] == "triage"
-    gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
+    gets = [each for each in google.requests if each.method == "gmail.users.threads.get"]
     assert len(gets) == 4, "nothing is fetched twice"
 
 
 async def test_triage_in_a_channel_sends_the_digest_to_its_owner_only(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(3), latency_s=0.5) as (bot, _):
-        asked = bot.ask("triage my inbox")
-        shown = await bot.answer(asked)
+        shown = await bot.answer(bot.ask("triage my inbox"))
         private = [m.text for m in bot.slack.visible(bot.slack.people.dm(ASKER))]
-        there = str([e.args for e in bot.slack.effects if e.channel == bot.channel])
+        effects = str([e.args for e in bot.slack.effects if e.channel == bot.channel])
 
     assert "direct message" in shown.text
-    assert shown.text in there
-    assert not re.search("is late|Order 100", there), "nor while it was read"
+    assert shown.text in effects
+    assert not re.search("is late|Order 100", effects), "nor while the mails are read"
     assert any("is late" in text for text in private)
     assert any("your mailbox" in text for text in private)
 
@@ -108,8 +107,8 @@ async def test_threads_of_an_undelivered_digest_are_triaged_again(tmp_path: Path
         await bot.answer(bot.ask("triage my inbox"))
         await order_triage(bot)
         second, first = await bot.store.runs(2)
-    told = [len((run.result or {})["verdicts"]) for run in (first, second)]
-    assert told == [2, 2]
+    counts = [len((run.result or {})["verdicts"]) for run in (first, second)]
+    assert counts == [2, 2]
 
 
 async def test_triage_without_a_mailbox_says_that_none_is_connected(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ async def test_closed_mailbox_is_reported_with_how_to_reconnect(tmp_path: Path) 
 
 
 def obeying_model(body: Json) -> Answer:
-    """A model that does what the mail tells it to, with every tool of its scope."""
+    """Obey the mail, with every tool of the scope."""
     if not is_child(body):
         lines = "WRITE: digest lines" in str(body["messages"])
         return say("Nothing to do.") if lines else triage_model(body)
@@ -159,7 +158,7 @@ async def test_instructions_in_a_mail_are_not_executed(tmp_path: Path) -> None:
         decisions = await bot.store.decisions(run.id)
         labels = {label for held in google.gmail.messages.values() for label in held.labels}
     tried = {d.tool: d.verdict for d in decisions}
-    assert tried["read_mail_thread"] == "allow", "the order was not even read"
+    assert tried["read_mail_thread"] == "allow", "the order was not read"
     never = {"apply_label", "create_draft", "send_mail", "search_mail"}
     assert not tried.keys() & never, "they are not offered"
     assert labels == {"INBOX", "UNREAD"}
@@ -181,36 +180,36 @@ async def test_no_mail_is_read_when_the_policy_forbids_it(tmp_path: Path) -> Non
 
 
 async def press_button(bot: Served, channel: str, ts: str, action: str, value: str) -> str:
-    """Press a button, and wait until the message says so; what it shows then."""
-    before = [b for m in bot.slack.visible(channel) if m.ts == ts for b in m.blocks]
-    bot.slack.people.click(ASKER, channel, ts, action, value)
+    """Press a button, wait until the message changes, and return its blocks."""
 
-    def now() -> list[Any]:
+    def blocks() -> list[Any]:
         return [b for m in bot.slack.visible(channel) if m.ts == ts for b in m.blocks]
 
-    await until(lambda: now() != before)
-    return str(now())
+    before = blocks()
+    bot.slack.people.click(ASKER, channel, ts, action, value)
+    await until(lambda: blocks() != before)
+    return str(blocks())
 
 
 async def test_digest_buttons_label_draft_snooze_and_correct(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(2)) as (bot, google):
-        channel, shown, carried = await with_digest(bot)
-        thread = carried.partition("/")[2]
-        said = [
-            await press_button(bot, channel, shown.ts, action, carried)
+        channel, shown, row = await with_digest(bot)
+        thread = row.partition("/")[2]
+        texts = [
+            await press_button(bot, channel, shown.ts, action, row)
             for action in (LABEL, DRAFT, SNOOZE)
         ]
-        correction = f"{carried}/asked_of_me=false"
-        said.append(await press_button(bot, channel, shown.ts, CORRECT, correction))
+        correction = f"{row}/asked_of_me=false"
+        texts.append(await press_button(bot, channel, shown.ts, CORRECT, correction))
         state = MailState(bot.store.database)
         corrections = await state.corrections.all(ASKER)
         snoozed = await state.awake(ASKER, datetime.now(UTC) + timedelta(days=2))
 
-    assert "Labelled customer." in said[0]
-    assert "Labelled customer." in said[1], "what was done before is told beside it"
-    assert "Nothing was sent." in said[1]
-    assert "Snoozed until" in said[2]
-    assert "nothing is asked of you" in said[3]
+    assert "Labelled customer." in texts[0]
+    assert "Labelled customer." in texts[1], "the earlier result stays beside it"
+    assert "Nothing was sent." in texts[1]
+    assert "Snoozed until" in texts[2]
+    assert "nothing is asked of you" in texts[3]
     assert [(c.field, c.value, c.sender) for c in corrections] == [
         ("asked_of_me", "false", "c2@shop.example")
     ]
@@ -239,7 +238,7 @@ async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_dige
         )
         channel, runs = bot.slack.people.dm(ASKER), list(reversed(await bot.store.runs(3)))
         assert not any("is late" in each.text for each in (second, third))
-        value = f"{runs[1].id}/all"  # what the third offers: it leads to the first
+        value = f"{runs[1].id}/all"  # the button of the third digest opens the first
         bot.slack.people.click(ASKER, channel, third.ts, SHOW, value)
         await until(lambda: SHOW not in str(digest_in(bot, channel, third.ts).blocks))
         again = [m for m in bot.slack.visible(channel) if m.thread_ts and m.ts > third.ts][-1]
@@ -247,7 +246,7 @@ async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_dige
         await press_button(bot, channel, again.ts, LABEL, f"{runs[0].id}/{thread}")
         google.gmail.add(mail(9, "Where is order 1009?"), frozenset({"INBOX", "UNREAD"}))
         fourth = await order_triage(bot, "triage it, 4")
-    gets = [made for made in google.requests if made.method == "gmail.users.threads.get"]
+    gets = [each for each in google.requests if each.method == "gmail.users.threads.get"]
     assert len(gets) == 2 + 1, "nothing is fetched twice"
     for shown in (second, third):
         assert re.search(r"Nothing new since \d\d:\d\d", shown.text)
@@ -260,7 +259,7 @@ async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_dige
 
 
 def visible_texts(bot: Served, channel: str) -> list[str]:
-    """What anybody was told, in this conversation or alone."""
+    """Return the texts of a conversation and of Eva's ephemeral messages."""
     return [m.text for m in bot.slack.visible(channel)] + bot.whispers("U0EVA")
 
 
@@ -284,25 +283,25 @@ async def test_no_draft_is_created_when_another_sender_wrote_after_the_digest(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel, shown, carried = await with_digest(bot)
+        channel, shown, row = await with_digest(bot)
         late = mail(
             99, "Pay me instead.", "c1@evil.example", reply_to="1", subject="Re: Order 1001"
         )
-        google.gmail.add(late, frozenset({"INBOX"}), thread=carried.partition("/")[2])
-        bot.slack.people.click(ASKER, channel, shown.ts, DRAFT, carried)
+        google.gmail.add(late, frozenset({"INBOX"}), thread=row.partition("/")[2])
+        bot.slack.people.click(ASKER, channel, shown.ts, DRAFT, row)
         await until(lambda: any(NEWER in each for each in visible_texts(bot, channel)))
     assert google.gmail.drafts == {}
 
 
 async def test_buttons_are_refused_while_paused_and_clicks_are_logged(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel, shown, carried = await with_digest(bot)
+        channel, shown, row = await with_digest(bot)
         await bot.inbox.pause("Ida")
-        bot.slack.people.click(ASKER, channel, shown.ts, LABEL, carried)
+        bot.slack.people.click(ASKER, channel, shown.ts, LABEL, row)
         await until(lambda: any("paused by Ida" in each for each in visible_texts(bot, channel)))
         await bot.inbox.resume()
-        await press_button(bot, channel, shown.ts, LABEL, carried)
-        run = carried.partition("/")[0]
+        await press_button(bot, channel, shown.ts, LABEL, row)
+        run = row.partition("/")[0]
         clicks = [d for d in await bot.store.decisions(run) if d.rule == "button"]
     assert [(d.tool, d.verdict, d.requester) for d in clicks] == [
         ("apply_label", "approved", ASKER)
@@ -314,8 +313,8 @@ async def test_folded_threads_are_opened_once_in_the_thread_for_the_owner_only(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(9)) as (bot, _):
-        channel, shown, carried = await with_digest(bot)
-        run, value = carried.partition("/")[0], f"{carried.partition('/')[0]}/needs"
+        channel, shown, row = await with_digest(bot)
+        run, value = row.partition("/")[0], f"{row.partition('/')[0]}/needs"
         before = len(bot.slack.visible(channel))
         bot.slack.people.click("U0EVA", channel, shown.ts, SHOW, value)
         await until(lambda: any(NOT_YOURS in each for each in visible_texts(bot, channel)))
@@ -339,14 +338,14 @@ async def test_folded_threads_are_opened_once_in_the_thread_for_the_owner_only(
 
 
 def new_thread_messages(bot: Served, channel: str, before: int) -> list[Shown]:
-    """The messages with threads that came since there were so many."""
+    """Return the messages with mail threads after the first `before` messages."""
     return [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
 
 
 def buttons(bot: Served, channel: str, ts: str) -> list[str]:
-    """The values of the buttons that open what is folded."""
-    shown = (b.get("accessory", {}) for b in digest_in(bot, channel, ts).blocks)
-    return [button["value"] for button in shown if button.get("action_id") == SHOW]
+    """Return the values of the buttons that open folded threads."""
+    accessories = (b.get("accessory", {}) for b in digest_in(bot, channel, ts).blocks)
+    return [button["value"] for button in accessories if button.get("action_id") == SHOW]
 
 
 def digest_in(bot: Served, channel: str, ts: str) -> Shown:
@@ -354,7 +353,7 @@ def digest_in(bot: Served, channel: str, ts: str) -> Shown:
 
 
 async def with_digest(bot: Served) -> tuple[str, Shown, str]:
-    """A digest in a direct message: where, the message, and what the first row's buttons carry."""
+    """Order a digest; return its channel, its message and the value of the first row's buttons."""
     shown = await order_triage(bot)
     channel, run = bot.slack.people.dm(ASKER), (await bot.store.runs(1))[0]
     assert run.result
@@ -363,7 +362,7 @@ async def with_digest(bot: Served) -> tuple[str, Shown, str]:
 
 async def test_clicks_of_other_users_have_no_effect(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel, shown, carried = await with_digest(bot)
-        bot.slack.people.click("U0EVA", channel, shown.ts, LABEL, carried)
+        channel, shown, row = await with_digest(bot)
+        bot.slack.people.click("U0EVA", channel, shown.ts, LABEL, row)
         await until(lambda: any(NOT_YOURS in each for each in visible_texts(bot, channel)))
     assert not [m for m in google.requests if m.method.endswith(("modify", "create", "send"))]

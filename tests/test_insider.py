@@ -1,4 +1,4 @@
-"""What a clever insider learns from failures, counts and names: nothing that is not theirs."""
+"""Failures, counts and names reveal nothing to an insider that is not theirs."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ ONLY_EVA = Label(True, frozenset({EVA, LUIS}), frozenset({"CBOARD"}))
 
 
 async def call_tool(
-    scope: str, ctx: ToolContext, name: str, directory: Directory | None = None, /, **given: Any
+    scope: str, ctx: ToolContext, name: str, directory: Directory | None = None, /, **args: Any
 ) -> tuple[str, Label]:
-    """What a model is told of a call, and the label that its context gets by it."""
+    """Return the text that a model gets for a call, and the label that its context gets."""
     tools = {each.name: each for each in scopes.scope(scope).tools}
     box = Toolbox(tools, Gate(lambda _: None, directory or Operator()), 20.0, "items-" + "0" * 32)
-    calls = [ToolCall("c1", name, given)]
+    calls = [ToolCall("c1", name, args)]
     (found,) = await box.batch(ctx.context or "s1", ctx, calls, 8_000)
     return found.text, found.result.label
 
 
 def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolContext:
-    given = {"requester": who, "intent": Intent(text="note it", home="CTEAM"), "key": "k"}
-    return tool_kit.context("notes", clients, dict.fromkeys(held, ""), **given)
+    fields = {"requester": who, "intent": Intent(text="note it", home="CTEAM"), "key": "k"}
+    return tool_kit.context("notes", clients, dict.fromkeys(held, ""), **fields)
 
 
 async def test_right_and_wrong_guesses_at_a_file_get_its_label(
@@ -63,12 +63,12 @@ async def test_right_and_wrong_guesses_at_a_file_get_its_label(
     (desk.root / "a.md").write_text("The code is 4711.\n")
     ctx = replace(desk.context(requester=None), key="r1/s1/c1")
     guess = {"path": "a.md", "new": "x", "folder": BOOK}
-    for old, said in (("4712", "nowhere"), ("4711", "Changed")):
+    for old, answer in (("4712", "nowhere"), ("4711", "Changed")):
         text, label = await call_tool("files", ctx, "edit_file", old=old, **guess)
-        assert said in text
+        assert answer in text
         assert label.readers == frozenset({ANA})
-    for given in ({"path": "b.md"}, {"path": "a.md", "line": 99}):
-        _, label = await call_tool("files", ctx, "read_file", folder=BOOK, **given)
+    for args in ({"path": "b.md"}, {"path": "a.md", "line": 99}):
+        _, label = await call_tool("files", ctx, "read_file", folder=BOOK, **args)
         assert label.readers == frozenset({ANA})
 
 
@@ -106,26 +106,26 @@ async def test_failed_query_gets_the_label_of_its_database(tmp_path: Path) -> No
         wanted = databases.labels["data:shop"]
         _, label = await call_tool("data", ctx, "describe_table", table="nothing")
         assert label.sources == wanted.sources
-        for query_s, bomb, ended in (
+        for query_s, bomb, message in (
             (0.2, "select count(*) from range(100000000000)", "ended after 0.2 s"),
             (10.0, "select repeat('x', 1000000000)", "more memory"),
         ):
             ctx = data_kit.context({"data:shop": replace(duck, query_s=query_s)})
             text, label = await call_tool("data", ctx, "execute_query", sql=bomb)
-            assert ended in text
+            assert message in text
             assert label.sources == wanted.sources
 
 
 async def test_size_of_a_stored_file_is_shown_with_its_label(database_in_file: Database) -> None:
-    shelf = ResourceStore(database_in_file)
-    await shelf.save(NewFile("run:r1", "k1", "a.csv", KINDS["csv"], b"x\n" * 4711, HERS, "r1"))
-    ctx = context({Resources: shelf})
-    for name, given in (
+    files = ResourceStore(database_in_file)
+    await files.save(NewFile("run:r1", "k1", "a.csv", KINDS["csv"], b"x\n" * 4711, HERS, "r1"))
+    ctx = context({Resources: files})
+    for name, args in (
         ("read_resource", {"name": "a.csv", "line": 99_999}),
         ("make_chart", {"file": "a.csv", "kind": "bar", "x": "x", "y": ["x"]}),
     ):
         scope = "notes" if name == "read_resource" else "data"
-        text, label = await call_tool(scope, ctx, name, **given)
+        text, label = await call_tool(scope, ctx, name, **args)
         assert "471" in text
         assert label.readers == frozenset({ANA})
 
@@ -203,5 +203,5 @@ def test_shown_files_have_formulas_escaped_and_secrets_and_hidden_characters_rem
 ) -> None:
     data = content.encode()
     file = Resource("run:r", name, 1, KINDS[kind], data, TRUSTED, datetime.now(UTC), len(data))
-    told = file.shown.decode()
-    assert told == wanted if wanted is not None else "\n'=x" in told
+    text = file.shown.decode()
+    assert text == wanted if wanted is not None else "\n'=x" in text

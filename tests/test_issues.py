@@ -1,4 +1,4 @@
-"""An issue is the same issue in each report while it has a thread of it, whatever it is called."""
+"""An issue is the same in each report while it keeps one of its threads, under any name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = {ES: "csm-es", FR: "csm-fr"}
 
 
 def week(number: int) -> datetime:
-    """End of the report of a week; the first one is week 1."""
+    """Return the end of the report of a week; the first one is week 1."""
     return START + timedelta(weeks=number)
 
 
@@ -45,11 +45,10 @@ def thread_finding(
     claim: str = "The button does nothing",
     severity: str = "medium",
     owner: str = "",
-    said: str = "",
     since: datetime | None = START,
     channel: str = ES,
 ) -> Json:
-    """A finding that rests on threads (`"a b"`) and on messages of them."""
+    """Return a finding that rests on threads (`"a b"`)."""
     roots = [f"{channel}/{name}" for name in threads.split()]
     return {
         "id": "",
@@ -57,16 +56,16 @@ def thread_finding(
         "state": state,
         "severity": severity,
         "owner": owner,
-        "evidence": [*roots, *(f"{channel}/{name}" for name in said.split())],
+        "evidence": roots,
         "threads": roots,
         "links": [f"https://local.slack.com/archives/{root}" for root in roots],
         "since": iso(since) if since else None,
     }
 
 
-def report(number: int, told: Mapping[str, Sequence[Json]] | Sequence[Json]) -> Json:
-    """The report of a week: findings by channel, or all of one channel."""
-    by_channel = told if isinstance(told, Mapping) else {ES: told}
+def report(number: int, content: Mapping[str, Sequence[Json]] | Sequence[Json]) -> Json:
+    """Return the report of a week from findings by channel, or of one channel."""
+    by_channel = content if isinstance(content, Mapping) else {ES: content}
     sections, children = [], []
     for k, (channel, findings) in enumerate(by_channel.items(), 1):
         named = [{**finding, "id": f"F{k}.{n}"} for n, finding in enumerate(findings, 1)]
@@ -83,10 +82,10 @@ def findings(document: Mapping[str, Any]) -> list[Json]:
 __all__ = ["in_file"]
 
 calm = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""However loaded the machine is."""
+"""A loaded machine fails no test."""
 
 
-# ---- what a report says of each finding beside the reports before it
+# ---- what a report says of each finding, compared with earlier reports
 
 
 class Series:
@@ -96,14 +95,14 @@ class Series:
         self.rows: dict[str, Any] = {}
         self.number = 0
 
-    def __call__(self, *told: Any) -> Json:
-        """The next report: of findings, or of findings by channel."""
+    def __call__(self, *args: Any) -> Json:
+        """Return the next report from findings, or from findings by channel."""
         last = week(self.number) if self.number else None
         known = [Issue.of(row) for row in self.rows.values()]
-        said = told[0] if told and not isinstance(told[0].get("id"), str) else told
+        content = args[0] if args and not isinstance(args[0].get("id"), str) else args
         self.number += 1
         document = compare_issues(
-            sweep_report(report(self.number, said)), known, last, self.number - 1
+            sweep_report(report(self.number, content)), known, last, self.number - 1
         )
         rows = rows_after("markets", document, week(self.number), self.rows)
         self.rows |= {row["id"]: SimpleNamespace(**row) for row in rows}
@@ -123,14 +122,14 @@ def only(document: Json) -> Json:
 
 def test_issues_without_findings_in_the_window_stay_listed_as_still_open() -> None:
     series = Series()
-    told = {
+    by_channel = {
         ES: [
             thread_finding("a", severity="low"),
             thread_finding("b", severity="high", owner="Ana"),
         ],
         FR: [],
     }
-    series(told)
+    series(by_channel)
     for weeks in (2, 3):
         document = series({ES: [], FR: []})
         high, low = document["still_open"]
@@ -185,46 +184,44 @@ def test_counts_add_up_and_no_issue_is_reported_twice_in_any_series(weeks: list[
     series = Series()
     solved: set[str] = set()
     open_before: set[str] = set()
-    for told in weeks:
-        document = series(*told)
+    for batch in weeks:
+        document = series(*batch)
         found_now, still = findings(document), document["still_open"]
         ids = [f["issue"] for f in found_now if f["issue"]] + [each["issue"] for each in still]
         assert len(ids) == len(set(ids))
         counts = document["counts"]
-        said = [f["change"] for f in found_now if f["change"]]
+        change_names = [f["change"] for f in found_now if f["change"]]
         listed = sum(counts[c] for c in ("new", "changed", "solved", "reopened"))
-        assert listed + said.count("open") == len(said)
+        assert listed + change_names.count("open") == len(change_names)
         assert all(f["issue"] for f in found_now if f["change"])
         ours = [f for f in [*found_now, *still] if f["state"] in NEEDS_ACTION]
         assert counts["open"] == len(ours)
-        assert solved or "reopened" not in said
-        gone = {id for f in found_now for id in f["absorbed"]}
-        told_now = {f["issue"] for f in found_now}
-        assert {each["issue"] for each in still} == open_before - told_now - gone
+        assert solved or "reopened" not in change_names
+        absorbed = {id for f in found_now for id in f["absorbed"]}
+        reported = {f["issue"] for f in found_now}
+        assert {each["issue"] for each in still} == open_before - reported - absorbed
         solved |= {f["issue"] for f in found_now if f["state"] == "solved" and f["issue"]}
         open_before = {f["issue"] for f in ours if "change" in f} | {e["issue"] for e in still}
 
 
-# ---- which is which
+# ---- matching
 
 
-def trace(threads: str, said: str = "", channel: str = ES) -> Trace:
-    return Trace.of(channel, sweep_finding(thread_finding(threads, said=said, channel=channel)))
+def trace(threads: str) -> Trace:
+    return Trace.of(ES, sweep_finding(thread_finding(threads)))
 
 
-def issue(id: str, threads: str, state: Any = "unsolved", day: int = 0, **more: str) -> Issue:
-    """A known issue; `day`: of its opening."""
-    where = trace(threads, more.get("said", ""), more.get("channel", ES))
-    opened = START + timedelta(days=day)
-    return issue_from_trace(id, where, state, opened, owner=more.get("owner", ""))
+def issue(id: str, threads: str, state: Any, day: int = 0) -> Issue:
+    """Return a known issue that was opened on `day`."""
+    return issue_from_trace(id, trace(threads), state, START + timedelta(days=day))
 
 
-def issue_from_trace(id: str, where: Trace, state: Any, opened: datetime, owner: str = "") -> Issue:
+def issue_from_trace(id: str, where: Trace, state: Any, opened: datetime) -> Issue:
     return Issue(
         id=id,
         state=state,
         severity="medium",
-        owner=owner,
+        owner="",
         first=opened,
         last=week(1),
         channel=where.channel,
@@ -239,8 +236,8 @@ def ids(traces: list[Trace], known: list[Issue]) -> list[str | None]:
 
 def test_tracker_row_identifies_an_issue_only_without_threads() -> None:
     def row(*threads: str) -> Trace:
-        made = {"threads": [*threads], "evidence": [*threads, "F0BUGS/r1"]}
-        return Trace.of(ES, sweep_finding(made))
+        fields = {"threads": [*threads], "evidence": [*threads, "F0BUGS/r1"]}
+        return Trace.of(ES, sweep_finding(fields))
 
     def tracked_issue(*threads: str) -> Issue:
         return issue_from_trace("i-1", row(*threads), "unsolved", START)
@@ -250,7 +247,7 @@ def test_tracker_row_identifies_an_issue_only_without_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "change"),
     [
         (None, "solved", "solved"),
         (None, "known", "new"),
@@ -264,10 +261,10 @@ def test_tracker_row_identifies_an_issue_only_without_threads() -> None:
     ],
 )
 def test_change_of_an_issue_follows_from_its_states(
-    before: str | None, now: str, said: str | None
+    before: str | None, now: str, change: str | None
 ) -> None:
-    was = issue("i-1", "a", before) if before else None
-    assert change_of(now, "medium", "", was) == said
+    previous = issue("i-1", "a", before) if before else None
+    assert change_of(now, "medium", "", previous) == change
 
 
 THREADS = st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
@@ -276,60 +273,60 @@ STATES = st.sampled_from(get_args(State))
 
 
 @st.composite
-def books(draw: st.DrawFn) -> list[Issue]:
-    made = draw(st.lists(st.tuples(THREADS, STATES, st.integers(0, 9)), max_size=7))
+def issue_lists(draw: st.DrawFn) -> list[Issue]:
+    rows = draw(st.lists(st.tuples(THREADS, STATES, st.integers(0, 9)), max_size=7))
     return [
         issue(f"i-{k}", " ".join(sorted(names)), state, day)
-        for k, (names, state, day) in enumerate(made)
+        for k, (names, state, day) in enumerate(rows)
     ]
 
 
 @calm
-@given(TRACES, books())
+@given(TRACES, issue_lists())
 def test_matching_uses_each_known_issue_once_and_ignores_order(
     traces: list[Trace], known: list[Issue]
 ) -> None:
     matches = match_issues(traces, known)
-    told = [issue.id for match in matches for issue in match]
-    assert len(told) == len(set(told))
-    assert set(told) == {i.id for i in known if any(any(t.count_shared(i.trace)) for t in traces)}
+    used = [issue.id for match in matches for issue in match]
+    assert len(used) == len(set(used))
+    assert set(used) == {i.id for i in known if any(any(t.count_shared(i.trace)) for t in traces)}
     for at, match in zip(traces, matches, strict=True):
         assert all(any(at.count_shared(issue.trace)) for issue in match)
     traces = list(dict.fromkeys(traces))
     before = dict(zip(traces, ids(traces, known), strict=True))
-    turned = traces[::-1]
-    assert dict(zip(turned, ids(turned, known[::-1]), strict=True)) == before
+    backwards = traces[::-1]
+    assert dict(zip(backwards, ids(backwards, known[::-1]), strict=True)) == before
 
 
-# ---- what is kept: noted with the delivery that told it, or not at all
+# ---- storage: issues are saved with the delivery of their report
 
 
-async def tell(book: IssueStore, number: int, *told: Json, schedule: str = "markets") -> Json:
-    """The report of a week, compared and delivered."""
+async def deliver(issues: IssueStore, number: int, *items: Json, schedule: str = "markets") -> Json:
+    """Compare, deliver and return the report of a week."""
     last = week(number - 1) if number > 1 else None
-    known = await book.list_issues(schedule)
-    document = compare_issues(sweep_report(report(number, told)), known, last, number - 1)
-    await book.database.change(lambda c: book.save(c, schedule, document, week(number)))
+    known = await issues.list_issues(schedule)
+    document = compare_issues(sweep_report(report(number, items)), known, last, number - 1)
+    await issues.database.change(lambda c: issues.save(c, schedule, document, week(number)))
     return document.to_json()
 
 
 async def test_stored_issues_are_matched_and_updated_by_the_next_report(in_file: Kept) -> None:
     async with in_file.stores() as (store, *_):
-        book = IssueStore(store.database)
-        told = thread_finding("a b", claim="No button", severity="high", owner="Ana")
-        await tell(book, 1, told, thread_finding("d", "none"))
-        (known,) = await book.list_issues("markets")
+        issues = IssueStore(store.database)
+        first = thread_finding("a b", claim="No button", severity="high", owner="Ana")
+        await deliver(issues, 1, first, thread_finding("d", "none"))
+        (known,) = await issues.list_issues("markets")
         assert (known.claim, known.item, known.state) == ("No button", "csm-es", "unsolved")
         assert (known.severity, known.owner) == ("high", "Ana")
         assert (known.first, known.last) == (week(0), week(1))
         assert known.trace.threads == {f"{ES}/a", f"{ES}/b"}
-        later = await tell(book, 2, thread_finding("b c", "solved"))
-        (now,) = await book.list_issues("markets")
+        later = await deliver(issues, 2, thread_finding("b c", "solved"))
+        (now,) = await issues.list_issues("markets")
         assert (now.id, now.state, now.first, now.last) == (known.id, "solved", week(0), week(2))
         assert now.trace.threads == {f"{ES}/{name}" for name in "abc"}
         assert findings(later)[0]["issue"] == known.id
         again = sweep_report(later)
-        await store.database.change(lambda c: book.save(c, "markets", again, week(2)))
-        assert await book.list_issues("markets") == [now], "stored twice is stored once"
-        document = await tell(book, 3, thread_finding("a"), schedule="other")
+        await store.database.change(lambda c: issues.save(c, "markets", again, week(2)))
+        assert await issues.list_issues("markets") == [now], "a second save changes nothing"
+        document = await deliver(issues, 3, thread_finding("a"), schedule="other")
         assert findings(document)[0]["change"] == "new"

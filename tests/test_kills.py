@@ -1,6 +1,6 @@
-"""The kill matrix in its short form: a process that dies anywhere leaves one good answer.
+"""The short kill matrix: a process that is killed at any point leaves one good answer.
 
-The whole of it is `make kill-matrix`.
+`make kill-matrix` runs the whole matrix.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ async def test_late_calls_of_a_killed_process_trigger_no_kill_after_restart() ->
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: object) -> None:
-        """Nobody listens."""
+        """Ignore the response."""
 
     watch = Watch(moment, is_starting=True)
     for method in ("chat.update", "auth.test", "users.info"):

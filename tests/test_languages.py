@@ -1,4 +1,4 @@
-"""A reply in one language: with every text of German marked, nothing is shown without a mark."""
+"""Replies are in one language: with all German texts marked, no unmarked text is shown."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_home_is_in_one_language(mail: MailAccess) -> None:
     facts = replace(FULL, admin=True, mail=mail, scopes=("all",), handles={OPEN_MAIL: ""})
     facts = replace(facts, preferences=(Preference(1, "Short"),), paused=f"<@{ASKER}>")
     with in_language("de"):
-        shown = [
+        views = [
             view(facts),
             view(replace(facts, paused=None, runs=(), places=())),
             view(HomeFacts()),
         ]
-    asked = ("which questions are open? @here", "slow one", "In direct messages.", "Short")
+    user_texts = ("which questions are open? @here", "slow one", "In direct messages.", "Short")
     marks = (
         "double_vertical_bar",
         "U0BOT",
@@ -67,15 +67,15 @@ def test_home_is_in_one_language(mail: MailAccess) -> None:
         "here",
         "which *questions* are open?",
     )
-    assert unmarked_words(shown, *asked, *marks) == []
+    assert unmarked_words(views, *user_texts, *marks) == []
 
 
 @pytest.mark.parametrize(
-    ("user", "asks", "profile"),
+    ("user", "question", "profile"),
     [(ASKER, QUESTION, ""), (LUIS, "¿Qué sigue sin respuesta en #support-2?", "es-ES")],
 )
 async def test_configured_channel_language_is_used_for_replies(
-    tmp_path: Path, user: str, asks: str, profile: str
+    tmp_path: Path, user: str, question: str, profile: str
 ) -> None:
     space = people()
     space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
@@ -85,13 +85,13 @@ async def test_configured_channel_language_is_used_for_replies(
         return change_settings(settings, slack={"languages": {channel: "de"}})
 
     async with serve(tmp_path, posting_model(), space=space, change=change) as bot:
-        shown = await ask_for_card(bot, asks, user=user)
-        assert unmarked_words(shown.blocks, TEXT, THERE, "support") == []
+        card = await ask_for_card(bot, question, user=user)
+        assert unmarked_words(card.blocks, TEXT, THERE, "support") == []
         assert "LANGUAGE: German" in str(bot.parents()[0]["messages"])
 
 
 @pytest.mark.parametrize(
-    ("asks", "profile", "language"),
+    ("question", "profile", "language"),
     [
         (IN_GERMAN, "en-US", "de"),
         ("What is open in #support-2?", "de-DE", "en"),
@@ -99,36 +99,36 @@ async def test_configured_channel_language_is_used_for_replies(
     ],
 )
 async def test_clear_request_language_takes_precedence_over_the_profile(
-    tmp_path: Path, asks: str, profile: str, language: str
+    tmp_path: Path, question: str, profile: str, language: str
 ) -> None:
     space = people()
     space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
     async with serve(tmp_path, posting_model(), space=space) as bot:
-        shown = await ask_for_card(bot, asks)
-        assert ("⟦" in str(shown.blocks)) == (language == "de")
-        told = profile if profile == "nl-NL" else language
-        assert f"LANGUAGE: {language_name(told)}" in str(bot.parents()[0]["messages"])
-        bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_deny")
+        card = await ask_for_card(bot, question)
+        assert ("⟦" in str(card.blocks)) == (language == "de")
+        expected = profile if profile == "nl-NL" else language
+        assert f"LANGUAGE: {language_name(expected)}" in str(bot.parents()[0]["messages"])
+        bot.slack.people.click(ASKER, bot.channel, card.ts, "action_deny")
         await reaches(bot, "denied")
-        await until(lambda: again(bot, shown).text != shown.text)
-        assert ("⟦" in again(bot, shown).text) == (language == "de")
+        await until(lambda: again(bot, card).text != card.text)
+        assert ("⟦" in again(bot, card).text) == (language == "de")
 
 
 def test_a_digest_is_in_the_language_of_its_reader() -> None:
-    gone = [{"thread_id": "u1", "subject": "Plan", "reason": "⟦not judged⟧"}]
+    unreadable = [{"thread_id": "u1", "subject": "Plan", "reason": "⟦not judged⟧"}]
     document = triage(
         verdict("a1", asked_of_me=True, deadline="2025-03-14", draft_reply="Yes", status="partial"),
         *(verdict(f"b{n}") for n in range(9)),
-        unreadable=gone,
+        unreadable=unreadable,
         language="de",
     )
     report = parse_document(document)
     assert isinstance(report, TriageReport)
-    shown = [block for part in report_parts(report, ("question",)) for block in part.blocks]
+    blocks = [block for part in report_parts(report, ("question",)) for block in part.blocks]
     content = [text for each in document["verdicts"] for text in _texts(list(each.values()))]
     content += ["Lena Brandt", "nordlicht.example"]
     months = ("März", "Do", "Fr", "Sa", "So", "Mo", "Di", "Mi", "Tagen", "vor", "Tg", "Std", "Min")
-    assert unmarked_words(shown, *content, "Plan", document["mailbox"], *months) == []
+    assert unmarked_words(blocks, *content, "Plan", document["mailbox"], *months) == []
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""The local Gmail, Sheets and BigQuery, held to Google's own discovery documents.
+"""The local Gmail, Sheets and BigQuery match Google's own discovery documents.
 
-What the product asks of them is in test_gmail.py, test_sheets.py and test_bigquery.py.
+The product's calls to them are in test_gmail.py, test_sheets.py and test_bigquery.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_any_bytes_are_parsed_into_a_valid_message_tree(noise: bytes, encoding: 
 
 
 def test_every_message_of_the_dev_mailbox_matches_the_discovery_document(dev_data: Path) -> None:
-    mailbox, shown = load_mbox(dev_data / "mail.mbox"), 0
+    mailbox, count = load_mbox(dev_data / "mail.mbox"), 0
     google = LocalGoogle(mailbox)
     with LocalServer(google.app, "google") as server:
         service = build(
@@ -46,5 +46,5 @@ def test_every_message_of_the_dev_mailbox_matches_the_discovery_document(dev_dat
                 request = service.users().threads().get(userId="me", id=id)
                 body = request.execute()
                 assert departures("gmail.v1", request.methodId, body) == []
-                shown += len(body["messages"])
-    assert shown == len(mailbox.messages)
+                count += len(body["messages"])
+    assert count == len(mailbox.messages)

@@ -1,4 +1,4 @@
-"""The offline model's protocol, judged by the real SDK and by the SDK's own types."""
+"""The offline model's protocol, checked with the real SDK and its types."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -98,7 +98,7 @@ async def sdk(server: ModelServer) -> AsyncIterator[anthropic.AsyncAnthropic]:
 
 @asynccontextmanager
 async def raw(server: ModelServer) -> AsyncIterator[Callable[..., Any]]:
-    """Posts a body to /v1/messages as it is."""
+    """Yield a function that posts a body to /v1/messages as it is."""
     with model_url(server) as url:
         async with httpx2.AsyncClient(base_url=url, headers=HEADERS, timeout=WAIT_S) as client:
 
@@ -117,11 +117,11 @@ def events_of(response: httpx2.Response) -> list[Json]:
 
 async def test_answers_match_the_sdk_types_streamed_and_unstreamed() -> None:
     server = ModelServer(lambda request: RICH)
-    shown: Json = {"thinking": {"type": "adaptive", "display": "summarized"}, "tools": [TOOL]}
+    fields: Json = {"thinking": {"type": "adaptive", "display": "summarized"}, "tools": [TOOL]}
     async with raw(server) as post:
         hidden = (await post(ask(tools=[TOOL]))).json()
-        plain = (await post(ask(**shown))).json()
-        events = events_of(await post(ask(stream=True, **shown)))
+        plain = (await post(ask(**fields))).json()
+        events = events_of(await post(ask(stream=True, **fields)))
     assert MESSAGE.validate_python(plain, strict=True).stop_reason == "tool_use"
     kinds = [block["type"] for block in plain["content"]]
     assert kinds == ["thinking", "text", "tool_use", "tool_use"]
@@ -136,7 +136,7 @@ async def test_answers_match_the_sdk_types_streamed_and_unstreamed() -> None:
     opened = [e["index"] for e in events if e["type"] == "content_block_start"]
     closed = [e["index"] for e in events if e["type"] == "content_block_stop"]
     assert opened == closed == [0, 1, 2, 3]
-    async with sdk(server) as client, client.messages.stream(**ask(**shown)) as stream:
+    async with sdk(server) as client, client.messages.stream(**ask(**fields)) as stream:
         message: Json = (await stream.get_final_message()).to_dict(mode="json")
     for block in [*message["content"], *plain["content"]]:
         block.pop("id", None)
@@ -270,7 +270,7 @@ THOUGHT = Answer(
 
 
 async def _two_turns(post: Callable[..., Any], **fields: Any) -> Json:
-    """A conversation whose two replies begin with thinking blocks."""
+    """Return a conversation whose two replies begin with thinking blocks."""
     body = talk(**{"system": "Be brief.", **fields})
     for _ in range(2):
         reply = (await post(body)).json()["content"]

@@ -1,7 +1,7 @@
-"""The local Slack, driven by slack_sdk: as Slack's SDK and its recorded answers know Slack.
+"""The local Slack, driven by slack_sdk, answers like Slack.
 
-The shapes are written after slackapi/java-slack-sdk (json-logs/samples/api, MIT): the type of each
-field; they say which fields Slack has, not which it always sends.
+The shapes follow slackapi/java-slack-sdk (json-logs/samples/api, MIT): the type of each field.
+They list the fields that Slack has, not those that it always sends.
 """
 
 import asyncio
@@ -20,10 +20,9 @@ from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, METHODS, LocalSlack
 from standins.slack_blocks import MAX_CHARACTERS
 from standins.slack_faults import Fault
 from standins.slack_limits import TIERS
-from standins.slack_scopes import Identity
 
 from bot.local.server import LocalServer
-from bot.local.slack.state import BOT_ID, BOT_USER
+from bot.local.slack.state import BOT_USER
 from bot.local.workspace import (
     Channel,
     File,
@@ -116,21 +115,11 @@ TEXT = {"type": "markdown_text", "text": "y"}
 METADATA: dict[str, Any] = {"event_type": "assistant_reply", "event_payload": {"key": "a/b/c"}}
 
 
-class Clock:
-    """The time of the local Slack, moved by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_740_900_100.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 class World:
-    """A local Slack, and clients of it that never try again."""
+    """A local Slack and its clients, which never retry."""
 
-    def __init__(self, slack: LocalSlack, url: str, clock: Clock) -> None:
-        self.slack, self.url, self.clock = slack, url, clock
+    def __init__(self, slack: LocalSlack, url: str) -> None:
+        self.slack, self.url = slack, url
         self.bot = self.client(BOT_TOKEN)
         self.ana, self.luis = self.client("xoxp-U0ANA"), self.client("xoxp-U0LUIS")
 
@@ -151,22 +140,16 @@ class World:
 
 @pytest.fixture
 def world() -> Any:
-    clock = Clock()
-    poor = {"xoxb-poor": Identity(BOT_USER, BOT_ID, frozenset({"chat:write"}))}
-    slack = LocalSlack(WORKSPACE, tokens=poor, now=clock)
+    slack = LocalSlack(WORKSPACE, now=lambda: 1_740_900_100.0)
     with MUX.served_app(slack.app) as url:
-        yield World(slack, url, clock)
+        yield World(slack, url)
 
 
 def texts(answer: Any) -> list[str]:
     return [message["text"] for message in answer["messages"]]
 
 
-# ---- blocks: what the SDK builds is taken, what it refuses is refused
-
-
-def text(size: int) -> str:
-    return "x" * size
+# ---- blocks
 
 
 def rows(down: int, across: int, text: str = "x") -> list[list[dict[str, str]]]:
@@ -209,7 +192,7 @@ async def test_error_for_invalid_blocks_points_at_them_and_nothing_is_written(wo
     assert await world.error("chat.postMessage", **HERE, blocks=more) == "msg_blocks_too_long"
 
 
-# ---- answers: every field is one that Slack's recorded answers have, of the type it has there
+# ---- answers: every field is in Slack's recorded answers, with the same type
 
 
 def typed_fields(kind: Any, names: str) -> dict[str, Any]:
@@ -326,7 +309,7 @@ PROBES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("assistant.threads.setSuggestedPrompts", {**THREAD, "prompts": [PROMPT]}, {}),
     ("chat.startStream", {**STREAM, "chunks": [TASK]}, {"channel": str, "ts": str}),
 ]
-"""In this order; what they write is there for the next."""
+"""In this order: later ones read what earlier ones write."""
 
 
 def assert_shape(value: Any, shape: Any, at: str) -> None:
@@ -361,8 +344,8 @@ async def test_answers_match_the_shape_of_slacks_own(world: World) -> None:
     found = await world.ana.search_messages(query="card", count=20)
     assert_shape(found.data, {"ok": bool, "query": str, "messages": FOUND}, "search")
     refused = await world.refusal("chat.postMessage", **HERE, blocks=[{"type": "no"}])
-    said = {"errors": [str], "response_metadata": {"messages": [str]}}
-    assert_shape(refused.data, {"ok": bool, "error": str, **said}, "refusal")
+    extra = {"errors": [str], "response_metadata": {"messages": [str]}}
+    assert_shape(refused.data, {"ok": bool, "error": str, **extra}, "refusal")
 
 
 # ---- tokens, rights and arguments

@@ -73,13 +73,13 @@ def test_log_line_is_json_with_the_ids_of_its_run() -> None:
 LIBRARIES = ("slack_sdk.web.client", "anthropic._base_client", "aiohttp.client", "urllib3.pool")
 
 
-def spelt(value: str) -> list[str]:
-    """A secret as it may stand in a log."""
+def spellings(value: str) -> list[str]:
+    """Return the forms in which a secret may appear in a log."""
     return [value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe="")]
 
 
-def say_it(log: logging.Logger, secret: str) -> None:
-    """Log a secret by every route there is."""
+def log_secret(log: logging.Logger, secret: str) -> None:
+    """Log a secret by every route."""
     log.warning("as an argument: %s, by its repr: %r, in JSON: %s", secret, secret, [secret])
     message = f"in the message {secret}"
     log.warning(message)
@@ -112,15 +112,15 @@ def test_secrets_are_redacted_in_every_logging_route(name: str, log_format: str)
     with log_to(serve_settings(log_format=log_format), SECRETS, lines):
         for value in values:
             with about(request=value):
-                say_it(logging.getLogger(name), value)
-                logging.getLogger(name).error("spelt %s", " ".join(spelt(value)))
-    said = lines.getvalue()
-    assert said.count("failed") >= len(values)
-    assert said.count(REMOVED) >= 3 * len(values)
-    assert "Traceback of" in said
-    assert "Stack of" in said
+                log_secret(logging.getLogger(name), value)
+                logging.getLogger(name).error("spelt %s", " ".join(spellings(value)))
+    output = lines.getvalue()
+    assert output.count("failed") >= len(values)
+    assert output.count(REMOVED) >= 3 * len(values)
+    assert "Traceback of" in output
+    assert "Stack of" in output
     for value in values:
-        assert not [s for s in spelt(value) if s in said or json.dumps(s)[1:-1] in said]
+        assert not [s for s in spellings(value) if s in output or json.dumps(s)[1:-1] in output]
 
 
 def test_truncation_does_not_split_a_secret() -> None:

@@ -1,4 +1,4 @@
-"""Mail in an answer: searched by a subagent, sent by a click on its card, in each case once."""
+"""Mail in an answer: a subagent searches it, and a click on a card creates one draft."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.exam
 
 
 def search_model(query: str, then: Callable[[list[str]], Answer] | None = None) -> Mind:
-    """A parent with one subagent that searches, does `then` with the ids, and tells a finding."""
+    """Script one subagent that searches, does `then` with the ids, and reports a finding."""
 
     def child(body: Json) -> Answer:
         ids = ITEM.findall(str(body["messages"]).replace("\\n", "\n"))
@@ -42,8 +42,8 @@ def search_model(query: str, then: Callable[[list[str]], Answer] | None = None) 
         found = {"claim": "It went to the wrong address", "evidence": ids[:1]}
         return call("submit_result", text="It went to the wrong address.", findings=[found])
 
-    told = say("The parcel went to the wrong address [F1.1].")
-    return scripted_parent(Answer([use("run_subagent", **ASKS)]), told, children=child)
+    answer = say("The parcel went to the wrong address [F1.1].")
+    return scripted_parent(Answer([use("run_subagent", **ASKS)]), answer, children=child)
 
 
 async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
@@ -55,21 +55,21 @@ async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
 
     async with with_mail(tmp_path, LATE, OTHER, mind=search_model("", draft)) as (bot, google):
         channel = bot.slack.people.dm(ASKER)
-        asked = bot.slack.people.say(ASKER, channel, "Draft an answer to Kim")
-        await bot.answers(asked, channel=channel)
+        question = bot.slack.people.say(ASKER, channel, "Draft an answer to Kim")
+        await bot.answers(question, channel=channel)
         await until(lambda: cards(bot, channel))
         assert google.gmail.drafts == {}
         (card,) = cards(bot, channel)
-        for shown in ("kim@client.example", "Re: Order 1001", "our margin is 40 percent."):
-            assert shown in str(card.blocks)
+        for field in ("kim@client.example", "Re: Order 1001", "our margin is 40 percent."):
+            assert field in str(card.blocks)
         for _ in range(2):
             bot.slack.people.click(ASKER, channel, card.ts, "action_approve")
         await until(lambda: google.gmail.drafts)
         await until(lambda: not bot.bench.dispatch.at_work)
-    (made,) = google.gmail.drafts.values()
-    told = message_from_bytes(google.gmail.messages[made].raw)
-    assert (told["To"], told["Subject"]) == ("kim@client.example", "Re: Order 1001")
-    assert "our margin is 40 percent." in told.get_payload()
+    (id,) = google.gmail.drafts.values()
+    message = message_from_bytes(google.gmail.messages[id].raw)
+    assert (message["To"], message["Subject"]) == ("kim@client.example", "Re: Order 1001")
+    assert "our margin is 40 percent." in message.get_payload()
 
 
 async def test_question_about_mail_is_answered_from_the_askers_mailbox(tmp_path: Path) -> None:
