@@ -1,4 +1,4 @@
-"""Mail of any bytes is read: nothing raises, and none takes more than 2 s or 64 MB."""
+"""Mail of any bytes is read without an error, within 2 s and 64 MB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scopes.mail import MailText
 T = TypeVar("T")
 
 MOST_S = 2.0
-"""CPU seconds for one message; as asked for, and hundreds of times what one takes."""
+"""CPU seconds for one message: the requirement, and hundreds of times what one takes."""
 MOST_BYTES = 64_000_000
 SHORT, LONG = 50, 10_000
 REAL = Path(__file__).resolve().parents[2] / "shared/data/dev/mail.mbox"
@@ -176,7 +176,7 @@ TOKENS = (
 
 
 def mutated_message(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
-    """One of the seeds, damaged by chance; the same number gives the same message."""
+    """Return one of the seeds, damaged at random; the same number gives the same message."""
     chance = random.Random(number)
     raw = chance.choice(seeds)
     for _ in range(chance.choice((1, 2, 4, 8, 32))):
@@ -207,14 +207,14 @@ def damage_message(raw: bytes, chance: random.Random) -> bytes:
 
 
 def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
-    """Two places in a message, mostly near each other."""
+    """Return two places in a message, mostly near each other."""
     a = chance.randrange(len(raw) + 1)
     far = chance.random() < 0.1
     return a, chance.randrange(a, len(raw) + 1) if far else min(len(raw), a + chance.randrange(80))
 
 
 def check_message(raw: bytes) -> MailText:
-    """What is read of a message, within the bounds, and fit to be shown and stored."""
+    """Read a message within the bounds; check that its text can be shown and stored."""
     first = gmail_message(PLAIN)
     second = read_within_bounds(raw, lambda: gmail_message(raw, "m2"))
     thread = read_within_bounds(raw, lambda: thread_of("t", "7", [first, second]))
@@ -235,10 +235,10 @@ def read_within_bounds(raw: bytes, read: Callable[[], T]) -> T:
     tracemalloc.start()
     try:
         read()
-        most = tracemalloc.get_traced_memory()[1]
+        peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most < MOST_BYTES, f"{most:,} bytes for {len(raw):,}"
+    assert peak < MOST_BYTES, f"{peak:,} bytes for {len(raw):,}"
     return result
 
 

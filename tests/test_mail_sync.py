@@ -1,4 +1,4 @@
-"""No mail is lost between two triages and none is handled twice, whatever happens in between."""
+"""Triages lose no mail and handle none twice, for any events between them."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def window(oldest: timedelta = WEEK, latest: timedelta = timedelta(0)) -> Window
 
 @dataclass
 class Mailbox:
-    """As much of Gmail as a sync asks for: see bot.mailbox.sync.History."""
+    """The part of Gmail that a sync uses: see bot.mailbox.sync.History."""
 
     name: str = "ana@x.example"
     number: int = 1000
     forgotten: int = 0
-    """The changes up to here are no longer known."""
+    """The history up to this number is no longer available."""
     added: list[tuple[int, MailMessage]] = field(default_factory=list)
     touched: dict[str, int] = field(default_factory=dict)
     lagging: set[str] = field(default_factory=set)
     """Threads that the search does not find yet."""
     coming: list[str] = field(default_factory=list)
-    """Threads that get mail while they are asked about: one after each answer."""
+    """Threads that get mail during a sync: one after each answer."""
     queries: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ class Mailbox:
         return id
 
     def touch(self, thread: str) -> None:
-        """Anything that changes a thread without adding mail: a label, a star."""
+        """Change a thread without adding mail, like a label or a star."""
         self.number += 7  # history ids have gaps
         self.touched[thread] = self.number
 
@@ -92,9 +92,9 @@ class Mailbox:
         return self.name
 
     async def history(self) -> str:
-        told = str(self.number)
+        number = str(self.number)
         self._meanwhile()
-        return told
+        return number
 
     async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
         self.queries.append(query)
@@ -114,9 +114,9 @@ class Mailbox:
         if int(since) < self.forgotten:
             raise HistoryTooOld(404, "history", "The history is too old.")
         threads = dict.fromkeys(m.thread for number, m in self.added if number > int(since))
-        told = Changes(str(self.number), tuple(threads))
+        changes = Changes(str(self.number), tuple(threads))
         self._meanwhile()
-        return told
+        return changes
 
     def thread(self, id: str) -> MailThread:
         self.read.append(id)
@@ -127,22 +127,22 @@ class Mailbox:
 
 @dataclass
 class Triage:
-    """As bot/tasks/triage.py goes about it: what it read, and what its digest says."""
+    """A triage like that of bot/tasks/triage.py: what it read, and what its digest says."""
 
     sync: Sync
     handled: dict[str, list[str]] = field(default_factory=dict)
-    """What stands in the digest: thread -> ids of its messages."""
+    """Threads in the digest, with the ids of their messages."""
     unchanged: dict[str, list[str]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
     async def deliver(self, state: MailState, account: str = ME) -> None:
-        done = {**self.handled, **self.unchanged}
+        threads = {**self.handled, **self.unchanged}
         await state.record_delivery(
             HandledMail(
                 account=account,
                 run="r1",
                 cursor=self.sync.cursor,
-                threads=done,
+                threads=threads,
                 left=self.left,
             )
         )
@@ -160,21 +160,21 @@ async def triage(
 ) -> Triage:
     sync = await new_threads(mailbox, state, account, "in:inbox", within or window())
     assert SYNC.validate_json(SYNC.dump_json(sync)) == sync
-    made = Triage(sync)
+    result = Triage(sync)
     for id in sync.threads:
-        if len(made.handled) == limit:
-            made.left.append(id)
+        if len(result.handled) == limit:
+            result.left.append(id)
             continue
         thread = mailbox.thread(id)
-        to = made.handled if sync.is_new(thread) else made.unchanged
+        to = result.handled if sync.is_new(thread) else result.unchanged
         to[id] = message_ids(thread)
-    return made
+    return result
 
 
 async def triage_and_deliver(mailbox: Mailbox, state: MailState, **options: Any) -> Triage:
-    made = await triage(mailbox, state, **options)
-    await made.deliver(state)
-    return made
+    result = await triage(mailbox, state, **options)
+    await result.deliver(state)
+    return result
 
 
 THREADS = st.sampled_from(["t1", "t2", "t3"])
@@ -196,7 +196,7 @@ def in_one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 
 @dataclass
 class Story:
-    """A mailbox, what happens to it, and what its user was shown."""
+    """A mailbox, its events, and the digests that its user got."""
 
     state: MailState
     account: str
@@ -223,12 +223,12 @@ class Story:
 
     async def run_triage(self, limit: int, *, crash: bool = False) -> None:
         self.mailbox.read.clear()
-        made = await triage(self.mailbox, self.state, self.account, limit)
+        result = await triage(self.mailbox, self.state, self.account, limit)
         assert len(self.mailbox.read) == len(set(self.mailbox.read))
         if crash:
             return
-        self.shown += [(thread, set(ids)) for thread, ids in made.handled.items()]
-        await made.deliver(self.state, self.account)
+        self.shown += [(thread, set(ids)) for thread, ids in result.handled.items()]
+        await result.deliver(self.state, self.account)
 
     def inbox_ids(self) -> set[str]:
         return {m.id for _, m in self.mailbox.added if "INBOX" in m.labels}
@@ -258,29 +258,29 @@ async def test_no_mail_is_lost_or_handled_twice(in_one_file: Kept, events: list[
 
 
 @pytest.fixture
-async def each(place: Kept) -> AsyncIterator[MailState]:
-    """On each kind of database: times are compared there."""
+async def each_state(place: Kept) -> AsyncIterator[MailState]:
+    """Yield the state on each kind of database, since databases compare the times."""
     store = await place.store()
     yield MailState(store.database)
     await store.aclose()
 
 
-async def test_snoozed_thread_returns_once_when_due(each: MailState) -> None:
+async def test_snoozed_thread_returns_once_when_due(each_state: MailState) -> None:
     mailbox = Mailbox()
     mailbox.put("t1")
     mailbox.put("t2")
-    await triage_and_deliver(mailbox, each)
+    await triage_and_deliver(mailbox, each_state)
     now = datetime.now(UTC)
-    await each.snooze(ME, "t1", now - timedelta(seconds=1))
-    await each.snooze(ME, "t2", now + timedelta(days=1))
+    await each_state.snooze(ME, "t1", now - timedelta(seconds=1))
+    await each_state.snooze(ME, "t2", now + timedelta(days=1))
 
-    assert (await triage_and_deliver(mailbox, each)).handled.keys() == {"t1"}
-    assert (await triage_and_deliver(mailbox, each)).sync.threads == ()
-    assert await each.awake(ME, now + timedelta(hours=23)) == []
-    assert await each.awake(ME, now + timedelta(days=1)) == ["t2"]
+    assert (await triage_and_deliver(mailbox, each_state)).handled.keys() == {"t1"}
+    assert (await triage_and_deliver(mailbox, each_state)).sync.threads == ()
+    assert await each_state.awake(ME, now + timedelta(hours=23)) == []
+    assert await each_state.awake(ME, now + timedelta(days=1)) == ["t2"]
     mailbox.put("t2")
-    assert (await triage_and_deliver(mailbox, each)).handled.keys() == {"t2"}
-    assert await each.awake(ME, now + timedelta(days=1)) == ["t2"]
+    assert (await triage_and_deliver(mailbox, each_state)).handled.keys() == {"t2"}
+    assert await each_state.awake(ME, now + timedelta(days=1)) == ["t2"]
 
 
 async def test_mail_missing_from_the_search_is_searched_for_once_more(state: MailState) -> None:
@@ -295,9 +295,9 @@ async def test_mail_missing_from_the_search_is_searched_for_once_more(state: Mai
     found = await triage_and_deliver(mailbox, state)
 
     assert (missed.sync.threads, found.sync.threads) == ((), ("late",))
-    asked = len(mailbox.queries)
+    before = len(mailbox.queries)
     assert (await triage_and_deliver(mailbox, state)).sync.threads == ()
-    assert len(mailbox.queries) == asked, "what the query does not mean is not looked for for ever"
+    assert len(mailbox.queries) == before, "mail outside the query is not searched for again"
 
 
 async def test_new_mailbox_of_an_account_is_triaged_from_scratch(state: MailState) -> None:
@@ -307,9 +307,9 @@ async def test_new_mailbox_of_an_account_is_triaged_from_scratch(state: MailStat
     await triage_and_deliver(old, state, limit=1)
     new = Mailbox("eva@x.example", number=500)
     new.put("t2")
-    made = await triage_and_deliver(new, state)
+    result = await triage_and_deliver(new, state)
 
-    assert made.handled == {"t2": ["m507"]}
+    assert result.handled == {"t2": ["m507"]}
     assert await state.unfinished_threads(ME) == []
     assert (await state.find_handled(ME, {"t1", "t2"})).keys() == {"t2"}
     assert (await triage(new, state)).sync.threads == ()
@@ -348,7 +348,7 @@ async def test_two_concurrent_triages_lose_no_mail(state: MailState) -> None:
 
 
 async def test_sync_with_gmail_reports_only_new_inbox_mail(state: MailState) -> None:
-    """Own labels, drafts and replies, spam and archived mail, a history that ended."""
+    """Own labels and drafts, replies, spam, archived mail and a history that ended."""
     old = [
         stored_message(1, mail(1), 1),
         stored_message(2, mail(2), 2),
@@ -388,7 +388,7 @@ async def test_sync_with_gmail_reports_only_new_inbox_mail(state: MailState) -> 
         assert (last.threads, new) == ((late,), {late})
 
 
-# ---- what is kept of a mailbox: corrections are used, clicks count once, and it can be forgotten
+# ---- stored data of a mailbox: corrections are used, clicks count once, all can be forgotten
 
 
 ANA, EVA = "U0ANA", "U0EVA"
@@ -411,11 +411,11 @@ def state(store: Store) -> MailState:
 
 
 async def fill_state(state: MailState, account: str = ANA) -> None:
-    """A digest was delivered, and clicked on."""
+    """Store a delivered digest and clicks on it."""
     threads = {"t1": ["m1"], "t2": ["m2", "m3"]}
-    reached = Cursor(mailbox=f"{account}@x.example", history="77", at=NOW).model_dump_json()
+    cursor = Cursor(mailbox=f"{account}@x.example", history="77", at=NOW).model_dump_json()
     await state.record_delivery(
-        HandledMail(account=account, run="r1", cursor=reached, threads=threads, left=["t3"])
+        HandledMail(account=account, run="r1", cursor=cursor, threads=threads, left=["t3"])
     )
     await state.corrections.add(account, "t1", BO, "priority", "low")
     await state.corrections.add(account, "t2", "eve@shop.example", "category", "invoice")
@@ -423,9 +423,9 @@ async def fill_state(state: MailState, account: str = ANA) -> None:
     await state.acts.once(account, "r1/t1/label", "t1", fake_action("labelled"))
 
 
-def fake_action(said: str) -> Any:
+def fake_action(text: str) -> Any:
     async def act() -> str:
-        return said
+        return text
 
     return act
 
@@ -436,7 +436,7 @@ async def count(store: Store) -> dict[str, int]:
 
 
 def verdict(id: str, thread: str, message: str, fact: str) -> dict[str, Any]:
-    """What a subagent made of one thread."""
+    """Return a subagent's result for one thread."""
     found = finding(f"F{id[1:]}.1", fact, f"{thread}/{message}")
     value = {"category": "other", "key_facts": [fact], "draft_reply": f"Dear {fact[:3]}"}
     return {**result(id, fact, [found], f"mail:{thread}"), "contract": "triage", "value": value}
@@ -465,18 +465,18 @@ async def test_correction_is_included_for_later_mails_of_that_sender(state: Mail
      "no address"],
 )  # fmt: skip
 def test_suspicious_sender_address_is_not_shown_to_a_model(sender: str) -> None:
-    made = Correction("t1", "priority", "low", address_of(sender), NOW)
-    assert made.sentence == ""
+    correction = Correction("t1", "priority", "low", address_of(sender), NOW)
+    assert correction.sentence == ""
 
 
 async def test_button_clicked_twice_acts_once(state: MailState) -> None:
     acts = state.acts
-    begun, go, made = asyncio.Event(), asyncio.Event(), list[str]()
+    begun, go, drafts = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def draft() -> str:
         begun.set()
         await go.wait()
-        made.append("d1")
+        drafts.append("d1")
         return "drafted"
 
     first = asyncio.create_task(acts.once(ANA, "r1/t1/draft", "t1", draft))
@@ -487,9 +487,9 @@ async def test_button_clicked_twice_acts_once(state: MailState) -> None:
 
     assert await first == "drafted"
     assert await acts.once(ANA, "r1/t1/draft", "t1", draft) == "drafted"
-    assert made == ["d1"]
+    assert drafts == ["d1"]
     assert await acts.once(EVA, "r1/t1/draft", "t1", draft) == "drafted"
-    assert made == ["d1", "d1"], "another account's click is another one"
+    assert drafts == ["d1", "d1"], "clicks of each account count on their own"
 
 
 async def test_failed_action_is_repeated_by_the_next_click(store: Store, state: MailState) -> None:
@@ -506,8 +506,8 @@ async def test_failed_action_is_repeated_by_the_next_click(store: Store, state: 
     await store.database.write(sa.insert(mail_acts).values(row))
     assert await acts.once(ANA, "k2", "t1", fake_action("drafted")) == "drafted"
     assert await acts.once(ANA, "k2", "t1", failing_action) == "drafted"
-    for said in ("", "again"):
-        assert await acts.once(ANA, "k3", "t1", fake_action(said)) == "", (
+    for text in ("", "again"):
+        assert await acts.once(ANA, "k3", "t1", fake_action(text)) == "", (
             "done, with nothing to say"
         )
 
@@ -519,9 +519,9 @@ async def test_forgetting_a_user_deletes_all_their_mailbox_data(
     await fill_state(state, EVA)
     assert (await Forget(store.database, dry_run=True)(ForgetTarget("user", ANA))).mail == 7
     assert list((await count(store)).values()) == [2, 6, 4, 2]
-    done = await Forget(store.database)(ForgetTarget("user", ANA))
+    counts = await Forget(store.database)(ForgetTarget("user", ANA))
 
-    assert done.mail == 7
+    assert counts.mail == 7
     assert list((await count(store)).values()) == [1, 3, 2, 1]
     assert await tables_with(store.database, [ANA]) == []
     assert len(await state.corrections.all(EVA)) == 2
@@ -547,11 +547,11 @@ async def test_forgetting_a_thread_keeps_only_that_it_was_handled(
 async def test_forgetting_a_thread_empties_the_triage_that_read_it(store: Store) -> None:
     thread, other = "18f0a1b2c3d4e5f6", "18f0a1b2c3d4e5f7"
     for run, id, text in (("r1", thread, "Pay 300 euros"), ("r2", other, "Lunch on Friday")):
-        read = verdict("s1", id, "m1", text)
-        await Told(run, [item(f"{id}/m1", text)], [read], answer=text).store(store)
-    done = await Forget(store.database)(ForgetTarget.source(f"mail:{thread}"))
+        subagent = verdict("s1", id, "m1", text)
+        await Told(run, [item(f"{id}/m1", text)], [subagent], answer=text).store(store)
+    counts = await Forget(store.database)(ForgetTarget.source(f"mail:{thread}"))
 
-    assert (done.items, done.runs) == (1, 1)
+    assert (counts.items, counts.runs) == (1, 1)
     assert await tables_with(store.database, ["300 euros"]) == []
     assert (await store.run("r1")).result is None
     assert ((await store.run("r2")).result or {})["answer"] == "Lunch on Friday"
@@ -563,9 +563,9 @@ async def test_forgetting_a_mail_address_finds_what_its_owner_wrote(store: Store
     await Told("r1", mails, [verdict("s1", thread, "m1", "Bo wants 300 euros")]).store(store)
 
     rows = await store.database.read(sa.select(quoted.c.item, quoted.c.author))
-    told = {row.item.partition("/")[2]: row.author for row in rows}
-    assert told == {"m1": "bo@acme.example", "m2": "U0EVA"}
+    authors = {row.item.partition("/")[2]: row.author for row in rows}
+    assert authors == {"m1": "bo@acme.example", "m2": "U0EVA"}
     assert (await Forget(store.database)(ForgetTarget("user", "eve@shop.example"))).runs == 0
-    done = await Forget(store.database)(ForgetTarget("user", "BO@acme.example"))
-    assert (done.items, done.runs) == (1, 1)
+    counts = await Forget(store.database)(ForgetTarget("user", "BO@acme.example"))
+    assert (counts.items, counts.runs) == (1, 1)
     assert await tables_with(store.database, ["300 euros"]) == []

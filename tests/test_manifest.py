@@ -1,4 +1,4 @@
-"""The manifest: its shape, and that each permission in it is one that our code uses."""
+"""The manifest fits Slack's schema and requests only permissions that our code uses."""
 
 import ast
 import inspect
@@ -37,7 +37,7 @@ APP_METHODS = {"apps.connections.open"}
 
 @cache
 def helpers() -> dict[str, str]:
-    """Name of each method of the SDK's client -> the Web API method that it calls."""
+    """Map each method of the SDK's client to the Web API method that it calls."""
     source = inspect.getsource(AsyncWebClient)
     parts = re.split(r"    async def (\w+)\(", source)[1:]
     calls = {
@@ -52,7 +52,7 @@ def helpers() -> dict[str, str]:
 
 @cache
 def web_api_calls() -> dict[str, str]:
-    """Web API method that our sources call -> a file that does: by its name or by the SDK's."""
+    """Map each Web API method that our sources call, also by the SDK, to a file that calls it."""
     known = helpers()
     names = set(known.values())
     calls: dict[str, str] = {}
@@ -75,13 +75,13 @@ def test_every_requested_scope_is_used_by_code() -> None:
     called = web_api_calls()
     sources = "\n".join(path.read_text("utf-8") for path in SOURCES)
     for permission in TABLE:
-        if permission.scope == "commands":  # for the slash command, which no method stands for
+        if permission.scope == "commands":  # the slash command has no method
             continue
         methods = [m for m in permission.methods if m in called]
         events = [e for e in permission.events if f'"{e.partition(".")[0]}"' in sources]
         fields = [f for f in permission.fields if f'"{f}"' in sources]
         assert methods or events or fields, permission.scope
-        assert len(events) == len(permission.events), "each is listened for"
+        assert len(events) == len(permission.events), "an event has no listener"
     assert [e for e in FREE_EVENTS if f'"{e}"' not in sources] == []
     assert [m for p in TABLE for m in p.methods if m not in called] == []
     assert [m for m in FREE_METHODS | APP_METHODS if m not in called] == []
@@ -90,13 +90,13 @@ def test_every_requested_scope_is_used_by_code() -> None:
 def test_manifest_matches_the_slack_schema() -> None:
     """By version 2 of the schema in github.com/slackapi/manifest-schema."""
     for overrides in ({}, {"SLACK_USER_TOKEN": "xoxp-1"}):
-        made = manifest(load_settings(env=overrides))
+        document = manifest(load_settings(env=overrides))
         keys = {"_metadata", "display_information", "features", "oauth_config", "settings"}
-        assert made.keys() == keys
-        assert made["_metadata"]["major_version"] == 2
-        assert len(made["display_information"]["name"]) <= 35
-        assert len(made["display_information"]["description"]) <= 140
-        features = made["features"]
+        assert document.keys() == keys
+        assert document["_metadata"]["major_version"] == 2
+        assert len(document["display_information"]["name"]) <= 35
+        assert len(document["display_information"]["description"]) <= 140
+        features = document["features"]
         assert features.keys() == {
             *("agent_view", "app_home", "bot_user", "slash_commands", "shortcuts")
         }
@@ -108,10 +108,10 @@ def test_manifest_matches_the_slack_schema() -> None:
         assert features["app_home"]["messages_tab_read_only_enabled"] is False
         (command,) = features["slash_commands"]
         assert re.fullmatch(r"/[a-z]{1,31}", command["command"])
-        scopes = made["oauth_config"]["scopes"]
+        scopes = document["oauth_config"]["scopes"]
         assert scopes.keys() == ({"bot", "user"} if overrides else {"bot"})
         assert all(len(s) == len(set(s)) and sorted(s) == s for s in scopes.values())
-        settings = made["settings"]
+        settings = document["settings"]
         assert settings["socket_mode_enabled"] is True
         assert not settings["org_deploy_enabled"]
         assert not settings["token_rotation_enabled"]
@@ -121,8 +121,7 @@ def test_manifest_requests_only_scopes_that_the_settings_use(tmp_path: Path) -> 
     def scopes(text: str) -> set[str]:
         path = tmp_path / "assistant.yaml"
         path.write_text(text, "utf-8")
-        asked: list[str] = manifest(load_settings(path, env={}))["oauth_config"]["scopes"]["bot"]
-        return set(asked)
+        return set(manifest(load_settings(path, env={}))["oauth_config"]["scopes"]["bot"])
 
     plain = scopes("")
     assert scopes("slack: {lists: {F0BUGS: Bugs}}") - plain == {"lists:read"}

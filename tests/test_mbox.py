@@ -1,4 +1,4 @@
-"""An mbox as a mailbox: nothing lost, nothing raised, ids and threads as Gmail would give them."""
+"""An mbox as a mailbox: no message is lost or raises; ids and threads are like Gmail's."""
 
 import gzip
 import io
@@ -23,21 +23,23 @@ Load = Callable[..., Mailbox]
 
 
 def mail(body: str = "Hello.", separator: str = FROM, **headers: str) -> str:
-    """One message of an mbox; `in_reply_to=` becomes `In-Reply-To:`, an empty one is left out."""
-    told = {
+    """Return a message of an mbox; `in_reply_to=` sets `In-Reply-To:`, an empty one is omitted."""
+    fields = {
         "message_id": f"<{next(_numbers)}@a.example>",
         "date": "Mon, 02 Mar 2026 10:00:00 +0100",
         "from": "Ana <ana@a.example>",
         "to": "Bo <bo@b.example>",
         "subject": "Plan",
     } | headers
-    lines = [f"{name.title().replace('_', '-')}: {value}" for name, value in told.items() if value]
+    lines = [
+        f"{name.title().replace('_', '-')}: {value}" for name, value in fields.items() if value
+    ]
     return separator + "\n".join(lines) + f"\n\n{body}\n\n"
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """A function that loads these messages from a file."""
+    """Return a function that loads messages from a file."""
 
     def load_mails(*mails: str | bytes) -> Mailbox:
         parts = [each.encode() if isinstance(each, str) else each for each in mails]
@@ -119,7 +121,7 @@ HUGE = 200_000
 def test_huge_and_hostile_messages_are_read_before_the_test_timeout(
     content: bytes,
 ) -> None:
-    """None is timed: what grows with the square of the size outlasts the test's time limit."""
+    """None is timed: quadratic time would exceed the test's time limit."""
     mailbox = mailbox_of([Entry(content), Entry(b"References: <a@b>\n\nhi")])
     state = GmailState(mailbox)
     for held in state.messages.values():

@@ -1,4 +1,4 @@
-"""Servers of tools: real ones over both ways, and one that does what no server should."""
+"""Servers of tools: real ones over stdio and HTTP, and ones that misbehave."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ READ = {"scope": "web", "access": "read", "readers": "public"}
 ALL = ("big", "flood", "hang", "die", "look", "spawn", "picture", "fail", "refuse")
 
 
-async def wait_for_tools(made: McpTools) -> dict[str, Tool]:
-    """The tools of a server that takes its time to start."""
-    return await come(lambda: tools_of(made))
+async def wait_for_tools(mcp: McpTools) -> dict[str, Tool]:
+    """Return the tools of a server that is slow to start."""
+    return await come(lambda: tools_of(mcp))
 
 
 @asynccontextmanager
-async def rogue(folder: Path, *names: str, **said: object) -> AsyncIterator[McpTools]:
-    made = Rogue(folder, *(tool(name) for name in names or (*ALL, "garbage")))
-    server = {**READ, "command": made.command, **said}
-    async with kit(settings_of(folder, rogue=server)) as opened:
-        yield opened
+async def rogue(folder: Path, *names: str, **fields: object) -> AsyncIterator[McpTools]:
+    program = Rogue(folder, *(tool(name) for name in names or (*ALL, "garbage")))
+    server = {**READ, "command": program.command, **fields}
+    async with kit(settings_of(folder, rogue=server)) as mcp:
+        yield mcp
 
 
-async def sooner_or_later(
-    tools: dict[str, Tool], name: str, said: str, ctx: ToolContext | None = None
+async def wait_for_answer(
+    tools: dict[str, Tool], name: str, text: str, ctx: ToolContext | None = None
 ) -> str:
-    """What a call gives, or why it fails, when it says this."""
+    """Repeat a call until its answer or error contains `text`; return that answer or error."""
     async with patient():
         while True:
             try:
-                found = text_of(await use(tools, name, ctx))
+                answer = text_of(await use(tools, name, ctx))
             except ToolError as error:
-                found = str(error)
-            if said in found:
-                return found
+                answer = str(error)
+            if text in answer:
+                return answer
             await asyncio.sleep(0.05)
 
 
@@ -62,13 +62,13 @@ def complaints(folder: Path) -> str:
 
 async def test_pypi_server_is_started_and_called(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
-    async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as made:
-        tools = await wait_for_tools(made)
+    async with kit(settings_of(tmp_path, clock={**READ, "command": command})) as mcp:
+        tools = await wait_for_tools(mcp)
         assert sorted(tools) == ["clock_convert_time", "clock_get_current_time"]
-        given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-        result = await use(tools, "clock_convert_time", **given)
+        args = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+        result = await use(tools, "clock_convert_time", **args)
         assert "21:00:00+09:00" in text_of(result)
-        wrong = await use(tools, "clock_convert_time", **{**given, "target_timezone": "Mars"})
+        wrong = await use(tools, "clock_convert_time", **{**args, "target_timezone": "Mars"})
         assert "Invalid timezone" in text_of(wrong)
         assert "The call failed" in getattr(wrong, "note", "")
 
@@ -77,7 +77,7 @@ async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "token").write_text("s3cret\n")
     where = ["--host", "127.0.0.1", "--port", str(port), "--allow-dir", str(tmp_path / "books")]
-    started = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "excel_mcp", "streamable-http", *where),
         env={"PATH": os.defpath, "EXCEL_MCP_AUTH_TOKEN": "s3cret"},
     )
@@ -85,18 +85,18 @@ async def test_pypi_server_is_called_over_http(tmp_path: Path) -> None:
     server["token_file"] = str(tmp_path / "token")
     server["tools"] = ["create_workbook", "write_range", "read_range"]
     try:
-        async with kit(settings_of(tmp_path, excel=server)) as made:
-            tools = await wait_for_tools(made)
-            assert len(tools) == 3, made.find_missing()
-            said = await use(tools, "excel_create_workbook", path="sales.xlsx")
-            assert "sales.xlsx" in text_of(said)
+        async with kit(settings_of(tmp_path, excel=server)) as mcp:
+            tools = await wait_for_tools(mcp)
+            assert len(tools) == 3, mcp.find_missing()
+            result = await use(tools, "excel_create_workbook", path="sales.xlsx")
+            assert "sales.xlsx" in text_of(result)
         (tmp_path / "token").write_text("wrong")
-        async with kit(settings_of(tmp_path, excel=server)) as made:
-            assert await tools_of(made) == {}
-            assert "refuses us" in made.find_missing()["web/mcp:excel"]
+        async with kit(settings_of(tmp_path, excel=server)) as mcp:
+            assert await tools_of(mcp) == {}
+            assert "refuses us" in mcp.find_missing()["web/mcp:excel"]
     finally:
-        started.terminate()
-        await started.wait()
+        process.terminate()
+        await process.wait()
 
 
 async def test_client_recovers_from_an_ended_session_and_an_unavailable_server(
@@ -105,25 +105,25 @@ async def test_client_recovers_from_an_ended_session_and_an_unavailable_server(
     site = Site()
     (tmp_path / "token").write_text("s3cret")
     with LocalServer(site, "tools") as server:
-        said = {**READ, "url": f"{server.url}/mcp", "token_file": str(tmp_path / "token")}
-        async with kit(settings_of(tmp_path, site=said)) as made:
-            tools = await tools_of(made)
+        config = {**READ, "url": f"{server.url}/mcp", "token_file": str(tmp_path / "token")}
+        async with kit(settings_of(tmp_path, site=config)) as mcp:
+            tools = await tools_of(mcp)
             ctx = context(handles={"mcp:site": ""})
             assert text_of(await use(tools, "site_find", ctx)) == "found"
-            assert site.heard.count("tools/list") == 1  # whoever asks while it connects waits
+            assert site.heard.count("tools/list") == 1  # calls made while it connects wait
             site.sessions.clear()
             assert "Session terminated" in text_of(await use(tools, "site_find", ctx))
-            assert await sooner_or_later(tools, "site_find", "found", ctx) == "found"
+            assert await wait_for_answer(tools, "site_find", "found", ctx) == "found"
             assert site.heard.count("initialize") == 2
             site.away = True
             assert "The call failed" in getattr(await use(tools, "site_find", ctx), "note", "")
-            await sooner_or_later(tools, "site_find", "refuses us", ctx)
+            await wait_for_answer(tools, "site_find", "refuses us", ctx)
             site.away = False
-            assert await sooner_or_later(tools, "site_find", "found", ctx) == "found"
+            assert await wait_for_answer(tools, "site_find", "found", ctx) == "found"
             server.stop()
             with pytest.raises(ToolError, match="Try again once"):
                 await use(tools, "site_find", ctx)
-            await sooner_or_later(tools, "site_find", "cannot be reached", ctx)
+            await wait_for_answer(tools, "site_find", "cannot be reached", ctx)
     assert site.tokens == {"Bearer s3cret"}
 
 
@@ -131,14 +131,14 @@ async def test_client_recovers_from_an_ended_session_and_an_unavailable_server(
 async def test_oversized_http_answer_ends_only_its_own_call(tmp_path: Path, way: str) -> None:
     site = Site()
     with LocalServer(site, "tools") as server:
-        async with kit(settings_of(tmp_path, site={**READ, "url": f"{server.url}/mcp"})) as made:
-            tools = await tools_of(made)
+        async with kit(settings_of(tmp_path, site={**READ, "url": f"{server.url}/mcp"})) as mcp:
+            tools = await tools_of(mcp)
             ctx = context(handles={"mcp:site": ""})
-            little, site.way = site.given, way
+            small, site.way = site.given, way
             site.given = {"content": [{"type": "text", "text": "x" * MAX_MESSAGE}]}
             with pytest.raises(ToolError, match="ask it for less"):
                 await use(tools, "site_find", ctx)
-            site.given = little
+            site.given = small
             assert text_of(await use(tools, "site_find", ctx)) == "found"
             assert site.heard.count("initialize") == 1
 
@@ -167,19 +167,19 @@ async def test_http_server_with_invalid_answers_is_reported_as_unusable(
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        said = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
-        async with kit(settings_of(tmp_path, odd=said)) as made:
-            assert await tools_of(made) == {}
-            told = made.find_missing()["web/mcp:odd"]
-            assert "cannot be spoken with" in told or "refuses us" in told
+        config = {**READ, "url": f"http://127.0.0.1:{port}/mcp"}
+        async with kit(settings_of(tmp_path, odd=config)) as mcp:
+            assert await tools_of(mcp) == {}
+            reason = mcp.find_missing()["web/mcp:odd"]
+            assert "cannot be spoken with" in reason or "refuses us" in reason
 
 
 async def test_server_sees_no_secrets_in_its_environment_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
+    async with rogue(tmp_path) as mcp:
+        tools = await tools_of(mcp)
         seen = json.loads(text_of(await use(tools, "rogue_look")))
         child = int(text_of(await use(tools, "rogue_spawn")))
         assert is_alive(seen["pid"])
@@ -193,29 +193,29 @@ async def test_server_sees_no_secrets_in_its_environment_and_leaves_no_process(
 async def test_server_that_dies_is_restarted_and_its_stderr_is_kept(
     tmp_path: Path,
 ) -> None:
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
+    async with rogue(tmp_path) as mcp:
+        tools = await tools_of(mcp)
         before = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
         with pytest.raises(ToolError, match=r"ended while it was at work\. Try again once"):
             await use(tools, "rogue_die")
         after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
         assert await asyncio.to_thread(complaints, tmp_path) == "It dies."
-        os.kill(after, 9)  # and while nobody asks
-        last = json.loads(await sooner_or_later(tools, "rogue_look", "pid"))["pid"]
+        os.kill(after, 9)  # it restarts without a call, too
+        last = json.loads(await wait_for_answer(tools, "rogue_look", "pid"))["pid"]
         assert last not in (before, after)
 
 
 async def test_hanging_call_times_out_and_later_calls_work(tmp_path: Path) -> None:
-    async with rogue(tmp_path, timeout_s=1.0) as made:
-        tools = await tools_of(made)
+    async with rogue(tmp_path, timeout_s=1.0) as mcp:
+        tools = await tools_of(mcp)
         with pytest.raises(ToolError, match="gave no answer within 1 s"):
             await use(tools, "rogue_hang")
-        await sooner_or_later(tools, "rogue_look", "pid")
+        await wait_for_answer(tools, "rogue_look", "pid")
 
 
 async def test_long_answers_are_truncated_and_oversized_ones_rejected(tmp_path: Path) -> None:
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
+    async with rogue(tmp_path) as mcp:
+        tools = await tools_of(mcp)
         result = await use(tools, "rogue_big")
         assert len(text_of(result).replace("\n", "")) == 8_000 * 3
         assert "of 600,000 characters" in getattr(result, "truncated", "")
@@ -225,8 +225,8 @@ async def test_long_answers_are_truncated_and_oversized_ones_rejected(tmp_path: 
 
 
 async def test_answers_that_need_too_much_memory_are_rejected(tmp_path: Path) -> None:
-    async with rogue(tmp_path, "lists", "many", "look") as made:
-        tools = await tools_of(made)
+    async with rogue(tmp_path, "lists", "many", "look") as mcp:
+        tools = await tools_of(mcp)
         tracemalloc.start()
         try:
             for name in ("rogue_lists", "rogue_many"):
@@ -242,34 +242,34 @@ async def test_requests_of_a_server_that_does_not_read_do_not_accumulate(
     tmp_path: Path,
 ) -> None:
     flood = Rogue(tmp_path, tool("deaf"), tool("look"))
-    said = {**READ, "command": flood.command}
-    async with kit(settings_of(tmp_path, rogue=said, clock=said)) as made:
-        tools = await tools_of(made)
+    config = {**READ, "command": flood.command}
+    async with kit(settings_of(tmp_path, rogue=config, clock=config)) as mcp:
+        tools = await tools_of(mcp)
         tracemalloc.start()
         try:
-            asked = asyncio.create_task(use(tools, "rogue_deaf"))
+            call = asyncio.create_task(use(tools, "rogue_deaf"))
             await asyncio.sleep(1)
             assert "pid" in text_of(await use(tools, "clock_look"))
             assert tracemalloc.get_traced_memory()[1] < 15_000_000
         finally:
             tracemalloc.stop()
     with pytest.raises(ToolError, match="ended while it was at work"):
-        await asked
+        await call
 
 
 async def test_unsolicited_server_messages_are_ignored_and_list_changes_noticed(
     tmp_path: Path,
 ) -> None:
-    async with rogue(tmp_path, "notes", "look") as made:
-        tools = await tools_of(made)
-        Rogue(tmp_path, tool("look"))  # the list that is a moment old has both
+    async with rogue(tmp_path, "notes", "look") as mcp:
+        tools = await tools_of(mcp)
+        Rogue(tmp_path, tool("look"))  # the cached list has both
         assert text_of(await use(tools, "rogue_notes")) == "{}"
-        assert set(await tools_of(made)) == {"rogue_look"}
+        assert set(await tools_of(mcp)) == {"rogue_look"}
 
 
 async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_path: Path) -> None:
-    async with rogue(tmp_path) as made:
-        tools = await tools_of(made)
+    async with rogue(tmp_path) as mcp:
+        tools = await tools_of(mcp)
         for name in ("rogue_refuse", "rogue_fail"):
             result = await use(tools, name)
             assert "IGNORE" not in getattr(result, "note", "")
@@ -277,6 +277,6 @@ async def test_failure_text_of_a_server_is_shown_only_as_untrusted_content(tmp_p
         assert "IGNORE all rules" in text_of(await use(tools, "rogue_refuse"))
         with pytest.raises(ToolError, match="answered with what is no result"):
             await use(tools, "rogue_garbage")
-        pictured = await use(tools, "rogue_picture")
-        assert text_of(pictured) == "inside"
-        assert "no text: 1 image, 1 resource link" in getattr(pictured, "note", "")
+        picture = await use(tools, "rogue_picture")
+        assert text_of(picture) == "inside"
+        assert "no text: 1 image, 1 resource link" in getattr(picture, "note", "")

@@ -1,4 +1,4 @@
-"""Who is in which conversation: asked once, kept for seconds, whole or not at all."""
+"""Members of conversations: fetched once, cached for seconds, complete or unknown."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ async def test_failed_membership_check_is_unknown_logged_once_and_not_cached(
     async with scripted_slack({**good, method: answer}) as at:
         both = await asyncio.gather(at.members.place("C1"), at.members.place("C1"))
         assert set(both) == {None}
-        (said,) = [record.getMessage() for record in caplog.records]
-        assert said.startswith("could not check the conversation C1: ")
+        (message,) = [record.getMessage() for record in caplog.records]
+        assert message.startswith("could not check the conversation C1: ")
         at.slack.answers = good
         assert await at.members.place("C1")
 
@@ -101,7 +101,7 @@ async def test_failed_refresh_discards_the_cached_membership() -> None:
 
 
 class Pages(dict[str, Any]):
-    """Pages that are given out one after the other."""
+    """Answers that return their pages one after the other."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self["pages"].pop(0) if key == "users.conversations" else default
@@ -132,5 +132,5 @@ async def test_fresh_check_ignores_the_cached_membership() -> None:
     async with scripted_slack(answers) as at:
         assert await at.members.reads(ANA, "C2", full=True)
         at.slack.answers["users.conversations"] = channels_reply()
-        assert await at.members.reads(ANA, "C2", full=True), "it is kept for some seconds"
+        assert await at.members.reads(ANA, "C2", full=True), "it is cached for some seconds"
         assert not await at.members.reads(ANA, "C2", full=True, fresh=True)

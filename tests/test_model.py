@@ -1,4 +1,4 @@
-"""The model client: what is sent, what is tried again, what is paid for, what is recorded."""
+"""The model client: what it sends, retries, pays for and records."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ async def test_shared_prefix_is_marked_for_caching_and_read_from_the_cache() -> 
     system = [words("All siblings share these words. " * 200)]
     async with engine(turns(say("Hi."))) as e:
         for n in range(2):
-            said = [{"role": "user", "content": [words(f"Question {n}.")]}]
-            reply = await complete(e, context=f"s{n}", system=system, messages=said)
+            messages = [{"role": "user", "content": [words(f"Question {n}.")]}]
+            reply = await complete(e, context=f"s{n}", system=system, messages=messages)
 
     assert e.requests[0]["system"][-1]["cache_control"] == {"type": "ephemeral"}
     assert e.requests[0]["cache_control"] == {"type": "ephemeral"}
@@ -68,7 +68,7 @@ async def test_shared_prefix_is_marked_for_caching_and_read_from_the_cache() -> 
     assert "cache_control" not in json.dumps(system)
 
 
-# ---- what is tried again
+# ---- retries
 
 LOST = {*WIRE_KINDS, "drop"} - {"sse_error"}
 """A reply may have been on its way."""
@@ -76,7 +76,7 @@ RETRIED = [k for k in KINDS if k not in ANSWER_KINDS and k != "slow"]
 
 
 async def each(kinds: Iterable[str], probe: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-    """Probe every kind of fault, side by side: most of the time goes into waits."""
+    """Probe all kinds of fault concurrently, since most of the time goes into waits."""
     async with asyncio.TaskGroup() as group:
         for kind in kinds:
             group.create_task(probe(kind), name=kind)
@@ -85,19 +85,19 @@ async def each(kinds: Iterable[str], probe: Callable[[str], Coroutine[Any, Any, 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
 async def test_temporary_fault_is_retried(streams: bool) -> None:
     async def probe(kind: str) -> None:
-        heard: list[str] = []
+        texts: list[str] = []
         faults = Faults([Fault(kind, retry_after=0)])
         async with engine(turns(say("All is well. " * 20)), faults=faults) as e:
-            reply = await complete(e, on_text=heard.append if streams else None)
+            reply = await complete(e, on_text=texts.append if streams else None)
 
-        assert not streams or "".join(heard).endswith("All is well. " * 20), kind
+        assert not streams or "".join(texts).endswith("All is well. " * 20), kind
         assert reply.content[0]["text"] == "All is well. " * 20, kind
         assert reply.attempts == 2
         assert e.requests[0] == e.requests[1]
         assert e.run.budget.spent.nanousd >= e.cost_nanousd()
         assert reply.cost_usd
         paid = round(reply.cost_usd * 10**9) * (2 if kind in LOST else 1)
-        assert e.run.budget.spent.nanousd >= paid, f"{kind}: what was lost may have been paid for"
+        assert e.run.budget.spent.nanousd >= paid, f"{kind}: a lost reply may have been paid for"
         assert e.run.budget.reserved.nanousd == 0
         replies = e.sink.trajectory("r1").replies
         assert [r.attempt for r in replies] == [1, 2]

@@ -1,4 +1,4 @@
-"""Notes: kept once, found by words in any language, their owner's alone, hidden where stored."""
+"""Notes are saved once, found by words and shown only to readers of their sources."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MINE = f"user:{ANA}"
 
 
 @pytest.fixture
-def shelf(database_in_file: Database) -> NoteStore:
+def store(database_in_file: Database) -> NoteStore:
     return NoteStore(database_in_file)
 
 
-def context(shelf: NoteStore, **more: Any) -> ToolContext:
-    return tool_kit.context("email", {Notes: shelf}, {OPEN_NOTES: ""}, **{"requester": ANA, **more})
+def context(store: NoteStore, **more: Any) -> ToolContext:
+    return tool_kit.context("email", {Notes: store}, {OPEN_NOTES: ""}, **{"requester": ANA, **more})
 
 
 async def find_notes(ctx: ToolContext, query: str) -> list[str]:
@@ -48,11 +48,11 @@ async def find_notes(ctx: ToolContext, query: str) -> list[str]:
 
 
 async def test_note_is_saved_once_and_found_by_its_words(each_database: Database) -> None:
-    ctx = context(NoteStore(RetryingDatabase(each_database)))  # as `serve` has it
+    ctx = context(NoteStore(RetryingDatabase(each_database)))  # as in `serve`
     for _ in range(2):  # the second is a replay
-        kept = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
-    assert isinstance(kept, ToolResult)
-    assert kept.note == "Kept as note/1 in notes:own."
+        result = await use(ctx, "save_note", title="Renewal", text="Harbour Line renews in March.")
+    assert isinstance(result, ToolResult)
+    assert result.note == "Kept as note/1 in notes:own."
     assert await find_notes(ctx, "harbour renewal date") == ["note/1"]
     assert await find_notes(ctx, "") == ["note/1"]
     assert await find_notes(ctx, "invoice") == []
@@ -61,20 +61,20 @@ async def test_note_is_saved_once_and_found_by_its_words(each_database: Database
     assert read.items[0].text == "Renewal: Harbour Line renews in March."
 
 
-async def test_notes_are_not_visible_to_other_users(shelf: NoteStore) -> None:
-    await shelf.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
-    of_ben = context(shelf, requester=BEN)
+async def test_notes_are_not_visible_to_other_users(store: NoteStore) -> None:
+    await store.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
+    of_ben = context(store, requester=BEN)
     assert await find_notes(of_ben, "salary") == await find_notes(of_ben, "") == []
     with pytest.raises(ToolError, match=r"No note note/1\."):
         await use(of_ben, "read_note", note="note/1")
-    at_the_terminal = context(shelf, requester=None)
+    at_the_terminal = context(store, requester=None)
     assert await find_notes(at_the_terminal, "salary") == []
 
 
-async def test_note_keeps_the_label_of_its_sources(shelf: NoteStore) -> None:
+async def test_note_keeps_the_label_of_its_sources(store: NoteStore) -> None:
     label = Label(True, frozenset({ANA, BEN}), frozenset({"mail:t1"}))
-    await use(context(shelf, label=label), "save_note", title="Plan", text="We buy them.")
-    read = await use(context(shelf), "read_note", note="1")
+    await use(context(store, label=label), "save_note", title="Plan", text="We buy them.")
+    read = await use(context(store), "read_note", note="1")
     assert isinstance(read, ToolResult)
     (item,) = read.items
     assert item.label.untrusted
@@ -82,62 +82,62 @@ async def test_note_keeps_the_label_of_its_sources(shelf: NoteStore) -> None:
     assert "mail:t1" in item.label.sources
 
 
-async def test_note_from_a_channel_its_owner_has_left_is_not_shown(shelf: NoteStore) -> None:
+async def test_note_from_a_channel_its_owner_has_left_is_not_shown(store: NoteStore) -> None:
     label = Label(True, frozenset({ANA, BEN}), frozenset({"C0BOARD"}))
-    await shelf.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
+    await store.save(NewNote(MINE, "k1", "Plan", "We buy them.", label, "r1"))
     with pytest.raises(ToolError, match="No note 1"):  # the directory here lets nobody in
-        await use(context(shelf), "read_note", note="1")
-    assert await find_notes(context(shelf), "buy") == []
+        await use(context(store), "read_note", note="1")
+    assert await find_notes(context(store), "buy") == []
 
 
-async def test_empty_note_search_is_labelled_for_its_owner_only(shelf: NoteStore) -> None:
-    result = await use(context(shelf), "search_notes", query="merger")
+async def test_empty_note_search_is_labelled_for_its_owner_only(store: NoteStore) -> None:
+    result = await use(context(store), "search_notes", query="merger")
     assert isinstance(result, ToolResult)
     assert result.label.readers == frozenset({ANA})
 
 
-async def test_notes_cannot_be_used_without_their_handle(shelf: NoteStore) -> None:
-    ctx = context(shelf, handles=Handles())
+async def test_notes_cannot_be_used_without_their_handle(store: NoteStore) -> None:
+    ctx = context(store, handles=Handles())
     assert isinstance(await use(ctx, "save_note", title="a", text="b"), Deny)
     assert isinstance(await use(ctx, "search_notes", query="a", space=OPEN_NOTES), Deny)
-    for name, given in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
+    for name, args in (("search_notes", {"query": "a"}), ("read_note", {"note": "note/1"})):
         with pytest.raises(ToolError, match="No such thing"):
-            await use(ctx, name, **given)
+            await use(ctx, name, **args)
 
 
 async def test_deleted_notes_leave_no_words_in_the_database_files(
     in_file: Kept, database_in_file: Database
 ) -> None:
-    shelf = NoteStore(database_in_file)
+    store = NoteStore(database_in_file)
     for k in range(50):
         text = "the quokka signed" if k == 20 else f"about pricing {k}"
-        await shelf.save(
+        await store.save(
             NewNote(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED, "r1")
         )
     assert _files_with(in_file.path, b"quokka", b"zanzibar")
     await database_in_file.write(sa.delete(notes).where(notes.c.key == "k20"))
     await database_in_file.empty_log()
     assert not _files_with(in_file.path, b"quokka", b"zanzibar")
-    assert len(await shelf.search([MINE], "pricing", 99)) == 49
+    assert len(await store.search([MINE], "pricing", 99)) == 49
 
 
 def _files_with(folder: Path, *words: bytes) -> list[str]:
-    held = {file.name: file.read_bytes().lower() for file in folder.iterdir()}
-    return [name for name, content in held.items() if any(word in content for word in words)]
+    contents = {file.name: file.read_bytes().lower() for file in folder.iterdir()}
+    return [name for name, content in contents.items() if any(word in content for word in words)]
 
 
-# ---- of a conversation and of the team: for whom they are
+# ---- notes of a conversation and of the team
 
 
 ASKED = Intent(text="note it", home="CTEAM")
 BOARD = Label(True, frozenset({ANA, LUIS}), frozenset({"CBOARD"}))
 
 
-class Desk:
-    """One who asks, with the spaces that their subagent was given."""
+class NoteTools:
+    """The note tools of a subagent with given spaces, for any requester."""
 
-    def __init__(self, shelf: NoteStore, directory: Directory) -> None:
-        self.shelf, self.directory, self.calls = shelf, directory, 0
+    def __init__(self, store: NoteStore, directory: Directory) -> None:
+        self.store, self.directory, self.calls = store, directory, 0
 
     async def use(
         self,
@@ -145,27 +145,27 @@ class Desk:
         name: str,
         /,
         label: Label = TRUSTED,
-        given: Iterable[str] = (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"),
+        spaces: Iterable[str] = (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"),
         intent: Intent = ASKED,
         **args: Any,
     ) -> ToolResult | Deny | Card:
         self.calls += 1
-        clients: dict[type, object] = {Notes: self.shelf}
+        clients: dict[type, object] = {Notes: self.store}
         more = {"requester": who, "label": label, "intent": intent, "key": f"call{self.calls}"}
-        ctx = tool_kit.context("notes", clients, dict.fromkeys(given, ""), **more)
+        ctx = tool_kit.context("notes", clients, dict.fromkeys(spaces, ""), **more)
         return await use(ctx, name, self.directory, **args)
 
     async def keep(self, who: str | None, space: str, **more: Any) -> str:
-        """What became of it: empty where it was kept."""
-        told = await self.use(who, "save_note", title="Prices", text="Up.", space=space, **more)
-        if isinstance(told, ToolResult):
+        """Save a note; return why it was not saved, or an empty text."""
+        result = await self.use(who, "save_note", title="Prices", text="Up.", space=space, **more)
+        if isinstance(result, ToolResult):
             return ""
-        return told.reason if isinstance(told, Deny) else "waits for a click"
+        return result.reason if isinstance(result, Deny) else "waits for a click"
 
     async def find_notes(self, who: str | None, query: str = "prices", **more: Any) -> list[str]:
-        told = await self.use(who, "search_notes", query=query, **more)
-        assert isinstance(told, ToolResult)
-        return [" ".join([item.id, *item.notes]) for item in told.items]
+        result = await self.use(who, "search_notes", query=query, **more)
+        assert isinstance(result, ToolResult)
+        return [" ".join([item.id, *item.notes]) for item in result.items]
 
 
 @pytest.fixture
@@ -175,35 +175,35 @@ async def there() -> AsyncIterator[World]:
 
 
 @pytest.fixture
-def desk(there: World, shelf: NoteStore) -> Desk:
-    return Desk(shelf, there.directory)
+def tools(there: World, store: NoteStore) -> NoteTools:
+    return NoteTools(store, there.directory)
 
 
-async def test_members_of_a_conversation_share_its_notes(desk: Desk, there: World) -> None:
-    assert await desk.keep(EVA, "notes:CTEAM") == ""
-    assert await desk.find_notes(EVA) == await desk.find_notes(ANA) == ["note/1 in notes:CTEAM"]
-    assert await desk.find_notes(GUEST) == []
-    assert "No notes notes:CTEAM" in await desk.keep(GUEST, "notes:CTEAM")
+async def test_members_of_a_conversation_share_its_notes(tools: NoteTools, there: World) -> None:
+    assert await tools.keep(EVA, "notes:CTEAM") == ""
+    assert await tools.find_notes(EVA) == await tools.find_notes(ANA) == ["note/1 in notes:CTEAM"]
+    assert await tools.find_notes(GUEST) == []
+    assert "No notes notes:CTEAM" in await tools.keep(GUEST, "notes:CTEAM")
     with pytest.raises(ToolError, match=r"No note note/1\."):
-        await desk.use(GUEST, "read_note", note="note/1")
+        await tools.use(GUEST, "read_note", note="note/1")
 
 
 async def test_former_member_no_longer_finds_the_notes_of_a_conversation(
-    desk: Desk, there: World
+    tools: NoteTools, there: World
 ) -> None:
-    await desk.keep(EVA, "notes:CTEAM")
+    await tools.keep(EVA, "notes:CTEAM")
     there.put("CTEAM", ANA, LUIS)
     there.clock.now += 3600
-    assert await desk.find_notes(EVA) == []
-    assert await desk.keep(EVA, "notes:CTEAM") != ""
-    assert await desk.find_notes(LUIS) == ["note/1 in notes:CTEAM"]
+    assert await tools.find_notes(EVA) == []
+    assert await tools.keep(EVA, "notes:CTEAM") != ""
+    assert await tools.find_notes(LUIS) == ["note/1 in notes:CTEAM"]
 
 
-async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: Desk) -> None:
-    assert await desk.keep(ANA, TEAM_NOTES) == ""
-    assert await desk.find_notes(LUIS) == ["note/1 in notes:team"]
-    assert await desk.find_notes(GUEST) == []
-    assert await desk.keep(GUEST, TEAM_NOTES) != ""
+async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(tools: NoteTools) -> None:
+    assert await tools.keep(ANA, TEAM_NOTES) == ""
+    assert await tools.find_notes(LUIS) == ["note/1 in notes:team"]
+    assert await tools.find_notes(GUEST) == []
+    assert await tools.keep(GUEST, TEAM_NOTES) != ""
 
 
 @pytest.mark.parametrize(
@@ -214,54 +214,54 @@ async def test_full_members_share_the_notes_of_the_team_and_guests_do_not(desk: 
     ],
 )
 async def test_note_is_not_saved_where_some_readers_may_not_read_its_sources(
-    desk: Desk, space: str, why: str
+    tools: NoteTools, space: str, why: str
 ) -> None:
-    refused = await desk.keep(ANA, space, label=BOARD)
-    assert why in refused
-    assert refused.endswith("Keep it in notes:own.")
-    assert await desk.keep(ANA, OPEN_NOTES, label=BOARD) == ""
-    assert await desk.find_notes(ANA) == ["note/1"]
+    error = await tools.keep(ANA, space, label=BOARD)
+    assert why in error
+    assert error.endswith("Keep it in notes:own.")
+    assert await tools.keep(ANA, OPEN_NOTES, label=BOARD) == ""
+    assert await tools.find_notes(ANA) == ["note/1"]
 
 
 async def test_note_in_a_shared_space_stays_hidden_from_later_members(
-    desk: Desk, there: World
+    tools: NoteTools, there: World
 ) -> None:
-    given = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
+    spaces = (OPEN_NOTES, "notes:CBOARD", "notes:CTEAM")
     team = Label(False, frozenset({ANA, LUIS, EVA}), frozenset({"CTEAM"}))
-    assert await desk.keep(ANA, "notes:CBOARD", label=team, given=given) == ""
-    assert await desk.find_notes(LUIS, given=given) == ["note/1 in notes:CBOARD"]
-    there.put("CBOARD", ANA, LUIS, GUEST)  # who comes later reads the notes, but not this one
+    assert await tools.keep(ANA, "notes:CBOARD", label=team, spaces=spaces) == ""
+    assert await tools.find_notes(LUIS, spaces=spaces) == ["note/1 in notes:CBOARD"]
+    there.put("CBOARD", ANA, LUIS, GUEST)  # later members read the notes, but not this one
     there.clock.now += 3600
-    assert await desk.find_notes(GUEST, given=given) == []
+    assert await tools.find_notes(GUEST, spaces=spaces) == []
 
 
-async def test_notes_from_shared_spaces_are_untrusted(desk: Desk) -> None:
+async def test_notes_from_shared_spaces_are_untrusted(tools: NoteTools) -> None:
     for space in (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"):
-        await desk.keep(ANA, space)
-    told = await desk.use(ANA, "search_notes")
-    assert isinstance(told, ToolResult)
-    assert [item.label.untrusted for item in told.items] == [True, True, False]
-    assert told.items[0].label.sources == {"CTEAM"}
+        await tools.keep(ANA, space)
+    result = await tools.use(ANA, "search_notes")
+    assert isinstance(result, ToolResult)
+    assert [item.label.untrusted for item in result.items] == [True, True, False]
+    assert result.items[0].label.sources == {"CTEAM"}
 
 
-async def test_ungranted_and_nonexistent_spaces_are_refused_alike(desk: Desk) -> None:
-    for strange in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
-        assert f"No notes {strange}." in await desk.keep(ANA, strange)
-    assert await desk.find_notes(ANA, "") == []
+async def test_ungranted_and_nonexistent_spaces_are_refused_alike(tools: NoteTools) -> None:
+    for space in ("notes:CBOARD", "notes:own/x", "notes:nowhere", "C0X", "run:r1"):
+        assert f"No notes {space}." in await tools.keep(ANA, space)
+    assert await tools.find_notes(ANA, "") == []
 
 
 async def test_a_request_is_offered_notes_of_its_channel_and_team(tmp_path: Path) -> None:
-    told: list[str] = []
+    openings: list[str] = []
 
     def parent(body: Json) -> Answer:
-        told.append(opening(body))
+        openings.append(opening(body))
         return say("Nothing.")
 
     space = workspace(2)
     channel = space.channels[0].id
     async with serve(tmp_path, parent, space=space) as bot:
         await bot.answer(bot.ask("What did we note?", channel=channel), channel=channel)
-    (line,) = [each for each in told[0].splitlines() if each.startswith("NOTES: ")]
+    (line,) = [each for each in openings[0].splitlines() if each.startswith("NOTES: ")]
     for handle in (OPEN_NOTES, TEAM_NOTES, notes_of(channel)):
         assert handle in line
 
@@ -279,10 +279,10 @@ OWN_WORDS = Intent(text='Note for the team, titled "Prices": they go up in May',
     ],
 )
 async def test_title_of_a_team_note_needs_approval_like_its_text(
-    desk: Desk, title: str, text: str, waits: bool
+    tools: NoteTools, title: str, text: str, waits: bool
 ) -> None:
-    given = {"title": title, "text": text, "space": TEAM_NOTES}
-    told = await desk.use(ANA, "save_note", STRANGERS, intent=OWN_WORDS, **given)
-    assert isinstance(told, Card if waits else ToolResult)
-    assert bool(await desk.find_notes(ANA, "", given=(TEAM_NOTES,))) is not waits
-    assert await desk.keep(ANA, OPEN_NOTES, label=STRANGERS) == "", "her own notes need no click"
+    args = {"title": title, "text": text, "space": TEAM_NOTES}
+    result = await tools.use(ANA, "save_note", STRANGERS, intent=OWN_WORDS, **args)
+    assert isinstance(result, Card if waits else ToolResult)
+    assert bool(await tools.find_notes(ANA, "", spaces=(TEAM_NOTES,))) is not waits
+    assert await tools.keep(ANA, OPEN_NOTES, label=STRANGERS) == "", "her own notes need no click"
