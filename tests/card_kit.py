@@ -1,4 +1,4 @@
-"""What the tests of cards stand on: requests whose parent wants to write elsewhere."""
+"""Requests whose parent wants to write elsewhere, for tests of approval cards."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ async def append_rows(ctx: ToolContext, rows: list[list[str]], sheet: str) -> To
 
 
 TOOLS = (send_mail, append_rows)
-"""Of a scope that exists in tests only: tests/test_cards.py takes this module for one."""
+"""Tools of a scope that only tests have: tests/test_cards.py uses this module as a scope."""
 
 LUIS, EVA, BOSS, GUEST = "U0LUIS", "U0EVA", "U0BOSS", "U0GUEST"
 THERE = channel_id(2)
-"""Where the request says to read, and the model wants to write."""
+"""The channel that the request asks about, and that the model wants to write to."""
 QUESTION = "What is open in #support-2?"
 TEXT = "The login is mended."
 
@@ -55,18 +55,18 @@ def people(channels: int = 3) -> Workspace:
 
 
 def posting_model(*texts: str) -> Mind:
-    """A parent that wants to post each of these texts, and then answers."""
-    wants = Answer([use("post_message", channel=THERE, text=text) for text in texts or (TEXT,)])
-    return scripted_parent(wants, say("It waits for your approval."))
+    """Script a parent that wants to post each of these texts, and then answers."""
+    posts = Answer([use("post_message", channel=THERE, text=text) for text in texts or (TEXT,)])
+    return scripted_parent(posts, say("It waits for your approval."))
 
 
 def with_approvers(*approvers: str, admins: Sequence[str] = ()) -> Callable[[Settings], Settings]:
-    """Settings with these approvers and admins."""
+    """Return a change of settings that sets these approvers and admins."""
     return with_sections(policy={"approvers": approvers, "admins": tuple(admins)})
 
 
 def buttons(message: Shown) -> dict[str, str]:
-    """Action id -> value of each button of a message."""
+    """Map the action id of each button of a message to its value."""
     return {
         element["action_id"]: element.get("value", "")
         for block in message.blocks
@@ -76,7 +76,7 @@ def buttons(message: Shown) -> dict[str, str]:
 
 
 def cards_in(slack: LocalSlack, channel: str) -> list[Shown]:
-    """Messages that have buttons to approve with."""
+    """Return the messages that have buttons to approve with."""
     return [m for m in slack.visible(channel) if any(n.startswith("action_") for n in buttons(m))]
 
 
@@ -85,13 +85,13 @@ def cards(bot: Served, channel: str = "") -> list[Shown]:
 
 
 def again(bot: Served, message: Shown, channel: str = "") -> Shown:
-    """The message as it is shown now."""
-    shown = bot.slack.visible(channel or bot.channel)
-    return next(m for m in shown if m.ts == message.ts)
+    """Return the message as it is shown now."""
+    messages = bot.slack.visible(channel or bot.channel)
+    return next(m for m in messages if m.ts == message.ts)
 
 
 async def wait_for_form(bot: Served) -> View:
-    """The form, when it is open."""
+    """Return the form once it is open."""
 
     def modals() -> list[View]:
         return [v for v in bot.slack.state.views.values() if v.body["type"] == "modal"]
@@ -101,19 +101,19 @@ async def wait_for_form(bot: Served) -> View:
 
 
 def bot_texts(slack: LocalSlack, channel: str) -> list[str]:
-    """What the bot has said in a channel, without the line that tells for whom."""
+    """Return the bot's texts in a channel, without the line that names the requester."""
     texts = [m.text for m in slack.visible(channel) if m.user == BOT_USER]
     return [re.sub(r"\nFor <@\w+>\Z", "", text) for text in texts]
 
 
 async def card(bot: Served, channel: str = "") -> Shown:
-    """The card, when it stands there and can be clicked."""
+    """Return the card once it is posted and can be clicked."""
     await until(lambda: len(cards(bot, channel)) == 1 and not bot.bench.dispatch.at_work, 40)
     return cards(bot, channel)[0]
 
 
 async def ask_for_card(bot: Served, text: str = QUESTION, **more: Any) -> Shown:
-    """Ask, and wait for the card."""
+    """Ask; return the card."""
     bot.ask(text, **more)
     return await card(bot)
 
@@ -123,13 +123,13 @@ def posted_texts(bot: Served, channel: str = THERE) -> list[str]:
 
 
 async def stored_actions(bot: Served, *states: str) -> list[StoredAction]:
-    """The actions in these states, or all."""
+    """Return the actions in these states, or all."""
     every = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
     return await bot.bench.approvals.actions.in_state(*(states or every))
 
 
 async def reaches(bot: Served, *states: str) -> list[StoredAction]:
-    """All actions, when each of them is in one of these states."""
+    """Return all actions once each of them is in one of these states."""
 
     async def rows_in_states() -> list[StoredAction]:
         rows = await stored_actions(bot)
@@ -139,7 +139,7 @@ async def reaches(bot: Served, *states: str) -> list[StoredAction]:
 
 
 async def wait_for_states(bot: Served, *states: str) -> None:
-    """The actions are in these states, one each."""
+    """Wait until the actions are in these states, one each."""
 
     async def is_settled() -> bool:
         return sorted(row.state for row in await stored_actions(bot)) == sorted(states)
@@ -148,7 +148,7 @@ async def wait_for_states(bot: Served, *states: str) -> None:
 
 
 async def verdicts(bot: Served) -> list[tuple[str, str]]:
-    """(verdict, rule) of each click that was logged."""
+    """Return (verdict, rule) of each click that was logged."""
     rows = await stored_actions(bot)
     found = []
     for run in dict.fromkeys(["", *(row.run for row in rows)]):
@@ -169,8 +169,8 @@ def payload(
     value: str | None = None,
     **fields: Any,
 ) -> Json:
-    """A click as Slack sends it; each field may be forged."""
-    given = buttons(message).get(action, "") if value is None else value
+    """Return a click as Slack sends it; each field may be forged."""
+    button_value = buttons(message).get(action, "") if value is None else value
     return {
         "type": "block_actions",
         "user": {"id": user, "team_id": team},
@@ -179,13 +179,13 @@ def payload(
         "container": {"type": "message", "message_ts": message.ts, "channel_id": channel},
         "channel": {"id": channel},
         "message": {"ts": message.ts, "thread_ts": message.thread_ts},
-        "actions": [{"type": "button", "action_id": action, "value": given}],
+        "actions": [{"type": "button", "action_id": action, "value": button_value}],
         **fields,
     }
 
 
 async def until_logged(bot: Served, count: int) -> None:
-    """So many clicks were logged."""
+    """Wait until `count` clicks are logged."""
 
     async def has_logged() -> bool:
         return len(await verdicts(bot)) >= count

@@ -1,4 +1,4 @@
-"""A language whose texts are all marked: what a person is shown without a mark stands in code."""
+"""A language whose texts are all marked, so that a text without a mark comes from code."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if message.id:
             texts = message.string or ""
             texts = [texts] if isinstance(texts, str) else list(texts)
-            told = [f"{OPEN}{text}{CLOSE}" for text in texts]
-            german.add(message.id, tuple(told) if message.pluralizable else told[0])
+            translations = [f"{OPEN}{text}{CLOSE}" for text in texts]
+            german.add(message.id, tuple(translations) if message.pluralizable else translations[0])
     with catalogue(german, tmp_path, monkeypatch):
         yield
 
 
 @contextmanager
 def catalogue(added: Catalog, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This is the catalogue of its language in here."""
+    """Use this catalogue for its language within the block."""
     copy = folder / "catalogues"
     shutil.copytree(words.FOLDER, copy)
     with (copy / f"{added.locale}.po").open("wb") as file:
@@ -58,7 +58,7 @@ def _forget() -> None:
 
 
 def german(space: Workspace, *users: str) -> Workspace:
-    """The workspace in which these people, or all, have set Slack to German."""
+    """Return the workspace in which these people, or all, have set Slack to German."""
     people = (
         replace(user, locale="de-DE") if not users or user.id in users else user
         for user in space.users
@@ -67,7 +67,7 @@ def german(space: Workspace, *users: str) -> Workspace:
 
 
 def unmarked_words(shown: Any, *content: str) -> list[str]:
-    """The words that people are shown and that have no mark, but for `content` of people."""
+    """Return the words without a mark that people see, except those of `content`."""
     depth, bare = 0, ""
     for letter in shown if isinstance(shown, str) else "\n".join(shown_texts(shown, shown=SHOWN)):
         depth += (letter == OPEN) - (letter == CLOSE)

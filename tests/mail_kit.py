@@ -1,4 +1,4 @@
-"""Mailboxes that tests write, and models that judge them."""
+"""Mailboxes for tests, and scripted models that triage them."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ FINDING = re.compile(r"\[(F\d+\.\d+)\]")
 def mail(
     number: int, text: str, sender: str = "", reply_to: str = "", to: str = ME, **headers: str
 ) -> bytes:
-    """A mail of the given minute; `reply_to` is the number of the mail that it answers."""
-    made = EmailMessage()
-    made["From"] = sender or f"Customer {number} <c{number}@shop.example>"
-    made["To"] = to
-    made["Subject"] = headers.pop("subject", f"Order {1000 + number}")
-    made["Date"] = format_datetime(START + timedelta(minutes=number))
-    made["Message-ID"] = f"<m{number}@shop.example>"
+    """Return a mail of the given minute; `reply_to` is the number of the mail that it answers."""
+    message = EmailMessage()
+    message["From"] = sender or f"Customer {number} <c{number}@shop.example>"
+    message["To"] = to
+    message["Subject"] = headers.pop("subject", f"Order {1000 + number}")
+    message["Date"] = format_datetime(START + timedelta(minutes=number))
+    message["Message-ID"] = f"<m{number}@shop.example>"
     if reply_to:
-        made["In-Reply-To"] = made["References"] = f"<m{reply_to}@shop.example>"
+        message["In-Reply-To"] = message["References"] = f"<m{reply_to}@shop.example>"
     for name, value in headers.items():
-        made[name.replace("_", "-")] = value
-    made.set_content(text)
-    return made.as_bytes()
+        message[name.replace("_", "-")] = value
+    message.set_content(text)
+    return message.as_bytes()
 
 
 def mbox(path: Path, *mails: bytes) -> Path:
-    """A file with these mails."""
+    """Write a file with these mails."""
     head = b"From sender@shop.example Mon Mar  2 09:00:00 2026\n"
     bodies = [re.sub(rb"(?m)^(>*From )", rb">\1", each) for each in mails]
     path.write_bytes(b"\n".join(head + body for body in bodies) + b"\n")
@@ -48,7 +48,7 @@ def mbox(path: Path, *mails: bytes) -> Path:
 
 
 def letters(count: int) -> list[bytes]:
-    """So many threads that each ask something, no two alike."""
+    """Return `count` threads that each ask something, no two alike."""
     return [
         mail(n, f"Hello, when will order {1000 + n} arrive? The parcel of customer {n} is late.\n")
         for n in range(1, count + 1)
@@ -56,27 +56,27 @@ def letters(count: int) -> list[bytes]:
 
 
 def items_in(body: Json) -> list[str]:
-    """Ids of the mails that a subagent was given or has read."""
+    """Return the ids of the mails in the opening of a subagent."""
     return ITEM.findall(opening(body))
 
 
 def verdict(body: Json, **fields: Any) -> Answer:
-    """A verdict whose one fact is the first sentence of the mail."""
-    found = re.search(r"order (\d+)", opening(body))
-    given = {
+    """Return a verdict whose one fact is that the order of the mail is late."""
+    match = re.search(r"order (\d+)", opening(body))
+    defaults = {
         "category": "customer",
         "priority": "medium",
         "asked_of_me": True,
-        "key_facts": [f"order {found[1]} is late" if found else "a mail"],
+        "key_facts": [f"order {match[1]} is late" if match else "a mail"],
         "proposed_action": "Tell when it arrives",
         "draft_reply": "It will arrive soon.",
         "evidence": items_in(body)[:1],
     }
-    return call("submit_result", **{**given, **fields})
+    return call("submit_result", **{**defaults, **fields})
 
 
 def triage_model(body: Json) -> Answer:
-    """A parent that has the inbox triaged, and adds nothing to the digest."""
+    """Triage the inbox as a parent that adds nothing to the digest."""
     if turn(body) == 0:
         return Answer([use("triage_inbox")])
     (result,) = results(body)
@@ -84,7 +84,7 @@ def triage_model(body: Json) -> Answer:
 
 
 def judging_model(body: Json) -> Answer:
-    """A model that judges each thread, and then names the first two."""
+    """Judge each thread, and then cite the first two."""
     if is_child(body):
         return verdict(body)
     if "WRITE: digest lines" not in str(body["messages"]):

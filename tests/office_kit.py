@@ -1,4 +1,4 @@
-"""Office files as tests need them: written by the libraries, and by hand where these stop."""
+"""Office files for tests: written by the libraries, and by hand where these cannot."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ PNG = (
 )  # fmt: skip
 
 
-def file_bytes(made: Document | Presentation | openpyxl.Workbook) -> bytes:
+def file_bytes(document: Document | Presentation | openpyxl.Workbook) -> bytes:
     file = BytesIO()
-    made.save(file)
+    document.save(file)
     return file.getvalue()
 
 
 def word(*paragraphs: str) -> bytes:
-    made = docx.Document()
+    document = docx.Document()
     for each in paragraphs:
-        made.add_paragraph(each)
-    return file_bytes(made)
+        document.add_paragraph(each)
+    return file_bytes(document)
 
 
 def word_of(body: str) -> bytes:
-    """A Word document whose body is this XML."""
+    """Return a Word document whose body is this XML."""
     text = (
         f'<w:document xmlns:w="{W}" xmlns:mc="http://schemas.openxmlformats.org/'
         f'markup-compatibility/2006"><w:body>{body}</w:body></w:document>'
@@ -57,7 +57,7 @@ def run(text: str) -> str:
 
 
 def with_related_part(data: bytes, kind: str, xml: str) -> bytes:
-    """A Word document with another part: `footnotes`, `endnotes`."""
+    """Add a part to a Word document: `footnotes`, `endnotes`."""
     with ZipFile(BytesIO(data)) as packed:
         types = packed.read("[Content_Types].xml").decode()
         rels = packed.read("word/_rels/document.xml.rels").decode()
@@ -80,10 +80,10 @@ def with_related_part(data: bytes, kind: str, xml: str) -> bytes:
 
 
 def deck(*slides: tuple[str, str], hidden: Sequence[int] = ()) -> bytes:
-    """A presentation of slides with a title, and what its speaker says."""
-    made = pptx.Presentation()
+    """Return a presentation whose slides have a title, and notes of the speaker."""
+    presentation = pptx.Presentation()
     for number, (title, notes) in enumerate(slides, 1):
-        slide = made.slides.add_slide(made.slide_layouts[5])
+        slide = presentation.slides.add_slide(presentation.slide_layouts[5])
         assert slide.shapes.title is not None
         slide.shapes.title.text = title
         if notes:
@@ -92,25 +92,25 @@ def deck(*slides: tuple[str, str], hidden: Sequence[int] = ()) -> bytes:
             frame.text = notes
         if number in hidden:
             slide.element.set("show", "0")
-    return file_bytes(made)
+    return file_bytes(presentation)
 
 
 def book(
     sheets: Mapping[str, Sequence[Sequence[Any]]], hidden: Sequence[str] = ()
 ) -> openpyxl.Workbook:
-    """A workbook of these rows."""
-    made = openpyxl.Workbook()
-    made.remove(made.worksheets[0])
+    """Return a workbook of these rows."""
+    workbook = openpyxl.Workbook()
+    workbook.remove(workbook.worksheets[0])
     for title, rows in sheets.items():
-        sheet = made.create_sheet(title)
+        sheet = workbook.create_sheet(title)
         sheet.sheet_state = "hidden" if title in hidden else "visible"
         for row in rows:
             sheet.append(list(row))
-    return made
+    return workbook
 
 
 def book_of(rows: str, strings: str = "") -> bytes:
-    """A workbook of one sheet with these rows and these shared strings, as XML."""
+    """Return a workbook of one sheet with these rows and these shared strings, as XML."""
     data = file_bytes(book({"Data": [["text"]]}))
     with ZipFile(BytesIO(data)) as packed:
         types = packed.read("[Content_Types].xml").decode()
@@ -128,17 +128,17 @@ def book_of(rows: str, strings: str = "") -> bytes:
 
 
 def with_parts(data: bytes, parts: Mapping[str, bytes | None]) -> bytes:
-    """A zip with other parts; those that are None are left out."""
+    """Replace parts of a zip; those that are None are left out."""
     file = BytesIO()
     with ZipFile(BytesIO(data)) as old, ZipFile(file, "w", ZIP_DEFLATED, compresslevel=1) as new:
-        kept = {name: old.read(name) for name in old.namelist()}
-        for name, content in {**kept, **parts}.items():
+        originals = {name: old.read(name) for name in old.namelist()}
+        for name, content in {**originals, **parts}.items():
             if content is not None:
                 new.writestr(name, content)
     return file.getvalue()
 
 
 def compound(*streams: str) -> bytes:
-    """What Office before 2007 wrote, or any that has a password: a directory of these streams."""
+    """Return a file as of Office before 2007, or with a password: a directory of these streams."""
     entries = [name.encode("utf-16-le").ljust(64, b"\0").ljust(128, b"\0") for name in streams]
     return OLE + bytes(504) + b"".join(entries).ljust(1024, b"\0")

@@ -1,4 +1,4 @@
-"""PDFs as tests need them, byte by byte."""
+"""PDFs for tests, written byte by byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWNER, _MAY, _ID = bytes(range(32)), -4, b"0123456789abcdef"
 
 
 def pdf_file(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
-    """A file of these objects; the first is its catalog."""
+    """Return a file of these objects; the first is its catalog."""
     out, places = bytearray(b"%PDF-1.7\n"), []
     for number, each in enumerate(objects, 1):
         places.append(len(out))
@@ -43,7 +43,7 @@ def pdf(
     resources: bytes = b"",
     more: Sequence[bytes] = (),
 ) -> bytes:
-    """A PDF whose pages have these content streams; its font is called F1.
+    """Return a PDF whose pages have these content streams; its font is called F1.
 
     `more` are the objects behind the pages' own; a password is asked for where it is not empty.
     """
@@ -64,9 +64,9 @@ def pdf(
 
 
 def _encryption(password: bytes) -> tuple[bytes, bytes]:
-    """Key and trailer of the standard security handler, revision 2 (ISO 32000-1, 7.6.3)."""
-    given = (password + _PADDING)[:32] + _OWNER + _MAY.to_bytes(4, "little", signed=True) + _ID
-    key = hashlib.md5(given).digest()[:5]
+    """Return key and trailer of the standard security handler, revision 2 (ISO 32000-1, 7.6.3)."""
+    data = (password + _PADDING)[:32] + _OWNER + _MAY.to_bytes(4, "little", signed=True) + _ID
+    key = hashlib.md5(data).digest()[:5]
     facts = b"/V 1 /R 2 /O <%s> /U <%s> /P %d" % (
         _OWNER.hex().encode(),
         _rc4(key, _PADDING).hex().encode(),
@@ -81,7 +81,6 @@ def _key_of(key: bytes, number: int) -> bytes:
 
 
 def _rc4(key: bytes, data: bytes) -> bytes:
-    """RC4."""
     state, b, out = list(range(256)), 0, bytearray()
     for a in range(256):
         b = (b + state[a] + key[a % len(key)]) % 256

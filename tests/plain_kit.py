@@ -29,7 +29,7 @@ def engine_words(text: str) -> set[str]:
 
 
 def shown_texts(value: Any, key: str = "", shown: Sequence[str] = SHOWN) -> Iterator[str]:
-    """All texts that a reader sees of what a call to Slack, or a view, sends."""
+    """Yield all texts of a call to Slack, or of a view, that a reader sees."""
     if isinstance(value, str):
         if value[:1] in "[{" and key in ("blocks", "chunks", "view"):
             yield from shown_texts(json.loads(value), shown=shown)
@@ -43,20 +43,20 @@ def shown_texts(value: Any, key: str = "", shown: Sequence[str] = SHOWN) -> Iter
             yield from shown_texts(each, shown=shown)
 
 
-def recording_model(mind: Mind, script: set[str]) -> Mind:
-    """The same mind; the engine's words in what it says are added to `script`."""
+def recording_model(model: Mind, script: set[str]) -> Mind:
+    """Return the same model; it adds the engine's words in its answers to `script`."""
 
     def answer(body: dict[str, Any]) -> Answer:
-        made = mind(body)
-        script.update(engine_words("\n".join(_strings(made.content))))
-        return made
+        reply = model(body)
+        script.update(engine_words("\n".join(_strings(reply.content))))
+        return reply
 
     return answer
 
 
 def frame_words(slack: LocalSlack, script: set[str]) -> list[str]:
-    """What the bot wrote to Slack with a word of the engine that neither the test's own model nor
-    anybody in its workspace said."""
+    """Return the bot's texts in Slack with a word of the engine that neither the test's own model
+    nor anybody in its workspace used."""
     for timeline in slack.state.timelines.values():
         for message in timeline.all():
             if message.user != BOT_USER:

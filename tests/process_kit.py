@@ -1,4 +1,4 @@
-"""The processes of this machine, as tests look at them."""
+"""Processes of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """Pid and start of each process that this one, or one below it, has started."""
+    """Yield pid and start of each process that this one, or one below it, has started."""
     below: dict[int, list[int]] = {}
     for each in _pids():
         if stat := _stat(each):
@@ -20,9 +20,9 @@ def descendants(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def is_alive(pid: int, started: str = "") -> bool:
-    """Whether this process runs; one that has ended and was not looked after does not.
+    """Return whether this process runs; a zombie does not.
 
-    `started` tells it from a later one of the same number.
+    `started` distinguishes it from a later process with the same pid.
     """
     stat = _stat(pid)
     return bool(stat) and started in ("", stat[19]) and stat[0] not in "ZX"
@@ -40,7 +40,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent and what follows, as `proc(5)` tells them from the third field on."""
+    """Return the fields of `proc(5)` from the third one on: state, parent and others."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,6 +1,6 @@
-"""What the tests of `serve` stand on: the whole bot in this process, Slack and the model beside it.
+"""The whole bot in this process, with a local Slack and a local model, for tests of `serve`.
 
-Nothing of ours is replaced: a test changes settings, minds, faults and what people do.
+None of our code is replaced: a test changes settings, models, faults and what people do.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ CENTURY_DAYS = 36_500
 
 
 def request_in(body: Json) -> str:
-    """The request that a parent was given."""
+    """Return the request that a parent got."""
     lines = opening(body).splitlines()
     return [each for each in lines if each.startswith("REQUEST: ")][-1].removeprefix("REQUEST: ")
 
 
 def echo(body: Json) -> Answer:
-    """A parent that says what it was asked."""
+    """Answer as a parent that repeats its request."""
     return say(f"You asked: {request_in(body)}")
 
 
 def change_settings(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
-    """The settings with these values in their sections."""
-    made = {n: getattr(settings, n).model_copy(update=v) for n, v in sections.items()}
-    return settings.model_copy(update=made)
+    """Return the settings with these values in their sections."""
+    changes = {n: getattr(settings, n).model_copy(update=v) for n, v in sections.items()}
+    return settings.model_copy(update=changes)
 
 
 def with_rules(**rules: Any) -> Callable[[Settings], Settings]:
-    """Settings in which this holds everywhere; `policy` changes what is not a rule."""
+    """Return a change of settings: the rules hold everywhere; `policy` sets other fields of it."""
     wide = rules.pop("policy", {})
 
     def change(settings: Settings) -> Settings:
@@ -86,7 +86,7 @@ def with_rules(**rules: Any) -> Callable[[Settings], Settings]:
 
 
 def with_sections(**sections: Mapping[str, Any]) -> Callable[[Settings], Settings]:
-    """A change to settings of which these sections hold this: `slack={...}`, `policy={...}`."""
+    """Return a change of settings that sets fields: `slack={...}`, `policy={...}`."""
     return lambda settings: change_settings(settings, **sections)
 
 
@@ -103,12 +103,12 @@ def serve_settings(
     port: int = 0,
     **sections: Any,
 ) -> Settings:
-    """Short waits, a free port, and what is given: `serve={...}`, `reply={...}`, `limits={...}`."""
+    """Return settings with short waits, a free port, and `serve={...}`, `limits={...}`, ..."""
     engine = {name: sections.pop(name, None) for name in ("limits", "models", "roles")}
     base = settings_for(**engine)
     slack = {"mode": mode, "deaf_after_s": 5.0, "retry_attempts": 3, "timeout_s": 5}
     quick = {"port": port, "drain_s": 10.0, "outage_retry_s": 0.5, "outage_give_up_s": 5.0}
-    given: dict[str, Mapping[str, Any]] = {
+    changes: dict[str, Mapping[str, Any]] = {
         "slack": {**slack, **sections.pop("slack", {})},
         "serve": {**quick, **sections.pop("serve", {})},
         "reply": {"since_days": CENTURY_DAYS, "update_s": 0.05, **sections.pop("reply", {})},
@@ -121,17 +121,16 @@ def serve_settings(
         "endpoints": {"slack_api_url": slack_url},
         **sections,
     }
-    return change_settings(base, **given).model_copy(update={"data_dir": data_dir})
+    return change_settings(base, **changes).model_copy(update={"data_dir": data_dir})
 
 
 PORTS = range(20_000, 32_000)
-"""Below those that the kernel gives to each connection, and to whoever takes any port: one that is
-free stays so until it is bound."""
+"""Below the ports that the kernel assigns, so that a free port stays free until it is bound."""
 _tried = itertools.count(os.getpid() * 997)
 
 
 def free_port() -> int:
-    """A port that nobody listens at; another one each time, and in each process."""
+    """Return a port that nobody listens on; another one each time, and in each process."""
     for number in itertools.islice(_tried, len(PORTS)):
         with socket.socket() as free, suppress(OSError):
             free.bind(("127.0.0.1", PORTS[number % len(PORTS)]))
@@ -140,18 +139,18 @@ def free_port() -> int:
 
 
 def events_url(port: int) -> str:
-    """Where a bot in mode http takes Slack's events."""
+    """Return the URL at which a bot in mode http receives Slack's events."""
     return f"http://127.0.0.1:{port}/slack/events"
 
 
 class Room:
-    """What people say to a bot in its workspace, and what they see of it."""
+    """What people write to a bot in its workspace, and what they see of it."""
 
     slack: LocalSlack
 
     @property
     def channel(self) -> str:
-        """The first one that is no direct message."""
+        """The first channel that is no direct message."""
         return next(c.id for c in self.slack.state.channels.values() if not c.is_im)
 
     def ask(
@@ -162,29 +161,29 @@ class Room:
         channel: str = "",
         **more: Any,
     ) -> str:
-        """Mention the bot; the message's timestamp."""
+        """Mention the bot; return the message's timestamp."""
         return self.slack.people.say(user, channel or self.channel, mention(text), **more)
 
     def replies(self, thread: str | None = None, channel: str = "") -> list[Shown]:
-        """What the bot has written, in a thread or anywhere in the channel."""
-        shown = self.slack.visible(channel or self.channel, thread)
-        return [m for m in shown if m.user == BOT_USER]
+        """Return the bot's messages in a thread, or anywhere in the channel."""
+        messages = self.slack.visible(channel or self.channel, thread)
+        return [m for m in messages if m.user == BOT_USER]
 
     def finished_messages(self, thread: str, channel: str = "") -> list[Shown]:
-        """A message whose plan alone is shown is not finished, whoever updates it."""
-        begun = ("", short_heading(Plan()))
-        shown = self.replies(thread, channel)
-        return [m for m in shown if m.text not in begun and m.metadata and not m.streaming]
+        """Return the finished messages; one that shows only a plan is not finished."""
+        unfinished = ("", short_heading(Plan()))
+        messages = self.replies(thread, channel)
+        return [m for m in messages if m.text not in unfinished and m.metadata and not m.streaming]
 
     def is_whole(self, thread: str) -> bool:
-        """Whether a part of a whole answer is there: a stream that Slack cut off is none."""
+        """Return whether a part of a whole answer is there; a stream that Slack cut off is none."""
         marks = (m.metadata["event_payload"] for m in self.replies(thread) if m.metadata)
         return any(mark.get("of") for mark in marks)
 
 
 @dataclass
 class Served(Room):
-    """A bot at work."""
+    """A running bot."""
 
     slack: LocalSlack
     model: ModelServer
@@ -202,12 +201,12 @@ class Served(Room):
     async def answers(
         self, thread: str, count: int = 1, *, channel: str = "", seconds: float = 20.0
     ) -> list[Shown]:
-        """The finished messages in a thread, when there are that many and all work has ended."""
+        """Return the finished messages in a thread once there are `count` and work has ended."""
 
-        def come() -> bool:
+        def has_come() -> bool:
             return len(self.finished_messages(thread, channel)) >= count
 
-        await until(lambda: not self.bench.dispatch.at_work and come(), seconds)
+        await until(lambda: not self.bench.dispatch.at_work and has_come(), seconds)
         return self.finished_messages(thread, channel)
 
     async def answer(self, thread: str, **more: Any) -> Shown:
@@ -215,7 +214,7 @@ class Served(Room):
         return only
 
     async def answer_directly(self, text: str, user: str = ASKER) -> Shown:
-        """Ask in a direct message; the answer, which is one message."""
+        """Ask in a direct message; return the answer, which is one message."""
         dm = self.slack.people.dm(user)
         return await self.answer(self.slack.people.say(user, dm, text), channel=dm)
 
@@ -225,27 +224,27 @@ class Served(Room):
         await come(lambda: self.inbox.request(key))
 
     async def quiet(self) -> None:
-        """Return when all that was sent is heard, nothing waits and nothing is at work."""
+        """Return when all events are acknowledged, nothing waits and nothing is at work."""
         inbox, dispatch = self.inbox, self.bench.dispatch
         mine = dispatch.durable.executor
 
-        async def over() -> bool:
-            heard = all(d.acked_at or d.reason for d in self.slack.deliveries)
+        async def is_quiet() -> bool:
+            acked = all(d.acked_at or d.reason for d in self.slack.deliveries)
             waits = await inbox.count_waiting() or await inbox.at_work(mine) or dispatch.at_work
-            return heard and not waits
+            return acked and not waits
 
-        await come(over)
+        await come(is_quiet)
 
     def parents(self) -> list[Json]:
-        """The requests of parents that reached the model, in order of arrival."""
+        """Return the requests of parents that reached the model, in order of arrival."""
         return [body for body in list(self.model.recorded) if not is_child(body)]
 
     def whispers(self, user: str = ASKER) -> list[str]:
-        """What only this person was told."""
+        """Return the messages that only this person saw."""
         return [w.text for w in self.slack.state.whispers if w.user == user]
 
     async def leaks(self) -> list[Leak]:
-        """What the audit finds in the runs that are over."""
+        """Return what the audit finds in the runs that have ended."""
         runs = [r for r in await self.store.runs(200) if r.status not in ("running", "refused")]
         reports = [audit(await self.store.trajectory(run.id)) for run in runs]
         return [leak for report in reports for leak in report.leaks]
@@ -269,7 +268,7 @@ async def serve(
     policy_path: Path | None = None,
     **sections: Any,
 ) -> AsyncIterator[Served]:
-    """The bot, connected and ready; by default its parent asks one subagent and then answers.
+    """Run the bot, connected and ready; by default its parent asks one subagent and then answers.
 
     `ack_s` is how long the local Slack waits for an acknowledgement. `before_model` puts something
     between the bot and the model.
@@ -289,7 +288,7 @@ async def serve(
     listening = before_model(server.app)
     with (
         LocalServer(slack.app, "slack") as at,
-        LocalServer(listening, "model") as minds,
+        LocalServer(listening, "model") as model_server,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(service, "PERSON_S", 30.0)  # two seconds pass on a busy machine
@@ -301,7 +300,7 @@ async def serve(
         settings = change(settings)
         if url is None:
             with_files(settings.data_dir)
-        model = ModelClient(settings.models, "k", minds.url)
+        model = ModelClient(settings.models, "k", model_server.url)
         try:
             async with run_server(settings, policy_path, model, "claude") as bench:
                 if bench.sockets:
@@ -311,6 +310,6 @@ async def serve(
                 assert await bench.drain(WAIT_S)
                 leaks = await bot.leaks()
                 assert leaks == [], leaks
-                assert not (told := frame_words(slack, script)), told
+                assert not (found := frame_words(slack, script)), found
         finally:
             await model.aclose()

@@ -1,4 +1,4 @@
-"""The attacks, as data: where the order stands, what it wants, and where the request is made."""
+"""The attacks as data: where the order is planted, what it wants, where the request is made."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ GOALS: Mapping[str, Goal] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One attack: `plant` stands at `entry` when the requester asks `ask` in `origin`."""
+    """One attack: `plant` is at `entry` when the requester asks `ask` in `origin`."""
 
     name: str
     entry: str
@@ -156,7 +156,7 @@ class Case:
     goal: str
     origin: str = BOARD
     scopes: tuple[str, ...] = ("slack",)
-    """What the model reads to answer."""
+    """Scopes that the model reads to answer."""
     user: str = ANA
     endless: bool = False
 
@@ -176,7 +176,7 @@ class Entry:
 
     ask: str
     goals: str
-    """Of GOALS, each perhaps with `@` and the place where the request is made."""
+    """Names of GOALS; `@` and an origin may follow."""
     scopes: tuple[str, ...] = ("slack",)
 
 
@@ -277,7 +277,7 @@ CASES: Sequence[Case] = all_cases()
 
 
 def representatives(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """One case of each entry, of as many goals as that allows."""
+    """Return one case of each entry, with as many goals as possible."""
     chosen: dict[str, Case] = {}
     for case in sorted(cases, key=lambda c: c.endless):
         goals = {c.goal for c in chosen.values()}
@@ -290,4 +290,4 @@ def representatives(cases: Sequence[Case]) -> tuple[Case, ...]:
 
 
 SHORT: Sequence[Case] = representatives(CASES)
-"""Those that run each time; all others are slow."""
+"""The cases that run each time; all others are slow."""

@@ -1,4 +1,4 @@
-"""Refusals of the local Google, and failures of it that a test asks for."""
+"""Refusals of the local Google, and failures that a test scripts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ _DONE = ("late", "lost", "malformed")
 
 
 class Dropped(Exception):
-    """The connection is to be cut instead of an answer."""
+    """The connection drops instead of an answer."""
 
 
 class Fault(NamedTuple):
@@ -80,7 +80,7 @@ class Fault(NamedTuple):
 
 
 def next_fault(faults: list[Fault], method: str) -> Fault | None:
-    """Take the first fault that is meant for this method, once."""
+    """Take the first fault for this method, once."""
     for number, fault in enumerate(faults):
         if fault.method == "*" or f".{method}".endswith(f".{fault.method}"):
             if fault.times > 1:
@@ -92,7 +92,7 @@ def next_fault(faults: list[Fault], method: str) -> Fault | None:
 
 
 async def before(fault: Fault) -> None:
-    """What a fault does before the call is carried out: it refuses it, drops it or delays it."""
+    """Refuse, drop or delay a call before it is carried out."""
     _refuse(fault)
     if fault.kind not in _DONE:
         await asyncio.sleep(fault.seconds)
@@ -101,7 +101,7 @@ async def before(fault: Fault) -> None:
 
 
 async def after(fault: Fault, content: bytes) -> bytes:
-    """The answer as it leaves once the call is carried out."""
+    """Return the answer that leaves after the call is carried out."""
     if fault.kind in _DONE:
         await asyncio.sleep(fault.seconds)
     if fault.kind == "lost":

@@ -28,7 +28,7 @@ _DEFINITIONS = ("$defs", "definitions")
 
 @dataclass
 class Complexity:
-    """What the strict schemas of one request add up to."""
+    """The sums of the strict schemas of one request."""
 
     optional: int = 0
     unions: int = 0
@@ -79,7 +79,7 @@ def check_complexity(total: Complexity, strict_tools: int) -> None:
 
 
 def _nodes(schema: Json, where: str, depth: int = 0) -> Iterator[Json]:
-    """Every schema object in `schema`, itself first."""
+    """Yield every schema object in `schema`, itself first."""
     if depth > MAX_DEPTH:
         invalid(f"{where}: JSON schema is invalid. It is nested too deeply.")
     yield schema
@@ -100,8 +100,8 @@ def _check_strict_node(node: Json, where: str, total: Complexity) -> None:
         unsupported.append("minItems")
     if unsupported:
         what, verb = ("properties", "are") if len(unsupported) > 1 else ("property", "is")
-        said = f"{what} {', '.join(unsupported)} {verb} not supported"
-        invalid(f"{where}: For '{kind or 'any'}' type, {said}")
+        problem = f"{what} {', '.join(unsupported)} {verb} not supported"
+        invalid(f"{where}: For '{kind or 'any'}' type, {problem}")
     if kind == "string" and node.get("format", "date") not in FORMATS:
         invalid(f"{where}: For 'string' type, format {node['format']!r} is not supported")
     if "anyOf" in node or isinstance(kind, list):
@@ -110,8 +110,8 @@ def _check_strict_node(node: Json, where: str, total: Complexity) -> None:
         return
     closed = node.get("additionalProperties")
     if closed is None:
-        said = "'additionalProperties' must be explicitly set to false"
-        invalid(f"{where}: For 'object' type, {said}")
+        problem = "'additionalProperties' must be explicitly set to false"
+        invalid(f"{where}: For 'object' type, {problem}")
     if closed is not False:
         invalid(
             f"{where}: For 'object' type, 'additionalProperties: {closed}' is not supported. "

@@ -1,6 +1,6 @@
-"""Google Sheets of the local Google: spreadsheets with tabs, values, and marks of developers.
+"""Google Sheets of the local Google: spreadsheets with tabs, values and developer metadata.
 
-Formulas are kept and not computed. Of values only whole rows are told.
+Formulas are stored and not computed. Values are returned by whole rows only.
 """
 
 import re
@@ -31,9 +31,9 @@ class Tab:
     column_count: int = 26
 
     def last_filled_row(self) -> int:
-        """Rows up to the last one that holds anything."""
-        held = [n for n, row in enumerate(self.rows, 1) if any(v not in (None, "") for v in row)]
-        return held[-1] if held else 0
+        """Return the number of rows up to the last one that holds anything."""
+        filled = [n for n, row in enumerate(self.rows, 1) if any(v not in (None, "") for v in row)]
+        return filled[-1] if filled else 0
 
 
 @dataclass(slots=True)
@@ -52,27 +52,27 @@ class SheetsState:
 
     books: dict[str, Book] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
-    """Ids of those that are not shared with the account."""
+    """Ids of spreadsheets that are not shared with the account."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 def book_of(title: str, **tabs: Sequence[Sequence[Value]]) -> Book:
-    """A spreadsheet of these tabs; `_` in a name stands for a blank."""
-    made = [
+    """Return a spreadsheet of these tabs; `_` in a name means a blank."""
+    sheets = [
         Tab(number, name.replace("_", " "), [list(row) for row in rows])
         for number, (name, rows) in enumerate(tabs.items())
     ]
-    return Book(title, made)
+    return Book(title, sheets)
 
 
 def values_of(book: Book, text: str) -> Json:
-    """A ValueRange of whole rows of a tab: empty rows and cells at the end are left out."""
-    named = _ROWS.fullmatch(text)
-    title = named[1].replace("''", "'") if named else ""
+    """Return a ValueRange of whole rows of a tab, without empty rows and cells at the end."""
+    match = _ROWS.fullmatch(text)
+    title = match[1].replace("''", "'") if match else ""
     tab = next((tab for tab in book.tabs if tab.title == title), None)
-    if named is None or tab is None:
+    if match is None or tab is None:
         raise GoogleRefused("invalidArgument", f"Unable to parse range: {text}")
-    top, bottom = int(named[2]) - 1, int(named[3])
+    top, bottom = int(match[2]) - 1, int(match[3])
     if bottom > tab.row_count:
         most = f"Max rows: {tab.row_count}, max columns: {tab.column_count}"
         raise GoogleRefused("invalidArgument", f"Range ({text}) exceeds grid limits. {most}")
@@ -123,28 +123,28 @@ def _properties(index: int, tab: Tab) -> Json:
 
 
 def _batch_get(call: Call[SheetsState]) -> Json:
-    """Values as people see them, by row: what is asked for in another way is refused."""
+    """Return values as people see them, by row; refuse any other form."""
     one_of(call, "valueRenderOption", ("formatted_value",))
     one_of(call, "majorDimension", ("rows",))
-    found = [values_of(_book(call), text) for text in call.many("ranges")]
-    return {"spreadsheetId": call.path["spreadsheetId"], "valueRanges": found}
+    ranges = [values_of(_book(call), text) for text in call.many("ranges")]
+    return {"spreadsheetId": call.path["spreadsheetId"], "valueRanges": ranges}
 
 
 # ---- changing
 
 
 def _batch_update(call: Call[SheetsState]) -> Json:
-    """All requests or none: each is looked at before any is carried out."""
+    """Apply all requests or none: each is checked before any is applied."""
     book, requests = _book(call), call.body.get("requests") or []
     if not requests:
         invalid("Must specify at least one request.")
     for number, request in enumerate(requests):
-        _look(book, number, request)
+        _check_request(book, number, request)
     replies = [_apply_request(book, request) for request in requests]
     return {"spreadsheetId": call.path["spreadsheetId"], "replies": replies}
 
 
-def _look(book: Book, number: int, request: Json) -> None:
+def _check_request(book: Book, number: int, request: Json) -> None:
     kind = next(iter(request), "")
     at = f"Invalid requests[{number}].{kind}"
     if len(request) != 1 or kind not in _CHANGES:
@@ -158,28 +158,28 @@ def _look(book: Book, number: int, request: Json) -> None:
 
 
 def _apply_request(book: Book, request: Json) -> Json:
-    ((kind, given),) = request.items()
-    found: Json = _CHANGES[kind](book, given)
-    return {kind: found} if found else {}
+    ((kind, body),) = request.items()
+    reply: Json = _CHANGES[kind](book, body)
+    return {kind: reply} if reply else {}
 
 
-def _tab(book: Book, given: Json) -> Tab | None:
-    return next((tab for tab in book.tabs if tab.id == given.get("sheetId")), None)
+def _tab(book: Book, body: Json) -> Tab | None:
+    return next((tab for tab in book.tabs if tab.id == body.get("sheetId")), None)
 
 
-def _append_cells(book: Book, given: Json) -> Json:
-    """New rows below the last one that holds anything; the grid grows with them."""
-    tab = _tab(book, given)
+def _append_cells(book: Book, body: Json) -> Json:
+    """Append rows below the last one that holds anything; the grid grows with them."""
+    tab = _tab(book, body)
     assert tab is not None
     del tab.rows[tab.last_filled_row() :]
-    for row in given.get("rows") or ():
+    for row in body.get("rows") or ():
         tab.rows.append([_cell_value(cell) for cell in row.get("values") or ()])
     tab.row_count = max(tab.row_count, len(tab.rows))
     return {}
 
 
 def _cell_value(cell: Json) -> Value:
-    """What was written: a text stays one, whatever it begins with; a formula is said to be one."""
+    """Return what was written: a text stays one, also with `=`; a formula is sent as one."""
     entered: Json = cell.get("userEnteredValue") or {}
     if "formulaValue" in entered:
         return Formula(entered["formulaValue"])
@@ -187,17 +187,17 @@ def _cell_value(cell: Json) -> Value:
     return value
 
 
-def _create_mark(book: Book, given: Json) -> Json:
-    mark = {"metadataId": len(book.marks) + 1, **given["developerMetadata"]}
+def _create_mark(book: Book, body: Json) -> Json:
+    mark = {"metadataId": len(book.marks) + 1, **body["developerMetadata"]}
     mark["location"] = {**mark.get("location", {}), "locationType": "SPREADSHEET"}
     book.marks.append(mark)
     return {"developerMetadata": mark}
 
 
-def _delete_marks(book: Book, given: Json) -> Json:
-    gone = _matching_marks(book, [given["dataFilter"]])
-    book.marks = [mark for mark in book.marks if mark not in gone]
-    return {"deletedDeveloperMetadata": gone}
+def _delete_marks(book: Book, body: Json) -> Json:
+    deleted = _matching_marks(book, [body["dataFilter"]])
+    book.marks = [mark for mark in book.marks if mark not in deleted]
+    return {"deletedDeveloperMetadata": deleted}
 
 
 _CHANGES = {
@@ -208,11 +208,11 @@ _CHANGES = {
 
 
 def _matching_marks(book: Book, filters: Sequence[Json]) -> list[Json]:
-    wanted = [each.get("developerMetadataLookup") or {} for each in filters]
+    lookups = [each.get("developerMetadataLookup") or {} for each in filters]
     return [
         mark
         for mark in book.marks
-        if any(all(mark.get(key) == value for key, value in one.items()) for one in wanted)
+        if any(all(mark.get(key) == value for key, value in one.items()) for one in lookups)
     ]
 
 

@@ -1,8 +1,8 @@
-"""The shapes of blocks, chunks and views as Slack takes them, and the sum of their characters.
+"""The shapes of blocks, chunks and views that Slack accepts, and the sum of their characters.
 
-Limits: docs.slack.dev/reference/block-kit; `MAX_CHARACTERS`: github.com/slackapi/bolt-js #2509. How
-deep a list may be indented stands nowhere, and is what Slack's own composer makes. Blocks and
-elements that the product does not use are refused as unknown.
+Limits: docs.slack.dev/reference/block-kit; `MAX_CHARACTERS`: github.com/slackapi/bolt-js #2509. The
+depth of lists is not documented and is that of Slack's own composer. Blocks and elements that the
+product does not use are refused as unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ MAX_TABLE_CHARACTERS = 10_000
 MAX_TASK_TEXT = 256
 _COUNTED = ("text", "title")
 
-# ---- shapes: what a `?` ends the name of may be missing, or null
+# ---- shapes: a field whose name ends with `?` may be missing, or null
 
 
 def _chars(most: int = 40_000, least: int = 1, pattern: str | None = None) -> CoreSchema:
@@ -54,7 +54,7 @@ def _object(fields: Mapping[str, CoreSchema], *, exact: bool = False) -> CoreSch
 
 
 def _kinds(shapes: Mapping[str, CoreSchema]) -> CoreSchema:
-    """An object of one of these shapes, as its `type` says."""
+    """Return the shape of an object whose `type` names one of these shapes."""
     return cs.tagged_union_schema(dict(shapes), "type")
 
 
@@ -202,7 +202,7 @@ def _follow_path(value: Any, places: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def refusal(code: str, where: str, what: str) -> SlackError:
-    """The error as Slack words it, with the JSON pointer to what is wrong."""
+    """Return the error as Slack words it, with the JSON pointer to the fault."""
     sentence = f"{what} [json-pointer:{where}]"
     messages = [f"[ERROR] {sentence}"]
     return SlackError(code, errors=[sentence], response_metadata={"messages": messages})
@@ -211,9 +211,9 @@ def refusal(code: str, where: str, what: str) -> SlackError:
 def check_blocks(
     blocks: Sequence[Json], most: int = MAX_BLOCKS, code: str = "invalid_blocks"
 ) -> tuple[Json, ...]:
-    """The blocks with the ids that Slack gives to those without; SlackError as Slack refuses.
+    """Return the blocks, each with an id; raise SlackError where Slack refuses them.
 
-    `most` is MAX_BLOCKS for those of a message, whose characters are counted, too.
+    `most` is MAX_BLOCKS for blocks of a message, whose characters are counted, too.
     """
     if len(blocks) > most:
         raise refusal(code, "/blocks", f"no more than {most} items allowed")
@@ -226,7 +226,7 @@ def check_blocks(
 
 
 def _wrong_together(blocks: Sequence[Json]) -> Iterator[tuple[str, str]]:
-    """What the blocks of one message break only as a whole, and where."""
+    """Yield where and how the blocks of one message are wrong only as a whole."""
     if _repeats(block.get("block_id") for block in blocks):
         yield "/blocks", "the same `block_id` already exists"
     for number, block in enumerate(blocks):
@@ -244,12 +244,12 @@ def _wrong_together(blocks: Sequence[Json]) -> Iterator[tuple[str, str]]:
 
 
 def _repeats(ids: Iterator[str | None]) -> bool:
-    named = [id for id in ids if id]
-    return len(set(named)) < len(named)
+    present = [id for id in ids if id]
+    return len(set(present)) < len(present)
 
 
 def _size(value: Any, key: str = "") -> int:
-    """Characters of every text that a reader sees."""
+    """Return the number of characters that a reader sees."""
     if isinstance(value, str):
         return len(value) if key in _COUNTED else 0
     if isinstance(value, Mapping):
