@@ -471,9 +471,9 @@ def test_forget_command_empties_the_command_line_runs_that_read_a_source(
 
     assert (reply.code, reply.json["runs"], reply.json["files"]) == (0, 1, 0)
     assert reply.json["source"] == one["evidence"][0]
-    shown = shell("show", document["run_id"], "--json")
-    assert "pagar" not in shown.out
-    assert "export button" not in shown.out
+    after = shell("show", document["run_id"], "--json").out
+    assert "pagar" not in after
+    assert "export button" not in after
     assert "pagar" not in shell("show", document["run_id"]).out
     assert shell("audit", document["run_id"]).code == 1
     again = shell("forget", "--source", one["links"][0])

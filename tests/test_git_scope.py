@@ -544,15 +544,15 @@ async def test_model_cannot_choose_the_commits_to_push(
 
 
 @pytest.mark.parametrize(
-    ("address", "shown"),
+    ("address", "expected"),
     [
         ("https://ana:secret@git.example/a.git?x=1", "https://git.example/a.git"),
         ("/srv/git/a.git", "/srv/git/a.git"),
         ("git@git.example:a.git", "git@git.example:a.git"),
     ],
 )
-def test_remote_address_is_shown_without_credentials(address: str, shown: str) -> None:
-    assert bare(address) == shown
+def test_remote_address_is_shown_without_credentials(address: str, expected: str) -> None:
+    assert bare(address) == expected
 
 
 # ---- git opens only a folder's own repository

@@ -190,10 +190,6 @@ async def test_token_is_absent_from_errors_logs_and_reprs(caplog: pytest.LogCapt
     assert TOKEN not in seen + caplog.text
 
 
-def quota(units: int, clock: Clock) -> Quota:
-    return Quota(units, clock, clock.sleep)
-
-
 CALLS = st.lists(
     st.tuples(
         st.integers(1, 120),  # units, also more than the minute has
@@ -210,7 +206,7 @@ async def test_quota_units_per_minute_stay_within_the_limit(
     calls: list[tuple[int, float]], limit: int
 ) -> None:
     clock = Clock()
-    subject, grants = quota(limit, clock), []
+    subject, grants = Quota(limit, clock, clock.sleep), []
     for units, pause in calls:
         await subject.take(units)
         grants.append((clock.now, min(units, limit)))

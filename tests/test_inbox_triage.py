@@ -73,14 +73,14 @@ async def order_triage(bot: Served, text: str = "triage my inbox") -> Shown:
 
 async def test_triage_in_a_direct_message_posts_the_digest_there(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(4)) as (bot, google):
-        shown = await order_triage(bot)
+        reply = await order_triage(bot)
         run = await bot.store.run((await bot.store.runs(1))[0].id)
         caps = await bot.store.database.read(sa.select(budgets.c.run, budgets.c.cap_nanousd))
 
     assert (run.id, 2 * NANO) in [tuple(row) for row in caps], "the budget of a triage"
-    assert "Answer the first." in shown.text
-    assert "late parcels" in shown.text
-    assert shown.text.count("is late") >= 3
+    assert "Answer the first." in reply.text
+    assert "late parcels" in reply.text
+    assert reply.text.count("is late") >= 3
     assert run.result
     assert len(run.result["verdicts"]) == 4
     assert run.result["kind"] == "triage"
@@ -90,12 +90,12 @@ async def test_triage_in_a_direct_message_posts_the_digest_there(tmp_path: Path)
 
 async def test_triage_in_a_channel_sends_the_digest_to_its_owner_only(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(3), latency_s=0.5) as (bot, _):
-        shown = await bot.answer(bot.ask("triage my inbox"))
+        reply = await bot.answer(bot.ask("triage my inbox"))
         private = [m.text for m in bot.slack.visible(bot.slack.people.dm(ASKER))]
         effects = str([e.args for e in bot.slack.effects if e.channel == bot.channel])
 
-    assert "direct message" in shown.text
-    assert shown.text in effects
+    assert "direct message" in reply.text
+    assert reply.text in effects
     assert not re.search("is late|Order 100", effects), "nor while the mails are read"
     assert any("is late" in text for text in private)
     assert any("your mailbox" in text for text in private)
@@ -113,17 +113,17 @@ async def test_threads_of_an_undelivered_digest_are_triaged_again(tmp_path: Path
 
 async def test_triage_without_a_mailbox_says_that_none_is_connected(tmp_path: Path) -> None:
     async with serve(tmp_path, judging_model) as bot:
-        shown = await bot.answer(bot.ask("Please triage my inbox."))
-        assert f"No mailbox of yours is connected. {phrase('mail.cannot_connect')}" in shown.text
+        reply = await bot.answer(bot.ask("Please triage my inbox."))
+        assert f"No mailbox of yours is connected. {phrase('mail.cannot_connect')}" in reply.text
         assert not any(is_child(body) for body in bot.model.recorded)
 
 
 async def test_closed_mailbox_is_reported_with_how_to_reconnect(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(2)) as (bot, google):
         google.tokens.clear()
-        shown = await bot.answer(bot.ask("triage my inbox"))
-    assert "Google no longer lets the assistant into this mailbox" in shown.text
-    assert "Connect Gmail" in shown.text
+        reply = await bot.answer(bot.ask("triage my inbox"))
+    assert "Google no longer lets the assistant into this mailbox" in reply.text
+    assert "Connect Gmail" in reply.text
 
 
 def obeying_model(body: Json) -> Answer:
@@ -171,8 +171,8 @@ async def test_no_mail_is_read_when_the_policy_forbids_it(tmp_path: Path) -> Non
         return with_rules(scopes=("slack",))(settings)
 
     async with with_mail(tmp_path, *letters(1), more=change) as (bot, google):
-        shown = await order_triage(bot)
-    assert "No tool 'triage_inbox' is offered here." in shown.text
+        reply = await order_triage(bot)
+    assert "No tool 'triage_inbox' is offered here." in reply.text
     assert google.requests == []
 
 
@@ -193,14 +193,14 @@ async def press_button(bot: Served, channel: str, ts: str, action: str, value: s
 
 async def test_digest_buttons_label_draft_snooze_and_correct(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(2)) as (bot, google):
-        channel, shown, row = await with_digest(bot)
+        channel, reply, row = await with_digest(bot)
         thread = row.partition("/")[2]
         texts = [
-            await press_button(bot, channel, shown.ts, action, row)
+            await press_button(bot, channel, reply.ts, action, row)
             for action in (LABEL, DRAFT, SNOOZE)
         ]
         correction = f"{row}/asked_of_me=false"
-        texts.append(await press_button(bot, channel, shown.ts, CORRECT, correction))
+        texts.append(await press_button(bot, channel, reply.ts, CORRECT, correction))
         state = MailState(bot.store.database)
         corrections = await state.corrections.all(ASKER)
         snoozed = await state.awake(ASKER, datetime.now(UTC) + timedelta(days=2))
@@ -248,9 +248,9 @@ async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_dige
         fourth = await order_triage(bot, "triage it, 4")
     gets = [each for each in google.requests if each.method == "gmail.users.threads.get"]
     assert len(gets) == 2 + 1, "nothing is fetched twice"
-    for shown in (second, third):
-        assert re.search(r"Nothing new since \d\d:\d\d", shown.text)
-        assert "Show all again" in str(shown.blocks)
+    for reply in (second, third):
+        assert re.search(r"Nothing new since \d\d:\d\d", reply.text)
+        assert "Show all again" in str(reply.blocks)
     since = [(run.result or {})["unchanged_since"] for run in runs]
     assert [each and each["run_id"] for each in since] == [None, runs[0].id, runs[1].id]
     assert first.text.count("is late") == again.text.count("is late") > 0
@@ -272,8 +272,8 @@ async def test_limited_triage_leaves_older_threads_for_the_next(
         return judging_model(body)
 
     async with with_mail(tmp_path, *letters(5), mind=few) as (bot, _):
-        shown = await order_triage(bot, "triage the two newest mails")
-        assert "3 older threads left out by the limit of 2" in shown.text
+        reply = await order_triage(bot, "triage the two newest mails")
+        assert "3 older threads left out by the limit of 2" in reply.text
         await order_triage(bot)
         second, first = [(run.result or {})["verdicts"] for run in await bot.store.runs(2)]
     assert (len(first), len(second)) == (2, 3)
@@ -283,24 +283,24 @@ async def test_no_draft_is_created_when_another_sender_wrote_after_the_digest(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel, shown, row = await with_digest(bot)
+        channel, reply, row = await with_digest(bot)
         late = mail(
             99, "Pay me instead.", "c1@evil.example", reply_to="1", subject="Re: Order 1001"
         )
         google.gmail.add(late, frozenset({"INBOX"}), thread=row.partition("/")[2])
-        bot.slack.people.click(ASKER, channel, shown.ts, DRAFT, row)
+        bot.slack.people.click(ASKER, channel, reply.ts, DRAFT, row)
         await until(lambda: any(NEWER in each for each in visible_texts(bot, channel)))
     assert google.gmail.drafts == {}
 
 
 async def test_buttons_are_refused_while_paused_and_clicks_are_logged(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel, shown, row = await with_digest(bot)
+        channel, reply, row = await with_digest(bot)
         await bot.inbox.pause("Ida")
-        bot.slack.people.click(ASKER, channel, shown.ts, LABEL, row)
+        bot.slack.people.click(ASKER, channel, reply.ts, LABEL, row)
         await until(lambda: any("paused by Ida" in each for each in visible_texts(bot, channel)))
         await bot.inbox.resume()
-        await press_button(bot, channel, shown.ts, LABEL, row)
+        await press_button(bot, channel, reply.ts, LABEL, row)
         run = row.partition("/")[0]
         clicks = [d for d in await bot.store.decisions(run) if d.rule == "button"]
     assert [(d.tool, d.verdict, d.requester) for d in clicks] == [
@@ -313,26 +313,26 @@ async def test_folded_threads_are_opened_once_in_the_thread_for_the_owner_only(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(9)) as (bot, _):
-        channel, shown, row = await with_digest(bot)
+        channel, reply, row = await with_digest(bot)
         run, value = row.partition("/")[0], f"{row.partition('/')[0]}/needs"
         before = len(bot.slack.visible(channel))
-        bot.slack.people.click("U0EVA", channel, shown.ts, SHOW, value)
+        bot.slack.people.click("U0EVA", channel, reply.ts, SHOW, value)
         await until(lambda: any(NOT_YOURS in each for each in visible_texts(bot, channel)))
         assert not [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
         for _ in range(2):
-            bot.slack.people.click(ASKER, channel, shown.ts, SHOW, value)
-        await until(lambda: value not in buttons(bot, channel, shown.ts))
+            bot.slack.people.click(ASKER, channel, reply.ts, SHOW, value)
+        await until(lambda: value not in buttons(bot, channel, reply.ts))
         (more,) = new_thread_messages(bot, channel, before)
-        for rest in buttons(bot, channel, shown.ts):
-            bot.slack.people.click(ASKER, channel, shown.ts, SHOW, rest)
-        await until(lambda: not buttons(bot, channel, shown.ts))
-        digest = digest_in(bot, channel, shown.ts)
+        for rest in buttons(bot, channel, reply.ts):
+            bot.slack.people.click(ASKER, channel, reply.ts, SHOW, rest)
+        await until(lambda: not buttons(bot, channel, reply.ts))
+        digest = digest_in(bot, channel, reply.ts)
         found = [digest.text.partition("Needs you")[2]]
         found += [m.text for m in new_thread_messages(bot, channel, before)]
         ids = re.findall(r"#all/(\w+)", "".join(found))
         last = re.findall(r"#all/(\w+)", more.text)[-1]
         note = await press_button(bot, channel, more.ts, SNOOZE, f"{run}/{last}")
-    assert more.thread_ts == (shown.thread_ts or shown.ts)
+    assert more.thread_ts == (reply.thread_ts or reply.ts)
     assert len(set(ids)) == len(ids) == 9
     assert "Snoozed until" in note
 
@@ -354,15 +354,15 @@ def digest_in(bot: Served, channel: str, ts: str) -> Shown:
 
 async def with_digest(bot: Served) -> tuple[str, Shown, str]:
     """Order a digest; return its channel, its message and the value of the first row's buttons."""
-    shown = await order_triage(bot)
+    reply = await order_triage(bot)
     channel, run = bot.slack.people.dm(ASKER), (await bot.store.runs(1))[0]
     assert run.result
-    return channel, shown, f"{run.id}/{run.result['verdicts'][0]['thread_id']}"
+    return channel, reply, f"{run.id}/{run.result['verdicts'][0]['thread_id']}"
 
 
 async def test_clicks_of_other_users_have_no_effect(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
-        channel, shown, row = await with_digest(bot)
-        bot.slack.people.click("U0EVA", channel, shown.ts, LABEL, row)
+        channel, reply, row = await with_digest(bot)
+        bot.slack.people.click("U0EVA", channel, reply.ts, LABEL, row)
         await until(lambda: any(NOT_YOURS in each for each in visible_texts(bot, channel)))
     assert not [m for m in google.requests if m.method.endswith(("modify", "create", "send"))]

@@ -26,15 +26,20 @@ from benchmarks.kills import (
 pytestmark = pytest.mark.system
 
 
+def server_of(database: str) -> str | None:
+    """Return the address of Postgres, None for SQLite; skip the test where no Postgres answers."""
+    if database == "sqlite":
+        return None
+    return postgres() or pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("refused", [None, *REFUSALS])
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_killed_request_ends_in_one_complete_answer_without_paying_twice(
     database: str, refused: StreamsRefused | None
 ) -> None:
-    server = postgres() if database == "postgres" else None
-    if database == "postgres" and server is None:
-        pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
+    server = server_of(database)
     these = chosen(True, database, streams_refused=refused)
     rows = list(run_points(database, server, these, refused))
     assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in these}
@@ -51,9 +56,7 @@ def test_killed_request_ends_in_one_complete_answer_without_paying_twice(
 def test_two_workspaces_get_each_answer_once_from_their_own_data(
     database: str, replicas: int, dying: int
 ) -> None:
-    server = postgres() if database == "postgres" else None
-    if database == "postgres" and server is None:
-        pytest.skip("no Postgres answers: set TEST_DATABASE_URL")
+    server = server_of(database)
     these = named(OF_REPLICAS if replicas > 1 else SHORT[database])
     rows = list(run_team_points(database, server, these, replicas, dying))
     assert {row.point.name: row.faults for row in rows} == {p.name: [] for p in these}

@@ -26,6 +26,7 @@ from serve_kit import ASKER, change_settings, serve
 from test_home import FULL
 
 from bot.listeners.home import HomeFacts, view
+from bot.local.workspace import Workspace
 from bot.mailbox.oauth import MailAccess
 from bot.reports.documents import TriageReport, parse_document
 from bot.reports.slack import report_parts
@@ -47,6 +48,11 @@ MAIL = [
     MailAccess("waiting", "ana@acme.example"),
     MailAccess("connected", "ana@acme.example"),
 ]
+
+
+def people_with_locale(locale: str) -> Workspace:
+    space = people()
+    return replace(space, users=tuple(replace(each, locale=locale) for each in space.users))
 
 
 @pytest.mark.parametrize("mail", MAIL, ids=[each.state for each in MAIL])
@@ -77,8 +83,7 @@ def test_home_is_in_one_language(mail: MailAccess) -> None:
 async def test_configured_channel_language_is_used_for_replies(
     tmp_path: Path, user: str, question: str, profile: str
 ) -> None:
-    space = people()
-    space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
+    space = people_with_locale(profile)
     channel = space.channels[0].id
 
     def change(settings: Settings) -> Settings:
@@ -101,8 +106,7 @@ async def test_configured_channel_language_is_used_for_replies(
 async def test_clear_request_language_takes_precedence_over_the_profile(
     tmp_path: Path, question: str, profile: str, language: str
 ) -> None:
-    space = people()
-    space = replace(space, users=tuple(replace(each, locale=profile) for each in space.users))
+    space = people_with_locale(profile)
     async with serve(tmp_path, posting_model(), space=space) as bot:
         card = await ask_for_card(bot, question)
         assert ("⟦" in str(card.blocks)) == (language == "de")

@@ -282,33 +282,28 @@ async def _two_turns(post: Callable[..., Any], **fields: Any) -> Json:
 Change = Callable[[Json], object]
 
 
-CHANGES: list[tuple[str, Change, str]] = [
-    (
-        "edited",
+CHANGES: dict[str, tuple[Change, str]] = {
+    "edited": (
         lambda b: b["messages"][1]["content"][0].update(thinking="x"),
         "Invalid `signature`",
     ),
-    (
-        "forged",
+    "forged": (
         lambda b: b["messages"][1]["content"][0].update(signature="x"),
         "Invalid `signature`",
     ),
-    ("system", lambda b: b.update(system="Be long."), "different conversation"),
-    ("tools", lambda b: b.update(tools=[tool(description="new")]), "different conversation"),
-    ("question", lambda b: b["messages"][0].update(content="Bye"), "different conversation"),
-    (
-        "result",
+    "system": (lambda b: b.update(system="Be long."), "different conversation"),
+    "tools": (lambda b: b.update(tools=[tool(description="new")]), "different conversation"),
+    "question": (lambda b: b["messages"][0].update(content="Bye"), "different conversation"),
+    "result": (
         lambda b: b["messages"][2]["content"][0].update(content="x"),
         "different conversation",
     ),
-    ("middle", lambda b: b["messages"].insert(3, user(text("x"))), "different conversation"),
-]
+    "middle": (lambda b: b["messages"].insert(3, user(text("x"))), "different conversation"),
+}
 
 
-@pytest.mark.parametrize(("what", "change", "fragment"), CHANGES, ids=[c[0] for c in CHANGES])
-async def test_history_under_thinking_blocks_is_append_only(
-    what: str, change: Change, fragment: str
-) -> None:
+@pytest.mark.parametrize(("change", "fragment"), CHANGES.values(), ids=CHANGES)
+async def test_history_under_thinking_blocks_is_append_only(change: Change, fragment: str) -> None:
     async with raw(ModelServer(lambda request: THOUGHT)) as post:
         body = await _two_turns(post)
         change(body)

@@ -1,4 +1,4 @@
-"""Mail of every kind, reduced to what a person reads in it."""
+"""Mail of every kind, reduced to the text that a person reads."""
 
 import pytest
 from gmail_kit import reduced_text as reduce
@@ -40,7 +40,7 @@ def test_mail_is_reduced_to_headers_and_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sender", "shown"),
+    ("sender", "expected"),
     [
         ("boss@corp.example <evil@x.example>", "boss@corp.example <evil@x.example>"),
         ('"boss@corp.example" <evil@x.example>', "boss@corp.example <evil@x.example>"),
@@ -54,9 +54,9 @@ def test_mail_is_reduced_to_headers_and_text() -> None:
         ("", ""),
     ],
 )
-def test_sender_address_comes_last_after_any_display_name(sender: str, shown: str) -> None:
+def test_sender_address_comes_last_after_any_display_name(sender: str, expected: str) -> None:
     read = reduce(mail("x", f"From: {sender}")).sender
-    assert read == shown
+    assert read == expected
     assert read.count("<") <= 1
 
 

@@ -53,15 +53,15 @@ def helpers() -> dict[str, str]:
 @cache
 def web_api_calls() -> dict[str, str]:
     """Map each Web API method that our sources call, also by the SDK, to a file that calls it."""
-    known = helpers()
-    names = set(known.values())
+    methods = helpers()
+    names = set(methods.values())
     calls: dict[str, str] = {}
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and node.value in names:
                 calls[str(node.value)] = path.name
-            elif isinstance(node, ast.Attribute) and node.attr in known:
-                calls[known[node.attr]] = path.name
+            elif isinstance(node, ast.Attribute) and node.attr in methods:
+                calls[methods[node.attr]] = path.name
     return calls
 
 
@@ -117,11 +117,16 @@ def test_manifest_matches_the_slack_schema() -> None:
         assert not settings["token_rotation_enabled"]
 
 
+def manifest_of(folder: Path, text: str, url: str | None = None) -> dict[str, Any]:
+    """Return the manifest for the settings in `text`."""
+    path = folder / "assistant.yaml"
+    path.write_text(text, "utf-8")
+    return dict(manifest(load_settings(path, env={}), url))
+
+
 def test_manifest_requests_only_scopes_that_the_settings_use(tmp_path: Path) -> None:
     def scopes(text: str) -> set[str]:
-        path = tmp_path / "assistant.yaml"
-        path.write_text(text, "utf-8")
-        return set(manifest(load_settings(path, env={}))["oauth_config"]["scopes"]["bot"])
+        return set(manifest_of(tmp_path, text)["oauth_config"]["scopes"]["bot"])
 
     plain = scopes("")
     assert scopes("slack: {lists: {F0BUGS: Bugs}}") - plain == {"lists:read"}
@@ -132,17 +137,12 @@ def test_manifest_requests_only_scopes_that_the_settings_use(tmp_path: Path) -> 
 
 
 def test_manifest_of_a_multi_workspace_app_lists_redirect_urls(tmp_path: Path) -> None:
-    def manifest_for(text: str, url: str | None = None) -> dict[str, Any]:
-        path = tmp_path / "assistant.yaml"
-        path.write_text(text, "utf-8")
-        return dict(manifest(load_settings(path, env={}), url))
-
     one = "slack: {mode: http, client_id: '1.2'}\n"
-    assert manifest_for(one, "https://bot.example.com")["oauth_config"]["redirect_urls"] == [
-        "https://bot.example.com/slack/oauth_redirect"
-    ]
+    oauth = manifest_of(tmp_path, one, "https://bot.example.com")["oauth_config"]
+    assert oauth["redirect_urls"] == ["https://bot.example.com/slack/oauth_redirect"]
     console = "console: {public_url: 'https://runs.example.com', client_id: '1.2'}\n"
-    both = manifest_for(f"{one}serve: {{public_url: 'https://bot.example.com/'}}\n{console}")
+    two = f"{one}serve: {{public_url: 'https://bot.example.com/'}}\n{console}"
+    both = manifest_of(tmp_path, two)
     assert both["oauth_config"]["redirect_urls"] == [
         "https://bot.example.com/slack/oauth_redirect",
         "https://runs.example.com/console/sign-in/back",
@@ -152,6 +152,6 @@ def test_manifest_of_a_multi_workspace_app_lists_redirect_urls(tmp_path: Path) -
     assert {"app_uninstalled", "tokens_revoked"} <= set(
         both["settings"]["event_subscriptions"]["bot_events"]
     )
-    closed = manifest_for("")["oauth_config"]
+    closed = manifest_of(tmp_path, "")["oauth_config"]
     assert "redirect_urls" not in closed
     assert "user" not in closed["scopes"]

@@ -62,8 +62,8 @@ def test_outside_tool_names_are_unique_and_valid() -> None:
     names = [*ours, *odd, *both, tool_name("crm", "a_b")]
     assert len(set(names)) == len(names)
     assert not {"read_url", "submit_result", "run_subagent"} & set(names)
-    known = {t.name for s in scopes.MODULES for t in scopes.scope(s).tools}
-    assert not known & set(names)
+    own = {t.name for s in scopes.MODULES for t in scopes.scope(s).tools}
+    assert not own & set(names)
     for name in names:
         assert len(name) <= 64
         assert name.replace("_", "").replace("-", "").isalnum()

@@ -200,7 +200,7 @@ async def test_server_that_dies_is_restarted_and_its_stderr_is_kept(
             await use(tools, "rogue_die")
         after = json.loads(text_of(await use(tools, "rogue_look")))["pid"]
         assert await asyncio.to_thread(complaints, tmp_path) == "It dies."
-        os.kill(after, 9)  # it restarts without a call, too
+        os.kill(after, 9)  # it is killed between calls, too
         last = json.loads(await wait_for_answer(tools, "rogue_look", "pid"))["pid"]
         assert last not in (before, after)
 

@@ -170,8 +170,8 @@ class NoteTools:
 
 @pytest.fixture
 async def there() -> AsyncIterator[World]:
-    async with world() as made:
-        yield made
+    async with world() as there:
+        yield there
 
 
 @pytest.fixture
