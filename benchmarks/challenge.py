@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.table import Row
 from scopes.tool import estimate_tokens
 from subagents.brief import fixed_tokens
-from subagents.challenge import JUDGES, route
+from subagents.challenge import JUDGES_PER_FINDING, route
 from subagents.contracts import ReviewFinding
 from subagents.sanitizer import CleanFinding, Material, sanitize, source_of
 
@@ -59,7 +59,7 @@ def challenge() -> list[Row]:
             "tokens by affinity", ours, "", 0.6 * theirs, f"{100 - 100 * ours / theirs:.0f} % less"
         ),
         Row("findings withheld", len(findings) - len(by_id), "", 0),
-        Row("findings with too few judges", sum(n < JUDGES for n in counts), "", 0),
+        Row("findings with too few judges", sum(n < JUDGES_PER_FINDING for n in counts), "", 0),
         Row("findings of a judge", max(loads), "", None, f"{min(loads)} at least"),
         Row("CPU of a finding", cpu_ms, " ms", CPU_MS),
     ]

@@ -31,7 +31,7 @@ from bot.storage.encryption import Cipher
 from bot.storage.run_index import Names, fold_text
 from config.settings import load_settings
 from scopes.effects import Handles
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.result import SubagentResult
 from subagents.trajectory import Context, Origin
@@ -241,7 +241,7 @@ def _brief(number: int, at: datetime) -> SpawnedBrief:
     draft = BriefDraft(task="Read the channel and tell what is open. " * 10, scope="slack")
     return SpawnedBrief(
         id=f"s{number}",
-        brief=Brief(draft, Handles({f"C{number}": f"#channel-{number}"}), None, TRUSTED),
+        brief=Brief(draft, Handles({f"C{number}": f"#channel-{number}"}), None, TRUSTED_LABEL),
         delimiter="abc",
         model="fast",
         system=(),

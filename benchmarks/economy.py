@@ -16,7 +16,7 @@ from benchmarks.standin import standin
 from benchmarks.start import SWEEP
 from benchmarks.workload import settings_for
 from bot.runs.store import Store
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.prices import Usage, cost_nanousd
 from subagents.trajectory import Trajectory
 
@@ -45,7 +45,7 @@ class Call:
     parent: bool = False
 
     def usd(self, model: str) -> float:
-        return (cost_nanousd(model, self.usage) or 0) / NANO
+        return (cost_nanousd(model, self.usage) or 0) / NANOUSD_PER_USD
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from bot.slack.people import People
 from config.settings import load_settings
 from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS
 from scopes.slack_client import connect, open_session
@@ -44,7 +44,7 @@ def _workspace() -> Workspace:
     return Workspace(Team("T0BENCH", "Bench", "bench"), people, channels)
 
 
-def _context(requester: str | None, label: Label = TRUSTED) -> ToolContext:
+def _context(requester: str | None, label: Label = TRUSTED_LABEL) -> ToolContext:
     now = datetime.now(UTC)
     board, team = CHANNELS
     return ToolContext(

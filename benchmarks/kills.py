@@ -41,7 +41,7 @@ from benchmarks.kill_teams import OF_REPLICAS, SHORT, named, two_staged
 from benchmarks.kill_watch import Call
 from benchmarks.postgres import own_database
 from benchmarks.table import columns
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.prices import Usage, cost_nanousd
 
 HERE = "postgresql://postgres@127.0.0.1:5432"
@@ -233,11 +233,11 @@ def _check_budget(row: Row, stage: Stage, runs: Iterable[str]) -> None:
     paid = [call for call in stage.watch.calls if call.finished]
     least = sum(cost_nanousd(c.model, Usage.of(c.usage)) or 0 for c in paid)
     spent = sum(spent for _, spent, _ in budgets)
-    row.spent_usd += spent / NANO
+    row.spent_usd += spent / NANOUSD_PER_USD
     if least > spent:
         row.faults.append(f"budget: spent {spent}, least {least}")
     for cap, spent, reserved in budgets:
-        if spent > cap or reserved or cap != round(CAP_USD * NANO):
+        if spent > cap or reserved or cap != round(CAP_USD * NANOUSD_PER_USD):
             row.faults.append(f"budget: spent {spent}, reserved {reserved}, cap {cap}")
 
 

@@ -25,7 +25,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import Cipher
 from bot.storage.tables import conversations as talks
 from bot.storage.tables import notes as notes_table
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.notes import LOOKED_AT, MAX_HITS
 
 NUMBER = 100_000
@@ -124,7 +124,7 @@ class _Texts:
 
 def _fill(connection: sa.Connection, texts: _Texts, start: int) -> None:
     """Store notes and conversations, many in one transaction."""
-    now, label = datetime.now(UTC), TRUSTED.to_json()
+    now, label = datetime.now(UTC), TRUSTED_LABEL.to_json()
     for k in range(start, start + BATCH):
         (space,) = texts.chance.choices((*SPACES, "user:U0BEN"), SHARES)
         title, text = texts.text(4), texts.text(WORDS)

@@ -19,9 +19,9 @@ import yaml
 from bot.local.offline.conversation import Conversation, read_conversation
 from bot.local.offline.recordings import as_recorded, key_of
 from bot.local.sample_workspace import read_data
-from bot.local.samples import DATA
+from bot.local.samples import SAMPLE_FOLDER
 
-FILE = DATA / "recordings.yaml"
+FILE = SAMPLE_FOLDER / "recordings.yaml"
 
 
 def main() -> None:

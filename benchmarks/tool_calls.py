@@ -11,7 +11,7 @@ import scopes
 from bot.tooling.provider import OpenedTools
 from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.tool import ToolContext, ToolResult
 from subagents.directory import Operator
 from subagents.gate import Gate
@@ -31,7 +31,7 @@ class Caller:
         """Call a tool. Raises AssertionError if the gate refuses it."""
         self.calls += 1
         ctx = ToolContext(
-            *("bench", None, Handles(dict(self.opened.handles)), TRUSTED, None),
+            *("bench", None, Handles(dict(self.opened.handles)), TRUSTED_LABEL, None),
             *(self.opened.clients, 8_000, Intent(self.request)),
             key=f"bench/s1/{self.calls}",
             scope=scope,

@@ -17,7 +17,7 @@ from benchmarks.triage_client import Sample, Wanted, sampled
 from benchmarks.triage_inbox import seen_at, served
 from benchmarks.workload import settings_for
 from scopes.google.client import UNITS
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.prices import Usage, cost_nanousd
 
 THREADS, MANY = 50, 500
@@ -130,7 +130,7 @@ def _cost() -> list[Row]:
     assert not used["cache_read"], "a call found the cache filled"
     parent = one.cost_usd - one.subagents_usd
     prompt = used["total"] - used["output"]
-    thinking = (cost_nanousd(models.fast, Usage(output=100 * THREADS)) or 0) / NANO
+    thinking = (cost_nanousd(models.fast, Usage(output=100 * THREADS)) or 0) / NANOUSD_PER_USD
     note = f"parent {parent:.4f}; {prompt:,} tokens in, {used['output']:,} out"
     more = f"100 tokens of thinking a thread add {thinking:.4f}"
     size = f"{THREADS} threads of {LONG:,} tokens"

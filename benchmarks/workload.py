@@ -6,7 +6,7 @@ import json
 
 from config.settings import Settings, load_settings
 from scopes.effects import Handles
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.slack_reader import ChannelInfo
 from subagents.brief import Brief, BriefDraft
 
@@ -45,7 +45,7 @@ def briefs(number: int) -> list[Brief]:
             ),
             handles,
             None,
-            TRUSTED,
+            TRUSTED_LABEL,
         )
         for k in range(1, number + 1)
     ]

@@ -16,11 +16,11 @@ from typer.core import TyperGroup
 
 from bot.options import Options, read_address, read_date, read_length, read_model
 
-Export = Annotated[
+ExportOption = Annotated[
     Path | None, typer.Option("--slack-export", help="Read this Slack export (zip) instead.")
 ]
-Sample = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
-Mbox = Annotated[
+SampleOption = Annotated[bool, typer.Option("--sample", help="Read the sample workspace instead.")]
+MboxOption = Annotated[
     Path | None, typer.Option("--mbox", help="Read this mailbox file instead (mbox, Takeout).")
 ]
 
@@ -30,24 +30,24 @@ def parsed_option(read: Callable[[str], Any], what: str, *names: str) -> Any:
     return typer.Option(*names, parser=read, metavar="TEXT", help=what)
 
 
-WHOSE = "Whose mailbox --mbox is: an address (default: the likeliest, named on stderr)."
-Me = Annotated[str | None, parsed_option(read_address, WHOSE, "--reader", "--me")]
-UNTIL = "End of the window (UTC, exclusive): 2025-04-15 (default: now)."
-AsOf = Annotated[datetime | None, parsed_option(read_date, UNTIL)]
-LENGTH = "Length of the window: 30d, 12h (default: 7d)."
-Since = Annotated[timedelta | None, parsed_option(read_length, LENGTH)]
-Model = Annotated[
+READER_HELP = "Whose mailbox --mbox is: an address (default: the likeliest, named on stderr)."
+ReaderOption = Annotated[str | None, parsed_option(read_address, READER_HELP, "--reader", "--me")]
+AS_OF_HELP = "End of the window (UTC, exclusive): 2025-04-15 (default: now)."
+AsOfOption = Annotated[datetime | None, parsed_option(read_date, AS_OF_HELP)]
+SINCE_HELP = "Length of the window: 30d, 12h (default: 7d)."
+SinceOption = Annotated[timedelta | None, parsed_option(read_length, SINCE_HELP)]
+ModelOption = Annotated[
     str, parsed_option(read_model, "claude, or offline (fixed rules, no key, no cost).")
 ]
-AsUser = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Read at most this many channels.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")]
-Resume = Annotated[str | None, typer.Option(help="Resume an interrupted run (its id).")]
-Url = Annotated[
+AsUserOption = Annotated[str | None, typer.Option(help="Read with this user's rights (a user id).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="Read at most this many channels.")]
+MarkdownOption = Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")]
+ResumeOption = Annotated[str | None, typer.Option(help="Resume an interrupted run (its id).")]
+UrlOption = Annotated[
     str | None, typer.Option(help="Public https address of the bot, for slack.mode http.")
 ]
-By = Annotated[str | None, typer.Option(help="Name shown to others.")]
+ByOption = Annotated[str | None, typer.Option(help="Name shown to others.")]
 
 FEW_FULL_COLLECTIONS = (2_000, 10, 1_000)
 """Thresholds of the garbage collector, for every command.
@@ -111,7 +111,7 @@ def assistant(
 
 
 @app.command(epilog=examples("assistant demo"))
-def demo(json: AsJson = False) -> int:
+def demo(json: JsonOption = False) -> int:
     """Sweep, triage and ask the samples: five markets, one mailbox, sales. No keys, no cost."""
     from bot.cli.reports import run_demo
 
@@ -133,20 +133,20 @@ def ask(
     folder: Annotated[
         Path | None, typer.Option(help="Folder to work in, such as a checkout.")
     ] = None,
-    mbox: Mbox = None,
-    me: Me = None,
-    slack_export: Export = None,
-    sample: Sample = False,
-    as_of: AsOf = None,
+    mbox: MboxOption = None,
+    me: ReaderOption = None,
+    slack_export: ExportOption = None,
+    sample: SampleOption = False,
+    as_of: AsOfOption = None,
     since: Annotated[
         timedelta | None,
         parsed_option(
             read_length, "Length of the window in Slack: 30d (default: 7d; mail: everything)."
         ),
     ] = None,
-    model: Model = "claude",
-    as_user: AsUser = None,
-    json: AsJson = False,
+    model: ModelOption = "claude",
+    as_user: AsUserOption = None,
+    json: JsonOption = False,
 ) -> int:
     """Answer one request from all given sources."""
     from bot.cli.ask import run_ask
@@ -171,15 +171,15 @@ def sweep(
     tracker: Annotated[
         str | None, typer.Option(help="Id of a Slack List that tracks bugs (F...).")
     ] = None,
-    slack_export: Export = None,
-    sample: Sample = False,
-    as_of: AsOf = None,
-    since: Since = None,
-    limit: Limit = None,
-    model: Model = "claude",
-    as_user: AsUser = None,
-    markdown: Markdown = False,
-    json: AsJson = False,
+    slack_export: ExportOption = None,
+    sample: SampleOption = False,
+    as_of: AsOfOption = None,
+    since: SinceOption = None,
+    limit: LimitOption = None,
+    model: ModelOption = "claude",
+    as_user: AsUserOption = None,
+    markdown: MarkdownOption = False,
+    json: JsonOption = False,
 ) -> int:
     """Sweep channels for customer issues: one subagent each, one report."""
     from bot.cli.reports import SweepOptions, run_sweep
@@ -193,10 +193,10 @@ def sweep(
     epilog=examples("assistant triage --since 2d", "assistant triage --mbox mail.mbox --limit 50")
 )
 def triage(
-    mbox: Mbox = None,
-    me: Me = None,
+    mbox: MboxOption = None,
+    me: ReaderOption = None,
     sample: Annotated[bool, typer.Option("--sample", help="Read the sample mailbox.")] = False,
-    as_of: AsOf = None,
+    as_of: AsOfOption = None,
     since: Annotated[
         timedelta | None,
         parsed_option(read_length, "Length of the window: 2d (default: 7d; a file: everything)."),
@@ -204,9 +204,9 @@ def triage(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Read at most this many threads, newest first.")
     ] = None,
-    model: Model = "claude",
-    resume: Resume = None,
-    json: AsJson = False,
+    model: ModelOption = "claude",
+    resume: ResumeOption = None,
+    json: JsonOption = False,
 ) -> int:
     """Triage a mailbox: one subagent a thread, one digest."""
     from bot.cli.triage import run_triage
@@ -230,10 +230,10 @@ def review(
     language: Annotated[
         str, typer.Option(help="Language of the report, such as de (default: English).")
     ] = "",
-    model: Model = "claude",
-    resume: Resume = None,
-    markdown: Markdown = False,
-    json: AsJson = False,
+    model: ModelOption = "claude",
+    resume: ResumeOption = None,
+    markdown: MarkdownOption = False,
+    json: JsonOption = False,
 ) -> int:
     """Have a panel of specialists review a file, a folder or a page."""
     from bot.cli.reports import ReviewArgs, run_review
@@ -270,7 +270,7 @@ def serve(
 
 
 @app.command(epilog=examples("assistant pause --by Ana"))
-def pause(by: By = None, json: AsJson = False) -> int:
+def pause(by: ByOption = None, json: JsonOption = False) -> int:
     """Stop all new work of the bot in the whole workspace, at once."""
     from bot.cli.runs import run_pause
 
@@ -278,7 +278,7 @@ def pause(by: By = None, json: AsJson = False) -> int:
 
 
 @app.command(epilog=examples("assistant resume"))
-def resume(json: AsJson = False) -> int:
+def resume(json: JsonOption = False) -> int:
     """Resume after `pause`; requests that waited are answered now."""
     from bot.cli.runs import run_resume
 
@@ -288,7 +288,7 @@ def resume(json: AsJson = False) -> int:
 @app.command(epilog=examples("assistant runs --limit 5"))
 def runs(
     limit: Annotated[int, typer.Option(min=1, help="Number of runs to list.")] = 20,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """List the latest runs."""
     from bot.cli.runs import list_runs
@@ -300,7 +300,7 @@ def runs(
 def feedback(
     limit: Annotated[int, typer.Option(min=1, help="Number of ratings to list.")] = 20,
     bad: Annotated[bool, typer.Option("--bad", help="Only bad answers.")] = False,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """List the latest ratings of answers, with their runs and what people said."""
     from bot.cli.runs import list_feedback
@@ -319,7 +319,7 @@ def show(
     thread: Annotated[
         int | None, typer.Option(help="Show only this thread of a digest, with its draft.")
     ] = None,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Show one run: its subagents, how they ended, its result."""
     from bot.cli.runs import show_run
@@ -328,7 +328,7 @@ def show(
 
 
 @app.command(epilog=examples("assistant audit 3aed2eb7a726"))
-def audit(run: str, json: AsJson = False) -> int:
+def audit(run: str, json: JsonOption = False) -> int:
     """Prove that nothing leaked between the contexts of a run."""
     from bot.cli.runs import audit_run
 
@@ -350,7 +350,7 @@ def replay(
         str | None,
         typer.Option("--from", help="With --model: the first context to ask again, such as s3."),
     ] = None,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Run a recorded run again with today's prompts and code; say where it departs."""
     from bot.cli.runs import run_replay
@@ -370,7 +370,7 @@ def decisions(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Number of decisions, latest last.")
     ] = None,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Show the decisions of the gate and their rules; --json shows all of them."""
     from bot.cli.runs import show_log
@@ -397,7 +397,7 @@ def forget(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be deleted.")
     ] = False,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Delete the stored data of a person, channel or source, with each run that saw it."""
     from bot.cli.runs import run_forget
@@ -413,7 +413,7 @@ app.add_typer(approvals, name="approvals")
 def list_approvals(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Include finished ones.")] = False,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """List actions that wait for approval, and valid grants. Approve them in Slack."""
     from bot.cli.approvals import list_approvals
@@ -422,7 +422,7 @@ def list_approvals(
 
 
 @approvals.command(epilog=examples("assistant approvals deny a1b2c3d4"))
-def deny(action: str, json: AsJson = False) -> int:
+def deny(action: str, json: JsonOption = False) -> int:
     """Deny a waiting action."""
     from bot.cli.approvals import deny_action
 
@@ -430,7 +430,7 @@ def deny(action: str, json: AsJson = False) -> int:
 
 
 @approvals.command(epilog=examples("assistant approvals revoke a1b2c3d4"))
-def revoke(grant: str, json: AsJson = False) -> int:
+def revoke(grant: str, json: JsonOption = False) -> int:
     """Revoke a standing grant."""
     from bot.cli.approvals import revoke_grant
 
@@ -442,7 +442,7 @@ app.add_typer(schedules, name="schedules")
 
 
 @schedules.callback(invoke_without_command=True)
-def list_schedules(context: typer.Context, json: AsJson = False) -> int:
+def list_schedules(context: typer.Context, json: JsonOption = False) -> int:
     """List schedules: next run, last run, last delivery, cost. Nothing is read or sent."""
     from bot.cli.schedules import run_list
 
@@ -456,7 +456,7 @@ def run_schedule(
         bool,
         typer.Option("--dry-run", help="Only show what it would read and where it would post."),
     ] = False,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Run a schedule now, in the process that serves."""
     from bot.cli.schedules import run_dry, run_now
@@ -465,7 +465,7 @@ def run_schedule(
 
 
 @schedules.command("pause", epilog=examples("assistant schedules pause markets"))
-def pause_schedule(name: str, by: By = None, json: AsJson = False) -> int:
+def pause_schedule(name: str, by: ByOption = None, json: JsonOption = False) -> int:
     """Pause a schedule until it is resumed."""
     from bot.cli.schedules import run_pause
 
@@ -473,7 +473,7 @@ def pause_schedule(name: str, by: By = None, json: AsJson = False) -> int:
 
 
 @schedules.command("resume", epilog=examples("assistant schedules resume markets"))
-def resume_schedule(name: str, json: AsJson = False) -> int:
+def resume_schedule(name: str, json: JsonOption = False) -> int:
     """Resume a schedule; runs that it missed while paused are not made up for."""
     from bot.cli.schedules import run_resume
 
@@ -481,7 +481,7 @@ def resume_schedule(name: str, json: AsJson = False) -> int:
 
 
 @schedules.command("delete", epilog=examples("assistant schedules delete markets"))
-def delete_schedule(name: str, json: AsJson = False) -> int:
+def delete_schedule(name: str, json: JsonOption = False) -> int:
     """Delete a schedule that was set in chat."""
     from bot.cli.schedules import run_delete
 
@@ -493,7 +493,7 @@ app.add_typer(mcp, name="mcp")
 
 
 @mcp.callback(invoke_without_command=True)
-def list_servers(context: typer.Context, json: AsJson = False) -> int:
+def list_servers(context: typer.Context, json: JsonOption = False) -> int:
     """List servers, their tools, and why a tool is off. Each server is asked now."""
     from bot.cli.tools import list_servers
 
@@ -503,7 +503,7 @@ def list_servers(context: typer.Context, json: AsJson = False) -> int:
 @mcp.command(epilog=examples("assistant mcp confirm crm"))
 def confirm(
     what: str = typer.Argument(metavar="SERVER[.TOOL]", help="One tool, or all tools of a server."),
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Approve tools as they are described now, and print them."""
     from bot.cli.tools import confirm_tools
@@ -524,7 +524,7 @@ def connect(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 to which Google returns.")
     ] = PORT,
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Connect your own mailbox to the assistant, or disconnect it."""
     from bot.cli.setup import run_connect, run_disconnect
@@ -563,7 +563,7 @@ def evaluate(
     run: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="With add: id of the run.")
     ] = None,
-    model: Model = "claude",
+    model: ModelOption = "claude",
     data: Annotated[
         Path | None, typer.Option(help="Folder of labelled data, for the first five suites.")
     ] = None,
@@ -579,7 +579,7 @@ def evaluate(
         typer.Option("--as", help="With add: what the run was (default: as it was rated)."),
     ] = None,
     into: Annotated[Path, typer.Option(help="With add: folder of the cases.")] = Path("cases"),
-    json: AsJson = False,
+    json: JsonOption = False,
 ) -> int:
     """Measure the assistant on cases whose right answers are known, and compare."""
     from bot.cli.evaluate import EvaluationOptions, add_case, run_evaluation
@@ -593,7 +593,7 @@ def evaluate(
 
 
 @app.command("review-briefs", epilog=examples("assistant review-briefs"))
-def review_briefs(json: AsJson = False) -> int:
+def review_briefs(json: JsonOption = False) -> int:
     """List failed, partial and under-briefed subagents by version of their template."""
     from bot.cli.runs import review
 
@@ -601,7 +601,7 @@ def review_briefs(json: AsJson = False) -> int:
 
 
 @app.command(epilog=examples("assistant scopes"))
-def scopes(json: AsJson = False) -> int:
+def scopes(json: JsonOption = False) -> int:
     """List the scopes: their tools, why a tool is missing, their fixed tokens."""
     from bot.cli.tools import list_scopes
 
@@ -611,7 +611,7 @@ def scopes(json: AsJson = False) -> int:
 @app.command(
     epilog=examples("assistant manifest", "assistant manifest --url https://bot.example.com")
 )
-def manifest(url: Url = None, json: AsJson = False) -> int:
+def manifest(url: UrlOption = None, json: JsonOption = False) -> int:
     """Print the Slack app manifest for this configuration."""
     from bot.manifest import print_manifest
 
@@ -631,7 +631,7 @@ def setup(
     from_env: Annotated[
         bool, typer.Option("--from-env", help="Do not ask; use the environment.")
     ] = False,
-    url: Url = None,
+    url: UrlOption = None,
 ) -> int:
     """Ask for the tokens, test each, and write them to .env."""
     from bot.cli.setup import run_setup
@@ -640,7 +640,7 @@ def setup(
 
 
 @app.command(epilog=examples("assistant doctor"))
-def doctor(json: AsJson = False) -> int:
+def doctor(json: JsonOption = False) -> int:
     """Check tokens, scopes, events, channels, database and models; say what to fix."""
     from bot.doctor.doctor import diagnose
 

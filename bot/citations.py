@@ -10,17 +10,17 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from scopes.clean import printable, redact
-from scopes.resources import NAMED
+from scopes.resources import FILE_REFERENCE
 from scopes.tool import Item, one_line
 from subagents.delimiter import clip
 from subagents.evidence import SourceLog
 from subagents.result import Finding, SubagentResult
 
-CITED = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
-SPACED = re.compile(rf"(?:(?<![ \t])[ \t]+)?{CITED.pattern}")
+CITATION_PATTERN = re.compile(r"\[((?:F\d+\.\d+)(?:\s*[,;]\s*F\d+\.\d+)*)\]")
+SPACED_CITATION_PATTERN = re.compile(rf"(?:(?<![ \t])[ \t]+)?{CITATION_PATTERN.pattern}")
 ID = r"[^\[\],;\s/]++(?:/[^\[\],;\n]{1,120}+)?"
 """Id of a finding, or of an item as a tool showed it: after a slash it may contain spaces."""
-SHAPED = re.compile(
+ID_SHAPE_PATTERN = re.compile(
     r"F\d+\.\d+|note/\d+|talk/[\da-f]{8,}|schedule/[a-z\d-]+|file/[^@]+@\d+(?::\d+)?"
     r"|[A-Z](?=[A-Z]*\d)[A-Z\d]+/\d+\.\d{6}|\d{10}\.\d{6}"
     r"|[CDGUW](?:0[A-Z\d]{7,}|(?=[A-Z]*\d+[A-Z])[A-Z\d]{8})"
@@ -47,12 +47,12 @@ PARENTHESIS = re.compile(r"[(\uff08].*[)\uff09][.\u3002]?")
 QUESTION = ("?", "\uff1f", "\u061f")
 MARKERS = re.compile(r"\s*(?:(?:[>•\-–#]|\*(?=\s)|\d{1,2}[.)](?=\s))\s*)*")
 """Markers at the start of a line of a list, a quote or a heading."""
-MARKED = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
-MARKING = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
+SLACK_LINK = re.compile(r"<((?:https?|mailto):[^<>|\s]*)\|([^<>]*)>")
+OPEN_SLACK_LINK = re.compile(r"<(?:https?|mailto):[^<>|\s]*\|[^<>]*\Z")
 """Slack's markup of a link, and the end of a text that may still become it."""
 ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s<>()\[\]|\"'*`]+", re.IGNORECASE)
 """The length of a scheme is limited; otherwise a long word would be scanned from each letter on."""
-ALLOWED = re.compile(r"https://(?P<host>[a-zA-Z0-9.-]+)(?:/[a-zA-Z0-9._~!$&'*+,;=:/%-]*)?")
+ALLOWED_ADDRESS = re.compile(r"https://(?P<host>[a-zA-Z0-9.-]+)(?:/[a-zA-Z0-9._~!$&'*+,;=:/%-]*)?")
 """An address with only an ASCII host and a path."""
 FILES = (
     "json|ya?ml|txt|csv|tsv|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|html?|xml|log|toml|ini|cfg|conf"
@@ -70,7 +70,7 @@ of names joined by dots, so the time stays linear."""
 WEB = re.compile(r"https?://|www\.", re.IGNORECASE)
 MAX_HELD = 2_500
 """Maximum characters that a stream holds back: the longest address and list of citations."""
-STOPS = ".,;:!?"
+SENTENCE_ENDS = ".,;:!?"
 """Characters that end a sentence rather than the address before them."""
 
 
@@ -85,17 +85,17 @@ class Statement:
 
 
 def ids_in(text: str) -> list[str]:
-    return [i for group in CITED.findall(text) for i in re.findall(r"F\d+\.\d+", group)]
+    return [i for group in CITATION_PATTERN.findall(text) for i in re.findall(r"F\d+\.\d+", group)]
 
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+EMPTY_MAPPING: Mapping[str, str] = MappingProxyType({})
 
 
 def drop_unknown(
     text: str,
     known: Collection[str],
-    looked_up: Mapping[str, str] = NOTHING,
-    files: Mapping[str, str] = NOTHING,
+    looked_up: Mapping[str, str] = EMPTY_MAPPING,
+    files: Mapping[str, str] = EMPTY_MAPPING,
 ) -> str:
     """Return the text with one bracket for each known id, and without unknown ids.
 
@@ -106,7 +106,7 @@ def drop_unknown(
 
     def put(match: re.Match[str]) -> str:
         ids = [each.strip() for each in re.split("[,;]", match[1])]
-        if not all(i in looked_up or SHAPED.fullmatch(i) for i in ids):
+        if not all(i in looked_up or ID_SHAPE_PATTERN.fullmatch(i) for i in ids):
             return match.group()
         found = [i if i in known else looked_up[i] for i in ids if i in known or i in looked_up]
         names = ", ".join(files[i] for i in ids if i in files and i not in looked_up)
@@ -132,12 +132,12 @@ class Links:
         requested = _addresses(self.request)
 
         def put(match: re.Match[str]) -> str:
-            address = match.group().rstrip(STOPS)
+            address = match.group().rstrip(SENTENCE_ENDS)
             if address in requested or self._is_allowed(address):
                 return match.group()
             return match.group().rpartition("://")[2].replace(".", "[.]")
 
-        unmarked = MARKED.sub(lambda m: f"{m[2]} ({m[1]})", text)
+        unmarked = SLACK_LINK.sub(lambda m: f"{m[2]} ({m[1]})", text)
         return ADDRESS.sub(put, unmarked)
 
     def may_link(self, address: str) -> bool:
@@ -148,13 +148,13 @@ class Links:
         return is_web and (address in _addresses(self.request) or self._is_allowed(address))
 
     def _is_allowed(self, address: str) -> bool:
-        match = ALLOWED.fullmatch(address)
+        match = ALLOWED_ADDRESS.fullmatch(address)
         return match is not None and match["host"].lower() in self.hosts
 
 
 @lru_cache(maxsize=64)
 def _addresses(text: str) -> frozenset[str]:
-    found = (address.rstrip(STOPS) for address in ADDRESS.findall(text))
+    found = (address.rstrip(SENTENCE_ENDS) for address in ADDRESS.findall(text))
     return frozenset(address for address in found if WEB.match(address))
 
 
@@ -169,8 +169,8 @@ def settled_length(text: str) -> int:
     def solid(match: re.Match[str]) -> str:
         return "x" * len(match.group())
 
-    words = OPEN.sub(solid, WRITTEN.sub(solid, MARKED.sub(solid, text)))
-    link = MARKING.search(text)
+    words = OPEN.sub(solid, WRITTEN.sub(solid, SLACK_LINK.sub(solid, text)))
+    link = OPEN_SLACK_LINK.search(text)
     return min(len(words) - len(re.split(r"\s", words)[-1]), link.start() if link else len(text))
 
 
@@ -193,7 +193,7 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
             continue
         for sentence in _sentences(content):
             findings = tuple(dict.fromkeys(i for i in ids_in(sentence) if i in known))
-            plain = SPACED.sub("", sentence).strip(" .")
+            plain = SPACED_CITATION_PATTERN.sub("", sentence).strip(" .")
             if plain:
                 found.append(Statement(plain, findings))
             elif findings and found:  # a citation after the full stop
@@ -204,7 +204,7 @@ def statements(text: str, known: Collection[str]) -> list[Statement]:
 
 def _row(line: str, known: Collection[str]) -> list[Statement]:
     findings = tuple(dict.fromkeys(i for i in ids_in(line) if i in known))
-    cells = (cell.strip() for cell in SPACED.sub("", line).split("|"))
+    cells = (cell.strip() for cell in SPACED_CITATION_PATTERN.sub("", line).split("|"))
     text = " | ".join(filter(None, cells))
     return [Statement(text, findings)] if text and not RULE.fullmatch(line) else []
 
@@ -213,9 +213,9 @@ def _sentences(line: str) -> list[str]:
     return [s for s in re.split(r"(?<=[.!?])\s+(?=[^a-z\[])|(?<=\d\])\s*(?=[A-ZÀ-Þ*])", line) if s]
 
 
-OWN = "F0."
+PARENT_ID_PREFIX = "F0."
 """Prefix of the ids of items that the parent looked up: no subagent has the number 0."""
-BEGINNING = 80
+MAX_ITEM_CHARS = 80
 """Maximum characters of an item in the list of sources."""
 
 
@@ -243,7 +243,7 @@ class CitationIndex:
     def files(self) -> dict[str, str]:
         """Return id -> name of each file that a subagent reports."""
         texts = (t for r in self.results.values() for t in (r.text, *(f.claim for f in r.findings)))
-        return {id: name for text in texts for id, name in NAMED.findall(text)}
+        return {id: name for text in texts for id, name in FILE_REFERENCE.findall(text)}
 
     def links(self) -> dict[str, list[str]]:
         """Return all links by their ids in the answer; an item may have none."""
@@ -253,18 +253,21 @@ class CitationIndex:
     def items(self, first: int | None = None) -> dict[str, Item]:
         """Return the items shown to the parent, by the ids in the answer; only the `first` ones if
         set."""
-        return {f"{OWN}{n}": item for n, item in enumerate(self.reading.seen_items(first), 1)}
+        return {
+            f"{PARENT_ID_PREFIX}{n}": item
+            for n, item in enumerate(self.reading.seen_items(first), 1)
+        }
 
 
 def without_own(text: str) -> str:
     """Remove citations of looked-up items from an answer, for use in a later request."""
-    return re.sub(rf" ?\[{re.escape(OWN)}\d+\]", "", text)
+    return re.sub(rf" ?\[{re.escape(PARENT_ID_PREFIX)}\d+\]", "", text)
 
 
 def beginning(item: Item) -> str:
     """Return the beginning of an item, on one line without secrets."""
     by = f"{item.by}: " if item.by else ""
-    return clip(one_line(redact(printable(f"{by}{item.text}"))), BEGINNING)
+    return clip(one_line(redact(printable(f"{by}{item.text}"))), MAX_ITEM_CHARS)
 
 
 @dataclass
@@ -299,6 +302,6 @@ class CitationFilter:
     def _clean(self, text: str) -> str:
         if not text:
             return ""
-        files = self.index.files() if "file/" in text else NOTHING  # all results are searched
+        files = self.index.files() if "file/" in text else EMPTY_MAPPING  # all results are searched
         cleaned = drop_unknown(text, self.index.findings(), self.index.map_item_ids(), files)
         return self.links.defang(cleaned)

@@ -37,7 +37,7 @@ from config.settings import Settings
 from scopes.slack_client import TOKEN_FAULTS, SlackRefused, open_session
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, with_clients
-from subagents.budget import NANO, Budget, Caps
+from subagents.budget import NANOUSD_PER_USD, Budget, Caps
 from subagents.directory import Directory, Operator
 from subagents.events import Emit, ignore
 from subagents.fanout import TaskSpawner
@@ -196,7 +196,7 @@ class App:
         return self.store.database
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
-        await run.budget.extend(round(usd * NANO), seconds)
+        await run.budget.extend(round(usd * NANOUSD_PER_USD), seconds)
 
     def spawner(self, run: Run) -> TaskSpawner:
         return self._spawners.setdefault(run.id, TaskSpawner(run))

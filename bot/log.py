@@ -19,9 +19,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from config.sections import ServeSettings
 from config.settings import Secrets
-from scopes.clean import REMOVED, redact
+from scopes.clean import SECRET_PLACEHOLDER, redact
 
-OURS = ("bot", "subagents", "scopes", "config")
+OWN_LOGGERS = ("bot", "subagents", "scopes", "config")
 """Loggers that follow the configured level; all others are logged at warning or above."""
 
 _MOST_CHARS = 8_000
@@ -35,7 +35,7 @@ _MOST_VALUES = 500
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
-_about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039
+_log_context: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039
 
 
 @contextmanager
@@ -45,11 +45,11 @@ def about(**fields: str | None) -> Iterator[None]:
     `with about(run=..., request=..., team=...):`
     """
     values = {name: value for name, value in fields.items() if value is not None}
-    token = _about.set({**_about.get(), **values})
+    token = _log_context.set({**_log_context.get(), **values})
     try:
         yield
     finally:
-        _about.reset(token)
+        _log_context.reset(token)
 
 
 class Redactor:
@@ -71,7 +71,7 @@ class Redactor:
 
     def cut(self, text: str) -> str:
         """Return a text without the exact values."""
-        return self._pattern.sub(REMOVED, text) if self._pattern else text
+        return self._pattern.sub(SECRET_PLACEHOLDER, text) if self._pattern else text
 
     def clean(self, text: str) -> str:
         return redact(_learned_secrets.cut(self.cut(text)))
@@ -114,7 +114,7 @@ class _Lines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _shorten(_message(record), self._redactor),
-            **_about.get(),
+            **_log_context.get(),
         }
         if error := self._error(record):
             found["error"] = error
@@ -162,7 +162,7 @@ class _OursOrSerious(logging.Filter):
     """Passes our records, and library records at warning or above, despite their own level."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or record.name.split(".")[0] in OURS
+        return record.levelno >= logging.WARNING or record.name.split(".")[0] in OWN_LOGGERS
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def log_to(serve: ServeSettings, secrets: Secrets, stream: TextIO | None = None)
     handler.setFormatter({"json": JsonLines, "text": TextLines}[serve.log_format](redactor))
     handler.setLevel(level)
     handler.addFilter(_OursOrSerious())
-    our_loggers = [logging.getLogger(name) for name in OURS]
+    our_loggers = [logging.getLogger(name) for name in OWN_LOGGERS]
     root, dbos = logging.getLogger(), logging.getLogger("dbos")
     touched = (root, dbos, *our_loggers)
     before = [(each, each.level, each.handlers, each.propagate) for each in touched]

@@ -60,7 +60,7 @@ class Permission:
     is_needed: Callable[[Settings], bool] = _always
 
 
-_READ = (
+_CHANNEL_METHODS = (
     *("conversations.info", "conversations.list", "conversations.members"),
     "users.conversations",
 )
@@ -83,7 +83,7 @@ BOT_PERMISSIONS = (
     Permission(
         "channels:read",
         "names and members of public channels; learns when one is deleted, and deletes its data",
-        _READ,
+        _CHANNEL_METHODS,
         ("channel_deleted",),
     ),
     Permission(
@@ -118,11 +118,11 @@ BOT_PERMISSIONS = (
     Permission(
         "groups:read",
         "names and members of private channels that it is in; learns when one is deleted",
-        _READ,
+        _CHANNEL_METHODS,
         ("group_deleted",),
     ),
     Permission("im:history", "reads direct messages with it", _HISTORY, ("message.im",)),
-    Permission("im:read", "knows who is in a direct message with it", _READ),
+    Permission("im:read", "knows who is in a direct message with it", _CHANNEL_METHODS),
     Permission(
         "im:write",
         "shows one person alone what not everyone may read, and asks there for approvals",
@@ -140,7 +140,7 @@ BOT_PERMISSIONS = (
         _HISTORY,
         ("message.mpim",),
     ),
-    Permission("mpim:read", "knows who is in a group message with it", _READ),
+    Permission("mpim:read", "knows who is in a group message with it", _CHANNEL_METHODS),
     Permission(
         "reactions:read",
         "hears the reactions that slack.reactions names",
@@ -176,8 +176,8 @@ BOT_PERMISSIONS = (
 
 _USER_REASON = "search as the person whose token is SLACK_USER_TOKEN"
 USER_PERMISSIONS = (
-    Permission("channels:read", f"{_USER_REASON}: who may see a public channel", _READ),
-    Permission("groups:read", f"{_USER_REASON}: who may see a private channel", _READ),
+    Permission("channels:read", f"{_USER_REASON}: who may see a public channel", _CHANNEL_METHODS),
+    Permission("groups:read", f"{_USER_REASON}: who may see a private channel", _CHANNEL_METHODS),
     Permission("search:read", _USER_REASON, ("search.messages",)),
 )
 

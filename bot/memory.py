@@ -35,13 +35,13 @@ from scopes.clean import normalize_unicode
 from scopes.effects import OPEN_NOTES
 from scopes.label import Label
 from scopes.notes import NewNote, Note, Talk
-from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preference
+from scopes.preferences import MAX_PREFERENCES, TOO_MANY_ERROR, Authorship, Preference
 from scopes.resources import MAX_BYTES, MAX_RUN_BYTES, NewFile, Resource, Resources, space_of_run
 from scopes.spaces import OPERATOR, notes_of, space_of
 from scopes.tool import ToolError
 from subagents.run import Run
 
-STEM = 5
+STEM_LETTERS = 5
 """Number of first letters by which longer words match."""
 MAX_LETTERS = 64
 """Maximum letters of a word; the rest of a longer one is ignored."""
@@ -53,7 +53,7 @@ MAX_INDEXED_BYTES = 300_000
 """Maximum size of those words: a tsvector of PostgreSQL holds 1 MB, including word positions."""
 
 _WORD = re.compile(r"[^\W_]+")
-_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_UNSPACED_SCRIPTS = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 def words_of(text: str) -> str:
@@ -83,7 +83,7 @@ def restrict_to_words(
     words = list(dict.fromkeys(_words(text)))[:MAX_ASKED]
     if not words:
         return query.where(sa.false())
-    starts = {w: w[:STEM] for w in words if len(w) > STEM and not _is_unspaced(w)}
+    starts = {w: w[:STEM_LETTERS] for w in words if len(w) > STEM_LETTERS and not _is_unspaced(w)}
     if shared:
         loose = [f"'{starts[w]}':*" if w in starts else f"'{w}'" for w in words]
         some = sa.func.to_tsquery("simple", " | ".join([*(f"'{w}'" for w in starts), *loose]))
@@ -116,7 +116,7 @@ def _words(text: str) -> Iterator[str]:
 
 def _is_unspaced(word: str) -> bool:
     """Return whether its script has no spaces, so that pairs of letters are used as words."""
-    return _UNSPACED.search(word) is not None
+    return _UNSPACED_SCRIPTS.search(word) is not None
 
 
 TITLE, TEXT = 5.0, 1.0
@@ -176,7 +176,7 @@ def _note(row: sa.Row[Any]) -> Note:
     return Note(row.id, row.space, row.title, row.text, Label.of(row.label), row.at)
 
 
-TRIES = 20
+MAX_SAVE_ATTEMPTS = 20
 """Attempts to find a free version number while others save the same file."""
 MB = 1_000_000
 
@@ -204,7 +204,7 @@ class ResourceStore:
         def add(connection: sa.Connection) -> int:
             query = sa.select(resources.c.id).where(resources.c.key == file.key)
             insert = self._database.upsert(resources)
-            for _ in range(TRIES):
+            for _ in range(MAX_SAVE_ATTEMPTS):
                 if (id := connection.execute(query).scalar()) is not None:
                     return int(id)
                 _check_size(connection, file.run, size)
@@ -259,7 +259,9 @@ def _resource(row: sa.Row[Any]) -> Resource:
 USER = "user:"
 """Prefix of the place of an answer that only the requester has seen."""
 
-FOUND = sa.select(conversations, inbox.c.channel, inbox.c.ts, inbox.c.thread_ts).select_from(
+CONVERSATIONS_QUERY = sa.select(
+    conversations, inbox.c.channel, inbox.c.ts, inbox.c.thread_ts
+).select_from(
     conversations.outerjoin(runs, runs.c.id == conversations.c.run).outerjoin(
         inbox, inbox.c.key == runs.c.request
     )
@@ -283,7 +285,9 @@ class ConversationStore:
         own = space_of(OPEN_NOTES, owner)
         place = conversations.c.place
         is_visible = place.not_in([OPERATOR, *closed]) & ~place.startswith(USER)
-        candidates = FOUND.where((place == own) | is_visible if owner else place == own)
+        candidates = CONVERSATIONS_QUERY.where(
+            (place == own) | is_visible if owner else place == own
+        )
         found = restrict_to_words(candidates, conversations, query, self._database.shared)
         return [_talk(row, own) for row in await self._database.read(found.limit(limit))]
 
@@ -358,9 +362,11 @@ async def add_files(run: Run, document: Document) -> None:
         ]
 
 
-SETTING = 7_005
+PREFERENCES_LOCK = 7_005
 """Advisory lock of Postgres that a replica holds while it sets a preference."""
-UNCHECKED = "Slack does not tell just now who is in this channel. Ask again in a minute."
+UNKNOWN_MEMBERS_ERROR = (
+    "Slack does not tell just now who is in this channel. Ask again in a minute."
+)
 NOT_IN_IT = "Only a full member of this workspace who is in this channel sets its instructions."
 
 
@@ -382,14 +388,14 @@ class PreferenceStore:
         existing = connection.execute(_in(space)).all()
         same = [row.id for row in existing if row.text.casefold() == text.casefold()]
         if len(existing) - len(same) >= MAX_PREFERENCES:
-            raise ToolError(FULL)
+            raise ToolError(TOO_MANY_ERROR)
         connection.execute(sa.delete(preferences).where(preferences.c.id.in_(same)))
         connection.execute(sa.insert(preferences).values(_row(space, text, authorship)))
 
     def _lock(self, connection: sa.Connection) -> None:
         """Keep other replicas from counting or replacing rows until this transaction ends."""
         if self.database.shared:
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTING)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(PREFERENCES_LOCK)))
 
     @in_transaction
     def delete(
@@ -413,7 +419,7 @@ class PreferenceStore:
         person = await self.directory.people.person(user, self.directory.team, fresh=True)
         inside = await self.directory.members.inside(channel)
         if person is None or inside is None:
-            raise ToolError(UNCHECKED)
+            raise ToolError(UNKNOWN_MEMBERS_ERROR)
         if person.kind != "member" or user not in inside:
             raise ToolError(NOT_IN_IT)
 

@@ -23,7 +23,13 @@ from bot.background import repeat
 from bot.reports.issues import PANEL, Issue
 from bot.slack.messages import edited_at
 from bot.storage.database import Database, chunks
-from bot.storage.deletions import NOTES, Condition, ForgetTarget, note, runs_that_read
+from bot.storage.deletions import (
+    DELETION_FLAG_PREFIX,
+    Condition,
+    ForgetTarget,
+    note,
+    runs_that_read,
+)
 from bot.storage.requests import AT_WORK, LOOKUPS
 from bot.storage.schedules import schedule_of
 from bot.storage.tables import (
@@ -65,13 +71,22 @@ from scopes.resources import space_of_run
 
 log = logging.getLogger(__name__)
 
-APPROVED = "approved"
+APPROVED_STATE = "approved"
 """State of an action that is being executed."""
 DEAD_AFTER = timedelta(hours=6)
 """A run that started so long ago and has not ended counts as dead."""
 ORIGIN = ("space", "name", "run", "label", "by", "place", "requester", "state")
 """Columns with the owner or the origin of a row."""
-KEPT = ("type", "channel", "channel_type", "ts", "thread_ts", "event_ts", "user", "team")
+KEPT_EVENT_FIELDS = (
+    "type",
+    "channel",
+    "channel_type",
+    "ts",
+    "thread_ts",
+    "event_ts",
+    "user",
+    "team",
+)
 """Fields of a request's event that stay."""
 
 Statement = sa.Delete | sa.Update
@@ -144,7 +159,7 @@ class Forget:
         if self.dry_run:
             return done
         await asyncio.to_thread(_delete_folders, self.data_dir, deletable)
-        for some in chunks(deletable, RUNS):
+        for some in chunks(deletable, MAX_RUNS_PER_TRANSACTION):
             await self.database.change(partial(_delete_runs, ids=some))
         is_named = target.kind in ("channel", "user")
         is_target = names.c.id == (target.id if is_named else "")
@@ -210,7 +225,7 @@ class Forget:
             return row.space not in busy_spaces and is_note(row)
 
         def is_action(row: sa.Row[Any]) -> bool:
-            return row.state != APPROVED and (row.run in deletable or row.requester == user)
+            return row.state != APPROVED_STATE and (row.run in deletable or row.requester == user)
 
         own = await self._delete_rows(preferences, lambda row: row.by == user or is_note(row))
         searchable = await self._delete_rows(
@@ -351,7 +366,7 @@ async def at_work(database: Database) -> dict[str, datetime]:
     """Return the runs in use, with their start: they read, write, or wait for delivery."""
     alive = datetime.now(UTC) - DEAD_AFTER
     answering = sa.select(inbox.c.run).where(inbox.c.state == "running", inbox.c.run.is_not(None))
-    executing = sa.select(actions.c.run).where(actions.c.state == APPROVED)
+    executing = sa.select(actions.c.run).where(actions.c.state == APPROVED_STATE)
     c = schedule_runs.c
     is_running = sa.or_(c.state == "running", c.delivery == "waiting")
     reporting = sa.select(c.run).where(is_running, c.run.is_not(None))
@@ -399,11 +414,11 @@ def _empty_event(request: sa.Row[Any]) -> dict[str, Any]:
     event = request.event
     if request.state in AT_WORK:
         return {name: value for name, value in event.items() if name != LOOKUPS}
-    return {**{name: event[name] for name in KEPT if name in event}, "text": ""}
+    return {**{name: event[name] for name in KEPT_EVENT_FIELDS if name in event}, "text": ""}
 
 
 LOOK_EVERY_S = 5.0
-GRACE = timedelta(seconds=60)
+GRACE_PERIOD = timedelta(seconds=60)
 """Minimum age of a pending deletion, because a request that starts now may read stored data."""
 
 
@@ -414,10 +429,10 @@ async def forget_pending_forever(database: Database, data_dir: Path) -> None:
 
 
 async def forget_pending(
-    database: Database, grace: timedelta = GRACE, data_dir: Path | None = None
+    database: Database, grace: timedelta = GRACE_PERIOD, data_dir: Path | None = None
 ) -> int:
     """Execute all pending deletions; return how many remain pending."""
-    is_pending = sa.func.substr(flags.c.name, 1, len(NOTES)) == NOTES
+    is_pending = sa.func.substr(flags.c.name, 1, len(DELETION_FLAG_PREFIX)) == DELETION_FLAG_PREFIX
     notes = await database.read(sa.select(flags).where(is_pending).order_by(flags.c.at))
     return sum([await _stays(Forget(database, data_dir=data_dir), each, grace) for each in notes])
 
@@ -426,7 +441,7 @@ async def _stays(forget: Forget, pending: sa.Row[Any], grace: timedelta) -> bool
     """Delete once; return whether there may be more to delete when other runs have ended."""
     database, until = forget.database, pending.at + grace
     now, busy = datetime.now(UTC), await at_work(database)  # runs that end later count as busy
-    kind, _, id = pending.name.removeprefix(NOTES).partition("/")
+    kind, _, id = pending.name.removeprefix(DELETION_FLAG_PREFIX).partition("/")
     facts = pending.value or {}
     before = pending.at if facts.get("edited") else None
     done = await forget(ForgetTarget(kind, id), before, with_request=not facts.get("amended"))
@@ -465,7 +480,7 @@ def _is_gone(message: Mapping[str, Any]) -> bool:
 Purge = Callable[[sa.Connection, datetime], int]
 """Deletes data of some runs from before a time; returns the number of runs, 0 at the end."""
 
-RUNS = 20
+MAX_RUNS_PER_TRANSACTION = 20
 """Maximum runs per transaction, because others, such as a new Slack message, wait for it."""
 THREADS_DAYS = 365
 """Minimum days to keep ids of handled mail threads, which a new listing of a mailbox needs."""
@@ -523,7 +538,9 @@ def _is_over() -> Condition:
 
 def _purge_results(connection: sa.Connection, before: datetime) -> int:
     query = sa.select(runs.c.id).where(runs.c.started < before, runs.c.question != "")
-    old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
+    old = list(
+        connection.execute(query.order_by(runs.c.started).limit(MAX_RUNS_PER_TRANSACTION)).scalars()
+    )
     empty_runs(connection, old)
     return len(old)
 
@@ -531,7 +548,9 @@ def _purge_results(connection: sa.Connection, before: datetime) -> int:
 def _purge_trajectories(connection: sa.Connection, before: datetime) -> int:
     has_trajectory = sa.or_(*(sa.exists().where(t.c.run == runs.c.id) for t in (contexts, steps)))
     query = sa.select(runs.c.id).where(runs.c.started < before, has_trajectory)
-    old = list(connection.execute(query.order_by(runs.c.started).limit(RUNS)).scalars())
+    old = list(
+        connection.execute(query.order_by(runs.c.started).limit(MAX_RUNS_PER_TRANSACTION)).scalars()
+    )
     empty_trajectories(connection, old)
     return len(old)
 

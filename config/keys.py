@@ -15,7 +15,7 @@ from config.settings import Environment, Settings, SettingsError, key_file_of
 
 VARIABLE = "ASSISTANT_ENCRYPTION_KEY"
 KEY_BYTES = 32
-TRIES = 20
+MAX_ATTEMPTS = 20
 TRY_AGAIN_S = 0.05
 NEW_KEY = "`openssl rand -base64 32 | tr +/ -_` makes one"
 
@@ -103,7 +103,7 @@ def _make(file: Path) -> None:
 
 def _text_of(file: Path) -> str:
     """Return the content of the file; wait a moment for a process that is writing it."""
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         if text := file.read_text("ascii"):
             return text
         time.sleep(TRY_AGAIN_S)

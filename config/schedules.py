@@ -19,7 +19,7 @@ from config.sections import USER_ID, Language, Name, Section, SlackUser, text_pa
 
 FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week")
 """Fields of a crontab with six fields; one with five begins with the minutes."""
-GOES = {
+CRON_FIELD_RANGES = {
     **dict.fromkeys(("second", "minute"), "goes from 0 to 59"),
     "hour": "goes from 0 to 23",
     "day of the month": "goes from 1 to 31",
@@ -27,11 +27,11 @@ GOES = {
     "day of the week": "goes from mon to sun or from 0 (Sunday) to 6",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-YEARS = 9
+MAX_YEARS_BETWEEN = 9
 """A time that does not occur within so many years never occurs: leap days can be 8 years apart."""
 LOCAL_TIME = "%Y-%m-%dT%H:%M"
 """Format of a single time."""
-COMPARED = 25
+COMPARED_TIMES = 25
 """Times whose pauses are compared: a crontab that is too frequent shows it on its first day."""
 
 
@@ -82,7 +82,7 @@ class Timetable:
         """Return the shortest pause between its next times on the clock; None = it has none."""
         if self.at:
             return None
-        times = list(islice(Timetable(self.cron, "UTC")._times(now), COMPARED))
+        times = list(islice(Timetable(self.cron, "UTC")._times(now), COMPARED_TIMES))
         return min((later - at for at, later in pairwise(times)), default=None)
 
     @cached_property
@@ -119,7 +119,7 @@ class Timetable:
             self.cron,
             start.astimezone(self.info),
             second_at_beginning=True,
-            max_years_between_matches=YEARS,
+            max_years_between_matches=MAX_YEARS_BETWEEN,
         )
         with suppress(CroniterBadDateError):
             while True:
@@ -145,7 +145,7 @@ class Timetable:
             endless = re.search(r"\b(\w+)-\1\b", text)  # for croniter 5-5 means all values
             if not valid or endless or (letters and not named):
                 place = f"the {ORDINALS[number]} field of {self.cron!r} ({name})"
-                raise TimetableError(f"{place} is {text!r}, but {GOES[name]}")
+                raise TimetableError(f"{place} is {text!r}, but {CRON_FIELD_RANGES[name]}")
         if parts[-3] != "*" and parts[-1] != "*":
             raise TimetableError(
                 f"{self.cron!r} names a day of the month and a day of the week: leave one of them "
@@ -171,19 +171,19 @@ Destination = Annotated[
 reminder also the id of a person."""
 ListId = Annotated[str, text_pattern(r"^F[A-Z0-9]{2,}$", "the id of a Slack list (F...)")]
 PERSON = re.compile(USER_ID)
-Kind = Literal["sweep", "triage", "ask", "reminder"]
+ScheduleKind = Literal["sweep", "triage", "ask", "reminder"]
 MAX_WORDS = 2_000
 """Characters of a request or of the text of a reminder."""
-Words = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_WORDS)]
-MostDollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+RequestText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_WORDS)]
+MaxDollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-OWN = "dm"
+OWN_DESTINATION = "dm"
 
 
 class Schedule(Section):
     """One schedule: what it does and when, with whose permissions, and where it goes."""
 
-    kind: Kind
+    kind: ScheduleKind
     cron: str = ""
     """When it comes again and again; empty = once, at `at`."""
     at: str = ""
@@ -192,9 +192,9 @@ class Schedule(Section):
     channels: tuple[Name, ...] = Field(default=(), strict=False)
     """Channels of a sweep: names, patterns or ids."""
     tracker: ListId | None = None
-    request: Words = ""
+    request: RequestText = ""
     """The question of `ask`, complete in itself."""
-    text: Words = ""
+    text: RequestText = ""
     """The words of a reminder."""
     to: Destination
     owner: SlackUser
@@ -203,7 +203,7 @@ class Schedule(Section):
     """Send nothing if nothing is new; the run is recorded."""
     missed_hours: Annotated[float, Field(gt=0, le=24 * 31)] = 48
     """Of the runs missed while nothing served, the latest is caught up at most this much later."""
-    budget_usd: MostDollars = 1.0
+    budget_usd: MaxDollars = 1.0
     """Budget of one run."""
     language: Language | None = None
     """Language of the report; None = `report.language`, else that of the owner in Slack."""
@@ -247,4 +247,4 @@ class Schedule(Section):
     @property
     def is_private(self) -> bool:
         """Return whether it goes only to its owner, in Slack."""
-        return self.to == OWN
+        return self.to == OWN_DESTINATION

@@ -17,18 +17,18 @@ from pydantic import (
     model_validator,
 )
 
-WRITTEN: dict[str, str] = {}
+PATTERN_DESCRIPTIONS: dict[str, str] = {}
 """Pattern of a text -> description of what it accepts."""
 
 
 def text_pattern(pattern: str, words: str) -> StringConstraints:
     """Accept text of this pattern, which the words describe."""
-    WRITTEN[pattern] = words
+    PATTERN_DESCRIPTIONS[pattern] = words
     return StringConstraints(pattern=pattern)
 
 
 USER_ID = r"^[UW][A-Z0-9]{2,}$"
-_LOGIN = re.compile(
+_PASSWORD_IN_URL = re.compile(
     r"^https?://[^/?#]*@|^(?!http)\w+://[^@?]*:[^@?]*@|[?&](ssl)?password=", re.IGNORECASE
 )
 """A password in an address; after http also a user name alone, as it may be a token."""
@@ -68,7 +68,7 @@ def without_password(instead: str) -> BeforeValidator:
     """Refuse an address with a password, without repeating it; `instead` says what to do."""
 
     def check(value: Any) -> Any:
-        if isinstance(value, str) and _LOGIN.search(value):
+        if isinstance(value, str) and _PASSWORD_IN_URL.search(value):
             raise ValueError(f"no password or token is allowed in an address: {instead}")
         return value
 
@@ -304,7 +304,7 @@ class Policy(Section):
         return self
 
 
-LISTED = "[list]"
+LIST_TAG = "[list]"
 
 SourceName = Annotated[
     str,
@@ -319,7 +319,7 @@ Reader = Annotated[
 Readers = Annotated[tuple[Reader, ...], Field(strict=False)]
 """Who may read it in Slack: `members` (all full members) or user ids; empty = nobody there."""
 File = Annotated[Path, Field(strict=False)]
-Postgres = Annotated[
+PostgresUrl = Annotated[
     str,
     text_pattern(r"^postgres(ql)?://", "an address that begins with postgresql://"),
     without_password("put it into a file and name that as password_file, or into ~/.pgpass"),
@@ -334,12 +334,12 @@ SearchUrl = Annotated[Url, without_password("let the server take us without one"
 
 def _kind(readers: Any) -> str | None:
     if isinstance(readers, list | tuple):
-        return LISTED
+        return LIST_TAG
     return "public" if readers == "public" else None
 
 
 PublicOrReaders = Annotated[
-    Annotated[Readers, Tag(LISTED)] | Annotated[Literal["public"], Tag("public")],
+    Annotated[Readers, Tag(LIST_TAG)] | Annotated[Literal["public"], Tag("public")],
     Discriminator(
         _kind,
         custom_error_type="readers",
@@ -353,7 +353,7 @@ class DatabaseSettings(Section):
     """One database; exactly one of path, postgres and bigquery locates it."""
 
     path: File | None = None
-    postgres: Postgres | None = None
+    postgres: PostgresUrl | None = None
     bigquery: Dataset | None = None
     schema_: Name | None = Field(default=None, alias="schema")
     password_file: File | None = None
@@ -399,7 +399,7 @@ def _in_time(data: DataSettings, info: ValidationInfo) -> DataSettings:
     return data
 
 
-DataInTime = Annotated[DataSettings, AfterValidator(_in_time)]
+CheckedDataSettings = Annotated[DataSettings, AfterValidator(_in_time)]
 """Settings of `data` whose `query_s` is at most `limits.tool_timeout_s`."""
 
 

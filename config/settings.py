@@ -21,10 +21,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from config.schedules import Schedule, ScheduleName
 from config.sections import (
-    WRITTEN,
+    PATTERN_DESCRIPTIONS,
     ApprovalSettings,
+    CheckedDataSettings,
     ConsoleSettings,
-    DataInTime,
     FileSettings,
     GoogleSettings,
     LimitSettings,
@@ -71,7 +71,7 @@ def expectation(error: ErrorDetails) -> str:
         case {"type": "model_type" | "dict_type"}:
             return "must be a section with keys below it"
         case {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}}:
-            return f"must be {WRITTEN.get(pattern, 'written otherwise')}"
+            return f"must be {PATTERN_DESCRIPTIONS.get(pattern, 'written otherwise')}"
     text = re.sub("^(Input|Tuple) should", "must", error["msg"]).split(" after validation")[0]
     return text.replace("a valid string", "text in quotes").replace("a valid tuple", "a list")
 
@@ -182,7 +182,7 @@ class Tunables(Section):
     sweep: SweepSettings
     triage: TriageSettings
     panel: PanelSettings
-    data: DataInTime
+    data: CheckedDataSettings
     web: WebSettings
     files: FileSettings
     mcp: McpSettings
@@ -434,7 +434,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-WHOLE = ("categories",)
+REPLACED_KEYS = ("categories",)
 """Keys whose entries have names chosen by the user: a value replaces all of it."""
 
 
@@ -443,7 +443,7 @@ def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         under = below.get(key)
-        if not isinstance(under, dict) or (key in WHOLE and value is not None):
+        if not isinstance(under, dict) or (key in REPLACED_KEYS and value is not None):
             merged[key] = value
         elif value is not None:
             merged[key] = _merge(under, value) if isinstance(value, dict) else value

@@ -21,7 +21,7 @@ MODULES: Final = {
 }
 """Scope name -> the module that holds its TOOLS."""
 
-NEEDS: Final = {
+REQUIRED_CLIENTS: Final = {
     "slack": {"scopes.slack_reader:SlackReader"},
     "email": {"scopes.google.gmail:Gmail"},
     "data": {
@@ -55,7 +55,7 @@ PARENT: Final = (
 )
 """Modules of the tools that a parent may be offered; those on the last line are only for it."""
 
-OPENED: Final = {
+SCOPES_BY_PREFIX: Final = {
     "slack": "slack",
     "mail": "email",
     "data": "data",
@@ -144,7 +144,11 @@ def _outside(name: str, parts: Iterable[str], clients: Mapping[type, object]) ->
 def offering_scopes(clients: Mapping[type, object]) -> list[str]:
     """Return the scopes that have a tool of their own with these clients, such as a mailbox."""
     kinds, own = names_in(clients), outside(clients)
-    found = [name for name in MODULES if name not in NEEDS or NEEDS[name] & kinds or own.get(name)]
+    found = [
+        name
+        for name in MODULES
+        if name not in REQUIRED_CLIENTS or REQUIRED_CLIENTS[name] & kinds or own.get(name)
+    ]
     return [*found, ALL] if found or own.get(ALL) else []
 
 
@@ -152,7 +156,7 @@ def scope_of(handle: str) -> str:
     """Return the scope that reads what a handle names; empty for a server of tools."""
     kind, colon, _ = handle.partition(":")
     if colon:
-        return OPENED.get(kind, "")
+        return SCOPES_BY_PREFIX.get(kind, "")
     return "slack" if _OF_SLACK.fullmatch(handle) else "email"
 
 

@@ -51,12 +51,12 @@ STYLE: Any = {
     "ytick.labelsize": 10, "ytick.major.size": 0,
 }  # fmt: skip
 MOST_DATES = 8
-NAMED = 12
+MAX_LABELLED_POINTS = 12
 """Maximum points of a line with a number at each; with more, only the last point has one."""
 NAMED_BARS = 24
-GROUP = 0.8
+BAR_GROUP_SHARE = 0.8
 """Share of its space that a group of bars fills."""
-SHORT = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
+LARGE_NUMBER_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 """Units of large numbers."""
 YEARS = (1_000, 3_000)
 """Whole numbers along an axis are shown as years if all are between these."""
@@ -86,10 +86,12 @@ def _line(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
     """Draw a line from point to point."""
     at = _places(axes, x)
     for name, values in series.items():
-        axes.plot(at, values, label=name, marker="o" if len(at) <= NAMED else None)
+        axes.plot(at, values, label=name, marker="o" if len(at) <= MAX_LABELLED_POINTS else None)
     if len(series) == 1:
         (values,) = series.values()
-        for place, value in [*zip(at, values, strict=True)][-1 if len(at) > NAMED else 0 :]:
+        for place, value in [*zip(at, values, strict=True)][
+            -1 if len(at) > MAX_LABELLED_POINTS else 0 :
+        ]:
             if not math.isnan(value):
                 where = (place, value), (0, 8)
                 axes.annotate(
@@ -121,10 +123,10 @@ def _scatter(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
 
 def _bars(axes: Axes, x: Axis, series: dict[str, list[float]], *, lying: bool = False) -> None:
     """Draw a group of bars for each name; if horizontal, the first one is on top."""
-    wide, count = GROUP / len(series), len(x.values)
+    wide, count = BAR_GROUP_SHARE / len(series), len(x.values)
     draw = axes.barh if lying else axes.bar
     for number, (name, values) in enumerate(series.items()):
-        at = [k - GROUP / 2 + wide * (number + 0.5) for k in range(count)]
+        at = [k - BAR_GROUP_SHARE / 2 + wide * (number + 0.5) for k in range(count)]
         bars = draw(at, values, wide * 0.94, label=name)
         if lying or count * len(series) <= NAMED_BARS:
             axes.bar_label(bars, fmt=_format_number, padding=4)
@@ -182,7 +184,7 @@ def _label(axes: Axes, x: Axis, series: dict[str, list[float]]) -> None:
 
 def _format_number(value: float) -> str:
     """Return a number as people read it."""
-    for least, unit in SHORT:
+    for least, unit in LARGE_NUMBER_UNITS:
         if abs(value) >= least:
             return f"{value / least:,.4g}{unit}"
     return f"{value:,.0f}" if abs(value) >= 1e5 or value.is_integer() else f"{value:,.6g}"

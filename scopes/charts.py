@@ -46,13 +46,13 @@ MAX_BARS, MAX_POINTS = 40, 5_000
 MAX_SERIES = 8
 MAX_TITLE, MAX_NAME = 70, 36
 """Columns of text of a title, and of a name at an axis; wide letters take two."""
-UPRIGHT = 12
+MAX_UPRIGHT_BARS = 12
 """Maximum upright bars; more are drawn horizontally."""
 UPRIGHT_NAMES = 90
 """Maximum columns of text of their names together."""
 HEIGHT, BAR_INCHES = 4.2, 0.36
 
-Kind = Literal["bar", "line", "scatter"]
+ChartKind = Literal["bar", "line", "scatter"]
 
 _MONTH = re.compile(r"\d{4}-\d{2}")
 
@@ -61,7 +61,7 @@ _MONTH = re.compile(r"\d{4}-\d{2}")
 async def make_chart(
     ctx: ToolContext,
     file: str,
-    kind: Kind,
+    kind: ChartKind,
     x: str,
     y: list[str],
     title: str = "",
@@ -114,7 +114,7 @@ def table_of(content: bytes) -> Table:
     return lines
 
 
-def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> Chart:
+def chart_of(table: Table, kind: ChartKind, x: str, y: Sequence[str], title: str) -> Chart:
     """Return the chart of these columns. Raises ToolError for what cannot be drawn."""
     if not 1 <= len(y) <= MAX_SERIES:
         raise ToolError(f"Give 1 to {MAX_SERIES} columns as y.")
@@ -133,7 +133,7 @@ def chart_of(table: Table, kind: Kind, x: str, y: Sequence[str], title: str) -> 
         axis = replace(axis, values=[axis.values[k] for k in order])
         series = {name: [values[k] for k in order] for name, values in series.items()}
     if kind == "bar" and (
-        len(axis.values) > UPRIGHT or sum(map(cell_len, axis.values)) > UPRIGHT_NAMES
+        len(axis.values) > MAX_UPRIGHT_BARS or sum(map(cell_len, axis.values)) > UPRIGHT_NAMES
     ):
         height = max(2.4, 1.2 + BAR_INCHES * count * max(1, len(series) * 0.6))
         return Chart("across", _cut(title, MAX_TITLE), height, axis, series)
@@ -169,7 +169,7 @@ def time_of(cell: str) -> datetime | None:
         return None
 
 
-def _axis(name: str, cells: Sequence[str], kind: Kind) -> Axis:
+def _axis(name: str, cells: Sequence[str], kind: ChartKind) -> Axis:
     """Return the axis with the positions of the rows: numbers, times, or names."""
     if kind != "bar":
         times = [time_of(cell) if "-" in cell else None for cell in cells]
@@ -196,7 +196,7 @@ def _stem(text: str) -> str:
     return re.sub(r"[^\w]+", "-", plain).strip("-_")[:50].rstrip("-_") or "chart"
 
 
-SECONDS = 30.0
+DRAWING_TIMEOUT_S = 30.0
 """Maximum seconds of a drawing; on a busy machine it takes a few."""
 IDLE_S = 60.0
 """Seconds after the last chart until the program ends."""
@@ -212,7 +212,7 @@ def _renderer() -> WorkerProcess:
     home = TemporaryDirectory(prefix="chart-")
     atexit.register(home.cleanup)
     env = {"HOME": home.name, "MPLCONFIGDIR": home.name, "OPENBLAS_NUM_THREADS": "1"}
-    return WorkerProcess("scopes.chart_program", SECONDS, env=env, idle_s=IDLE_S)
+    return WorkerProcess("scopes.chart_program", DRAWING_TIMEOUT_S, env=env, idle_s=IDLE_S)
 
 
 async def render_chart(chart: Chart, what: str) -> bytes:

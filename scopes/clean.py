@@ -9,29 +9,29 @@ from typing import Final, Literal
 
 import regex
 
-REMOVED = "[removed]"
+SECRET_PLACEHOLDER = "[removed]"
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs"})
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc\U00016fe4\U0001d159")
 """Letters and signs without a shape."""
-_KEPT = frozenset("\n\t\u200c\u200d\ufe0f")
+_KEPT_CHARACTERS = frozenset("\n\t\u200c\u200d\ufe0f")
 """Joiners and selectors among them are kept only where they are needed, see below."""
 _SELECTOR = re.compile("[\ufe00-\ufe0f\u180b-\u180f\U000e0100-\U000e01ef]")
-_ACTING = frozenset("<>@#&*_`|/.\\[]{}=%^")
+_SYNTAX_CHARACTERS = frozenset("<>@#&*_`|/.\\[]{}=%^")
 """Wide forms of these are folded; wide commas and round brackets belong to written Chinese."""
 
 _EMOJI = (
     "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935"
     "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
-_LINKED = "\u0600-\u0dff\u1780-\u17ff"
+_JOINING_SCRIPTS = "\u0600-\u0dff\u1780-\u17ff"
 """Scripts in which a joiner between two letters is spelling: Arabic to Sinhala, Khmer."""
 _STRAY = (
     re.compile(rf"(?<![{_EMOJI}])\ufe0f(?!\u20e3)"),
     re.compile(
-        rf"(?<![{_EMOJI}\ufe0f{_LINKED}])\u200d|\u200d(?![{_EMOJI}{_LINKED}])"
-        rf"|(?<![{_LINKED}])\u200c|\u200c(?![{_LINKED}])"
+        rf"(?<![{_EMOJI}\ufe0f{_JOINING_SCRIPTS}])\u200d|\u200d(?![{_EMOJI}{_JOINING_SCRIPTS}])"
+        rf"|(?<![{_JOINING_SCRIPTS}])\u200c|\u200c(?![{_JOINING_SCRIPTS}])"
     ),
 )
 
@@ -49,7 +49,7 @@ def printable(text: str) -> str:
     text = _BREAKS.sub("\n", text)
     if text.isascii():
         return _CONTROLS.sub("", text)
-    text = text.translate(_TABLE)
+    text = text.translate(_VISIBLE_FORMS)
     for stray in _STRAY:
         text = stray.sub("", text)
     return normalize_unicode(text)
@@ -80,12 +80,12 @@ class _Table(dict[int, str]):
         return form
 
 
-_TABLE = _Table()
+_VISIBLE_FORMS = _Table()
 
 
 def _visible_form(letter: str) -> str:
     category = unicodedata.category(letter)
-    if letter in _KEPT:
+    if letter in _KEPT_CHARACTERS:
         return letter
     if category == "Cn" and "\U0001f000" <= letter <= "\U0001faff":
         return letter  # reserved for emoji that are newer than Python's tables
@@ -107,7 +107,10 @@ def _fold(letter: str, category: str) -> str:
     plain = unicodedata.normalize("NFKC", letter)
     folds = (
         kind in ("<font>", "<small>", "<noBreak>")
-        or (kind == "<wide>" and ((plain.isascii() and plain.isalnum()) or plain in _ACTING))
+        or (
+            kind == "<wide>"
+            and ((plain.isascii() and plain.isalnum()) or plain in _SYNTAX_CHARACTERS)
+        )
         or (kind == "<compat>" and (category in ("Ll", "Lu", "Lt") or letter == "\u2024"))
     )
     return plain if folds else letter
@@ -138,21 +141,21 @@ _TOKENS = re.compile(
     )"""
 )
 """It begins with the first letters of all tokens: a search skips everything else."""
-_SPARED = (
+_NOT_A_PLACEHOLDER = (
     r"(?!['\"]?(?:None|null|nil|true|false|os\.|env\.|process\.|/[a-z]|<[^<>\n]*>|\*\*\*|\.\.\.|\[removed"
     r"|\$\{?[A-Za-z_]+\}?(?!\w)|\{\{?\w+\}))"
 )
 """Placeholders for passwords in examples and settings."""
-_NAMED = (
+_SECRET_NAME = (
     "[aefpstAEFPST\u017f]"
     r"(?i:(?<=p)(?:assword|asswd|wd|assphrase)|(?<=t)oken"
     r"|(?<=s)ecret(?:[_-]?access)?(?:[_-]?key)?"
     r"|(?:(?<=a)pi|(?<=p)rivate|(?<=a)ccess|(?<=a)uth|(?<=e)ncryption|(?<=f)ernet)[_ -]?key)"
 )
 """Its first letter is separate, so that a search skips to the next such letter."""
-_NAME = re.compile(_NAMED)
+_NAME = re.compile(_SECRET_NAME)
 _CONTEXTS = tuple(
-    (head.startswith(_NAMED), re.compile(f"(?P<head>{head})(?i:{secret})"))
+    (head.startswith(_SECRET_NAME), re.compile(f"(?P<head>{head})(?i:{secret})"))
     for head, secret in (
         # addresses that hold a password or are one
         (r"(?i:\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]*:)", r"[^\s/]+(?=@)"),
@@ -163,13 +166,16 @@ _CONTEXTS = tuple(
         (r"(?i:\bbearer\s+)", r"(?=[\w.~+/=-]{0,200}(?:\d|[.~+_=]\w)|[a-z]{20})[\w.~+/=-]{6,}"),
         # a name with "=", or with ":" before something that looks like no word
         (
-            rf"{_NAMED}['\"]?[ \t]*=[ \t]*",
-            rf"{_SPARED}(?:'[^'\n]{{0,500}}'|\"[^\"\n]{{0,500}}\"|['\"]?[^\s'\"&),;]{{4,}})",
+            rf"{_SECRET_NAME}['\"]?[ \t]*=[ \t]*",
+            rf"{_NOT_A_PLACEHOLDER}(?:'[^'\n]{{0,500}}'|\"[^\"\n]{{0,500}}\"|['\"]?[^\s'\"&),;]{{4,}})",
         ),
-        (rf"{_NAMED}['\"][ \t]*:[ \t]*", rf"{_SPARED}(?:'[^'\n]{{4,500}}'|\"[^\"\n]{{4,500}}\")"),
         (
-            rf"{_NAMED}[`*]*[ \t]*:[`* \t]*",
-            rf"{_SPARED}(?=[^\s`]{{0,200}}\d)(?=[^\s`]{{0,200}}[a-z])[^\s'\"`,;]{{6,}}",
+            rf"{_SECRET_NAME}['\"][ \t]*:[ \t]*",
+            rf"{_NOT_A_PLACEHOLDER}(?:'[^'\n]{{4,500}}'|\"[^\"\n]{{4,500}}\")",
+        ),
+        (
+            rf"{_SECRET_NAME}[`*]*[ \t]*:[`* \t]*",
+            rf"{_NOT_A_PLACEHOLDER}(?=[^\s`]{{0,200}}\d)(?=[^\s`]{{0,200}}[a-z])[^\s'\"`,;]{{6,}}",
         ),
         # keys without a form of their own
         (r"(?i:(?:key|fernet)\W[^\n]{0,40}?(?<![\w-]))", r"[\w-]{43}=(?![\w=])"),
@@ -181,23 +187,23 @@ _CONTEXTS = tuple(
 
 def redact(text: str) -> str:
     """Return the text with `[removed]` in place of everything that looks like a secret."""
-    text, is_named = _TOKENS.sub(REMOVED, text), _NAME.search(text)
+    text, is_named = _TOKENS.sub(SECRET_PLACEHOLDER, text), _NAME.search(text)
     for begins_with_name, pattern in _CONTEXTS:
         if is_named or not begins_with_name:
-            text = pattern.sub(rf"\g<head>{REMOVED}", text)
+            text = pattern.sub(rf"\g<head>{SECRET_PLACEHOLDER}", text)
     return text
 
 
-_QUOTED = re.compile(rf"{_NAMED}['\"]?[ \t]*[:=][ \t]*['\"]")
+_QUOTED_SECRET_START = re.compile(rf"{_SECRET_NAME}['\"]?[ \t]*[:=][ \t]*['\"]")
 """The start of a possible password, which lasts until its quote or its line ends."""
 _KEY_END = re.compile(r"-----END[^\n]*-----\s")
-_LONGEST = 10_000
+_MAX_SECRET_CHARS = 10_000
 """Characters of the longest secret, a private key of 8,192 bits."""
 
 
 def find_unsettled(text: str) -> int:
     """Return the position from which an unfinished text may still become (part of) a secret."""
-    before = max(0, len(text) - _LONGEST)
+    before = max(0, len(text) - _MAX_SECRET_CHARS)
     at, found = len(text) + 1, len(text)
     while found < at:
         at = found
@@ -213,7 +219,7 @@ def _of_word(text: str, at: int) -> int:
 
 
 def _of_quote(text: str) -> int:
-    found = _QUOTED.search(text, text.rfind("\n") + 1)
+    found = _QUOTED_SECRET_START.search(text, text.rfind("\n") + 1)
     return found.start() if found else len(text)
 
 
@@ -246,7 +252,7 @@ BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-WIDER = {
+ACTUAL_CHARSETS = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "gb2312": "gb18030",
@@ -255,15 +261,15 @@ WIDER = {
     "shift_jis": "cp932",
 }
 """The charset that a mail names -> the one that it really uses (WHATWG Encoding, labels)."""
-REFUSED = frozenset(
+REFUSED_CODECS = frozenset(
     {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 )
 """Codecs of Python that no mail uses; two of them take quadratic time."""
 
-_VARIATION = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_SELECTOR_RANGES = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _FLAG = re.compile("(?<=\U0001f3f4)[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f")
-_SMUGGLED = re.compile(
-    f"[\U000e0000-\U000e007f]|[{_VARIATION}]{{3}}|[\u202d\u202e]"
+_SMUGGLED_TEXT = re.compile(
+    f"[\U000e0000-\U000e007f]|[{_SELECTOR_RANGES}]{{3}}|[\u202d\u202e]"
     "|[\u00ad\u034f\u061c\u180e\u200b-\u200f\u2060-\u206f\ufeff\ufff9-\ufffb]{8}"
 )
 
@@ -289,7 +295,7 @@ def _codec(charset: str) -> str:
         b"a".decode(name, "replace")  # raises LookupError if it is no charset, such as rot13
     except (LookupError, ValueError):
         return ""
-    return "" if name in REFUSED else WIDER.get(name, name)
+    return "" if name in REFUSED_CODECS else ACTUAL_CHARSETS.get(name, name)
 
 
 def smuggles_text(text: str) -> bool:
@@ -298,7 +304,7 @@ def smuggles_text(text: str) -> bool:
     Emoji and scripts use the tags of a flag, one variation selector and a few joiners; more of them
     in a row belong to no script.
     """
-    return not text.isascii() and _SMUGGLED.search(_FLAG.sub("", text)) is not None
+    return not text.isascii() and _SMUGGLED_TEXT.search(_FLAG.sub("", text)) is not None
 
 
 def line(text: str, most: int) -> str:

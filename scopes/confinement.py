@@ -24,7 +24,7 @@ MEMORY: Final = 512 << 20
 """Bytes of address space of a program that reads what strangers wrote."""
 MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> index of its call numbers in the tables below, and its number in linux/audit.h."""
-DENIED: Final = {
+DENIED_CALLS: Final = {
     **{"execve": (59, 221), "execveat": (322, 281)},
     **{"socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200)},
     **{"listen": (50, 201), "accept": (43, 202), "accept4": (288, 242), "sendto": (44, 206)},
@@ -51,7 +51,7 @@ DENIED: Final = {
 FORKS: Final = {"fork": (57, -1), "vfork": (58, -1)}
 CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 PRCTL, SECCOMP, CAPGET, CAPSET = (157, 167), (317, 277), (125, 90), (126, 91)
-X32 = 0x40000000
+X32_SYSCALL_BIT = 0x40000000
 """Numbers from here on belong to another machine that runs on x86_64."""
 NAMESPACES, THREAD = 0x7E020000, 0x10000
 """Flags of clone(2)."""
@@ -69,12 +69,12 @@ CREATE, ADD, RESTRICT = 444, 445, 446
 """The calls of landlock(7), the same on both machines."""
 ACCESS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 """Version of landlock -> number of kinds of file access that it knows; later versions know 16."""
-READ = 0b1100
+READ_ACCESS = 0b1100
 """Files and folders."""
 SIGNALS, SIGNALS_SINCE = 2, 6
 
-Step = tuple[int, int, int, int]
-_CALL = ctypes.CDLL(None).syscall if sys.platform == "linux" else None
+BpfInstruction = tuple[int, int, int, int]
+_LIBC_SYSCALL = ctypes.CDLL(None).syscall if sys.platform == "linux" else None
 
 
 def confine(*, reads: bool = False) -> set[str]:
@@ -84,9 +84,9 @@ def confine(*, reads: bool = False) -> set[str]:
     file, nor look into another process by /proc. `reads`: it may open any file, not only the
     libraries of Python and of this machine. Open files stay open.
     """
-    if _CALL is None or os.uname().machine not in MACHINES or sys.maxsize < 1 << 32:
+    if _LIBC_SYSCALL is None or os.uname().machine not in MACHINES or sys.maxsize < 1 << 32:
         return set()
-    _CALL.restype = ctypes.c_long
+    _LIBC_SYSCALL.restype = ctypes.c_long
     which, machine = MACHINES[os.uname().machine]
     if _syscall(PRCTL[which], PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return set()
@@ -99,7 +99,7 @@ def confine(*, reads: bool = False) -> set[str]:
     return held if refused else held | {"calls"}
 
 
-def _filter(which: int, machine: int, pid: int) -> list[Step]:
+def _filter(which: int, machine: int, pid: int) -> list[BpfInstruction]:
     """Return the steps for each call; the last one allows every call that no earlier step answered.
 
     A signal may go to threads of this process, by which abort(3) ends it, and a limit may be set on
@@ -107,11 +107,11 @@ def _filter(which: int, machine: int, pid: int) -> list[Step]:
     """
     refused = [(RETURN, 0, 0, ERROR | errno.EPERM)]
     allowed = [(RETURN, 0, 0, ALLOW)]
-    denied = DENIED | FORKS
+    denied = DENIED_CALLS | FORKS
     new = [(LOAD, 0, 0, FIRST), (ANY, 0, 1, NAMESPACES), *refused]
     return [
         *((LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, machine), (RETURN, 0, 0, KILL)),
-        *((LOAD, 0, 0, NUMBER), (ABOVE, 0, 1, X32), (RETURN, 0, 0, KILL)),
+        *((LOAD, 0, 0, NUMBER), (ABOVE, 0, 1, X32_SYSCALL_BIT), (RETURN, 0, 0, KILL)),
         *(s for numbers in denied.values() for s in _of(numbers[which], refused)),
         *_of(CLONE3[which], [(RETURN, 0, 0, ERROR | errno.ENOSYS)]),
         *_of(CLONE[which], [*new, (ANY, 1, 0, THREAD), *refused, *allowed]),
@@ -121,7 +121,7 @@ def _filter(which: int, machine: int, pid: int) -> list[Step]:
     ]
 
 
-def _of(number: int, steps: Sequence[Step]) -> list[Step]:
+def _of(number: int, steps: Sequence[BpfInstruction]) -> list[BpfInstruction]:
     """Return the steps for only this call; they end with an answer. No steps for -1."""
     return [(EQUAL, 0, len(steps), number), *steps] if number >= 0 else []
 
@@ -139,12 +139,12 @@ def _files_held(reads: bool) -> bool:
     """Return whether the kernel denies changing files, and opening any except libraries."""
     version = _syscall(CREATE, None, 0, 1)
     kinds = (1 << ACCESS.get(version, 16)) - 1
-    rules = pack("=QQQ", kinds & ~READ if reads else kinds, 0, SIGNALS)
+    rules = pack("=QQQ", kinds & ~READ_ACCESS if reads else kinds, 0, SIGNALS)
     size = len(rules) if version >= SIGNALS_SINCE else 8
     if version < 1 or (ruleset := _syscall(CREATE, rules, size, 0)) < 0:
         return False
     for folder in () if reads else _libraries():
-        _syscall(ADD, ruleset, 1, pack("=Qi", READ, folder), 0)
+        _syscall(ADD, ruleset, 1, pack("=Qi", READ_ACCESS, folder), 0)
         os.close(folder)
     refused = _syscall(RESTRICT, ruleset, 0)
     os.close(ruleset)
@@ -162,9 +162,9 @@ def _libraries() -> Iterator[int]:
 
 def _syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
     """Return the kernel's answer to a call; -1 if it refuses."""
-    assert _CALL
+    assert _LIBC_SYSCALL
     words = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
-    answer: int = _CALL(ctypes.c_long(number), *words)
+    answer: int = _LIBC_SYSCALL(ctypes.c_long(number), *words)
     return answer
 
 

@@ -57,7 +57,7 @@ MAX_STATEMENT = 4_000
 """Characters of a statement that are stored with each of its rows."""
 MAX_TITLE = 120
 """Characters of a column's name."""
-RESERVE = 300
+RESERVED_TOKENS = 300
 """Tokens reserved for the text around the items."""
 
 
@@ -69,7 +69,7 @@ async def list_tables(ctx: ToolContext, database: DatabaseName = "") -> ToolResu
     if isinstance(tables, ToolResult):
         return tables
     items = [Item(_id("t", handle, t.name), _table_text(t), None, label) for t in tables]
-    kept = fit_items(items, ctx.max_output_tokens - RESERVE)
+    kept = fit_items(items, ctx.max_output_tokens - RESERVED_TOKENS)
     least = "At least " if len(tables) >= MAX_TABLES else ""
     omitted = len(items) - len(kept)
     more = f"{least}{omitted} more: query the catalog." if omitted else ""
@@ -94,7 +94,7 @@ async def describe_table(ctx: ToolContext, table: str, database: DatabaseName = 
     lines = [
         Item(f"{id}#{n}", _column_text(c), None, label) for n, c in enumerate(found.columns, 1)
     ]
-    kept = fit_items([head, *lines], ctx.max_output_tokens - RESERVE)
+    kept = fit_items([head, *lines], ctx.max_output_tokens - RESERVED_TOKENS)
     omitted = len(lines) + 1 - len(kept)
     more = f"{omitted} more columns: query the catalog." if omitted else ""
     return ToolResult(kept, truncated=more, note=f"{source.dialect}.", label=label)
@@ -114,7 +114,7 @@ async def execute_query(
     if isinstance(found, ToolResult):
         return found
     query = f"{handle}: {sql.strip()[:MAX_STATEMENT]}"
-    items = fit_items(_items(id, found, label, query), ctx.max_output_tokens - RESERVE)
+    items = fit_items(_items(id, found, label, query), ctx.max_output_tokens - RESERVED_TOKENS)
     shown = max(0, len(items) - 1)
     note = " ".join(filter(None, (_count_words(found), one_line(found.note))))
     if files is not None:

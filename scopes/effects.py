@@ -97,11 +97,11 @@ NOTES: Final = "notes"
 OPEN_NOTES: Final = "notes:own"
 """Handle of the requester's own notes and files, for any requester."""
 SHEET: Final = "sheet:"
-PROJECT: Final = "files:"
+FILES_PREFIX: Final = "files:"
 """Prefixes of the handles of sheets and of folders."""
 RUN_FOLDER: Final = "files:run"
 """Handle of the request's own folder."""
-WHOLE: Final = {MAIL_THREAD: OPEN_MAIL}
+OPEN_HANDLES: Final = {MAIL_THREAD: OPEN_MAIL}
 """Kind of thing -> the open handle for all of them."""
 
 Channel = Annotated[str, HandleArgument("channel")]

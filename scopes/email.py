@@ -18,8 +18,8 @@ from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId,
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld, within
 from scopes.google.gmail_compose import NoRecipient, find_answered, is_address, reply_subject
-from scopes.label import TRUSTED, Label
-from scopes.mail import ELSEWHERE, Attachment, MailMessage, MailThread, item_of, label_of
+from scopes.label import TRUSTED_LABEL, Label
+from scopes.mail import MAIL_PROGRAM_ADVICE, Attachment, MailMessage, MailThread, item_of, label_of
 from scopes.notes import read_note, save_note, search_notes
 from scopes.tool import (
     Item,
@@ -44,7 +44,7 @@ MAX_FOUND = 1_000
 """Threads of one search that can be shown, page by page."""
 MAX_HITS = 15
 """Threads that one search shows; each is read whole for it, so reading it then costs nothing."""
-EXCERPT = 300
+EXCERPT_CHARS = 300
 """Characters of a message that a search shows."""
 MAX_ATTACHMENT = 25_000_000
 """Bytes of a file that is read: as much as Gmail attaches to a mail."""
@@ -97,7 +97,7 @@ async def search_mail(ctx: ToolContext, query: str = "", cursor: str = "") -> To
         truncated=more,
         handles=handles,
         note=note,
-        label=TRUSTED if items else _own(mailbox),
+        label=TRUSTED_LABEL if items else _own(mailbox),
         undone={"search mail": cut if more else ""},
         lists={"mail threads that were found": tuple(handles)},
         reads=tuple(each.id for each in threads if _is_short(each)),
@@ -318,7 +318,7 @@ async def _document(mailbox: Gmail, mail: MailMessage, file: Attachment, id: str
         if file.size > MAX_ATTACHMENT:
             raise DocumentRefused(f"is larger than {MAX_ATTACHMENT // 1_000_000} MB")
         if not file.key:
-            raise DocumentRefused(f"is not handed out by Gmail: {ELSEWHERE}")
+            raise DocumentRefused(f"is not handed out by Gmail: {MAIL_PROGRAM_ADVICE}")
         return await mailbox.documents.get((id,), fetch_document)
     except (GoogleAbsent, ValueError):
         refusal = "is not in the mailbox any more"
@@ -374,14 +374,14 @@ def _is_in(message: MailMessage, window: Window | None) -> bool:
 
 def _is_short(thread: MailThread) -> bool:
     """Return whether a search shows it whole."""
-    return len(thread.messages) == 1 and len(thread.last.text.body) <= EXCERPT
+    return len(thread.messages) == 1 and len(thread.last.text.body) <= EXCERPT_CHARS
 
 
 def _hit(thread: MailThread, owner: str, address: str) -> Item:
     """Return the newest message of a thread, with the beginning of what it says."""
     last, count = thread.last, len(thread.messages)
     item = item_of(last, owner, address, last.item_id)
-    text = f"Subject: {thread.subject}. {last.text.body[:EXCERPT].strip()}"
+    text = f"Subject: {thread.subject}. {last.text.body[:EXCERPT_CHARS].strip()}"
     whole = "whole" if _is_short(thread) else "beginning of the newest"
     return replace(
         item, text=text, unread="", notes=(f"{count} messages, {whole} shown", *item.notes)

@@ -12,8 +12,8 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 from pydantic import BeforeValidator
 from pygit2 import GitError
 
-from scopes.effects import PROJECT, Access, Effect, FolderId, Prepared
-from scopes.folders.commands import OUTPUT, Commands
+from scopes.effects import FILES_PREFIX, Access, Effect, FolderId, Prepared
+from scopes.folders.commands import MAX_OUTPUT_BYTES, Commands
 from scopes.folders.folder import run_in_thread
 from scopes.folders.folders import FolderPlace, Folders
 from scopes.folders.git import Git
@@ -47,14 +47,14 @@ P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
-Line = Annotated[str, BeforeValidator(str)]
+LinePosition = Annotated[str, BeforeValidator(str)]
 """`12`, also as a number; `12~3` is a place within a long line."""
 MAX_COMMAND: Final = 2_000
 """Characters."""
 MAX_PUSHED: Final = 20
 """Commits of one push: a person has to see each."""
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
-_AT = re.compile(r":\d+(~\d+)?(@[0-9a-f]{6})?$")
+_LINE_SUFFIX = re.compile(r":\d+(~\d+)?(@[0-9a-f]{6})?$")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -88,7 +88,7 @@ async def list_files(ctx: ToolContext, path: str = "", folder: FolderId = "") ->
 
 @tool(client=Folders)
 async def read_file(
-    ctx: ToolContext, path: str, folder: FolderId = "", line: Line = "1"
+    ctx: ToolContext, path: str, folder: FolderId = "", line: LinePosition = "1"
 ) -> ToolResult:
     """Read a text file from a line on."""
     place, path = await _where(ctx, folder, path)
@@ -214,7 +214,11 @@ async def run_command(ctx: ToolContext, command: str, folder: FolderId = "") -> 
     ]
     kept = fit_items(items, ctx.max_output_tokens)
     cut = ended.cut or len(kept) < len(items)
-    more = f"The output is cut: have it say less, at most {OUTPUT // 1000} kB." if cut else ""
+    more = (
+        f"The output is cut: have it say less, at most {MAX_OUTPUT_BYTES // 1000} kB."
+        if cut
+        else ""
+    )
     how = "It was killed: its time was up." if ended.code is None else f"Exit code {ended.code}."
     return ToolResult(kept, truncated=more, note=how, label=label)
 
@@ -260,16 +264,16 @@ async def _where(
     """Return the folder and the path of a call; the id of an item is a path, too."""
     folders = ctx.client(Folders)
     if not folder:
-        named, rest = ctx.handles.in_front(path, PROJECT)
+        named, rest = ctx.handles.in_front(path, FILES_PREFIX)
         if named and await ctx.may_read(named):
-            folder, path = named, _AT.sub("", rest)
+            folder, path = named, _LINE_SUFFIX.sub("", rest)
     handle = await folders.find_handle(ctx, folder)
     try:
         place = await run_in_thread(folders.place, ctx, handle, writes=writes)
     except (OSError, GitError) as error:
         raise _fault(handle, error) from error
     if folder and path.startswith(f"{place.title}:"):
-        path = _AT.sub("", path.removeprefix(f"{place.title}:"))
+        path = _LINE_SUFFIX.sub("", path.removeprefix(f"{place.title}:"))
     return place, "/".join(each for each in path.split("/") if each != ".") or path
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 LINK = re.compile(r"/archives/([CGD][A-Z0-9]+)/p(\d{10})(\d{6})")
-MARK = re.compile(r"<#([CGD][A-Z0-9]{2,})(?:\|([^>]*))?>")
+CHANNEL_MENTION = re.compile(r"<#([CGD][A-Z0-9]{2,})(?:\|([^>]*))?>")
 CHANNEL = re.compile(
     r"<#([CGD][A-Z0-9]{2,})(?:\|[^>]*)?>|(?<![\w&/])#([^\s#<>|,.;:!?()\"']+)|\b(C[A-Z0-9]{8,})\b"
 )
@@ -66,7 +66,7 @@ def find_named(request: str, channels: Iterable[tuple[str, str]]) -> dict[str, s
 def find_marked(request: str) -> dict[str, str]:
     """Return the channels that a request mentions or links to: id -> title as in the request."""
     links = dict.fromkeys((channel for channel, *_ in LINK.findall(request)), "")
-    marks = dict(MARK.findall(request))
+    marks = dict(CHANNEL_MENTION.findall(request))
     found = {**links, **marks}
     return {id: f"#{name}" if name else id for id, name in found.items()}
 
@@ -77,17 +77,17 @@ QUOTE, PLACE_AT, MESSAGE_AT = "\uf8ff", 0xE000, 0xF000
 """Characters that stand for a quote; for the first place; for the first that is a message."""
 PRIVATE_USE = re.compile("[\ue000-\uf8ff]")
 PERSON = re.compile(r"<@([UW][A-Z0-9]{2,})(?:\|[^>]*)?>")
-LINKED = re.compile(
+FULL_MESSAGE_LINK = re.compile(
     rf"<?https?://[^\s<>|]{{0,200}}?{LINK.pattern}(?:\?[\w=&;.%-]*\w)?(?:\|[^<>]*>|>)?"
 )
-MARKS = re.compile(
+QUOTES_AND_PLACES = re.compile(
     r"(?<!\w)\"[^\"]*\"(?!\w)|(?<![\w>])'(?:[^'\n]|(?<=\w)'(?=\w))*'(?!\w)|“[^“”]*”|„[^„“”]*[“”]"
     r"|«[^«»]*»|»[^«»]*«|‘[^‘\n]*?’(?!\w)|「[^「」]*」|『[^『』]*』|`[^`]*`"
-    rf"|{LINKED.pattern}|{PERSON.pattern}|{CHANNEL.pattern}"
+    rf"|{FULL_MESSAGE_LINK.pattern}|{PERSON.pattern}|{CHANNEL.pattern}"
     r"|<?https?://[^\s<>|]+(?:\|[^<>]*>|>)?|(?<!\w):[\w+-]+:"
 )
 """Quotes, places, other links and emoji."""
-OTHERS = re.compile(r"[:\uff1a](?=\s|\Z)|[\"“”„«»`‘「」『』]|(?<![\w\ue000-\uf8fe])'")
+QUOTE_START = re.compile(r"[:\uff1a](?=\s|\Z)|[\"“”„«»`‘「」『』]|(?<![\w\ue000-\uf8fe])'")
 """The start of a quote in a line, perhaps without an end."""
 SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b\w\.)\s+|(?<=[。\uff01\uff1f])|;")
 QUESTION = re.compile("[?\uff1f\u061f]")
@@ -171,8 +171,8 @@ def _own_line(request: str, visible: Channels, ids: list[str]) -> str:
     line = request.strip().partition("\n")[0]
     if len(line) > MAX_CHARS or line.startswith((">", "&gt;", "```")):
         return ""
-    marked = MARKS.sub(mark, PRIVATE_USE.sub("", line).replace("&amp;", "&"))
-    own, *rest = OTHERS.split(marked, maxsplit=1)
+    marked = QUOTES_AND_PLACES.sub(mark, PRIVATE_USE.sub("", line).replace("&amp;", "&"))
+    own, *rest = QUOTE_START.split(marked, maxsplit=1)
     return own + "?" if any(map(QUESTION.search, rest)) else own
 
 
@@ -180,7 +180,7 @@ def _id(mark: str, visible: Channels) -> str:
     """Return the id of a mark; empty for a quote, or a place that the requester cannot see."""
     if person := PERSON.fullmatch(mark):
         return person[1]
-    if link := LINKED.fullmatch(mark):
+    if link := FULL_MESSAGE_LINK.fullmatch(mark):
         return f"{link[1]}/{link[2]}.{link[3]}" if link[1] in visible.names else ""
     channel = CHANNEL.fullmatch(mark)
     if not channel:
@@ -190,7 +190,7 @@ def _id(mark: str, visible: Channels) -> str:
 
 
 URL = re.compile(r"https?://[^\s<>|\"'`\\^{}]+", re.IGNORECASE)
-STOPS = ".,;:!?)]"
+CLOSING_PUNCTUATION = ".,;:!?)]"
 """Characters that end a sentence, not the address before them."""
 LEAST_LITERAL = 2
 """Minimum characters of a text that counts as part of a request."""
@@ -226,7 +226,7 @@ class Intent:
 
     def addresses(self) -> frozenset[str]:
         """Return the URLs in the request, and those that the requester has approved."""
-        named = frozenset(found.rstrip(STOPS) for found in URL.findall(self.text))
+        named = frozenset(found.rstrip(CLOSING_PUNCTUATION) for found in URL.findall(self.text))
         return named | {each for each in self.lookups if URL.fullmatch(each)}
 
     def to_json(self) -> dict[str, Any]:
@@ -236,13 +236,13 @@ class Intent:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Intent:
         """Return the intent from the result of `to_json`."""
-        return _STORED.validate_python(stored)
+        return _INTENT_ADAPTER.validate_python(stored)
 
 
-_STORED: Final = TypeAdapter(Intent)
+_INTENT_ADAPTER: Final = TypeAdapter(Intent)
 
 
-UNASKED: Final = Intent()
+EMPTY_INTENT: Final = Intent()
 """Of a context that nobody asked for anything."""
 
 

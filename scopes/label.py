@@ -70,10 +70,10 @@ class Label:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Label:
         """Return the label from the result of `to_json`."""
-        return _STORED.validate_python(stored)
+        return _LABEL_ADAPTER.validate_python(stored)
 
 
-_STORED: Final = TypeAdapter(Label)
+_LABEL_ADAPTER: Final = TypeAdapter(Label)
 
 
 def _meet(one: Readers, two: Readers) -> Readers:
@@ -84,7 +84,7 @@ def _meet(one: Readers, two: Readers) -> Readers:
     return min(one, two, key=lambda readers: (readers == INTERNET, readers == WORKSPACE))
 
 
-TRUSTED: Final = Label()
+TRUSTED_LABEL: Final = Label()
 DIRECTORY: Final = "slack:directory"
 """Source of names of public channels and of people, which all full members may read."""
 

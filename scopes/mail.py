@@ -9,11 +9,11 @@ from datetime import datetime
 from scopes.label import Label
 from scopes.tool import Item
 
-SHOWN = 5
+MAX_SHOWN_RECIPIENTS = 5
 """Maximum recipients of each kind that are named."""
-LISTED = 10
+MAX_LISTED_ATTACHMENTS = 10
 """Maximum attachments of a message that are listed."""
-ELSEWHERE = "open it in your mail program"
+MAIL_PROGRAM_ADVICE = "open it in your mail program"
 """Advice for content that is not read here."""
 INVITATIONS = {
     "REQUEST": "Calendar invitation",
@@ -23,7 +23,7 @@ INVITATIONS = {
     "DECLINECOUNTER": "Proposal of another time declined",
 }
 """METHOD of a calendar -> what it is (RFC 5546, 1.4)."""
-EVENT = "Calendar event"
+DEFAULT_INVITATION_KIND = "Calendar event"
 """Name of a calendar with any other METHOD."""
 MAX_BODY = 5_000_000
 """Maximum bytes of text read from one mail, all parts together."""
@@ -64,7 +64,7 @@ class MailText:
     @property
     def gap(self) -> str:
         """Return why its text was not read, or not whole, and what to do; empty when all was."""
-        return f"{'; '.join(self.unread)}: {ELSEWHERE}" if self.unread else ""
+        return f"{'; '.join(self.unread)}: {MAIL_PROGRAM_ADVICE}" if self.unread else ""
 
     @property
     def fault(self) -> str:
@@ -169,10 +169,12 @@ def item_of(message: MailMessage, owner: str, address: str, opens: str) -> Item:
 def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
     """Return facts that code adds to a message: other recipients, attachments, oddities."""
     text = message.text
-    files = [f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:LISTED]]
+    files = [
+        f"{a.name} ({a.type}, {a.size:,} bytes)" for a in text.attachments[:MAX_LISTED_ATTACHMENTS]
+    ]
     if len(text.attachments) > 1:
         files = [f"{number}. {file}" for number, file in enumerate(files, 1)]
-    if (more := len(text.attachments) - LISTED) > 0:
+    if (more := len(text.attachments) - MAX_LISTED_ATTACHMENTS) > 0:
         files.append(f"and {more} more")
     notes = [f"to {_name_people(text.to, address)}"] if text.to else []
     notes += [f"cc {_name_people(text.cc, address)}"] if text.cc else []
@@ -188,6 +190,8 @@ def notes_of(message: MailMessage, address: str) -> tuple[str, ...]:
 
 def _name_people(people: Sequence[str], address: str) -> str:
     """Return the first few, with the mailbox's owner, and the number of the others."""
-    shown = [p for k, p in enumerate(people) if k < SHOWN or address.lower() in p.lower()]
+    shown = [
+        p for k, p in enumerate(people) if k < MAX_SHOWN_RECIPIENTS or address.lower() in p.lower()
+    ]
     more = len(people) - len(shown)
     return ", ".join([*shown, f"and {more} more"] if more else shown)

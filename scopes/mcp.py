@@ -29,7 +29,7 @@ from scopes.effects import Access, Effect, Part, Prepared
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.mcp_servers.servers import Connection, Offer, ServerAnswer, Unreachable
 from scopes.tool import (
-    PART,
+    PART_CHARS,
     Item,
     Tool,
     ToolContext,
@@ -42,7 +42,7 @@ from scopes.tool import (
     under,
 )
 
-KINDS: dict[str, tuple[Access, Effect]] = {
+ACCESS_EFFECTS: dict[str, tuple[Access, Effect]] = {
     "read": (Access.READ, Effect.NONE),
     "search": (Access.EGRESS, Effect.SEARCH),
     "write": (Access.WRITE, Effect.KEEP),
@@ -52,10 +52,10 @@ KINDS: dict[str, tuple[Access, Effect]] = {
 REPEATABLE = (Effect.NONE, Effect.SEARCH)
 NAME_CHARS = 64
 DESCRIPTION_CHARS = 300
-RESERVED = ("submit_result", "run_subagent", "run_subagents", "challenge")
+RESERVED_TOOL_NAMES = ("submit_result", "run_subagent", "run_subagents", "challenge")
 """Names of tools that no scope has, and no server may take."""
 
-Begin = Callable[[str, str], Awaitable[bool]]
+CallRecorder = Callable[[str, str], Awaitable[bool]]
 """Takes the key of a call and its run, and records that it begins; False = it began before."""
 
 
@@ -68,7 +68,7 @@ class ServerTools:
     access: str
     readers: Readers
     connection: Connection
-    begin: Begin
+    begin: CallRecorder
 
     @property
     def handle(self) -> str:
@@ -101,12 +101,14 @@ def _safe(tool: str) -> str:
 @cache
 def _ours() -> frozenset[str]:
     named = {tool.name for scope in scopes.MODULES for tool in scopes.scope(scope).tools}
-    return frozenset(named | {tool.name for tool in scopes.tools_of("parent")} | set(RESERVED))
+    return frozenset(
+        named | {tool.name for tool in scopes.tools_of("parent")} | set(RESERVED_TOOL_NAMES)
+    )
 
 
 def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
     """Return a tool of a server as one of ours. Raises Unfit for what cannot be offered."""
-    access, effect = KINDS[server.access]
+    access, effect = ACCESS_EFFECTS[server.access]
     several = server.readers == WORKSPACE or len(server.readers) > 1
     schema = sanitize_schema(offer.schema)
     words = dict.fromkeys(schema["properties"], Part.WORDS)
@@ -158,7 +160,7 @@ async def _may_run(server: ServerTools, offer: Offer, name: str, ctx: ToolContex
             f"{server.name} has changed what this tool is; it is off until an administrator "
             "confirms it. Do without it."
         )
-    if KINDS[server.access][1] is Effect.KEEP and not ctx.label.within(server.label):
+    if ACCESS_EFFECTS[server.access][1] is Effect.KEEP and not ctx.label.within(server.label):
         raise ToolError(
             f"What you have read may not be written to {server.name}: others can read it there. "
             "Put it into your result instead."
@@ -177,8 +179,8 @@ def result_of(
     """Return an answer as delimited items, including the server's text on a failure."""
     room = ctx.max_output_tokens * 3
     whole = "\n".join(answer.texts)
-    text = printable(readable(whole[: room + PART]))
-    unread = len(whole[room + PART :])
+    text = printable(readable(whole[: room + PART_CHARS]))
+    unread = len(whole[room + PART_CHARS :])
     shown = text.encode()[:room].decode(errors="ignore")
     digest = hashlib.sha256(ctx.key.encode()).hexdigest()[:8]
     id = f"{server.name}/{_safe(offer.name)[:40]}-{digest}"

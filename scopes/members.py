@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import aiohttp
 
 from scopes.cache import Cache, Clock, Key
-from scopes.slack_client import ABSENT, NO_SENSE, Absent, SlackClient, SlackRefused
+from scopes.slack_client import NO_SENSE, NOT_FOUND_ERRORS, Absent, SlackClient, SlackRefused
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ MOST_KEPT = 1_000
 ALL_KINDS = "public_channel,private_channel,mpim,im"
 JOINED_PUBLIC: Key = ("list of joined public", "channels")
 
-Kind = Literal["public", "private", "direct", "group"]
+ConversationKind = Literal["public", "private", "direct", "group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class MembersOf:
     id: str
     name: str
     """Without `#`; empty for direct messages."""
-    kind: Kind
+    kind: ConversationKind
     shared: bool
     """People of other companies are in it, or are invited."""
     archived: bool
@@ -86,7 +86,9 @@ class Kept(Cache):
                 if len(self.failures) >= self._most:
                     self.failures.clear()
                 refused = error if isinstance(error, SlackRefused) else None
-                is_answer = refused.code in ABSENT if refused else isinstance(error, Absent)
+                is_answer = (
+                    refused.code in NOT_FOUND_ERRORS if refused else isinstance(error, Absent)
+                )
                 refusal = f"{refused}." if refused and refused.remedy else ""
                 self.failures[key] = FailedCall(is_answer, refusal)
                 self.refused |= {key[0]: refusal} if refusal else {}
@@ -211,7 +213,7 @@ class Members:
         return frozenset(found)
 
 
-def kind_of(info: Mapping[str, Any]) -> Kind:
+def kind_of(info: Mapping[str, Any]) -> ConversationKind:
     """Return the kind; a conversation that Slack does not call public is private."""
     if info.get("is_im"):
         return "direct"

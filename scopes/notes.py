@@ -15,7 +15,7 @@ from typing import Annotated, Final, Protocol
 from pydantic import Field
 
 from scopes.effects import OPEN_NOTES, Access, Said
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.resources import list_resources, read_resource, save_resource
 from scopes.slack_items import permalink
 from scopes.slack_reader import SlackReader
@@ -23,7 +23,7 @@ from scopes.spaces import Space, held_spaces, label_of, may_see, notes_of, space
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, not_found, tokens_of, tool
 
 MAX_HITS = 15
-EXCERPT = 300
+EXCERPT_CHARS = 300
 """Characters of a note that a search shows."""
 MAX_TITLE, MAX_TEXT = 150, 20_000
 """Characters."""
@@ -107,7 +107,7 @@ async def search_notes(ctx: ToolContext, query: str = "", space: Space = "") -> 
     whole = all(hit.text == item.text for hit, item in zip(hits, items, strict=True))
     note = f"{len(hits)} found{'' if whole else '; read_note reads one whole'}."
     note = note if hits else f"No note in {', '.join(spaces.values())} has these words."
-    label = TRUSTED
+    label = TRUSTED_LABEL
     for handle in spaces.values():
         label = label.join(await label_of(ctx, handle))
     undone = {"search notes": f"a search in notes was cut: it shows {len(hits)}" if more else ""}
@@ -242,6 +242,6 @@ async def _item(ctx: ToolContext, note: Note, handle: str) -> Item:
 
 
 def _shorten(item: Item) -> Item:
-    cut = len(item.text) > EXCERPT
+    cut = len(item.text) > EXCERPT_CHARS
     more = ("beginning",) if cut else ()
-    return replace(item, text=item.text[:EXCERPT], notes=(*item.notes, *more))
+    return replace(item, text=item.text[:EXCERPT_CHARS], notes=(*item.notes, *more))

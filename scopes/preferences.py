@@ -16,14 +16,14 @@ from pydantic import Field
 from config.words import phrase
 from scopes.clean import printable
 from scopes.effects import Access, Effect, Prepared, Said
-from scopes.label import TRUSTED, Label, is_conversation
+from scopes.label import TRUSTED_LABEL, Label, is_conversation
 from scopes.tool import ToolContext, ToolError, ToolResult, one_line, tool
 
 MAX_PREFERENCES = 20
 """Maximum preferences of one person."""
 MAX_PREFERENCE, MAX_INSTRUCTIONS = 200, 2_000
 """Characters."""
-FULL = (
+TOO_MANY_ERROR = (
     f"{MAX_PREFERENCES} preferences are kept already, which is the most. The requester deletes one "
     "in App Home or by forget_preference first."
 )
@@ -43,7 +43,7 @@ class Authorship:
     """The author of a text and its sources: `forget` deletes it with any of these."""
 
     by: str
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     run: str | None = None
     """None if the words are the person's own."""
 
@@ -75,7 +75,7 @@ class Preferences(Protocol):
 
 async def _prepare_preference(ctx: ToolContext, text: str) -> Prepared:
     if len(await _preferences(ctx).list_preferences(_requester(ctx))) >= MAX_PREFERENCES:
-        raise ToolError(FULL)
+        raise ToolError(TOO_MANY_ERROR)
     return Prepared({"text": _check_text(text, MAX_PREFERENCE, "A preference")})
 
 

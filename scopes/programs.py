@@ -95,7 +95,7 @@ MAX_REQUESTS: Final = 500
 """Requests after which a worker is started again, so that its leaks do not add up."""
 MAX_ANSWER: Final = 64_000_000
 """Bytes of an answer."""
-BEGUN: Final = bytes(4)
+START_SIGNAL: Final = bytes(4)
 """Written by a worker when it has started."""
 
 
@@ -211,7 +211,7 @@ class WorkerProcess:
             assert self._process.stdout
             try:
                 with _limit_time(self._process, START_S):
-                    _exactly(self._process.stdout, len(BEGUN))
+                    _exactly(self._process.stdout, len(START_SIGNAL))
             except (EOFError, TimeoutError):
                 self._end()
                 raise EOFError from None
@@ -279,7 +279,7 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     gc.disable()
     with os.fdopen(os.dup(1), "wb") as sink:
         os.dup2(2, 1)  # output of libraries is no answer
-        sink.write(BEGUN)
+        sink.write(START_SIGNAL)
         sink.flush()
         source = sys.stdin.buffer
         while len(size := source.read(4)) == 4:

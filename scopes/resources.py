@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from scopes.clean import csv_cell, normalize_unicode, printable, redact
 from scopes.effects import Access, Said
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.spaces import Space, label_of, may_see, space_of
 from scopes.tool import (
     Item,
@@ -35,7 +35,7 @@ MAX_NAME = 80
 """Characters of a name."""
 CSV: Final = "text/csv"
 PNG: Final = "image/png"
-KINDS: Final = {
+MEDIA_TYPES: Final = {
     "csv": CSV,
     "json": "application/json",
     "md": "text/markdown",
@@ -44,7 +44,7 @@ KINDS: Final = {
 }
 """Ending of a name -> media type."""
 
-NAMED = re.compile(rf"(file/(\w[\w .()+-]*\.(?:{'|'.join(KINDS)}))@\d{{1,6}})")
+FILE_REFERENCE = re.compile(rf"(file/(\w[\w .()+-]*\.(?:{'|'.join(MEDIA_TYPES)}))@\d{{1,6}})")
 """A file's id within a text, and its name."""
 _ID = re.compile(r"file/([^@]+)@(\d{1,6})")
 _NAME = re.compile(r"\w[\w .()+-]*\.([a-z]+)")
@@ -162,19 +162,19 @@ def file_name(name: str, *endings: str) -> str:
 
 def kind_of(name: str) -> str:
     """Return the media type for a name from `file_name`."""
-    return KINDS[name.rpartition(".")[2]]
+    return MEDIA_TYPES[name.rpartition(".")[2]]
 
 
-WRITTEN = ("md", "txt", "csv", "json")
+WRITABLE_SUFFIXES = ("md", "txt", "csv", "json")
 """Endings of files that a model may write."""
-PIECE = 1_000
+MAX_LINE_CHARS = 1_000
 """Maximum characters of a line; a longer one counts as several."""
 
 
 @tool(Access.WRITE, client=Resources)
 async def save_resource(ctx: ToolContext, name: str, text: Said, space: Space = "") -> ToolResult:
     """Keep a text file: without a space it goes with the answer."""
-    name = file_name(name, *WRITTEN)
+    name = file_name(name, *WRITABLE_SUFFIXES)
     if not text.strip():
         raise ToolError("A file needs a text.")
     where = _space(ctx, space)
@@ -194,7 +194,7 @@ async def read_resource(
     found = await resources_of(ctx).get(_space(ctx, space), name, version or named_version or None)
     if found is None:
         raise ToolError(_absent(name))
-    label = found.label.join(await label_of(ctx, space) if space else TRUSTED)
+    label = found.label.join(await label_of(ctx, space) if space else TRUSTED_LABEL)
     if not await may_see(ctx, found.label):
         raise ToolError(_absent(name))
     if found.kind == "image/png":
@@ -222,7 +222,7 @@ async def list_resources(ctx: ToolContext, space: Space = "") -> ToolResult:
     """List kept files: those of this request, or of a space."""
     listed = await resources_of(ctx).list_files(_space(ctx, space))
     files = [f for f in listed if await may_see(ctx, f.label)]
-    label = await label_of(ctx, space) if space else TRUSTED
+    label = await label_of(ctx, space) if space else TRUSTED_LABEL
     items = tuple(
         Item(f.id, f"{f.kind}, {size_of(f.size)}", None, f.label.join(label), at=f.at)
         for f in files
@@ -242,5 +242,7 @@ def _lines(found: Resource) -> list[str]:
     """Return the lines of the text; a very long one as several."""
     text = redact(printable(found.content.decode(errors="replace")))
     return [
-        line[k : k + PIECE] for line in text.split("\n") for k in range(0, max(1, len(line)), PIECE)
+        line[k : k + MAX_LINE_CHARS]
+        for line in text.split("\n")
+        for k in range(0, max(1, len(line)), MAX_LINE_CHARS)
     ]

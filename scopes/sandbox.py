@@ -20,7 +20,7 @@ from pydantic_monty import (
 )
 
 MEGABYTE = 1 << 20
-PROCESSES = 2
+MAX_PROCESSES = 2
 """Programs that run at once; further ones wait."""
 MAX_PRINTED = 100_000
 """Bytes."""
@@ -47,7 +47,7 @@ class Sandbox:
             "max_suspensions": MAX_SUSPENSIONS,
         }
         self._seconds = seconds
-        self._threads = ThreadPoolExecutor(PROCESSES, "sandbox")
+        self._threads = ThreadPoolExecutor(MAX_PROCESSES, "sandbox")
         self._starting = asyncio.Lock()
         self._pool: Monty | None = None
 
@@ -72,7 +72,7 @@ class Sandbox:
         async with self._starting:
             if self._pool is None:
                 pool = Monty(
-                    max_processes=PROCESSES,
+                    max_processes=MAX_PROCESSES,
                     request_timeout=self._seconds + 2 * GRACE_S,
                     max_checkouts_per_worker=MAX_RUNS,
                     feed_duration_limit_grace=GRACE_S,

@@ -13,14 +13,14 @@ from typing import Any, Literal, Protocol
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from config.schedules import OWN, Kind, Schedule, ScheduleName
+from config.schedules import OWN_DESTINATION, Schedule, ScheduleKind, ScheduleName
 from scopes.effects import Access, Effect, Prepared
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool
 
 HERE = "here"
 NAME = TypeAdapter[str](ScheduleName)
-SENTENCES: Mapping[str, str] = {
+ARGUMENT_ERRORS: Mapping[str, str] = {
     "name": "A name has small letters, digits and dashes, at most 40, such as csm-weekly.",
     "kind": "A schedule is a sweep (of channels), a triage (of the requester's mailbox), an ask or "
     "a reminder.",
@@ -34,7 +34,7 @@ SENTENCES: Mapping[str, str] = {
     "owner": "A schedule belongs to a person of this workspace.",
 }
 """Argument -> the error for a wrong value."""
-Change = Literal["pause", "resume", "delete"]
+ScheduleChange = Literal["pause", "resume", "delete"]
 
 
 class ScheduleDesk(Protocol):
@@ -65,10 +65,10 @@ class ScheduleDesk(Protocol):
         """Return name -> line of the schedules that this person may see in this conversation, and a
         note on the others."""
 
-    async def preview_change(self, by: str, name: str, what: Change) -> Mapping[str, str]:
+    async def preview_change(self, by: str, name: str, what: ScheduleChange) -> Mapping[str, str]:
         """Return what a change would do, for the person who decides on it."""
 
-    async def change(self, by: str, name: str, what: Change) -> str:
+    async def change(self, by: str, name: str, what: ScheduleChange) -> str:
         """Make the change, only once if repeated; return a sentence."""
 
 
@@ -83,7 +83,7 @@ def _schedule(owner: str, name: str, **arguments: Any) -> tuple[str, Schedule]:
     try:
         NAME.validate_python(name)
     except ValidationError:
-        raise ToolError(SENTENCES["name"]) from None
+        raise ToolError(ARGUMENT_ERRORS["name"]) from None
     try:
         return name, Schedule.model_validate(arguments)
     except ValidationError as error:
@@ -96,9 +96,9 @@ async def _prepare_create(
     desk, by = _desk(ctx)
     to = to.strip()
     if to.casefold() in (HERE, ""):
-        to = OWN if ctx.intent.home.startswith("D") else ctx.intent.home
-    elif to.casefold() in (OWN, "me", by.casefold()):
-        to = OWN
+        to = OWN_DESTINATION if ctx.intent.home.startswith("D") else ctx.intent.home
+    elif to.casefold() in (OWN_DESTINATION, "me", by.casefold()):
+        to = OWN_DESTINATION
     arguments |= {"to": await desk.place(by, to), "zone": zone.strip() or await desk.zone(by)}
     arguments |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
     name, spec = _schedule(by, **arguments)
@@ -110,7 +110,7 @@ async def _prepare_create(
 async def schedule_create(
     ctx: ToolContext,
     name: str,
-    kind: Kind,
+    kind: ScheduleKind,
     cron: str = "",
     at: str = "",
     to: str = HERE,
@@ -157,7 +157,9 @@ async def _reminder(
     """Return the reminder that these arguments describe, to the requester. Raises ToolError."""
     desk, by = _desk(ctx)
     zone = zone.strip() or await desk.zone(by)
-    return _schedule(by, name, kind="reminder", cron=cron, at=at, to=OWN, text=text, zone=zone)
+    return _schedule(
+        by, name, kind="reminder", cron=cron, at=at, to=OWN_DESTINATION, text=text, zone=zone
+    )
 
 
 async def _prepare_reminder(ctx: ToolContext, **arguments: Any) -> Prepared:
@@ -240,5 +242,5 @@ def _sentence(fault: ErrorDetails) -> str:
             text = str(error)
             return f"{text[:1].upper()}{text[1:].rstrip('.')}."
         case {"loc": (key, *_), "msg": why}:
-            return SENTENCES.get(str(key), f"{key} cannot be used: {why}.")
+            return ARGUMENT_ERRORS.get(str(key), f"{key} cannot be used: {why}.")
     return f"It cannot be used: {fault['msg']}."

@@ -33,7 +33,7 @@ MAX_CELL: Final = 2_000
 """Maximum characters of an appended cell; a read cell is cut to as many."""
 LISTS: Final = "call read_sheet without a tab, which lists the tabs"
 
-_WORD = re.compile(r"\w{1,40}")
+_PLAIN_TITLE = re.compile(r"\w{1,40}")
 
 Sheet = Annotated[str, HandleArgument("sheet")]
 Text = Annotated[str, Field(max_length=MAX_CELL)]
@@ -141,7 +141,7 @@ def _tab_item(sheet: str, book: Spreadsheet, tab: Tab, label: Label) -> Item:
 
 def _tab_id(tab: Tab) -> str:
     """Return a tab in an id: by its name only if that is one word, which can be no instruction."""
-    return tab.title if _WORD.fullmatch(tab.title) else f"gid{tab.id}"
+    return tab.title if _PLAIN_TITLE.fullmatch(tab.title) else f"gid{tab.id}"
 
 
 def _link(book: Spreadsheet, tab: Tab) -> str:

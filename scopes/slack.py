@@ -14,7 +14,7 @@ from typing import Annotated, Protocol
 
 from config.words import phrase
 from scopes.effects import Access, Channel, Effect, ListId, Part, Person, Said, Thread
-from scopes.label import DIRECTORY, TRUSTED, WORKSPACE, Label
+from scopes.label import DIRECTORY, TRUSTED_LABEL, WORKSPACE, Label
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_items import SlackPerson
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
@@ -34,7 +34,7 @@ from scopes.tool import (
     tool,
 )
 
-TS = re.compile(r"\d{10}\.\d{6}")
+TIMESTAMP_PATTERN = re.compile(r"\d{10}\.\d{6}")
 EMOJI = re.compile(r"[a-z0-9_+'-]{1,80}")
 
 
@@ -74,7 +74,7 @@ async def post_message(
 ) -> ToolResult:
     """Post `text` where the request says. `thread`: id of the message that it replies to."""
     ts = thread.rpartition("/")[2]
-    if thread and not (TS.fullmatch(ts) and thread in (ts, f"{channel}/{ts}")):
+    if thread and not (TIMESTAMP_PATTERN.fullmatch(ts) and thread in (ts, f"{channel}/{ts}")):
         raise ToolError(f"No thread {thread[:60]!r} in this channel. Leave it out, or give its id.")
     check_text(text)
     sent = await _writer(ctx).post(ctx.key, channel, ts, _for_requester(ctx, text))
@@ -94,7 +94,7 @@ async def add_reaction(ctx: ToolContext, message: Thread, name: str) -> ToolResu
     """Add a reaction to a message. `name`: of the emoji, without colons."""
     channel, _, ts = message.partition("/")
     name = name.strip(": ").lower()
-    if not EMOJI.fullmatch(name) or not TS.fullmatch(ts):
+    if not EMOJI.fullmatch(name) or not TIMESTAMP_PATTERN.fullmatch(ts):
         raise ToolError("Give a message's id and the name of an emoji, like white_check_mark.")
     await _writer(ctx).react(channel, ts, name)
     return ToolResult(note=phrase("done.added"))
@@ -124,7 +124,7 @@ MAX_HITS = 30
 
 CUT = " [cut]"
 
-LISTED = Label(True, WORKSPACE, frozenset({DIRECTORY}))
+DIRECTORY_LABEL = Label(True, WORKSPACE, frozenset({DIRECTORY}))
 """Label of a list of channels or people."""
 
 
@@ -178,7 +178,7 @@ async def search_messages(ctx: ToolContext, query: str, channel: Channel = "") -
     words = re.findall(r"\w+", query.casefold())
     if not words:
         raise ToolError("The query holds no word. Give one or more words to look for.")
-    reader, hits, label = ctx.client(SlackReader), list[Item](), TRUSTED
+    reader, hits, label = ctx.client(SlackReader), list[Item](), TRUSTED_LABEL
     held = ctx.handles.ids("C") + ctx.handles.ids("G")
     channels = [channel] if channel else await _readable(ctx, held)
     skipped, undone, more = list[str](), dict[str, str](), False
@@ -300,7 +300,7 @@ async def _own(ctx: ToolContext, hits: Sequence[Item]) -> list[Item]:
 
 async def _label_of(reader: SlackReader, channel: ChannelInfo) -> Label:
     """Return the label of a channel's name and topic."""
-    label = await reader.label(channel.id) if channel.is_private else LISTED
+    label = await reader.label(channel.id) if channel.is_private else DIRECTORY_LABEL
     by_member = not channel.topic or (await reader.kinds()).get(channel.topic_by) == "member"
     return replace(label, outside=not by_member)
 
@@ -374,4 +374,6 @@ def _holds(item: Item, words: Sequence[str]) -> bool:
 def _person(user: SlackPerson, outside: bool) -> Item:
     marks = ("bot" if user.is_bot else "", "deactivated" if user.is_deleted else "")
     facts = (user.real_name, user.title, user.zone, *marks)
-    return Item(user.id, ", ".join(filter(None, facts)), None, replace(LISTED, outside=outside))
+    return Item(
+        user.id, ", ".join(filter(None, facts)), None, replace(DIRECTORY_LABEL, outside=outside)
+    )

@@ -22,7 +22,7 @@ from config.sections import SlackSettings
 from scopes.pages.hosts import is_here
 from scopes.tool import SourceFailed, readable
 
-ABSENT = frozenset(
+NOT_FOUND_ERRORS = frozenset(
     """channel_not_found not_in_channel thread_not_found message_not_found user_not_found
     list_not_found file_not_found no_permission access_denied""".split()
 )
@@ -30,7 +30,7 @@ ABSENT = frozenset(
 
 
 NO_SENSE = "no proper answer"
-PASSING = frozenset(
+TRANSIENT_ERRORS = frozenset(
     """ratelimited internal_error fatal_error service_unavailable request_timeout
     team_added_to_org external_channel_migrating""".split()
 ) | {NO_SENSE}
@@ -39,7 +39,7 @@ TOKEN_FAULTS = frozenset(
     """invalid_auth not_authed account_inactive token_revoked token_expired
     not_allowed_token_type""".split()
 )
-ABILITIES: Mapping[str, str] = {
+METHOD_ACTIONS: Mapping[str, str] = {
     "users.info": "look up users",
     "users.list": "look up users",
     "usergroups.users.list": "look up user groups",
@@ -80,8 +80,8 @@ def why_refused(method: str, code: str, needed: str = "") -> tuple[str, str]:
 
     The second is empty for a cause that passes by itself.
     """
-    able = ABILITIES.get(method, f"call {method}")
-    if code in PASSING:
+    able = METHOD_ACTIONS.get(method, f"call {method}")
+    if code in TRANSIENT_ERRORS:
         return f"Slack refused {method}: {code}", ""
     if code == "missing_scope":
         scopes = scopes_in(needed)
@@ -167,7 +167,7 @@ class SlackClient:
             data = getattr(error.response, "data", None)  # a garbled answer has none
             body = data if isinstance(data, dict) else {}
             code = str(body.get("error") or NO_SENSE)
-            if code in ABSENT:
+            if code in NOT_FOUND_ERRORS:
                 raise Absent(code) from error
             raise SlackRefused(method, code, str(body.get("needed") or "")) from error
         return dict(readable(response.data)) if isinstance(response.data, dict) else {}

@@ -38,7 +38,7 @@ def ts_of(at: datetime) -> str:
 
 
 Json = Mapping[str, Any]
-Kind = Literal["member", "guest", "external", "bot", "deleted"]
+UserKind = Literal["member", "guest", "external", "bot", "deleted"]
 SLACKBOT = "USLACKBOT"
 
 
@@ -168,7 +168,7 @@ class SlackPerson:
     def is_deleted(self) -> bool:
         return bool(self.raw.get("deleted"))
 
-    def kind(self, team: str) -> Kind:
+    def kind(self, team: str) -> UserKind:
         """Return their kind in this workspace."""
         home = self.raw.get("team_id")
         if self.is_deleted:
@@ -229,7 +229,7 @@ def is_outside(message: SlackMessage, kinds: Mapping[str, str]) -> bool:
     author, of an attachment or a link preview, or a guest whose name is in it."""
     if message.bot or message.has_attachments or kinds.get(message.user) != "member":
         return True
-    marks = MARK.finditer(message.text) if "<" in message.text else ()
+    marks = MARKUP_PATTERN.finditer(message.text) if "<" in message.text else ()
     return any(m[1] == "@" and kinds.get(m[2]) not in ("member", "bot") for m in marks)
 
 
@@ -262,7 +262,7 @@ def clean_name(name: object) -> str:
     return re.sub(r"[\s:]+", " ", str(name)).strip() or "unknown"
 
 
-MARK = re.compile(r"<([@#!]?)([^<>|]+)(?:\|([^<>]*))?>")
+MARKUP_PATTERN = re.compile(r"<([@#!]?)([^<>|]+)(?:\|([^<>]*))?>")
 
 
 def plain(text: str, people: Mapping[str, str]) -> str:
@@ -278,7 +278,7 @@ def plain(text: str, people: Mapping[str, str]) -> str:
             return "@" + (label or target.split("^")[0])
         return f"{label} ({target})" if label and label != target else target
 
-    return html.unescape(MARK.sub(put, text))
+    return html.unescape(MARKUP_PATTERN.sub(put, text))
 
 
 @dataclass(frozen=True, slots=True)

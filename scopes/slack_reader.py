@@ -30,7 +30,7 @@ CONCURRENT_REPLIES = 16
 CONCURRENT_HISTORIES = 8
 """Channels whose history is fetched at once: it may be a year of messages, and few are kept."""
 
-GROWING = 5
+PAGE_GROWTH = 5
 """Growth of pages: the requested week fills at most one page, the time before it many."""
 
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -206,7 +206,7 @@ class SlackReader:
             wanted = [
                 m
                 async for each in self.web.pages(
-                    "conversations.history", "messages", GROWING, channel=channel, **bounds
+                    "conversations.history", "messages", PAGE_GROWTH, channel=channel, **bounds
                 )
                 if not (m := SlackMessage(each)).is_reply and m.last_at >= window.oldest
             ]

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import PydanticSerializationError, to_json
 
 from scopes.effects import EFFECTS, Access, Effect, HandleArgument, Handles, Part, Prepared
-from scopes.intent import UNASKED, Intent
-from scopes.label import TRUSTED, Label
+from scopes.intent import EMPTY_INTENT, Intent
+from scopes.label import TRUSTED_LABEL, Label
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 class ToolError(Exception):
     """A failure that the model can fix; its text is shown to the model and says what to do."""
 
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of what it reveals, if only by being raised: see `under`."""
     undone: Mapping[str, str] = MappingProxyType({})
     """Task -> why it is not done, in words for the requester: see `ToolResult.undone`."""
@@ -142,7 +142,7 @@ class Item:
         return f"{'  ' if self.thread else ''}[{self.id}]{when}{who} {text}{notes}"
 
 
-PART = 1500
+PART_CHARS = 1500
 """Characters of a long text that are one item."""
 BEFORE_WINDOW = "before window"
 """The note of an item that is shown as context and is not counted as read."""
@@ -202,7 +202,7 @@ class ToolContext:
     clients: Mapping[type, object]
     max_output_tokens: int
     """Maximum tokens of the lines of the items together; the rest is cut."""
-    intent: Intent = UNASKED
+    intent: Intent = EMPTY_INTENT
     """What the requester asked for; the gate reads it, no tool needs it."""
     key: str = ""
     """Names this call, the same in a replay: its writes happen once under this name."""
@@ -235,7 +235,7 @@ class ToolResult:
     """Things that this call listed: a context that listed them may hand them to a subagent."""
     note: str = ""
     """One line made by code, shown outside the fence."""
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of what the call touched, if no item has it: only its members may learn that a private
     channel is empty."""
     undone: Mapping[str, str] = field(default_factory=dict)
@@ -269,13 +269,13 @@ def tool_schema(
     return {**head, "strict": True} if strict else head
 
 
-DROPPED = frozenset(
+DROPPED_KEYWORDS = frozenset(
     {"title", "default", "$defs", "minLength", "maxLength", "maxItems", "minItems"}
     | {"additionalProperties"}
 )
 """Keywords that cost tokens or that strict schemas refuse; pydantic still enforces them."""
 
-UNSTRICT = frozenset({"minimum", "maximum"})
+NON_STRICT_KEYWORDS = frozenset({"minimum", "maximum"})
 """Keywords that only strict schemas refuse."""
 
 
@@ -286,7 +286,7 @@ def _compact(node: Any, defs: Mapping[str, Any], strict: bool) -> Any:
         case {"$ref": reference}:
             return _compact(defs[reference.rpartition("/")[2]], defs, strict)
         case dict():
-            dropped = DROPPED | UNSTRICT if strict else DROPPED
+            dropped = DROPPED_KEYWORDS | NON_STRICT_KEYWORDS if strict else DROPPED_KEYWORDS
             kept = {k: _compact(v, defs, strict) for k, v in node.items() if k not in dropped}
             if members := node.get("properties"):  # they may have the names of keywords
                 kept["properties"] = {n: _compact(m, defs, strict) for n, m in members.items()}
@@ -417,8 +417,8 @@ def parts_of(text: str) -> list[str]:
     """Return a text in parts of about `PART` characters that end with a line or a word."""
     parts: list[str] = []
     text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
-    while len(text) - start > PART:
-        half, end = start + PART // 2, start + PART
+    while len(text) - start > PART_CHARS:
+        half, end = start + PART_CHARS // 2, start + PART_CHARS
         at = max(text.rfind("\n", half, end), 0) or max(text.rfind(" ", half, end), 0) or end
         parts.append(text[start:at].strip())
         start = at

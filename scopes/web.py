@@ -38,12 +38,12 @@ MAX_QUERY = 400
 """Characters; Brave and Tavily take no more."""
 MAX_CODE, MAX_DATA = 20_000, 200_000
 """Characters."""
-TITLE = 100
+MAX_TITLE_CHARS = 100
 """Characters of a title before a text."""
-MORE = 60
+RESERVED_TOKENS = 60
 """Tokens reserved for the sentence on what was left out."""
 
-_DATED = re.compile(r"[\w ,:.+-]{1,40}")
+_DATE_PATTERN = re.compile(r"[\w ,:.+-]{1,40}")
 _LINK = re.compile(r"\]\((https?://[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)")
 
 
@@ -56,14 +56,16 @@ async def web_search(
         raise ToolError("A search needs words.")
     engine = ctx.client(SearchEngine)  # type: ignore[type-abstract]
     found = await engine.search(one_line(query), MAX_HITS, ctx.key)
-    named = {hit.url: printable(hit.title)[:TITLE] for hit in found if _may_follow(hit.url)}
+    named = {
+        hit.url: printable(hit.title)[:MAX_TITLE_CHARS] for hit in found if _may_follow(hit.url)
+    }
     items = tuple(
         Item(
             id=hit.url,
-            text=f"{printable(hit.title)[:TITLE]}: {printable(hit.snippet)}",
+            text=f"{printable(hit.title)[:MAX_TITLE_CHARS]}: {printable(hit.snippet)}",
             link=hit.url,
             label=_public(hit.url),
-            notes=(f"dated {hit.date}",) if _DATED.fullmatch(hit.date) else (),
+            notes=(f"dated {hit.date}",) if _DATE_PATTERN.fullmatch(hit.date) else (),
         )
         for hit in {hit.url: hit for hit in found if hit.url in named}.values()
     )
@@ -88,8 +90,8 @@ async def read_url(
         raise ToolError(f"This page cannot be read. It {why}.") from None
     url = urldefrag(url).url
     title, text = page.content.title, page.content.text
-    shows_title = title and title not in text[: 2 * TITLE]
-    parts = parts_of(f"{title[:TITLE]}\n{text}" if shows_title else text)
+    shows_title = title and title not in text[: 2 * MAX_TITLE_CHARS]
+    parts = parts_of(f"{title[:MAX_TITLE_CHARS]}\n{text}" if shows_title else text)
     if part > len(parts):
         raise ToolError(f"This page has {len(parts)} parts.")
     places: Sequence[int] = range(part, len(parts) + 1)
@@ -99,7 +101,7 @@ async def read_url(
         note = f"{counted} {note}".rstrip()
     label = _public(url).join(_public(page.url))
     items = tuple(Item(f"{url}#{n}", parts[n - 1], url, label, verbatim=True) for n in places)
-    shown = fit_items(items, ctx.max_output_tokens - MORE)
+    shown = fit_items(items, ctx.max_output_tokens - RESERVED_TOKENS)
     omitted = len(items) - len(shown)
     links = {found[1]: "" for item in shown for found in _LINK.finditer(item.text)}
     follow = [link for link in links if _may_follow(link)][:MAX_LINKS]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from scopes.effects import Effect
-from scopes.label import DIRECTORY, TRUSTED, Label
+from scopes.label import DIRECTORY, TRUSTED_LABEL, Label
 from scopes.tool import ToolContext
 from subagents.brief import SUBMIT, Block, text_block
 from subagents.budget import Amount
@@ -76,7 +76,7 @@ class Outcome:
     text: str
     origin: Origin
     ref: str = ""
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of what the answer was made from; the context joins it."""
 
     @property

@@ -17,16 +17,16 @@ import scopes
 from config.prompts import prompt, prompt_folder
 from config.sections import LimitSettings
 from scopes.effects import MAIL_THREAD, SHEET, Effect, Handles
-from scopes.intent import UNASKED, Intent
+from scopes.intent import EMPTY_INTENT, Intent
 from scopes.label import Label, is_conversation, is_list
 from scopes.tool import Item, Tool, Window, estimate_tokens, minute, one_line, tool_schema
-from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
+from subagents.contracts import CONTRACTS, DEFAULT_MODEL, PARENT_CONTRACTS
 from subagents.delimiter import leaks_delimiter, wrap
 from subagents.errors import BriefRefused
 from subagents.overlap import shingles
 from subagents.trajectory import Origin, digest_of
 
-FORMS = "write YYYY-MM-DD, or YYYY-MM-DDTHH:MM"
+TIME_FORMATS_ADVICE = "write YYYY-MM-DD, or YYYY-MM-DDTHH:MM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class TimeFrame:
                 at = datetime.fromisoformat(text)
             return (at if at.tzinfo else at.replace(tzinfo=self.zone)).astimezone(UTC)
         except (ValueError, OverflowError):
-            raise BriefRefused(field, f"{text[:40]!r} is no time: {FORMS}") from None
+            raise BriefRefused(field, f"{text[:40]!r} is no time: {TIME_FORMATS_ADVICE}") from None
 
     def _format_time(self, at: datetime) -> str:
         return f"{at.astimezone(self.zone):%Y-%m-%dT%H:%M}"
@@ -178,7 +178,7 @@ class BriefDraft(BaseModel):
     contract: str = Field(
         default="answer",
         description="Form of its result.",
-        json_schema_extra={"enum": list(OFFERED)},
+        json_schema_extra={"enum": list(PARENT_CONTRACTS)},
     )
     writes: bool = Field(
         default=False, description="true only where it itself posts, sends or reacts in Slack."
@@ -266,7 +266,7 @@ class Brief:
     """Day and time where the requester is; empty = the end of the window."""
     zone: str = "UTC"
     """Time zone in which it states the times of its window."""
-    intent: Intent = UNASKED
+    intent: Intent = EMPTY_INTENT
     """The requester's request: the gate reads it, the subagent does not."""
     allowed: tuple[str, ...] | None = None
     """Scopes that the request may use: `all` has their tools. None = every scope."""
@@ -280,7 +280,7 @@ class Brief:
         """Return whether it reads messages or mails, which have a time."""
         scope = self.draft.scope
         undated = scope == scopes.ALL and not any(map(_is_dated, self.handles.titles))
-        return self.window is not None and scope not in UNDATED and not undated
+        return self.window is not None and scope not in UNDATED_SCOPES and not undated
 
     @property
     def model(self) -> str:
@@ -335,7 +335,7 @@ class Brief:
             return []
         if not self.is_dated:
             return [("NOW", self.now or minute(self.window.latest, self.zone))]
-        what = WINDOWED if self.draft.scope == scopes.ALL else ""
+        what = WINDOW_SUFFIX if self.draft.scope == scopes.ALL else ""
         return [("WINDOW", f"{self.window.format(self.zone)}{what}"), ("NOW", self.now)]
 
     def blocks(self, delimiter: str) -> Iterator[tuple[Origin, Block, str]]:
@@ -364,9 +364,9 @@ def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-UNDATED: Final = frozenset({"data", "web", "notes", "files"})
+UNDATED_SCOPES: Final = frozenset({"data", "web", "notes", "files"})
 """Scopes that read no messages: a time window would be mistaken for a condition of the task."""
-WINDOWED: Final = " (of messages and mails)"
+WINDOW_SUFFIX: Final = " (of messages and mails)"
 
 
 def _is_dated(handle: str) -> bool:
@@ -407,7 +407,7 @@ class SpawnedBrief:
 
 WRITES = frozenset({Effect.POST, Effect.REACT, Effect.SEND})
 """Effects in Slack that a brief has to ask for, by `writes`."""
-READING = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
+READ_ONLY_CONTRACTS = frozenset({"issues", "triage", "tracker", "review", "verdicts"})
 """Contracts that only report what was read: no tool of theirs writes or runs code."""
 
 
@@ -420,9 +420,9 @@ def tools_for(
     hold, it gets the tools that take such ids: none if code gives it everything as material.
     `held` None = any handles. The result depends only on the kinds of the handles.
     """
-    kinds = PEOPLE.union(*map(_kinds_of, held or ()))
+    kinds = UNRESTRICTED_KINDS.union(*map(_kinds_of, held or ()))
     able = tuple(t for t in tools if held is None or _is_usable(t, held, kinds))
-    if contract not in READING:
+    if contract not in READ_ONLY_CONTRACTS:
         return able
     reads = (Effect.NONE, Effect.QUERY, Effect.FETCH, Effect.SEARCH)
     reading = tuple(t for t in able if t.effect in reads)
@@ -435,7 +435,7 @@ def _is_usable(tool: Tool, held: Collection[str], kinds: Set[str]) -> bool:
     return (tool.needs is None or tool.needs in held) and tool.required_kinds <= kinds
 
 
-PEOPLE = frozenset({"person"})
+UNRESTRICTED_KINDS = frozenset({"person"})
 """Kinds of things that need no handle: the requester may always be named."""
 
 
@@ -555,18 +555,20 @@ def _check_words(brief: Brief, foreign: Set[int]) -> None:
             )
 
 
-_STORED = TypeAdapter(SpawnedBrief)
+_BRIEF_ADAPTER = TypeAdapter(SpawnedBrief)
 
 
 def brief_to_json(frozen: SpawnedBrief) -> dict[str, Any]:
     """Return a spawned brief as JSON; its prompts and schemas are stored by template version."""
-    data: dict[str, Any] = _STORED.dump_python(frozen, mode="json", exclude={"system", "tools"})
+    data: dict[str, Any] = _BRIEF_ADAPTER.dump_python(
+        frozen, mode="json", exclude={"system", "tools"}
+    )
     return data
 
 
 def brief_of(stored: Mapping[str, Any], template: Mapping[str, Any]) -> SpawnedBrief:
     """Return the brief that `brief_to_json` gave, with the `{system, tools}` of its template."""
-    return _STORED.validate_python({**template, **stored})
+    return _BRIEF_ADAPTER.validate_python({**template, **stored})
 
 
 def draft_of(stored: Mapping[str, Any]) -> BriefDraft:

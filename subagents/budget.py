@@ -12,7 +12,7 @@ from types import MappingProxyType
 from config.sections import LimitSettings
 from subagents.errors import BudgetExceeded
 
-NANO = 1_000_000_000
+NANOUSD_PER_USD = 1_000_000_000
 """Nanodollars per dollar: amounts are whole numbers, so that sums are exact."""
 
 
@@ -42,7 +42,7 @@ class Amount:
 
     @property
     def usd(self) -> float:
-        return self.nanousd / NANO
+        return self.nanousd / NANOUSD_PER_USD
 
 
 AMOUNTS = tuple(each.name for each in fields(Amount))
@@ -60,7 +60,9 @@ class Caps:
 
     @classmethod
     def of(cls, limits: LimitSettings) -> Caps:
-        return cls(round(limits.cost_usd * NANO), limits.tokens, limits.steps, limits.seconds)
+        return cls(
+            round(limits.cost_usd * NANOUSD_PER_USD), limits.tokens, limits.steps, limits.seconds
+        )
 
 
 class State(StrEnum):

@@ -39,7 +39,7 @@ class Opinion(OpinionDraft):
     place: str = ""
 
 
-JUDGES: Final = 2
+JUDGES_PER_FINDING: Final = 2
 """Judges of a finding; a profile has at least so many specialists in addition to its author."""
 
 
@@ -58,7 +58,7 @@ def route(
     """
     ranked = sorted(findings, key=lambda f: (GRADES.index(f.severity), -f.confidence, f.id))
     routed: dict[str, list[str]] = {name: [] for name in affinities}
-    share = -(-JUDGES * len(ranked) // max(1, len(routed)))
+    share = -(-JUDGES_PER_FINDING * len(ranked) // max(1, len(routed)))
     for finding in ranked:
         able = [name for name in routed if name != authors[finding.id]]
 
@@ -67,12 +67,12 @@ def route(
             shared = name in found_by.get(finding.id, ())
             return (shared, max(0, held - share + 1), -affinity, held)
 
-        for name in sorted(able, key=order)[:JUDGES]:
+        for name in sorted(able, key=order)[:JUDGES_PER_FINDING]:
             routed[name].append(finding.id)
     return routed
 
 
-NEAR: Final = 3
+MAX_LINE_DISTANCE: Final = 3
 """Lines that a finding may move without a common quote."""
 ALIKE, RELATED = 0.5, 0.15
 """Minimum share of words that two claims have in common: anywhere in one source; near, or with
@@ -159,7 +159,7 @@ class _Trace:
     def _is_near(self, other: _Trace) -> bool:
         if self.line is None or other.line is None:
             return self.line == other.line
-        return abs(self.line - other.line) <= NEAR
+        return abs(self.line - other.line) <= MAX_LINE_DISTANCE
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -262,7 +262,7 @@ class Challenge:
             opinions, defence = self._on(id), self.opinions.get((id, author))
             every = [*opinions, defence] if defence else []
             weakened = bool(every) and all(o.verdict == "weaken" for o in every)
-            if len(opinions) < JUDGES or (self.objections(id) and not weakened):
+            if len(opinions) < JUDGES_PER_FINDING or (self.objections(id) and not weakened):
                 undecided.add(id)
         return undecided
 
@@ -284,10 +284,10 @@ class Challenge:
         if id in twins:
             outcome = "merged"
         elif not upheld and not refuted:
-            outcome = "dropped" if aside >= JUDGES else "unjudged"
+            outcome = "dropped" if aside >= JUDGES_PER_FINDING else "unjudged"
         elif not refuted:
             outcome = "confirmed"
-        elif not defended and refuted + withdrawn >= JUDGES:
+        elif not defended and refuted + withdrawn >= JUDGES_PER_FINDING:
             outcome = "dropped"
         lower = GRADES.index(finding.severity) + (2 * weakened > upheld)
         grade = GRADES[min(lower, len(GRADES) - 1)]
@@ -363,7 +363,7 @@ def _alpha(triples: Sequence[tuple[str, str, Verdict]]) -> float | None:
     return float(task(data=triples).alpha())
 
 
-MOST = 5
+MAX_CONTRADICTIONS = 5
 """Maximum contradictions that one call checks."""
 Pair = tuple[Finding, Finding]
 

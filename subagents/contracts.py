@@ -11,29 +11,31 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-State = Literal["unanswered", "unsolved", "waiting", "known", "declined", "solved", "none"]
+IssueState = Literal["unanswered", "unsolved", "waiting", "known", "declined", "solved", "none"]
 Severity = Literal["high", "medium", "low"]
 
 NEEDS_ACTION: Final = ("unanswered", "unsolved")
 """States in which the team has to act next."""
-RESTING: Final = ("waiting", "known", "declined", "solved")
+RESTING_STATES: Final = ("waiting", "known", "declined", "solved")
 """States of issues in which it does not, by how soon it may have to."""
 
 Text = Annotated[str, Field(max_length=12_000)]
-LINE = 600
+MAX_SHORT_TEXT_CHARS = 600
 """Characters of a short text; up to five times as many are cut, since asking again costs more."""
-CLAIM = 1_000
+MAX_CLAIM_CHARS = 1_000
 """Characters of a claim, whose end often holds the amounts."""
 
 
-def _cut(value: Any, most: int = LINE) -> Any:
-    if isinstance(value, str) and most < len(value) <= 5 * LINE:
+def _cut(value: Any, most: int = MAX_SHORT_TEXT_CHARS) -> Any:
+    if isinstance(value, str) and most < len(value) <= 5 * MAX_SHORT_TEXT_CHARS:
         return value[: most - 1] + "…"
     return value
 
 
-Line = Annotated[str, BeforeValidator(_cut), Field(max_length=LINE)]
-Claim = Annotated[str, BeforeValidator(partial(_cut, most=CLAIM)), Field(max_length=CLAIM)]
+ShortText = Annotated[str, BeforeValidator(_cut), Field(max_length=MAX_SHORT_TEXT_CHARS)]
+Claim = Annotated[
+    str, BeforeValidator(partial(_cut, most=MAX_CLAIM_CHARS)), Field(max_length=MAX_CLAIM_CHARS)
+]
 Ids = Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=500)]
 
 
@@ -50,26 +52,26 @@ class Contract(BaseModel):
 
 class FindingDraft(Contract):
     claim: Claim
-    state: State = "none"
+    state: IssueState = "none"
     severity: Severity = "low"
-    severity_reason: Line = ""
-    owner: Line = ""
-    next_step: Line = ""
-    customers: list[Line] = Field(default_factory=list, max_length=100)
+    severity_reason: ShortText = ""
+    owner: ShortText = ""
+    next_step: ShortText = ""
+    customers: list[ShortText] = Field(default_factory=list, max_length=100)
     evidence: Ids
-    quotes: list[Line] = Field(default_factory=list, max_length=20)
+    quotes: list[ShortText] = Field(default_factory=list, max_length=20)
 
 
 class IssueDraft(FindingDraft):
-    wants: Line = ""
+    wants: ShortText = ""
     deadline: Day = ""
 
 
 class Submission(Contract):
     """The fields of every contract."""
 
-    not_covered: list[Line] = Field(default_factory=list, max_length=100)
-    needs: Line = ""
+    not_covered: list[ShortText] = Field(default_factory=list, max_length=100)
+    needs: ShortText = ""
 
     def drafts(self) -> list[FindingDraft]:
         """Return the claims as findings that are still to be checked."""
@@ -98,20 +100,20 @@ class AnswerContract(FindingsContract):
 
 
 class TableContract(FindingsContract):
-    columns: list[Line] = Field(max_length=50)
-    rows: list[list[Line]] = Field(max_length=500)
+    columns: list[ShortText] = Field(max_length=50)
+    rows: list[list[ShortText]] = Field(max_length=500)
     text: Text = ""
 
 
 class TrackedRow(Contract):
     id: Annotated[str, Field(max_length=300)]
-    key: Line = ""
-    title: Line
+    key: ShortText = ""
+    title: ShortText
     status: Literal["open", "closed"]
-    market: Line = ""
+    market: ShortText = ""
     closed: Day = ""
-    stage: Line = ""
-    owner: Line = ""
+    stage: ShortText = ""
+    owner: ShortText = ""
 
 
 class TrackerContract(Submission):
@@ -119,12 +121,12 @@ class TrackerContract(Submission):
 
 
 class TriageVerdict(Submission):
-    category: Line
+    category: ShortText
     priority: Severity
     deadline: Day = ""
     asked_of_me: bool
-    key_facts: list[Line] = Field(max_length=20)
-    proposed_action: Line
+    key_facts: list[ShortText] = Field(max_length=20)
+    proposed_action: ShortText
     draft_reply: Text = ""
     evidence: Ids
 
@@ -149,14 +151,14 @@ class ReviewFinding(Contract):
     """A finding of one specialist about the material under review."""
 
     id: Annotated[str, Field(max_length=20)] = ""
-    category: Line
+    category: ShortText
     severity: Grade
     confidence: Annotated[float, Field(ge=0, le=1)]
-    claim: Line
-    place: Line
+    claim: ShortText
+    place: ShortText
     """`file:line`, id of a message, or number of a clause."""
-    quotes: list[Line] = Field(default_factory=list, max_length=5)
-    fix: Line = ""
+    quotes: list[ShortText] = Field(default_factory=list, max_length=5)
+    fix: ShortText = ""
 
 
 class OpinionDraft(Contract):
@@ -164,7 +166,7 @@ class OpinionDraft(Contract):
 
     finding: Annotated[str, Field(max_length=20)]
     verdict: Verdict
-    evidence: Line = ""
+    evidence: ShortText = ""
     duplicate_of: Annotated[str, Field(max_length=20)] = ""
 
 
@@ -204,7 +206,7 @@ CONTRACTS: Final[dict[str, type[Submission]]] = {
     "verdicts": VerdictsContract,
 }
 
-OFFERED: Final = ("answer", "issues", "table", "draft")
+PARENT_CONTRACTS: Final = ("answer", "issues", "table", "draft")
 """Contracts that a parent may ask for. The others need material that only the program adds to a
 brief: `triage` the names of the categories, `tracker` the rows, `review` and `verdicts` what is
 under review."""

@@ -27,8 +27,8 @@ from subagents.brief import (
     TimeFrame,
     check_brief,
 )
-from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
-from subagents.contracts import DEFAULT_MODEL, OFFERED
+from subagents.challenge import MAX_CONTRADICTIONS, Pair, check_draft, claims, contradictions
+from subagents.contracts import DEFAULT_MODEL, PARENT_CONTRACTS
 from subagents.delimiter import MAX_NAMED, clip, first_of
 from subagents.errors import BriefRefused
 from subagents.events import BriefWasRefused
@@ -96,7 +96,7 @@ class SpawnGuard:
 
 
 ONE, MANY, CHALLENGE = "run_subagent", "run_subagents", "challenge"
-DELEGATING = frozenset({ONE, MANY, CHALLENGE})
+DELEGATION_TOOLS = frozenset({ONE, MANY, CHALLENGE})
 OPEN = (":search", ":read")
 """Suffixes of open handles, with which a subagent finds its sources itself."""
 IN_ONE_HEAD = (
@@ -158,7 +158,7 @@ class Allowed:
         return [name for name in names if self.scopes is None or name in self.scopes]
 
 
-ANYTHING = Allowed()
+NO_LIMITS = Allowed()
 
 
 @dataclass
@@ -172,7 +172,7 @@ class Delegation:
     language: str | None = None
     earlier: Mapping[str, Finding] = field(default_factory=dict)
     """Findings of earlier answers that the request includes, by id."""
-    allowed: Allowed = ANYTHING
+    allowed: Allowed = NO_LIMITS
     named: Collection[str] = ()
     """Handles that the request names; a tool may list more later."""
     asked_by: str = ""
@@ -298,7 +298,7 @@ class Delegation:
             raise BriefRefused("results", f"no result {min(unknown)[:40]!r} was returned here")
         owners = {f.id: result.id for result in self._returned for f in result.findings}
         chosen = [f for f in found if not ids or f.id in ids or owners[f.id] in ids]
-        pairs = contradictions(chosen)[:MOST]
+        pairs = contradictions(chosen)[:MAX_CONTRADICTIONS]
         if not pairs and len(ids) == len(chosen) == 2:
             pairs = [(chosen[0], chosen[1])]
         if not pairs:
@@ -320,8 +320,8 @@ class Delegation:
         draft = self._complete(draft, ctx.handles)
         if draft.scope not in scopes.scope_names():
             raise BriefRefused("scope", str(scopes.UnknownScope(draft.scope)))
-        if draft.contract not in OFFERED:
-            known = ", ".join(OFFERED)
+        if draft.contract not in PARENT_CONTRACTS:
+            known = ", ".join(PARENT_CONTRACTS)
             raise BriefRefused("contract", f"no contract {draft.contract[:40]!r}; known: {known}")
         if self.allowed.scopes is not None and draft.scope not in self.allowed.scopes:
             known = ", ".join(self.allowed.scopes) or "none"

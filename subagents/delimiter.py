@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from scopes.tool import ToolResult, estimate_tokens
 
 PATTERN = re.compile(r"items-[0-9a-f]{32}")
-RESERVE = 120
+RESERVED_TOKENS = 120
 """Tokens of a result reserved for the delimiters and for the lines that code adds."""
 
 
@@ -27,7 +27,7 @@ def render(result: ToolResult, delimiter: str, max_tokens: int) -> tuple[str, in
 
     What does not fit is cut, with a note on how much was left out.
     """
-    lines, room = [item.line() for item in result.items], max_tokens - RESERVE
+    lines, room = [item.line() for item in result.items], max_tokens - RESERVED_TOKENS
     shown = fitting_lines(lines, room) or [shorten(each, room) for each in lines[:1]]
     parts = [wrap(delimiter, shown)] if lines else []
     if left_out := len(lines) - len(shown):

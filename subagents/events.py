@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SubagentFinished:
     stopped_by: str
     findings: int
     cost_usd: float | None
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of what it read: how it ended reveals something of that."""
 
 

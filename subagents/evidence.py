@@ -10,14 +10,14 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from scopes.clean import normalize_unicode
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import BEFORE_WINDOW, Item
 from subagents.contracts import FindingDraft
-from subagents.overlap import UNSPACED
+from subagents.overlap import UNSPACED_SCRIPTS
 
 _ROWS = re.compile(r"(?P<of>.+#row)(?P<first>\d{1,6})(?:-|–|\.\.)(?:(?P=of)|row)?(?P<last>\d{1,6})")
 """Ranges: `q-1a2b3c#row1-16`, `q-1a2b3c#row1-row16`, `q-1a2b3c#row1-q-1a2b3c#row16`."""
-MOST = 1_000
+MAX_RANGE_ROWS = 1_000
 """Maximum rows of one range."""
 
 
@@ -41,12 +41,14 @@ def _rows(id: str, items: Container[str]) -> Iterable[str]:
         return (id,)
     of, *ends = found.groups()
     first, last = map(int, ends)
-    if not first <= last < first + MOST or any(f"{of}{n}" not in items for n in (first, last)):
+    if not first <= last < first + MAX_RANGE_ROWS or any(
+        f"{of}{n}" not in items for n in (first, last)
+    ):
         return (id,)
     return (f"{of}{n}" for n in range(first, last + 1))
 
 
-ASIDE = "\x1e"
+TEXT_SEPARATOR = "\x1e"
 """Separates texts that were shown separately: no quote may span two of them."""
 MAX_EARLIER = 8
 """Maximum texts of one id that are kept in addition to the latest one."""
@@ -97,7 +99,7 @@ class SourceLog:
     holds: dict[str, frozenset[str]] = field(default_factory=dict)
     """Source id -> ids of its items in the window, for sources that are to be read whole."""
     _pages: set[tuple[str, str]] = field(default_factory=set)
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     undone: dict[str, str] = field(default_factory=dict)
     """Unfinished parts -> why they are not done; empty = done."""
     listed: set[str] = field(default_factory=set)
@@ -160,7 +162,7 @@ class SourceLog:
     def whole(self) -> dict[str, Item]:
         """Return the items, each with all texts shown under its id, which a quote may come from."""
         changed = {
-            id: replace(self.items[id], text=ASIDE.join((self.items[id].text, *others)))
+            id: replace(self.items[id], text=TEXT_SEPARATOR.join((self.items[id].text, *others)))
             for id, others in self.earlier.items()
             if id in self.items
         }
@@ -280,7 +282,7 @@ def _root(item: Item) -> str:
 
 def texts_of(item: Item) -> list[str]:
     """Return the texts that were shown under an item's id, of `SourceLog.whole`."""
-    return item.text.split(ASIDE)
+    return item.text.split(TEXT_SEPARATOR)
 
 
 def _forms(text: str) -> tuple[str, ...]:
@@ -288,11 +290,11 @@ def _forms(text: str) -> tuple[str, ...]:
 
     A faithful copy may match either.
     """
-    seen = _LINKED.sub(r"\1", text).replace("`", "")
+    seen = _MARKDOWN_LINK.sub(r"\1", text).replace("`", "")
     return (text,) if seen == text else (text, seen)
 
 
-_LINKED = re.compile(
+_MARKDOWN_LINK = re.compile(
     r"\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*)\]\(https?://[^\s()]*(?:\([^\s()]*\)[^\s()]*)?\)"
 )
 """A Markdown link, which a page renders as its text."""
@@ -309,7 +311,7 @@ def is_named(name: str, text: str) -> bool:
     wanted = key_of(name)
     if not occurs(name, text):
         return False
-    spaced = not UNSPACED.search(wanted)
+    spaced = not UNSPACED_SCRIPTS.search(wanted)
     return not spaced or re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) is not None
 
 

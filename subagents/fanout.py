@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import ToolContext
 from subagents.agent import Agent
 from subagents.brief import Brief, SpawnedBrief, template
@@ -28,7 +28,7 @@ CHILD_SHARE = 0.8
 """Share of the remaining time that a subagent may take: the rest is for reading its result."""
 
 
-Joined = Callable[[], Awaitable[SubagentResult]]
+ResultWaiter = Callable[[], Awaitable[SubagentResult]]
 """Waits for a subagent that was started and returns its result; raises no error of its work."""
 
 
@@ -38,7 +38,7 @@ class Spawner(Protocol):
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Prepare for all subagents that will be started together, before the first one starts."""
 
-    async def start(self, frozen: SpawnedBrief) -> Joined:
+    async def start(self, frozen: SpawnedBrief) -> ResultWaiter:
         """Start one."""
 
 
@@ -58,7 +58,7 @@ class TaskSpawner:
     async def ready(self, frozen: Sequence[SpawnedBrief]) -> None:
         """Do nothing: tasks share this process's memory."""
 
-    async def start(self, frozen: SpawnedBrief) -> Joined:
+    async def start(self, frozen: SpawnedBrief) -> ResultWaiter:
         task = asyncio.create_task(self._run(frozen), name=f"{self.run.id}/{frozen.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -135,7 +135,7 @@ class Fanout:
             reason=str(refusal),
             contract=contract[:40],
             text=description,
-            label=TRUSTED.to_json(),
+            label=TRUSTED_LABEL.to_json(),
         )
         self.results[result.id] = result
         return result
@@ -229,14 +229,14 @@ class Fanout:
             await asyncio.sleep(0)  # hundreds may have ended before the last was started
         return results
 
-    async def _start(self, frozen: SpawnedBrief) -> Joined | None:
+    async def _start(self, frozen: SpawnedBrief) -> ResultWaiter | None:
         try:
             return await self.spawner.start(frozen)
         except Exception:  # top-level boundary: its siblings run, and are waited for
             log.exception("%s of %s could not be started", frozen.id, self.run.id)
             return None
 
-    async def _result(self, frozen: SpawnedBrief, joined: Joined | None) -> SubagentResult:
+    async def _result(self, frozen: SpawnedBrief, joined: ResultWaiter | None) -> SubagentResult:
         if joined is None:
             return crash_result(frozen, "it could not be started")
         try:

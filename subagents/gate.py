@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from config.sections import ToolCalls
 from scopes.effects import Access, Effect, Handles
 from scopes.intent import Intent
-from scopes.label import INTERNET, TRUSTED, Label, is_conversation
+from scopes.label import INTERNET, TRUSTED_LABEL, Label, is_conversation
 from scopes.preferences import ask_user
 from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, iso
 from subagents.directory import Directory, Obstacle, Operator
@@ -80,10 +80,10 @@ class Action:
     @classmethod
     def of(cls, body: str) -> Action:
         """Return the action that `body` contains."""
-        return _STORED.validate_json(body)
+        return _ACTION_ADAPTER.validate_json(body)
 
 
-_STORED: Final = TypeAdapter(Action)
+_ACTION_ADAPTER: Final = TypeAdapter(Action)
 
 
 def new_id() -> str:
@@ -136,7 +136,7 @@ class Deny:
     reason: str
     """Shown to the model; the same for what is hidden as for what does not exist."""
     rule: str
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of what was read before the refusal."""
 
 
@@ -166,7 +166,7 @@ ANSWER = "answer"
 """Name in the log of an answer that is to be shown, which is not a tool call."""
 WITHIN = " within all rules"
 """Follows the effect in the log if no rule objects to the call."""
-APPROVED = " approved"
+APPROVED_SUFFIX = " approved"
 """Follows the effect in the log if the requester has approved exactly this look-up."""
 MAX_PROPOSED = 20
 """Maximum actions of one request that may wait for approval."""
@@ -264,7 +264,7 @@ class Gate:
 
     def inherited_label(self, label: Label) -> Label:
         """Return the label that a subagent starts with: that of the author of its brief."""
-        return label if self.holds("inherit") else TRUSTED
+        return label if self.holds("inherit") else TRUSTED_LABEL
 
     async def _run(self, ctx: ToolContext, tool: Tool, args: Mapping[str, Any]) -> ToolResult:
         """Run it; keep only the items that the requester may read."""
@@ -319,7 +319,7 @@ class Gate:
         if found:
             return await self._card(call, *found)
         approved = call.is_approved
-        within = f"{call.effect}{APPROVED if approved else ''}{WITHIN}"
+        within = f"{call.effect}{APPROVED_SUFFIX if approved else ''}{WITHIN}"
         return Allow(call.values, within, call.effect, approved, call.note)
 
     async def _objection(self, call: Call) -> Deny | tuple[str, str] | None:
@@ -389,7 +389,7 @@ def count_allowed(log: Iterable[Decision]) -> Counter[str]:
     is made once: it counts once.
     """
     allowed = [d for d in log if d.verdict == "allow" and d.rule.endswith(WITHIN)]
-    effects = [Effect(d.rule.removesuffix(WITHIN).removesuffix(APPROVED)) for d in allowed]
+    effects = [Effect(d.rule.removesuffix(WITHIN).removesuffix(APPROVED_SUFFIX)) for d in allowed]
     last = {(d.context, d.tool, d.args_hash): n for n, d in enumerate(allowed)}
     return Counter(
         key
@@ -407,7 +407,7 @@ def count_calls(log: Iterable[Decision]) -> Counter[str]:
 
 def _was_guarded(decision: Decision) -> bool:
     """Return whether the label of a decision in the log was guarded: see `Label.is_guarded`."""
-    if decision.rule.endswith(f"{APPROVED}{WITHIN}"):
+    if decision.rule.endswith(f"{APPROVED_SUFFIX}{WITHIN}"):
         return False
     label = decision.label or {}
     named = not isinstance(label.get("readers"), str)

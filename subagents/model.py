@@ -17,7 +17,7 @@ from anthropic import APIConnectionError, APIStatusError
 from config.sections import Models, Role
 from scopes.tool import compact_json, estimate_tokens, readable
 from subagents.brief import Block
-from subagents.budget import NANO, Amount
+from subagents.budget import NANOUSD_PER_USD, Amount
 from subagents.conversation import Spec
 from subagents.errors import ModelFailed, ModelMisconfigured
 from subagents.prices import Usage, actual, cost_nanousd, worst_case
@@ -26,7 +26,7 @@ from subagents.providers import NO_CREDENTIALS, explicit_marks, open_client
 if TYPE_CHECKING:
     from subagents.run import Run
 
-RETRIED = frozenset(
+RETRIED_ERROR_TYPES = frozenset(
     {
         *("rate_limit_error", "overloaded_error", "api_error", "timeout_error"),
         *("internalServerException", "modelStreamErrorException", "modelTimeoutException"),
@@ -35,8 +35,13 @@ RETRIED = frozenset(
 )
 """Error types worth a retry, Bedrock's included. By type: an error in a stream has status 200."""
 RATE_LIMITED = frozenset({"rate_limit_error", "overloaded_error", "throttlingException"})
-MISCONFIGURED = frozenset({"authentication_error", "permission_error", "not_found_error"})
-UNFINISHED = (APIConnectionError, httpx2.TransportError, json.JSONDecodeError, UnicodeDecodeError)
+SETUP_ERROR_TYPES = frozenset({"authentication_error", "permission_error", "not_found_error"})
+INTERRUPTION_ERRORS = (
+    APIConnectionError,
+    httpx2.TransportError,
+    json.JSONDecodeError,
+    UnicodeDecodeError,
+)
 """Errors after which it is unknown whether the call was paid for."""
 
 
@@ -56,10 +61,10 @@ class Unusable(Exception):
     """A reply that ended before it was complete."""
 
 
-FAULTS: tuple[type[Exception], ...] = (
+CALL_ERRORS: tuple[type[Exception], ...] = (
     anthropic.AnthropicError,
     Unusable,
-    *UNFINISHED,
+    *INTERRUPTION_ERRORS,
     *NO_CREDENTIALS,
 )
 """Every error that a call may end with instead of a usable reply."""
@@ -70,10 +75,10 @@ def fault_of(error: Exception) -> ModelFault:
     if isinstance(error, APIStatusError):
         kind = str(error.type or "")
         reason = f"{kind or 'error'} {error.status_code}: {_message(error)}"
-        if kind in MISCONFIGURED or error.status_code in (401, 403, 404):
+        if kind in SETUP_ERROR_TYPES or error.status_code in (401, 403, 404):
             return ModelFault(reason, "misconfigured", retry=False, paid=False)
         limited = kind in RATE_LIMITED or error.status_code in (429, 529)
-        retry = limited or kind in RETRIED or error.status_code in (408, 409, 424)
+        retry = limited or kind in RETRIED_ERROR_TYPES or error.status_code in (408, 409, 424)
         retry = retry or error.status_code >= 500
         what = "rate_limit" if limited else "model_error"
         in_stream = error.status_code == 200  # what came before the error was paid for
@@ -83,7 +88,7 @@ def fault_of(error: Exception) -> ModelFault:
         return ModelFault(reason, "model_error", retry=True, paid=False)
     if isinstance(error, Unusable):
         return ModelFault(str(error), "model_error", retry=True, paid=True)
-    if isinstance(error, UNFINISHED):
+    if isinstance(error, INTERRUPTION_ERRORS):
         reason = f"connection lost ({type(error).__name__})"
         return ModelFault(reason, "model_error", retry=True, paid=True)
     return ModelFault(
@@ -254,11 +259,11 @@ class ModelClient:
             cost = cost_nanousd(model, usage, self._prices)
             if not reply.stop_reason:
                 raise Unusable("the reply broke off")
-            usd = None if cost is None else cost / NANO
+            usd = None if cost is None else cost / NANOUSD_PER_USD
             reply = replace(reply, usage=usage, cost_usd=usd, attempts=attempt)
             recorded = reply.to_json()
             return reply
-        except FAULTS as error:
+        except CALL_ERRORS as error:
             fault = fault_of(error)
             spent = spent if fault.paid else Amount()
             recorded = {"error": fault.reason}

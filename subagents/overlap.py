@@ -15,7 +15,7 @@ from typing import Any
 from config.words import languages, words_of
 from scopes.clean import normalize_unicode
 from subagents.provenance import (
-    PASSED,
+    PANEL_ORIGINS,
     SOURCE,
     BlockOrigin,
     Leak,
@@ -24,9 +24,9 @@ from subagents.provenance import (
 )
 from subagents.trajectory import Context, Origin, Trajectory
 
-WORDS = 8
+SHINGLE_WORDS = 8
 """Words in a shingle. Shorter runs recur by chance, longer ones miss a sentence (DESIGN, law 2)."""
-OWN = 5
+OWN_RUN_WORDS = 5
 """Words in a row that a context has read itself. Together with only a day, they can be a shingle
 of another's text by chance: two mails are about one meeting, and its answers name both."""
 
@@ -35,17 +35,17 @@ of another's text by chance: two mails are about one meeting, and its answers na
 # with its vowel signs. Eight words are then 16 Han or kana characters, or 32 Thai ones.
 _HALF = "\u3005\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f"
 _QUARTER = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-UNSPACED = re.compile(f"[{_HALF}{_QUARTER}]")
+UNSPACED_SCRIPTS = re.compile(f"[{_HALF}{_QUARTER}]")
 _HALF_WORD = re.compile(f"[{_HALF}]")
 
 # Marks belong to their word: `\w` alone would cut a Hindi word at each vowel sign.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff"
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]|\\b_|_\\b")
+_INVISIBLE_JOINERS = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]|\\b_|_\\b")
 """Invisible joiners, and the underscores that Slack and Markdown put around emphasis."""
 # Addresses, item ids, times and channel names count as one word however many \w+ are in them:
 # briefs and item lines share them by construction. So does the id of a finding: its last digit
 # would otherwise be the number of the list entry that the claim behind it is from.
-_UNITS = (
+_SINGLE_WORD_PATTERNS = (
     r"https?://[^\s<>|)\]\"]+",
     r"\bf\d+\.\d+\b",
     r"[a-z0-9]+/\d+\.\d+",
@@ -53,14 +53,20 @@ _UNITS = (
     r"#[\w-]+",
     r"(?<=\[)[!-Z\\^-~]+(?=\](?!\())",
 )
-_WORD = re.compile("|".join([*_UNITS, rf"[\w{_MARKS}]+"]))
+_WORD = re.compile("|".join([*_SINGLE_WORD_PATTERNS, rf"[\w{_MARKS}]+"]))
 _TOKEN = re.compile(
-    "|".join([*_UNITS, f"[{_HALF}{_QUARTER}]", rf"(?:(?![{_HALF}{_QUARTER}])[\w{_MARKS}])+"])
+    "|".join(
+        [
+            *_SINGLE_WORD_PATTERNS,
+            f"[{_HALF}{_QUARTER}]",
+            rf"(?:(?![{_HALF}{_QUARTER}])[\w{_MARKS}])+",
+        ]
+    )
 )
-_PLAIN = re.compile(r"[^\W\d_]")
-_CODED = re.compile(r"https?:|#|.*\d")
+_LETTER = re.compile(r"[^\W\d_]")
+_CODE_START = re.compile(r"https?:|#|.*\d")
 
-_SILENT = frozenset(("id", "tool_use_id", "type", "signature", "data", "cache_control"))
+_NON_TEXT_KEYS = frozenset(("id", "tool_use_id", "type", "signature", "data", "cache_control"))
 """Keys of a content block whose values are not text that a person wrote."""
 
 
@@ -69,10 +75,10 @@ def texts(block: Mapping[str, Any]) -> Iterator[str]:
 
     A string that is itself JSON is parsed, so that its escapes do not hide its words.
     """
-    yield from _strings({key: value for key, value in block.items() if key not in _SILENT})
+    yield from _strings({key: value for key, value in block.items() if key not in _NON_TEXT_KEYS})
 
 
-def shingles(text: str, words: int = WORDS) -> set[int]:
+def shingles(text: str, words: int = SHINGLE_WORDS) -> set[int]:
     """Return hashes (64 bits, valid within this process) of all eight-word runs of a text.
 
     Text is compared after NFKC and casefold, by words: differences in width, case and punctuation
@@ -126,12 +132,12 @@ def _json(text: str) -> Any:
 
 def _tokens(text: str) -> tuple[list[str], bool]:
     """Return words, and characters of scripts without spaces; and whether there were any."""
-    text = _UNSEEN.sub("", normalize_unicode(text, "NFKC").casefold())
-    unspaced = UNSPACED.search(text) is not None
+    text = _INVISIBLE_JOINERS.sub("", normalize_unicode(text, "NFKC").casefold())
+    unspaced = UNSPACED_SCRIPTS.search(text) is not None
     return (_TOKEN if unspaced else _WORD).findall(text), unspaced
 
 
-def _windows(tokens: list[str], words: int = WORDS) -> Iterator[tuple[int, int]]:
+def _windows(tokens: list[str], words: int = SHINGLE_WORDS) -> Iterator[tuple[int, int]]:
     """Return for each token the shortest run from it worth so many words, as (start, end)."""
     weights = [_weight(token) for token in tokens]
     end = total = 0
@@ -147,7 +153,7 @@ def _windows(tokens: list[str], words: int = WORDS) -> Iterator[tuple[int, int]]
 
 def _weight(token: str) -> int:
     """Return the weight of a token in quarters of a word."""
-    if len(token) > 1 or not UNSPACED.match(token):
+    if len(token) > 1 or not UNSPACED_SCRIPTS.match(token):
         return 4
     return 2 if _HALF_WORD.match(token) else 1
 
@@ -156,7 +162,7 @@ def _is_own_and_a_day(window: tuple[str, ...], own: Set[int]) -> bool:
     """Return whether all but the words of a day at one end or both is in `own`."""
     other = [not (token.isdigit() or token in _day_words()) for token in window]
     rest = window[other.index(True) : len(other) - other[::-1].index(True)] if any(other) else ()
-    runs = [rest[i : i + OWN] for i in range(len(rest) - OWN + 1)]
+    runs = [rest[i : i + OWN_RUN_WORDS] for i in range(len(rest) - OWN_RUN_WORDS + 1)]
     return bool(runs) and all(hash(run) in own for run in runs)
 
 
@@ -170,7 +176,7 @@ def _day_words() -> frozenset[str]:
 def _says_something(window: tuple[str, ...]) -> bool:
     """Return whether at least half of it are words, not figures, ids, times or addresses."""
     plain = sum(
-        _weight(token) < 4 or bool(_PLAIN.search(token) and not _CODED.match(token))
+        _weight(token) < 4 or bool(_LETTER.search(token) and not _CODE_START.match(token))
         for token in window
     )
     return 2 * plain >= len(window)
@@ -183,17 +189,17 @@ def _join(tokens: list[str], unspaced: bool) -> str:
     return " ".join("".join(parts).split())
 
 
-_FENCED = re.compile(r"<(items-[0-9a-f]{32})>(.*)</\1>", re.DOTALL)
+_DELIMITED_TEXT = re.compile(r"<(items-[0-9a-f]{32})>(.*)</\1>", re.DOTALL)
 
 # What the user or code supplied, for the whole run and for one context. It excuses a match only
 # if it was recorded before the words were read: afterwards it may be a copy of them.
-_FIXED = (Origin.PROMPT, Origin.SCHEMA, Origin.REQUEST)
+_FIXED_ORIGINS = (Origin.PROMPT, Origin.SCHEMA, Origin.REQUEST)
 _BOILERPLATE = (Origin.REMINDER, Origin.REPAIR, Origin.ERROR)
 
-_Held = Mapping[str, list[BlockOrigin]]
+_OriginsByBlock = Mapping[str, list[BlockOrigin]]
 """Block -> why a context holds it."""
 
-_SHOWN = 200
+_MAX_EXCERPT_CHARS = 200
 """Characters of an excerpt that a leak quotes."""
 
 
@@ -244,7 +250,7 @@ class Overlap:
     def _own_runs(self, context: str) -> set[int]:
         """Return the runs of `OWN` words that the context has read itself."""
         read = (text for digest in self._index.read(context) for text in self._texts(digest))
-        return set().union(*(shingles(text, OWN) for text in read))
+        return set().union(*(shingles(text, OWN_RUN_WORDS) for text in read))
 
     def find_retyped(self) -> Iterator[Leak]:
         """Find briefs that repeat another's answers, which may enter only by finding id.
@@ -254,7 +260,7 @@ class Overlap:
         briefs = {c.id: self._find_held(c.id) for c in self._index.subagents()}
         in_briefs = self._union(digest for held in briefs.values() for digest in held)
         fixed = self._union(
-            d for c in self._index.contexts for d in self._index.find_held(c, *_FIXED)
+            d for c in self._index.contexts for d in self._index.find_held(c, *_FIXED_ORIGINS)
         )
         for author in briefs:
             answers = (self._union(self._index.outputs(author)) & in_briefs) - fixed
@@ -265,13 +271,13 @@ class Overlap:
                     if min(self._index.orders(reader, Origin.BRIEF), default=0) > first_answer:
                         yield from self._find_copies(author, reader, answers)
 
-    def _find_held(self, context: str) -> _Held:
+    def _find_held(self, context: str) -> _OriginsByBlock:
         alone = (Origin.BRIEF, Origin.REFERENCES, Origin.MATERIAL)
         origins = alone if self._index.specialist(context) else alone[:1]
         return self._index.find_held(context, *origins)
 
     def _find_copies(self, author: str, reader: str, answers: set[int]) -> Iterator[Leak]:
-        copied_by_id = self._union(self._index.find_held(reader, Origin.FINDINGS, *PASSED))
+        copied_by_id = self._union(self._index.find_held(reader, Origin.FINDINGS, *PANEL_ORIGINS))
         own = set() if self._index.specialist(reader) else self._own([reader], answers)
         copies = answers - copied_by_id - own
         by_parent = self._since(
@@ -300,7 +306,7 @@ class Overlap:
         for source, shared in by_reader.items():
             parts = [p for text in self._texts(digest) for p in excerpts(text, shared, own)]
             if parts:
-                words = shorten(max(parts, key=len), _SHOWN, placeholder=" ...")
+                words = shorten(max(parts, key=len), _MAX_EXCERPT_CHARS, placeholder=" ...")
                 detail = f'words of {source} stand in this {name} block: "{words}"'
                 yield Leak(context, "content", detail, digest, source)
 
@@ -315,7 +321,7 @@ class Overlap:
         A brief may hold what its author has read with its own tools, not from a subagent.
         """
         index, found = self._index, set[int]()
-        for digest, entries in index.find_held(context, Origin.VIEW, *PASSED).items():
+        for digest, entries in index.find_held(context, Origin.VIEW, *PANEL_ORIGINS).items():
             found |= self._of(digest) & self._find_written(r for e in entries for r in e.refs)
         siblings = [c.id for c in index.subagents() if c.id != context]
         for digest in index.find_held(context, Origin.FINDINGS):
@@ -338,7 +344,7 @@ class Overlap:
         """Return what the user or code had supplied before any subagent read it."""
         held = []
         for name in self._index.contexts:
-            origins = (*_FIXED, Origin.FINDINGS, *(_BOILERPLATE if name == context else ()))
+            origins = (*_FIXED_ORIGINS, Origin.FINDINGS, *(_BOILERPLATE if name == context else ()))
             held.append(self._index.find_held(name, *origins))
         return self._before_reading(held, wanted)
 
@@ -353,12 +359,12 @@ class Overlap:
             [self._index.find_held(a, Origin.OUTPUT) for a in authors], wanted
         )
 
-    def _before_reading(self, held: Iterable[_Held], wanted: Set[int]) -> Set[int]:
+    def _before_reading(self, held: Iterable[_OriginsByBlock], wanted: Set[int]) -> Set[int]:
         """Return the shingles of these blocks that were recorded before any subagent read them."""
         since = self._since(held, wanted)
         return {shingle for shingle, order in since.items() if order < self._first[shingle][0]}
 
-    def _since(self, held: Iterable[_Held], wanted: Set[int]) -> dict[int, int]:
+    def _since(self, held: Iterable[_OriginsByBlock], wanted: Set[int]) -> dict[int, int]:
         """Map each shingle to the ledger position of the first of these blocks that holds it."""
         found: dict[int, int] = {}
         for blocks in held:
@@ -403,7 +409,7 @@ class Overlap:
         """
         found: set[int] = set()
         for text in self._texts(digest):
-            fenced = _FENCED.search(text)
+            fenced = _DELIMITED_TEXT.search(text)
             found |= shingles(fenced[2] if fenced else text)
         return found
 

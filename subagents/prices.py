@@ -13,7 +13,7 @@ from genai_prices.types import TieredPrices
 
 from subagents.budget import Amount
 
-SELLERS = {
+PRICE_LISTS = {
     "anthropic": ("anthropic", 1.0),
     "bedrock": ("aws", 1.0),
     "vertex": ("google", 1.0),
@@ -78,7 +78,7 @@ def rates(model: str, prices: str = "anthropic") -> tuple[Rates, ...]:
     threshold pays the higher rate for all of its tokens. Where no price of cached tokens is listed,
     they cost as much as others.
     """
-    provider, factor = SELLERS[prices]
+    provider, factor = PRICE_LISTS[prices]
     try:
         found = calc_price(PricedUsage(input_tokens=1), model, provider_id=provider).model_price
     except LookupError:

@@ -21,7 +21,7 @@ from subagents.trajectory import (
 SOURCE = frozenset((Origin.TOOL_RESULT, Origin.MATERIAL))
 """Origins of text that a context itself has read."""
 
-SPAWNERS = frozenset(
+SPAWNING_TOOLS = frozenset(
     ("run_subagent", "run_subagents", "challenge", "sweep_channels", "triage_inbox", "review")
 )
 """Tools that are answered with views of subagents, never with source text."""
@@ -101,7 +101,7 @@ class ProvenanceIndex:
         found = set(self.find_held(context, Origin.MATERIAL))
         for digest in self.find_held(context, Origin.TOOL_RESULT):
             name = calls.get(str(self.block(digest).get("tool_use_id")))
-            if name and name not in SPAWNERS:
+            if name and name not in SPAWNING_TOOLS:
                 found.add(digest)
         return found
 
@@ -142,15 +142,20 @@ class ProvenanceIndex:
 
 SUBMIT = "submit_result"
 
-_FITTING = {
+_ORIGINS_BY_PLACE = {
     "system": frozenset((Origin.PROMPT,)),
     "tool": frozenset((Origin.SCHEMA,)),
     "user": frozenset(Origin) - {Origin.PROMPT, Origin.SCHEMA, Origin.OUTPUT},
     "assistant": frozenset((Origin.OUTPUT,)),
 }
-PASSED = frozenset((Origin.CHALLENGE, Origin.DEFENCE))
+PANEL_ORIGINS = frozenset((Origin.CHALLENGE, Origin.DEFENCE))
 """Origins of what code hands from one specialist of a panel to another."""
-_OPENING = PASSED | {Origin.BRIEF, Origin.REFERENCES, Origin.FINDINGS, Origin.MATERIAL}
+_OPENING_ORIGINS = PANEL_ORIGINS | {
+    Origin.BRIEF,
+    Origin.REFERENCES,
+    Origin.FINDINGS,
+    Origin.MATERIAL,
+}
 """Origins that occur only in the first user message, and the only ones a subagent begins with."""
 _PARENTS_ONLY = frozenset((Origin.REQUEST, Origin.VIEW, Origin.HANDOFF))
 
@@ -207,7 +212,7 @@ class _Rules:
         entries = self._index.filed[self._context.id].get(digest)
         if not entries:
             return "nothing accounts for it in this context"
-        fitting = [e for e in entries if e.origin in _FITTING.get(place, ())]
+        fitting = [e for e in entries if e.origin in _ORIGINS_BY_PLACE.get(place, ())]
         if not fitting:
             return f"a block of origin {entries[0].origin} does not belong here"
         reasons = [self._entry(entry, digest, opening, seq) for entry in fitting]
@@ -222,11 +227,11 @@ class _Rules:
             return f"a subagent holds a block of origin {origin}"
         if origin is Origin.BRIEF and parent:
             return "a parent holds a brief"
-        if origin in _OPENING and not opening:
+        if origin in _OPENING_ORIGINS and not opening:
             return f"a block of origin {origin} after the first user message"
         if origin is Origin.VIEW and (reason := self._view(digest)):
             return reason
-        if origin in PASSED and (reason := self._check_passage(entry)):
+        if origin in PANEL_ORIGINS and (reason := self._check_passage(entry)):
             return reason
         return self._answer(entry, digest)
 
@@ -271,7 +276,7 @@ class _Rules:
             return "it answers no call of this context"
         if entry.origin is not Origin.TOOL_RESULT:
             return ""
-        if name in SPAWNERS:
+        if name in SPAWNING_TOOLS:
             return f"it answers {name} with something other than a view"
         if name not in self._context.tools:
             return f"it answers {name}, which is not offered here"
@@ -283,7 +288,7 @@ def _tools(
 ) -> Iterator[Leak]:
     """Check law 1: exactly the declared tools; a subagent can end, and cannot start others."""
     offered = set(context.tools)
-    if context.kind == "subagent" and (SPAWNERS & offered or SUBMIT not in offered):
+    if context.kind == "subagent" and (SPAWNING_TOOLS & offered or SUBMIT not in offered):
         yield Leak(context.id, "provenance", f"a subagent declared {', '.join(context.tools)}")
     declared = sorted(context.tools)
     for digests in {tuple(d for place, d in r.parts if place == "tool") for r in requests}:
@@ -303,7 +308,7 @@ def _check_beginning(
     origins: set[Origin] = set()
     for place, digest in first.parts:
         held = {entry.origin for entry in index.filed[context.id].get(digest, ())}
-        if place == "user" and held and not held & _OPENING:
+        if place == "user" and held and not held & _OPENING_ORIGINS:
             detail = f"a subagent begins with a block of origin {min(held)}"
             yield Leak(context.id, "provenance", detail, digest)
         if place == "assistant":

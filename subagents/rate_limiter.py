@@ -13,7 +13,7 @@ from subagents.prices import Usage
 
 PREFIX = "anthropic-ratelimit-"
 KINDS = ("requests", "input-tokens", "output-tokens", "tokens")
-LOW = 0.15
+LOW_SHARE = 0.15
 """Below this share of a limit, calls are spread over the time until it is refilled."""
 
 MAX_GAP = 60.0
@@ -101,7 +101,7 @@ def _gap(headers: Mapping[str, str], kind: str, used: int) -> float:
     try:
         limit = int(headers[f"{PREFIX}{kind}-limit"])
         remaining = int(headers[f"{PREFIX}{kind}-remaining"])
-        if limit <= 0 or remaining / limit >= LOW:
+        if limit <= 0 or remaining / limit >= LOW_SHARE:
             return 0.0
         reset = datetime.fromisoformat(headers[f"{PREFIX}{kind}-reset"].replace("Z", "+00:00"))
         seconds = (reset - datetime.now(UTC)).total_seconds()

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from config.words import phrase
-from scopes.label import TRUSTED, Label, is_conversation
+from scopes.label import TRUSTED_LABEL, Label, is_conversation
 from scopes.tool import BEFORE_WINDOW, Item, iso, one_line
 from subagents.brief import SpawnedBrief
 from subagents.contracts import (
@@ -22,9 +22,9 @@ from subagents.contracts import (
     FindingDraft,
     IssueDraft,
     IssuesContract,
-    Line,
     ReviewContract,
     ReviewFinding,
+    ShortText,
     Submission,
     TrackedRow,
     TrackerContract,
@@ -47,7 +47,7 @@ from subagents.evidence import (
 from subagents.gate import explain
 from subagents.sanitizer import Material
 
-SHORT = 60
+MAX_REPEATED_CHARS = 60
 """Characters of a text that a fault repeats."""
 
 
@@ -65,13 +65,13 @@ def review_faults(value: ReviewContract, reading: SourceLog) -> Iterator[str]:
 def _point_faults(each: ReviewFinding, reading: SourceLog, material: Material) -> Iterator[str]:
     """Yield a category that was not asked for, and why the material does not carry the finding."""
     if reading.asked and each.category not in reading.asked:
-        yield f"category {each.category[:SHORT]!r} is none of CATEGORIES"
+        yield f"category {each.category[:MAX_REPEATED_CHARS]!r} is none of CATEGORIES"
     if not material.holder(each.place):
-        yield f"place {each.place[:SHORT]!r} is no [id] of MATERIAL"
+        yield f"place {each.place[:MAX_REPEATED_CHARS]!r} is no [id] of MATERIAL"
     elif not each.quotes:
         yield "it has no quote"
     elif not any(material.find(quote, each.place) for quote in each.quotes):
-        yield f"{each.quotes[0][:SHORT]!r} is not in MATERIAL"
+        yield f"{each.quotes[0][:MAX_REPEATED_CHARS]!r} is not in MATERIAL"
     elif not each.claim.strip():
         yield "it claims nothing"
 
@@ -86,7 +86,10 @@ def supported_points(value: ReviewContract, reading: SourceLog) -> tuple[ReviewC
             continue
         quotes = [quote for quote in each.quotes if material.find(quote, each.place)]
         lost = [quote for quote in each.quotes if quote not in quotes]
-        dropped += [f"finding {number}: {q[:SHORT]!r} is in nothing that was read" for q in lost]
+        dropped += [
+            f"finding {number}: {q[:MAX_REPEATED_CHARS]!r} is in nothing that was read"
+            for q in lost
+        ]
         held = material.holder(each.place)
         kept.append(each.model_copy(update={"place": held, "quotes": quotes}))
     return value.model_copy(update={"points": kept}), dropped
@@ -139,7 +142,7 @@ class CustomerCase(BaseModel):
 class Finding(IssueDraft):
     """A finding that was checked; the fields here are made by code."""
 
-    wants: Line = Field(default="", exclude_if=not_)
+    wants: ShortText = Field(default="", exclude_if=not_)
     """What the customer wants, in a few words; absent where no subagent says it."""
     deadline: Day = Field(default="", exclude_if=not_)
     """The day by which somebody asks for it or promised it; absent without one."""
@@ -429,7 +432,7 @@ def _on_one_line(draft: FindingDraft) -> dict[str, Any]:
     return values | {name: list(map(one_line, values[name])) for name in ("customers", "quotes")}
 
 
-ENDED = {"invalid_output": "partial", "injection": "failed", "user": "cancelled"}
+STATUS_BY_ENDING = {"invalid_output": "partial", "injection": "failed", "user": "cancelled"}
 """Status of the endings for which it does not depend on what was read."""
 OVER_BUDGET = "the budget of the request was used up"
 """Reason of an ending that the context gave no reason for."""
@@ -460,7 +463,7 @@ def settle(ending: Ending, number: int, contract: str, reading: SourceLog) -> di
         reason = reason or OVER_BUDGET
     whole = stopped_by == "none" and not gaps and (coverage.complete or contract != "issues")
     text = prose(value) if value else salvage(ending, reading)
-    status = "complete" if whole else ENDED.get(stopped_by, "partial")
+    status = "complete" if whole else STATUS_BY_ENDING.get(stopped_by, "partial")
     if status == "partial" and not (value or len(reading.items) > reading.given or ending.text):
         status = "failed"
     if stopped_by == "injection":
@@ -492,7 +495,7 @@ def drop_unsupported(value: TriageVerdict, reading: SourceLog) -> tuple[TriageVe
 
 def join_labels(results: Iterable[SubagentResult]) -> Label:
     """Return the joined label of results; it stays untrusted whatever they say."""
-    return reduce(Label.join, (Label.of(result.label) for result in results), TRUSTED)
+    return reduce(Label.join, (Label.of(result.label) for result in results), TRUSTED_LABEL)
 
 
 def placeholder(frozen: SpawnedBrief) -> SubagentResult:
@@ -511,7 +514,7 @@ def placeholder(frozen: SpawnedBrief) -> SubagentResult:
 def crash_result(frozen: SpawnedBrief, reason: str) -> SubagentResult:
     """Return the result of a subagent whose outcome is unknown."""
     ended = {"status": "failed", "stopped_by": "tool_error", "reason": reason, "text": "It failed."}
-    read = {"coverage": Coverage().model_dump(mode="json"), "label": TRUSTED.to_json()}
+    read = {"coverage": Coverage().model_dump(mode="json"), "label": TRUSTED_LABEL.to_json()}
     return placeholder(frozen).model_copy(update=ended | read)
 
 

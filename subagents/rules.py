@@ -15,15 +15,15 @@ from scopes.databases.tables import Databases
 from scopes.effects import (
     MAIL_THREAD,
     NOTES,
+    OPEN_HANDLES,
     OPEN_NOTES,
     RUN_FOLDER,
     THREAD,
-    WHOLE,
     Access,
     Effect,
     Part,
 )
-from scopes.intent import UNASKED, Intent
+from scopes.intent import EMPTY_INTENT, Intent
 from scopes.label import is_conversation
 from scopes.pages.hosts import is_plain
 from scopes.tool import Tool, ToolContext, not_found
@@ -199,7 +199,7 @@ def _spaces(call: Call) -> set[str]:
     return spaces - {OPEN_NOTES}
 
 
-ME = "me"
+REQUESTER_ALIAS = "me"
 """The person whom a model may always address: the requester."""
 MAX_FREE = 5
 """Maximum messages and reactions that one request may leave without approval of each."""
@@ -215,12 +215,12 @@ MAX_GUARDED = 10
 """The same after the workspace's text and text of an outsider were read."""
 MAX_PAGES, MAX_PAGES_RUN = 100, 2_000
 """Maximum outside addresses and searches of one context, and of a request, after any reading."""
-LEAVES = (Effect.POST, Effect.REACT)
+POST_EFFECTS = (Effect.POST, Effect.REACT)
 STORES = (Effect.KEEP, Effect.DRAFT, Effect.REMIND, Effect.FILE)
-ASKS = (Effect.FETCH, Effect.SEARCH)
-OWN = (Effect.PREFER, Effect.REMIND, Effect.CHOOSE)
+LOOKUP_EFFECTS = (Effect.FETCH, Effect.SEARCH)
+REQUESTER_EFFECTS = (Effect.PREFER, Effect.REMIND, Effect.CHOOSE)
 """Effects that concern the requester alone."""
-ACTS = (*LEAVES, Effect.SEND, Effect.INSTRUCT, Effect.CHANGE)
+ACTION_EFFECTS = (*POST_EFFECTS, Effect.SEND, Effect.INSTRUCT, Effect.CHANGE)
 
 
 def counts_of(effect: Effect, context: str, *, guarded: bool = False) -> tuple[str, ...]:
@@ -228,9 +228,9 @@ def counts_of(effect: Effect, context: str, *, guarded: bool = False) -> tuple[s
     those of one context, or what one context has stored."""
     if effect in STORES:
         return (f"{effect} {context}",)
-    if effect in ASKS:
+    if effect in LOOKUP_EFFECTS:
         return ("ask", f"ask {context}", *(("ask guarded",) if guarded else ()))
-    return ("leave",) if effect in LEAVES else (effect,)
+    return ("leave",) if effect in POST_EFFECTS else (effect,)
 
 
 Check = Callable[[Call], Awaitable[Objection | None]]
@@ -260,11 +260,13 @@ async def handles(call: Call) -> Objection | None:
                 call.note = f"{value} rests on {len(threads)} threads; others: {first_of(others)}."
             value = threads[0]
         person = kind == "person"
-        oneself = person and value in (ME, call.ctx.requester)
+        oneself = person and value in (REQUESTER_ALIAS, call.ctx.requester)
         resolved = held.exact(value) if person or kind == NOTES else held.resolve(value)
         if kind == NOTES and not (resolved or "").startswith(f"{NOTES}:"):
             resolved = held.exact(f"{NOTES}:{value}")  # `team` is `notes:team`
-        if resolved is None and WHOLE.get(kind) in held.titles:  # it may find and read all of them
+        if (
+            resolved is None and OPEN_HANDLES.get(kind) in held.titles
+        ):  # it may find and read all of them
             resolved = value
         found = call.ctx.requester if oneself else resolved
         if found is None:
@@ -332,7 +334,7 @@ async def fetch(call: Call) -> Objection | None:
         if url in call.ctx.intent.addresses() or url in _listed_addresses(call):
             continue
         if url in call.ctx.handles.titles:
-            return Objection(GUARDED, approvable=True)
+            return Objection(GUARDED_ADDRESS_ERROR, approvable=True)
         return Objection(
             "This address may not be read here: it stands neither in the request nor, word for "
             "word, in what you found before reading anything private."
@@ -340,7 +342,7 @@ async def fetch(call: Call) -> Objection | None:
     return None
 
 
-GUARDED = (
+GUARDED_ADDRESS_ERROR = (
     "This address was listed after text of the workspace was read, or by somebody outside: it may "
     "be read only if the request names it. Say in your answer which addresses you would read."
 )
@@ -389,7 +391,7 @@ def in_the_way(obstacles: tuple[Obstacle, ...]) -> str:
     return f"It may not be written there: {named}. Say it in your answer instead.{hint}"
 
 
-UNATTENDED = (
+UNATTENDED_ERROR = (
     "A scheduled question only reads: nobody is there to approve of what is written or changed. "
     "Say in your answer what would have to be done."
 )
@@ -398,19 +400,19 @@ UNATTENDED = (
 async def consequence(call: Call) -> Objection | None:
     """Require that an act beyond the answer follows the requester's own words, or is approved."""
     intent = call.ctx.intent
-    if call.effect in ACTS and intent == UNASKED:  # nobody would ever see its card
+    if call.effect in ACTION_EFFECTS and intent == EMPTY_INTENT:  # nobody would ever see its card
         return Objection("Nobody has asked for anything to be written or changed here.")
-    if call.effect in (*STORES, *OWN) and intent == UNASKED:
+    if call.effect in (*STORES, *REQUESTER_EFFECTS) and intent == EMPTY_INTENT:
         return Objection("Nobody has asked for anything to be stored here.")
-    if call.effect in (*ACTS, *OWN) and intent.scheduled:
-        return Objection(UNATTENDED)
+    if call.effect in (*ACTION_EFFECTS, *REQUESTER_EFFECTS) and intent.scheduled:
+        return Objection(UNATTENDED_ERROR)
     if call.effect in (Effect.SEND, Effect.INSTRUCT, Effect.CHANGE):
         return Objection(f"{call.tool.name} always needs approval.", approvable=True)
-    if call.effect in OWN:
+    if call.effect in REQUESTER_EFFECTS:
         return _check_own(call)
     if call.effect in STORES:
         return for_others(call) if call.ctx.requester else None
-    return _check_place(call) if call.effect in LEAVES else None
+    return _check_place(call) if call.effect in POST_EFFECTS else None
 
 
 def _check_own(call: Call) -> Objection | None:
@@ -461,9 +463,9 @@ async def flood(call: Call) -> Objection | None:
         return Objection(f"{MAX_KEPT} things were stored here already. Sum up instead.")
     if call.effect is Effect.FILE and done >= MAX_FILED:
         return Objection(f"{MAX_FILED} changes of files were made here. Hand in what you have.")
-    if call.effect in LEAVES and done >= MAX_FREE:
+    if call.effect in POST_EFFECTS and done >= MAX_FREE:
         return Objection(f"More than {MAX_FREE} messages in one request.", approvable=True)
-    return _too_many(call) if call.effect in ASKS else None
+    return _too_many(call) if call.effect in LOOKUP_EFFECTS else None
 
 
 def _too_many(call: Call) -> Objection | None:

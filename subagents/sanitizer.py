@@ -66,7 +66,7 @@ class Excerpt:
     text: str
 
 
-_PLACE = re.compile(r"(?P<of>.+?):(?P<line>\d{1,7})(?:[-–]\d{1,7})?")
+_FILE_POSITION = re.compile(r"(?P<of>.+?):(?P<line>\d{1,7})(?:[-–]\d{1,7})?")
 _MARKS = ('"“”„«»', "'’‘")
 """Quotation marks that a faithful copy may exchange."""
 
@@ -147,7 +147,7 @@ def _bare(place: str) -> str:
 
 def source_of(place: str) -> tuple[str, int | None]:
     """Return the file, message or page of a place, and its line if it names one."""
-    if not (match := _PLACE.fullmatch(place)):
+    if not (match := _FILE_POSITION.fullmatch(place)):
         return place, None
     source, line = match.groups()
     return source, int(line)
@@ -187,7 +187,7 @@ def quotable(span: Excerpt, material: Material) -> str:
 
 def fault(text: str, material: Material) -> Reason | None:
     """Return why a text may not reach another context."""
-    return next((reason for reason, holds in FAULTS.items() if holds(text, material)), None)
+    return next((reason for reason, holds in CLAIM_CHECKS.items() if holds(text, material)), None)
 
 
 def shorten_claim(claim: str) -> str:
@@ -203,7 +203,7 @@ def without_markup(text: str) -> str:
     return one_line(_ADDRESS.sub("(address)", text).translate(_MARKUP))
 
 
-_FENCE = re.compile(
+_DELIMITER_TAG = re.compile(
     r"(?ix) \bitems-[0-9a-f]{6,} | <\s*/?\s*(?:items|material|findings?|claims?|quotes?|documents?"
     r"|system|user|assistant|human|instructions?|tool)\b | <\|[^|]*\|> | \[/?(?:INST|SYS)\]"
     r"| `{3,} | ={4,} | -{4,} | \#{3,} | <{3,} | >{3,}"
@@ -222,7 +222,7 @@ _ORIGIN = re.compile(
     r"| \bF\d+\.\d+\b | \[[FRsp]\d+\] | \bprovenance\s*[=:]"
 )
 """Words by which a text claims an origin or an authority that only code can state."""
-_BLOB = re.compile(
+_ENCODED_DATA = re.compile(
     r"\b[0-9a-fA-F]{32,}\b"
     r"|(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{24,}"
     r"|[A-Z2-7]{32,}|(?:[A-Za-z0-9+/]{12,}={1,2})(?!\w)"
@@ -230,12 +230,12 @@ _BLOB = re.compile(
     r"|(?:\b[01]{8}\b\s*){3,}|(?=(?:\d\d[\s,:]*)*\d?[a-fA-F])(?:\b[0-9a-fA-F]{2}\b[\s,:]*){8,}"
 )
 """Base64, hex, base32, escapes, bytes."""
-_SPELLED = re.compile(r"(?:(?<!\w)\w[\s._\-*]+){6,}")
+_SPACED_LETTERS = re.compile(r"(?:(?<!\w)\w[\s._\-*]+){6,}")
 """Letters separated by spaces or marks."""
 _SCRIPTS = ("Latin", "Cyrillic", "Greek", "Armenian", "Cherokee")
 """Scripts with letters that look the same."""
 _WORD = regex.compile(r"[\p{L}\p{M}]{3,}")
-_OF = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
+_SCRIPT_LETTERS = {name: regex.compile(rf"\p{{Script={name}}}") for name in _SCRIPTS}
 
 
 def _is_disguised(text: str, material: Material) -> bool:
@@ -244,7 +244,7 @@ def _is_disguised(text: str, material: Material) -> bool:
     if text.isascii():
         return False
     words = [
-        (word, {name for name, letter in _OF.items() if letter.search(word)})
+        (word, {name for name, letter in _SCRIPT_LETTERS.items() if letter.search(word)})
         for word in _WORD.findall(text)
     ]
     counts = {name: sum(name in used for _, used in words) for name in _SCRIPTS}
@@ -270,8 +270,10 @@ _VERBS = (
     r"confirm|refute|weaken|approve|accept|dismiss|reject|rate|mark|vote|answer|respond|reply|say"
     r"|output|print|report|submit|classify|treat|judge"
 )
-_ASIDE = r"ignor|disregard|forget|overrid|bypass|vergiss|vergess|missacht|oubli|olvid|dimentic|obey"
-_GUIDES = (
+_OVERRIDE_VERBS = (
+    r"ignor|disregard|forget|overrid|bypass|vergiss|vergess|missacht|oubli|olvid|dimentic|obey"
+)
+_GUIDANCE_NOUNS = (
     r"instruct|(?:system|your|the) prompt|guideline|verdict|other findings"
     r"|everything (?:above|before|else|so far)|(?:all|any) (?:of the )?(?:above|previous|prior)"
     r"|anweisung|consigne|instruc|istruzion"
@@ -282,7 +284,7 @@ _INSTRUCTION = re.compile(
     rf"|(?:{_CLAUSE}|\band\s+)(?:answer|respond|reply)\s+with\b"
     r"|\b(?:call|use|invoke)\s+(?:submit_result|run_subagent)|\bthis (?:finding|claim|verdict)\b"
     r"|\b(?:judge|reviewer|evaluator|specialist)s?\s*(?:[,:]|(?:must|should|shall|have to)\b)"
-    rf"|\b(?:{_ASIDE})\w*\W(?:[^.!?]{{0,40}}?\W)?(?:{_GUIDES})"
+    rf"|\b(?:{_OVERRIDE_VERBS})\w*\W(?:[^.!?]{{0,40}}?\W)?(?:{_GUIDANCE_NOUNS})"
     r"|\byou\s+(?:are|must|should|shall|will|have to)\b|\bas an? (?:ai|language model)\b"
     r"|\b(?:your|deine|votre|tu|tuo|tua)\s+(?:task|verdict|instructions?|role|job|answer|output"
     r"|prompt|judge?ment|opinion|aufgabe|tache|tarea|compito)\b"
@@ -304,10 +306,10 @@ def _fold(text: str) -> str:
     return re.sub("[\u0300-\u036f]", "", normalize_unicode(text, "NFKD")).casefold()
 
 
-FAULTS: dict[Reason, Callable[[str, Material], bool]] = {
-    "delimiter": lambda text, _: leaks_delimiter(text) or bool(_FENCE.search(text)),
+CLAIM_CHECKS: dict[Reason, Callable[[str, Material], bool]] = {
+    "delimiter": lambda text, _: leaks_delimiter(text) or bool(_DELIMITER_TAG.search(text)),
     "provenance": lambda text, _: bool(_HEADINGS.search(text) or _ORIGIN.search(text)),
-    "encoded": lambda text, _: bool(_BLOB.search(text) or _SPELLED.search(text)),
+    "encoded": lambda text, _: bool(_ENCODED_DATA.search(text) or _SPACED_LETTERS.search(text)),
     "homoglyph": _is_disguised,
     "instruction": lambda text, _: is_instruction(text),
 }

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from scopes.tool import estimate_tokens, format_count, one_line
-from subagents.contracts import NEEDS_ACTION, RESTING, TableContract, TrackedRow, TriageVerdict
+from subagents.contracts import (
+    NEEDS_ACTION,
+    RESTING_STATES,
+    TableContract,
+    TrackedRow,
+    TriageVerdict,
+)
 from subagents.delimiter import fitting_lines, shorten
 from subagents.evidence import Coverage
 from subagents.result import Finding, SubagentResult, tracked_rows, verdict
@@ -17,7 +23,7 @@ LAST = "9999"
 """Sorts findings without a time after those with one."""
 LATER = ("waiting", "known", "none", "declined", "solved")
 """States that need no action of the team now, by how soon they may."""
-_OPEN = re.compile(r"\[[^\[\]]+\]")
+_DRAFT_GAP = re.compile(r"\[[^\[\]]+\]")
 """A gap that a draft leaves for the reader to fill."""
 CODE = "```"
 """Precedes code in Markdown."""
@@ -55,7 +61,9 @@ def parent_view(result: SubagentResult, max_tokens: int, *, with_reporters: bool
     lines = fitting_lines(findings, room - sum(map(_size, kept)))
     shown += [*kept, *lines]
     if more := len(rows) - len(kept):
-        shown.append(f"(cut: {format_count(more, 'more row')}{_CLOSED if tracked else ''})")
+        shown.append(
+            f"(cut: {format_count(more, 'more row')}{_CLOSED_CUT_SUFFIX if tracked else ''})"
+        )
     if cut := ranked[len(lines) :]:
         head = f"(cut: {_unshown(cut, 'more finding')}: "
         named = [f"{f.id} ({f.customers[0]})" if f.customers else f.id for f in cut]
@@ -212,7 +220,7 @@ def _verdict_line(found: TriageVerdict) -> str:
     asked_note = "asked of the reader" if found.asked_of_me else ""
     facts = " ".join(f"(fact{k}) {one_line(fact)}" for k, fact in enumerate(found.key_facts, 1))
     step = f"next: {found.proposed_action}" if found.proposed_action else ""
-    gaps = " ".join(_OPEN.findall(found.draft_reply))
+    gaps = " ".join(_DRAFT_GAP.findall(found.draft_reply))
     gap_note = f"its draft leaves open: {gaps}" if gaps else ""
     parts = [found.category, found.priority, due, asked_note, facts, step, gap_note]
     return " | ".join(one_line(part) for part in parts if part)
@@ -223,7 +231,7 @@ def _rows(result: SubagentResult) -> list[TrackedRow]:
     return sorted(tracked_rows(result), key=lambda r: (r.status == "open", r.closed), reverse=True)
 
 
-_CLOSED = ", of which closed ones were cut first"
+_CLOSED_CUT_SUFFIX = ", of which closed ones were cut first"
 
 
 def _cells(result: SubagentResult) -> list[str]:
@@ -272,7 +280,7 @@ def finding_line(finding: Finding) -> str:
     parts = [f"[{finding.id}] {one_line(finding.claim)}"]
     more = ", ..." if finding.customers[5:] else ""
     names = f" ({', '.join(finding.customers[:5])}{more})" if finding.customers else ""
-    if finding.state in RESTING and finding.severity == "low":
+    if finding.state in RESTING_STATES and finding.severity == "low":
         is_named = all(name in finding.claim for name in finding.customers)
         parts.append(finding.state if is_named else f"{finding.state}{names}")
     elif finding.state != "none":

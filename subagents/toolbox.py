@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scopes.effects import Access, Effect
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import SourceFailed, Tool, ToolContext, ToolError, ToolResult, one_line
-from subagents.delimiter import RESERVE, render
+from subagents.delimiter import RESERVED_TOKENS, render
 from subagents.gate import Card, Deny, Gate
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Toolbox:
         self, context: str, ctx: ToolContext, calls: Sequence[ToolCall], max_tokens: int
     ) -> list[ToolOutcome]:
         """Run the calls; return one outcome per call, in call order, each cut at `max_tokens`."""
-        ctx = replace(ctx, max_output_tokens=max_tokens - RESERVE)
+        ctx = replace(ctx, max_output_tokens=max_tokens - RESERVED_TOKENS)
         async with asyncio.TaskGroup() as group:
             runs = (self._one(context, ctx, call, max_tokens) for call in calls)
             tasks = [group.create_task(each) for each in runs]
@@ -89,13 +89,15 @@ class Toolbox:
         if isinstance(found, Card) and found.action.is_question:
             return ToolOutcome(found.reason)  # the call had no other purpose than to ask
         if not isinstance(found, ToolResult):
-            return failed_outcome(found.reason, found.label if isinstance(found, Deny) else TRUSTED)
+            return failed_outcome(
+                found.reason, found.label if isinstance(found, Deny) else TRUSTED_LABEL
+            )
         text, shown = render(found, self.delimiter, max_tokens)
         return ToolOutcome(text, replace(found, items=found.items[:shown]))
 
 
 def failed_outcome(
-    text: str, label: Label = TRUSTED, undone: Mapping[str, str] | None = None
+    text: str, label: Label = TRUSTED_LABEL, undone: Mapping[str, str] | None = None
 ) -> ToolOutcome:
     return ToolOutcome(text, ToolResult(label=label, undone=undone or {}), is_error=True)
 

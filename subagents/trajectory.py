@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, cast
 
-Seen = tuple[str, str | None]
+SeenItem = tuple[str, str | None]
 """Id of an item, and the id of its author; None if the source has none."""
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
@@ -140,7 +140,7 @@ class Recording:
     toolsets: dict[tuple[str, bytes], tuple[str, ...]] = field(default_factory=dict)
     """Run and digest of all tools of a request -> the hash of each."""
 
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
+    def saw(self, run: str, items: Iterable[SeenItem]) -> None:
         """Note that the run holds text of these items from now on; only what is stored needs it."""
 
     def context(self, context: Context) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from engine_kit import MUX, call, is_child, line, results, say, submission, turns, use
 from pg_kit import with_store
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from standins.slack import API_PATH, LocalSlack
 
 from bot.__main__ import main
@@ -179,7 +179,7 @@ def refusal_text(done: Done, code: str) -> str:
 
 @contextmanager
 def model_at(
-    monkeypatch: pytest.MonkeyPatch, mind: Mind = offline_model, latency_s: float = 0.0
+    monkeypatch: pytest.MonkeyPatch, mind: Responder = offline_model, latency_s: float = 0.0
 ) -> Iterator[ModelServer]:
     """A Messages API on loopback, which `--model claude` uses; its requests are recorded."""
     server = ModelServer(mind, latency_s=latency_s, record=True)
@@ -190,8 +190,8 @@ def model_at(
 
 
 def delegating_model(
-    *tasks: tuple[str, str, str], readers: Mapping[str, Mind] | None = None
-) -> Mind:
+    *tasks: tuple[str, str, str], readers: Mapping[str, Responder] | None = None
+) -> Responder:
     """A parent with a subagent for each (task, scope, handle); it cites what each found first.
 
     The subagents follow the offline rules, or are the `readers` of their tasks.
@@ -211,7 +211,7 @@ def delegating_model(
     return mind
 
 
-def finding_model(tool: str, **arguments: Any) -> Mind:
+def finding_model(tool: str, **arguments: Any) -> Responder:
     """A subagent that calls a tool, and submits the first item of its result."""
 
     def submit_first_item(body: Json) -> Answer:

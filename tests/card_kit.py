@@ -15,7 +15,7 @@ from standins.slack_shown import Shown
 
 from bot.approvals.store import StoredAction
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.records import View
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import User, Workspace
@@ -54,7 +54,7 @@ def people(channels: int = 3) -> Workspace:
     return replace(base, users=(*base.users, *more))
 
 
-def posting_model(*texts: str) -> Mind:
+def posting_model(*texts: str) -> Responder:
     """Script a parent that wants to post each of these texts, and then answers."""
     posts = Answer([use("post_message", channel=THERE, text=text) for text in texts or (TEXT,)])
     return scripted_parent(posts, say("It waits for your approval."))

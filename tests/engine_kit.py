@@ -1,7 +1,7 @@
 """Kit of the engine's tests: the real SDKs over loopback, scripted models, a small workspace.
 
-A `Mind` is a function from a request to an answer; these helpers read its requests and build its
-answers. No product code is replaced: a test changes only settings, minds, faults and data.
+A `Responder` is a function from a request to an answer; these helpers read its requests and build
+its answers. No product code is replaced: a test changes only settings, minds, faults and data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from genai_prices import Usage as ListedUsage
 from genai_prices import calc_price
 from pg_kit import with_store
 from standins.connections import read_ahead
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from standins.model_faults import Fault, Faults
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
 from starlette.responses import Response
@@ -55,7 +55,7 @@ from bot.tasks.ask import Ask
 from bot.tasks.base import Request
 from config.settings import Settings, load_settings
 from scopes.effects import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.members import Members
 from scopes.slack_client import connect
 from scopes.slack_reader import SlackReader
@@ -63,7 +63,7 @@ from scopes.tool import Item, Tool, ToolContext, ToolError, ToolResult, Window, 
 from scopes.tool import tool_schema as schema_of
 from subagents.agent import Agent
 from subagents.brief import SUBMIT, Brief, BriefDraft, text_block
-from subagents.budget import NANO, Budget, Caps
+from subagents.budget import NANOUSD_PER_USD, Budget, Caps
 from subagents.contracts import CONTRACTS
 from subagents.conversation import Ending, Spec
 from subagents.delimiter import new_delimiter
@@ -167,7 +167,7 @@ def is_child(body: Json) -> bool:
     return any(t["name"] == SUBMIT for t in body.get("tools", ()))
 
 
-def turns(*answers: Answer | Callable[[Json], Answer]) -> Mind:
+def turns(*answers: Answer | Callable[[Json], Answer]) -> Responder:
     """One answer after another; the last one again and again."""
 
     def mind(body: Json) -> Answer:
@@ -311,7 +311,7 @@ def list_price_nanousd(model: str, usage: Mapping[str, Any]) -> int:
         cache_write_tokens=usage["cache_creation_input_tokens"],
     )
     price = calc_price(counts, model, provider_id="anthropic").total_price
-    return int((price * NANO).to_integral_value())
+    return int((price * NANOUSD_PER_USD).to_integral_value())
 
 
 # ---- the engine
@@ -355,7 +355,7 @@ class Engine:
             run=self.run.id,
             requester=self.run.requester,
             handles=Handles(titles or {}),
-            label=TRUSTED,
+            label=TRUSTED_LABEL,
             window=window,
             clients=self.run.clients,
             max_output_tokens=self.run.limits.max_tool_output_tokens,
@@ -421,7 +421,7 @@ class Engine:
                 **fields,
             }
         )
-        return Brief(draft, Handles(titles), WINDOW, TRUSTED)
+        return Brief(draft, Handles(titles), WINDOW, TRUSTED_LABEL)
 
     def app(self, store: Store) -> App:
         """Return what the tasks of this run need, wired as in the product."""
@@ -525,7 +525,7 @@ async def no_grants(destination: str) -> frozenset[str]:
 
 @asynccontextmanager
 async def engine(
-    mind: Mind,
+    mind: Responder,
     settings: Settings | None = None,
     *,
     slack: LocalSlack | None = None,
@@ -598,7 +598,7 @@ async def run_agent(agent: Agent) -> Ending:
 
 
 async def ran(
-    mind: Mind,
+    mind: Responder,
     settings: Settings | None = None,
     *,
     faults: Faults | None = None,
@@ -622,7 +622,7 @@ async def store_at(path: Path) -> AsyncIterator[Store]:
 
 
 def usd(nano: int) -> float:
-    return float(Decimal(nano) / NANO)
+    return float(Decimal(nano) / NANOUSD_PER_USD)
 
 
 def prefixes(bodies: Sequence[Json]) -> set[str]:
@@ -657,7 +657,9 @@ def child(body: Json) -> Answer:
     return submission(f"Channel {n} is read.", findings=[finding(claim, root, state="unsolved")])
 
 
-def scripted_parent(*turns_: Answer | Callable[[Json], Answer], children: Mind = child) -> Mind:
+def scripted_parent(
+    *turns_: Answer | Callable[[Json], Answer], children: Responder = child
+) -> Responder:
     """A parent by script, its subagents by rule."""
     parent = turns(*turns_)
     return lambda body: children(body) if is_child(body) else parent(body)
@@ -675,7 +677,7 @@ class Asked:
 
 
 async def ask_engine(
-    mind: Mind,
+    mind: Responder,
     tmp_path: Path,
     settings: Settings | None = None,
     question: str = QUESTION,

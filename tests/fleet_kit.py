@@ -19,7 +19,7 @@ import yaml
 from engine_kit import Json, is_child, until, workspace
 from fork_server import Fork
 from serve_kit import CENTURY_DAYS, Room, free_port
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from standins.model_faults import Faults
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from standins.slack_faults import StreamsRefused
@@ -193,7 +193,7 @@ def clean_environment(**variables: str | None) -> dict[str, str]:
 @contextmanager
 def fleet(
     folder: Path,
-    model: Mind,
+    model: Responder,
     *,
     url: str | None = None,
     mode: str = "http",

@@ -19,7 +19,7 @@ from bot.storage.requests import Incoming, RequestQueue
 from bot.storage.tables import METADATA, actions, proposal
 from scopes.effects import Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import Item
 from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.gate import Action, new_id
@@ -64,7 +64,7 @@ def result(id: str, text: str, findings: Sequence[Json], *sources: str) -> Json:
 
 def spawned_brief(id: str, task: str = "Look.") -> SpawnedBrief:
     draft = BriefDraft(task=task, scope="slack")
-    brief = Brief(draft, Handles({}), None, TRUSTED, intent=Intent(task))
+    brief = Brief(draft, Handles({}), None, TRUSTED_LABEL, intent=Intent(task))
     return SpawnedBrief(id, brief, "abc", "fast", (), (), "slack/answer@1", "p1", 60.0, 10.0, NOW)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 
 ENGINE_WORDS = (
@@ -43,7 +43,7 @@ def shown_texts(value: Any, key: str = "", shown: Sequence[str] = SHOWN) -> Iter
             yield from shown_texts(each, shown=shown)
 
 
-def recording_model(model: Mind, script: set[str]) -> Mind:
+def recording_model(model: Responder, script: set[str]) -> Responder:
     """Return the same model; it adds the engine's words in its answers to `script`."""
 
     def answer(body: dict[str, Any]) -> Answer:

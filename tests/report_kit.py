@@ -7,7 +7,7 @@ from typing import Any, get_args
 from document_kit import gaps_of
 from hypothesis import strategies as st
 
-from subagents.contracts import State
+from subagents.contracts import IssueState
 
 Json = dict[str, Any]
 LINK = "https://acme.slack.com/archives/C1/p"
@@ -114,7 +114,7 @@ _TRACKED = st.one_of(
 _FINDING: st.SearchStrategy[Json] = st.fixed_dictionaries(
     {
         "claim": TEXT,
-        "state": st.sampled_from(get_args(State)),
+        "state": st.sampled_from(get_args(IssueState)),
         "severity": st.sampled_from(("high", "medium", "low")),
         "severity_reason": TEXT,
         "owner": TEXT,

@@ -13,7 +13,7 @@ from bot.storage import tables
 from bot.storage.database import Database
 from bot.storage.run_index import fold_text, store_model_costs
 from scopes.effects import Handles
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from subagents.brief import Brief, BriefDraft, SpawnedBrief
 from subagents.gate import Decision
 from subagents.result import SubagentResult
@@ -129,7 +129,7 @@ class StoredFanout:
         titles = {f"C{number}": f"#channel-{number} {self.words}"}
         return SpawnedBrief(
             id=f"s{number}",
-            brief=Brief(draft, Handles(titles), None, TRUSTED),
+            brief=Brief(draft, Handles(titles), None, TRUSTED_LABEL),
             delimiter="abc",
             model="fast",
             system=(),

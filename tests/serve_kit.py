@@ -30,7 +30,7 @@ from engine_kit import (
 from pg_kit import with_files
 from plain_kit import frame_words, recording_model
 from pydantic import SecretStr
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from standins.model_faults import Faults
 from standins.slack import API_PATH, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, LocalSlack
 from standins.slack_delivery import ACK_S
@@ -253,7 +253,7 @@ class Served(Room):
 @asynccontextmanager
 async def serve(
     tmp_path: Path,
-    mind: Mind | None = None,
+    mind: Responder | None = None,
     *,
     slack: LocalSlack | None = None,
     space: Workspace | None = None,

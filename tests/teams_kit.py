@@ -15,7 +15,7 @@ import yaml
 from engine_kit import until, workspace
 from fleet_kit import clean_environment
 from serve_kit import CENTURY_DAYS, Room, echo, events_url, free_port, serve_settings
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from standins.slack import API_PATH, SIGNING_SECRET, LocalSlack
 from standins.slack_scopes import Identity
 from standins.slack_shown import Shown
@@ -100,7 +100,7 @@ class Two:
 @contextmanager
 def two_slacks(
     folder: Path,
-    mind: Mind = echo,
+    mind: Responder = echo,
     *,
     url: str | None = None,
     teams: Mapping[str, Mapping[str, Any]] | None = None,
@@ -152,7 +152,7 @@ def two_slacks(
 
 
 @asynccontextmanager
-async def two_teams(folder: Path, mind: Mind = echo, **options: Any) -> AsyncIterator[Two]:
+async def two_teams(folder: Path, mind: Responder = echo, **options: Any) -> AsyncIterator[Two]:
     """Both workspaces, served by this process and installed."""
     with two_slacks(folder, mind, **options) as two:
         async with served_workspaces(two):

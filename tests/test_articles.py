@@ -12,7 +12,7 @@ from files_kit import git, repository, subjects, text_at, with_remote
 from serve_kit import ASKER, Served, change_settings, request_in, serve
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.memory import NoteStore
 from config.sections import ProjectSettings
 from config.settings import Settings
@@ -73,7 +73,7 @@ def write_article(body: Json) -> Answer:
     return submission(f"Drafted {topic}.", findings=[])
 
 
-def parent_model(children: Mind, *briefs: Json, end: str = "It is done.") -> Mind:
+def parent_model(children: Responder, *briefs: Json, end: str = "It is done.") -> Responder:
     def mind(body: Json) -> Answer:
         if is_child(body):
             return children(body)

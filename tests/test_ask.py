@@ -26,7 +26,7 @@ from document_kit import gap_lines
 from engine_kit import call, is_child, line, results, say, submission, turn, turns, use
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 
 SPAIN = f"C0SUPPORTES/{ts('10 09:00')}"
 OPEN = "What is open in #support-es?"
@@ -39,7 +39,7 @@ def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Ask a question; return the output and the requests that the model got."""
     zip_file = small_export(tmp_path)
 
-    def run_ask(mind: Mind) -> tuple[Done, list[Json]]:
+    def run_ask(mind: Responder) -> tuple[Done, list[Json]]:
         with model_at(monkeypatch, mind) as server:
             done = shell(
                 *("ask", OPEN, "--slack-export", zip_file),
@@ -79,7 +79,7 @@ CHILD = turns(
 )
 
 
-def with_parent(*answers: Answer) -> Mind:
+def with_parent(*answers: Answer) -> Responder:
     """A parent with these answers, turn by turn, and children that find one open question."""
     parent = turns(*answers)
     return lambda body: CHILD(body) if is_child(body) else parent(body)
@@ -234,7 +234,7 @@ def test_missing_folder_is_listed_as_a_gap_and_the_rest_is_answered(
 # ---- findings of finished subagents are handles for further ones
 
 
-def waves(scope: str, handle: str, reads: Mind) -> Mind:
+def waves(scope: str, handle: str, reads: Responder) -> Responder:
     """A parent with two waves: the second one gets a finding of the first, and reads."""
     second = use("run_subagent", task="Read on", scope=scope, handles=[handle])
     parent = turns(Answer([brief()]), Answer([second]), say("It is all told [F1.1]."))

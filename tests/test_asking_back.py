@@ -47,12 +47,12 @@ from standins.slack_shown import Shown
 from timing import patient
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.requests.context import ContextReader, EarlierAnswers
 from bot.storage.requests import CHOICES, Choice, StoredRequest
 from bot.storage.tables import actions
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 
 SECRET = sentence("q2.0")
 WHICH = "Which report do you mean?"
@@ -60,7 +60,7 @@ OPTIONS = ["The weekly one", "The monthly one"]
 CHOSEN = f"CHOSEN when you asked back: {WHICH} -> {OPTIONS[1]}"
 
 
-def asks(*calls: Json) -> Mind:
+def asks(*calls: Json) -> Responder:
     """A parent that asks back, and names the choice once there is one."""
 
     def ask(body: Json) -> Answer:
@@ -231,7 +231,7 @@ async def test_private_question_text_is_not_shown_in_the_channel(
 
 def without_labels(request: StoredRequest) -> list[Choice]:
     choices = request.event.get(CHOICES) or ()
-    return [Choice.model_validate({**each, "label": TRUSTED.to_json()}) for each in choices]
+    return [Choice.model_validate({**each, "label": TRUSTED_LABEL.to_json()}) for each in choices]
 
 
 @pytest.mark.system

@@ -25,21 +25,21 @@ from serve_kit import ASKER, Served, request_in, serve
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, File, Workspace
 from bot.requests.delivery import bare_context
 from bot.storage import tables
 from bot.storage.requests import StoredReply, StoredRequest
 from scopes.intent import Intent
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 
 DONE = "files.completeUploadExternal"
 LUIS, TEAM = "U0LUIS", "C0TEAM"
 SECRET = "the quokka signed for Harbour Line on the ninth of March"
 
 
-def saving_model(*calls: Json) -> Mind:
+def saving_model(*calls: Json) -> Responder:
     """A parent whose first subagent saves files, and whose second one reads the first of them."""
 
     def child(body: Json) -> Answer:
@@ -124,7 +124,7 @@ async def test_request_resumed_after_a_fault_uploads_its_file_once(tmp_path: Pat
 async def again(bot: Served, request: StoredRequest, run: str) -> None:
     """Attach as the resumed workflow does."""
     async with bot.bench.dispatch.runs.at_work(run) as live:
-        ctx = bare_context(live.run, TRUSTED, Intent(home=request.channel))
+        ctx = bare_context(live.run, TRUSTED_LABEL, Intent(home=request.channel))
         await bot.bench.approvals.delivery.attach(request, live, ctx, StoredReply())
 
 

@@ -19,7 +19,7 @@ from standins.slack_faults import Fault
 from standins.slack_scopes import BOT_SCOPES, Identity
 from timing import patient
 
-from bot.listeners.backfill import KINDS, Backfill
+from bot.listeners.backfill import CHANNEL_TYPES, Backfill
 from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import Interactions
 from bot.local.server import LocalServer
@@ -260,7 +260,7 @@ async def test_gaps_during_a_pass_cause_one_more_pass(data_dir: Path) -> None:
         for _ in range(5):
             past.backfill.ask()
         await past.backfill.idle()
-        assert past.slack.calls["users.conversations"] == 2 * len(KINDS)
+        assert past.slack.calls["users.conversations"] == 2 * len(CHANNEL_TYPES)
 
 
 # ---- cursors of events

@@ -21,7 +21,7 @@ from bot.slack.blocks import show_invisible, with_spelling
 from bot.slack.messages import MessagePart
 from scopes.clean import unseen
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from subagents.gate import Action, new_id
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
@@ -47,7 +47,7 @@ def action(tool: str = "send_mail", scope: str = "mail", **args: Any) -> Action:
         scope=scope,
         args=args if tool != "send_mail" else {**mail, **args},
         requester=ANA,
-        label=TRUSTED,
+        label=TRUSTED_LABEL,
         handles={"C0GENERAL": "#general", ANA: "@ana"},
         intent=Intent(),
         rule="consequence",

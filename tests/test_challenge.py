@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subagents.challenge import (
-    JUDGES,
+    JUDGES_PER_FINDING,
     Challenge,
     Judged,
     Opinion,
@@ -121,7 +121,7 @@ def test_every_finding_gets_judges_other_than_its_author(data: st.DataObject) ->
     routed = route(findings, authors, {name: data.draw(affinity) for name in names})
     for finding in findings:
         judges = [name for name in names if finding.id in routed[name]]
-        assert len(judges) == JUDGES
+        assert len(judges) == JUDGES_PER_FINDING
         assert authors[finding.id] not in judges
 
 

@@ -18,7 +18,7 @@ from bot.memory import ResourceStore
 from bot.storage.database import Database
 from scopes.chart_model import Chart
 from scopes.charts import chart_of, render_chart, table_of
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.resources import NewFile, Resources, space_of_run
 from scopes.tool import ToolError, ToolResult
 
@@ -33,7 +33,7 @@ def shelf(database_in_file: Database) -> ResourceStore:
     return ResourceStore(database_in_file)
 
 
-async def draw(shelf: ResourceStore, label: Label = TRUSTED, **arguments: Any) -> object:
+async def draw(shelf: ResourceStore, label: Label = TRUSTED_LABEL, **arguments: Any) -> object:
     ctx = context("data", {Resources: shelf}, {}, label=label)
     return await use(ctx, "make_chart", **arguments)
 
@@ -67,7 +67,9 @@ async def test_chart_of_a_stored_table_is_saved_as_a_png_of_the_run(
     assert again == found, "a replay draws no second version"
     by_id = await draw(shelf, **{**spec, "file": "file/sales.csv@1"})  # the id of a query
     assert isinstance(by_id, ToolResult)
-    await shelf.save(NewFile(RUN, "k1", "odd.csv", "text/csv", b"\xff\xfe\x00", TRUSTED, "r1"))
+    await shelf.save(
+        NewFile(RUN, "k1", "odd.csv", "text/csv", b"\xff\xfe\x00", TRUSTED_LABEL, "r1")
+    )
     for file, why in {
         "file/sales.csv@7": r"There is no sales\.csv",
         "none.csv": r"There is no none\.csv",

@@ -35,8 +35,8 @@ from standins.slack import LocalSlack
 from timing import cpu_limit
 
 from bot.citations import (
+    EMPTY_MAPPING,
     MAX_HELD,
-    NOTHING,
     CitationFilter,
     CitationIndex,
     Links,
@@ -50,7 +50,7 @@ from bot.reports.answer import answer_text
 from bot.tasks.base import cited_items
 from bot.terminal import BOLD, PLAIN, printable
 from config.words import phrase
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.tool import Item
 from subagents.events import AnswerDelta
 from subagents.evidence import SourceLog
@@ -80,13 +80,13 @@ def whole(text: str) -> str:
     return Links(REQUEST).defang(drop_unknown(text, KNOWN, OWN))
 
 
-def filter_stream(chunks: list[str], files: Mapping[str, str] = NOTHING) -> str:
+def filter_stream(chunks: list[str], files: Mapping[str, str] = EMPTY_MAPPING) -> str:
     citations = CitationFilter(index(*OWN, files=files), Links(REQUEST))
     out = [citations.add(chunk) for chunk in chunks]
     return "".join([*out, citations.close()])
 
 
-def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
+def index(*items: str, files: Mapping[str, str] = EMPTY_MAPPING) -> CitationIndex:
     """An index of the known findings, and of items and files with these ids."""
     earlier = {id: Finding(id=id, claim="", evidence=[]) for id in KNOWN}
     text = " ".join(f"[{id}] {name}" for id, name in files.items())
@@ -101,7 +101,7 @@ def index(*items: str, files: Mapping[str, str] = NOTHING) -> CitationIndex:
         text=text,
     )
     reading = SourceLog(sent=len(items))
-    reading.add([Item(id, "", None, TRUSTED) for id in items], {})
+    reading.add([Item(id, "", None, TRUSTED_LABEL) for id in items], {})
     return CitationIndex(earlier, {"s1": reader}, reading)
 
 
@@ -253,7 +253,7 @@ def flat(text: str) -> str:
 def test_text_of_a_cited_item_is_truncated_and_redacted() -> None:
     secret = "xoxb-1234567890-" + "a1B2c3D4" * 4
     reading = SourceLog(sent=1)
-    reading.add([Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED)], {})
+    reading.add([Item("note/1", f"Key {secret} " + "word " * 90, None, TRUSTED_LABEL)], {})
     text = cited_items(CitationIndex({}, {}, reading), ["F0.1"])["F0.1"].text
     assert secret not in text
     assert "xoxb-1" not in text

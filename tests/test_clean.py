@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from timing import cpu_limit
 
-from scopes.clean import REMOVED, csv_cell, find_unsettled, printable, redact
+from scopes.clean import SECRET_PLACEHOLDER, csv_cell, find_unsettled, printable, redact
 from subagents.evidence import normal
 
 
@@ -109,7 +109,7 @@ TELLTALE = [
 def test_known_secret_formats_are_redacted(secret: str) -> None:
     for around in ("{}", "it is {}, keep it", "`{}`", "({}).", '"{}"', "> {}\n"):
         shown = redact(around.format(secret))
-        assert shown == around.format(REMOVED)
+        assert shown == around.format(SECRET_PLACEHOLDER)
         assert redact(shown) == shown
 
 
@@ -117,10 +117,10 @@ def test_known_secret_formats_are_redacted(secret: str) -> None:
 def test_private_key_header_is_redacted_with_and_without_the_key(kind: str) -> None:
     header = f"-----BEGIN {kind}PRIVATE KEY{' BLOCK' if kind == 'PGP ' else ''}-----"
     for text, shown in {
-        f"It begins with {header}, then lines.": f"It begins with {REMOVED}, then lines.",
-        f"{header}\nMIIE": f"{REMOVED}\nMIIE",
-        f"{PEM.rpartition(chr(10))[0]}\nThat was it.": f"{REMOVED}\nThat was it.",
-        header: REMOVED,
+        f"It is {header}, then lines.": f"It is {SECRET_PLACEHOLDER}, then lines.",
+        f"{header}\nMIIE": f"{SECRET_PLACEHOLDER}\nMIIE",
+        f"{PEM.rpartition(chr(10))[0]}\nThat was it.": f"{SECRET_PLACEHOLDER}\nThat was it.",
+        header: SECRET_PLACEHOLDER,
         header.replace("PRIVATE", "PUBLIC"): header.replace("PRIVATE", "PUBLIC"),
     }.items():
         assert redact(text) == shown
@@ -130,7 +130,7 @@ def test_private_key_header_is_redacted_with_and_without_the_key(kind: str) -> N
 def test_values_in_secret_contexts_are_redacted(around: str, secret: str) -> None:
     shown = redact(around.format(secret))
     assert secret not in shown
-    assert REMOVED in shown
+    assert SECRET_PLACEHOLDER in shown
     assert redact(shown) == shown
 
 
@@ -193,7 +193,7 @@ def test_large_text_is_redacted_in_bounded_time() -> None:
         redact(key * 10_000)
         redact("Lorem ipsum dolor sit amet, consectetur. " * 20_000)
     assert redact(f"{key}\nshort\n{key}\nshort\n{key.replace('BEGIN', 'END')}") == (
-        f"{REMOVED}\nshort\n{REMOVED}"
+        f"{SECRET_PLACEHOLDER}\nshort\n{SECRET_PLACEHOLDER}"
     )
 
 

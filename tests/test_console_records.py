@@ -29,8 +29,8 @@ from bot.serving.web import serve_app
 from bot.storage.requests import RequestQueue
 from config.schedules import Schedule
 from scopes.google.auth import MailboxTokens
-from scopes.intent import UNASKED
-from scopes.label import TRUSTED
+from scopes.intent import EMPTY_INTENT
+from scopes.label import TRUSTED_LABEL
 from subagents.gate import Action
 
 __all__ = ["browser"]
@@ -60,7 +60,7 @@ async def fill(served: Served) -> None:
     for id in ("a" * 32, "b" * 32):
         fields = (id, "r1", "p1", "send_mail", "parent")
         created = datetime.now(UTC)
-        action = Action(*fields, args, EVA, TRUSTED, {}, UNASKED, "consequence", created)
+        action = Action(*fields, args, EVA, TRUSTED_LABEL, {}, EMPTY_INTENT, "consequence", created)
         await Actions(database).add(action)
     queue = RequestQueue(database)
     await queue.feedback(KEY, EVA, "bad")

@@ -25,7 +25,7 @@ from timing import WAIT_S
 
 from bot.console.app import PATH, LoopbackAccess
 from bot.console.pages import CostWindow, console_routes, cost_tables, costs_by_day
-from bot.console.runs import PAGE, RunFilter, listed_runs
+from bot.console.runs import PAGE_SIZE, RunFilter, listed_runs
 from bot.console.timeline import TimedCall, spans_of
 from bot.policy.policy import PolicyFile
 from bot.privacy import empty_runs, empty_trajectories
@@ -102,10 +102,10 @@ async def test_run_with_many_subagents_can_be_found_and_read_in_a_browser(
     async with page_of(browser) as page:
         await page.goto(f"{served.url}/runs")
         rows = page.locator("table.runs tbody tr")
-        await expect(rows).to_have_count(PAGE)
+        await expect(rows).to_have_count(PAGE_SIZE)
         await expect(rows.first).to_contain_text("Question 0")
         await page.get_by_role("link", name="Older runs").click()
-        await expect(rows.first).to_contain_text(f"Question {PAGE}")
+        await expect(rows.first).to_contain_text(f"Question {PAGE_SIZE}")
         await page.get_by_label("Question contains").fill("what IS open")
         await page.keyboard.press("Enter")
         await expect(rows).to_have_count(1)
@@ -325,7 +325,7 @@ async def test_runs_are_filtered_and_paged(filled: Store) -> None:
             filters = RunFilter.of(QueryParams(f"{query}&before={before}"), filled.database.shared)
             assert filters.faults == ()
             rows, before = await listed_runs(filled.database, filters)
-            assert len(rows) <= PAGE
+            assert len(rows) <= PAGE_SIZE
             ids += [row.id for row in rows]
             if not before:
                 break

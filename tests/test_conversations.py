@@ -24,8 +24,8 @@ from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.tables import conversations
 from scopes.effects import OPEN_NOTES
-from scopes.intent import UNASKED
-from scopes.label import TRUSTED, Label
+from scopes.intent import EMPTY_INTENT
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.notes import MAX_TALKS, Conversations
 from scopes.slack_client import Absent
 from scopes.slack_reader import SlackReader
@@ -48,7 +48,7 @@ async def store_answered_run(
     user: str | None = ANA,
     question: str = "When does Harbour Line renew?",
     answer: str = "It renews in March.",
-    label: Label = TRUSTED,
+    label: Label = TRUSTED_LABEL,
     private: bool = False,
     **more: Any,
 ) -> None:
@@ -86,7 +86,7 @@ async def look(
     store: Store, directory: Directory, who: str, query: str = "", **more: Any
 ) -> ToolResult:
     clients = {Conversations: ConversationStore(store.database), SlackReader: Reader()}
-    fields = {"run": "r9", "requester": who, "intent": UNASKED, "key": "k", **more}
+    fields = {"run": "r9", "requester": who, "intent": EMPTY_INTENT, "key": "k", **more}
     ctx = context("notes", clients, {OPEN_NOTES: ""}, **fields)
     return await done(ctx, "search_conversations", directory, query=query)
 

@@ -36,10 +36,10 @@ from engine_kit import (
 from standins.slack import LocalSlack
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from config.settings import Settings
 from scopes.effects import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.notes import Notes
 from scopes.tool import estimate_tokens
 from subagents.brief import Brief, BriefDraft, TimeFrame, check_brief
@@ -174,7 +174,7 @@ def draft(**fields: object) -> BriefDraft:
 def test_text_copied_from_another_subagent_is_refused_in_every_field(field: str) -> None:
     def check(text: str) -> None:
         value: object = ("Why?", text) if field == "questions" else text
-        copying = Brief(draft(**{field: value}), Handles({ONE: ""}), WINDOW, TRUSTED)
+        copying = Brief(draft(**{field: value}), Handles({ONE: ""}), WINDOW, TRUSTED_LABEL)
         check_brief(copying, settings_for().limits, shingles(VIEW))
 
     with pytest.raises(BriefRefused, match="pass the ids of its findings") as refused:
@@ -246,7 +246,7 @@ async def test_duplicate_brief_runs_once(tmp_path: Path) -> None:
 # ---- what a parent sees of many subagents
 
 
-def finder(claim: str) -> Mind:
+def finder(claim: str) -> Responder:
     """A subagent that reads its channel and finds one thing; `{n}` is the channel's number."""
 
     def mind(body: Json) -> Answer:
@@ -344,7 +344,7 @@ async def test_new_session_above_seventy_percent_of_context_can_cite_earlier_fin
     assert round(got.document["cost_usd"] * 10**9) == got.e.cost_nanousd()
 
 
-def context_filling_model(after: Mind) -> Mind:
+def context_filling_model(after: Responder) -> Responder:
     """A parent that delegates until its context is full; `after` answers in the next session."""
 
     def parent(body: Json) -> Answer:
@@ -397,7 +397,7 @@ BROKEN = f"The {QUOTE.split()[0]} has been broken since some time last week"
 CHECK = "Two findings about one thing"
 
 
-def disagreeing_model(claim: str = BROKEN, state: str = "solved", **args: Any) -> Mind:
+def disagreeing_model(claim: str = BROKEN, state: str = "solved", **args: Any) -> Responder:
     """Two subagents report states of one thread; then the parent challenges them."""
 
     def reader(body: Json) -> Answer:

@@ -33,7 +33,7 @@ from standins.slack_shown import Shown
 from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Message, Workspace
@@ -74,7 +74,7 @@ def to_reports(**more: Any) -> Schedule:
     return sweep(to="#reports", **more)
 
 
-def once_read(action: Callable[[], object]) -> Mind:
+def once_read(action: Callable[[], object]) -> Responder:
     """The offline model; `action` happens once, when all is read and nothing is delivered."""
     calls: list[bool] = []
 
@@ -91,7 +91,7 @@ def once_read(action: Callable[[], object]) -> Mind:
 async def office(
     tmp_path: Path,
     spec: Schedule | None = None,
-    mind: Mind = offline,
+    mind: Responder = offline,
     slack: LocalSlack | None = None,
     **more: Any,
 ) -> AsyncIterator[Scheduled]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from plain_kit import engine_words
 from standins.slack_shown import flat
 
-from bot.reports.digest import FEW, TOP, digest_view, find_section, summary
+from bot.reports.digest import MAX_UNFOLDED_ROWS, TOP, digest_view, find_section, summary
 from bot.reports.formats import age, capital, due, sender
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
@@ -102,11 +102,14 @@ def test_first_five_threads_are_shown_in_full_and_the_rest_folded() -> None:
         verdict(f"n{day}", asked_of_me=True, at=f"2025-03-{day:02}T08:00:00Z", deadline=due)
         for day, due in ((13, "2025-03-16"), *((day, None) for day in range(1, 13)))
     ]
-    calm = [verdict(f"c{day}", at=f"2025-03-{day:02}T08:00:00Z") for day in range(1, FEW + 2)]
+    calm = [
+        verdict(f"c{day}", at=f"2025-03-{day:02}T08:00:00Z")
+        for day in range(1, MAX_UNFOLDED_ROWS + 2)
+    ]
     shown = sections(triage(*needs, *calm))
     assert [(each.title, each.fold and each.fold.text) for each in shown] == [
         (f"{NEEDS} (13)", None),
-        (f"{CAN_WAIT} ({FEW + 1})", f"Show {FEW + 1}"),
+        (f"{CAN_WAIT} ({MAX_UNFOLDED_ROWS + 1})", f"Show {MAX_UNFOLDED_ROWS + 1}"),
     ]
     full, rest = shown[0].groups
     assert ids(full) == ["n13", "n1", "n2", "n3", "n4"]
@@ -115,7 +118,7 @@ def test_first_five_threads_are_shown_in_full_and_the_rest_folded() -> None:
     assert rest.fold
     assert rest.fold.text == "Show 8 more"
     assert ids(rest) == [f"n{day}" for day in range(5, 13)]
-    assert ids(shown[1].groups[0]) == [f"c{day}" for day in range(FEW + 1, 0, -1)]
+    assert ids(shown[1].groups[0]) == [f"c{day}" for day in range(MAX_UNFOLDED_ROWS + 1, 0, -1)]
     short = sections(triage(*needs[:5], *calm[1:]))
     assert not any(each.fold or any(g.fold for g in each.groups) for each in short)
 

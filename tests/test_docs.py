@@ -33,8 +33,8 @@ from bot.storage.schedules import Occurrence, StoredSchedule
 from bot.tasks.replay import Departure
 from config.schedules import Schedule
 from config.settings import load_settings
-from scopes.intent import UNASKED
-from scopes.label import TRUSTED
+from scopes.intent import EMPTY_INTENT
+from scopes.label import TRUSTED_LABEL
 from subagents.contracts import CONTRACTS, IssueDraft
 from subagents.directory import Obstacle
 from subagents.gate import Action
@@ -297,7 +297,9 @@ async def _store_action_and_grant(run: str) -> None:
     store = await Store.open(settings.data_dir, None, cipher_of(settings))
     args = {"channel": "C0CSMSPAIN", "text": "Done", "thread": ""}
     origin = ("a" * 32, run, "p1", "post_message", "parent")
-    action = Action(*origin, args, "U0ANA", TRUSTED, {}, UNASKED, "consequence", datetime.now(UTC))
+    action = Action(
+        *origin, args, "U0ANA", TRUSTED_LABEL, {}, EMPTY_INTENT, "consequence", datetime.now(UTC)
+    )
     await Actions(store.database).add(action)
     await RequestQueue(store.database).feedback("T1/C1/1.000001", "U0ANA", "bad")
     await Grants(store.database).add(["C0CSMSPAIN"], "C0CSMITALY", "U0ANA", "g1")

@@ -39,7 +39,7 @@ from bot.local.workspace import Team, User, Workspace
 from bot.slack.installations import Installations
 from bot.storage.database import Database
 from bot.terminal import INCOMPLETE, WRONG_USE
-from scopes.clean import REMOVED
+from scopes.clean import SECRET_PLACEHOLDER
 
 HTTP = "slack: {mode: http}\nserve: {port: 0}\n"
 SOCKETS = "serve: {port: 0}\n"
@@ -324,7 +324,7 @@ def test_secrets_quoted_by_a_service_are_redacted(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         done = shell("doctor")
         document = json.dumps(shell("doctor", "--json").json)
-    assert f"bad key {REMOVED}" in done.out
+    assert f"bad key {SECRET_PLACEHOLDER}" in done.out
     for secret in ("sk-ant-quoted", "xoxb-local", "xapp-local", "local-secret"):
         assert secret not in done.out + done.err + document
 

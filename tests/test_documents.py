@@ -32,14 +32,14 @@ from pdf_kit import CATALOG, pdf, pdf_file, stream, text_object
 from pptx.util import Inches
 
 from scopes.documents.text import (
-    DAMAGED,
+    DAMAGED_MESSAGE,
     READER,
     TOO_MUCH,
     DocumentRefused,
     DocumentText,
     read_document,
 )
-from scopes.documents.worker import LOCKED, MAX_CPU_S, OLD, UNKNOWN
+from scopes.documents.worker import LOCKED_PDF_MESSAGE, MAX_CPU_S, OLE_REFUSALS, UNKNOWN
 
 ROOM = 20_000
 HEIDI = "Größe über 5 €, Maße: weiß"
@@ -314,23 +314,26 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     "an empty document": (word, "has no text that I can read (Word document)"),
     "macros": (with_macros, Read(("It runs nothing.",), without=("Shell",))),
     "a bomb of zeros": (bomb, "unpacks to more than 100 MB"),
-    "a bomb that lies": (bomb_that_lies, DAMAGED),
-    "a bomb of entities": (lambda: entities("laughs"), DAMAGED),
+    "a bomb that lies": (bomb_that_lies, DAMAGED_MESSAGE),
+    "a bomb of entities": (lambda: entities("laughs"), DAMAGED_MESSAGE),
     "an entity from outside": (
         lambda: entities("outside"),
         Read(("before",), without=("root",)),
     ),
     "millions of elements": (elements, TOO_MUCH),
-    "elements nested too deeply": (lambda: word_of("<w:p>" * 9_000 + "</w:p>" * 9_000), DAMAGED),
+    "elements nested too deeply": (
+        lambda: word_of("<w:p>" * 9_000 + "</w:p>" * 9_000),
+        DAMAGED_MESSAGE,
+    ),
     "names that climb": (traversal, Read(("Still read.",))),
-    "a part that climbs": (word_with_climbing_path, DAMAGED),
-    "half a document": (lambda: word(HEIDI)[:9_000], DAMAGED),
+    "a part that climbs": (word_with_climbing_path, DAMAGED_MESSAGE),
+    "half a document": (lambda: word(HEIDI)[:9_000], DAMAGED_MESSAGE),
     "an Office file with a password": (
         lambda: compound("EncryptionInfo", "EncryptedPackage"),
-        OLD["EncryptedPackage"],
+        OLE_REFUSALS["EncryptedPackage"],
     ),
-    "an old Word file": (lambda: compound("WordDocument"), OLD["WordDocument"]),
-    "an old Excel file": (lambda: compound("Workbook"), OLD["Workbook"]),
+    "an old Word file": (lambda: compound("WordDocument"), OLE_REFUSALS["WordDocument"]),
+    "an old Excel file": (lambda: compound("Workbook"), OLE_REFUSALS["Workbook"]),
     "HTML that is called .doc": (
         lambda: PAGE,
         Read(("Report", "Sales rise."), "hidden text was left out", ("Eva",)),
@@ -382,9 +385,12 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
         pdf_of_pictures,
         "has no text that I can read (PDF, text of 1 of 1 pages; 1 pic",
     ),
-    "a PDF with a password": (lambda: pdf(text_object("x"), password=b"secret"), LOCKED),
+    "a PDF with a password": (
+        lambda: pdf(text_object("x"), password=b"secret"),
+        LOCKED_PDF_MESSAGE,
+    ),
     "a PDF of 10,000 pages": (many_pages, Read(("page",), "text of 200 of 10000 pages", cut=True)),
-    "a PDF with a deep tree": (deep_pages, DAMAGED),
+    "a PDF with a deep tree": (deep_pages, DAMAGED_MESSAGE),
     "a plain archive": (lambda: archive(a=b"x"), UNKNOWN),
     "an OpenDocument": (lambda: archive(mimetype=b"application/vnd.oasis", content=b"x"), UNKNOWN),
     "a program": (lambda: b"\x7fELF\x00\x00", UNKNOWN),

@@ -21,7 +21,7 @@ from bot.approvals.cards import arguments, editable, title
 from scopes.effects import OPEN_MAIL, Handles
 from scopes.email import MAX_HITS, TITLE
 from scopes.google.gmail import Gmail
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.mail import label_of
 from scopes.tool import ToolError, ToolResult, Window
 from subagents.gate import Action, Card
@@ -246,7 +246,7 @@ NEXT_DOOR = frozenset({f"mail:{id_of(1)}", f"mail:{id_of(2)}"})
     ("label", "free"),
     [
         pytest.param(own(id_of(1)), True, id="its own thread"),
-        pytest.param(TRUSTED, True, id="nothing"),
+        pytest.param(TRUSTED_LABEL, True, id="nothing"),
         pytest.param(own(id_of(2)), False, id="another thread"),
         pytest.param(replace(own(id_of(1)), sources=NEXT_DOOR), False, id="two threads"),
         pytest.param(own("search"), False, id="labels of the mailbox"),

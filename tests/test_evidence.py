@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopes.effects import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import Item, ToolResult, Window, estimate_tokens
 from subagents.contracts import FindingDraft
 from subagents.delimiter import leaks_delimiter, new_delimiter, render, wrap
@@ -158,7 +158,9 @@ def test_quote_cannot_span_two_texts_of_an_item() -> None:
     assert check([found], reading.whole())[0][0].quotes == ["pay 500 EUR"]
 
 
-ROWS = {f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED) for n in range(1, 6)}
+ROWS = {
+    f"q-1#row{n}": Item(f"q-1#row{n}", f"total: {n}0", None, TRUSTED_LABEL) for n in range(1, 6)
+}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ TEXTS = st.text(max_size=60) | st.sampled_from(
 
 
 def items(*texts: str) -> tuple[Item, ...]:
-    return tuple(Item(f"x/{n}", text, None, TRUSTED) for n, text in enumerate(texts))
+    return tuple(Item(f"x/{n}", text, None, TRUSTED_LABEL) for n, text in enumerate(texts))
 
 
 def test_a_delimiter_has_128_random_bits() -> None:
@@ -295,7 +297,9 @@ def test_an_echo_of_any_delimiter_is_noticed() -> None:
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), st.booleans())
 def test_item_is_always_one_line(text: str, by: str, notes: list[str], reply: bool) -> None:
     thread = "C1/1.1" if reply else None
-    item = Item("C1/1.2", text, None, TRUSTED, at=SEEN, by=by, thread=thread, notes=tuple(notes))
+    item = Item(
+        "C1/1.2", text, None, TRUSTED_LABEL, at=SEEN, by=by, thread=thread, notes=tuple(notes)
+    )
     line = item.line()
     assert len(line.splitlines()) == 1
     assert line.startswith(f"{'  ' if reply else ''}[C1/1.2] 2025-03-10 09:30")
@@ -303,9 +307,9 @@ def test_item_is_always_one_line(text: str, by: str, notes: list[str], reply: bo
 
 @given(TEXTS)
 def test_trailing_braces_are_written_only_by_code(text: str) -> None:
-    line = Item("C1/1.2", text, None, TRUSTED, at=SEEN, by="Ana").line()
+    line = Item("C1/1.2", text, None, TRUSTED_LABEL, at=SEEN, by="Ana").line()
     assert not line.endswith("}") or line.endswith(" {}")
-    noted = Item("C1/1.2", text, None, TRUSTED, at=SEEN, by="Ana", notes=("edited",)).line()
+    noted = Item("C1/1.2", text, None, TRUSTED_LABEL, at=SEEN, by="Ana", notes=("edited",)).line()
     assert noted.endswith(" {edited}")
 
 

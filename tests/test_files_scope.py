@@ -37,7 +37,7 @@ from scopes.folders.folder import KB, Folder
 from scopes.folders.folders import Folders
 from scopes.folders.git import Git
 from scopes.folders.git_push import Answers, GitPush, https_host
-from scopes.intent import UNASKED, Intent
+from scopes.intent import EMPTY_INTENT, Intent
 from scopes.label import WORKSPACE, Label
 from scopes.tool import Item, estimate_tokens, names_in
 from subagents.evidence import SourceLog
@@ -361,7 +361,7 @@ async def test_context_changes_a_limited_number_of_files_and_only_if_asked(desk:
     more = {"path": "more.md", "text": "x", "folder": RUN_FOLDER}
     assert "Hand in what you have" in await desk.fails("write_file", **more)
     await desk.use("write_file", by="s2", **more)
-    unasked = desk.context("s3", intent=UNASKED)
+    unasked = desk.context("s3", intent=EMPTY_INTENT)
     assert "Nobody has asked" in await desk.fails("write_file", by=unasked, **more)
 
 

@@ -19,7 +19,7 @@ from timing import WAIT_S
 from scopes.folders.commands import copy_files
 from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, lock_file, parts_of
 from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, search_folder
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.tool import Item, ToolError
 
 SECRET = "the secret outside"
@@ -183,7 +183,9 @@ def test_pieces_of_a_file_cover_all_of_its_text(text: str, first: int) -> None:
     assert joined == "".join(f"\n{line}" for line in lines[first - 1 :])
     assert len({p.at for p in parts}) == len(parts)
     for each in parts:
-        output = Item(f"x:{each.at}", each.text, None, TRUSTED, verbatim=True).line().split("\n")
+        output = (
+            Item(f"x:{each.at}", each.text, None, TRUSTED_LABEL, verbatim=True).line().split("\n")
+        )
         assert output[0] == f"[x:{each.at}]"
         assert all(line.startswith("|") for line in output[1:])
         assert len(" ".join(output).splitlines()) <= 1

@@ -55,7 +55,7 @@ from bot.storage.tables import actions, flags, notes, preferences, quoted, resou
 from config.sections import RetentionSettings
 from config.settings import load_settings
 from scopes.google.auth import MailboxTokens
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.notes import NewNote
 from scopes.resources import NewFile, space_of_run
 from subagents.overlap import audit
@@ -298,11 +298,11 @@ async def test_edited_message_is_forgotten_only_in_runs_that_read_the_old_text(
 
 MINE, HIS, SALES = "user:U0ANA", "user:U0BEN", "channel:C0SALES"
 SPACES: dict[str, tuple[str, Label]] = {
-    "own": (MINE, TRUSTED),
+    "own": (MINE, TRUSTED_LABEL),
     "read in sales": (MINE, Label(True, sources=frozenset({"C0SALES"}))),
     "of a mail": (MINE, Label(True, frozenset({"U0ANA"}), frozenset({"mail:t1"}))),
     "his": (HIS, Label(True, sources=frozenset({"data:shop"}))),
-    "of sales": (SALES, TRUSTED),
+    "of sales": (SALES, TRUSTED_LABEL),
 }
 """Titles with their space and label; of each a note, a file and a preference is stored."""
 
@@ -358,7 +358,7 @@ async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
     await database.write(sa.insert(quoted).values(row))
     await remember(database, "own", "r1", by="U0ANA")
     await remember(database, "his", "r2")
-    of_run = NewFile(space_of_run("r1"), "k", "a.csv", "text/csv", b"1", TRUSTED, "r1")
+    of_run = NewFile(space_of_run("r1"), "k", "a.csv", "text/csv", b"1", TRUSTED_LABEL, "r1")
     await ResourceStore(database).save(of_run)
     await database.write(sa.update(runs).values(status="complete", started=long_ago))
     for table in (notes, resources, preferences):

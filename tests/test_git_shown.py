@@ -17,7 +17,7 @@ from bot.approvals import cards
 from bot.approvals.cards import MOST_MESSAGES, ApprovalCard
 from bot.slack.messages import MessagePart
 from scopes.files import MAX_PUSHED
-from scopes.folders.git_push import ROOM, format_commits
+from scopes.folders.git_push import MAX_COMMITS_CHARS, format_commits
 from scopes.tool import ToolContext
 from subagents import gate
 from subagents.gate import MAX_PROPOSED, Action, new_id
@@ -135,7 +135,7 @@ async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> 
     assert whole.startswith(kept)
     assert omitted == len(whole) - len(kept)
     assert diff.count("… ") == 2
-    assert ROOM * 0.9 < len(diff) < ROOM * 1.1
+    assert MAX_COMMITS_CHARS * 0.9 < len(diff) < MAX_COMMITS_CHARS * 1.1
     assert card_of(action).before == ()  # one message shows it
 
 

@@ -33,7 +33,7 @@ from bot.terminal import DONE
 from bot.tooling.provider import toolkit_of
 from config.settings import load_settings
 from scopes.slack import OPEN_CHANNELS
-from scopes.slack_items import Kind
+from scopes.slack_items import UserKind
 
 URL = "https://acme.slack.com/"
 STARTED = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_home_with_long_texts_stays_within_slack_limits() -> None:
     )
 
 
-def offers_for(text: str, who: Kind = "member", **more: Any) -> tuple[str, str]:
+def offers_for(text: str, who: UserKind = "member", **more: Any) -> tuple[str, str]:
     facts = AdmissionFacts("U0ANA", "", "dm", Person("U0ANA", who), **more)
     refusal, places, _ = offers(policy(text), facts)
     return refusal, " ".join(places)

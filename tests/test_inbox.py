@@ -22,7 +22,7 @@ from bot.runs.store import Store
 from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
 from bot.storage.database import Database
-from bot.storage.requests import SCHEDULED, Incoming, MessageEdited, RequestQueue, StoredRequest
+from bot.storage.requests import SCHEDULE_KIND, Incoming, MessageEdited, RequestQueue, StoredRequest
 from bot.storage.tables import inbox as table
 from bot.storage.tables import reservations
 from subagents.budget import Amount, Caps
@@ -161,7 +161,7 @@ async def test_spending_counts_paid_reserved_and_still_allowed_amounts(place: Ke
         inbox = RequestQueue(store.database)
         clock = asyncio.get_running_loop().time
         for run, user in (("r1", "U1"), ("r2", "U1"), ("r3", "U2"), ("r4", "U1")):
-            kind = SCHEDULED if run == "r4" else "mention"
+            kind = SCHEDULE_KIND if run == "r4" else "mention"
             request = None if run == "r4" else run
             await store.start_run(run, kind, "?", "m", {}, requester=user, request=request)
             caps = Caps(10**9, 10**6, 10, 60.0)

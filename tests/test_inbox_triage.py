@@ -28,7 +28,7 @@ from bot.storage.tables import budgets
 from config.settings import Settings
 from config.words import phrase
 from scopes.google.auth import MailboxTokens
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 
 NEWER, NOT_YOURS = phrase("digest.newer"), phrase("digest.not_yours")
 
@@ -77,7 +77,7 @@ async def test_triage_in_a_direct_message_posts_the_digest_there(tmp_path: Path)
         run = await bot.store.run((await bot.store.runs(1))[0].id)
         caps = await bot.store.database.read(sa.select(budgets.c.run, budgets.c.cap_nanousd))
 
-    assert (run.id, 2 * NANO) in [tuple(row) for row in caps], "the budget of a triage"
+    assert (run.id, 2 * NANOUSD_PER_USD) in [tuple(row) for row in caps], "the budget of a triage"
     assert "Answer the first." in reply.text
     assert "late parcels" in reply.text
     assert reply.text.count("is late") >= 3

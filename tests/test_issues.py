@@ -24,7 +24,7 @@ from bot.reports.issues import (
     rows_after,
 )
 from scopes.tool import iso
-from subagents.contracts import NEEDS_ACTION, State
+from subagents.contracts import NEEDS_ACTION, IssueState
 
 Json = dict[str, Any]
 
@@ -269,7 +269,7 @@ def test_change_of_an_issue_follows_from_its_states(
 
 THREADS = st.sets(st.sampled_from("abcdefgh"), min_size=1, max_size=4)
 TRACES = st.lists(THREADS.map(lambda names: trace(" ".join(sorted(names)))), max_size=7)
-STATES = st.sampled_from(get_args(State))
+STATES = st.sampled_from(get_args(IssueState))
 
 
 @st.composite

@@ -41,13 +41,13 @@ from standins.slack import LocalSlack
 
 from bot.context import App
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.runs.checkpoint import RunLog
 from bot.tasks.base import Request
 from bot.tasks.sweep import Sweep
 from config.settings import Settings
-from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
+from scopes.label import INTERNET, TRUSTED_LABEL, WORKSPACE, Label, Readers
 from subagents.budget import Amount
 
 SECRET = channel_id(2)
@@ -56,7 +56,7 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 async def sweep_of(
-    model: Mind,
+    model: Responder,
     tmp_path: Path,
     slack: LocalSlack,
     settings: Settings,
@@ -77,7 +77,7 @@ async def sweep_of(
 
 
 async def ask_as_requester(
-    model: Mind,
+    model: Responder,
     tmp_path: Path,
     slack: LocalSlack,
     settings: Settings | None = None,
@@ -166,7 +166,7 @@ async def test_parent_that_saw_private_findings_passes_their_label_on(
     _, document, briefs = await ask_as_requester(script, tmp_path, private(), requester="U0ANA")
 
     before, after = (Label.of(b["brief"]["label"]) for b in briefs)
-    assert before == TRUSTED
+    assert before == TRUSTED_LABEL
     assert after == Label(True, frozenset(MEMBERS), frozenset({SECRET}))
     assert briefs[1]["brief"]["findings"][0].startswith("[F1.1] ")
     both = Label(True, frozenset(MEMBERS), frozenset({channel_id(1), SECRET})).to_json()
@@ -255,7 +255,7 @@ def test_label_join_is_commutative_associative_and_idempotent(a: Label, b: Label
     assert a.join(b) == b.join(a)
     assert a.join(b).join(c) == a.join(b.join(c))
     assert a.join(a) == a
-    assert TRUSTED.join(a) == a
+    assert TRUSTED_LABEL.join(a) == a
 
 
 @given(LABELS, LABELS)

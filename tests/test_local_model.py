@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from standins.model_errors import Json
 from standins.model_faults import KINDS, Fault, Faults
 from timing import WAIT_S
@@ -36,7 +36,7 @@ RICH = Answer(
 )
 
 
-def say(text: str) -> Mind:
+def say(text: str) -> Responder:
     return lambda request: Answer([{"type": "text", "text": text}])
 
 

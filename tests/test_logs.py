@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from bot.log import Redactor, about, log_to, secret_values
 from config.sections import ServeSettings
 from config.settings import Secrets, load_settings
-from scopes.clean import REMOVED
+from scopes.clean import SECRET_PLACEHOLDER
 
 SECRETS = Secrets(
     anthropic_api_key=SecretStr("k-Anthropic 'quoted' \\ one"),
@@ -116,7 +116,7 @@ def test_secrets_are_redacted_in_every_logging_route(name: str, log_format: str)
                 logging.getLogger(name).error("spelt %s", " ".join(spellings(value)))
     output = lines.getvalue()
     assert output.count("failed") >= len(values)
-    assert output.count(REMOVED) >= 3 * len(values)
+    assert output.count(SECRET_PLACEHOLDER) >= 3 * len(values)
     assert "Traceback of" in output
     assert "Stack of" in output
     for value in values:
@@ -133,11 +133,18 @@ def test_truncation_does_not_split_a_secret() -> None:
 
 def test_secrets_are_recognized_by_their_context() -> None:
     clean = Redactor().clean
-    assert clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {REMOVED}"
-    assert clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{REMOVED}@h/d failed"
-    assert clean("host=h password=hunter2 user=u") == f"host=h password={REMOVED} user=u"
-    assert clean("wss://w.slack.com/link/?ticket=a-b&app_id=1").count(REMOVED) == 1
-    assert clean("https://hooks.slack.com/actions/T0/1/abc") == f"https://hooks.slack.com/{REMOVED}"
+    assert (
+        clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {SECRET_PLACEHOLDER}"
+    )
+    assert (
+        clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{SECRET_PLACEHOLDER}@h/d failed"
+    )
+    assert clean("host=h password=hunter2 user=u") == f"host=h password={SECRET_PLACEHOLDER} user=u"
+    assert clean("wss://w.slack.com/link/?ticket=a-b&app_id=1").count(SECRET_PLACEHOLDER) == 1
+    assert (
+        clean("https://hooks.slack.com/actions/T0/1/abc")
+        == f"https://hooks.slack.com/{SECRET_PLACEHOLDER}"
+    )
 
 
 def test_logged_text_cannot_forge_a_line_or_control_a_terminal() -> None:

@@ -14,7 +14,7 @@ from serve_kit import ASKER
 from test_inbox_triage import with_mail
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ ASKS = {
 OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.example>")
 
 
-def search_model(query: str, then: Callable[[list[str]], Answer] | None = None) -> Mind:
+def search_model(query: str, then: Callable[[list[str]], Answer] | None = None) -> Responder:
     """Script one subagent that searches, does `then` with the ids, and reports a finding."""
 
     def child(body: Json) -> Answer:

@@ -40,7 +40,7 @@ from bot.storage.encryption import Cipher
 from bot.storage.tables import outside_calls
 from bot.tooling.mcp import OutsideTools
 from config.settings import load_settings
-from scopes.intent import UNASKED
+from scopes.intent import EMPTY_INTENT
 from scopes.label import Label
 from scopes.mcp import Unfit, arguments_of, sanitize_schema, tool_name
 from scopes.tool import ToolError, ToolResult
@@ -249,7 +249,7 @@ async def test_private_content_is_not_written_to_a_server_with_more_readers(tmp_
         assert "others can read it there" in denied.reason
         with pytest.raises(ToolError, match="others can read it there"):
             await use(tools, "rogue_keep", private, text="harbour line")
-        unasked = await use(tools, "rogue_keep", context(intent=UNASKED), text="a")
+        unasked = await use(tools, "rogue_keep", context(intent=EMPTY_INTENT), text="a")
         assert isinstance(unasked, Deny)
         assert text_of(await use(tools, "rogue_keep", text="a")) == "a"
         with pytest.raises(ToolError, match="begun before"):

@@ -177,7 +177,7 @@ async def test_kept_reservation_pays_only_for_its_own_call() -> None:
         await tight.keep("r1/s1/final", worst)
         with pytest.raises(BudgetExceeded):
             await complete(e)
-        reply = await complete(e, seq=1, held="r1/s1/final")
+        reply = await complete(e, seq=1, reservation="r1/s1/final")
     assert reply.stop_reason == "end_turn"
     assert tight.reserved.nanousd == 0
     assert tight.spent.nanousd == e.cost_nanousd()

@@ -21,7 +21,7 @@ from bot.storage.database import Database, RetryingDatabase
 from bot.storage.tables import notes
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.notes import NewNote, Notes
 from scopes.spaces import TEAM_NOTES, notes_of
 from scopes.tool import ToolContext, ToolError, ToolResult
@@ -62,7 +62,7 @@ async def test_note_is_saved_once_and_found_by_its_words(each_database: Database
 
 
 async def test_notes_are_not_visible_to_other_users(store: NoteStore) -> None:
-    await store.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED, "r1"))
+    await store.save(NewNote(MINE, "k1", "Salary", "Ana asks for more", TRUSTED_LABEL, "r1"))
     of_ben = context(store, requester=BEN)
     assert await find_notes(of_ben, "salary") == await find_notes(of_ben, "") == []
     with pytest.raises(ToolError, match=r"No note note/1\."):
@@ -112,7 +112,7 @@ async def test_deleted_notes_leave_no_words_in_the_database_files(
     for k in range(50):
         text = "the quokka signed" if k == 20 else f"about pricing {k}"
         await store.save(
-            NewNote(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED, "r1")
+            NewNote(MINE, f"k{k}", "Zanzibar" if k == 20 else f"N{k}", text, TRUSTED_LABEL, "r1")
         )
     assert _files_with(in_file.path, b"quokka", b"zanzibar")
     await database_in_file.write(sa.delete(notes).where(notes.c.key == "k20"))
@@ -144,7 +144,7 @@ class NoteTools:
         who: str | None,
         name: str,
         /,
-        label: Label = TRUSTED,
+        label: Label = TRUSTED_LABEL,
         spaces: Iterable[str] = (OPEN_NOTES, TEAM_NOTES, "notes:CTEAM"),
         intent: Intent = ASKED,
         **args: Any,

@@ -40,11 +40,11 @@ from bot.reports.issues import known_findings, panel_key
 from bot.reports.text import report_text
 from bot.storage.deletions import ForgetTarget
 from scopes.effects import OPEN_NOTES
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.notes import NewNote, Notes
 from scopes.spaces import space_of
 from subagents.brief import SUBMIT
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.overlap import audit
 from subagents.run import Run
 
@@ -201,7 +201,7 @@ async def test_panel_cost_stays_within_its_budget(tmp_path: Path, budget: float)
     )
     assert done.report.cost_usd is not None
     assert done.report.cost_usd <= budget
-    assert done.e.cost_nanousd() <= budget * NANO
+    assert done.e.cost_nanousd() <= budget * NANOUSD_PER_USD
 
 
 # ---- large material, references
@@ -302,8 +302,8 @@ async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
         store = NoteStore(task.app.database)
         space = space_of(OPEN_NOTES, None)
         hers = space_of(OPEN_NOTES, "U0EVA")
-        await store.save(NewNote(space, "k1", "Manners", "Say please", TRUSTED, "r0"))
-        await store.save(NewNote(hers, "k2", "Diary", "Be curt", TRUSTED, "r0"))
+        await store.save(NewNote(space, "k1", "Manners", "Say please", TRUSTED_LABEL, "r0"))
+        await store.save(NewNote(hers, "k2", "Diary", "Be curt", TRUSTED_LABEL, "r0"))
         e.run.clients = {**e.run.clients, Notes: store}
         e.run.handles = {OPEN_NOTES: "own"}
         report = await task.work()

@@ -16,7 +16,7 @@ from bot.storage.database import Database
 from bot.storage.encryption import cipher_of
 from config.settings import load_settings
 from scopes.intent import Intent
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from subagents.gate import Action
 
 NOW = datetime.now(UTC)
@@ -32,7 +32,7 @@ def action(id: str) -> Action:
         scope="parent",
         args={"channel": "C0GENERAL", "text": TEXT, "thread": ""},
         requester="U0ANA",
-        label=TRUSTED,
+        label=TRUSTED_LABEL,
         handles={"C0GENERAL": "#general"},
         intent=Intent(),
         rule="consequence",

@@ -26,7 +26,7 @@ from bot.policy.policy import (
 )
 from bot.slack.people import ChannelFacts, People, Person, person_of
 from config.settings import load_settings, settings_file
-from scopes.slack_items import Kind
+from scopes.slack_items import UserKind
 
 KINDS = ("mention", "dm", "follow_up")
 NOW = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)
@@ -37,7 +37,7 @@ EXT = ChannelFacts("C0EXT", "ext-globex", shared=True, private=False)
 def ask(
     text: str = "",
     kind: str = "mention",
-    who: Kind | None = "member",
+    who: UserKind | None = "member",
     facts: ChannelFacts | None = OWN,
     user: str = "U0ANA",
     **more: Any,
@@ -164,7 +164,7 @@ def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
             f"  everywhere: {{answer: {answer}, mention_needed: {needed}, shared: {shared}}}"
         ).lower()
         parsed = policy(rules)
-        for kind, who, facts in product(KINDS, (None, *get_args(Kind)), (None, OWN, EXT)):
+        for kind, who, facts in product(KINDS, (None, *get_args(UserKind)), (None, OWN, EXT)):
             person = Person("U0ANA", who) if who else None
             decision = decide(
                 parsed, AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW), 1.0

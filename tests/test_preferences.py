@@ -30,15 +30,21 @@ from test_schedule_chat import Turning, tool_texts
 
 from bot.listeners.home import DELETE
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.views import home
 from bot.memory import NOT_IN_IT, PreferenceStore
 from bot.storage.database import Database
 from bot.tasks.ask import IN_ORDER
 from config.words import phrase
 from scopes.effects import Handles
-from scopes.label import TRUSTED
-from scopes.preferences import FULL, MAX_PREFERENCES, Authorship, Preferences, forget_preference
+from scopes.label import TRUSTED_LABEL
+from scopes.preferences import (
+    MAX_PREFERENCES,
+    TOO_MANY_ERROR,
+    Authorship,
+    Preferences,
+    forget_preference,
+)
 from scopes.tool import ToolContext, ToolError
 
 PORTUGUESE = "answer me in Portuguese"
@@ -46,19 +52,19 @@ HERE = channel_id(1)
 STYLE = "Keep it to three bullets. Ask Luis about invoices."
 
 
-def tool_call_model(*calls: Json) -> Mind:
+def tool_call_model(*calls: Json) -> Responder:
     return scripted_parent(Answer(list(calls)), say("So be it."))
 
 
-def remember_model(*texts: str) -> Mind:
+def remember_model(*texts: str) -> Responder:
     return tool_call_model(*(use("remember_preference", text=text) for text in texts))
 
 
-def forget_model(words: str) -> Mind:
+def forget_model(words: str) -> Responder:
     return tool_call_model(use("forget_preference", words=words))
 
 
-def instructions_model(text: str) -> Mind:
+def instructions_model(text: str) -> Responder:
     return tool_call_model(use("set_channel_instructions", text=text))
 
 
@@ -234,7 +240,7 @@ async def test_concurrent_replicas_respect_the_preference_limit(place: Kept) -> 
         done = await asyncio.gather(*adds, return_exceptions=True)
         refused = [str(each) for each in done if isinstance(each, ToolError)]
         assert len(await replicas[0].list_preferences(ASKER)) == MAX_PREFERENCES
-        assert refused == [FULL] * (len(done) - MAX_PREFERENCES)
+        assert refused == [TOO_MANY_ERROR] * (len(done) - MAX_PREFERENCES)
 
 
 @pytest.mark.system
@@ -310,7 +316,7 @@ async def test_replayed_deletion_deletes_no_other_preference(in_file: Kept) -> N
         run="r1",
         requester=ASKER,
         handles=Handles(),
-        label=TRUSTED,
+        label=TRUSTED_LABEL,
         window=None,
         clients={Preferences: preferences},
         max_output_tokens=1000,

@@ -8,6 +8,7 @@ import pytest
 from gmail_kit import gmail_message
 
 from bot.tasks.prefilter import (
+    AUTO_REPLY,
     BOUNCE,
     DRAFTS,
     GENERATED,
@@ -15,7 +16,6 @@ from bot.tasks.prefilter import (
     NO_REPLY,
     NOTICE,
     OWN,
-    REPLIED,
     SPAM,
     why_automatic,
 )
@@ -57,8 +57,8 @@ def why(*messages: MailMessage) -> str | None:
         (mail("Return-Path: <>"), BOUNCE),
         (mail("From: MAILER-DAEMON@mx.example"), BOUNCE),
         (mail("Content-Type: multipart/report; report-type=delivery-status; boundary=b"), BOUNCE),
-        (mail("Auto-Submitted: auto-replied"), REPLIED),
-        (mail("Return-Path: <>", ANSWERS, "Subject: Automatic reply: Re: The order"), REPLIED),
+        (mail("Auto-Submitted: auto-replied"), AUTO_REPLY),
+        (mail("Return-Path: <>", ANSWERS, "Subject: Automatic reply: Re: The order"), AUTO_REPLY),
         (mail("Auto-Submitted: auto-generated (failure)"), GENERATED),
         (mail(PROGRAM, "Precedence: bulk", UNSUBSCRIBE), GENERATED),
         (mail(PROGRAM, "List-Post: <mailto:talk@lists.example>"), GENERATED),
@@ -123,7 +123,7 @@ def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None
     desk = mail("From: Acme <noreply@acme.example>", PROGRAM, ANSWERS)
     assert why(sent_mail(), desk) is None
     assert why(desk, sent_mail()) == GENERATED
-    assert why(sent_mail(), mail("Auto-Submitted: auto-replied", ANSWERS)) == REPLIED
+    assert why(sent_mail(), mail("Auto-Submitted: auto-replied", ANSWERS)) == AUTO_REPLY
     assert why(sent_mail(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
 
 
@@ -135,5 +135,5 @@ def test_filter_reason_contains_no_words_of_the_message() -> None:
 def test_mail_docs_list_every_filter_reason() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "mail.md").read_text("utf-8")
     rows = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)
-    reasons = [SPAM, DRAFTS, OWN, BOUNCE, REPLIED, GENERATED, NO_REPLY, NOTICE, NEWSLETTER]
+    reasons = [SPAM, DRAFTS, OWN, BOUNCE, AUTO_REPLY, GENERATED, NO_REPLY, NOTICE, NEWSLETTER]
     assert rows[: len(reasons) + 1] == ["reason", *map(phrase, reasons)]

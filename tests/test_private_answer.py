@@ -25,7 +25,7 @@ from serve_kit import ASKER, Served, request_in, serve
 from standins.slack_shown import Shown
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, User, Workspace
 from config.words import phrase
@@ -134,7 +134,7 @@ async def test_requester_who_loses_access_gets_no_answer_in_private(tmp_path: Pa
 FIRST = scripted_parent(READ, FOUND)
 
 
-def then(word: str, second: Mind, first: Mind = FIRST) -> Mind:
+def then(word: str, second: Responder, first: Responder = FIRST) -> Responder:
     """A parent that answers requests with this word as `second`, and others as `first`."""
 
     def model(body: Json) -> Answer:

@@ -16,7 +16,7 @@ from engine_kit import until
 from timing import WAIT_S
 
 import scopes
-from scopes.confinement import CLONE, CLONE3, DENIED, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
+from scopes.confinement import CLONE, CLONE3, DENIED_CALLS, FORKS, MACHINES, SIGNALS_SINCE, TGKILL
 from scopes.programs import BOOT, PACKAGE, WorkerProcess
 
 ROOT = Path(scopes.__file__).parent.parent
@@ -124,7 +124,7 @@ keyctl kexec_load kexec_file_load init_module finit_module delete_module
 @filtered
 def test_denied_system_calls_fail() -> None:
     which = MACHINES[MACHINE][0]
-    numbers = {name: DENIED[name][which] for name in CALLS.split()}
+    numbers = {name: DENIED_CALLS[name][which] for name in CALLS.split()}
     if MACHINE == "x86_64":
         numbers |= {name: calls[0] for name, calls in FORKS.items()}
     calls = f"print(*[call(number, *[-1] * 6) for number in {list(numbers.values())}])"

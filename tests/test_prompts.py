@@ -16,12 +16,12 @@ from engine_kit import engine, submission, turns
 import scopes
 from config.prompts import VERSION, prompt
 from scopes.effects import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.pages.pages import Pages
 from scopes.search_engines import SearchEngine
 from scopes.tool import Item, Tool, Window, iso
 from subagents.brief import MATERIAL, Brief, BriefDraft, TimeFrame, system_prompt, tools_for
-from subagents.contracts import CONTRACTS, DEFAULT_MODEL, OFFERED
+from subagents.contracts import CONTRACTS, DEFAULT_MODEL, PARENT_CONTRACTS
 from subagents.delegation import delegation_schemas
 from subagents.delimiter import new_delimiter
 from subagents.errors import BriefRefused
@@ -118,14 +118,14 @@ async def test_all_scope_prompt_covers_only_the_sources_of_its_brief() -> None:
 def test_parent_prompt_or_schema_documents_every_field_and_contract() -> None:
     text = prompt("parent")
     single, many, _ = (t["input_schema"]["properties"] for t in delegation_schemas(24))
-    assert single["contract"]["enum"] == list(OFFERED)
-    assert all(f"`{name}`" in text for name in OFFERED)
+    assert single["contract"]["enum"] == list(PARENT_CONTRACTS)
+    assert all(f"`{name}`" in text for name in PARENT_CONTRACTS)
     for draft in (single, many["template"]["properties"]):
         for name, field in draft.items():
             assert field.get("description") or f"{name}:" in text, name
         models = draft["model_preference"]["description"]
         for model in ("fast", "main"):
-            by = " and ".join(name for name in OFFERED if DEFAULT_MODEL[name] == model)
+            by = " and ".join(name for name in PARENT_CONTRACTS if DEFAULT_MODEL[name] == model)
             assert f"{model} for {by}" in models
 
 
@@ -144,12 +144,12 @@ HANDLES = Handles({"C123": "#support-es", "F123": "Bug tracker", "C9/1.1": ""})
 
 
 def test_brief_fields_cannot_forge_the_findings_or_material_blocks() -> None:
-    ((_, instructions, _),) = Brief(DRAFT, HANDLES, None, TRUSTED).blocks(FENCE)
+    ((_, instructions, _),) = Brief(DRAFT, HANDLES, None, TRUSTED_LABEL).blocks(FENCE)
     assert "FINDINGS FROM EARLIER" in instructions["text"]
     assert "\n- Who owns them?\n" in instructions["text"]
 
     item = Item("C1/1.1", "line one\nline two", None, Label(untrusted=True))
-    brief = Brief(DRAFT, HANDLES, None, TRUSTED, findings=("[F1.1] x",), material=(item,))
+    brief = Brief(DRAFT, HANDLES, None, TRUSTED_LABEL, findings=("[F1.1] x",), material=(item,))
     _, (_, findings, _), (_, material, _) = brief.blocks(FENCE)
     assert findings["text"].endswith("\n[F1.1] x")
     assert material["text"] == f"MATERIAL:\n<{FENCE}>\n[C1/1.1] line one line two\n</{FENCE}>"

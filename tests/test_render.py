@@ -34,7 +34,7 @@ from bot.slack.markdown import Numbers, Prose, blocks, lines, segments
 from bot.slack.messages import MessagePart
 from config.sections import ReplySettings
 from config.settings import load_settings
-from scopes.clean import REMOVED
+from scopes.clean import SECRET_PLACEHOLDER
 
 REQUESTER, OTHER = "U0ANA", "U0LUIS"
 PERMALINK = "https://acme.slack.com/archives/C0A/p1740498077000100?thread_ts=1.2&cid=C0A"
@@ -247,10 +247,10 @@ def test_secrets_are_redacted_everywhere_in_an_answer_and_its_details(
     )
     message = every_text(answer_message(answer_document(document), "k", REPLY))
     assert "2345" not in message
-    assert message.count(REMOVED) >= 2
+    assert message.count(SECRET_PLACEHOLDER) >= 2
     view = json.dumps(details_view(answer_document(document), REPLY, 1.0))
     assert "2345" not in view
-    assert view.count(REMOVED) >= 2
+    assert view.count(SECRET_PLACEHOLDER) >= 2
 
 
 def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
@@ -258,7 +258,7 @@ def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
     for end in range(len(text) + 1):
         so_far = prose().live(text[:end])
         assert not any(part in so_far for part in ("xoxb", "two", "hunter", "2345"))
-    assert prose().live(f"{text}\n\nThe end").count(REMOVED) == 3
+    assert prose().live(f"{text}\n\nThe end").count(SECRET_PLACEHOLDER) == 3
 
 
 def test_hidden_characters_do_not_reach_slack() -> None:

@@ -31,12 +31,12 @@ from standins.slack_faults import StreamsRefused
 from timing import Patience
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 
 pytestmark = pytest.mark.system
 
 
-def fan_out_model(count: int) -> Mind:
+def fan_out_model(count: int) -> Responder:
     """A parent that starts so many subagents in one turn, and then answers."""
     briefs = [brief(n) for n in range(2, count + 2)]
     return scripted_parent(Answer(briefs), say("All of it is **open** [F1.1]."))
@@ -204,7 +204,7 @@ async def test_stop_on_one_replica_ends_work_on_the_other(postgres: Kept, tmp_pa
 PARTS = range(1, 9)
 
 
-def writers(errors: list[str]) -> Mind:
+def writers(errors: list[str]) -> Responder:
     """A parent that has each part of a chapter written and committed by a subagent of its own."""
 
     def model(body: Json) -> Answer:

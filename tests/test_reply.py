@@ -274,7 +274,7 @@ async def test_progress_errors_do_not_prevent_the_answer(
         raise ZeroDivisionError(text)
 
     async with reply_thread() as t:
-        reply = t.reply(shown=broken)
+        reply = t.reply(render=broken)
         await reply.open(look_first=False)
         reply.emit(AnswerDelta("x"))
         reply.emit(None)  # type: ignore[arg-type]

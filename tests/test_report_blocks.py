@@ -28,7 +28,7 @@ from bot.reports.digest_actions import (
     digest_click,
 )
 from bot.reports.frame import DETAILS
-from bot.reports.slack import MAX_BLOCKS, SHORT, details_view, render_opened, report_parts
+from bot.reports.slack import MAX_BLOCKS, TARGET_CHARS, details_view, render_opened, report_parts
 from bot.reports.sweep import sweep_view
 from bot.reports.text import report_text
 from bot.requests.delivery import render_answer
@@ -368,7 +368,7 @@ def test_report_on_100_channels_has_a_short_first_message_and_a_bounded_thread()
     document = swept(*sections, compared=BEFORE, still_open=old, decisions=decisions)
     document["coverage"]["not_covered"] = gaps_of(*(f"market-{k}: some of it" for k in range(100)))
     parts = sweep_parts(document)
-    assert weight(parts[0]) <= SHORT
+    assert weight(parts[0]) <= TARGET_CHARS
     assert "Whether the fee is paid" in part_text(parts[0])
     assert re.search(r"and \d\d more$", part_text(parts[0]))  # of the markets
     text = "\n".join(map(part_text, parts))

@@ -13,7 +13,7 @@ from bot.memory import ResourceStore
 from bot.storage.database import Database
 from scopes.effects import OPEN_NOTES, Handles
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.resources import NewFile, Resource, Resources, file_name, space_of_run
 from scopes.spaces import TEAM_NOTES
 from scopes.tool import ToolContext, ToolError, ToolResult
@@ -38,7 +38,7 @@ async def save_file(
     *,
     name: str = "sales.csv",
     space: str = RUN,
-    label: Label = TRUSTED,
+    label: Label = TRUSTED_LABEL,
     run: str = "r1",
 ) -> Resource:
     store = ResourceStore(database_in_file)

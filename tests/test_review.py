@@ -41,7 +41,7 @@ from panel_kit import (
 )
 from panel_kit import verdict as verdict_on
 from serve_kit import ASKER, Served, mention, serve
-from standins.model import Mind, ModelServer
+from standins.model import ModelServer, Responder
 from test_panels import split_judges
 from timing import Patience
 
@@ -209,7 +209,7 @@ def reads(body: Json) -> Answer:
     )
 
 
-def review_model(source: str, profile: str = "incident", minds: Minds | None = None) -> Mind:
+def review_model(source: str, profile: str = "incident", minds: Minds | None = None) -> Responder:
     """A parent that starts a review; `{thread}` in `source` is the thread of the request."""
     panel = minds or Minds(reads)
 

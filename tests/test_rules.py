@@ -27,7 +27,7 @@ from scopes.effects import (
     Words,
 )
 from scopes.intent import Intent
-from scopes.label import INTERNET, TRUSTED, WORKSPACE, Label, Readers
+from scopes.label import INTERNET, TRUSTED_LABEL, WORKSPACE, Label, Readers
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 from subagents.directory import Obstacle
 from subagents.gate import (
@@ -142,7 +142,7 @@ class World:
             run="r1",
             requester=requester,
             handles=Handles({c: f"#{c.lower()}" for c in (HOME, OTHER, SECRET)} | {ANA: "@ana"}),
-            label=TRUSTED,
+            label=TRUSTED_LABEL,
             window=None,
             clients={},
             max_output_tokens=1000,
@@ -327,7 +327,7 @@ async def test_lookups_chosen_by_outsiders_need_approval_after_workspace_reads()
     late, early = "https://example.org/late", "https://example.org/early"
     handles = world.ctx.handles.join({late: ""}).join({early: ""}, early=True)
     world.ctx = replace(world.ctx, handles=handles)
-    for free in (TRUSTED, READ, Label(True, INTERNET, outside=True)):
+    for free in (TRUSTED_LABEL, READ, Label(True, INTERNET, outside=True)):
         for url in (ADDRESS, late, early):
             assert isinstance(await world.with_label(free)(read_url, url=url), Allow)
         assert isinstance(await world(web_search, query="whatever it likes"), Allow)
@@ -459,7 +459,7 @@ class Interleavings(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World(BOB, text="say hi in #other", named=frozenset({OTHER}))
-        self.label = TRUSTED
+        self.label = TRUSTED_LABEL
         ran.clear()
 
     def call(self, tool_: Tool, **args: Any) -> None:

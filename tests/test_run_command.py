@@ -19,7 +19,7 @@ from files_kit import BOOK, Desk, desk, write_files
 from process_kit import command as command_of
 from process_kit import is_alive
 
-from scopes.folders.commands import GIVEN, OUTPUT, Commands
+from scopes.folders.commands import COMMAND_ENVIRONMENT, MAX_OUTPUT_BYTES, Commands
 from scopes.folders.folders import MB
 from scopes.tool import ToolContext, ToolResult
 
@@ -69,7 +69,7 @@ async def test_a_command_gets_no_secret_and_no_input(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     found = await run_command(desk, "env; cat; echo end")
     lines = set(output_text(found).split("\n"))
-    assert {f"{k}={v}" for k, v in GIVEN.items()} <= lines
+    assert {f"{k}={v}" for k, v in COMMAND_ENVIRONMENT.items()} <= lines
     assert not any("sk-secret" in line or "HOME=" in line for line in lines)
     assert "end" in lines
 
@@ -92,7 +92,7 @@ async def test_process_outside_the_group_does_not_delay_the_result(desk: Desk) -
 async def test_excessive_command_output_is_truncated(desk: Desk) -> None:
     found = await run_command(desk, "yes | head -c 3000000; echo; seq 1 3")
     assert "The output is cut" in found.truncated
-    assert len(output_text(found)) <= OUTPUT
+    assert len(output_text(found)) <= MAX_OUTPUT_BYTES
     assert found.note == "Exit code 0."
 
 

@@ -28,7 +28,7 @@ from standins.slack_faults import Fault
 
 import scopes
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
@@ -41,13 +41,13 @@ HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
 
 
-def schedule_model(**args: Any) -> Mind:
+def schedule_model(**args: Any) -> Responder:
     """A parent that sets up a schedule at every request."""
     create = use("schedule_create", **{**DAILY, "channels": ["support-*"], **args})
     return scripted_parent(Answer([create]), say("It waits for your approval."))
 
 
-def tool_call_model(tool: str, **args: Any) -> Mind:
+def tool_call_model(tool: str, **args: Any) -> Responder:
     return scripted_parent(Answer([use(tool, **args)]), say("It waits for your approval."))
 
 
@@ -55,7 +55,7 @@ def tool_call_model(tool: str, **args: Any) -> Mind:
 class Turning:
     """A model that a test changes."""
 
-    mind: Mind
+    mind: Responder
 
     def __call__(self, body: Json) -> Answer:
         return self.mind(body)
@@ -79,7 +79,7 @@ def private(*numbers: int, members: tuple[str, ...] = (ASKER,)) -> Workspace:
 
 
 @asynccontextmanager
-async def bot_with(tmp_path: Path, model: Mind, **more: Any) -> AsyncIterator[Served]:
+async def bot_with(tmp_path: Path, model: Responder, **more: Any) -> AsyncIterator[Served]:
     async with serve(tmp_path, model, **{"space": in_madrid(), **more}) as bot:
         yield bot
 

@@ -43,7 +43,7 @@ from test_schedule_chat import (
 )
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.local.slack.views import home
 from bot.schedules.description import moment, when
@@ -68,12 +68,12 @@ def local(ahead: timedelta, zone: str = "UTC") -> str:
 TOMORROW = local(timedelta(days=1))
 
 
-def reminder_model(**changes: Any) -> Mind:
+def reminder_model(**changes: Any) -> Responder:
     call = use("remind_me", **{"name": "call-ana", "text": ANA, "at": TOMORROW, **changes})
     return scripted_parent(Answer([call]), say("I will."))
 
 
-def schedule_model(kind: str, **changes: Any) -> Mind:
+def schedule_model(kind: str, **changes: Any) -> Responder:
     """A parent that creates this schedule at any request."""
     content = {"text": ANA} if kind == "reminder" else {"request": ORDERS}
     call = use("schedule_create", **{"name": "orders", "kind": kind, **content, **changes})

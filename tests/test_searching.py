@@ -16,7 +16,7 @@ from scopes.effects import OPEN_WEB, Handles
 from scopes.label import Label
 from scopes.search_engines import Brave, SearchEngine, SearXNG, Tavily
 from scopes.tool import ToolError
-from subagents.budget import NANO, Amount
+from subagents.budget import NANOUSD_PER_USD, Amount
 from subagents.gate import Deny
 from subagents.overlap import audit
 
@@ -120,8 +120,10 @@ async def test_model_search_is_charged_to_the_run_and_recorded() -> None:
         (tool,) = sent["tools"]
         assert (tool["max_uses"], tool["allowed_callers"]) == (1, ["direct"])
         (reply,) = e.sink.replies
-        tokens = round(reply.outcome["cost_usd"] * NANO)
-        assert e.run.budget.spent.nanousd == tokens + NANO // 100  # $10 per 1,000 searches
+        tokens = round(reply.outcome["cost_usd"] * NANOUSD_PER_USD)
+        assert (
+            e.run.budget.spent.nanousd == tokens + NANOUSD_PER_USD // 100
+        )  # $10 per 1,000 searches
         assert e.run.budget.reserved == Amount()
         (context,) = e.sink.contexts
         assert (context.parent, context.kind, reply.context) == ("s1", "search", context.id)

@@ -22,7 +22,7 @@ from serve_kit import echo, free_port
 from standins.model_faults import Faults
 from timing import WAIT_S, Patience
 
-from bot.local.offline.recordings import RECORDED
+from bot.local.offline.recordings import RECORDED_MARK
 from bot.local.sample_workspace import read_data
 from bot.local.samples import SAMPLE_AS_OF, SAMPLE_OWNER
 from subagents.overlap import audit
@@ -135,7 +135,7 @@ def test_recorded_answers_are_replayed_only_for_recorded_questions(tmp_path: Pat
         threads = {text: page.ask(text) for text in page.get("page/workspace")["prompts"]}
         assert len(threads) > 12
         for text, ts in threads.items():
-            assert (RECORDED in page.answer(ts)) == (text in openings), text
+            assert (RECORDED_MARK in page.answer(ts)) == (text in openings), text
 
 
 # ---- SIGTERM and restart

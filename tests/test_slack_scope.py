@@ -31,8 +31,8 @@ from bot.local.workspace import (
 from bot.policy.directory import SlackDirectory
 from bot.slack.people import People
 from config.settings import load_settings
-from scopes.intent import UNASKED, Intent, find_named
-from scopes.label import TRUSTED, Label
+from scopes.intent import EMPTY_INTENT, Intent, find_named
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.members import Members
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, page
 from scopes.slack_client import SlackRefused, connect, open_session
@@ -123,7 +123,7 @@ class SlackCaller(Caller):
         directory: Directory | None = None,
         requester: str | None = None,
     ) -> None:
-        options = {"requester": requester, "window": WINDOW, "intent": UNASKED}
+        options = {"requester": requester, "window": WINDOW, "intent": EMPTY_INTENT}
         super().__init__(context("slack", {SlackReader: reader}, titles, **options), directory)
         self.slack = slack
 
@@ -355,7 +355,7 @@ def test_item_never_exceeds_its_estimated_token_maximum(
     id: str, text: str, by: str | None, notes: list[str], replies: bool
 ) -> None:
     root = "C1/1.0" if replies else None
-    item = Item(id, text, None, TRUSTED, None, at_of("1.0"), by, root, tuple(notes))
+    item = Item(id, text, None, TRUSTED_LABEL, None, at_of("1.0"), by, root, tuple(notes))
     assert tokens_of(item) <= most_tokens_of(item)
 
 

@@ -47,7 +47,7 @@ from standins.slack_faults import Fault
 from bot.context import open_app
 from bot.local.export import load_export
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.options import Options
@@ -56,7 +56,7 @@ from bot.tasks.sources import SweepSource, select_channels, split
 from bot.tasks.sweep import Sweep, SweepPlanner
 from bot.tasks.tracker import join_duplicates
 from config.settings import load_settings
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.slack_reader import SlackConversation
 from scopes.tool import Item, Window, estimate_tokens
 from subagents.events import SourcesRead
@@ -74,7 +74,7 @@ def sweep(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunS
     """Sweep a small export with a model; return the result and the requests to the model."""
     zip_file = small_export(tmp_path)
 
-    def run(model: Mind = offline_model, channels: str = "*") -> tuple[Done, list[Json]]:
+    def run(model: Responder = offline_model, channels: str = "*") -> tuple[Done, list[Json]]:
         arguments = ("sweep", "--channels", channels, "--slack-export", zip_file, *WINDOW, "--json")
         with model_at(monkeypatch, model) as server:
             result = shell(*arguments)
@@ -163,7 +163,7 @@ def many_threads(count: int) -> list[Json]:
     return messages
 
 
-def disagreeing_model(decided: str) -> Mind:
+def disagreeing_model(decided: str) -> Responder:
     """Two subagents report different states of one issue; a third one decides."""
 
     def model(body: Json) -> Answer:
@@ -214,7 +214,7 @@ def roots_in(body: Json) -> list[str]:
     return re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
 
 
-def at_most(count: int, endless: str = "") -> Mind:
+def at_most(count: int, endless: str = "") -> Responder:
     """A model whose output is cut off for more than `count` threads, or for `endless`."""
 
     def model(body: Json) -> Answer:
@@ -497,7 +497,7 @@ MONTH = Window(START, START + timedelta(days=30))
 
 def conversation(number: int, letters: int) -> SlackConversation:
     at = START + timedelta(minutes=number)
-    root = Item(f"C1/{number}", "x" * letters, None, TRUSTED, at=at, by="Ana")
+    root = Item(f"C1/{number}", "x" * letters, None, TRUSTED_LABEL, at=at, by="Ana")
     return SlackConversation(root, ())
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from report_kit import BEFORE, LINK, finding, section, sweeps, swept
 
 from bot.reports.documents import SweepReport
-from bot.reports.files import COLUMNS, QUIET, findings_csv, harmless
+from bot.reports.files import COLUMNS, NO_NEWS, findings_csv, harmless
 from bot.reports.markdown import plain, report_markdown
 from bot.reports.problems import days_since, is_urgent
 from bot.reports.sweep import sweep_view
@@ -406,7 +406,7 @@ def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(
     ids = [f["id"] for s in document["sections"] for f in s["findings"]]
     found = rows(document)
     assert sorted(row["finding"] for row in found if row["finding"]) == sorted(ids)
-    assert sum(row["change"] == QUIET for row in found) == len(document["still_open"])
+    assert sum(row["change"] == NO_NEWS for row in found) == len(document["still_open"])
     numbers = [int(row["number"]) for row in found if row["number"]]
     assert numbers == sorted(numbers)
     assert {*numbers} == {*range(1, len({*numbers}) + 1)}

@@ -24,7 +24,7 @@ from process_kit import descendants, is_alive
 from serve_kit import ASKER, Served, serve, with_sections
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.privacy import Forget
 from bot.storage.deletions import ForgetTarget
 from config.sections import DatabaseSettings, McpServer, ProjectSettings
@@ -59,7 +59,7 @@ def with_all(folder: Path, **limits: Any) -> Callable[[Settings], Settings]:
     )
 
 
-def parent_model(children: Mind, *parts: tuple[str, str]) -> Mind:
+def parent_model(children: Responder, *parts: tuple[str, str]) -> Responder:
     """A parent that gives each scope its task, all in one turn."""
 
     def report(body: Json) -> Answer:

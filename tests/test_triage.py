@@ -13,7 +13,7 @@ from document_kit import gap_lines
 from engine_kit import call, is_child, say
 from fork_server import forked_command
 from mail_kit import ME, judging_model, letters, mail, mbox, verdict
-from standins.model import Mind
+from standins.model import Responder
 from test_commands import wait_for_requests
 
 from bot.local.model.answer import Answer
@@ -30,7 +30,7 @@ def triage(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tri
     """Triage mails with a model; return the result and the requests to the model."""
 
     def run(
-        mails: Sequence[bytes], *more: object, model: Mind = judging_model
+        mails: Sequence[bytes], *more: object, model: Responder = judging_model
     ) -> tuple[Done, list[Json]]:
         file = mbox(tmp_path / "m.mbox", *mails)
         with model_at(monkeypatch, model) as server:

@@ -28,7 +28,7 @@ from test_triage import threads
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
 from bot.reports.digest_actions import DRAFT, LABEL
-from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED
+from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED_FILTER
 from config.words import phrase
 
 Json = dict[str, Any]
@@ -261,7 +261,7 @@ def test_mail_arriving_before_its_thread_is_read_is_judged_with_it_once(
         assert {v["thread_id"]: v["messages"] for v in first["verdicts"]}[id] == 2
         second = cli.triage()
         assert second["verdicts"] == []
-        assert {each["reason"] for each in second["filtered"]} <= {phrase(UNCHANGED)}
+        assert {each["reason"] for each in second["filtered"]} <= {phrase(UNCHANGED_FILTER)}
         assert set(cli.judgement_counts().values()) == {1}
 
 

@@ -13,7 +13,7 @@ from standins.web import LocalWeb, Page
 
 from bot.local.server import LocalServer
 from scopes.intent import Intent
-from scopes.pages.fetcher import FetchReach, Place
+from scopes.pages.fetcher import FetchReach, SocketAddress
 from scopes.tool import ToolContext
 
 LOOPBACK = "127.0.0.1"
@@ -28,7 +28,7 @@ class Names:
     """Host -> its addresses, look-up by look-up; the last ones stay."""
     asked: list[str] = field(default_factory=list)
 
-    async def look_up(self, host: str, port: int) -> Sequence[Place]:
+    async def look_up(self, host: str, port: int) -> Sequence[SocketAddress]:
         self.asked.append(host)
         addresses = self.places.get(host)
         if not addresses:

@@ -42,7 +42,7 @@ from scopes.tool import Tool
 from subagents.gate import Action
 
 APPROVE, DENY, EDIT, CHOOSE = "approve", "deny", "edit", "choose"
-ACTIONS = {
+BUTTON_PURPOSES = {
     "action_approve": APPROVE,
     "action_deny": DENY,
     "action_edit": EDIT,
@@ -57,7 +57,7 @@ MAX_TYPED = 3_000
 """Maximum characters in a field of a form (docs.slack.dev, plain-text input)."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_NUMBERED = re.compile(r"[a-z ]+ \d+")
+_NUMBERED_NAME = re.compile(r"[a-z ]+ \d+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -99,7 +99,7 @@ def card_click(body: Mapping[str, Any]) -> CardClicked | None:
     """Parse a click on a card; None for any other click, or one without a user."""
     action, person = first(body.get("actions")), mapping(body.get("user"))
     name, user = action.get("action_id"), id_of(person.get("id"), "UW")
-    if not isinstance(name, str) or name not in ACTIONS or not user:
+    if not isinstance(name, str) or name not in BUTTON_PURPOSES or not user:
         return None
     place, message = mapping(body.get("container")), mapping(body.get("message"))
     channel = id_of(place.get("channel_id"), "CDG")
@@ -110,14 +110,14 @@ def card_click(body: Mapping[str, Any]) -> CardClicked | None:
     return CardClicked(
         team=id_of(person.get("team_id"), "TE"),
         user=user,
-        what=ACTIONS[name],
+        what=BUTTON_PURPOSES[name],
         all=name.endswith("_all"),
         id=_action_id(action.get("value")),
         channel=channel,
         ts=ts,
         thread_ts=ts_of(place.get("thread_ts")) or ts_of(message.get("thread_ts")),
         trigger=trigger if isinstance(trigger, str) else "",
-        option=int(name.rpartition("_")[2]) if ACTIONS[name] == CHOOSE else 0,
+        option=int(name.rpartition("_")[2]) if BUTTON_PURPOSES[name] == CHOOSE else 0,
     )
 
 
@@ -140,21 +140,21 @@ def _action_id(value: Any) -> str:
     return value if isinstance(value, str) and _ID.fullmatch(value) else ""
 
 
-INLINE = 300
+MAX_INLINE_CHARS = 300
 """Maximum length of a value shown on the line of its name."""
 RECIPIENTS = (
     *("to", "cc", "bcc", "recipient", "recipients", "attendees", "people", "emails", "email"),
     *("user", "users", "channel", "channels", "address", "url", "sheet", "table", "range"),
 )
 """Arguments that are shown first, besides handles."""
-SCHEDULED = {
+SCHEDULE_TEXT_KEYS = {
     "schedule_create": "card.schedule_create",
     "remind_me": "card.schedule_create",
     "schedule_pause": "card.schedule_pause",
     "schedule_delete": "card.schedule_delete",
 }
 """Tool -> key of its effect on a schedule. Its `prepare` describes the complete effect."""
-OWN_WORDS = (*SCHEDULED, "set_channel_instructions")
+OWN_WORDS = (*SCHEDULE_TEXT_KEYS, "set_channel_instructions")
 """Tools that describe their effect in our words, and spell out text chosen by others in it."""
 EFFECTS = {Effect.POST: "card.send", Effect.REACT: "card.react", Effect.DRAFT: "card.draft"}
 """Effect of a tool -> key of its description."""
@@ -184,7 +184,7 @@ def title(action: Action) -> str:
     tool = tool_of(action)
     if action.is_question:
         return show_invisible(Question.model_validate(action.args).question)
-    if key := SCHEDULED.get(action.tool):
+    if key := SCHEDULE_TEXT_KEYS.get(action.tool):
         key = "card.schedule_resume" if action.args.get("resume") else key
         return phrase(key, name=with_spelling(str(action.args.get("name", ""))))
     goals = [
@@ -211,7 +211,7 @@ def _name_of(tool: str) -> str:
 
 def _label(name: str) -> str:
     """Return the name, for people, of an argument or of a fact that a tool reports."""
-    base, _, number = name.rpartition(" ") if _NUMBERED.fullmatch(name) else (name, "", "")
+    base, _, number = name.rpartition(" ") if _NUMBERED_NAME.fullmatch(name) else (name, "", "")
     key = f"name.{base.replace(' ', '_')}"
     return f"{phrase(key)} {number}".rstrip() if current().has(key) else show_invisible(name)
 
@@ -231,7 +231,7 @@ def _format_thing(action: Action, value: str) -> str:
 
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else ", ".join(map(str, value))
-    return text if len(text) <= INLINE else f"{text[:INLINE]}…"
+    return text if len(text) <= MAX_INLINE_CHARS else f"{text[:MAX_INLINE_CHARS]}…"
 
 
 def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
@@ -258,7 +258,7 @@ def arguments(action: Action) -> Iterator[tuple[str, str, bool]]:
             yield name, show_invisible(value), True
         else:
             text = _format_value(value)
-            yield name, text, len(text) > INLINE
+            yield name, text, len(text) > MAX_INLINE_CHARS
 
 
 def _format_value(value: Any) -> str:
@@ -276,7 +276,7 @@ def _is_left_out(tool: Tool | None, name: str, value: Any) -> bool:
     return bool(model_field.get_default() == value)
 
 
-SHOWN = 2_900
+MAX_PIECE_CHARS = 2_900
 """Maximum characters of a text in one piece; a longer one continues in messages before the card."""
 MAX_CARD = 10_000
 """Maximum characters of one message; Slack refuses more than 13,200 (slackapi/bolt-js#2509)."""
@@ -284,7 +284,7 @@ MOST_SOURCES = 20
 """Maximum sources that a card names; the rest is counted."""
 MOST_MESSAGES = 20
 """Maximum messages for the texts of one card; an action that needs more cannot be approved."""
-WHY = ("audience", "consequence", "draft", "flood")
+EXPLAINED_RULES = ("audience", "consequence", "draft", "flood")
 """Rules of the gate with an explanation for people."""
 
 
@@ -308,7 +308,7 @@ def pending_card(action: Action, until: datetime) -> ApprovalCard | None:
     if action.is_question:
         return _question(action, until)
     heading, why = title(action), f" {_why(action)}"
-    space = "" if action.tool in SCHEDULED else "\n"
+    space = "" if action.tool in SCHEDULE_TEXT_KEYS else "\n"
     footer = paragraph(space, *_rests_on(action), *_requester_line(action), why, *_valid(until))
     pieces = list(_pieces(action, heading))
     return _card(pieces, [_head(heading)], footer, _buttons(action.id, "", bool(editable(action))))
@@ -402,7 +402,7 @@ def form(action: Action) -> Block | None:
 def _why(action: Action) -> str:
     if action.asks:
         return phrase("card.why_asks")
-    has_text = action.rule in WHY
+    has_text = action.rule in EXPLAINED_RULES
     return phrase(
         f"card.why_{action.rule}" if has_text else "card.why", rule=show_invisible(action.rule)
     )
@@ -446,7 +446,7 @@ def _pieces(action: Action, headline: str) -> Iterator[Element]:
 
     A fact from code is a line, or a text with a heading; a schedule has only such facts.
     """
-    if action.tool in SCHEDULED:
+    if action.tool in SCHEDULE_TEXT_KEYS:
         yield from _of_schedule(action, headline)
         return
     yield _head(headline)
@@ -482,10 +482,10 @@ def _of_schedule(action: Action, heading: str) -> Iterator[Element]:
 
 
 def _text(value: str) -> Iterator[Element]:
-    for start in range(0, max(len(value), 1), SHOWN):
+    for start in range(0, max(len(value), 1), MAX_PIECE_CHARS):
         if start:
             yield paragraph(f"{phrase('card.goes_on')}\n")
-        yield pre(value[start : start + SHOWN])
+        yield pre(value[start : start + MAX_PIECE_CHARS])
 
 
 def _messages(pieces: Sequence[Element]) -> tuple[MessagePart, ...]:

@@ -27,9 +27,9 @@ from bot.approvals.cards import (
 from bot.approvals.store import (
     BATCH,
     GRANT,
-    OURS,
+    INTERNAL_TOOLS,
     STATES,
-    WAITS,
+    UNDECIDED_STATES,
     Actions,
     Batch,
     CardDecision,
@@ -58,7 +58,7 @@ from bot.storage.requests import Choice, StoredRequest
 from config.sections import ApprovalSettings, Policy
 from config.words import Text, in_language, phrase
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import ToolError
 from subagents.directory import Directory
 from subagents.gate import Action, Decision, Deny
@@ -69,7 +69,7 @@ MOST_CARDS = 3
 """Maximum separate cards of one request; more actions share one card."""
 QUESTION_FOR = timedelta(days=1)
 """How long a question waits for an answer."""
-OVER = ("denied", "expired", "done", "failed")
+FINAL_STATES = ("denied", "expired", "done", "failed")
 """States in which a card is final; the card of an edited action shows its replacement."""
 
 
@@ -169,7 +169,7 @@ class CardPoster:
                 sources=dict(sources), destination=destination, destination_name=name
             ).model_dump(),
             requester=requester,
-            label=TRUSTED,
+            label=TRUSTED_LABEL,
             handles={},
             intent=Intent(),
             rule="audience",
@@ -254,7 +254,7 @@ class CardPoster:
         row = await self.actions.get(id)
         if row and row.place.batch:
             row = await self.actions.get(row.place.batch)
-        if row is None or not row.place.messages or row.state not in (*OVER, "approved"):
+        if row is None or not row.place.messages or row.state not in (*FINAL_STATES, "approved"):
             return
         parts = await self.actions.parts(row)
         with in_language(await self.language_of(row)):
@@ -274,7 +274,7 @@ class CardPoster:
         for row in await self.actions.in_state("proposed"):
             if row.instead_of and row.card:
                 await self.reshow(row)
-        for row in await self.actions.in_state(*OVER, since=since):
+        for row in await self.actions.in_state(*FINAL_STATES, since=since):
             place = row.place
             if place.messages and not place.batch and place.drawn != row.state:
                 await self.draw(row.id)
@@ -332,7 +332,7 @@ PERSON_S = 2.0
 """Seconds for asking Slack who clicked; Slack expires the click after three."""
 
 UNKNOWN, UNBOUND, EXPIRED = Text("click.unknown"), Text("click.unbound"), Text("click.expired")
-UNCHECKED = Text("click.unchecked")
+UNCHECKED_MESSAGE = Text("click.unchecked")
 
 WORKFLOW = "action"
 """Name of the workflow that runs `Approvals.execute`."""
@@ -347,7 +347,7 @@ UNSEEN_FOR = timedelta(days=1)
 REDRAWN_FOR = timedelta(days=2)
 """How long an outdated card is retried."""
 
-REFUSED = {
+REFUSAL_TEXT_KEYS = {
     "audience": "refused.audience",
     "entitlement": "refused.entitlement",
     "handles": "refused.entitlement",
@@ -362,7 +362,7 @@ class NotDone(Exception):
 Click = CardClicked | FormSubmitted
 Refusal = Text | str | None
 """Why a click is rejected; None = it is accepted."""
-After = Coroutine[Any, Any, None]
+FollowUp = Coroutine[Any, Any, None]
 """The work that follows a click after its ack."""
 
 
@@ -381,7 +381,7 @@ class Approvals:
     delivery: Delivery
     rules: frozenset[str] = CLICK_RULES
 
-    async def on_click(self, click: Click) -> After:
+    async def on_click(self, click: Click) -> FollowUp:
         """Decide and store before the ack; return the work for after the ack."""
         row = await self.actions.get(click.id) if click.id else None
         if row is None:
@@ -406,14 +406,14 @@ class Approvals:
         if row.state == "proposed":
             return Text("click.proposed")
         if isinstance(click, FormSubmitted):
-            fixed = row.tool in OURS or row.action.is_question
+            fixed = row.tool in INTERNAL_TOOLS or row.action.is_question
             return UNBOUND if fixed or row.place.batch else None
         shown = (click.channel, click.ts) in row.place.messages
         whole = click.all == (row.tool == BATCH) and not row.place.batch
         fits_kind = row.action.is_question == (click.what == CHOOSE)
         if row.action.is_question:
             fits_kind = fits_kind and click.option < len(row.question.options)
-        fits = fits_kind and (click.what != EDIT or row.tool not in OURS)
+        fits = fits_kind and (click.what != EDIT or row.tool not in INTERNAL_TOOLS)
         return None if shown and whole and fits else UNBOUND
 
     async def _check_clicker(self, click: Click, row: StoredAction) -> Refusal:
@@ -421,7 +421,7 @@ class Approvals:
         try:
             policy = await admission.file.read()
         except PolicyFault:
-            return UNCHECKED
+            return UNCHECKED_MESSAGE
         if not _may_decide(policy, click, row, self.team):
             if row.tool == GRANT:
                 return Text("click.not_admin")
@@ -430,9 +430,9 @@ class Approvals:
             async with asyncio.timeout(PERSON_S):
                 person = await admission.people.person(click.user, self.team, fresh=True)
         except TimeoutError:
-            return UNCHECKED
+            return UNCHECKED_MESSAGE
         if person is None:
-            return admission.people.refusal("user", click.user) or UNCHECKED
+            return admission.people.refusal("user", click.user) or UNCHECKED_MESSAGE
         is_allowed = person.kind == "member" or row.action.is_question
         return None if is_allowed else Text("click.not_member")
 
@@ -450,7 +450,7 @@ class Approvals:
         by = await self.cards.admission.inbox.paused_by()
         return Text("click.paused", {"by": by}) if by else None
 
-    async def _decide(self, click: CardClicked, row: StoredAction) -> After:
+    async def _decide(self, click: CardClicked, row: StoredAction) -> FollowUp:
         approved = click.what in (APPROVE, CHOOSE)
         state = "approved" if approved else "denied"
         option = row.question.options[click.option] if click.what == CHOOSE else ""
@@ -463,7 +463,7 @@ class Approvals:
         log.info("%s has %s the action %s", click.user, state, row.id)
         return self._begin(row.id) if approved else self.cards.draw(row.id)
 
-    async def _edit(self, click: FormSubmitted, row: StoredAction) -> After:
+    async def _edit(self, click: FormSubmitted, row: StoredAction) -> FollowUp:
         old = row.action
         if not click.texts.keys() <= editable(old).keys():
             return await self._refuse(click, row, BOUND, UNBOUND)
@@ -475,14 +475,14 @@ class Approvals:
             log.info("%s has edited the action %s, now %s", click.user, row.id, new.id)
         return self._reshow(new.id)
 
-    async def _too_late(self, click: Click, row: StoredAction) -> After:
+    async def _too_late(self, click: Click, row: StoredAction) -> FollowUp:
         """Handle a click after somebody else has decided."""
         now = await self.actions.get(row.id) or row
         return await self._refuse(click, now, ONCE, _format_decider(now))
 
     async def _refuse(
         self, click: Click, row: StoredAction | None, rule: str, sentence: Text | str
-    ) -> After:
+    ) -> FollowUp:
         log.warning("a click of %s on %s counts for nothing: %s", click.user, click.id, rule)
         await self.actions.log(await self._lines(click, row, "refused", rule))
         return self._tell(click, row, sentence)
@@ -518,7 +518,7 @@ class Approvals:
                 await self.cards.writer.whisper(channel, click.user, text, thread or None)
         except WriteFailed as error:
             log.warning("%s is not told of a click: %s", click.user, error)
-        if row and row.state not in WAITS:
+        if row and row.state not in UNDECIDED_STATES:
             await self.cards.draw(row.id)
 
     async def _open_form(self, click: CardClicked, row: StoredAction) -> None:
@@ -623,7 +623,7 @@ class Approvals:
             except TimeoutError:
                 raise NotDone(phrase("action.no_answer", tool=tool.name)) from None
         if isinstance(found, Deny):
-            raise NotDone(phrase(REFUSED.get(found.rule, "refused.other")))
+            raise NotDone(phrase(REFUSAL_TEXT_KEYS.get(found.rule, "refused.other")))
         return found.note or phrase("done.done")
 
     async def _objection(self, row: StoredAction) -> str:

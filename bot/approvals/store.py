@@ -19,10 +19,10 @@ BATCH = "batch"
 """Tool of an action that groups several: see `Batch`."""
 GRANT = "standing_grant"
 """Tool of the offer to administrators to grant access: see `GrantOffer`."""
-OURS = frozenset({BATCH, GRANT})
+INTERNAL_TOOLS = frozenset({BATCH, GRANT})
 """Actions proposed by code, not by tools of a scope."""
 STATES = ("proposed", "asked", "approved", "denied", "expired", "edited", "done", "failed")
-WAITS = ("proposed", "asked")
+UNDECIDED_STATES = ("proposed", "asked")
 """States in which nobody has decided yet."""
 
 
@@ -152,7 +152,7 @@ class Actions:
 
     async def of_run(self, run: str) -> list[StoredAction]:
         """Return the proposals of a run, oldest first, without those made by code."""
-        from_tools = sa.and_(actions.c.run == run, actions.c.tool.not_in(OURS))
+        from_tools = sa.and_(actions.c.run == run, actions.c.tool.not_in(INTERNAL_TOOLS))
         return await self._rows(from_tools, actions.c.instead_of.is_(None))
 
     async def in_state(
@@ -209,7 +209,7 @@ class Actions:
         """
         now = datetime.now(UTC)
         line = Decision(row.run, row.id, row.tool, row.digest[:16], "denied", where, now, None)
-        return await self.decide(row, CardDecision("denied", by), (line,), among=WAITS)
+        return await self.decide(row, CardDecision("denied", by), (line,), among=UNDECIDED_STATES)
 
     @in_transaction
     def replace(

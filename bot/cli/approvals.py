@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from bot.approvals.cards import arguments, title
-from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
-from bot.cli.output import NOBODY, CommandContext, on_database
+from bot.approvals.store import BATCH, GRANT, STATES, UNDECIDED_STATES, Actions, StoredAction
+from bot.cli.output import DEFAULT_PERSON, CommandContext, on_database
 from bot.errors import SetupError
 from bot.policy.directory import Grant, Grants
 from bot.slack.blocks import show_invisible
@@ -21,14 +21,14 @@ CLICK = "To approve one, press the button of its card in Slack."
 @on_database
 async def list_approvals(context: CommandContext, everything: bool) -> None:
     """List what waits and the valid grants; with `everything`, finished ones, too."""
-    rows = await Actions(context.database).in_state(*(STATES if everything else WAITS))
+    rows = await Actions(context.database).in_state(*(STATES if everything else UNDECIDED_STATES))
     rows = [row for row in rows if row.tool != BATCH]
     grants = await Grants(context.database).all()
     standing = [g for g in grants if everything or g.revoked_at is None]
     lines = [*chain(*map(_lines, rows)), *map(_grant_line, standing)]
     if not rows:
         lines.append("Nothing was proposed." if everything else "Nothing waits for approval.")
-    elif any(row.state in WAITS for row in rows):
+    elif any(row.state in UNDECIDED_STATES for row in rows):
         lines.append(CLICK)
     found = {"actions": [*map(_document, rows)], "grants": [asdict(each) for each in standing]}
     context.show(found, *lines)
@@ -39,9 +39,9 @@ async def deny_action(context: CommandContext, id: str) -> None:
     """Deny a waiting action; its card shows this when `serve` has noticed it."""
     actions = Actions(context.database)
     row = _find("action", id, await actions.in_state(*STATES))
-    if row.state not in WAITS:
+    if row.state not in UNDECIDED_STATES:
         raise SetupError("decided", f"{row.id} is {row.state} already.", "")
-    if not await actions.deny(row, NOBODY, "command line"):
+    if not await actions.deny(row, DEFAULT_PERSON, "command line"):
         raise SetupError("decided", f"{row.id} was decided on just now.", "")
     context.show({"id": row.id, "state": "denied"}, f"Denied: {row.id}.")
 
@@ -51,7 +51,7 @@ async def revoke_grant(context: CommandContext, id: str) -> None:
     """Revoke a grant from now on; what was already posted in Slack stays."""
     grants = Grants(context.database)
     grant = _find("grant", id, await grants.all()).id
-    changed = await grants.revoke(grant, NOBODY)
+    changed = await grants.revoke(grant, DEFAULT_PERSON)
     text = f"Revoked: {grant}." if changed else f"{grant} was revoked before."
     context.show({"id": grant, "revoked": True, "changed": changed}, text)
 

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.engine import make_url
 
 from bot.errors import SetupError
-from bot.runs.durable import LOCKS
+from bot.runs.durable import REPLICA_LOCK_CLASS
 from bot.storage.database import only_process
 from bot.storage.tables import REVISIONS
 from bot.terminal import DONE, say
@@ -190,7 +190,7 @@ def _in_the_way(settings: Settings) -> str:
         "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     with _connect(settings.database_url) as connection:
-        if connection.execute(lock_query, (LOCKS,)).fetchone():
+        if connection.execute(lock_query, (REPLICA_LOCK_CLASS,)).fetchone():
             raise SetupError(
                 "locked", "`assistant serve` uses this database.", "Stop all replicas."
             )

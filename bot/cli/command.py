@@ -20,7 +20,7 @@ from bot.errors import SetupError
 from bot.options import Options
 from bot.reports.documents import AnswerDocument, Document
 from bot.runs.store import Store
-from bot.slack.plan import MARKS, OPEN, Plan, clean_line
+from bot.slack.plan import MARKS, UNFINISHED_STATES, Plan, clean_line
 from bot.storage.encryption import cipher_of
 from bot.storage.tables import StoredRun
 from bot.terminal import DONE, INCOMPLETE, dump, say, tell
@@ -29,10 +29,10 @@ from subagents.events import Emit, Event
 
 D = TypeVar("D", bound=Document)
 Work = Callable[[App], Awaitable[D]]
-TextOf = Callable[[D], str]
+TextRenderer = Callable[[D], str]
 
 
-def run_reading(options: Options, work: Work[D], text: TextOf[D], as_json: bool) -> int:
+def run_reading(options: Options, work: Work[D], text: TextRenderer[D], as_json: bool) -> int:
     """Run one reading command from its checked options to its exit code."""
     document, fault = read(load_settings(), options, work)
     dump(document.to_json()) if as_json else say(text(document))
@@ -120,8 +120,8 @@ def plan_table(plan: Plan) -> Table:
         grid.add_row(Text("…", style="cyan"), Text(plan.sources), "")
     rows = list(plan.rows.values())
     if len(rows) > MAX_ROWS:
-        done = [r for r in rows if r.state not in OPEN]
-        rows = [r for r in rows if r.state in OPEN][:MAX_ROWS]
+        done = [r for r in rows if r.state not in UNFINISHED_STATES]
+        rows = [r for r in rows if r.state in UNFINISHED_STATES][:MAX_ROWS]
         grid.add_row("", Text(f"{len(done)} of {len(plan.rows)} done"), "")
     for row in rows:
         mark = Text(MARKS.get(row.state, "?"), style=STYLES.get(row.state, "yellow"))

@@ -57,7 +57,7 @@ from config.words import ENGLISH
 from scopes import ALL, scope_of
 from scopes.effects import OPEN_MAIL, Handles
 from scopes.google.gmail import Gmail
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import Window
 from subagents.brief import Brief, BriefDraft
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from bot.local.workspace import Channel, Message, Workspace
 
 System = Literal["assistant", "one context"]
-OURS: Final = "assistant"
+ASSISTANT: Final = "assistant"
 ONE: Final = "one context"
 AT_ONCE = 4
 """Runs at a time; the offline model has one, so that its cache hits are reproducible."""
@@ -120,7 +120,7 @@ def _evaluate(options: EvaluationOptions) -> EvaluationReport:
     if options.compare:
         systems.append(earlier_result(options.compare, suite.name))
     with prompts_from(options.prompts):
-        ours = _measure(settings, suite, options.model, OURS)
+        ours = _measure(settings, suite, options.model, ASSISTANT)
         if not options.alone:
             systems.append(_measure(settings, suite, options.model, ONE))
             systems += _script(suite)
@@ -318,7 +318,7 @@ def brief_of_job(run: Run, job: Job, channels: Sequence[ChannelInfo], window: Wi
         contract=contract,
         handles=tuple(titles),
     )
-    return Brief(draft, Handles(titles), window, TRUSTED, language, requester=run.requester)
+    return Brief(draft, Handles(titles), window, TRUSTED_LABEL, language, requester=run.requester)
 
 
 async def one_context(app: App, run: Run, brief: Brief) -> SubagentResult:

@@ -23,7 +23,7 @@ from scopes.tool import one_line, readable
 
 P = ParamSpec("P")
 
-NOBODY = "the command line"
+DEFAULT_PERSON = "the command line"
 """Name of the person behind a command without `--by`."""
 NAME_CHARS = 80
 
@@ -82,7 +82,7 @@ def on_database(
 
 def name_or_default(by: str | None) -> str:
     """Return the name in `--by` as one short line."""
-    return one_line(readable(by or ""))[:NAME_CHARS] or NOBODY
+    return one_line(readable(by or ""))[:NAME_CHARS] or DEFAULT_PERSON
 
 
 def result_text(document: Document, *, whole: bool = False) -> str:

@@ -38,7 +38,7 @@ from subagents.overlap import audit
 if TYPE_CHECKING:  # imported only when a run is replayed
     from bot.tasks.replay import Record, Replay
 
-LISTED = ("id", "kind", "status", "question", "model", "started", "cost_usd")
+LISTED_FIELDS = ("id", "kind", "status", "question", "model", "started", "cost_usd")
 """Fields of a run in the list as JSON."""
 
 
@@ -49,7 +49,7 @@ async def list_runs(context: CommandContext, limit: int) -> None:
     rows, lines = [], []
     for run in found:
         run_votes = asdict(votes[run.request or ""])
-        rows.append({k: getattr(run, k) for k in LISTED} | run_votes)
+        rows.append({k: getattr(run, k) for k in LISTED_FIELDS} | run_votes)
         cost = "" if run.cost_usd is None else f"${run.cost_usd:.4f}"
         question = shorten(one_line(run.question), 60)
         vote_text = ", ".join(f"{number} {vote}" for vote, number in run_votes.items() if number)
@@ -260,7 +260,7 @@ async def run_resume(context: CommandContext) -> None:
     context.show({"paused": False, "by": before, "changed": before is not None}, text)
 
 
-WORDS = {
+COUNT_DESCRIPTIONS = {
     "items": "messages, mails, rows and files that runs had seen",
     "runs": "runs that saw them, deleted whole",
     "conversations": "searchable conversations",
@@ -275,7 +275,7 @@ WORDS = {
     "schedules": "schedules",
     "mail": "mailboxes, handled threads, corrections, clicks in digests",
 }
-LATER = "Runs in use that saw it: {}. `assistant serve` deletes them when they have ended."
+IN_USE_MESSAGE = "Runs in use that saw it: {}. `assistant serve` deletes them when they have ended."
 
 
 @on_database
@@ -288,7 +288,7 @@ async def run_forget(context: CommandContext, /, dry_run: bool, **options: str |
     found = {target.kind: target.id, "dry_run": dry_run, **asdict(done)}
     context.show(found, describe(target, done, dry_run))
     if done.later:
-        tell(LATER.format(done.later))
+        tell(IN_USE_MESSAGE.format(done.later))
     return INCOMPLETE if done.later and not dry_run else DONE
 
 
@@ -304,7 +304,11 @@ def choose_target(options: dict[str, str | None]) -> ForgetTarget:
 
 def describe(target: ForgetTarget, done: Forgotten, dry_run: bool) -> str:
     """Describe what was deleted."""
-    counts = [(n, WORDS[name]) for name, n in asdict(done).items() if n and name in WORDS]
+    counts = [
+        (n, COUNT_DESCRIPTIONS[name])
+        for name, n in asdict(done).items()
+        if n and name in COUNT_DESCRIPTIONS
+    ]
     if not counts:
         return f"Nothing is stored of the {target.kind} {target.id}."
     head = "Would be forgotten" if dry_run else "Forgotten"
@@ -312,7 +316,7 @@ def describe(target: ForgetTarget, done: Forgotten, dry_run: bool) -> str:
     return f"{head} of the {target.kind} {target.id}:\n{lines}"
 
 
-SHOWN = 100
+MAX_DECISIONS = 100
 """Decisions in a table without a limit; JSON has all of them."""
 
 
@@ -358,14 +362,14 @@ async def show_log(
     found = await read_log(
         context.database,
         datetime.now(UTC) - since if since else None,
-        limit or (None if context.as_json else SHOWN),
+        limit or (None if context.as_json else MAX_DECISIONS),
         run=run if run is None else await run_of(context.database, run),
         **equal,
     )
     lines = map(line, found)
     context.show([asdict(each) for each in found], *lines, empty="No such decisions.")
-    if limit is None and len(found) == SHOWN and not context.as_json:
-        tell(f"The latest {SHOWN}; --limit or --json shows more.")
+    if limit is None and len(found) == MAX_DECISIONS and not context.as_json:
+        tell(f"The latest {MAX_DECISIONS}; --limit or --json shows more.")
 
 
 def line(each: Decision) -> str:

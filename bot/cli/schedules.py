@@ -17,7 +17,7 @@ from bot.doctor.services import find_server
 from bot.mailbox.accounts import Credentials, Mailboxes
 from bot.policy.directory import Grants, SlackDirectory
 from bot.policy.policy import PolicyFile
-from bot.runs.durable import LOCKS
+from bot.runs.durable import REPLICA_LOCK_CLASS
 from bot.schedules import description
 from bot.schedules.description import schedule_statuses, status_lines
 from bot.schedules.run import RunPlanner
@@ -28,7 +28,7 @@ from bot.slack.people import People
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, State, StoredSchedule
 from bot.terminal import DONE, INCOMPLETE, tell
-from config.schedules import Kind
+from config.schedules import ScheduleKind
 from config.settings import Settings
 from scopes.members import Members
 from scopes.slack_client import open_session
@@ -36,7 +36,7 @@ from scopes.slack_reader import SlackReader
 from scopes.tool import iso
 from subagents.directory import Obstacle
 
-SERVED = (
+REPLICA_CONDITION = (
     "locktype = 'advisory' AND classid = :classid AND granted AND "
     "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
@@ -46,7 +46,7 @@ SERVED = (
 async def is_served(database: Database, data_dir: Path) -> bool:
     """Return whether a process is serving this database now. Raises StoreError."""
     if database.shared:
-        condition = sa.text(SERVED).bindparams(classid=LOCKS)
+        condition = sa.text(REPLICA_CONDITION).bindparams(classid=REPLICA_LOCK_CLASS)
         locks = sa.select(sa.text("1")).select_from(sa.text("pg_locks")).where(condition)
         return bool(await database.read(locks))
     return find_server(data_dir) is not None
@@ -74,7 +74,7 @@ class DryRun(BaseModel):
     """The sources that a run would read now, and the destination of its report."""
 
     name: str
-    kind: Kind
+    kind: ScheduleKind
     state: State
     at: datetime
     next_runs: tuple[datetime, ...]
@@ -166,7 +166,7 @@ async def _dry_run(planner: RunPlanner, row: StoredSchedule, now: datetime) -> D
         kind=spec.kind,
         state=row.state,
         at=now,
-        next_runs=tuple(spec.timetable.next(description.SHOWN, now)),
+        next_runs=tuple(spec.timetable.next(description.NEXT_RUN_COUNT, now)),
         budget_usd=spec.budget_usd,
         to=spec.to,
     )

@@ -45,7 +45,7 @@ from scopes.slack_client import open_session
 
 INITIAL = ("default.yaml", "env.example")
 """Files of `config` that are copied to a new folder, as comments."""
-HEAD = """\
+SETTINGS_HEADER = """\
 # Settings of workspace-assistant. Every option is here with its default, commented out: uncomment
 # what you change, together with the section above it. Secrets go into .env, never into this file.
 
@@ -62,7 +62,7 @@ def run_init() -> int:
     """Write both files into the working directory. Raises SetupError if one exists."""
     defaults, secrets = ((files("config") / n).read_text("utf-8") for n in INITIAL)
     options = defaults[defaults.index("\nmodels:") + 1 :].splitlines()  # without its own header
-    settings = HEAD + "".join(f"# {line}".rstrip() + "\n" for line in options)
+    settings = SETTINGS_HEADER + "".join(f"# {line}".rstrip() + "\n" for line in options)
     texts = {Path("assistant.yaml"): settings, Path(".env.example"): secrets}
     if existing := [str(path) for path in texts if path.exists()]:
         hint = "Move them away, or use another folder."
@@ -77,7 +77,7 @@ def run_init() -> int:
     return DONE
 
 
-_PLAIN = re.compile(r"[\w./:@%?=&+,~-]+")
+_UNQUOTED_VALUE = re.compile(r"[\w./:@%?=&+,~-]+")
 
 
 def storable(value: str) -> bool:
@@ -91,7 +91,7 @@ def write_env(path: Path, values: Mapping[str, str]) -> None:
         path.touch(mode=0o600)
         path.chmod(0o600)
         for name, value in values.items():  # Docker takes quotes literally
-            set_key(path, name, value, "never" if _PLAIN.fullmatch(value) else "always")
+            set_key(path, name, value, "never" if _UNQUOTED_VALUE.fullmatch(value) else "always")
     except (OSError, UnicodeDecodeError) as error:
         why = str(error.strerror).lower() if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SetupError("env_file", f"{path} cannot be written: {why}.", "Fix that.") from error
@@ -164,7 +164,7 @@ APP = Step(
     "the app-level token begins with xapp-",
     _app,
 )
-SIGNING = Step(
+SIGNING_SECRET_STEP = Step(
     "SLACK_SIGNING_SECRET",
     "Basic Information > App Credentials: copy the Signing Secret.",
     r"[0-9a-f]{32}",
@@ -208,7 +208,7 @@ DATABASE = Step(
 
 def steps(settings: Settings) -> list[Step]:
     """Return the secrets that these settings need, in the order of the questions."""
-    events = APP if settings.slack.mode == "socket" else SIGNING
+    events = APP if settings.slack.mode == "socket" else SIGNING_SECRET_STEP
     key = OTHER_KEY if settings.endpoints.anthropic_base_url else KEY
     provider_key = BEDROCK_KEY if settings.models.provider == "bedrock" else key
     keys = [] if settings.models.provider == "vertex" else [provider_key]
@@ -301,7 +301,7 @@ def _try_secret(settings: Settings, step: Step, value: str) -> str:
 BACK_PATH = "/google/callback"
 WAIT_S = 600.0
 """Seconds to wait for the user to come back from Google."""
-ENDED = "You may close this page, and go back to the terminal."
+CLOSE_PAGE_MESSAGE = "You may close this page, and go back to the terminal."
 
 
 @on_database
@@ -379,7 +379,9 @@ class _Callback:
     async def _answer(self, request: Request) -> Response:
         is_ours = self._take(dict(request.query_params))
         headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
-        text = ENDED if is_ours else "This is not the page that the terminal has named."
+        text = (
+            CLOSE_PAGE_MESSAGE if is_ours else "This is not the page that the terminal has named."
+        )
         return PlainTextResponse(text, 200 if is_ours else 400, headers)
 
     def _on_paste(self, line: str) -> None:

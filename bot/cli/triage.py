@@ -35,7 +35,7 @@ from scopes.tool import Window
 if TYPE_CHECKING:
     from bot.local.google.mbox import Mailbox
 
-UNLIMITED = 1_000_000_000
+UNLIMITED_QUOTA = 1_000_000_000
 """Units per minute of a mailbox that is served locally."""
 
 
@@ -84,7 +84,9 @@ def serve_mailbox(
     from bot.local.server import LocalServer
 
     server = stack.enter_context(LocalServer(LocalGoogle(mailbox).app, "google"))
-    google = GoogleClient(token_credentials(TOKEN), settings.google, server.url, Quota(UNLIMITED))
+    google = GoogleClient(
+        token_credentials(TOKEN), settings.google, server.url, Quota(UNLIMITED_QUOTA)
+    )
     stack.push_async_callback(google.aclose)
     as_of = SAMPLE_AS_OF if options.sample else _end_of(mailbox)
     gmail = Gmail(google, mailbox.address)

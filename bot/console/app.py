@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from bot.console.timeline import KINDS, seconds_text
+from bot.console.timeline import SPAN_NAMES, seconds_text
 from bot.errors import StoreError
 from bot.runs.store import Store
 from bot.storage.run_index import Names
@@ -45,7 +45,7 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
-Page = Callable[[Request], Awaitable[Response]]
+PageHandler = Callable[[Request], Awaitable[Response]]
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
@@ -53,7 +53,7 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
 )
-_TEMPLATES.globals |= {"root": PATH, "seconds_text": seconds_text, "kinds": KINDS}
+_TEMPLATES.globals |= {"root": PATH, "seconds_text": seconds_text, "kinds": SPAN_NAMES}
 
 
 class ConsoleAccess(Protocol):
@@ -66,7 +66,7 @@ class ConsoleAccess(Protocol):
         """
 
 
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """Headers with which a proxy names another client."""
 REFUSAL = (
     "The console answers browsers on its own machine only, by http://127.0.0.1 or localhost.\n"
@@ -83,7 +83,7 @@ class LoopbackAccess:
     async def admit(self, request: Request) -> Response | None:
         client = request.client.host if request.client else ""
         host = _host_of(request.headers.get("host", ""))
-        forwarded = any(name in request.headers for name in FORWARDED)
+        forwarded = any(name in request.headers for name in FORWARDING_HEADERS)
         if _is_loopback(client) and _is_loopback(host) and not forwarded:
             return None
         return PlainTextResponse(REFUSAL, 403)
@@ -150,7 +150,7 @@ class Console:
         }
         return show(template, status, **{**base, **values})
 
-    def guard(self, page: Page) -> Page:
+    def guard(self, page: PageHandler) -> PageHandler:
         """Return a page that only those whom `access` admits see."""
 
         async def serve_page(request: Request) -> Response:

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from bot.approvals.cards import arguments, title
-from bot.approvals.store import BATCH, GRANT, STATES, WAITS, Actions, StoredAction
+from bot.approvals.store import BATCH, GRANT, STATES, UNDECIDED_STATES, Actions, StoredAction
 from bot.console.app import PATH, Console, ConsoleAccess, refusal, static_files
 from bot.console.runs import COMMAND_LINE, RunPages, channel_of, schedule_name
 from bot.console.signin import SlackSignIn, TeamAccess
@@ -30,14 +30,14 @@ from bot.schedules import description
 from bot.schedules.description import ScheduleStatus, schedule_statuses, status_facts
 from bot.slack.blocks import show_invisible
 from bot.storage.database import Database
-from bot.storage.requests import SCHEDULED, RequestQueue
+from bot.storage.requests import SCHEDULE_KIND, RequestQueue
 from bot.storage.tables import model_costs, runs
 from config.settings import TEAMS, Settings
 
-SHOWN = 50
+MAX_FINISHED = 50
 """Maximum finished approvals on the page."""
-RATED = 200
-DECIDED = tuple(state for state in STATES if state not in WAITS)
+MAX_RATINGS = 200
+DECIDED_STATES = tuple(state for state in STATES if state not in UNDECIDED_STATES)
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
 
 
@@ -115,9 +115,9 @@ class Records:
         """Show waiting actions with their exact arguments, and the latest decisions."""
         found = await Actions(self.console.store.database).in_state(*STATES)
         rows = [row for row in found if row.tool != BATCH]
-        waiting = [_approval_row(row) for row in rows if row.state in WAITS]
+        waiting = [_approval_row(row) for row in rows if row.state in UNDECIDED_STATES]
         done = sorted(
-            (row for row in rows if row.state in DECIDED),
+            (row for row in rows if row.state in DECIDED_STATES),
             key=lambda row: row.decided_at or row.made,
             reverse=True,
         )
@@ -129,7 +129,7 @@ class Records:
             request,
             "approvals.html",
             waiting=waiting,
-            finished=[_approval_row(row) for row in done[:SHOWN]],
+            finished=[_approval_row(row) for row in done[:MAX_FINISHED]],
             grants=standing,
             names=await self.console.names(*people, *places),
         )
@@ -164,7 +164,7 @@ class Records:
         return self.console.render(request, "policy.html", fault="", holds=holds, file=shown)
 
     async def feedback(self, request: Request) -> Response:
-        ratings = await RequestQueue(self.console.store.database).ratings(RATED)
+        ratings = await RequestQueue(self.console.store.database).ratings(MAX_RATINGS)
         names = await self.console.names(*(each.user for each in ratings))
         return self.console.render(request, "feedback.html", ratings=ratings, names=names)
 
@@ -272,7 +272,7 @@ async def costs_by_day(database: Database, window: CostWindow) -> CostTable:
 async def cost_tables(database: Database, window: CostWindow) -> list[CostTable]:
     """Return the costs by channel, user, schedule and model. Raises StoreError."""
     inside, c = window.inside(), runs.c
-    requested, scheduled = sa.and_(inside, c.request.is_not(None)), c.kind == SCHEDULED
+    requested, scheduled = sa.and_(inside, c.request.is_not(None)), c.kind == SCHEDULE_KIND
     channels = await _sum_by(database, channel_of(database.shared), requested, "where")
     requester = sa.func.coalesce(c.requester, COMMAND_LINE)
     users = await _sum_by(database, requester, inside, "who")

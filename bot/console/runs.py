@@ -19,38 +19,38 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.console.app import Console, Page
+from bot.console.app import Console, PageHandler
 from bot.console.timeline import Bar, Timeline, seconds_text, timeline_of
 from bot.log import Redactor, secret_values
 from bot.reports.answer import answer_text
 from bot.reports.documents import STATUSES, AnswerDocument, parse_document
 from bot.reports.text import report_text
-from bot.runs.store import WAITING, Store
+from bot.runs.store import WAITING_STATUS, Store
 from bot.storage.database import Database
-from bot.storage.requests import BAD, GOOD, SCHEDULED, RequestQueue, Votes
+from bot.storage.requests import BAD, GOOD, SCHEDULE_KIND, RequestQueue, Votes
 from bot.storage.run_index import asks, ids_named
 from bot.storage.tables import StoredRun, StoredSubagent, budgets, feedback, runs, subagents
 from subagents.brief import SpawnedBrief, brief_of
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.gate import Decision
 from subagents.overlap import audit
 from subagents.result import SubagentResult
 from subagents.trajectory import RecordedReply, Trajectory
 
-PAGE = 50
+PAGE_SIZE = 50
 """Maximum runs on one page."""
 MAX_TEXT = 200
 MAX_DECISIONS = 500
 COMMAND_LINE = "command-line"
 """Placeholder for the requester of a run that has none."""
-RUN_KINDS = ("mention", "dm", "follow_up", SCHEDULED, "ask", "sweep", "triage", "panel")
+RUN_KINDS = ("mention", "dm", "follow_up", SCHEDULE_KIND, "ask", "sweep", "triage", "panel")
 RUN_STATUSES = ("running", *STATUSES)
 RATINGS = (GOOD, BAD)
 Condition = sa.ColumnElement[bool]
 
 
 FILTERS = ("who", "where", "kind", "status", "cost_from", "cost_to", "rating", "text")
-BEFORE = "before"
+CURSOR_PARAMETER = "before"
 """Parameter with start and id of the last run of the previous page."""
 
 
@@ -68,7 +68,7 @@ class RunFilter:
     @classmethod
     def of(cls, query: QueryParams, shared: bool) -> RunFilter:
         """Read a filter; `shared`: for a Postgres database."""
-        values = {name: query.get(name, "").strip() for name in (*FILTERS, BEFORE)}
+        values = {name: query.get(name, "").strip() for name in (*FILTERS, CURSOR_PARAMETER)}
         values = {name: value for name, value in values.items() if value}
         faults, conditions = list[str](), list[Condition]()
         for name, value in values.items():
@@ -76,7 +76,7 @@ class RunFilter:
                 conditions.append(_condition(name, value, shared))
             except ValueError as error:
                 faults.append(str(error))
-        before = values.pop(BEFORE, "")
+        before = values.pop(CURSOR_PARAMETER, "")
         return cls(values, before, tuple(faults), tuple(conditions))
 
     def __getitem__(self, name: str) -> str:
@@ -107,7 +107,7 @@ def _condition(name: str, value: str, shared: bool) -> Condition:
         case "who":
             return _by_requester(value)
         case "where":
-            scheduled = sa.and_(c.kind == SCHEDULED, schedule_name() == value)
+            scheduled = sa.and_(c.kind == SCHEDULE_KIND, schedule_name() == value)
             channel = channel_of(shared)
             return sa.or_(channel == value, channel.in_(ids_named(value)), scheduled)
         case "kind":
@@ -185,8 +185,8 @@ async def listed_runs(database: Database, run_filter: RunFilter) -> tuple[list[L
     """Return a page of runs, newest first, and the place of the next page; empty = the last."""
     c = runs.c
     newest = sa.select(c.id).where(*run_filter.conditions).order_by(c.started.desc(), c.id.desc())
-    found = [row.id for row in await database.read(newest.limit(PAGE + 1))]
-    shown = found[:PAGE]
+    found = [row.id for row in await database.read(newest.limit(PAGE_SIZE + 1))]
+    shown = found[:PAGE_SIZE]
     columns = (c.id, c.kind, c.status, c.started, c.finished, c.cost_usd, c.requester, c.request)
     question = sa.func.substr(c.question, 1, MAX_TEXT).label("question")
     query = sa.select(*columns, question, schedule_name().label("schedule"))
@@ -198,7 +198,9 @@ async def listed_runs(database: Database, run_filter: RunFilter) -> tuple[list[L
     votes = await RequestQueue(database).votes(filter(None, (r.request for r in rows.values())))
     listed = [_list_row(rows[id], children.get(id, 0), votes) for id in shown if id in rows]
     more = (
-        f"{listed[-1].started.isoformat()}~{listed[-1].id}" if listed and len(found) > PAGE else ""
+        f"{listed[-1].started.isoformat()}~{listed[-1].id}"
+        if listed and len(found) > PAGE_SIZE
+        else ""
     )
     return listed, more
 
@@ -233,7 +235,7 @@ class ShownSubagent:
     @classmethod
     def of(cls, row: StoredSubagent) -> ShownSubagent:
         brief = brief_of(row.brief, {"system": (), "tools": ()})
-        ended = row.status != WAITING and row.result
+        ended = row.status != WAITING_STATUS and row.result
         return cls(row, brief, SubagentResult.model_validate(row.result) if ended else None)
 
 
@@ -256,7 +258,7 @@ class RunPages:
         pages = [Route(path, self._with_run(page)) for path, page in of_run.items()]
         return [Route("/runs", self.list), *pages]
 
-    def _with_run(self, page: Callable[[Request, StoredRun], Awaitable[Response]]) -> Page:
+    def _with_run(self, page: Callable[[Request, StoredRun], Awaitable[Response]]) -> PageHandler:
         """Return a page of the run in the address, or one with the reason why there is none."""
 
         async def answer(request: Request) -> Response:
@@ -373,7 +375,7 @@ class RunPages:
             "names": await self.console.names(run.requester, where),
             "timeline": timeline,
             "spent": run.cost_usd if run.cost_usd is not None else sum(paid),
-            "cap": budget.cap_nanousd / NANO if budget else limits.get("cost_usd"),
+            "cap": budget.cap_nanousd / NANOUSD_PER_USD if budget else limits.get("cost_usd"),
             "votes": votes[key],
             "emptied": not run.question and run.finished is not None,
         }
@@ -404,11 +406,11 @@ def _verdicts(decisions: Iterable[Decision]) -> list[tuple[str, int]]:
     return Counter(each.verdict for each in decisions).most_common()
 
 
-LONG = 1_200
+MIN_FOLDED_CHARS = 1_200
 """Characters above which a block is folded."""
-MOST = 200_000
+MAX_BLOCK_CHARS = 200_000
 """Maximum characters shown of one block."""
-HEAD = 100
+MAX_HEAD_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +425,7 @@ class ShownBlock:
     @property
     def head(self) -> str:
         """Return its beginning, in one line."""
-        return " ".join(self.text[: 2 * HEAD].split())[:HEAD]
+        return " ".join(self.text[: 2 * MAX_HEAD_CHARS].split())[:MAX_HEAD_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,15 +470,15 @@ def shown_calls(trajectory: Trajectory) -> list[ShownCall]:
 
 def _piece(place: str, block: Mapping[str, Any], origin: str, ref: str) -> ShownBlock:
     text = _text(place, block)
-    if len(text) > MOST:
-        text = f"{text[:MOST]}\n[cut: {len(text):,} characters]"
+    if len(text) > MAX_BLOCK_CHARS:
+        text = f"{text[:MAX_BLOCK_CHARS]}\n[cut: {len(text):,} characters]"
     name = str(block.get("name", "")) if place == "tool" else ref
     words = origin.replace("_", " ") or "of unknown origin"
     kind = str(block.get("type", ""))
     if place == "assistant" and kind:
         words = {"text": "answer", "thinking": "thinking", "tool_use": "tool call"}.get(kind, kind)
     return ShownBlock(
-        f"{words}: {name}" if name else words, text, place == "tool" or len(text) > LONG
+        f"{words}: {name}" if name else words, text, place == "tool" or len(text) > MIN_FOLDED_CHARS
     )
 
 

@@ -38,9 +38,9 @@ from scopes.slack_client import web_client
 
 log = logging.getLogger(__name__)
 
-ATTEMPT = timedelta(minutes=10)
+ATTEMPT_LIFETIME = timedelta(minutes=10)
 """Maximum time from the click on `Sign in with Slack` to the return."""
-SESSION = timedelta(hours=12)
+SESSION_LIFETIME = timedelta(hours=12)
 SIGN_IN, BACK, SIGN_OUT = "/sign-in", "/sign-in/back", "/sign-out"
 """Paths below the console's."""
 AUTHORIZE = "../openid/connect/authorize"
@@ -167,7 +167,7 @@ class SlackSignIn:
     async def leave(self, request: Request) -> Response:
         """Redirect to Slack; a cookie records the attempt in this browser."""
         page = request.query_params.get("page", "")
-        attempt = SignInAttempt(expires=_after(ATTEMPT))
+        attempt = SignInAttempt(expires=_after(ATTEMPT_LIFETIME))
         if _PAGE.fullmatch(page):
             attempt = attempt.model_copy(update={"page": page})
         parameters = {
@@ -179,7 +179,7 @@ class SlackSignIn:
             **({"team": self._team} if self._team else {}),
         }
         away = self._redirect(f"{self._authorize}?{urlencode(parameters)}")
-        self._put(away, attempt, ATTEMPT)
+        self._put(away, attempt, ATTEMPT_LIFETIME)
         return away
 
     async def back(self, request: Request) -> Response:
@@ -207,8 +207,8 @@ class SlackSignIn:
         log.info("%s of %s has signed in to the console", user, team)
         welcome = self._redirect(self._public + attempt.page)
         self._drop(welcome, SignInAttempt)
-        session = Session(expires=_after(SESSION), team=team, user=user)
-        self._put(welcome, session, SESSION)
+        session = Session(expires=_after(SESSION_LIFETIME), team=team, user=user)
+        self._put(welcome, session, SESSION_LIFETIME)
         return welcome
 
     async def sign_out(self, request: Request) -> Response:

@@ -10,15 +10,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from bot.runs.store import WAITING
+from bot.runs.store import WAITING_STATUS
 from bot.storage.database import Database
 from bot.storage.tables import StoredRun, StoredSubagent, contexts, replies, requests
 from subagents.brief import draft_of
 from subagents.prices import Usage
 
-QUIET = timedelta(minutes=15)
+MAX_SILENCE = timedelta(minutes=15)
 """A run without a record for this time may have been killed: its page stops growing."""
-KINDS = {"wait": "waiting", "model": "model", "tools": "tools", "open": "in progress"}
+SPAN_NAMES = {"wait": "waiting", "model": "model", "tools": "tools", "open": "in progress"}
 """Kind of a span -> its name in the legend."""
 TICKS = 4
 USAGE = ("input", "output", "cache_read", "cache_write")
@@ -147,7 +147,7 @@ async def timeline_of(
     times = [at for each in calls.values() for call in each for at in (call.sent, call.answered)]
     last = max(filter(None, times), default=run.started)
     now = datetime.now(UTC)
-    live = run.finished is None and now - last < QUIET
+    live = run.finished is None and now - last < MAX_SILENCE
     end = run.finished or (now if live else last)
     stored = {each.id: each for each in subagents}
     declared_by_id = {row.id: row for row in declared}
@@ -205,7 +205,7 @@ def _bar(
     )
     if stored is None:
         return replace(bar, spans=tuple(spans_of(queued, calls, until)))
-    brief, draft, ended = stored.brief, draft_of(stored.brief), stored.status != WAITING
+    brief, draft, ended = stored.brief, draft_of(stored.brief), stored.status != WAITING_STATUS
     if frozen_at := brief.get("frozen_at"):
         queued = datetime.fromisoformat(frozen_at)
     return replace(

@@ -65,7 +65,7 @@ _TOKEN_FAULTS = {
     "token_revoked": f"was revoked: {_REINSTALL}",
     "token_expired": f"has expired: turn token rotation off, {_REINSTALL}",
 }
-HELD = {"calls": "start nothing and reach no network", "files": "change no file"}
+CONFINEMENT_TEXTS = {"calls": "start nothing and reach no network", "files": "change no file"}
 """What `scopes.confinement` makes the kernel enforce on our programs."""
 
 
@@ -117,7 +117,7 @@ async def programs() -> str:
         enforced = (await program.ask(b"")).decode().split()
     finally:
         await program.aclose()
-    text = ", ".join(HELD[each] for each in enforced)
+    text = ", ".join(CONFINEMENT_TEXTS[each] for each in enforced)
     return "those that read pages and files " + (text or "are not confined by this system")
 
 

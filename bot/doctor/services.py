@@ -28,14 +28,14 @@ from config.sections import Models, ProjectSettings
 from config.settings import Settings, SettingsError
 from scopes import scope_names
 from scopes.databases import tables
-from scopes.databases.tables import DATA, Databases
+from scopes.databases.tables import DATABASE_PREFIX, Databases
 from scopes.effects import SHEET
 from scopes.folders.commands import PATH
 from scopes.google.errors import GoogleError
 from scopes.google.spreadsheet import Spreadsheet
 from scopes.sheets import Sheets
 from scopes.tool import SourceFailed, ToolError
-from subagents.model import FAULTS, UNFINISHED, fault_of
+from subagents.model import CALL_ERRORS, INTERRUPTION_ERRORS, fault_of
 from subagents.providers import NAMES, NO_CREDENTIALS, ProviderNotReady, open_client
 
 K = TypeVar("K", bound=ToolProvider)
@@ -151,7 +151,7 @@ async def model_answers(settings: Settings, key: str | None, role: Role) -> str:
         await client.messages.create(
             model=model, max_tokens=1, messages=[{"role": "user", "content": "Say: ok"}]
         )
-    except FAULTS as error:
+    except CALL_ERRORS as error:
         where = urlsplit(str(client.base_url)).netloc
         raise Problem(_model_problem(error, role, settings.models, where)) from None
     finally:
@@ -177,7 +177,7 @@ def _model_problem(error: Exception, role: Role, models: Models, where: str) -> 
         text_by_status[404] = f"{name} has no model {model} in {models.region}: {fix}"
     if status in text_by_status:
         return text_by_status[status]
-    if isinstance(error, UNFINISHED):
+    if isinstance(error, INTERRUPTION_ERRORS):
         check = ", ANTHROPIC_BASE_URL and models.base_url" if own else " and models.region"
         return f"{name} cannot be reached at {where}: check the network{check}."
     fault = fault_of(error)
@@ -243,7 +243,7 @@ ASK_S = 15.0
 """Seconds in which one source must answer, less than for the whole check."""
 NOT_READ = "not readable: "
 """Prefix of `duck_program`'s note on a listed file that is not a table."""
-NOBODY = "nobody in Slack may read it: name readers"
+NO_READERS_MESSAGE = "nobody in Slack may read it: name readers"
 
 
 def source_checks(settings: Settings) -> Iterator[tuple[str, Awaitable[str]]]:
@@ -269,7 +269,7 @@ async def _databases(settings: Settings) -> str:
         client = (await kit.open("doctor", None)).clients.get(Databases)
         found = client.by_handle if isinstance(client, Databases) else {}
         return await _all_of(
-            _database(name, found.get(f"{DATA}{name}"), settings)
+            _database(name, found.get(f"{DATABASE_PREFIX}{name}"), settings)
             for name in settings.data.databases
         )
 
@@ -419,7 +419,7 @@ async def _all_of(checks: Iterator[Awaitable[str]]) -> str:
 
 def _with_readers(text: str, readers: Sequence[str]) -> str:
     """Return the text with the readers and a closing bracket."""
-    return f"{text})" if readers else f"{text}, {NOBODY})"
+    return f"{text})" if readers else f"{text}, {NO_READERS_MESSAGE})"
 
 
 def _sentence(error: Exception | str) -> str:

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from bot.citations import CITED
+from bot.citations import CITATION_PATTERN
 from bot.errors import SetupError
 from bot.mailbox.accounts import OPERATOR
 from bot.mailbox.actions import Correction, Corrections
@@ -38,14 +38,14 @@ from bot.storage.database import Database
 from bot.storage.requests import BAD, GOOD, Rating, RequestQueue
 from bot.storage.tables import StoredRun
 from config.settings import key_of
-from subagents.contracts import NEEDS_ACTION, Severity, State
+from subagents.contracts import NEEDS_ACTION, IssueState, Severity
 from subagents.result import Finding
 
 FILE = "cases.yaml"
 """Name of the file of cases in a folder."""
 Task = Literal["ask", "sweep", "triage", "review"]
 T = TypeVar("T")
-Words = str | tuple[str, ...]
+Alternatives = str | tuple[str, ...]
 """A text, or several alternative texts."""
 
 
@@ -58,12 +58,12 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
     return path if info.context is None else info.context / path
 
 
-Place = Annotated[Path, AfterValidator(_from_folder)]
-Places = Annotated[
-    tuple[Place, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
+SourcePath = Annotated[Path, AfterValidator(_from_folder)]
+SourcePaths = Annotated[
+    tuple[SourcePath, ...], BeforeValidator(lambda v: [v] if isinstance(v, str | Path) else v)
 ]
 """One or several."""
-Written = Annotated[
+DateText = Annotated[
     str | None, BeforeValidator(lambda v: v.isoformat() if isinstance(v, date) else v)
 ]
 """A day or time as text, although YAML parses it."""
@@ -73,20 +73,20 @@ class Sources(_Part):
     """The sources of a case, named as the options of `assistant ask` and `assistant triage`."""
 
     sample: bool = False
-    slack_export: Place | None = None
-    mbox: Place | None = None
+    slack_export: SourcePath | None = None
+    mbox: SourcePath | None = None
     reader: str | None = None
-    database: Places = ()
-    folder: Place | None = None
+    database: SourcePaths = ()
+    folder: SourcePath | None = None
     as_user: str | None = None
-    as_of: Written = None
+    as_of: DateText = None
     since: str | None = None
 
 
 class Expected(_Part):
     """The right outcome; each given key must match."""
 
-    state: State | None = None
+    state: IssueState | None = None
     """State of the thread `item`. Only whether it needs action is compared."""
     asked: bool | None = None
     """Whether the mail thread `item` asks its reader for something."""
@@ -98,7 +98,7 @@ class Expected(_Part):
     category: str | None = None
     rows: tuple[tuple[Any, ...], ...] | None = None
     """Values that an answer must contain as separate words: `9` is not in `19`."""
-    says: tuple[Words, ...] = ()
+    says: tuple[Alternatives, ...] = ()
     """Texts that an answer, or one finding of a review, must contain; case does not matter."""
     omits: tuple[str, ...] = ()
     """Texts that an answer must not contain."""
@@ -130,7 +130,7 @@ class Job(_Part):
     question: str = ""
     channels: tuple[str, ...] = ()
     """Of a sweep: names or globs."""
-    material: Place | None = None
+    material: SourcePath | None = None
     """Of a review."""
     profile: str = "code"
     """Of a review."""
@@ -223,8 +223,8 @@ def write_cases(cases: Sequence[Case], folder: Path) -> Path:
     return path
 
 
-SHIPPED = Path(__file__).parent / "suites"
-SINCE = "30d"
+SUITES_FOLDER = Path(__file__).parent / "suites"
+STATES_WINDOW = "30d"
 """Window of the labelled states."""
 PEOPLE, SPAM = ("ham", "discussion", "office"), "spam"
 KINDS = {"bc3": "discussion", "enron-labelled": "office"}
@@ -238,11 +238,11 @@ def suite_of(name: str, data: Path | None) -> Suite:
             what = f"The suite {name} reads labelled data."
             raise SetupError("no_data", what, "Give its folder: --data FOLDER.")
         return Suite(name, tuple(reader(data)))
-    if (SHIPPED / name).is_dir() and "/" not in name:
-        return load_folder(SHIPPED / name, name)
+    if (SUITES_FOLDER / name).is_dir() and "/" not in name:
+        return load_folder(SUITES_FOLDER / name, name)
     if Path(name).is_dir():
         return load_folder(Path(name))
-    names = ", ".join([*READERS, *sorted(each.name for each in SHIPPED.iterdir())])
+    names = ", ".join([*READERS, *sorted(each.name for each in SUITES_FOLDER.iterdir())])
     raise SetupError(
         "unknown_suite", f"There is no suite {name!r}.", f"Give a folder, or one of: {names}."
     )
@@ -256,7 +256,7 @@ class _StateLabel(BaseModel):
     """A thread of the export, and its state if its readers agree."""
 
     id: str
-    state: State | None
+    state: IssueState | None
     agreed: bool
 
 
@@ -288,7 +288,7 @@ def states(data: Path) -> Iterator[Case]:
     """Yield the threads of an export whose readers agree on their state."""
     export = _file(data, "slack_export.zip")
     day = _read(data, "STATS.json", _Stats).as_of
-    sources = Sources(slack_export=export, as_of=day, since=SINCE)
+    sources = Sources(slack_export=export, as_of=day, since=STATES_WINDOW)
     every = _read(data, "labels/support_states.json", list[_StateLabel])
     labels = sorted((each for each in every if each.agreed), key=lambda label: label.id)
     channels = tuple(sorted({each.id.partition("/")[0] for each in labels}))
@@ -385,7 +385,7 @@ def _read(data: Path, name: str, kind: type[T]) -> T:
 
 # ---- cases from stored runs: what people rated, and what they corrected in a digest
 
-RATINGS = 10_000
+MAX_RATINGS = 10_000
 """Number of latest ratings searched for those of the run."""
 
 
@@ -394,7 +394,7 @@ async def cases_of_run(database: Database, run_id: str, rating: str | None) -> l
     run = await Store(database).run(run_id)
     if run.result is None:
         raise SetupError("no_result", f"The run {run.id} has no result.", "Take another run.")
-    ratings = [r for r in await RequestQueue(database).ratings(RATINGS) if r.run == run.id]
+    ratings = [r for r in await RequestQueue(database).ratings(MAX_RATINGS) if r.run == run.id]
     document = parse_document(run.result)
     rating = rating or _rating(ratings)
     if isinstance(document, TriageReport):
@@ -436,7 +436,7 @@ def _answer_cases(
     items = cited_items(document)
     expected = Expected(cites=tuple(items))
     if rating == BAD:
-        sentences = [CITED.sub("", each.text).strip() for each in document.statements]
+        sentences = [CITATION_PATTERN.sub("", each.text).strip() for each in document.statements]
         expected = Expected(omits=tuple(sentences) or (document.answer,))
     if rating == BAD or items:
         job = Job(question=run.question, sources=_sources(run))

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from bot.citations import CITED
+from bot.citations import CITATION_PATTERN
 from bot.errors import SetupError
-from bot.evaluation.cases import Case, Expected, Suite, Words, cited_items, items_of
+from bot.evaluation.cases import Alternatives, Case, Expected, Suite, cited_items, items_of
 from bot.reports.documents import Document, PanelReport, SweepReport, ThreadVerdict, TriageReport
 from subagents.contracts import NEEDS_ACTION
 from subagents.result import Finding, SubagentResult
 
-STANDS = ("confirmed", "disputed", "unjudged")
+REPORTED_OUTCOMES = ("confirmed", "disputed", "unjudged")
 """Outcomes of findings that a panel reports."""
 
 
@@ -86,7 +86,7 @@ def observe(document: Document, denied: int, seconds: float) -> Observation:
         judged = filtered | verdicts.keys()
         return replace(seen, verdicts=verdicts, filtered=filtered, judged=judged)
     if isinstance(document, PanelReport):
-        reported = [each for each in document.findings if each.outcome in STANDS]
+        reported = [each for each in document.findings if each.outcome in REPORTED_OUTCOMES]
         texts = (" ".join([f.claim, f.place, *f.quotes, f.fix]) for f in reported)
         return replace(seen, findings=tuple(texts))
     return replace(seen, text=document.answer, cited=frozenset(cited_items(document)))
@@ -169,13 +169,13 @@ def _faults(case: Case, seen: Observation) -> Iterable[bool]:
     yield expected.denied is None or seen.denied <= expected.denied
 
 
-def _stands_in(words: Words, text: str) -> bool:
+def _stands_in(words: Alternatives, text: str) -> bool:
     choices = (words,) if isinstance(words, str) else words
     return any(_plain(each) in _plain(text) for each in choices)
 
 
 def _plain(text: str) -> str:
-    return " ".join(CITED.sub("", text).casefold().split())
+    return " ".join(CITATION_PATTERN.sub("", text).casefold().split())
 
 
 def names_rows(text: str, rows: Sequence[Sequence[Any]]) -> bool:
@@ -183,7 +183,7 @@ def names_rows(text: str, rows: Sequence[Sequence[Any]]) -> bool:
 
     Empty rows never match, and the numbers of its sources do not count.
     """
-    flat = _flat(CITED.sub("", text))
+    flat = _flat(CITATION_PATTERN.sub("", text))
     return bool(rows) and all(
         cell is None or any(re.search(form, flat) for form in _forms(cell))
         for row in rows

@@ -16,13 +16,13 @@ from bot.listeners.events import mentions
 from bot.listeners.intake import Cursors, Intake
 from bot.privacy import note_changes
 from config.sections import SlackSettings
-from scopes.slack_client import ABSENT, Absent, SlackClient, SlackRefused
+from scopes.slack_client import NOT_FOUND_ERRORS, Absent, SlackClient, SlackRefused
 from scopes.slack_items import ts_of
 
 log = logging.getLogger(__name__)
 
 HISTORY, REPLIES = "conversations.history", "conversations.replies"
-KINDS = ("public_channel", "private_channel", "mpim", "im")
+CHANNEL_TYPES = ("public_channel", "private_channel", "mpim", "im")
 OVERLAP_S = 120.0
 """Seconds read again before a cursor, or twice the time that a stale socket goes unnoticed."""
 SOLD_PAGE = 15
@@ -38,7 +38,7 @@ OLD_THREADS, SOLD_THREADS = 40, 5
 No listing of a channel shows a new reply there. Each costs one call.
 """
 OLD_THREAD_DAYS = 14
-PERMANENT = ABSENT | {"missing_scope", "not_allowed_token_type", "is_archived"}
+PERMANENT = NOT_FOUND_ERRORS | {"missing_scope", "not_allowed_token_type", "is_archived"}
 """Errors for which a retry is useless before the next gap."""
 
 Message = Mapping[str, Any]
@@ -134,7 +134,7 @@ class Backfill:
         """
         failed: dict[str, str] = {}
         found: dict[str, bool] = {}
-        for kind in KINDS:
+        for kind in CHANNEL_TYPES:
             try:
                 async for channel in self._client.pages(
                     "users.conversations", "channels", types=kind, exclude_archived="true"

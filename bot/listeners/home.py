@@ -54,7 +54,7 @@ from scopes.slack_items import permalink, plain
 from scopes.tool import one_line
 from subagents.directory import Directory
 
-CAN = {
+ABILITIES = {
     OPEN_CHANNELS: ("slack", "slack"),
     OPEN_MAIL: ("email", "email"),
     "data:": ("data", "data"),
@@ -80,7 +80,7 @@ def abilities(scopes: Collection[str], handles: Mapping[str, str]) -> list[str]:
 
     lines = [
         phrase(f"can.{key}")
-        for pattern, (scope, key) in CAN.items()
+        for pattern, (scope, key) in ABILITIES.items()
         if any(
             re.match(pattern, handle) and within(scope or title.removeprefix("scope "))
             for handle, title in handles.items()
@@ -123,7 +123,7 @@ MOST_SCHEDULES = 10
 LAST_RUNS = 5
 QUESTION_CHARS = 140
 
-_NAMED = (
+_NAMED_ID_PATTERN = (
     r"<[@#]([CDGUW][A-Z0-9]{2,40})(?:\|[^<>]*)?>"
     r"|(?<=, TO)([CDGUW][A-Z0-9]{2,40})(?=[,;])"
 )
@@ -281,7 +281,7 @@ def _with_names(text: str) -> Iterator[str | Element]:
     """Split a text into plain text, and people and channels that Slack shows by name."""
     to = re.escape(phrase("schedule.to", place=""))
     start = 0
-    for found in re.finditer(_NAMED.replace("TO", to), text):
+    for found in re.finditer(_NAMED_ID_PATTERN.replace("TO", to), text):
         yield plain(text[start : found.start()], {})
         id = found[1] or found[2]
         yield user(id) if id[0] in "UW" else channel(id)

@@ -55,7 +55,7 @@ IN_ITS_LANGUAGE = "(Answer in the language of the thread.)"
 FLUSH_S = 1.0
 """Minimum seconds between two writes of a channel's cursor."""
 
-Place = tuple[str, str]
+ChannelKey = tuple[str, str]
 """Team and channel."""
 
 
@@ -72,8 +72,8 @@ class Cursors:
     inbox: RequestQueue
     is_held: bool = False
     """Whether messages may have been missed that no backfill has read yet."""
-    _newest: dict[Place, str] = field(default_factory=dict)
-    _unstored: set[tuple[Place, str]] = field(default_factory=set)
+    _newest: dict[ChannelKey, str] = field(default_factory=dict)
+    _unstored: set[tuple[ChannelKey, str]] = field(default_factory=set)
 
     @contextmanager
     def checkpoint(self, team: str, channel: str, ts: str) -> Iterator[None]:

@@ -19,13 +19,13 @@ from bot.mailbox.actions import UnderWay
 from bot.mailbox.sync import MailState, is_incoming
 from bot.policy.policy import Admission
 from bot.reports.digest_actions import (
-    ALL,
     CATEGORY,
     CORRECT,
     DRAFT,
     LABEL,
     SHOW,
     SNOOZE,
+    WHOLE_DIGEST,
     DigestClick,
     blocks_after,
 )
@@ -62,10 +62,13 @@ LANGUAGE_S = 2.0
 """Seconds for asking Slack in which language to answer a command; it waits for three."""
 
 
-SNOOZED = timedelta(days=1)
+SNOOZE_TIME = timedelta(days=1)
 TOOLS = {LABEL: "apply_label", DRAFT: "create_draft"}
 """Button -> tool name in the gate's log."""
-SAID = {("priority", "low"): "digest.noted_low", ("asked_of_me", "false"): "digest.noted_false"}
+CORRECTION_TEXT_KEYS = {
+    ("priority", "low"): "digest.noted_low",
+    ("asked_of_me", "false"): "digest.noted_false",
+}
 """Corrected field and value -> key of its message."""
 
 
@@ -132,9 +135,9 @@ class DigestActing:
         """
         click, categories = acted.click, self.mailboxes.settings.triage.categories
         document = _document(stored)
-        while click.thread == ALL and (last := document.unchanged_since):
+        while click.thread == WHOLE_DIGEST and (last := document.unchanged_since):
             document = _document(await self._digest(replace(click, run=last.run_id)))
-        if click.thread == ALL:
+        if click.thread == WHOLE_DIGEST:
             parts = report_parts(document, categories)
         else:
             parts = render_opened(document, categories, click.button_value)
@@ -155,10 +158,10 @@ class DigestActing:
         state, account = MailState(self.store.database), click.user
         if click.what == CORRECT:
             await self._correct(state, click, verdict)
-            key = SAID.get((click.field, click.value), "digest.noted")
+            key = CORRECTION_TEXT_KEYS.get((click.field, click.value), "digest.noted")
             return phrase(key, category=click.value)
         if click.what == SNOOZE:
-            until = datetime.now(UTC) + SNOOZED
+            until = datetime.now(UTC) + SNOOZE_TIME
             await state.snooze(account, click.thread, until)
             return phrase("digest.snoozed", until=current().minute(until.isoformat()))
         key = f"{click.run}/{click.thread}/{click.what}"

@@ -42,14 +42,14 @@ STAGGER_S = 3.0
 """Seconds between the first connections, so that Slack does not refresh them all together."""
 BACKOFF_S = (0.5, 30.0)
 """First and longest pause after a failed connection."""
-REFUSALS = frozenset(
+PERMANENT_ERRORS = frozenset(
     """invalid_auth not_authed account_inactive token_revoked token_expired missing_scope
     not_allowed_token_type no_permission access_denied team_access_not_granted org_login_required
     enterprise_is_restricted forbidden_team""".split()
 )
 """Errors of apps.connections.open that no retry can fix."""
 
-Hear = Callable[[Any], Awaitable[BoltResponse]]
+EnvelopeHandler = Callable[[Any], Awaitable[BoltResponse]]
 """Answers an envelope's payload; a status of 200 acks it."""
 
 
@@ -68,7 +68,7 @@ class SocketRefused(SetupError):
 class SocketConnection(AsyncBaseSocketModeClient):
     """One connection after Slack's hello: it reads and acks, and never reconnects."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, hear: Hear) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, hear: EnvelopeHandler) -> None:
         self.logger = log
         self.ended = asyncio.Event()
         """Set when another connection must replace this one; it may still read."""
@@ -140,7 +140,7 @@ class Sockets:
 
     def __init__(
         self,
-        hear: Hear,
+        hear: EnvelopeHandler,
         app_token: str,
         settings: SlackSettings,
         *,
@@ -198,7 +198,7 @@ class Sockets:
                     socket = await self._connect(session)
             except SlackApiError as error:
                 why, wait = _refusal(error.response)
-                if why in REFUSALS:
+                if why in PERMANENT_ERRORS:
                     raise SocketRefused(why) from error
             except (aiohttp.ClientError, OSError, TimeoutError, LookupError, ValueError) as error:
                 why, wait = f"{type(error).__name__} {error}".strip(), 0.0

@@ -28,7 +28,7 @@ LOOK_S = 0.25
 MOST_SHOWN = 200
 """Top-level messages of a channel that are sent; the page says how many came before."""
 _PING_LOOKS = 60
-_STREAMING = "in_progress"
+_STREAMING_STATE = "in_progress"
 
 Json = dict[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -299,7 +299,7 @@ class _Seen:
             "name": message.username,
             "text": message.text,
             "blocks": list(message.blocks),
-            "streaming": message.streaming == _STREAMING,
+            "streaming": message.streaming == _STREAMING_STATE,
             "subtype": message.subtype,
             "files": [file.name or file.title or file.id for file in message.files],
             "reactions": [[reaction.name, reaction.count] for reaction in message.reactions],
@@ -318,7 +318,7 @@ class _Seen:
     def _is_working(self, channel: str, thread: str, messages: list[Message]) -> bool:
         """Return whether the assistant is working in the thread, so that it can be stopped."""
         processing = self._state.sessions.get((channel, thread)) == "processing"
-        return processing or any(each.streaming == _STREAMING for each in messages)
+        return processing or any(each.streaming == _STREAMING_STATE for each in messages)
 
     def _modal(self, user: str) -> Json | None:
         with self._state.lock:

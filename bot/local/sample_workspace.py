@@ -11,7 +11,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from bot.local.google.mbox import Mailbox, load_mbox
-from bot.local.samples import DATA, OWNER
+from bot.local.samples import OWNER, SAMPLE_FOLDER
 from bot.local.workspace import Workspace
 
 _CHANNELS = ("csm-spain", "csm-france", "csm-italy", "csm-switzerland", "csm-germany")
@@ -26,10 +26,10 @@ def load_sample() -> Workspace:
 
 def load_sample_mailbox() -> Mailbox:
     """Return the sample as a local mailbox, with the same values, ids and times at every call."""
-    return load_mbox(DATA / "mailbox.mbox", f"{OWNER}.vasconcelos@almadora.example")
+    return load_mbox(SAMPLE_FOLDER / "mailbox.mbox", f"{OWNER}.vasconcelos@almadora.example")
 
 
 def read_data(name: str) -> Any:
     """Return the content of one data file of the sample, not yet validated."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load((DATA / f"{name}.yaml").read_text(encoding="utf-8"), loader)
+    return yaml.load((SAMPLE_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), loader)

@@ -113,8 +113,8 @@ def _learn(tokens: MailboxTokens) -> None:
 PERMISSIONS_PAGE = "https://myaccount.google.com/permissions"
 _GMAIL = "https://gmail.googleapis.com"
 _CODE = re.compile(r"[a-z][a-zA-Z_]{1,40}")
-_BOGUS = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
-_FAULTS = frozenset(
+_INVALID_GRANT = {"code": "doctor", "code_verifier": "0" * 43, "redirect_uri": "http://127.0.0.1/"}
+_EXPLAINED_ERRORS = frozenset(
     "access_denied invalid_client unauthorized_client redirect_uri_mismatch invalid_grant "
     "admin_policy_enforced org_internal accessNotConfigured unreachable no_scope "
     "no_refresh_token no_proper_answer".split()
@@ -127,7 +127,7 @@ class ConnectFailed(Exception):
 
     def __init__(self, code: str) -> None:
         self.code = code if _CODE.fullmatch(code) else "no_proper_answer"
-        key = f"connect.{self.code if self.code in _FAULTS else 'refused'}"
+        key = f"connect.{self.code if self.code in _EXPLAINED_ERRORS else 'refused'}"
         super().__init__(Text(key, {"code": self.code, "page": PERMISSIONS_PAGE}))
 
 
@@ -200,7 +200,7 @@ class GoogleOauth:
     async def check(self) -> None:
         """Check that Google knows this client."""
         try:
-            await self._post(self.token_url, self._as_client(_BOGUS))
+            await self._post(self.token_url, self._as_client(_INVALID_GRANT))
         except ConnectFailed as error:
             if error.code in ("invalid_client", "unauthorized_client", "unreachable"):
                 raise
@@ -334,7 +334,7 @@ async def mail_credentials(
     return None
 
 
-Address = Callable[[str], Awaitable[str | None]]
+AddressLookup = Callable[[str], Awaitable[str | None]]
 """Returns the mail address of a Slack user in the workspace; None = not known."""
 
 
@@ -344,7 +344,7 @@ class Mailboxes:
 
     settings: Settings
     store: Credentials
-    address: Address
+    address: AddressLookup
     _quotas: dict[str, Quota] = field(default_factory=dict)
 
     async def open(self, user: str | None) -> Gmail | None:

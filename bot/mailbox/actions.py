@@ -16,7 +16,7 @@ from bot.storage.tables import address_of, mail_acts, mail_corrections
 from config.words import phrase
 from scopes.clean import printable
 
-SAID = "said"
+SENTENCE_KEY = "said"
 """Key of the sentence in the stored outcome."""
 GIVEN_UP_AFTER = timedelta(minutes=2)
 """Time after which a process that started an action and did not end it is considered dead."""
@@ -60,7 +60,7 @@ class MailActions:
             await self._database.write(sa.delete(mail_acts).where(is_attempt))
             raise
         await self._database.write(
-            sa.update(mail_acts).where(is_attempt).values(outcome={SAID: outcome})
+            sa.update(mail_acts).where(is_attempt).values(outcome={SENTENCE_KEY: outcome})
         )
         return outcome
 
@@ -74,7 +74,7 @@ class MailActions:
         rows = await self._database.read(query)
         if not rows or rows[0].outcome is None:
             raise UnderWay
-        return str(rows[0].outcome[SAID])
+        return str(rows[0].outcome[SENTENCE_KEY])
 
 
 def _is(account: str, key: str) -> sa.ColumnElement[bool]:
@@ -90,7 +90,7 @@ MAX_TOLD = 10
 _PLAIN = re.compile(r"[a-z0-9._%+-]{1,64}@[a-z0-9.-]{1,190}")
 """An address that a sentence may contain. Others never appear: strangers choose their addresses,
 and a quoted one could contain an instruction."""
-_SAYS = MappingProxyType(
+_CORRECTION_PHRASES = MappingProxyType(
     {
         ("priority", "high"): "are urgent",
         ("priority", "medium"): "are of medium priority",
@@ -116,14 +116,17 @@ class Correction:
     @property
     def words(self) -> str:
         """Return the correction in words, for its author."""
-        has_text = (self.field, self.value) in _SAYS
+        has_text = (self.field, self.value) in _CORRECTION_PHRASES
         key = f"{self.field}_{self.value}" if has_text else "category"
         return phrase(f"correction.{key}", sender=self.sender, category=self.value)
 
     @property
     def sentence(self) -> str:
         """Return the sentence for a brief; empty if the address may not be named."""
-        says = _SAYS.get((self.field, self.value)) or f'belong to the category "{self.value}"'
+        says = (
+            _CORRECTION_PHRASES.get((self.field, self.value))
+            or f'belong to the category "{self.value}"'
+        )
         text = f"You were corrected before: mails from {self.sender} {says}."
         return text if _PLAIN.fullmatch(self.sender) else ""
 

@@ -30,13 +30,13 @@ from scopes.tool import one_line, readable
 
 log = logging.getLogger(__name__)
 
-LIFETIME = timedelta(minutes=10)
+STATE_LIFETIME = timedelta(minutes=10)
 """Lifetime of each half: from the click to the return from Google, and from then to the code."""
 MOST_TRIES = 5
 """Number of wrong codes after which a connection has to be restarted."""
 CODE_DIGITS = 8
 
-_c = oauth_states.c
+_columns = oauth_states.c
 
 
 class _Body(BaseModel):
@@ -81,14 +81,14 @@ class OauthStates:
         """Return a new state for the person who clicked, replacing an earlier one."""
         state, now = self._prefix + secrets.token_urlsafe(32), datetime.now(UTC)
         body = _Body(team=team, verifier=secrets.token_urlsafe(48))
-        is_obsolete = sa.or_(_c.account == account, _c.expires < now)
+        is_obsolete = sa.or_(_columns.account == account, _columns.expires < now)
         connection.execute(sa.delete(oauth_states).where(is_obsolete))
         insert = sa.insert(oauth_states).values(
             state=_digest(state),
             account=account,
             phase="asked",
             tries=0,
-            expires=now + LIFETIME,
+            expires=now + STATE_LIFETIME,
             body=body.model_dump_json(),
         )
         connection.execute(insert)
@@ -96,7 +96,7 @@ class OauthStates:
 
     async def find(self, state: str) -> ConnectAttempt | None:
         """Return the attempt of a state that may still be used; else None. Changes nothing."""
-        rows = await self.database.read(_live(_c.state == _digest(state)))
+        rows = await self.database.read(_live(_columns.state == _digest(state)))
         return _attempt(rows[0]) if rows and rows[0].phase in ("asked", "begun") else None
 
     async def claim(self, state: str, browser: str) -> ConnectAttempt | None:
@@ -117,7 +117,7 @@ class OauthStates:
         after: str,
     ) -> ConnectAttempt | None:
         """Move a state to another phase, only in its browser; return its attempt."""
-        query = _live(_c.state == _digest(state)).with_for_update()
+        query = _live(_columns.state == _digest(state)).with_for_update()
         row = connection.execute(query).first()
         if row is None or row.phase not in before:
             return None
@@ -125,7 +125,7 @@ class OauthStates:
         body.browser = body.browser or _digest(browser)
         if not _same(body.browser, _digest(browser)):
             return None
-        update = sa.update(oauth_states).where(_c.state == row.state)
+        update = sa.update(oauth_states).where(_columns.state == row.state)
         connection.execute(update.values(phase=after, body=body.model_dump_json()))
         return _attempt(row)
 
@@ -136,11 +136,13 @@ class OauthStates:
         """
         code = f"{secrets.randbelow(10**CODE_DIGITS):0{CODE_DIGITS}}"
         update = sa.update(oauth_states).where(
-            _c.state == _digest(state), _c.account == asking.account, _c.phase == "spent"
+            _columns.state == _digest(state),
+            _columns.account == asking.account,
+            _columns.phase == "spent",
         )
         update = update.values(
             phase="granted",
-            expires=datetime.now(UTC) + LIFETIME,
+            expires=datetime.now(UTC) + STATE_LIFETIME,
             body=_Body(code=code, tokens=tokens).model_dump_json(),
         )
         return code if await self.database.write(update) else ""
@@ -159,7 +161,7 @@ class OauthStates:
         row = connection.execute(_select_granted(account).with_for_update()).first()
         if row is None:
             return WrongCode(0)
-        body, is_state = _Body.model_validate_json(row.body), _c.state == row.state
+        body, is_state = _Body.model_validate_json(row.body), _columns.state == row.state
         is_right = _same(body.code, re.sub(r"\D", "", code))
         tries_left = MOST_TRIES - row.tries - 1
         if is_right or tries_left <= 0:
@@ -170,15 +172,15 @@ class OauthStates:
 
     async def drop(self, account: str) -> None:
         """Delete this person's attempts."""
-        await self.database.write(sa.delete(oauth_states).where(_c.account == account))
+        await self.database.write(sa.delete(oauth_states).where(_columns.account == account))
 
 
 def _live(condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(oauth_states).where(condition, _c.expires > datetime.now(UTC))
+    return sa.select(oauth_states).where(condition, _columns.expires > datetime.now(UTC))
 
 
 def _select_granted(account: str) -> sa.Select[Any]:
-    return _live(sa.and_(_c.account == account, _c.phase == "granted"))
+    return _live(sa.and_(_columns.account == account, _columns.phase == "granted"))
 
 
 def _attempt(row: sa.Row[Any]) -> ConnectAttempt:
@@ -198,7 +200,7 @@ START_PATH, BACK_PATH = "/google/connect", "/google/callback"
 NAME_CHARS = 80
 """Maximum characters of a person's name, which they choose themselves."""
 
-Publish = Callable[[str, str], Awaitable[None]]
+HomePublisher = Callable[[str, str], Awaitable[None]]
 """Refreshes the Home of a user of a team."""
 
 
@@ -243,7 +245,7 @@ class Connecting:
         self.states = OauthStates(database, f"{settings.team}." if settings.team else "")
         self._store = Credentials(database)
         self._corrections = Corrections(database)
-        self.publish: Publish = nobody
+        self.publish: HomePublisher = nobody
         """Called after a change that is not on the user's Home yet."""
 
     @property

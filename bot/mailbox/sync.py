@@ -19,7 +19,7 @@ from scopes.tool import Window
 
 HANDLED, OWED = "handled", "owed"
 KEY = ("account", "thread")
-CHANGED = ("state", "messages", "history", "run", "at", "until")
+UPSERT_COLUMNS = ("state", "messages", "history", "run", "at", "until")
 
 
 class Cursor(BaseModel, frozen=True):
@@ -147,7 +147,7 @@ class MailState:
                 else _row(account, id, existing.get(id), state=OWED)
                 for id in some
             ]
-            connection.execute(self.database.upsert(mail_threads, KEY, CHANGED), rows)
+            connection.execute(self.database.upsert(mail_threads, KEY, UPSERT_COLUMNS), rows)
 
     def _advance(self, connection: sa.Connection, account: str, run: str, cursor: Cursor) -> None:
         """Store the cursor; delete records of another mailbox."""
@@ -202,10 +202,10 @@ def _row_after_triage(
     )
 
 
-LIVE = timedelta(hours=1)
+MAX_LIVE_AGE = timedelta(hours=1)
 """A window that ended more recently counts as ending now (a run may wait for its turn); an
 older one reads the past and moves no cursor."""
-MARGIN = timedelta(days=1)
+LISTING_OVERLAP = timedelta(days=1)
 """Overlap of listings, since two clocks differ; handled threads are recognized."""
 
 
@@ -259,7 +259,7 @@ async def new_threads(
     no cursor. Raises StoreError, and the errors of Gmail.
     """
     now = datetime.now(UTC)
-    if window.latest < now - LIVE:
+    if window.latest < now - MAX_LIVE_AGE:
         found = await gmail.find(within(query, window.oldest, window.latest))
         return Sync(_once(found), "")
     stored = await state.cursor(account)
@@ -269,7 +269,7 @@ async def new_threads(
     if stored is None or stored.mailbox != address:
         found = await gmail.find(within(query, window.oldest))
         return Sync(_once(found), cursor.model_dump_json())
-    oldest = min(window.oldest, stored.at - MARGIN)
+    oldest = min(window.oldest, stored.at - LISTING_OVERLAP)
     return await _since(gmail, state, account, stored, cursor, within(query, oldest))
 
 

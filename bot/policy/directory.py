@@ -84,12 +84,12 @@ class Grants:
         return frozenset(str(s) for row in rows for s in row.sources)
 
 
-Granted = Callable[[str], Awaitable[frozenset[str]]]
+GrantLookup = Callable[[str], Awaitable[frozenset[str]]]
 """Takes a destination, returns the sources granted for it (`Grants.sources_for`)."""
 
 PERSON = re.compile(r"[UW][A-Z0-9]+")
 LIST = re.compile(r"F[A-Z0-9]+")
-OWN = ("notes:own", "files:run", "web:search", "web:read")
+UNRESTRICTED_HANDLES = ("notes:own", "files:run", "web:search", "web:read")
 """Handles that everybody may open: their own data, and the web.
 
 The gate sends nothing secret to the web.
@@ -131,7 +131,7 @@ class SlackDirectory:
 
     members: Members
     people: People
-    granted: Granted
+    granted: GrantLookup
     bot_user: str
     team: str
     clock: InitVar[Clock] = time.monotonic
@@ -173,7 +173,7 @@ class SlackDirectory:
         kind, _, what = handle.partition(":")
         if kind == "notes" and is_conversation(what):
             return await self.may_read(user, what, fresh=fresh)
-        if handle in OWN:
+        if handle in UNRESTRICTED_HANDLES:
             return True
         readers = WORKSPACE if handle in MEMBERS else self.things.get(handle, frozenset())
         if isinstance(readers, str):

@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bot.citations import CITED, Links, ids_in
+from bot.citations import CITATION_PATTERN, Links, ids_in
 from bot.reports.documents import AnswerDocument
 from bot.reports.frame import ending, gaps, messages_of, price
 from bot.reports.sources import Source, numbers_of, sources_of
 from bot.reports.text import MOST_GAPS, WIDTH, wrap
-from bot.reports.view import NOTHING
+from bot.reports.view import EMPTY_PLACEHOLDER
 from bot.slack.markdown import (
     CITATIONS,
     Leaf,
@@ -40,7 +40,7 @@ MOST_LINES = 6
 """Sources with a line each; more are listed by channel."""
 NO_LIMIT = 1_000_000
 """Maximum characters of a text: a terminal has no limit."""
-GAP = 2
+COLUMN_GAP = 2
 """Spaces between the columns of a table."""
 BULLETS = ("•", "◦", "▪")
 
@@ -68,7 +68,7 @@ def _number(text: str, document: AnswerDocument, numbers: Numbers) -> str:
         cited = [n for id in ids_in(match[0]) if id in known for n in numbers.of(id)]
         return " ".join(_ranges(dict.fromkeys(cited)))
 
-    bare = CITED.sub(lambda m: m[0] if known.intersection(ids_in(m[0])) else "", text)
+    bare = CITATION_PATTERN.sub(lambda m: m[0] if known.intersection(ids_in(m[0])) else "", text)
     return CITATIONS.sub(marks, bare)
 
 
@@ -130,9 +130,10 @@ def _table(table: RichTable) -> Iterator[str]:
     """Yield a table in columns that fit their cells, with wide cells on several lines; if that
     would break words, yield each row as a list."""
     head, *rows = (
-        ["".join(leaf.shown for leaf in cell) or NOTHING for cell in row] for row in table.rows
+        ["".join(leaf.shown for leaf in cell) or EMPTY_PLACEHOLDER for cell in row]
+        for row in table.rows
     )
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, GAP, 0, 0))
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, COLUMN_GAP, 0, 0))
     columns = zip(head, table.sides, _widths([head, *rows]), strict=True)
     for title, side, width in columns:
         shown.add_column(Text(title), justify=side, overflow="fold", max_width=width)
@@ -157,7 +158,7 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
     columns = list(zip(*rows, strict=True))
     widths = [max(cell_len(w) for cell in c for w in (*cell.split(), "")) or 1 for c in columns]
     missing = [max(map(cell_len, c)) - width for c, width in zip(columns, widths, strict=True)]
-    free = max(0, WIDTH - sum(widths) - GAP * (len(widths) - 1))
+    free = max(0, WIDTH - sum(widths) - COLUMN_GAP * (len(widths) - 1))
     order = sorted(range(len(widths)), key=missing.__getitem__)
     for remaining, column in zip(range(len(order), 0, -1), order, strict=True):
         more = min(missing[column], free // remaining)

@@ -13,7 +13,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from bot.reports.digest_actions import (
-    ALL,
     ASKED,
     CATEGORY,
     CORRECT,
@@ -24,6 +23,7 @@ from bot.reports.digest_actions import (
     PRIORITY,
     SHOW,
     SNOOZE,
+    WHOLE_DIGEST,
     correction,
     names,
 )
@@ -37,7 +37,7 @@ from bot.reports.documents import (
     TriageReport,
 )
 from bot.reports.formats import (
-    NEAR,
+    NEAR_DEADLINE_DAYS,
     Sender,
     age,
     capital,
@@ -72,9 +72,9 @@ MAIL = "https://mail.google.com/"
 FIRST, MATTER, FACT, ACTION, REASON = 400, 300, 400, 400, 200
 SUBJECT, WARNING, CATEGORY_NAME = 100, 100, 60
 """Maximum characters of each; facts and actions by the model have less than half of it."""
-FACTS = 260
+MAX_FACTS_CHARS = 260
 """Maximum characters of the facts of a thread, if more than its first one is shown."""
-REPLY = 4_000
+MAX_REPLY_CHARS = 4_000
 """Maximum characters of a proposed reply."""
 MOST_FIRST = 3
 """Maximum number of things to do first."""
@@ -87,9 +87,9 @@ MOST_UNREAD = 20
 """Maximum number of threads named for one reason why they could not be read."""
 TOP, MOST_FULL = 5, 8
 """Threads shown in full, with their buttons; the second holds if that many are to be done first."""
-FEW = 5
+MAX_UNFOLDED_ROWS = 5
 """Rows of what can wait, or of another list, that are shown before a click."""
-SOON = 1
+SOON_DAYS = 1
 """Days from now on in which a deadline decides the order; a past deadline does so, too."""
 NOT_NEAR = 1_000
 """Number of days assumed for a verdict without a near deadline."""
@@ -222,7 +222,7 @@ def _later_layout(
     alone = [v for topic, some in matters if not topic for v in some]
     blocks = [_Block(alone, is_full=False)] if alone else []
     blocks += [_Block(some, topic, is_full=False) for topic, some in matters if topic]
-    fold = _fold(document, "waiting", len(verdicts)) if len(verdicts) > FEW else None
+    fold = _fold(document, "waiting", len(verdicts)) if len(verdicts) > MAX_UNFOLDED_ROWS else None
     return _Layout(f"{phrase('digest.can_wait')} ({len(verdicts):,})", blocks, fold)
 
 
@@ -344,7 +344,7 @@ def _fold(document: TriageReport, id: str, total: int, more: bool = False) -> Bu
 def _last_digest(document: TriageReport, last: EarlierDigest) -> ReportSection:
     """Return the section of a digest without news: the last digest, to be shown again."""
     show = phrase("digest.print", run=clean_text(last.run_id, 80))
-    fold = Button(SHOW, phrase("button.show_again"), names(last.run_id, ALL))
+    fold = Button(SHOW, phrase("button.show_again"), names(last.run_id, WHOLE_DIGEST))
     title = phrase("digest.last", at=_clock(last.at, document))
     return ReportSection(title, (), more=show, is_urgent=True, fold=fold)
 
@@ -382,7 +382,7 @@ def _lists(document: TriageReport) -> Iterator[ReportSection]:
         ("unread", document.unreadable, _unread_lines(document)),
     ):
         if lines:
-            fold = _fold(document, id, len(threads)) if len(lines) > FEW else None
+            fold = _fold(document, id, len(threads)) if len(lines) > MAX_UNFOLDED_ROWS else None
             title = f"{phrase(f'digest.{id}')} ({len(threads):,})"
             yield ReportSection(title, (Group(entries_of(lines)),), is_urgent=True, fold=fold)
 
@@ -423,7 +423,11 @@ def _rank(verdicts: Sequence[ThreadVerdict], document: TriageReport) -> list[Thr
     order = list(first)
     found = {v.thread_id: due(v.deadline, today) for v in document.verdicts}
     days = {id: until.days for id, until in found.items() if until}
-    near = {id: days_left for id, days_left in days.items() if -NEAR <= days_left <= SOON}
+    near = {
+        id: days_left
+        for id, days_left in days.items()
+        if -NEAR_DEADLINE_DAYS <= days_left <= SOON_DAYS
+    }
     of_lines = dict[int, int]()
     for id, line in first.items():
         of_lines[line] = min(of_lines.get(line, NOT_NEAR), near.get(id, NOT_NEAR))
@@ -551,7 +555,7 @@ def _short(facts: Sequence[str]) -> str:
     """Return the first fact, and further ones as long as each fits as a whole."""
     shown, *more = [*filter(None, facts), ""]
     for fact in filter(None, more):
-        if len(shown) + len(fact) > FACTS:
+        if len(shown) + len(fact) > MAX_FACTS_CHARS:
             break
         shown = f"{shown} · {fact}"
     return shown
@@ -559,8 +563,8 @@ def _short(facts: Sequence[str]) -> str:
 
 def _draft(verdict: ThreadVerdict) -> str:
     """Return the whole proposed reply with its line breaks; empty if there is none."""
-    lines = (clean_text(line, REPLY) for line in (verdict.draft_reply or "").splitlines())
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip())[:REPLY]
+    lines = (clean_text(line, MAX_REPLY_CHARS) for line in (verdict.draft_reply or "").splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip())[:MAX_REPLY_CHARS]
 
 
 def _warnings(verdict: ThreadVerdict) -> Iterator[str]:
@@ -601,9 +605,13 @@ def _automated_lines(document: TriageReport) -> list[str]:
     lines, reasons = [], Counter(each.reason for each in document.filtered)
     for reason, total in sorted(reasons.items(), key=lambda each: each[1]):
         threads = (each for each in document.filtered if each.reason == reason)
-        senders = Counter(_from(each, document.mailbox, total <= FEW) for each in threads)
+        senders = Counter(
+            _from(each, document.mailbox, total <= MAX_UNFOLDED_ROWS) for each in threads
+        )
         named = [f"{name} ({n})" if n > 1 else name for name, n in senders.most_common()]
-        lines.append(_list(reason, total, named, MOST_SENDERS, "; " if total <= FEW else ", "))
+        lines.append(
+            _list(reason, total, named, MOST_SENDERS, "; " if total <= MAX_UNFOLDED_ROWS else ", ")
+        )
     return lines
 
 

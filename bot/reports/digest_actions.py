@@ -15,7 +15,7 @@ LABEL, DRAFT, SNOOZE, CORRECT = "mail_label", "mail_draft", "mail_snooze", "mail
 """Action ids of the buttons of a thread."""
 SHOW = "mail_show"
 """Action id of the button that opens a folded section or an earlier digest."""
-ALL = "all"
+WHOLE_DIGEST = "all"
 """Button value for a whole digest, instead of the id of a section."""
 ACTIONS = (LABEL, DRAFT, SNOOZE, CORRECT, SHOW)
 PRIORITY, ASKED, CATEGORY = "priority", "asked_of_me", "category"
@@ -31,8 +31,8 @@ them."""
 MAX_VALUE = 150
 """Characters of the value of a menu option (docs.slack.dev, option object)."""
 
-_NAMES = re.compile(r"(?P<run>[A-Za-z0-9_.-]{1,64})/(?P<thread>[A-Za-z0-9_-]{1,64})")
-_CORRECTION = re.compile(rf"{_NAMES.pattern}/(?P<field>\w+)=(?P<value>.+)", re.DOTALL)
+_BUTTON_VALUE = re.compile(r"(?P<run>[A-Za-z0-9_.-]{1,64})/(?P<thread>[A-Za-z0-9_-]{1,64})")
+_CORRECTION = re.compile(rf"{_BUTTON_VALUE.pattern}/(?P<field>\w+)=(?P<value>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def digest_click(body: Mapping[str, Any]) -> DigestClick | None:
     name, user = action.get("action_id"), id_of(mapping(body.get("user")).get("id"), "UW")
     chosen = mapping(action.get("selected_option"))
     value = chosen.get("value") if name == CORRECT else action.get("value")
-    pattern = _CORRECTION if name == CORRECT else _NAMES
+    pattern = _CORRECTION if name == CORRECT else _BUTTON_VALUE
     found = pattern.fullmatch(value) if isinstance(value, str) else None
     if not isinstance(name, str) or name not in ACTIONS or not user or not found:
         return None

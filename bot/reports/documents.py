@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from bot.citations import statements
 from config.words import phrase
 from subagents.challenge import Agreement
-from subagents.contracts import Grade, Severity, State, Verdict
+from subagents.contracts import Grade, IssueState, Severity, Verdict
 from subagents.result import Finding, SubagentResult
 
 Change = Literal["new", "open", "changed", "solved", "reopened"]
@@ -163,7 +163,7 @@ class TrackerEntry(DocumentPart):
     link: str | None = None
 
 
-NOBODY = "nobody"
+NO_OWNER = "nobody"
 """The owner of an issue that nobody has taken."""
 
 
@@ -280,7 +280,7 @@ class KnownIssue(DocumentPart):
     claim: str
     item: str
     severity: Severity
-    state: State
+    state: IssueState
     """As it was last told."""
     owner: str
     first: str

@@ -17,14 +17,14 @@ from scopes.charts import DrawingFailed, render_chart
 
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
 """Byte order mark that Excel needs to recognize UTF-8."""
-CELL = 2_000
+MAX_CELL_CHARS = 2_000
 FORMULA = re.compile(r"(?:^|[;\t|])[\s\"']*(?=[=+\-@\N{FULLWIDTH EQUALS SIGN}])")
 """Starts of cells that Excel, Calc and Sheets treat as a formula.
 
 Also inside one of our cells, for systems that separate cells by `;`
 (owasp.org/www-community/attacks/CSV_Injection).
 """
-QUIET = "no news"
+NO_NEWS = "no news"
 """The change of an issue that is still open but not mentioned in the window."""
 COLUMNS = """number problem urgent market change state severity severity_reason claim
     customers people owner next_step messages since first_seen
@@ -52,7 +52,7 @@ def findings_csv(document: SweepReport) -> bytes:
 
 def harmless(value: object) -> str:
     """Return a text as one line that no program treats as a formula."""
-    return FORMULA.sub(r"\g<0>'", clean_text(value, CELL)) if value else ""
+    return FORMULA.sub(r"\g<0>'", clean_text(value, MAX_CELL_CHARS)) if value else ""
 
 
 def _rows(document: SweepReport) -> Iterator[Row]:
@@ -70,7 +70,7 @@ def _rows(document: SweepReport) -> Iterator[Row]:
     for issue in document.still_open or ():
         yield {
             **_common(issue.item, issue),
-            "change": QUIET,
+            "change": NO_NEWS,
             "first_seen": issue.first,
         }
 
@@ -119,12 +119,12 @@ def _join(texts: Sequence[object], between: str = "; ") -> str:
     return between.join(str(each) for each in texts)
 
 
-HEIGHT = 3.2
+CHART_HEIGHT_IN = 3.2
 """Inches."""
 FEWEST, MOST = 3, 400
 """Minimum and maximum points of a chart; if there are more, the last ones are drawn."""
-TITLE = 70
-WHAT = "The chart of open issues"
+MAX_TITLE_CHARS = 70
+CHART_NAME = "The chart of open issues"
 
 
 async def open_issues_chart(points: Sequence[tuple[datetime, int]], title: str) -> bytes:
@@ -137,6 +137,6 @@ async def open_issues_chart(points: Sequence[tuple[datetime, int]], title: str) 
     shown = sorted(points)[-MOST:]
     times = [at.astimezone(UTC).isoformat() for at, _ in shown]
     numbers = {"": [number for _, number in shown]}
-    name, axis = clean_text(title, TITLE), Axis("", "time", times)
-    chart = Chart("line", name, HEIGHT, axis, numbers, from_zero=True)
-    return await render_chart(chart, WHAT)
+    name, axis = clean_text(title, MAX_TITLE_CHARS), Axis("", "time", times)
+    chart = Chart("line", name, CHART_HEIGHT_IN, axis, numbers, from_zero=True)
+    return await render_chart(chart, CHART_NAME)

@@ -18,26 +18,26 @@ from scopes.tool import one_line
 
 MAX_PERIODS = 3
 """Maximum number of windows shown for one answer; the rest is counted."""
-NEAR = 14
+NEAR_DEADLINE_DAYS = 14
 """Days before or after a deadline in which it decides the order."""
 MAX_NAME, MAX_DOMAIN = 60, 100
 MIN_LABEL = 4
 """Minimum letters of a domain's first label to search for it in names."""
 
-ALIKE = 0.7
+MIN_WORD_OVERLAP = 0.7
 """Minimum share of the words of a sentence that must be in a text if it adds nothing new."""
-STEM = 5
+STEM_LETTERS = 5
 """Number of first letters by which words are compared, so that endings do not count."""
 MIN_WORD = 4
 """Minimum letters of a word that is compared."""
 
-_CURRENCIES = {"€": "EUR", "EURO": "EUR", "EUROS": "EUR", "$": "USD", "£": "GBP"}
+_CURRENCY_CODES = {"€": "EUR", "EURO": "EUR", "EUROS": "EUR", "$": "USD", "£": "GBP"}
 _CURRENCY = r"€|\$|£|\b(?:EUR|Euros?|USD|GBP|CHF)\b"
 _GROUP = r"[ '’.,\u00a0\u202f]"
 _NUMBER = rf"(?<![\w.,-])(?:\d{{1,3}}(?:{_GROUP}\d{{3}})+|\d+)(?:[.,]\d{{1,2}})?(?![\w-]|[.,]\d)"
 _AMOUNT = re.compile(rf"({_CURRENCY})\s?({_NUMBER})|({_NUMBER})\s?({_CURRENCY})(?!\s?\d)")
 _ISO_DAY = re.compile(r"(?<![\w-])\d{4}-\d\d-\d\d(?![\w-])")
-_PERSON = re.compile(r"(.*?)\s*<([^<>\s]+)>\s*", re.DOTALL)
+_NAME_AND_ADDRESS = re.compile(r"(.*?)\s*<([^<>\s]+)>\s*", re.DOTALL)
 """Name and address."""
 
 
@@ -110,21 +110,25 @@ def _amount(found: re.Match[str]) -> str:
     code, amount = (symbol or name).upper(), after or before
     whole, _, decimals = re.sub(r"[.,](\d{1,2})$", r"|\1", amount).partition("|")
     value = Decimal(".".join(filter(None, (re.sub(r"\D", "", whole), decimals))))
-    return current().money(value, _CURRENCIES.get(code, code))
+    return current().money(value, _CURRENCY_CODES.get(code, code))
 
 
 def repeats(sentence: str, text: str) -> bool:
     """Return whether `text` contains all figures of a sentence, and nearly all of its words."""
     content = _content(sentence)
     new = content - _content(text)
-    is_short = len(new) <= (1 - ALIKE) * len(content)
+    is_short = len(new) <= (1 - MIN_WORD_OVERLAP) * len(content)
     return bool(content) and not any(map(_is_figure, new)) and is_short
 
 
 def _content(text: str) -> set[str]:
     """Return the figures of a text, and the beginnings of its longer words."""
     words = re.findall(r"\w+", text.casefold())
-    return {w if _is_figure(w) else w[:STEM] for w in words if _is_figure(w) or len(w) >= MIN_WORD}
+    return {
+        w if _is_figure(w) else w[:STEM_LETTERS]
+        for w in words
+        if _is_figure(w) or len(w) >= MIN_WORD
+    }
 
 
 def _is_figure(word: str) -> bool:
@@ -133,7 +137,7 @@ def _is_figure(word: str) -> bool:
 
 def sender(written: str, owner: str = "") -> Sender:
     """Parse `Name <address>`, or only an address, from the view of the mailbox's owner."""
-    found = _PERSON.fullmatch(written.strip())
+    found = _NAME_AND_ADDRESS.fullmatch(written.strip())
     name, address = found.groups() if found else ("", written.strip())
     name = name.strip(' "')
     domain = address.rpartition("@")[2].lower() if "@" in address else ""
@@ -179,7 +183,7 @@ def due(deadline: str | None, today: date) -> Due | None:
     if days in (-1, 0, 1):
         key = {-1: "due.yesterday", 0: "due.today", 1: "due.tomorrow"}[days]
         return Due(phrase(key, day=date_text), days)
-    near = f", {words.distance(days)}" if abs(days) <= NEAR else ""
+    near = f", {words.distance(days)}" if abs(days) <= NEAR_DEADLINE_DAYS else ""
     return Due(phrase("due.overdue" if days < 0 else "due.on", day=f"{date_text}{near}"), days)
 
 

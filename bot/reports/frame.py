@@ -39,9 +39,9 @@ DETAILS = "answer_details"
 """Action id of the button that opens the details; its value is the id of the run."""
 SMALL_TALK = 300
 """Maximum characters of an answer that is small talk if nothing was looked up for it."""
-GAP = 200
+MAX_GAP_CHARS = 200
 """Maximum characters of the gap in the line below an answer."""
-QUERY = 10_000
+MAX_QUERY_CHARS = 10_000
 """Maximum characters of a statement that are shown."""
 MAX_VIEW = 98
 """Blocks of a view; Slack allows 100 (docs.slack.dev, views). A notice of a cut comes below."""
@@ -53,12 +53,12 @@ REASON, COMMENT = "reason", "comment"
 MAX_COMMENT = 1_000
 WHY_BAD = ("wrong", "missing", "off_topic")
 """Reasons that the form offers."""
-STOPPED = (
+REQUEST_STOP_REASONS = (
     *("cost", "time", "tokens", "steps", "rate_limit", "model_error", "tool_error"),
     "invalid_output",
 )
 """Reasons why a request ended for which its answer has its own text."""
-REASONS = (*STOPPED, "needs_context", "injection", "user")
+REASONS = (*REQUEST_STOP_REASONS, "needs_context", "injection", "user")
 """Reasons why a subagent ended for which there is a text."""
 
 
@@ -103,7 +103,7 @@ def ending(document: AnswerDocument) -> str:
         return ""
     if document.status == "cancelled":
         return stopped_line(document)
-    if document.stopped_by in STOPPED:
+    if document.stopped_by in REQUEST_STOP_REASONS:
         return phrase(f"answer.stopped_{document.stopped_by}")
     return phrase("answer.failed" if document.status == "failed" else "answer.incomplete")
 
@@ -156,7 +156,7 @@ def _line(document: Document, sources: int) -> Iterator[str]:
         yield days
     if missing := gaps(document):
         more = f" {phrase('more', n=len(missing) - 1)}" if len(missing) > 1 else ""
-        gap = _clean(missing[0], GAP).rstrip(".")
+        gap = _clean(missing[0], MAX_GAP_CHARS).rstrip(".")
         yield phrase("answer.not_covered", gap=f"{gap}{more}")
     yield price(document)
 
@@ -286,7 +286,7 @@ def _statements(document: AnswerDocument, numbers: Numbers) -> Iterator[Block]:
     for number, source in sources_of(document, numbers).items():
         if source.statement:
             yield section(f"*{phrase('answer.found_with')}* [{number}]")
-            text = redact(printable(source.statement))[:QUERY]
+            text = redact(printable(source.statement))[:MAX_QUERY_CHARS]
             yield from (rich(pre(each)) for each in re.findall(rf"(?s).{{1,{MAX_SECTION}}}", text))
 
 

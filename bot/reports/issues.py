@@ -34,13 +34,13 @@ from bot.storage.database import Database
 from bot.storage.tables import issues
 from scopes.tool import iso
 from subagents.challenge import compare
-from subagents.contracts import NEEDS_ACTION, ReviewFinding, Severity, State
+from subagents.contracts import NEEDS_ACTION, IssueState, ReviewFinding, Severity
 from subagents.evidence import normal
 from subagents.result import Finding
 from subagents.sanitizer import Material
 from subagents.summary import SEVERITIES
 
-CLOSED = ("declined", "solved", "none")
+CLOSED_STATES = ("declined", "solved", "none")
 """States of an issue that is over, or was not an issue."""
 COLUMNS = ("id", "state", "first", "last")
 """Fields of an issue with their own columns."""
@@ -86,7 +86,7 @@ class Issue(DocumentPart):
     model_config = ConfigDict(frozen=True)
 
     id: str
-    state: State
+    state: IssueState
     first: datetime
     """When it was opened."""
     last: datetime
@@ -151,7 +151,7 @@ def match_issues(traces: Sequence[Trace], known: Sequence[Issue]) -> list[list[I
 
 def _rank(trace: Trace, issue: Issue) -> tuple[Any, ...]:
     threads, messages = trace.count_shared(issue.trace)
-    known = (issue.state in CLOSED, issue.first, issue.id)
+    known = (issue.state in CLOSED_STATES, issue.first, issue.id)
     return (-threads, -messages, *known, len(trace.threads ^ issue.trace.threads), *trace.order)
 
 
@@ -170,11 +170,11 @@ def new_id(trace: Trace, taken: Collection[str]) -> str:
 def change_of(state: str, severity: str, owner: str, before: Issue | None) -> Change | None:
     """Return the change of an issue; None = nothing new."""
     if before is None:
-        return "solved" if state == "solved" else None if state in CLOSED else "new"
+        return "solved" if state == "solved" else None if state in CLOSED_STATES else "new"
     if before.state in ("declined", "solved") and state in NEEDS_ACTION:
         return "reopened"
-    if before.state in CLOSED:
-        return None if state in CLOSED else "changed"
+    if before.state in CLOSED_STATES:
+        return None if state in CLOSED_STATES else "changed"
     if state == "solved":
         return "solved"
     is_same = state == before.state and (
@@ -292,12 +292,12 @@ def _still_open(
     ]
 
 
-KEPT = 200
+MAX_STORED_MESSAGES = 200
 """Number of latest messages stored of an issue, in addition to those of its last report.
 
 All of its threads are kept.
 """
-CHANGED = ("state", "body", "first", "last")
+UPSERT_COLUMNS = ("state", "body", "first", "last")
 
 
 class IssueStore:
@@ -326,7 +326,7 @@ class IssueStore:
         before = {row.id: row for row in connection.execute(query)}
         rows = rows_after(schedule, document, at, before)
         if rows:
-            insert = self.database.upsert(issues, ("schedule", "id"), CHANGED)
+            insert = self.database.upsert(issues, ("schedule", "id"), UPSERT_COLUMNS)
             connection.execute(insert, rows)
         connection.execute(sa.delete(issues).where(_these(schedule, absorbed)))
         still_open = _these(schedule, [issue.issue for issue in document.still_open])
@@ -367,7 +367,7 @@ def rows_after(
             owner=finding.owner,
             links=finding.links,
             threads=sorted(new.threads.union(*(issue.threads for issue in earlier))),
-            messages=sorted({*new.messages, *messages[-KEPT:]}),
+            messages=sorted({*new.messages, *messages[-MAX_STORED_MESSAGES:]}),
         )
         rows.append(issue.row(schedule))
     return rows
@@ -376,7 +376,7 @@ def rows_after(
 # ---- findings of panels
 
 
-REVIEWED: Final = ("confirmed", "disputed", "unjudged")
+RECOGNIZED_OUTCOMES: Final = ("confirmed", "disputed", "unjudged")
 """Outcomes of findings that a later panel recognizes."""
 
 
@@ -421,7 +421,7 @@ def compare_panel(document: PanelReport, earlier: KnownFindings, material: Mater
     findings = []
     for each in document.findings:
         update: dict[str, Any] = {}
-        if each.outcome in REVIEWED:
+        if each.outcome in RECOGNIZED_OUTCOMES:
             trace = Trace(document.material.name, frozenset({each.place}))
             issue = before.get(each.id) or new_id(trace, taken)
             taken.add(issue)

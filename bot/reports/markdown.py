@@ -23,7 +23,7 @@ from bot.reports.view import (
     with_links,
 )
 
-MARKS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
+MARKDOWN_CHARACTERS = re.compile(r"([\\`*_\[\]<>~#]|&(?=#?\w+;))")
 """Characters with a meaning inside a line of Markdown; text never starts a line."""
 AT = re.compile(r"@(?=\w)")
 
@@ -38,7 +38,7 @@ def report_markdown(
 
 def plain(text: str) -> str:
     """Escape untrusted text for Markdown: no markup, link or mention."""
-    return MARKS.sub(r"\\\1", AT.sub("@\N{WORD JOINER}", neutralize_links(text)))
+    return MARKDOWN_CHARACTERS.sub(r"\\\1", AT.sub("@\N{WORD JOINER}", neutralize_links(text)))
 
 
 def _label(text: str) -> str:

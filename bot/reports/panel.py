@@ -26,15 +26,15 @@ from bot.reports.view import (
 )
 from bot.slack.markdown import address
 from config.words import current, phrase
-from subagents.contracts import LINE
+from subagents.contracts import MAX_SHORT_TEXT_CHARS
 
-NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * LINE, 260, 400, 300
+NAME, CLAIM, QUOTE, FIX, SENTENCE = 100, 2 * MAX_SHORT_TEXT_CHARS, 260, 400, 300
 """Maximum characters of each; no claim of a specialist is that long, even after cleaning."""
 MOST_QUOTES = 3
 MOST_SHOWN = 200
 """Maximum number of findings shown of one outcome."""
 MARKS = {"critical": "◉", **DOTS}
-GONE = ("dropped", "merged", "withheld")
+DROPPED_OUTCOMES = ("dropped", "merged", "withheld")
 OUTCOMES = ("confirmed", "disputed", "unjudged")
 
 
@@ -67,7 +67,7 @@ def _counts(document: PanelReport) -> str:
     if document.status == "failed":
         return ""
     counts = [(name, len(_of(document, name))) for name in OUTCOMES]
-    counts.append(("dropped", len(_of(document, *GONE))))
+    counts.append(("dropped", len(_of(document, *DROPPED_OUTCOMES))))
     texts = [phrase(f"panel.n_{name}", n=n) for name, n in counts if n]
     return " · ".join(texts) or phrase("panel.none")
 
@@ -122,7 +122,10 @@ def _sections(document: PanelReport, numbers: Mapping[str, int]) -> Iterator[Rep
             yield ReportSection(title, (group,), more=rest, is_urgent=outcome == "confirmed")
     fixed = document.fixed
     for title, rows in (
-        ("panel.dropped", [_reason_dropped(each, numbers) for each in _of(document, *GONE)]),
+        (
+            "panel.dropped",
+            [_reason_dropped(each, numbers) for each in _of(document, *DROPPED_OUTCOMES)],
+        ),
         ("panel.fixed", [_row(f.severity, f.claim, f.place) for f in fixed if not f.quoted]),
         ("panel.missed", [_row(f.severity, f.claim, f.place) for f in fixed if f.quoted]),
     ):

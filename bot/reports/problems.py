@@ -9,23 +9,25 @@ from datetime import UTC, date, datetime
 
 from bot.reports.documents import KnownIssue, SweepFinding, SweepReport, TrackerEntry
 from bot.reports.formats import clean_text, due, prose
-from bot.reports.view import DOTS, NOTHING, Link, end_of
+from bot.reports.view import DOTS, EMPTY_PLACEHOLDER, Link, end_of
 from bot.slack.markdown import address
 from config.words import current
-from subagents.contracts import NEEDS_ACTION, State
+from subagents.contracts import NEEDS_ACTION, IssueState
 from subagents.result import CustomerCase
 from subagents.summary import SEVERITIES
 
-URGENT = 2
+URGENT_TIERS = 2
 """Number of urgent tiers."""
-NEAR = 2
+NEAR_DAYS = 2
 """A deadline is near from this number of days before it."""
 LAST = "9999"
 """Sorts items without a time after all others."""
 ACTIVE = (*NEEDS_ACTION, "known", "waiting")
 """States of an issue that is not over, in the order of lists."""
-OVER = ("declined", "solved")
-_NAMED = re.compile(r"([^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: ")
+FINISHED_STATES = ("declined", "solved")
+_LEADING_NAME = re.compile(
+    r"([^\W\d_][\w'’.-]*(?: [^\W\d_][\w'’.-]*){0,3})(?: \([^()]{1,20}\))? ?: "
+)
 """The name at the start of a next step, such as `Ana Ruiz: tell them the date`, or of a proposal:
 `Ana Ruiz (proposed): ...`."""
 
@@ -38,14 +40,14 @@ def tier(issue: Issue, at: datetime) -> int:
     if issue.state not in NEEDS_ACTION:
         return len(SEVERITIES) + 1
     days = days_left(issue, at.date()) if isinstance(issue, SweepFinding) else None
-    if issue.severity != "high" and days is not None and days <= NEAR:
+    if issue.severity != "high" and days is not None and days <= NEAR_DAYS:
         return 1
     return (0, 2, 3)[SEVERITIES.index(issue.severity)]
 
 
 def is_urgent(issue: Issue, at: datetime) -> bool:
     """Return whether the team must act, and it is of high severity or its day is near or past."""
-    return tier(issue, at) < URGENT
+    return tier(issue, at) < URGENT_TIERS
 
 
 def days_since(since: str, at: datetime) -> int:
@@ -72,7 +74,7 @@ class Member:
 
     @property
     def is_urgent(self) -> bool:
-        return self.tier < URGENT
+        return self.tier < URGENT_TIERS
 
     @property
     def since(self) -> str:
@@ -83,8 +85,8 @@ class Member:
     def order(self) -> tuple[object, ...]:
         """Sort key: state, urgency, deadline, then the time of opening."""
         state = self.finding.state
-        place = 0 if state in NEEDS_ACTION else (*ACTIVE, *OVER).index(state)
-        return place, self.tier >= URGENT, self.finding.deadline or LAST, self.since
+        place = 0 if state in NEEDS_ACTION else (*ACTIVE, *FINISHED_STATES).index(state)
+        return place, self.tier >= URGENT_TIERS, self.finding.deadline or LAST, self.since
 
     def cases(self) -> Sequence[CustomerCase]:
         """Return its customers, longest wait first; the writers if no customer is named."""
@@ -138,7 +140,7 @@ class SweepProblem:
 
     @property
     def is_urgent(self) -> bool:
-        return self.tier < URGENT
+        return self.tier < URGENT_TIERS
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -147,14 +149,14 @@ class SweepProblem:
         shown = self.open or self.active or self.members
         opened = min(member.since for member in shown)[:10]
         days = [member.days_left for member in self.open if member.days_left is not None]
-        is_near, is_late = any(0 <= n <= NEAR for n in days), any(n < 0 for n in days)
+        is_near, is_late = any(0 <= n <= NEAR_DAYS for n in days), any(n < 0 for n in days)
         many = sum(len(member.cases()) for member in shown)
         return not self.open, self.tier, not is_near, not is_late, opened, -many
 
 
-def customers_of(members: Iterable[Member]) -> dict[str, State]:
+def customers_of(members: Iterable[Member]) -> dict[str, IssueState]:
     """Return each customer once, with the most urgent of its states."""
-    states: dict[str, State] = {}
+    states: dict[str, IssueState] = {}
     for member in sorted(members, key=lambda member: member.order):
         for case in member.cases():
             states.setdefault(case.customer or member.finding.id, member.finding.state)
@@ -170,7 +172,7 @@ def problems_of(document: SweepReport) -> list[SweepProblem]:
     members: dict[str, Member] = {}
     for section in document.sections:
         for finding in section.findings:
-            if finding.state in (*ACTIVE, *OVER):
+            if finding.state in (*ACTIVE, *FINISHED_STATES):
                 remaining = days_left(finding, at.date())
                 members[finding.id] = Member(section.item, finding, tier(finding, at), remaining)
     groups: dict[str, list[Member]] = {}
@@ -213,7 +215,7 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
     step, owner = finding.next_step, finding.owner
     if step.casefold().startswith(tuple(map(str.casefold, _parts(owner)))):
         return owner
-    if (found := _NAMED.match(step)) and is_name(first := found[1], finding):
+    if (found := _LEADING_NAME.match(step)) and is_name(first := found[1], finding):
         return next((p for p in people if first in (p, p.split()[0])), first)
     if named := next((name for name in people if step.startswith(name)), ""):
         return named
@@ -222,7 +224,7 @@ def actor(finding: SweepFinding, people: Sequence[str]) -> str:
 
 def find_actor(line: str) -> str:
     """Return the name at the start of a line such as `Ana Ruiz: ...`; empty without one."""
-    found = _NAMED.match(line)
+    found = _LEADING_NAME.match(line)
     return found[1] if found else ""
 
 
@@ -248,7 +250,7 @@ def team(document: SweepReport) -> list[str]:
 
 # ---- words
 
-THREAD = re.compile(
+MESSAGE_LINK = re.compile(
     r"/archives/(?P<channel>\w+)/p(?P<own>\d+)(?:\?.*?\bthread_ts=(?P<first>[\d.]+))?"
 )
 """Channel, message, and first message of the thread in a link to a message."""
@@ -258,9 +260,9 @@ NAME, SENTENCE, LINE, CLAIM, QUOTE, STEP, AMOUNT = 60, 240, 400, 600, 260, 600, 
 """Maximum characters of each."""
 FEW_WORDS = 60
 """Maximum characters of a reason or claim next to other text."""
-SUBJECT = 76
+MAX_SUBJECT_CHARS = 76
 """Maximum characters of the subject of an issue, next to its customer."""
-SHORT = 160
+MAX_LISTED_CHARS = 160
 """Characters above which a text in a list is cut after a sentence or clause."""
 MOST_CUSTOMERS, MOST_FULL = 3, 10
 """Maximum number of names and of numbers in a list; the rest is counted."""
@@ -317,13 +319,13 @@ def customer_links(text: str, findings: Iterable[SweepFinding]) -> tuple[Link, .
 
 def _thread(link: str) -> tuple[str, str]:
     """Return the channel and the first message of the thread that a link leads to."""
-    found = THREAD.search(link)
+    found = MESSAGE_LINK.search(link)
     if not found:
         return "", link
     return found["channel"], (found["first"] or found["own"]).replace(".", "")
 
 
-def first_clause(text: str, most: int = SHORT) -> str:
+def first_clause(text: str, most: int = MAX_LISTED_CHARS) -> str:
     """Return a text up to the last end of a clause within `most` characters, or the next one."""
     if len(text) <= most:
         return text
@@ -356,7 +358,7 @@ class SweepFacts:
     def title(self, problem: SweepProblem) -> str:
         """Return the name of a shared cause, else the claim of the finding."""
         shared = problem.title if problem.is_shared else ""
-        return prose(shared or problem.active[0].finding.claim, CLAIM) or NOTHING
+        return prose(shared or problem.active[0].finding.claim, CLAIM) or EMPTY_PLACEHOLDER
 
     # ---- customers
 
@@ -375,7 +377,7 @@ class SweepFacts:
             ("team_ones", sum(state in NEEDS_ACTION for state in states)),
             ("known_ones", states.count("known")),
             ("waiting_ones", states.count("waiting")),
-            ("solved_ones", sum(state in OVER for state in states)),
+            ("solved_ones", sum(state in FINISHED_STATES for state in states)),
         )
         by_state = ", ".join(self.words(key, n=n) for key, n in counts if n)
         return f"{self.words('customers', n=len(states))}{place}: {by_state}" if states else ""
@@ -385,7 +387,7 @@ class SweepFacts:
         what they want."""
         reason = finding.severity_reason if finding.severity == "high" else ""
         text = prose(reason or finding.wants, SENTENCE) or self.claim(finding)
-        what = first_clause(text, SUBJECT).rstrip(".")
+        what = first_clause(text, MAX_SUBJECT_CHARS).rstrip(".")
         names = list(filter(None, (clean_text(each, NAME) for each in finding.customers)))
         more = f" +{len(names) - 1}" if names[1:] else ""
         is_named = not names or any(name in what for name in names)
@@ -415,10 +417,10 @@ class SweepFacts:
         """Return the mark of an issue: a full dot if urgent, an empty dot if open with low
         severity, a half dot if open, a rhombus if it waits for a fix, a check mark if over, else a
         dash."""
-        if issue.state in OVER:
+        if issue.state in FINISHED_STATES:
             return DONE
         if issue.state not in NEEDS_ACTION:
-            return FIX if issue.state == "known" else NOTHING
+            return FIX if issue.state == "known" else EMPTY_PLACEHOLDER
         if is_urgent(issue, self.at):
             return DOTS["high"]
         return DOTS["low"] if issue.severity == "low" else DOTS["medium"]
@@ -452,7 +454,7 @@ class SweepFacts:
     def is_near(self, finding: SweepFinding) -> bool:
         """Return whether its deadline is today or soon."""
         remaining = days_left(finding, self.at.date())
-        return remaining is not None and 0 <= remaining <= NEAR
+        return remaining is not None and 0 <= remaining <= NEAR_DAYS
 
     def is_over(self, finding: SweepFinding) -> bool:
         """Return whether its deadline has passed."""

@@ -21,8 +21,8 @@ from bot.reports.formats import clean_text
 from bot.reports.sources import numbers_of
 from bot.reports.view import (
     DITTO,
+    EMPTY_PLACEHOLDER,
     FINDINGS_FILE,
-    NOTHING,
     Bold,
     Button,
     Code,
@@ -114,7 +114,7 @@ class HeadLimits(NamedTuple):
     characters: int = 600
 
 
-SHORT = 8_000
+TARGET_CHARS = 8_000
 """Target size of the first message, in characters."""
 HEAD_LIMITS = (
     HeadLimits(30, 6),
@@ -239,7 +239,7 @@ def pack(pieces: Iterable[Piece]) -> list[Message]:
 
 def _head(view: ReportView) -> Piece:
     """Return as much as fits a short message; if nothing does, as much as fits any message."""
-    for most in (SHORT, MAX_PACKED):
+    for most in (TARGET_CHARS, MAX_PACKED):
         for limits in HEAD_LIMITS:
             head = Piece(tuple(_head_blocks(view, limits)))
             if head.weight <= most:
@@ -355,8 +355,11 @@ def _tables(table: EntryTable) -> Iterator[tuple[Block, ...]]:
     rows, room = [head], MAX_TABLE - weight([{"rows": [head]}])
     for row in table.rows:
         for number, cells in enumerate(row.cells):
-            note = [DITTO] if number else [*_note(row)] or [NOTHING]
-            line = [*(_cell(paragraph(each or NOTHING)) for each in cells), _cell(paragraph(*note))]
+            note = [DITTO] if number else [*_note(row)] or [EMPTY_PLACEHOLDER]
+            line = [
+                *(_cell(paragraph(each or EMPTY_PLACEHOLDER)) for each in cells),
+                _cell(paragraph(*note)),
+            ]
             size = weight([{"rows": [line]}])
             if len(rows) > 1 and (size > room or len(rows) > MAX_ROWS):
                 yield ({"type": "table", "rows": rows},)

@@ -15,7 +15,7 @@ from scopes.label import is_list
 from scopes.tool import iso, one_line
 from subagents.result import Finding
 
-SAID = re.compile(
+LEADING_COMMENT = re.compile(
     r"\s*(?:--|/\*)\s*((?:[^\W_]|[ ,;:?%&+'’()€$-]|\.(?=\d)){3,140}?)[.\s]*(?:\n|\*/)"
 )
 """The comment at the start of a statement, of words only: it cannot contain an address."""
@@ -144,7 +144,7 @@ def _statement_title(handle: str, sql: str) -> str:
     from scopes.databases.statement import tables_of  # loads sqlglot
 
     name = handle.partition(":")[2]
-    if comment := SAID.match(sql):
+    if comment := LEADING_COMMENT.match(sql):
         return phrase("source.database_of", name=name, tables=comment[1])
     if tables := tables_of(sql):
         return phrase("source.database_of", name=name, tables=current().list(tables))

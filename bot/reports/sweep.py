@@ -17,13 +17,13 @@ from bot.reports.formats import capital, clean_text, due, prose
 from bot.reports.frame import cost_line, gaps, incomplete_reason
 from bot.reports.problems import (
     CLAIM,
+    FINISHED_STATES,
     LINE,
+    MAX_LISTED_CHARS,
+    MAX_SUBJECT_CHARS,
     MOST_CUSTOMERS,
     NAME,
-    OVER,
     SENTENCE,
-    SHORT,
-    SUBJECT,
     Member,
     SweepFacts,
     SweepProblem,
@@ -37,8 +37,8 @@ from bot.reports.problems import (
 from bot.reports.sweep_details import MOST_FIRST, SweepDetails
 from bot.reports.view import (
     DOTS,
+    EMPTY_PLACEHOLDER,
     FINDINGS_FILE,
-    NOTHING,
     Bold,
     Entry,
     Group,
@@ -54,7 +54,7 @@ from bot.reports.view import (
 from config.words import current
 from subagents.contracts import NEEDS_ACTION
 
-TITLE = 100
+MAX_TITLE_CHARS = 100
 """Maximum characters of a title."""
 MOST_PROBLEMS = 20
 """Maximum number of open problems listed at the beginning."""
@@ -87,7 +87,9 @@ class _Sweep:
             words=words,
             name=words("sweep"),
             notification=f"{words('sweep')}, {channels}: {counts}.",
-            title=": ".join(filter(None, (words("issues"), clean_text(document.title, TITLE)))),
+            title=": ".join(
+                filter(None, (words("issues"), clean_text(document.title, MAX_TITLE_CHARS)))
+            ),
             counts=counts,
             lead=tuple(filter(None, self._lead(channels))),
             first=tuple(self._first())[:MOST_FIRST],
@@ -206,7 +208,7 @@ class _Sweep:
         words = self.words
         waiting = [issue for issue in self.document.still_open if issue.severity == "high"]
         for issue in sorted(waiting, key=lambda issue: -issue.age_days):
-            claim = first_clause(prose(issue.claim, CLAIM)) or NOTHING
+            claim = first_clause(prose(issue.claim, CLAIM)) or EMPTY_PLACEHOLDER
             age = words("still_open", days=words("days", n=issue.age_days))
             link = slack_link(issue.links)
             references = (Reference("↗", link),) if link else ()
@@ -224,7 +226,10 @@ class _Sweep:
 
     def _tracker(self, tracker: TrackerSummary) -> str:
         words = self.words
-        title, why = clean_text(tracker.title, TITLE), clean_text(tracker.reason, SENTENCE)
+        title, why = (
+            clean_text(tracker.title, MAX_TITLE_CHARS),
+            clean_text(tracker.reason, SENTENCE),
+        )
         head = words("tracker") + (f" ({title})" if title else "")
         return f"{head}: {words('partly' if tracker.status == 'partial' else 'unread', why=why)}"
 
@@ -268,7 +273,9 @@ class _Sweep:
             acts = f"→ {names or self.words('nobody_yet')}"
             size = f"{self._size(number, problem)} {acts}"
             notes = size, *self._promised_days(problem), *self._tracker_notes(problem)
-            title = clean_text(first_clause(self.facts.title(problem)).rstrip("."), SHORT)
+            title = clean_text(
+                first_clause(self.facts.title(problem)).rstrip("."), MAX_LISTED_CHARS
+            )
             line = f"{self.facts.dot(first)} {number}. ", Bold(title), f" · {' · '.join(notes)}"
             url = slack_link(first.links)
             yield (*line, Link("", url)) if url else line
@@ -337,7 +344,7 @@ class _Sweep:
         problems = list(map(facts.problem, numbers))
         dots = {facts.dot(problem.open[0].finding) for problem in problems}
         dots |= set(map(facts.dot, quiet))
-        dot = next((each for each in DOTS.values() if each in dots), NOTHING)
+        dot = next((each for each in DOTS.values() if each in dots), EMPTY_PLACEHOLDER)
         open_text = words("none_open") if section.status == "complete" else ""
         if problems or quiet:
             changes = [{m.finding.change for m in problem.open} for problem in problems]
@@ -378,9 +385,9 @@ class _Sweep:
         """Return each customer who was helped, or the claim if none is named, by market."""
         closed: dict[str, dict[str, SweepFinding]] = {}
         for section in self.document.sections:
-            over = [finding for finding in section.findings if finding.state in OVER]
+            over = [finding for finding in section.findings if finding.state in FINISHED_STATES]
             for finding in sorted(over, key=lambda each: not each.change):
-                claim = first_clause(prose(finding.claim, CLAIM)) or NOTHING
+                claim = first_clause(prose(finding.claim, CLAIM)) or EMPTY_PLACEHOLDER
                 names = [clean_text(name, NAME) for name in finding.customers]
                 for name in list(filter(None, names)) or [claim]:
                     closed.setdefault(section.item, {}).setdefault(name, finding)
@@ -401,7 +408,7 @@ class _Sweep:
             mark = f" · {changes[0]}: {len(changes)}" if changes else ""
             row: list[str | Bold | Link] = [Bold(f"#{_name(section)}"), f" ({len(names)}){mark}"]
             for finding in {each.id: each for each in names.values()}.values():
-                claim = first_clause(self.facts.claim(finding), SUBJECT).rstrip(".")
+                claim = first_clause(self.facts.claim(finding), MAX_SUBJECT_CHARS).rstrip(".")
                 own = [name for name, each in names.items() if each is finding]
                 named = [self.facts.also(n, 0) for n in own if finding.customers and n not in claim]
                 row.append(f"\n{': '.join(filter(None, (', '.join(named), claim)))}")

@@ -13,13 +13,13 @@ from bot.reports.problems import (
     AMOUNT,
     CLAIM,
     FEW_WORDS,
+    FINISHED_STATES,
     LINE,
+    MAX_LISTED_CHARS,
     MOST_CUSTOMERS,
     NAME,
-    OVER,
     QUOTE,
     SENTENCE,
-    SHORT,
     STEP,
     Member,
     SweepFacts,
@@ -35,7 +35,7 @@ from bot.reports.problems import (
     unanswered,
 )
 from bot.reports.view import (
-    NOTHING,
+    EMPTY_PLACEHOLDER,
     Bold,
     Entry,
     EntryTable,
@@ -162,7 +162,9 @@ class SweepDetails:
             first, *others = jobless
             more = self.facts.words("more", n=len(others)) if others else ""
             subject = " · ".join(filter(None, (self.facts.subject(first), self.facts.due(first))))
-            text = " ".join(filter(None, (subject, clean_text(self.step(first), SHORT), more)))
+            text = " ".join(
+                filter(None, (subject, clean_text(self.step(first), MAX_LISTED_CHARS), more))
+            )
             reference = Reference(str(number), slack_link(first.links))
             yield Highlight(text, (reference,), self.facts.longest(problem))
 
@@ -188,7 +190,7 @@ class SweepDetails:
         """Return links for the customers that a job names, including those who were helped, and the
         links of its findings without such customers."""
         problems = map(self.facts.problem, job.numbers)
-        helped = (f for p in problems for f in p.findings if f.state in OVER)
+        helped = (f for p in problems for f in p.findings if f.state in FINISHED_STATES)
         places = customer_links(job.act, (*job.findings, *helped))
         linked = {link.url for link in places}
         threads = ([link.url for link in thread_links(finding)] for finding in job.findings)
@@ -308,7 +310,7 @@ class SweepDetails:
     def _known_entry(self, issue: KnownIssue) -> Entry:
         words = self.words
         age, state = words("days", n=issue.age_days), words(issue.state)
-        claim = prose(issue.claim, CLAIM) or NOTHING
+        claim = prose(issue.claim, CLAIM) or EMPTY_PLACEHOLDER
         owner = clean_text(issue.owner, NAME)
         owner = words("nobody") if owner.lower() in ("", "nobody") else owner
         row = (
@@ -434,8 +436,8 @@ class SweepDetails:
         facts, market = self.facts, f"#{clean_text(member.market, NAME)}"
         cells = []
         for case in cases:
-            name = facts.also(clean_text(case.customer, NAME), number) or NOTHING
-            opened = facts.day(case.since) if case.since else NOTHING
+            name = facts.also(clean_text(case.customer, NAME), number) or EMPTY_PLACEHOLDER
+            opened = facts.day(case.since) if case.since else EMPTY_PLACEHOLDER
             at = since.get(case.customer)
             day, amount = facts.day(at) if at else "", clean_text(case.amount, AMOUNT)
             cells.append((f"{facts.dot(member.finding)} {name}", market, opened, day, amount))

@@ -11,7 +11,7 @@ from config.words import Words, in_language
 
 DOTS = {"high": "●", "medium": "◐", "low": "○"}
 """A dot for each severity or priority, the highest first."""
-NOTHING = "–"
+EMPTY_PLACEHOLDER = "–"
 """Placeholder for an empty text."""
 DITTO = "″"
 """Replaces a note that is already in a line above."""

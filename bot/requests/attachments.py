@@ -39,7 +39,7 @@ MAX_REDIRECTS = 3
 SLACK_HOSTS = frozenset({"files.slack.com", "files.slack-gov.com"})
 """Hosts to which the token may be sent, besides the configured API host."""
 MEGABYTE = 1_000_000
-GONE = {
+UNAVAILABLE_REASONS = {
     "tombstone": "was deleted",
     "deleted": "was deleted",
     "hidden_by_limit": "is hidden by the limit of this Slack plan",
@@ -121,8 +121,8 @@ async def _complete(web: AsyncWebClient, file: dict[str, Any]) -> dict[str, Any]
     if file.get("file_access") in ("access_denied", "file_not_found"):
         raise DocumentRefused("is not shared with me")
     mode = "external" if file.get("is_external") else str(file.get("mode") or "")
-    if mode in GONE:
-        raise DocumentRefused(GONE[mode])
+    if mode in UNAVAILABLE_REASONS:
+        raise DocumentRefused(UNAVAILABLE_REASONS[mode])
     return file
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.citations import CITED, without_own
+from bot.citations import CITATION_PATTERN, without_own
 from bot.mailbox.sync import MailState
 from bot.requests.attachments import read_files
-from bot.requests.thread import FAILURES, Thread, ThreadReader
+from bot.requests.thread import SLACK_ERRORS, Thread, ThreadReader
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, WorkflowSpawner
 from bot.runs.store import Store
@@ -31,12 +31,12 @@ from bot.tasks.base import EarlierTurn, Request, Requester
 from config.sections import ReplySettings
 from config.settings import Settings
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label, is_conversation
+from scopes.label import TRUSTED_LABEL, Label, is_conversation
 from scopes.preferences import Preferences
 from scopes.slack_items import is_outside, plain
 from scopes.slack_reader import EPOCH, SlackReader
 from scopes.tool import Window
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.delimiter import new_delimiter
 from subagents.result import Finding
 from subagents.run import Run
@@ -52,7 +52,7 @@ LEFT_OUT = "(an earlier answer, left out here)"
 MAX_EARLIER_RUNS = 3
 """Latest earlier answers with findings whose findings are included."""
 MAX_EARLIER_FINDINGS = 40
-EARLIER = 1_000
+EARLIER_ANSWER_OFFSET = 1_000
 """First number for findings of a thread's first answer; those of the second begin at twice it.
 
 No subagent has such a number, and an id means the same in each turn.
@@ -195,7 +195,7 @@ class ContextReader:
         found.answers |= dict.fromkeys(runs[:-MAX_EARLIER_ANSWERS], LEFT_OUT)
         rich = 0
         for number, id in list(enumerate(runs, 1))[: -MAX_EARLIER_ANSWERS - 1 : -1]:
-            offset = number * EARLIER
+            offset = number * EARLIER_ANSWER_OFFSET
             before = len(found.findings)
             document = (await self.store.run(id)).result or {}
             stored = document.get("label")
@@ -232,7 +232,7 @@ async def _label(reader: SlackReader, channel: str, unless: frozenset[str]) -> L
     """Return who may read a channel, or `unless` if that cannot be found out."""
     try:
         return await reader.label(channel)
-    except FAILURES as error:
+    except SLACK_ERRORS as error:
         log.warning("who may read %s is not known: %s", channel, error)
         return Label(True, unless, frozenset({channel}), outside=True)
 
@@ -252,11 +252,11 @@ class EarlierAnswers:
     findings: list[Finding] = field(default_factory=list)
     """Findings with unique ids in this thread: the second answer's F1.2 is always F2001.2."""
     answers: dict[str, str] = field(default_factory=dict)
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
 
 
 def _with_offset(answer: str, offset: int) -> str:
-    return CITED.sub(lambda match: _shift_ids(match[0], offset), answer)
+    return CITATION_PATTERN.sub(lambda match: _shift_ids(match[0], offset), answer)
 
 
 def _shift_ids(text: str, offset: int) -> str:
@@ -264,7 +264,7 @@ def _shift_ids(text: str, offset: int) -> str:
 
     def put(match: re.Match[str]) -> str:
         number = int(match[1])
-        return f"F{number if number >= EARLIER else offset + number}.{match[2]}"
+        return f"F{number if number >= EARLIER_ANSWER_OFFSET else offset + number}.{match[2]}"
 
     return re.sub(r"F(\d+)\.(\d+)", put, text)
 
@@ -303,9 +303,9 @@ class TaskContext:
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
         async def grant() -> int:
-            has = run.budget.caps.nanousd / NANO
+            has = run.budget.caps.nanousd / NANOUSD_PER_USD
             more = await self.more(usd - has) if self.more and usd > has else 0.0
-            return round((has + more) * NANO)
+            return round((has + more) * NANOUSD_PER_USD)
 
         await run.budget.extend(await run.once(f"{run.id}/budget", int, grant), seconds)
 

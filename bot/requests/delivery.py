@@ -18,7 +18,7 @@ from bot.runs.store import Store
 from bot.slack import blocks
 from bot.slack.client import TokenRefused, WriteFailed, retry_until
 from bot.slack.messages import Mark, MessagePart
-from bot.slack.stream import Admits, StreamingReply
+from bot.slack.stream import LabelCheck, StreamingReply
 from bot.slack.writer import FILE_TAKEN, MessageWriter
 from bot.storage.requests import Choice, RequestQueue, StoredReply, StoredRequest, try_now
 from config.settings import Settings
@@ -53,7 +53,7 @@ Write = Callable[[], Awaitable[T]]
 
 AGAIN_S = 0.2
 """Seconds between two tries to have a request answered again."""
-TOOK = "took"
+DURATION_STEP = "took"
 """Name of the step that stores how long the answer took, before it is written."""
 MOST_NAMED = 10
 
@@ -94,10 +94,10 @@ def format_obstacles(obstacles: Sequence[Obstacle], most: int) -> str:
 
 
 HIDDEN = "file.hidden"
-MOST = 5
+MAX_FILES = 5
 """Maximum number of files of one answer."""
-LACKING = "missing_scope"
-REASONS = {LACKING: "file.lacking", FILE_TAKEN: "file.not_shown"}
+MISSING_SCOPE = "missing_scope"
+FILE_ERROR_KEYS = {MISSING_SCOPE: "file.lacking", FILE_TAKEN: "file.not_shown"}
 """Slack's error -> key of why a file is missing."""
 
 
@@ -106,7 +106,7 @@ async def _as_optional(write: Write[T]) -> T:
     try:
         return await write()
     except TokenRefused as error:
-        if error.code != LACKING:
+        if error.code != MISSING_SCOPE:
             raise
         raise WriteFailed(error.method, error.code) from error
 
@@ -160,7 +160,7 @@ class Delivery:
 
         if not self.is_begun(live):
             took = (datetime.now(UTC) - request.received).total_seconds()
-            await live.run.record(f"{live.run.id}/{TOOK}", float, took)
+            await live.run.record(f"{live.run.id}/{DURATION_STEP}", float, took)
 
         async def finish() -> StoredReply:
             gate, parts = live.run.gate, render_answer(document, request, self.settings)
@@ -206,14 +206,14 @@ class Delivery:
         if not files or not place:
             return
         missing = []
-        for file in files[:MOST]:
+        for file in files[:MAX_FILES]:
             hidden = await live.run.gate.obstacles("p1", replace(ctx, label=file.label), to)
             if hidden:  # its name is hidden, too
                 missing.append(phrase(HIDDEN))
             elif why := await self._upload(live, place, file):
                 missing.append(f"{file.name} ({phrase(why)})")
-        excess = len(files) - MOST
-        missing += [phrase("file.more", n=excess, most=str(MOST))] if excess > 0 else []
+        excess = len(files) - MAX_FILES
+        missing += [phrase("file.more", n=excess, most=str(MAX_FILES))] if excess > 0 else []
         if missing:
             part = blocks.sentence(phrase("file.missing", names="; ".join(missing)))
             try:
@@ -237,7 +237,7 @@ class Delivery:
             await self.once(live, f"{name}/shown", str, lambda: _as_optional(show))
         except WriteFailed as error:  # the answer is complete without it
             log.warning("a file of %s is not attached: %s", live.run.id, error)
-            return REASONS.get(error.code, "file.not_taken")
+            return FILE_ERROR_KEYS.get(error.code, "file.not_taken")
         return ""
 
     async def ask(self, request: StoredRequest, live: ActiveRun, done: StoredReply) -> None:
@@ -264,7 +264,7 @@ class Delivery:
 
     def is_begun(self, live: ActiveRun) -> bool:
         """Return whether the answer may have been posted."""
-        return live.run.find_recorded(f"{live.run.id}/{TOOK}", float) is not None
+        return live.run.find_recorded(f"{live.run.id}/{DURATION_STEP}", float) is not None
 
     async def publish(self, run: str) -> bool:
         """Post an answer that was held back in the place of its request.
@@ -328,7 +328,7 @@ def bare_context(run: Run, label: Label, intent: Intent, key: str = "") -> ToolC
     )
 
 
-def audience_check(run: Run, home: str) -> Admits:
+def audience_check(run: Run, home: str) -> LabelCheck:
     """Return a check whether text with a label may be shown in `home` while it is being written."""
     clock = asyncio.get_running_loop().time
     seen: dict[Label, tuple[float, bool]] = {}

@@ -50,7 +50,7 @@ from config.sections import LimitSettings
 from config.settings import Settings
 from config.words import in_language, phrase
 from scopes.slack_reader import SlackReader
-from subagents.delegation import ANYTHING
+from subagents.delegation import NO_LIMITS
 from subagents.delegation import Allowed as AllowedSubagents
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Admitted(BaseModel):
     reason: str = ""
     as_of: datetime
     limits: LimitSettings
-    allowed: AllowedSubagents = ANYTHING
+    allowed: AllowedSubagents = NO_LIMITS
 
 
 @dataclass

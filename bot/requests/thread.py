@@ -32,7 +32,7 @@ from subagents.delimiter import shorten
 
 log = logging.getLogger(__name__)
 
-FAILURES = (Absent, SourceFailed, aiohttp.ClientError, TimeoutError, OSError)
+SLACK_ERRORS = (Absent, SourceFailed, aiohttp.ClientError, TimeoutError, OSError)
 """Exceptions that a call to Slack may raise."""
 READ_S = 20.0
 """Seconds for reading a thread; messages read by then are used."""
@@ -40,7 +40,7 @@ HEAD_SHARE = 0.25
 """Share of the tokens for the root and the first replies; the last ones get the rest."""
 MESSAGE_SHARE = 0.2
 """Share of the tokens for one message; the request itself may take half."""
-OWN = "your own earlier answer"
+OWN_ANSWER_NOTE = "your own earlier answer"
 """The note on a message that the assistant wrote."""
 ASSISTANT = "assistant"
 BREAKS = re.compile(r"\s*\n\s*")
@@ -155,7 +155,7 @@ async def _read(
             async for message in pages:
                 if _counts(message, incoming.ts):
                     messages.append(SlackMessage(message))
-    except FAILURES as error:
+    except SLACK_ERRORS as error:
         if isinstance(error, Absent) and str(error) == "not_in_channel":
             error = SlackRefused("conversations.replies", str(error), "")
         why = str(error) or type(error).__name__
@@ -173,7 +173,7 @@ async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]
     try:
         async with asyncio.timeout(READ_S):
             return await label_of(incoming.channel)
-    except FAILURES as error:
+    except SLACK_ERRORS as error:
         log.warning("who may read %s is not known: %s", incoming.channel, error)
         return _strictest_label(incoming)
 
@@ -207,7 +207,7 @@ class ThreadLines:
         line_item = maker.item(SlackMessage(content), root)
         if own:
             notes = [n for n in line_item.notes if n != "bot"]
-            return replace(line_item, by=ASSISTANT, notes=(*notes, OWN))
+            return replace(line_item, by=ASSISTANT, notes=(*notes, OWN_ANSWER_NOTE))
         if line_item.by == ASSISTANT and line_item.author:
             return replace(line_item, by=f"{ASSISTANT} ({clean_name(line_item.author)})")
         return line_item

@@ -11,11 +11,11 @@ from bot.storage.database import BatchWriter
 from bot.storage.encryption import JsonText
 from subagents.agent import ModelStep
 from subagents.brief import SpawnedBrief
-from subagents.budget import NANO, Amount
+from subagents.budget import NANOUSD_PER_USD, Amount
 from subagents.gate import Action, Decision
 from subagents.result import SubagentResult
 from subagents.run import Checkpoint, step_value
-from subagents.trajectory import Context, Seen
+from subagents.trajectory import Context, SeenItem
 
 OnCall = Callable[[str, str, Mapping[str, int] | None, float | None], None]
 """Takes a model, the outcome of its call, and the tokens and US dollars that it used."""
@@ -69,7 +69,7 @@ class RunLog(PendingRecords, Checkpoint):
         """Buffer an action that waits for approval: pass this to the gate."""
         self.actions.append(action)
 
-    def saw(self, run: str, items: Iterable[Seen]) -> None:
+    def saw(self, run: str, items: Iterable[SeenItem]) -> None:
         fresh = {(run, id): author for id, author in items if (run, id) not in self._seen}
         self._seen.update(fresh)
         self.authors |= fresh
@@ -124,5 +124,7 @@ class RunLog(PendingRecords, Checkpoint):
             if not key.endswith("/model"):
                 continue
             if reply := step_value(ModelStep, body).reply:
-                paid += Amount(round((reply.cost_usd or 0.0) * NANO), reply.usage.total, 1)
+                paid += Amount(
+                    round((reply.cost_usd or 0.0) * NANOUSD_PER_USD), reply.usage.total, 1
+                )
         return paid

@@ -44,16 +44,16 @@ JOIN_POLL_S = 0.25
 """Seconds between checks for another replica's result."""
 NOTICE_POLL_S = 0.05  # our workflows send no messages, but shutdown waits for the next poll
 REAP_EVERY_S = 2.0
-LOCKS = 7_001
+REPLICA_LOCK_CLASS = 7_001
 """Class of the advisory locks that replicas hold while they live."""
-THREADS = 16
+MAX_THREADS = 16
 """Maximum threads; DBOS would start one for each waiting step."""
-LOST = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
+LOST_STATUSES = ["MAX_RECOVERY_ATTEMPTS_EXCEEDED", "ERROR", "CANCELLED"]
 
 T = TypeVar("T")
-Body = Callable[..., Awaitable[dict[str, Any]]]
+WorkflowBody = Callable[..., Awaitable[dict[str, Any]]]
 """A workflow: plain JSON in and out."""
-Child = WorkflowHandleAsync[dict[str, Any]]
+ChildWorkflow = WorkflowHandleAsync[dict[str, Any]]
 """A child workflow that was started."""
 
 
@@ -97,7 +97,7 @@ class Durable:
 
     executor: str
     """Id of this process among those that share the database."""
-    bodies: dict[str, Body]
+    bodies: dict[str, WorkflowBody]
     """Name of a workflow -> its function."""
     file: Path
     url: str | None
@@ -164,7 +164,7 @@ class Durable:
             system_database_url=address,
             executor_id=self.executor,
             application_version=APPLICATION,
-            max_executor_threads=THREADS,
+            max_executor_threads=MAX_THREADS,
             notification_listener_polling_interval_sec=NOTICE_POLL_S,
             **({} if self.url else {"db_engine_kwargs": FILE_OPTIONS}),
             serializer=DBOSPortableJSONSerializer(),
@@ -176,10 +176,10 @@ class Durable:
         with translate_errors(self.where), SetWorkflowID(id):
             await DBOS.start_workflow_async(self._flows[name], *args)
 
-    async def spawn(self, name: str, id: str, *args: Any) -> Child:
+    async def spawn(self, name: str, id: str, *args: Any) -> ChildWorkflow:
         """Start a child, once for each id: here, or by a queue if replicas share it."""
 
-        async def start() -> Child:
+        async def start() -> ChildWorkflow:
             with SetWorkflowID(id):
                 if self.shared:
                     return await DBOS.enqueue_workflow_async(QUEUE, self._flows[name], *args)
@@ -188,7 +188,7 @@ class Durable:
         return await _apart(start())
 
     @staticmethod
-    async def join(child: Child) -> dict[str, Any]:
+    async def join(child: ChildWorkflow) -> dict[str, Any]:
         """Return the result of a child. Raises WorkflowLost."""
         try:
             return await _apart(child.get_result(polling_interval_sec=JOIN_POLL_S))
@@ -206,7 +206,7 @@ class Durable:
             return set()
         with translate_errors(self.where):
             found = await DBOS.list_workflows_async(
-                workflow_ids=workflow_ids, status=LOST, load_input=False, load_output=False
+                workflow_ids=workflow_ids, status=LOST_STATUSES, load_input=False, load_output=False
             )
         return {each.workflow_id for each in found}
 
@@ -224,7 +224,7 @@ class Durable:
         """Delete ended workflows; return how many. Their ids may then be used again."""
         with translate_errors(self.where):
             ended = await DBOS.list_workflows_async(
-                status=["SUCCESS", *LOST],
+                status=["SUCCESS", *LOST_STATUSES],
                 completed_before=before.isoformat(),
                 load_input=False,
                 load_output=False,
@@ -255,7 +255,7 @@ class Durable:
                 address.render_as_string(hide_password=False), autocommit=True, connect_timeout=10
             )
             query = "select pg_try_advisory_lock(%s, %s)"
-            cursor = await self._lock.execute(query, (LOCKS, _key(self.executor)))
+            cursor = await self._lock.execute(query, (REPLICA_LOCK_CLASS, _key(self.executor)))
             row = await cursor.fetchone()
         except psycopg.Error as error:
             what = f"cannot be used: {str(error).strip().splitlines()[0]}"
@@ -286,7 +286,7 @@ class Durable:
         executors |= await self.owners() if self.owners else set()
         dead = []
         for other in sorted(executors - {self.executor}):
-            key = (LOCKS, _key(other))
+            key = (REPLICA_LOCK_CLASS, _key(other))
             cursor = await self._lock.execute("select pg_try_advisory_lock(%s, %s)", key)
             row = await cursor.fetchone()
             if row and row[0]:
@@ -303,7 +303,7 @@ class Durable:
         return dead
 
 
-def _function(name: str, body: Body) -> Body:
+def _function(name: str, body: WorkflowBody) -> WorkflowBody:
     """Return a plain function that calls `body`: dbos marks the functions that it gets."""
 
     async def flow(*args: Any) -> dict[str, Any]:
@@ -413,7 +413,7 @@ class TeamDurable(Durable):
     async def begin(self, name: str, id: str, *args: Any) -> None:
         await self._all.begin(name, self._id(id), self.team, *args)
 
-    async def spawn(self, name: str, id: str, *args: Any) -> Child:
+    async def spawn(self, name: str, id: str, *args: Any) -> ChildWorkflow:
         return await self._all.spawn(name, self._id(id), self.team, *args)
 
     async def find_lost(self, ids: Iterable[str]) -> set[str]:

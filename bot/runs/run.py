@@ -17,8 +17,8 @@ from bot.background import repeat
 from bot.mailbox.accounts import Mailboxes
 from bot.metrics import Metrics
 from bot.runs.checkpoint import RunLog
-from bot.runs.durable import Child, Durable, WorkflowLost
-from bot.runs.store import WAITING, Store
+from bot.runs.durable import ChildWorkflow, Durable, WorkflowLost
+from bot.runs.store import WAITING_STATUS, Store
 from bot.storage import tables
 from bot.storage.budget import StoredBudget
 from bot.storage.requests import RequestQueue
@@ -32,7 +32,7 @@ from subagents.brief import SpawnedBrief, brief_of
 from subagents.budget import Caps
 from subagents.directory import Directory
 from subagents.events import Emit, Event, SubagentFinished
-from subagents.fanout import Joined, finished_event, run_subagent
+from subagents.fanout import ResultWaiter, finished_event, run_subagent
 from subagents.gate import Gate, count_allowed, count_calls
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
@@ -109,7 +109,7 @@ class Runs:
     async def _follow(self) -> None:
         table = tables.subagents
         shown = [run for run, live in self._live.items() if live.listeners]
-        is_ended = sa.and_(table.c.run.in_(shown), table.c.status != WAITING)
+        is_ended = sa.and_(table.c.run.in_(shown), table.c.status != WAITING_STATUS)
         query = sa.select(table.c.run, table.c.id, table.c.result).where(is_ended)
         for row in await self.store.database.read(query) if shown else ():
             live = self._live.get(row.run)
@@ -217,13 +217,13 @@ class WorkflowSpawner:
         for first in range(0, len(briefs), STORED_AT_ONCE):
             await self.store.save_briefs(run, briefs[first : first + STORED_AT_ONCE])
 
-    async def start(self, brief: SpawnedBrief) -> Joined:
+    async def start(self, brief: SpawnedBrief) -> ResultWaiter:
         run, id = self.live.run.id, brief.id
         self.live.frozen[id] = brief
         child = await self.durable.spawn("subagent", f"{self.workflow}/{id}", run, id)
         return partial(self.result, brief, child)
 
-    async def result(self, brief: SpawnedBrief, child: Child) -> SubagentResult:
+    async def result(self, brief: SpawnedBrief, child: ChildWorkflow) -> SubagentResult:
         """Return the result of a subagent that ran as a workflow, here or on another replica.
 
         A subagent that crashed every process that ran it, or whose code crashed, has failed.
@@ -236,7 +236,7 @@ class WorkflowSpawner:
         found = live.results.pop(id, None)
         if found is None:
             row = await self.store.subagent(live.run.id, id)
-            if row.status != WAITING:
+            if row.status != WAITING_STATUS:
                 found = SubagentResult.model_validate(row.result)
             else:
                 found = crash_result(brief, fault)
@@ -261,7 +261,7 @@ class Subagents:
             brief = live.frozen.pop(child, None)
             if brief is None or self.store.database.shared:  # another process may have started it
                 row = await self.store.subagent(run, child)
-                if row.status != WAITING:  # it ended just before a crash
+                if row.status != WAITING_STATUS:  # it ended just before a crash
                     return {"id": child, "status": row.status}
                 if brief is None:
                     brief = brief_of(row.brief, await self.store.template(row.template))

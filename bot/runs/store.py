@@ -34,7 +34,7 @@ from subagents.trajectory import (
 )
 
 CALL = ("run", "context", "seq", "attempt")
-REDONE = {
+UPSERT_COLUMNS = {
     "requests": (CALL, ("parts",)),
     "replies": (CALL, ("blocks", "outcome")),
     "quoted": (("item", "run"), ("author",)),
@@ -53,7 +53,7 @@ class Review:
     """Subagents that failed, stayed partial or lacked something in their brief; newest first."""
 
 
-WAITING = "waiting"
+WAITING_STATUS = "waiting"
 """Status of a subagent that no process has started yet, or whose process has not finished it."""
 
 
@@ -90,7 +90,7 @@ def _row(run: str, spawned: SpawnedBrief) -> dict[str, Any]:
 
 
 def _brief_row(run: str, spawned: SpawnedBrief) -> dict[str, Any]:
-    state = {"status": WAITING, "stopped_by": "none", "cost_usd": 0.0}
+    state = {"status": WAITING_STATUS, "stopped_by": "none", "cost_usd": 0.0}
     return {**_row(run, spawned), **state, "result": {"id": spawned.id, **state}}
 
 
@@ -136,19 +136,19 @@ class PendingRecords(Recording):
     def take(self) -> PendingRecords:
         """Remove the records so far and return them; remember which blocks they hold."""
         records = copy(self)
-        for name in PARTS:
+        for name in STORED_FIELDS:
             setattr(self, name, type(getattr(self, name))())
         return records
 
     def put_back(self, records: PendingRecords) -> None:
         """Add records that were taken and could not be stored, before later ones."""
-        for name in PARTS:
+        for name in STORED_FIELDS:
             first, later = getattr(records, name), getattr(self, name)
             setattr(self, name, first + later if isinstance(first, list) else first | later)
 
 
-REMEMBERED = {"known_blocks", "digests", "toolsets"}
-PARTS = [each.name for each in fields(PendingRecords) if each.name not in REMEMBERED]
+UNSTORED_FIELDS = {"known_blocks", "digests", "toolsets"}
+STORED_FIELDS = [each.name for each in fields(PendingRecords) if each.name not in UNSTORED_FIELDS]
 """Fields of the records that are stored; the remembered blocks are not."""
 
 
@@ -283,7 +283,9 @@ class Store:
         ]
         upsert = self.database.upsert
         filled = [
-            (upsert(table, *REDONE.get(table.name, ())), rows) for table, rows in parts if rows
+            (upsert(table, *UPSERT_COLUMNS.get(table.name, ())), rows)
+            for table, rows in parts
+            if rows
         ]
         seen_rows = [row for each in records.subagents for row in each.seen_rows()]
         if seen_rows:  # already stored with their authors if a tool showed them

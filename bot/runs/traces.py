@@ -44,8 +44,8 @@ PROVIDERS = {"anthropic": "anthropic", "bedrock": "aws.bedrock", "vertex": "gcp.
 """Names of the conventions, by `models.provider`."""
 CLOSE_S = 5
 """Seconds in which the last spans are sent when the process ends."""
-NANO = 1_000_000_000
-FAILED = ("failed", "refused")
+NANOSECONDS_PER_SECOND = 1_000_000_000
+FAILED_STATUSES = ("failed", "refused")
 
 
 class _OneWarning(SpanExporter):
@@ -137,7 +137,7 @@ class RunSpans:
             "assistant.run.status": run.status,
             **({} if run.cost_usd is None else {"assistant.cost_usd": run.cost_usd}),
         }
-        failed = run.status if run.status in FAILED else ""
+        failed = run.status if run.status in FAILED_STATUSES else ""
         whole = self._span(f"invoke_agent {AGENT}", above, run.started, end, about, failed=failed)
         spans: dict[str | None, Parent] = {None: whole}
         for context in self.trajectory.contexts:
@@ -169,7 +169,7 @@ class RunSpans:
             **_usage(usage),
         }
         end = run_end if context.kind == "parent" else max(times, default=context.created)
-        failed = stored.stopped_by if stored and stored.status in FAILED else ""
+        failed = stored.stopped_by if stored and stored.status in FAILED_STATUSES else ""
         name = f"invoke_agent {context.scope}"
         span = self._span(name, parent, context.created, end, about, failed=failed)
         for request, later in zip(requests, [*requests[1:], None], strict=True):
@@ -263,4 +263,4 @@ def _json(value: Any) -> str:
 
 
 def _nanoseconds(at: datetime) -> int:
-    return int(at.timestamp() * NANO)
+    return int(at.timestamp() * NANOSECONDS_PER_SECOND)

@@ -23,7 +23,7 @@ from bot.slack.writer import MessageWriter
 from bot.storage.database import Database, in_transaction
 from bot.storage.schedules import AlertHold, Failure, Recovery, StoredSchedule
 from bot.storage.tables import schedules
-from config.schedules import Kind
+from config.schedules import ScheduleKind
 from config.words import in_language, phrase
 from scopes.tool import iso
 
@@ -36,7 +36,11 @@ HELD_FOR = timedelta(minutes=15)
 CLOCK_SKEW = timedelta(minutes=10)
 """How far Slack's clock may be behind ours."""
 MOST_ADMINS = 10
-KINDS: Mapping[Kind, str] = {"sweep": "report", "triage": "report", "ask": "ask"}
+ALERT_KEY_ENDINGS: Mapping[ScheduleKind, str] = {
+    "sweep": "report",
+    "triage": "report",
+    "ask": "ask",
+}
 """Kind of schedule -> the end of the keys of its alerts; a reminder uses its kind."""
 _MENTION = re.compile(r"<@([UW][A-Z0-9]+)>")
 
@@ -186,7 +190,7 @@ def with_mentions(text: str) -> Iterator[str | Element]:
 
 def _message(stored: StoredSchedule, failure: Failure, instead_of: str) -> MessagePart:
     since, why = date(failure.since), [*with_mentions(_sentence(failure.why))]
-    kind = KINDS.get(stored.spec.kind, stored.spec.kind)
+    kind = ALERT_KEY_ENDINGS.get(stored.spec.kind, stored.spec.kind)
     fails = [f"\n{when(stored.spec)}. ", *fill("alert.fails", since=since, why=why)]
     parts: list[str | Element]
     if recovery := failure.over:

@@ -31,30 +31,30 @@ from bot.schedules.validation import (
 )
 from bot.storage.schedules import StoredSchedule
 from bot.tasks.sources import match_channels
-from config.schedules import OWN, PERSON, Schedule
+from config.schedules import OWN_DESTINATION, PERSON, Schedule
 from config.words import current, phrase
 from scopes.label import Label
-from scopes.schedules import Change
+from scopes.schedules import ScheduleChange
 from scopes.slack_reader import ChannelInfo
 from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
 
-LEAST = timedelta(minutes=15)
+MIN_PAUSE = timedelta(minutes=15)
 """Shortest pause between two runs of a schedule set in chat."""
 
 OFTEN = (
     "It would run {often}, and every 15 minutes is the most. Nothing is set up: name times that "
     "lie further apart."
 )
-PAST = "{at} is over. Nothing is set up: name a time that is still to come."
-NEVER = (
+PAST_TIME_ERROR = "{at} is over. Nothing is set up: name a time that is still to come."
+DESTINATION_ERROR = (
     "Its reports may not go there: they tell what not everyone there may read ({why}). Let them go "
     "to `dm`, or choose another destination."
 )
 MOST_LISTED = 50
 """Maximum schedules listed in one answer; the rest is counted."""
-STATES: Mapping[Change, str] = {"pause": "paused", "resume": "active", "delete": "deleted"}
+STATES: Mapping[ScheduleChange, str] = {"pause": "paused", "resume": "active", "delete": "deleted"}
 """Change -> the state that it leads to."""
 
 
@@ -77,7 +77,7 @@ class ScheduleService:
     async def place(self, by: str, to: str) -> str:
         """Return the id of a destination; one that this person may not read counts as missing."""
         to = to.removeprefix("<@").removesuffix(">")
-        if to == OWN or "@" in to or PERSON.fullmatch(to):
+        if to == OWN_DESTINATION or "@" in to or PERSON.fullmatch(to):
             return to
         channels = await self._channels()
         found = find_channel(channels, to) or find_channel(channels, f"#{to.lstrip('#')}")
@@ -150,7 +150,7 @@ class ScheduleService:
         note += f" {len(seen) - MOST_LISTED} are left out." if len(seen) > MOST_LISTED else ""
         return found, note
 
-    async def preview_change(self, by: str, name: str, what: Change) -> Mapping[str, str]:
+    async def preview_change(self, by: str, name: str, what: ScheduleChange) -> Mapping[str, str]:
         row = await self._own(by, name, what)
         if row.state == STATES[what]:
             raise ToolError(f"{name} is {row.state} already.")
@@ -158,7 +158,7 @@ class ScheduleService:
         follows = phrase(f"schedule.{what}_means")
         return {name_of(row.spec.kind): times, phrase("schedule.follows"): follows}
 
-    async def change(self, by: str, name: str, what: Change) -> str:
+    async def change(self, by: str, name: str, what: ScheduleChange) -> str:
         if what == "delete" and await self.store.get(name) is None:
             return phrase("schedule.delete_done", name=name)
         row, now = await self._own(by, name, what), datetime.now(UTC)
@@ -183,7 +183,7 @@ class ScheduleService:
             return True
         raise ToolError(f"There is a schedule {name} already. Choose another name.")
 
-    async def _own(self, by: str, name: str, what: Change) -> StoredSchedule:
+    async def _own(self, by: str, name: str, what: ScheduleChange) -> StoredSchedule:
         """Return the schedule if this person may change it: they own it, or it reminds them.
 
         Raises ToolError.
@@ -217,9 +217,9 @@ class ScheduleService:
             raise ToolError(str(fault)) from fault
         obstacles = await self.validator.obstacles(spec, channels, spec.to, label)
         if never := [o for o in obstacles if not o.grantable]:
-            raise ToolError(NEVER.format(why=never[0].why))
+            raise ToolError(DESTINATION_ERROR.format(why=never[0].why))
         if obstacles and not await self.validator.policy.admins():
-            raise ToolError(NEVER.format(why="and nobody is named who could allow it"))
+            raise ToolError(DESTINATION_ERROR.format(why="and nobody is named who could allow it"))
         return channels, bool(obstacles)
 
     async def _names(self, spec: Schedule) -> Mapping[str, str]:
@@ -239,14 +239,14 @@ class ScheduleService:
 def _check_times(spec: Schedule, now: datetime) -> None:
     """Raise ToolError for times that are past, too far ahead or too close to each other."""
     pause = spec.timetable.shortest(now)
-    if pause is not None and pause < LEAST:
+    if pause is not None and pause < MIN_PAUSE:
         times_text = when(spec)
         raise ToolError(OFTEN.format(often=f"{times_text[:1].lower()}{times_text[1:]}"))
     if spec.at:
         at = spec.timetable.once
         shown = f"{moment(at.astimezone(spec.timetable.info))} ({spec.zone})"
         if at <= now:
-            raise ToolError(PAST.format(at=shown))
+            raise ToolError(PAST_TIME_ERROR.format(at=shown))
 
 
 def _private_patterns(

@@ -32,7 +32,7 @@ from bot.reports.markdown import report_markdown
 from bot.reports.slack import answer_message, lead_message, report_parts
 from bot.reports.view import FINDINGS_FILE
 from bot.requests.delivery import (
-    MOST,
+    MAX_FILES,
     Asker,
     bare_context,
     format_obstacles,
@@ -58,7 +58,7 @@ from scopes.charts import DrawingFailed
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.google.gmail_compose import DeliveryReport, MailAttachment, NoRecipient
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.slack_client import SlackRefused
 from scopes.slack_reader import SlackReader
 from subagents.run import Run
@@ -66,7 +66,7 @@ from subagents.run import Run
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 5
-CLOSED = {
+CLOSED_PLACE_KEYS = {
     "is_archived": "archived",
     "channel_is_archived": "archived",
     "not_in_channel": "not_in",
@@ -77,7 +77,7 @@ CLOSED = {
 """Slack's error -> end of the key of the message why nothing can be posted in a place."""
 BACKOFF = tuple(timedelta(seconds=s) for s in (30, 60, 120, 300, 900, 3600))
 """Pauses between attempts; the last one repeats."""
-LATE = timedelta(minutes=15)
+LATE_AFTER = timedelta(minutes=15)
 """Delay after which a reminder shows its due time."""
 MOST_REPORTS = 60
 """Reports that the chart includes."""
@@ -184,7 +184,7 @@ class ReportDelivery:
         spec, settings = stored.spec, self.settings
         if spec.kind == "reminder" and isinstance(document, AnswerDocument):
             text = document.answer
-            late = datetime.now(UTC) - occurrence.at > LATE
+            late = datetime.now(UTC) - occurrence.at > LATE_AFTER
             due = moment(occurrence.at.astimezone(spec.timetable.info))
             message = f"{phrase('delivery.reminder')} {text}"
             message += f"\n\n{phrase('delivery.due', at=due, zone=spec.zone)}" if late else ""
@@ -363,8 +363,8 @@ class ReportDelivery:
         them, or for a sweep a table and a chart of its open issues so far.
         """
         if isinstance(document, AnswerDocument):
-            found = (await kept_files(live.run))[:MOST]
-            ctx = bare_context(live.run, TRUSTED, Intent(home=place.channel))
+            found = (await kept_files(live.run))[:MAX_FILES]
+            ctx = bare_context(live.run, TRUSTED_LABEL, Intent(home=place.channel))
             return [
                 MailAttachment(each.name, each.kind, await read_file(live.run, each))
                 for each in found
@@ -398,7 +398,9 @@ def _explain_not_sent(error: GoogleError) -> str:
 def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
     """Explain why Slack refused the message, in a sentence with what to do."""
     if isinstance(error, ChannelClosed):
-        return phrase(f"delivery.{CLOSED.get(error.code, 'read_only')}", place=place.name)
+        return phrase(
+            f"delivery.{CLOSED_PLACE_KEYS.get(error.code, 'read_only')}", place=place.name
+        )
     if isinstance(error, TokenRefused):
         lacks = error.code in ("missing_scope", "no_permission")
         return phrase("delivery.no_scope" if lacks else "delivery.no_token")
@@ -408,7 +410,7 @@ def explain_refusal(error: WriteFailed, place: DeliveryPlace) -> str:
 
 
 _WEB: Final = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
-_PAGE: Final = (
+_MAIL_TEMPLATE: Final = (
     '<!DOCTYPE html><html><head><meta charset="utf-8"></head>'
     '<body style="font:14px/1.5 sans-serif;max-width:46em">{}</body></html>'
 )
@@ -427,4 +429,4 @@ class _MailMarkdown(MarkdownIt):
 
 def page_of(markdown: str) -> str:
     """Return the Markdown of a report as an HTML page."""
-    return _PAGE.format(_MailMarkdown().render(markdown))
+    return _MAIL_TEMPLATE.format(_MailMarkdown().render(markdown))

@@ -14,24 +14,24 @@ from bot.schedules.store import ScheduleStore
 from bot.slack.blocks import with_spelling
 from bot.storage.database import Database
 from bot.storage.schedules import Occurrence, StoredSchedule
-from config.schedules import PERSON, Kind, Schedule
+from config.schedules import PERSON, Schedule, ScheduleKind
 from config.words import ENGLISH, current, phrase
 from scopes.tool import iso, one_line
 
-SHOWN = 3
+NEXT_RUN_COUNT = 3
 """Next runs that a dry run shows."""
-NAMED = 20
+MAX_NAMED_CHANNELS = 20
 """Maximum channels named; the rest is counted."""
-QUOTED = 80
+MAX_QUOTED_CHARS = 80
 """Maximum characters of a request or a reminder in a list."""
 _CLOCK = r"\d\d:\d\d(?::\d\d)?"
-_FIXED = re.compile(rf"At ({_CLOCK}(?:(?:, and|,| and) {_CLOCK})*)(?:, (.+))?")
+_FIXED_TIMES = re.compile(rf"At ({_CLOCK}(?:(?:, and|,| and) {_CLOCK})*)(?:, (.+))?")
 """The English output of cron-descriptor for fixed times of a day, and the days."""
 CRON_LOCALES = {"en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "it": "it_IT"}
 """Language -> the locale of cron-descriptor; names of days and months depend on the machine."""
 
 
-def name(kind: Kind) -> str:
+def name(kind: ScheduleKind) -> str:
     """Return what people call a schedule of this kind."""
     return phrase(f"schedule.{kind}")
 
@@ -59,7 +59,7 @@ def when(spec: Schedule) -> str:
     if words.language != ENGLISH:
         names = words.calendar()
         text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text)
-    elif fixed := _FIXED.fullmatch(text):
+    elif fixed := _FIXED_TIMES.fullmatch(text):
         days = _days(fixed[2] or "")
         text = f"{days}{',' * (',' in days)} at {fixed[1]}"
     return f"{text.replace('At 0 minutes past the hour', 'Every hour')} ({spec.zone})"
@@ -94,7 +94,9 @@ def next_run(spec: Schedule, now: datetime) -> str:
 def contents(spec: Schedule) -> str:
     """Return its sources, request or text in short, for its owner."""
     if text := one_line(spec.request or spec.text):
-        return text if len(text) <= QUOTED else f"{text[: QUOTED - 1].rstrip()}…"
+        return (
+            text if len(text) <= MAX_QUOTED_CHARS else f"{text[: MAX_QUOTED_CHARS - 1].rstrip()}…"
+        )
     return ", ".join(spec.channels) or phrase("why.your_mailbox")
 
 
@@ -107,7 +109,7 @@ def reads(spec: Schedule, names: Sequence[str], unnamed: int) -> str:
         return phrase("schedule.mailbox")
     if text := spec.request or spec.text:
         return f"\n{text}"
-    shown = [f"#{with_spelling(name)}" for name in names[:NAMED]]
+    shown = [f"#{with_spelling(name)}" for name in names[:MAX_NAMED_CHANNELS]]
     more = len(names) - len(shown)
     shown += [phrase("schedule.more", n=more)] if more > 0 else []
     shown += [phrase("schedule.private", n=unnamed)] if unnamed else []
@@ -163,7 +165,7 @@ def state(stored: StoredSchedule, now: datetime) -> str:
     return phrase(f"schedule.{stored.state}") + why
 
 
-LATEST = 20
+MAX_SEARCHED_OCCURRENCES = 20
 """Maximum occurrences searched for a finished one."""
 LAST_RUN = ("at", "state", "why", "run", "cost_usd", "tries", "not_before")
 """Fields of an occurrence that are shown."""
@@ -230,7 +232,7 @@ async def _status(
     database: Database, row: StoredSchedule, taken_up: bool, now: datetime
 ) -> ScheduleStatus:
     store, runs = ScheduleStore(database), row.state == "active"
-    of = await store.occurrences(row.id, LATEST) if taken_up else []
+    of = await store.occurrences(row.id, MAX_SEARCHED_OCCURRENCES) if taken_up else []
     return ScheduleStatus(
         row,
         taken_up,

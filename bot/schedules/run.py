@@ -32,15 +32,15 @@ from bot.requests.context import TaskContext, conversation_name
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs
 from bot.schedules.alerts import FailureAlerts
-from bot.schedules.store import DELETED, OccurrenceResult, ScheduleStore
+from bot.schedules.store import DELETED_REASON, OccurrenceResult, ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleInvalid, ScheduleValidator
 from bot.storage.database import Database
 from bot.storage.deletions import record_reused_items
-from bot.storage.requests import SCHEDULED, RequestQueue
+from bot.storage.requests import SCHEDULE_KIND, RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
 from bot.storage.tables import budgets
 from bot.tasks.ask import Ask
-from bot.tasks.base import NOBODY, Request, Requester
+from bot.tasks.base import NO_REQUESTER, Request, Requester
 from bot.tasks.reports import inbox_triage, report_words
 from bot.tasks.sweep import Sweep
 from bot.tasks.triage import Triage
@@ -50,20 +50,20 @@ from config.settings import Settings
 from config.words import current, in_language, phrase
 from scopes.google.errors import GoogleBusy, GoogleError
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.preferences import Preferences
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackReader
 from scopes.tool import Window, estimate_tokens, iso
-from subagents.budget import NANO
-from subagents.delegation import ANYTHING, Allowed
+from subagents.budget import NANOUSD_PER_USD
+from subagents.delegation import NO_LIMITS, Allowed
 from subagents.prices import Usage, cost_nanousd
 
 log = logging.getLogger(__name__)
 
 FIXED_TOKENS = 4_000
 """Tokens of a subagent's prompt, tools and brief."""
-CALLS = 2
+CALLS_PER_CHANNEL = 2
 """Calls of a subagent that reads one channel: it asks for the messages, then it submits."""
 WRITTEN_TOKENS = 1_000
 """Tokens that a subagent writes, and that the parent writes."""
@@ -133,7 +133,7 @@ def find_covered(document: SweepReport, before: Mapping[str, str]) -> dict[str, 
     return after
 
 
-SURELY = 2.0
+AMPLE_BUDGET_FACTOR = 2.0
 """A run with a budget of so many times its likely cost needs no estimate."""
 LOOK_SHARE = 0.3
 """Share of a sweep's time for estimating its cost."""
@@ -166,13 +166,13 @@ class RunPlan(BaseModel, frozen=True):
     """
     language: str | None = None
     """Language of the report; None = not set, and Slack does not return the owner's."""
-    requester: Requester = NOBODY
+    requester: Requester = NO_REQUESTER
     """The requester of a question: its owner."""
-    allowed: Allowed = ANYTHING
+    allowed: Allowed = NO_LIMITS
     """Scopes and models that subagents of a question may use."""
     here: dict[str, str] = {}
     """Id -> name of the channel of a question: its answer is posted there."""
-    label: dict[str, Any] = TRUSTED.to_json()
+    label: dict[str, Any] = TRUSTED_LABEL.to_json()
     """Label of the words of a question or a reminder."""
 
 
@@ -219,7 +219,7 @@ class RunPlanner:
         oldest = min(since.values(), default=plan.oldest)
         before = extra.get("channels", names)
         likely = _likely(last, oldest, occurrence.at) if last else None
-        if likely is None or likely * SURELY >= usd:
+        if likely is None or likely * AMPLE_BUDGET_FACTOR >= usd:
             likely = await self._estimate_usd(reader, channels, since, occurrence.at)
         return plan.model_copy(
             update={
@@ -284,12 +284,14 @@ class RunPlanner:
             return None
         models, read = self.settings.models, [size for size in sizes if size]
         calls = [Usage(cache_write=FIXED_TOKENS + size, output=WRITTEN_TOKENS) for size in read]
-        calls += [Usage(cache_read=(CALLS - 1) * (FIXED_TOKENS + size)) for size in read]
+        calls += [
+            Usage(cache_read=(CALLS_PER_CHANNEL - 1) * (FIXED_TOKENS + size)) for size in read
+        ]
         costs = [cost_nanousd(models.fast, usage, models.prices) for usage in calls]
         shown = Usage(input=VIEW_TOKENS * len(read), output=WRITTEN_TOKENS if read else 0)
         costs.append(cost_nanousd(models.main, shown, models.prices))
         known_costs = [cost for cost in costs if cost is not None]
-        return sum(known_costs) / NANO if len(known_costs) == len(costs) else None
+        return sum(known_costs) / NANOUSD_PER_USD if len(known_costs) == len(costs) else None
 
 
 def _likely(last: Occurrence, oldest: datetime, latest: datetime) -> float | None:
@@ -307,15 +309,15 @@ def _too_little(likely: float, usd: float) -> str:
 
 BACKOFF = tuple(timedelta(minutes=m) for m in (1, 5, 15, 60))
 """Pauses between attempts at a run; the last one repeats."""
-PASSING = ("model_error", "rate_limit")
+TRANSIENT_STOPS = ("model_error", "rate_limit")
 """Reasons for an early end of a subagent that may be gone an hour later."""
-PASSES = "passing"
+TRANSIENT_CODE = "passing"
 """`code` of the error of a run whose occurrence is retried."""
 STOPS = ("cost", "tokens", "time", "model_error", "rate_limit", "user")
 """Reasons for an early end of a subagent that the owner gets, without any source text."""
 AGAIN_AFTER = timedelta(minutes=5)
 """Time until a delivery of unknown outcome is retried."""
-SETTLING = timedelta(seconds=3)
+SETTLING_TIME = timedelta(seconds=3)
 """Wait between the time of an occurrence and reading its sources.
 
 Our clock may be ahead of Slack's by this much without a message falling between two reports.
@@ -334,11 +336,11 @@ class RunFailed(Exception):
 
     def to_json(self) -> dict[str, str]:
         """Return the error of the row of such a run."""
-        return {"code": PASSES if self.passing else "failed", "message": str(self)}
+        return {"code": TRANSIENT_CODE if self.passing else "failed", "message": str(self)}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> RunFailed:
-        return cls(stored["message"], passing=stored["code"] == PASSES)
+        return cls(stored["message"], passing=stored["code"] == TRANSIENT_CODE)
 
 
 class RunArguments(BaseModel):
@@ -402,7 +404,7 @@ class ScheduledReport:
         document = self.document
         stops = [each.stopped_by for each in document.subagents]
         stops += [document.stopped_by] if isinstance(document, AnswerDocument) else []
-        away = self.away or any(stop in PASSING for stop in stops)
+        away = self.away or any(stop in TRANSIENT_STOPS for stop in stops)
         return away and document.status == "failed"
 
 
@@ -418,7 +420,7 @@ class OccurrenceRunner:
     validator: ScheduleValidator
     alerts: FailureAlerts
     backoff: Sequence[timedelta] = BACKOFF
-    settling: timedelta = SETTLING
+    settling: timedelta = SETTLING_TIME
     _admitting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Concurrent runs must count the amounts that the others may spend."""
 
@@ -429,7 +431,7 @@ class OccurrenceRunner:
         if occurrence is None or occurrence.state not in ("due", "running"):
             return
         if stored is None:
-            await self.schedules.record_skip(occurrence.work, DELETED)
+            await self.schedules.record_skip(occurrence.work, DELETED_REASON)
             return
         language = await self.validator.language(stored.spec)
         with about(run=occurrence.run_id), in_language(language):
@@ -534,7 +536,7 @@ class OccurrenceRunner:
         )
         question = spec.request or f"{spec.kind} {stored.id}"
         await self.runs.store.start_run(
-            *(run, SCHEDULED, question, self.model_name, arguments.model_dump(mode="json")),
+            *(run, SCHEDULE_KIND, question, self.model_name, arguments.model_dump(mode="json")),
             requester=spec.owner,
         )
         await self.runs.open_budget(run, limits)
@@ -703,4 +705,4 @@ class OccurrenceRunner:
         """Return the cost of a run without a document."""
         paid = (budgets.c.spent_nanousd + budgets.c.reserved_nanousd).label("paid")
         rows = await self.runs.store.database.read(sa.select(paid).where(budgets.c.run == run))
-        return float(rows[0].paid if rows else 0) / NANO
+        return float(rows[0].paid if rows else 0) / NANOUSD_PER_USD

@@ -14,7 +14,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from bot.errors import StoreError
 from bot.requests.delivery import Asker
-from bot.runs.durable import Body, Durable
+from bot.runs.durable import Durable, WorkflowBody
 from bot.runs.run import Runs
 from bot.runs.worker import Worker
 from bot.schedules.alerts import FailureAlerts
@@ -23,15 +23,15 @@ from bot.schedules.run import OccurrenceRunner
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import CheckUnavailable, ScheduleValidator
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import NEVER, RequestQueue
+from bot.storage.requests import EPOCH, RequestQueue
 from bot.storage.schedules import Work
 from config.schedules import Timetable
 from config.settings import Settings
 from config.words import in_language
 
-MOST = 8
+MAX_RUNNING_SCHEDULES = 8
 """Maximum schedules running at once in one process."""
-WorkOn = Callable[[Work], Awaitable[Any]]
+WorkHandler = Callable[[Work], Awaitable[Any]]
 
 
 @dataclass
@@ -39,7 +39,7 @@ class ScheduleWorker(Worker[Work]):
     """Starts due work. Its database retries."""
 
     store: ScheduleStore
-    on_lost: WorkOn
+    on_lost: WorkHandler
     """Ends work whose workflow itself cannot report its failure."""
 
     async def load_claimed(self) -> Sequence[Work]:
@@ -58,7 +58,7 @@ class ScheduleWorker(Worker[Work]):
     def workflow(self, work: Work) -> tuple[str, str, str]:
         return (work.kind, work.id, work.id)
 
-    def body(self, work_on: WorkOn) -> Body:
+    def body(self, work_on: WorkHandler) -> WorkflowBody:
         """Return a workflow to register: it does the remaining work.
 
         If it raises, the next poll gives up the work and releases the schedule.
@@ -158,7 +158,7 @@ class Scheduler:
         try:
             await self.store.create_due(id)
         except StoreError:
-            self._changed_at[id] = NEVER  # the next reconciliation catches it up
+            self._changed_at[id] = EPOCH  # the next reconciliation catches it up
             raise
         self.on_due()
 
@@ -190,11 +190,11 @@ class Schedules:
             settings, runs, store, writer, validator, self.alerts, approvals
         )
         self.worker = ScheduleWorker(
-            RequestQueue(database), durable, MOST, store, self.runner.end_lost
+            RequestQueue(database), durable, MAX_RUNNING_SCHEDULES, store, self.runner.end_lost
         )
         self.scheduler = Scheduler(store, self.worker.wake)
 
-    def bodies(self) -> dict[str, Body]:
+    def bodies(self) -> dict[str, WorkflowBody]:
         """Return its workflows, by name."""
         return {
             "occurrence": self.worker.body(self.runner.work),

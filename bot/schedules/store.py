@@ -27,22 +27,24 @@ from bot.storage.schedules import (
 )
 from bot.storage.tables import issues, schedule_runs, schedules
 from config.schedules import Schedule
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 
 log = logging.getLogger(__name__)
 
 CAUGHT_UP = "caught up by the run of {at:%Y-%m-%d %H:%M:%S} UTC"
 TOO_LATE = "nothing served for so long that it was not caught up (missed_hours)"
 STILL_AT_WORK = "the run before was still at work; its messages are in the next report"
-COVERED = "the report of {at:%Y-%m-%d %H:%M} UTC covers it"
-PAUSED = "the schedule was paused"
-DELETED = "the schedule was deleted"
-REPLACED = "A schedule of the same name that had been set in chat was replaced by the settings."
-OVER = ("deleted", "done")
+COVERED_REASON = "the report of {at:%Y-%m-%d %H:%M} UTC covers it"
+PAUSED_REASON = "the schedule was paused"
+DELETED_REASON = "the schedule was deleted"
+REPLACED_REASON = (
+    "A schedule of the same name that had been set in chat was replaced by the settings."
+)
+FREE_NAME_STATES = ("deleted", "done")
 """States in which the name of a schedule is free again."""
-ASKED = {"asked": True}
+REQUESTED_EXTRA = {"asked": True}
 """`extra` of a requested occurrence: it is never too late, and waits for the run before it."""
-SYNCING = 7_004
+SETTINGS_LOCK = 7_004
 """Advisory lock of Postgres that a replica holds while it loads the settings into the table."""
 
 DUE, WAITS = schedule_runs.c.state == "due", schedule_runs.c.delivery == "waiting"
@@ -84,7 +86,7 @@ class ScheduleStore:
 
     async def all(self, *, done: bool = False) -> list[StoredSchedule]:
         """Return the schedules that were not deleted, by name; with `done` also finished ones."""
-        hidden = ("deleted",) if done else OVER
+        hidden = ("deleted",) if done else FREE_NAME_STATES
         query = sa.select(schedules).where(schedules.c.state.not_in(hidden))
         rows = await self.database.read(query.order_by(schedules.c.id))
         return [each for row in rows if (each := schedule_of(row))]
@@ -101,7 +103,7 @@ class ScheduleStore:
     ) -> None:
         """Update the table from the settings; replace schedules set in chat with the same name."""
         if self.database.shared:  # two replicas must not start one schedule twice
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SYNCING)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SETTINGS_LOCK)))
         found = {row.id: row for row in connection.execute(sa.select(schedules))}
         for id, stored in found.items():
             if stored.origin == "config" and stored.state != "deleted" and id not in config:
@@ -116,7 +118,7 @@ class ScheduleStore:
             self._insert(connection, new, replace=True)
             if old and old.origin == "chat" and old.state != "deleted":
                 log.warning("the settings replaced the schedule %s of %s", id, old.spec.owner)
-                _update(connection, id, why=REPLACED)
+                _update(connection, id, why=REPLACED_REASON)
 
     async def create(
         self,
@@ -124,7 +126,7 @@ class ScheduleStore:
         spec: Schedule,
         origin: Literal["config", "chat"],
         now: datetime,
-        label: Label = TRUSTED,
+        label: Label = TRUSTED_LABEL,
     ) -> StoredSchedule:
         """Create a schedule with its first time after now. Raises ScheduleError for a taken name.
 
@@ -144,7 +146,7 @@ class ScheduleStore:
         """
         now = datetime.now(UTC)
         if _update(connection, id, ("active", "refused"), state="paused", why=by, changed=now):
-            _skip(connection, _due(id), PAUSED, now)
+            _skip(connection, _due(id), PAUSED_REASON, now)
 
     @in_transaction
     def resume(self, connection: sa.Connection, id: str, now: datetime) -> None:
@@ -225,7 +227,7 @@ class ScheduleStore:
         """
         at = now.replace(microsecond=0)
         while True:
-            row = {"schedule": schedule, "at": at, "state": "due", "extra": ASKED}
+            row = {"schedule": schedule, "at": at, "state": "due", "extra": REQUESTED_EXTRA}
             is_ours = await self.database.write(self.database.upsert(schedule_runs).values(row))
             found = await self.occurrence(schedule, at)
             if found and (is_ours or found.state == "due"):  # it may start at once
@@ -246,7 +248,7 @@ class ScheduleStore:
         if not self._end(connection, work, values, result.cost):
             return False
         older = sa.and_(schedule_runs.c.schedule == work.schedule, schedule_runs.c.at < work.at)
-        _supersede(connection, older, COVERED.format(at=work.at))
+        _supersede(connection, older, COVERED_REASON.format(at=work.at))
         return True
 
     @in_transaction
@@ -356,7 +358,7 @@ class ScheduleStore:
         upsert = insert.on_conflict_do_update(
             index_elements=["id"],
             set_=row,
-            where=None if replace else schedules.c.state.in_(OVER),
+            where=None if replace else schedules.c.state.in_(FREE_NAME_STATES),
         ).execution_options(preserve_rowcount=True)
         if not connection.execute(upsert).rowcount:
             return False
@@ -377,7 +379,7 @@ class ScheduleStore:
             return
         new = StoredSchedule.new(row.id, "config", spec, now)
         state = "paused" if row.state == "paused" else new.state
-        body = body_of(spec, TRUSTED)
+        body = body_of(spec, TRUSTED_LABEL)
         values: dict[str, Any] = {"body": body, "state": state, "changed": now}
         values |= {} if state == "paused" else {"why": ""}
         if old is None or old.spec.timetable != spec.timetable:
@@ -404,8 +406,8 @@ def _finish(connection: sa.Connection, id: str, now: datetime) -> None:
 def _end(connection: sa.Connection, id: str, now: datetime) -> None:
     """Delete a schedule; its row stays."""
     _update(connection, id, state="deleted", why="", changed=now, trouble=None)
-    _skip(connection, _due(id), DELETED, now)
-    _supersede(connection, schedule_runs.c.schedule == id, DELETED)
+    _skip(connection, _due(id), DELETED_REASON, now)
+    _supersede(connection, schedule_runs.c.schedule == id, DELETED_REASON)
 
 
 def _update(connection: sa.Connection, id: str, among: tuple[str, ...] = (), **values: Any) -> int:

@@ -46,7 +46,7 @@ AT_ONCE = 16
 """Channels that are checked concurrently."""
 ONLY_PUBLIC = "mail leaves the workspace, so only public channels are mailed to others"
 NO_ADMIN = "only an administrator has reports mailed to others than themselves"
-_WILD = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 
 
 class CheckUnavailable(Exception):
@@ -281,7 +281,7 @@ class ScheduleValidator:
     ) -> ScheduleInvalid:
         if found:
             await self._surely(spec.owner)
-        if _WILD & set(pattern):
+        if _WILDCARDS & set(pattern):
             message = phrase("check.no_match", owner=spec.owner, pattern=repr(pattern))
             return ScheduleInvalid(message)
         shown = pattern if pattern.startswith(("#", "C", "G")) else f"#{pattern}"

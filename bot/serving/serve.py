@@ -37,7 +37,7 @@ from bot.listeners.backfill import Backfill
 from bot.listeners.home import Home, readable_handles
 from bot.listeners.intake import Cursors, Intake
 from bot.listeners.interactions import DigestActing, Interactions
-from bot.listeners.socket_mode import Hear, Sockets
+from bot.listeners.socket_mode import EnvelopeHandler, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
 from bot.mailbox.accounts import Credentials, Mailboxes
@@ -509,7 +509,9 @@ def _end_at_once() -> None:
     os._exit(0)
 
 
-def sockets_of(settings: Settings, hear: Hear, on_gap: Callable[[], object]) -> Sockets | None:
+def sockets_of(
+    settings: Settings, hear: EnvelopeHandler, on_gap: Callable[[], object]
+) -> Sockets | None:
     """Return the sockets of Socket Mode. Raises SetupError if a secret is not set."""
     if settings.slack.mode == "http":
         if not settings.secrets.slack_signing_secret:

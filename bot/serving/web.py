@@ -48,7 +48,7 @@ from scopes.slack_client import web_client
 
 log = logging.getLogger(__name__)
 
-Events = Callable[[Request], Awaitable[Response]]
+EventHandler = Callable[[Request], Awaitable[Response]]
 """For example the `handle` of Bolt's AsyncSlackRequestHandler."""
 
 MOST_BYTES = 1_000_000
@@ -63,7 +63,7 @@ _NO_STORE = {"cache-control": "no-store"}
 def web_app(
     health: Health,
     metrics: Metrics,
-    events: Events | None = None,
+    events: EventHandler | None = None,
     body_s: float = BODY_S,
     pages: Sequence[BaseRoute] = (),
 ) -> Starlette:
@@ -98,7 +98,7 @@ def _report(report: HealthReport) -> Response:
     return JSONResponse(report.to_json(), 200 if report.ok else 503, _NO_STORE)
 
 
-def _with_limits(events: Events, body_s: float) -> Events:
+def _with_limits(events: EventHandler, body_s: float) -> EventHandler:
     """Read the body with limits on size and time, and answer 500 for unexpected errors.
 
     Slack resends an event that did not get a 200.
@@ -244,13 +244,13 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
 }
-Page = Callable[[Request], Awaitable[Response]]
+PageHandler = Callable[[Request], Awaitable[Response]]
 
 
 def connect_routes(find: Callable[[str], Connecting | None]) -> list[Route]:
     """Return the routes from the link in Slack to Google and back; `find` takes their state."""
 
-    def of_state(page: Callable[[_Pages, Request], Awaitable[Response]]) -> Page:
+    def of_state(page: Callable[[_Pages, Request], Awaitable[Response]]) -> PageHandler:
         async def answer(request: Request) -> Response:
             connecting = find(_query(request, "state"))
             return await page(_Pages(connecting), request) if connecting else _expiry_page()
@@ -296,7 +296,7 @@ def install_routes(
     client = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
     flow = AsyncOAuthFlow(client=client, logger=log, settings=oauth)
 
-    def page(handle: Callable[[AsyncBoltRequest], Awaitable[BoltResponse]]) -> Page:
+    def page(handle: Callable[[AsyncBoltRequest], Awaitable[BoltResponse]]) -> PageHandler:
         async def answer(request: Request) -> Response:
             return to_starlette_response(await handle(to_async_bolt_request(request, b"")))
 
@@ -320,7 +320,7 @@ def _to_bolt(page: Response) -> BoltResponse:
     return BoltResponse(status=page.status_code, body=bytes(page.body).decode(), headers=headers)
 
 
-def _with_errors(page: Page) -> Page:
+def _with_errors(page: PageHandler) -> PageHandler:
     """Answer in the language of the browser, with a plain page for any error."""
 
     async def answer(request: Request) -> Response:

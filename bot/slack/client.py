@@ -66,14 +66,14 @@ TIERS: Mapping[str, Tier] = {
 }
 """docs.slack.dev/apis/web-api/rate-limits: one message per second in a channel with short bursts,
 tiers 2 to 4 (20, 50, 100 calls per minute) for the others."""
-SOLD: Mapping[str, Tier] = {
+COMMERCIAL_TIERS: Mapping[str, Tier] = {
     **TIERS,
     "conversations.history": Tier(1),
     "conversations.replies": Tier(1),
 }
 """Limits for an app that is sold outside Slack's Marketplace."""
 
-KEPT = 0.1
+RESERVED_SHARE = 0.1
 """Share of the calls that patient work, such as a sweep, leaves to interactive requests."""
 
 
@@ -154,7 +154,7 @@ class ReadTurns:
     def __init__(self, settings: SlackSettings, reserved: float = 0.0) -> None:
         """`reserved` is the share of a method's calls that patient callers leave to others."""
         sold = settings.app_distribution == "distributed"
-        self._pace = RateLimit((SOLD if sold else TIERS) if settings.paced else None)
+        self._pace = RateLimit((COMMERCIAL_TIERS if sold else TIERS) if settings.paced else None)
         self._refused_methods: set[str] = set()
         self._reserved = reserved
         self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -231,14 +231,14 @@ class RateLimited(WriteFailed):
     """Slack asked us to wait, and the write could not wait."""
 
 
-GONE = "message_not_found"
+MESSAGE_NOT_FOUND = "message_not_found"
 """The message does not exist (any more); with other codes of `MessageGone` it still exists."""
-_CLOSED = """is_archived not_in_channel channel_not_found channel_is_archived thread_not_found
-    restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel
-    cannot_reply_to_message messages_tab_disabled"""
+_CHANNEL_CODES = """is_archived not_in_channel channel_not_found channel_is_archived
+    thread_not_found restricted_action restricted_action_read_only_channel
+    restricted_action_thread_only_channel cannot_reply_to_message messages_tab_disabled"""
 _TOKEN = """invalid_auth account_inactive token_revoked token_expired not_authed no_permission
     missing_scope org_login_required ekm_access_denied not_allowed_token_type access_denied"""
-_GONE = """message_not_found cant_update_message cant_delete_message edit_window_closed
+_MESSAGE_CODES = """message_not_found cant_update_message cant_delete_message edit_window_closed
     message_not_owned_by_app"""
 _CONTENT = """msg_too_long msg_blocks_too_long invalid_blocks invalid_blocks_format no_text
     invalid_chunks too_many_attachments markdown_text_conflict block_mismatch
@@ -246,12 +246,12 @@ _CONTENT = """msg_too_long msg_blocks_too_long invalid_blocks invalid_blocks_for
 _FOR_NOW = "update_failed external_channel_migrating messaging_processing_failed team_added_to_org"
 _STREAM = """message_not_in_streaming_state stopped_by_user streaming_mode_mismatch
     streaming_state_conflict cannot_provide_both_markdown_text_and_chunks"""
-_KINDS: Mapping[str, type[WriteFailed]] = {
+_ERROR_CLASSES: Mapping[str, type[WriteFailed]] = {
     code: kind
     for kind, codes in (
-        (ChannelClosed, _CLOSED),
+        (ChannelClosed, _CHANNEL_CODES),
         (TokenRefused, _TOKEN),
-        (MessageGone, _GONE),
+        (MessageGone, _MESSAGE_CODES),
         (ContentRefused, _CONTENT),
         (RefusedForNow, _FOR_NOW),
         (StreamEnded, _STREAM),
@@ -262,7 +262,7 @@ _UNKNOWN = frozenset({"internal_error", "fatal_error", "service_unavailable", "r
 """The call may have taken effect: docs.slack.dev/reference/methods/chat.postMessage#errors."""
 NO_JSON = frozenset({"files.getUploadURLExternal"})
 """Methods that accept no JSON, according to docs.slack.dev/reference/methods."""
-_LIMITED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+_RATE_LIMIT_CODES = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class WriteTimes:
     """Until a write of unknown outcome has appeared."""
 
 
-Count = Callable[[str, str], object]
+CallCounter = Callable[[str, str], object]
 """Called after each call with its method and outcome: ok, ratelimited, skipped, unsent, unknown,
 or Slack's code."""
 
@@ -292,7 +292,7 @@ class ApiCalls:
     ) -> None:
         web.retry_handlers = []  # the SDK's default repeats a message whose answer was lost
         self.web, self.pace, self.times = web, pace, times
-        self.count: Count = lambda method, outcome: None
+        self.count: CallCounter = lambda method, outcome: None
         self.timeout_s, self.attempts = slack.timeout_s, slack.retry_attempts + 1
         self.page_size = slack.page_size
 
@@ -379,10 +379,10 @@ def _refusal(method: str, error: SlackClientError) -> WriteFailed:
     data = getattr(response, "data", None)
     code = data.get("error") if isinstance(data, dict) else None
     status = _status(response)
-    if status == 429 or code in _LIMITED:
+    if status == 429 or code in _RATE_LIMIT_CODES:
         return RateLimited(method, "ratelimited")
     if status < 500 and isinstance(code, str) and code not in _UNKNOWN:
-        return _KINDS.get(code, Refused)(method, code)
+        return _ERROR_CLASSES.get(code, Refused)(method, code)
     if 400 <= status < 500 and status != 408:
         return Refused(method, f"http_{status}")
     return OutcomeUnknown(method, code if isinstance(code, str) else f"http_{status}")
@@ -554,7 +554,7 @@ def clients(
     web = web_client(
         url, token=token, timeout=settings.slack.timeout_s, session=session, retry_handlers=[]
     )
-    client = connect(session, token, url, settings.slack, ReadTurns(settings.slack, KEPT))
+    client = connect(session, token, url, settings.slack, ReadTurns(settings.slack, RESERVED_SHARE))
     if settings.is_company_token:  # each call names one of the token's workspaces
         for each in (web, client.web):
             each.default_params["team_id"] = settings.team

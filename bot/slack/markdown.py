@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from bot.citations import CITED, STOPS, Links, ids_in, neutralize_links
+from bot.citations import CITATION_PATTERN, SENTENCE_ENDS, Links, ids_in, neutralize_links
 from config.sections import ReplySettings
 from scopes.clean import find_unsettled, printable, redact
 
@@ -28,14 +28,14 @@ MAX_INDENT = 8
 """Levels of indent that Slack allows in a list."""
 
 Json = dict[str, Any]
-SYNTAX = ("code", "html_block", "reference", "lheading")
+UNUSED_BLOCK_RULES = ("code", "html_block", "reference", "lheading")
 """Blocks of CommonMark that a chat does not need."""
 LINE_PARSER = MarkdownIt("commonmark", {"maxNesting": 60}).enable("table")
-LINE_PARSER.disable([*SYNTAX, "normalize", "inline", "text_join"])
+LINE_PARSER.disable([*UNUSED_BLOCK_RULES, "normalize", "inline", "text_join"])
 
 LineKind = Literal["text", "open", "code", "close", "header", "row"]
 
-INLINE = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
+CODE_SPAN = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +98,21 @@ def segments(text: str) -> Iterator[tuple[bool, str]]:
             yield True, line.text
             continue
         at = 0
-        for span in INLINE.finditer(line.text):
+        for span in CODE_SPAN.finditer(line.text):
             yield False, line.text[at : span.start()]
             yield True, span[0]
             at = span.end()
         yield False, line.text[at:]
 
 
-TOKEN = re.compile(r"<([@#!])([^<>|\n]*)(?:\|([^<>\n]*))?>")
+CONTROL_SEQUENCE = re.compile(r"<([@#!])([^<>|\n]*)(?:\|([^<>\n]*))?>")
 """Slack's control sequences, which Slack also interprets inside markdown."""
-BEGUN = re.compile(r"<+(?=[@#!])")
+CONTROL_START = re.compile(r"<+(?=[@#!])")
 MAX_NESTED = 8
 """Levels of nested sequences that get their names; deeper ones are cut off."""
-SHOUT = re.compile(r"@(?=(?:channel|here|everyone)\b)", re.IGNORECASE)
+GROUP_MENTION = re.compile(r"@(?=(?:channel|here|everyone)\b)", re.IGNORECASE)
 QUOTE = re.compile(r"[ \t]*(?:>[ \t]?)*")
-DEFINED = re.compile(r"^([ \t>]*\[[^\]\n]+\]):", re.MULTILINE)
+REFERENCE_DEFINITION = re.compile(r"^([ \t>]*\[[^\]\n]+\]):", re.MULTILINE)
 """A reference definition, which would set the address of a link elsewhere in the text."""
 
 
@@ -124,22 +124,22 @@ def harmless(text: str) -> str:
     github.com/PostHog/posthog/pull/95054). Addresses that `citations.defang` kept are the
     requester's.
     """
-    text = SHOUT.sub("@\N{WORD JOINER}", replace_mentions(text))
+    text = GROUP_MENTION.sub("@\N{WORD JOINER}", replace_mentions(text))
     pieces, fresh = [], True
     for code, piece in segments(text):
         pieces.append(piece if code else _escape(piece, fresh))
         if piece:
             fresh = piece.endswith("\n")
-    return DEFINED.sub(r"\1 :", "".join(pieces))
+    return REFERENCE_DEFINITION.sub(r"\1 :", "".join(pieces))
 
 
 def replace_mentions(text: str) -> str:
     """Replace Slack's control sequences by names."""
     for _ in range(MAX_NESTED):
-        if (replaced := TOKEN.sub(_name_mention, text)) == text:
+        if (replaced := CONTROL_SEQUENCE.sub(_name_mention, text)) == text:
             return text
         text = replaced
-    return BEGUN.sub("", text)
+    return CONTROL_START.sub("", text)
 
 
 def _name_mention(match: re.Match[str]) -> str:
@@ -197,14 +197,14 @@ def _record(head: Sequence[str], row: Sequence[str]) -> str:
 REQUESTER = "\ue000"
 """Placeholder for the requester's mention: a private character that `printable` removes."""
 WEB = re.compile(r"://[^\s<>()\[\]|\"'*`]+")
-FLANKED = re.compile(r"(?<=\w)\*\*(?=[^\w\s*])|(?<=[^\w\s*])\*\*(?=\w)")
+UNSPACED_BOLD = re.compile(r"(?<=\w)\*\*(?=[^\w\s*])|(?<=[^\w\s*])\*\*(?=\w)")
 """Bold marks that CommonMark does not accept where no space separates words (Japanese)."""
 STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 
 
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"maxNesting": 60}).enable(["table", "strikethrough"])
-    parser.disable([*SYNTAX, "normalize", "image", "html_inline", "autolink", "entity"])
+    parser.disable([*UNUSED_BLOCK_RULES, "normalize", "image", "html_inline", "autolink", "entity"])
     parser.inline.ruler.push("web", _web)
     return parser
 
@@ -215,7 +215,7 @@ def _web(state: StateInline, silent: bool) -> bool:
     found = WEB.match(state.src, state.pos, state.posMax)
     if not (scheme and found):
         return False
-    rest = found[0].rstrip(STOPS)
+    rest = found[0].rstrip(SENTENCE_ENDS)
     if not silent:
         state.pending = state.pending[: scheme.start()]
         state.push("web", "", 0).content = scheme[0] + rest
@@ -312,7 +312,7 @@ def _cell(leaves: Leaves) -> Json:
 
 def parse(text: str, links: Links, requester: str = "") -> list[RichPart | RichTable]:
     """Return the parts of a text, in order."""
-    text = FLANKED.sub("\N{WORD JOINER}**\N{WORD JOINER}", text)
+    text = UNSPACED_BOLD.sub("\N{WORD JOINER}**\N{WORD JOINER}", text)
     builder = _Builder(text.split("\n"), links, requester)
     for token in PARSER.parse(text):
         builder.add(token)
@@ -506,11 +506,11 @@ def _merge(leaves: Leaves) -> Leaves:
     return merged
 
 
-UNSURE = re.compile(r"[<`\[|~@!]")
+MARK_START = re.compile(r"[<`\[|~@!]")
 """Characters that may begin a mark of markdown or Slack that is not closed yet."""
 
 
-CITATIONS = re.compile(rf"{CITED.pattern}(?:[ \t]*{CITED.pattern})*")
+CITATIONS = re.compile(rf"{CITATION_PATTERN.pattern}(?:[ \t]*{CITATION_PATTERN.pattern})*")
 """Citations side by side."""
 
 
@@ -595,8 +595,8 @@ class Prose:
 
 def _settle(text: str) -> str:
     start = text.rfind("\n") + 1
-    masked = CITED.sub(lambda m: "x" * len(m[0]), text[start:])
-    unsure = UNSURE.search(masked)
+    masked = CITATION_PATTERN.sub(lambda m: "x" * len(m[0]), text[start:])
+    unsure = MARK_START.search(masked)
     settled = text[: start + unsure.start()] if unsure else text
     settled = settled[: find_unsettled(settled)]
     return settled[: _open_table(settled)].rstrip()

@@ -18,7 +18,7 @@ from config.words import detect_language, languages
 from scopes.cache import Clock
 from scopes.members import Kept
 from scopes.slack_client import Absent, SlackClient, SlackRefused
-from scopes.slack_items import Kind, SlackPerson
+from scopes.slack_items import SlackPerson, UserKind
 
 T = TypeVar("T")
 KEPT_S = 300.0
@@ -31,7 +31,7 @@ class Person:
     """A user of this workspace."""
 
     id: str
-    kind: Kind
+    kind: UserKind
     name: str = ""
     zone: str = ""
     """Time zone, by its IANA name."""

@@ -33,7 +33,7 @@ MARKS = {
     "cancelled": "■",
     "refused": "–",
 }
-OPEN = ("queued", "working")
+UNFINISHED_STATES = ("queued", "working")
 """States of an unfinished subagent."""
 STATUSES = {"queued": "pending", "working": "in_progress", "complete": "complete"} | {
     "partial": "complete"
@@ -42,7 +42,7 @@ STATUSES = {"queued": "pending", "working": "in_progress", "complete": "complete
 MAX_TITLE = 120
 """Characters of a row. A streamed message may have about 10,000 bytes, plan and text together
 (measured: github.com/openclaw/openclaw/pull/143882)."""
-OWN = "request"
+PARENT_ROW = "request"
 """The row of the parent's own look-ups."""
 SCOPES = ("slack", "email", "data", "web", "notes", "files", "all")
 """Scopes whose sources we name in a row; an MCP server names its own."""
@@ -182,7 +182,7 @@ def short_heading(plan: Plan, *, over: bool = False) -> str:
     """Return a short heading for the plan."""
     if len(plan.rows) < 2:
         return phrase("plan.done" if over else "plan.at_work")
-    done = sum(row.state not in OPEN for row in plan.rows.values())
+    done = sum(row.state not in UNFINISHED_STATES for row in plan.rows.values())
     return phrase("plan.some_done", done=str(done), of=str(len(plan.rows)))
 
 
@@ -201,7 +201,7 @@ def lines(rows: Iterable[PlanTask], title: str) -> str:
 def _own(plan: Plan) -> Iterator[PlanTask]:
     if plan.own:
         at_work = plan.sources or not (plan.rows or plan.answer)
-        yield PlanTask(OWN, shorten(plan.own), "in_progress" if at_work else "complete")
+        yield PlanTask(PARENT_ROW, shorten(plan.own), "in_progress" if at_work else "complete")
 
 
 def _task(row: PlanRow) -> PlanTask:
@@ -214,7 +214,7 @@ def _task(row: PlanRow) -> PlanTask:
 
 
 def _group(scope: str, rows: list[PlanRow], more: bool) -> PlanTask:
-    done = [row for row in rows if row.state not in OPEN]
+    done = [row for row in rows if row.state not in UNFINISHED_STATES]
     failed = sum(STATUSES.get(row.state) is None for row in done)
     bad = f", {phrase('plan.some_failed', n=failed)}" if failed else ""
     key = "plan.more_done" if more else "plan.some_done"

@@ -13,7 +13,7 @@ from typing import Any
 from bot.slack import blocks as slack_blocks
 from bot.slack import plan
 from bot.slack.client import (
-    GONE,
+    MESSAGE_NOT_FOUND,
     ChannelClosed,
     ContentRefused,
     OutcomeUnknown,
@@ -29,7 +29,7 @@ from bot.slack.writer import MessageWriter
 from bot.storage.requests import StoredReply, StoredRequest
 from config.sections import ReplySettings
 from config.words import phrase
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from subagents.events import AnswerDelta, AnswerRestarted, ContextGrew, Event, SubagentFinished
 
 log = logging.getLogger(__name__)
@@ -41,10 +41,10 @@ EDIT_CHARS = 6_000
 """Maximum text below the plan of an edited message, whose blocks may have about 13,000."""
 QUIET_S = 20.0
 """Seconds that a write in progress may take when the reply ends."""
-TRIES = 4
+MAX_END_ATTEMPTS = 4
 """Attempts to end a stream and write into its message, before a new one is posted instead."""
 
-Admits = Callable[[Label], Awaitable[bool]]
+LabelCheck = Callable[[Label], Awaitable[bool]]
 
 
 async def only_public(label: Label) -> bool:
@@ -58,10 +58,10 @@ class Draft:
 
     settings: ReplySettings
     render: Callable[[str], str]
-    admits: Admits
+    admits: LabelCheck
 
     def __post_init__(self) -> None:
-        self._plan, self._text, self._label = Plan(), "", TRUSTED
+        self._plan, self._text, self._label = Plan(), "", TRUSTED_LABEL
         self._waiting: list[Event] = []
 
     def record(self, event: Event) -> None:
@@ -118,7 +118,7 @@ class StreamingReply:
     title: str = ""
     """Names the request next to Slack's Stop button."""
     run: str = ""
-    admits: Admits = only_public
+    admits: LabelCheck = only_public
     """Returns whether all viewers of the message may know text with a label."""
 
     def __post_init__(self) -> None:
@@ -358,7 +358,7 @@ class StreamingReply:
             except WriteFailed as error:
                 log.info("the stream of %s was not stopped: %s", self.request.key, error)
                 code = error.code
-        if code == GONE:
+        if code == MESSAGE_NOT_FOUND:
             self._lose(self._ts)
 
     def _lose(self, ts: str) -> None:
@@ -377,7 +377,7 @@ class StreamingReply:
         except WriteFailed as error:
             self._is_plain = self._is_plain or isinstance(error, ContentRefused)
             self._is_late = self._is_late or isinstance(error, OutcomeUnknown)
-            if error.code == GONE:
+            if error.code == MESSAGE_NOT_FOUND:
                 self._lose(ts)
             elif isinstance(error, StreamEnded):  # it is still being streamed
                 self._adopt(ts)
@@ -462,7 +462,7 @@ class StreamingReply:
 
     async def _is_written(self, number: int, ts: str, part: MessagePart, of: int) -> bool:
         """Write a part into this message; return False if it is gone or Slack refuses the part."""
-        for _ in range(TRIES):
+        for _ in range(MAX_END_ATTEMPTS):
             try:
                 if ts == self._ts:
                     await self._leave(part.streamed)
@@ -479,7 +479,7 @@ class StreamingReply:
                 if is_away(error) and not self._is_last_resort:
                     raise
                 log.info("%s of %s is not written again: %s", ts, self.request.key, error)
-                return of > 0 and self._final.get(ts) == of and error.code != GONE
+                return of > 0 and self._final.get(ts) == of and error.code != MESSAGE_NOT_FOUND
         return False
 
     async def _delete_others(self, count: int) -> None:

@@ -19,11 +19,11 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.slack import blocks
 from bot.slack.client import (
-    GONE,
+    MESSAGE_NOT_FOUND,
     TIERS,
     ApiCalls,
+    CallCounter,
     ChannelClosed,
-    Count,
     MessageGone,
     OutcomeUnknown,
     PostedMessages,
@@ -42,7 +42,7 @@ from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
 
-Form = dict[str, Any]
+MessageArguments = dict[str, Any]
 """The content of a message, as arguments of a call."""
 MAX_TEXT = 3_900
 """Characters of `text`; chat.update refuses more than 4,000."""
@@ -52,7 +52,7 @@ NO_UNFURLING: Mapping[str, Any] = {"unfurl_links": False, "unfurl_media": False}
 """For chat.postMessage only: no other write method that we use has them or shows previews."""
 
 
-def _forms(part: MessagePart, exact: bool = False) -> list[Form]:
+def _forms(part: MessagePart, exact: bool = False) -> list[MessageArguments]:
     """Return the forms of a message, to try in order when Slack refuses one.
 
     The last ones are text alone, so that no answer is lost; `exact` = with these blocks only.
@@ -84,7 +84,7 @@ class MessageWriter:
         self._settle_s, self._sessions = times.settle_s, True
         self.uploads = Uploads(self._writes, self.posted)
 
-    def count_calls(self, count: Count) -> None:
+    def count_calls(self, count: CallCounter) -> None:
         """Count each call from now on."""
         self._writes.count = count
 
@@ -109,7 +109,7 @@ class MessageWriter:
         async def find() -> str | None:
             return await self.posted.find(channel, thread_ts, mark.key, after, besides)
 
-        async def send(form: Form) -> str:
+        async def send(form: MessageArguments) -> str:
             where = {"channel": channel} | ({"thread_ts": thread_ts} if thread_ts else {})
             return await self._post_once({**where, **form, **mark.metadata(), **NO_UNFURLING}, find)
 
@@ -123,8 +123,8 @@ class MessageWriter:
     ) -> None:
         """Replace a message; `exact` as in `post`. It is retried, because that is safe."""
 
-        async def send(form: Form) -> str:
-            cleared: Form = (
+        async def send(form: MessageArguments) -> str:
+            cleared: MessageArguments = (
                 {} if "markdown_text" in form else {"blocks": []}
             )  # otherwise old blocks stay
             form = {"channel": channel, "ts": ts, **cleared, **form, **mark.metadata()}
@@ -150,7 +150,7 @@ class MessageWriter:
             args = {"channel": channel, "ts": ts}
             await self._writes.call("chat.delete", args, repeatable=True)
         except MessageGone as error:
-            if error.code != GONE:
+            if error.code != MESSAGE_NOT_FOUND:
                 raise
 
     async def whisper(
@@ -216,7 +216,7 @@ class MessageWriter:
 
         Raises StreamEnded if it had ended, perhaps by our own earlier attempt.
         """
-        args: Form = {"channel": channel, "ts": ts, **mark.metadata()}
+        args: MessageArguments = {"channel": channel, "ts": ts, **mark.metadata()}
         args |= {"chunks": [{"type": "markdown_text", "text": rest}]} if rest else {}
         await self._writes.call("chat.stopStream", args, repeatable=True)
 
@@ -243,7 +243,9 @@ class MessageWriter:
             log.info("no session status: %s", error)
             return not self._sessions
 
-    async def _post_once(self, form: Form, find: Callable[[], Awaitable[str | None]]) -> str:
+    async def _post_once(
+        self, form: MessageArguments, find: Callable[[], Awaitable[str | None]]
+    ) -> str:
         method, channel = "chat.postMessage", str(form.get("channel"))
         for failures in range(1, self._writes.attempts + 1):
             try:
@@ -259,7 +261,9 @@ class MessageWriter:
         raise last
 
 
-async def _send(send: Callable[[Form], Awaitable[str]], forms: Sequence[Form]) -> str:
+async def _send(
+    send: Callable[[MessageArguments], Awaitable[str]], forms: Sequence[MessageArguments]
+) -> str:
     """Send the first form that Slack does not refuse."""
     for form in forms[:-1]:
         try:
@@ -355,7 +359,7 @@ class Uploads:
             return response.status
 
 
-WORDS = {
+ERROR_MESSAGES = {
     "is_archived": "the channel is archived",
     "channel_not_found": "there is no such channel for me",
     "not_in_channel": "I am not in that channel; somebody has to invite me",
@@ -403,7 +407,7 @@ def _tool_errors() -> Iterator[None]:
     try:
         yield
     except WriteFailed as error:
-        why = WORDS.get(error.code, f"Slack says {error.code}")
-        lasts = isinstance(error, ChannelClosed) or error.code in WORDS
+        why = ERROR_MESSAGES.get(error.code, f"Slack says {error.code}")
+        lasts = isinstance(error, ChannelClosed) or error.code in ERROR_MESSAGES
         again = "" if lasts else " Try again later."
         raise ToolError(f"It was not written: {why}.{again}") from error

@@ -26,11 +26,11 @@ from subagents.budget import (
 )
 from subagents.errors import BudgetExceeded
 
-SETTLED = "settled"
+SETTLED_STATE = "settled"
 """State of a row of an actual cost; the other states are `State`."""
 
 
-NOTHING = Amount()
+ZERO_AMOUNT = Amount()
 POLL_S = 0.25
 """Seconds between checks whether another process has released budget."""
 
@@ -47,7 +47,7 @@ class _Entry:
     """True if the request is withdrawn."""
     key: str = ""
     """Key that is settled, with `amount`."""
-    amount: Amount = NOTHING
+    amount: Amount = ZERO_AMOUNT
 
     @property
     def keys(self) -> set[str]:
@@ -137,7 +137,7 @@ class StoredBudget(Budget):
         queue, answers = list(waiting), dict[ReservationRequest, BudgetExceeded | None]()
         for entry in entries:
             if entry.wish is None:
-                if entry.key in totals.held or entry.amount != NOTHING:
+                if entry.key in totals.held or entry.amount != ZERO_AMOUNT:
                     totals.settle(entry.key, entry.amount)
             elif entry.withdrawn:
                 totals.withdraw(queue, entry.wish)
@@ -170,20 +170,20 @@ class _Rows:
     _all: bool = False
 
     def load(self, keys: Collection[str]) -> None:
-        self._read(_RESERVED, keys=list(keys))
+        self._read(_RESERVED_QUERY, keys=list(keys))
 
     def load_outstanding(self) -> None:
         """Load the reservations that are not settled, here and in other processes."""
         if not self._all:
             self._all = True
-            self._read(_OUTSTANDING)
+            self._read(_OUTSTANDING_QUERY)
 
     def _read(self, query: sa.Select[Any], **values: object) -> None:
         for row in self.connection.execute(query, {"of": self.run, **values}):
             key, amount = row.key, Amount(**_amount(row))
             if key in self.stored:
                 continue
-            if row.state == SETTLED:
+            if row.state == SETTLED_STATE:
                 self.stored[key] = self.totals.settled[key] = amount
             else:
                 reservation = Reservation(amount, State(row.state))
@@ -200,7 +200,7 @@ class _Rows:
         for key in keys:
             if key in self.lost and key in self.totals.held:
                 self.totals.settle(key, self.totals.held[key].amount)
-            if self.totals.settled.get(key, NOTHING) != NOTHING:
+            if self.totals.settled.get(key, ZERO_AMOUNT) != ZERO_AMOUNT:
                 self.save()
                 _rename(self.connection, self.run, key)
                 del self.stored[key]
@@ -210,7 +210,7 @@ class _Rows:
         """Write the rows that differ from the budget."""
         now: dict[str, Reservation | Amount] = {**self.totals.settled, **self.totals.held}
         reserved_keys = (k for k, each in self.stored.items() if isinstance(each, Reservation))
-        now |= {key: NOTHING for key in reserved_keys if key not in now}
+        now |= {key: ZERO_AMOUNT for key in reserved_keys if key not in now}
         changed = {key: each for key, each in now.items() if self.stored.get(key) != each}
         if changed:
             save = self.database.upsert(reservations, ("run", "key"), (*AMOUNTS, "state", "owner"))
@@ -219,7 +219,7 @@ class _Rows:
 
     def _as_row(self, key: str, each: Reservation | Amount) -> dict[str, Any]:
         if isinstance(each, Amount):
-            each, state = Reservation(each, State.SENT), SETTLED
+            each, state = Reservation(each, State.SENT), SETTLED_STATE
         else:
             state = each.state.value
         row = {"run": self.run, "key": key, "state": state, "owner": self.owner}
@@ -268,11 +268,11 @@ def _row(prefix: str, amount: Amount | Caps) -> dict[str, int]:
 _OF = budgets.c.run == sa.bindparam("of")
 _TOTALS = sa.select(budgets).where(_OF).with_for_update()
 _NEW_TOTALS = sa.update(budgets).where(_OF)
-_RESERVED = sa.select(reservations).where(
+_RESERVED_QUERY = sa.select(reservations).where(
     reservations.c.run == sa.bindparam("of"),
     reservations.c.key.in_(sa.bindparam("keys", expanding=True)),
 )
-_OUTSTANDING = sa.select(reservations).where(
-    reservations.c.run == sa.bindparam("of"), reservations.c.state != SETTLED
+_OUTSTANDING_QUERY = sa.select(reservations).where(
+    reservations.c.run == sa.bindparam("of"), reservations.c.state != SETTLED_STATE
 )
 _ZERO = _row("spent", Amount()) | _row("reserved", Amount())

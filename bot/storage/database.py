@@ -30,11 +30,11 @@ from scopes.tool import compact_json
 
 log = logging.getLogger(__name__)
 
-MIGRATING = 7_002
+MIGRATION_LOCK = 7_002
 """Advisory lock of Postgres that a replica holds while it migrates."""
 ONE_MIGRATION = threading.Lock()
 """Alembic keeps its state in a module, and several workspaces are opened at once."""
-INDEXES = ("notes_search", "conversations_search")
+SEARCH_TABLES = ("notes_search", "conversations_search")
 """Tables of SQLite that FTS5 searches: created in bot/migrations."""
 KEY_CHECK = "key_check"
 """Flag with an encrypted text, which reveals a wrong key at the start."""
@@ -51,7 +51,7 @@ def migrate(engine: sa.Engine, where: object, elsewhere: str) -> None:
             return
     with engine.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
         if _revision(connection, where, elsewhere) != REVISIONS[-1]:  # no other process did it
             _upgrade(connection)
 
@@ -121,7 +121,7 @@ def _upgrade(connection: sa.Connection) -> None:
 FILE_ELSEWHERE = "set data_dir to another directory."
 URL_ELSEWHERE = "set DATABASE_URL to another database."
 _MOVE = "Move it away to start with an empty one."
-_COMPLAINTS = {
+_SQLITE_ERRORS = {
     sqlite3.SQLITE_FULL: ("has no space left", f"Free some, or {FILE_ELSEWHERE}"),
     sqlite3.SQLITE_IOERR: (
         "cannot be written: the disk is full, has a size limit or is faulty",
@@ -140,7 +140,7 @@ _COMPLAINTS = {
     sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE),
     sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE),
 }
-_STATES = ("08", "25006", "28", "3D", "3F", "40", "42501", "53", "55", "57", "58", "XX")
+_FAULT_SQLSTATES = ("08", "25006", "28", "3D", "3F", "40", "42501", "53", "55", "57", "58", "XX")
 """SQLSTATEs, or their classes, of faults of a server or an account, not of a query."""
 
 
@@ -152,8 +152,8 @@ def translate_errors(where: object) -> Iterator[None]:
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", None) or 0
-        if code & 0xFF in _COMPLAINTS:
-            raise StoreError(where, *_COMPLAINTS[code & 0xFF]) from error
+        if code & 0xFF in _SQLITE_ERRORS:
+            raise StoreError(where, *_SQLITE_ERRORS[code & 0xFF]) from error
         if code or not isinstance(error, sa.exc.DBAPIError) or not _is_of_the_server(error):
             raise
         lines = str(error.orig).strip().splitlines()
@@ -167,15 +167,15 @@ def translate_errors(where: object) -> Iterator[None]:
 
 def _is_of_the_server(error: sa.exc.DBAPIError) -> bool:
     if state := getattr(error.orig, "sqlstate", None):
-        return bool(state.startswith(_STATES))
+        return bool(state.startswith(_FAULT_SQLSTATES))
     return isinstance(error, sa.exc.OperationalError | sa.exc.ProgrammingError)
 
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+BatchItem = TypeVar("BatchItem")
+BatchResult = TypeVar("BatchResult")
 
 
-class BatchWriter(Generic[Given, Made]):
+class BatchWriter(Generic[BatchItem, BatchResult]):
     """Passes to `work`, in one batch, all items that were added while the previous batch ran.
 
     `work` returns the result or error of each item, in order; if it raises, all callers get that
@@ -184,16 +184,16 @@ class BatchWriter(Generic[Given, Made]):
     """
 
     def __init__(
-        self, work: Callable[[Sequence[Given]], Awaitable[Sequence[Made | Exception]]]
+        self, work: Callable[[Sequence[BatchItem]], Awaitable[Sequence[BatchResult | Exception]]]
     ) -> None:
         self._work = work
-        self._pending: list[tuple[Given, asyncio.Future[Made]]] = []
+        self._pending: list[tuple[BatchItem, asyncio.Future[BatchResult]]] = []
         self._working: asyncio.Task[None] | None = None
 
-    def ask(self, item: Given) -> asyncio.Future[Made]:
+    def ask(self, item: BatchItem) -> asyncio.Future[BatchResult]:
         """Add an item; return a future of its result. It is processed even if nobody waits."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Made] = loop.create_future()
+        done: asyncio.Future[BatchResult] = loop.create_future()
         self._pending.append((item, done))
         if self._working is None:
             self._working = loop.create_task(self._work_on_all())
@@ -205,7 +205,7 @@ class BatchWriter(Generic[Given, Made]):
             await self._working
 
     async def _work_on_all(self) -> None:
-        batch: list[tuple[Given, asyncio.Future[Made]]] = []
+        batch: list[tuple[BatchItem, asyncio.Future[BatchResult]]] = []
         try:
             while self._pending:
                 batch, self._pending = self._pending, []
@@ -223,18 +223,18 @@ class BatchWriter(Generic[Given, Made]):
                 done.cancel()
             self._pending = []
 
-    async def _outcomes(self, items: Sequence[Given]) -> Sequence[Made | Exception]:
+    async def _outcomes(self, items: Sequence[BatchItem]) -> Sequence[BatchResult | Exception]:
         try:
             return await self._work(items)
         except Exception as error:  # raised for all waiting callers
             return [error] * len(items)
 
 
-CHUNK = 500
+CHUNK_SIZE = 500
 """Maximum values of one condition or rows of one transaction, since others wait for it."""
 
 
-def chunks(values: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
+def chunks(values: Iterable[Any], size: int = CHUNK_SIZE) -> Iterator[list[Any]]:
     """Yield the values, sorted, in lists of at most this size."""
     ordered = sorted(values)
     for start in range(0, len(ordered), size):
@@ -245,9 +245,9 @@ T = TypeVar("T")
 Work = Callable[[sa.Connection], Any]
 """Runs inside a transaction; it may run again if that one fails."""
 
-READERS = 3
+READER_THREADS = 3
 """Threads that read: a slow search of the console delays no other read."""
-CONNECTIONS = READERS + 1
+POOL_SIZE = READER_THREADS + 1
 BUSY_SECONDS = 10
 """Seconds that a command waits for another process that is writing."""
 SCHEMA = "assistant"
@@ -288,7 +288,7 @@ def open_server(url: str, cipher: Cipher) -> sa.Engine:
     with translate_errors(where):
         engine = sa.create_engine(
             address,
-            pool_size=CONNECTIONS,
+            pool_size=POOL_SIZE,
             max_overflow=0,
             hide_parameters=True,  # a logged error must not reveal what people wrote
             pool_pre_ping=True,  # reconnect after the server was restarted
@@ -340,7 +340,7 @@ def _ready(engine: sa.Engine, cipher: Cipher, where: object, elsewhere: str) -> 
 
 def _make_schema(engine: sa.Engine, schema: str) -> None:
     with engine.begin() as connection:
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATING)))
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
         if not sa.inspect(connection).has_schema(schema):  # the account may own nothing else
             connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
 
@@ -348,7 +348,7 @@ def _make_schema(engine: sa.Engine, schema: str) -> None:
 def _file_engine(path: Path) -> sa.Engine:
     engine = sa.create_engine(
         URL.create("sqlite", database=str(path)),
-        pool_size=CONNECTIONS,
+        pool_size=POOL_SIZE,
         max_overflow=0,
         hide_parameters=True,  # a logged error must not reveal what people wrote
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
@@ -404,7 +404,7 @@ class Database:
         """Why the last write failed; empty = it succeeded."""
         self._engine = engine
         self._writing = engine.execution_options(begin="BEGIN IMMEDIATE")
-        self._readers = ThreadPoolExecutor(READERS, "store-reads")
+        self._readers = ThreadPoolExecutor(READER_THREADS, "store-reads")
         self._writer = ThreadPoolExecutor(1, "store-writes")
         self._changes: BatchWriter[Work, Any] = BatchWriter(self._outcomes)
         self._upserts: dict[tuple[Any, ...], sqlite.Insert] = {}
@@ -499,7 +499,7 @@ class Database:
             return
 
         def merge(connection: sa.Connection) -> None:
-            for index in INDEXES:
+            for index in SEARCH_TABLES:
                 connection.exec_driver_sql(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
 
         def empty() -> None:

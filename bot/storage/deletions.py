@@ -17,7 +17,7 @@ from bot.storage.database import Database, chunks
 from bot.storage.tables import flags, inbox, quoted, runs, subagents
 from subagents.brief import Brief
 from subagents.result import Finding
-from subagents.trajectory import Seen
+from subagents.trajectory import SeenItem
 
 
 def source_of(item: str) -> str:
@@ -32,7 +32,7 @@ def seen_row(run: str, item: str, author: str | None) -> dict[str, Any]:
     return {"item": item, "run": run, "channel": source_of(item), "author": author}
 
 
-def seen_rows(run: str, items: Iterable[Seen]) -> list[dict[str, Any]]:
+def seen_rows(run: str, items: Iterable[SeenItem]) -> list[dict[str, Any]]:
     """Return the rows of the items that a run has seen, each once."""
     return [seen_row(run, item, author) for item, author in dict(items).items()]
 
@@ -52,7 +52,7 @@ def seen_by_subagent(
     return seen_rows(run, [*evidence, *material])
 
 
-async def seen_by_runs(database: Database, runs: Sequence[str]) -> list[Seen]:
+async def seen_by_runs(database: Database, runs: Sequence[str]) -> list[SeenItem]:
     """Return the items that these runs have seen: a run that reads their answers sees them, too."""
     c = quoted.c
     query = sa.select(c.item, c.author).where(c.run.in_(runs)).distinct()
@@ -88,7 +88,7 @@ _WHOLE = re.compile(r"(data|files|mcp):([a-z][a-z0-9_-]*)")
 _PERMALINK = re.compile(r"/archives/([A-Z0-9]+)/p(\d{10})(\d{6})")
 _ROWS = ("q-______", "q-______#%", "t-______", "t-______#%")
 """Ids of rows and tables read from databases: they do not name the database."""
-NOTES = "forget/"
+DELETION_FLAG_PREFIX = "forget/"
 """Prefix of the names of flags for pending deletions."""
 
 
@@ -182,7 +182,7 @@ def note(
     `at`: when it happened; None = just now. `edited`: it was changed, not deleted. `amended`: the
     stored request has the new text.
     """
-    name = f"{NOTES}{target.kind}/{target.id}"
+    name = f"{DELETION_FLAG_PREFIX}{target.kind}/{target.id}"
     row = {"name": name, "value": facts, "at": at or datetime.now(UTC)}
     connection.execute(database.upsert(flags, ("name",), ("value", "at")), row)
 

@@ -25,7 +25,7 @@ from bot.storage.tables import (
     schedule_runs,
 )
 from scopes.tool import readable
-from subagents.budget import NANO
+from subagents.budget import NANOUSD_PER_USD
 from subagents.directory import Obstacle
 
 LOOKUPS = "approved_lookups"
@@ -38,7 +38,7 @@ CHOSEN = "chosen"
 """Key added: the requester chose a message by a shortcut or a reaction, and wrote nothing."""
 ROUND = "answered_again"
 """Key added: how often it was answered again because of an approval or a choice."""
-NEVER = datetime.fromtimestamp(0, UTC)
+EPOCH = datetime.fromtimestamp(0, UTC)
 GOOD, BAD = "good", "bad"
 """The ratings; a bad one may have a reason."""
 
@@ -152,7 +152,7 @@ class StoredRequest(Incoming):
     run: str | None = None
     attempt: int = 0
     """Number of retries after the model was down."""
-    received: datetime = NEVER
+    received: datetime = EPOCH
     not_before: datetime | None = None
     reply: StoredReply | None = None
     owner: str | None = None
@@ -213,12 +213,12 @@ def workflow_id(request: StoredRequest) -> str:
     return f"request/{request.key}/{request.attempt}"
 
 
-TAKING = 7_003
+REQUESTS_LOCK = 7_003
 """Advisory lock of Postgres that a replica holds while it takes requests."""
 
 
-PAUSED = "paused"
-IS_PAUSED = sa.exists().where(flags.c.name == PAUSED)
+PAUSE_FLAG = "paused"
+IS_PAUSED = sa.exists().where(flags.c.name == PAUSE_FLAG)
 """Checked by the query that takes work, so that nothing starts right after a pause."""
 
 
@@ -243,7 +243,7 @@ _DUE = (
 )
 
 AT_WORK = ("new", "running", "waiting")
-SCHEDULED = "schedule"
+SCHEDULE_KIND = "schedule"
 """Kind of the runs that a schedule started."""
 
 
@@ -357,7 +357,7 @@ class RequestQueue:
     ) -> list[StoredRequest]:
         """Take up to `free` requests to work on: oldest first, one at a time per thread."""
         if self.database.shared:  # two replicas must not both find a thread idle
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(TAKING)))
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(REQUESTS_LOCK)))
         parameters = {"now": now, "free": free}
         found = [row for query in _DUE for row in connection.execute(query, parameters)]
         claimed = []
@@ -458,7 +458,7 @@ class RequestQueue:
 
     async def count_waiting(self) -> int:
         """Return how many requests wait for their turn."""
-        return int((await self.database.read(_WAITING))[0].n)
+        return int((await self.database.read(_WAITING_COUNT_QUERY))[0].n)
 
     async def find_stopped(self, ids: list[str]) -> set[str]:
         """Return which of these runs somebody has stopped."""
@@ -520,17 +520,17 @@ class RequestQueue:
 
     async def paused_by(self) -> str | None:
         """Return who paused all new work; None = it is not paused."""
-        rows = await self.database.read(_PAUSED)
+        rows = await self.database.read(_PAUSE_QUERY)
         return str((rows[0].value or {}).get("by") or "an administrator") if rows else None
 
     async def pause(self, by: str) -> None:
         insert = self.database.upsert(flags)
         await self.database.write(
-            insert.values(name=PAUSED, value={"by": by}, at=datetime.now(UTC))
+            insert.values(name=PAUSE_FLAG, value={"by": by}, at=datetime.now(UTC))
         )
 
     async def resume(self) -> None:
-        await self.database.write(sa.delete(flags).where(flags.c.name == PAUSED))
+        await self.database.write(sa.delete(flags).where(flags.c.name == PAUSE_FLAG))
 
     async def spending(self, user: str | None, since: datetime) -> tuple[float, float]:
         """Return the US dollars of the runs that `user` (None = anyone) has requested since then.
@@ -538,7 +538,7 @@ class RequestQueue:
         First the spent and reserved sum, then the sum that running ones may spend beyond that. For
         a user, runs of their schedules do not count: these have separate budgets.
         """
-        paid, usd = budgets.c.spent_nanousd + budgets.c.reserved_nanousd, 1.0 / NANO
+        paid, usd = budgets.c.spent_nanousd + budgets.c.reserved_nanousd, 1.0 / NANOUSD_PER_USD
         remaining = sa.case((runs.c.status == "running", budgets.c.cap_nanousd - paid), else_=0)
         query = sa.select(
             sa.func.sum(sa.func.coalesce(runs.c.cost_usd, paid * usd)).label("paid"),
@@ -546,7 +546,7 @@ class RequestQueue:
         )
         query = query.select_from(runs.outerjoin(budgets)).where(runs.c.started >= since)
         if user:
-            query = query.where(runs.c.requester == user, runs.c.kind != SCHEDULED)
+            query = query.where(runs.c.requester == user, runs.c.kind != SCHEDULE_KIND)
         (row,) = await self.database.read(query)
         return float(row.paid or 0.0), float(row.open or 0.0)
 
@@ -571,8 +571,8 @@ def _thread(team: str, channel: str, thread_ts: str) -> sa.ColumnElement[bool]:
 
 
 # Built once: an idle bot runs them every second.
-_PAUSED = sa.select(flags.c.value).where(flags.c.name == PAUSED)
-_WAITING = (
+_PAUSE_QUERY = sa.select(flags.c.value).where(flags.c.name == PAUSE_FLAG)
+_WAITING_COUNT_QUERY = (
     sa.select(sa.func.count().label("n"))
     .select_from(inbox)
     .where(inbox.c.state.in_(("new", "waiting")))

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ValidationError
 
 from config.schedules import Schedule
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class StoredSchedule:
     at_work: str | None = None
     """Id of the workflow that works for it."""
     trouble: Failure | None = None
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of the context in which it was requested; one from the settings is trusted."""
 
     @classmethod
@@ -84,7 +84,7 @@ class StoredSchedule:
         origin: Literal["config", "chat"],
         spec: Schedule,
         now: datetime,
-        label: Label = TRUSTED,
+        label: Label = TRUSTED_LABEL,
     ) -> StoredSchedule:
         """Return a schedule that begins now; it is done if its only time has passed."""
         state: State = "active" if spec.timetable.after(now) else "done"
@@ -163,7 +163,7 @@ class Occurrence:
 def schedule_of(row: Row) -> StoredSchedule | None:
     """Return a row of `schedules` as an object; None if it cannot be read."""
     body = json.loads(row.body)
-    label = Label.of(body.pop(LABEL)) if LABEL in body else TRUSTED
+    label = Label.of(body.pop(LABEL)) if LABEL in body else TRUSTED_LABEL
     try:
         spec = Schedule.model_validate(body)
         failure = Failure.model_validate(row.trouble) if row.trouble else None

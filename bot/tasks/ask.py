@@ -59,7 +59,7 @@ from scopes.tool import Tool, ToolContext, iso, minute, names_in
 from subagents.agent import Agent, Outcome
 from subagents.brief import Block, parent_prompt, text_block
 from subagents.conversation import Ending, Spec
-from subagents.delegation import DELEGATING, Delegation, SpawnGuard, delegation_schemas
+from subagents.delegation import DELEGATION_TOOLS, Delegation, SpawnGuard, delegation_schemas
 from subagents.delimiter import new_delimiter, wrap
 from subagents.events import AnswerDelta, AnswerRestarted
 from subagents.evidence import SourceLog
@@ -74,7 +74,7 @@ from subagents.trajectory import Origin
 
 log = logging.getLogger(__name__)
 
-KINDS = {
+HANDLE_LINES = {
     "slack:search": "SEARCH: the handle {} lets a subagent search the workspace",
     OPEN_MAIL: "MAIL: the handle {} lets a subagent of the scope email search and read the "
     "requester's own mailbox",
@@ -98,12 +98,12 @@ NO_PROGRAM = "; no program or test can be run in a folder"
 
 def is_open(handle: str) -> bool:
     """Return whether one line describes all handles of this kind, instead of one per source."""
-    return any(handle.startswith(kind) for kind in (*KINDS, "slack:"))
+    return any(handle.startswith(kind) for kind in (*HANDLE_LINES, "slack:"))
 
 
 def facts(handles: Mapping[str, str], *, runs_programs: bool = True) -> Iterator[str]:
     """Yield one line for each kind of handle in `handles`."""
-    for kind, line in KINDS.items():
+    for kind, line in HANDLE_LINES.items():
         sources = [f"{h} ({t})" if t else h for h, t in handles.items() if h.startswith(kind)]
         if sources:
             less = "" if runs_programs or kind != "files:" else NO_PROGRAM
@@ -113,7 +113,7 @@ def facts(handles: Mapping[str, str], *, runs_programs: bool = True) -> Iterator
 COMMANDS = "scopes.folders.commands:Commands"
 MAX_PEOPLE = 10
 """People that one request may address."""
-UNNAMED = "a channel that the request means"
+UNNAMED_CHANNEL = "a channel that the request means"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _title(id: str, title: str, channels: Mapping[str, ChannelInfo], text: str) 
     """Name a private channel as the request does, so that its name reveals nothing new."""
     channel = channels.get(id.partition("/")[0])
     private = channel is not None and channel.is_private
-    return UNNAMED if private and title.startswith("#") and title[1:] not in text else title
+    return UNNAMED_CHANNEL if private and title.startswith("#") and title[1:] not in text else title
 
 
 async def _people(reader: SlackReader, text: str) -> dict[str, str]:
@@ -229,7 +229,7 @@ LOOKUPS = (
 DIRECT = ("list_channels", "read_thread", "lookup_user", "search_notes")
 """Tools for one look-up, which the parent calls itself."""
 
-ANSWERING = tuple(AnswerPart.model_fields.keys() & AnswerDocument.model_fields.keys())
+ANSWER_FIELDS = tuple(AnswerPart.model_fields.keys() & AnswerDocument.model_fields.keys())
 """Fields that a report takes from the answer that contains it."""
 
 
@@ -303,7 +303,7 @@ class Ask:
         return [*self._direct(), *self._reports()]
 
     async def _answer(self, handles: Handles) -> ParentRun:
-        run, names = self.run, DELEGATING | self._reports().keys()
+        run, names = self.run, DELEGATION_TOOLS | self._reports().keys()
         timeout_s, delimiter = run.limits.tool_timeout_s, self.sources.delimiter
         toolbox = Toolbox(self._direct(), run.gate, timeout_s, delimiter)
 
@@ -315,7 +315,7 @@ class Ask:
 
     async def _workflow(self, calls: Sequence[ToolCall], ctx: ToolContext) -> list[Outcome]:
         """Run the calls of one turn that start subagents; one outcome per call, in order."""
-        delegated = [call for call in calls if call.name in DELEGATING]
+        delegated = [call for call in calls if call.name in DELEGATION_TOOLS]
         outcomes = await self.delegation(delegated, ctx) if delegated else []
         found = {call.id: each for call, each in zip(delegated, outcomes, strict=True)}
         for call in calls:
@@ -552,7 +552,10 @@ def _with_report(
     own = dict(answer)
     fields = {
         **dict(report),
-        **{name: own[name] for name in (*ANSWERING, "unsupported", "label", "usage", "cost_usd")},
+        **{
+            name: own[name]
+            for name in (*ANSWER_FIELDS, "unsupported", "label", "usage", "cost_usd")
+        },
         "status": report.status if answer.status == "complete" else whole,
         "lead": lead,
         "coverage": report.coverage.model_copy(update={"not_covered": gaps}),

@@ -28,14 +28,14 @@ from config.settings import Settings
 from config.words import ENGLISH, current, in_language, phrase
 from scopes.clean import printable
 from scopes.effects import Handles
-from scopes.intent import UNASKED, Intent
-from scopes.label import TRUSTED, Label
+from scopes.intent import EMPTY_INTENT, Intent
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import Item, ToolContext, Window, iso, names_in, one_line
 from subagents.agent import Agent
 from subagents.brief import TimeFrame, text_block
 from subagents.budget import Amount
 from subagents.conversation import Spec
-from subagents.delegation import ANYTHING, Allowed
+from subagents.delegation import NO_LIMITS, Allowed
 from subagents.errors import BudgetExceeded
 from subagents.evidence import Coverage
 from subagents.fanout import Fanout, Spawner
@@ -113,7 +113,7 @@ class Requester(BaseModel):
             return ZoneInfo("UTC")
 
 
-NOBODY = Requester()
+NO_REQUESTER = Requester()
 
 
 class EarlierTurn(BaseModel):
@@ -140,7 +140,7 @@ class Request:
     """Time of messages and mails to read if a brief gives none; it ends now."""
     earliest: datetime | None = None
     """The first time that a brief may give; None = that of the window."""
-    requester: Requester = NOBODY
+    requester: Requester = NO_REQUESTER
     preferences: tuple[str, ...] = ()
     """How the requester always wants to be answered."""
     instructions: str = ""
@@ -159,12 +159,12 @@ class Request:
     """Ids of sources that may be used without being named: its own channel and thread."""
     choices: tuple[tuple[str, str], ...] = ()
     """Questions that the requester was asked back, and the chosen options; oldest first."""
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of the conversation, the files and the choices."""
-    allowed: Allowed = ANYTHING
+    allowed: Allowed = NO_LIMITS
     raw_text: str = ""
     """The requester's own message as Slack sent it, with its marks for channels and people."""
-    intent: Intent = UNASKED
+    intent: Intent = EMPTY_INTENT
     """The requester's words and the place of the answer; `Ask` resolves the names in them."""
 
     @property
@@ -240,7 +240,7 @@ REPORT = "report"
 """The context that writes a report's lines if a parent (`p1`) asked for the report."""
 Opening = tuple[str, Origin, str]
 """A block at the start of the parent's context: text, reason, and subagent that it shows."""
-Urgency = Callable[[SubagentResult], tuple[Any, ...]]
+UrgencyKey = Callable[[SubagentResult], tuple[Any, ...]]
 R = TypeVar("R")
 
 
@@ -340,7 +340,7 @@ class ReportTask(ABC, Generic[R]):
         return (self.agent.usage, self.agent.cost_usd) if self.agent else (Usage(), 0.0)
 
     def choose_views(
-        self, results: Sequence[SubagentResult], urgency: Urgency, least: int
+        self, results: Sequence[SubagentResult], urgency: UrgencyKey, least: int
     ) -> tuple[list[SubagentResult], int]:
         """Return the results for the parent and the maximum tokens of each view: all results, or
         the most urgent ones if not every view can have `least` tokens."""
@@ -379,7 +379,7 @@ class ReportTask(ABC, Generic[R]):
         return (await self.agent.run()).text
 
 
-def label_of(items: Iterable[Item], label: Label = TRUSTED) -> Label:
+def label_of(items: Iterable[Item], label: Label = TRUSTED_LABEL) -> Label:
     """Return the label of a text that also rests on these items."""
     return reduce(Label.join, (item.label for item in items), label)
 
@@ -422,7 +422,7 @@ def answer_text(results: Sequence[SubagentResult], done: ParentRun, citable: Cit
     return "\n".join(lines)
 
 
-FAULTS = ("model_error", "rate_limit", "tool_error", "invalid_output")
+FAILED_OUTCOMES = ("model_error", "rate_limit", "tool_error", "invalid_output")
 """Outcomes after which a parent's last text is not an answer."""
 
 
@@ -431,7 +431,7 @@ def status_of(results: Sequence[SubagentResult], done: ParentRun) -> str:
     stopped = done.ending.stopped_by
     if stopped == "user":
         return "cancelled"
-    if not done.ending.text or stopped in FAULTS:
+    if not done.ending.text or stopped in FAILED_OUTCOMES:
         return "partial" if any(r.findings for r in results) else "failed"
     whole = stopped == "none" and all(r.status in ("complete", "refused") for r in results)
     whole = whole and not is_all_refused(results)

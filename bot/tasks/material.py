@@ -15,9 +15,9 @@ from config.settings import Settings
 from scopes.clean import printable
 from scopes.documents.text import DocumentRefused, read_document
 from scopes.effects import Handles
-from scopes.folders.search import SKIPPED, lines_of, pieces
+from scopes.folders.search import SKIPPED_FOLDERS, lines_of, pieces
 from scopes.intent import Intent
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.tool import Item, SourceFailed, Tool, ToolContext, ToolError, ToolResult, tokens_of
 from subagents.run import Run
 
@@ -30,7 +30,7 @@ _START = re.compile(
     r"|(?:Article|Section|Clause|Artikel|Artículo|Articolo|§) ?\d"
 )
 """The first line of a section: a heading, a definition, a file or a hunk of a change, a clause."""
-_ATTACHED = re.compile(r"FILE: (.+?) \((.*)\)")
+_FILE_HEADER = re.compile(r"FILE: (.+?) \((.*)\)")
 """Name and facts of an attached file."""
 
 
@@ -174,7 +174,9 @@ def _files_below(folder: Path) -> list[tuple[str, bytes]]:
     """Return path and content of the files, in the order of their paths; links are not followed."""
     found, available = [], MAX_FILE_MB * MEGABYTE
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(f for f in folders if f not in SKIPPED and not f.startswith("."))
+        folders[:] = sorted(
+            f for f in folders if f not in SKIPPED_FOLDERS and not f.startswith(".")
+        )
         for name in sorted(names):
             path = Path(root) / name
             if name.startswith(".") or path.is_symlink() or not path.is_file():
@@ -186,11 +188,13 @@ def _files_below(folder: Path) -> list[tuple[str, bytes]]:
     return found
 
 
-FOREIGN = Label(untrusted=True)
+UNTRUSTED_LABEL = Label(untrusted=True)
 """The label of a file that the operator names."""
 
 
-def sections_of(name: str, text: str, label: Label = FOREIGN) -> tuple[tuple[Item, ...], ...]:
+def sections_of(
+    name: str, text: str, label: Label = UNTRUSTED_LABEL
+) -> tuple[tuple[Item, ...], ...]:
     """Return a text as sections of items with the ids `name:line`."""
     path = re.sub(r"[\[\]\s]", "_", printable(name))
     lines = lines_of(printable(text.replace("\r\n", "\n")))
@@ -224,7 +228,7 @@ def reading_context(run: Run, intent: Intent, context: str) -> ToolContext:
         run=run.id,
         requester=run.requester,
         handles=Handles(dict(run.handles)),
-        label=TRUSTED,
+        label=TRUSTED_LABEL,
         window=None,
         clients=run.clients,
         max_output_tokens=0,
@@ -263,11 +267,11 @@ def material_of_attachment(
     """Return an attached file by its name; None if there is none."""
     for block in blocks:
         head, _, body = str(block.get("text", "")).partition("\n")
-        found = _ATTACHED.fullmatch(head)
+        found = _FILE_HEADER.fullmatch(head)
         attached, facts = found.groups() if found else ("", "")
         if found and attached.casefold() == name.strip().casefold():
             text = re.sub(r"\A<(items-[0-9a-f]{32})>\n(.*)\n</\1>\Z", r"\2", body, flags=re.DOTALL)
             missing = (f"{attached}: {facts}",) if "cut" in facts else ()
-            sections = sections_of(attached, text, label.join(FOREIGN))
+            sections = sections_of(attached, text, label.join(UNTRUSTED_LABEL))
             return ReviewMaterial(attached, "files", (sections,), missing)
     return None

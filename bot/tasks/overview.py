@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bot.citations import BARE, SPACED, Statement, ids_in, statements
+from bot.citations import BARE, SPACED_CITATION_PATTERN, Statement, ids_in, statements
 from bot.reports.documents import SharedPattern, SharedTopic, TriageLine
 from bot.tasks.tracker import TrackerReader, TrackerRow
 from subagents.contracts import TriageVerdict
@@ -20,10 +20,12 @@ MAX_JOBS: Final = 40
 """Lines of a sweep: up to ten problems with several jobs each."""
 MAX_PROBLEMS: Final = 20
 MAX_DECISIONS: Final = 3
-_MARKED: Final = re.compile(
+_MARKED_LINE: Final = re.compile(
     r"[\s>*•_-]*(PROBLEM|DECIDE|MAIN|TRACKED)\W*?:\**\s*(.*)", re.IGNORECASE
 )
-_PAIR: Final = re.compile(r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])")
+_ID_LIST_STEP: Final = re.compile(
+    r"(?P<id>F\d+\.\d+)|=\s*\**(?P<name>[^\s,;\]\[*]+)|(?P<else>[^\s,;\]\[])"
+)
 """One step of `F1.1, [F2.3] = row`; anything else ends a list of ids."""
 
 
@@ -46,7 +48,7 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     """Parse the lines that rest on findings; `channels`: id of a finding -> its channel."""
     marked = defaultdict[str, list[str]](list)
     for line in text.splitlines():
-        found = _MARKED.match(line)
+        found = _MARKED_LINE.match(line)
         marked[found[1].upper() if found else ""].append(found[2] if found else line)
 
     def cited(mark: str, most: int) -> tuple[Statement, ...]:
@@ -56,12 +58,16 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
     headline: Statement | None = None
     for entry in marked["MAIN"]:
         findings = tuple(dict.fromkeys(id for id in ids_in(entry) if id in channels))
-        headline = Statement(SPACED.sub("", entry).strip(), findings) if findings else headline
+        headline = (
+            Statement(SPACED_CITATION_PATTERN.sub("", entry).strip(), findings)
+            if findings
+            else headline
+        )
     problems: list[SharedPattern] = []
     placed: set[str] = set()
     for entry in marked["PROBLEM"]:
         own = dict.fromkeys(i for i in ids_in(entry) if i in channels.keys() - placed)
-        name = SPACED.sub("", entry).strip(" .")
+        name = SPACED_CITATION_PATTERN.sub("", entry).strip(" .")
         if name and len(own) > 1:
             markets = list(dict.fromkeys(channels[id] for id in own))
             problems.append(SharedPattern(text=name, findings=list(own), markets=markets))
@@ -78,7 +84,7 @@ def read_overview(text: str, channels: Mapping[str, str]) -> Overview:
 
 def _pairs(text: str, channels: Mapping[str, str]) -> list[tuple[str, str]]:
     pairs, ids = list[tuple[str, str]](), list[str]()
-    for step in _PAIR.finditer(text):
+    for step in _ID_LIST_STEP.finditer(text):
         finding, name = step.group("id", "name")
         if finding:
             ids.append(finding)
@@ -134,7 +140,7 @@ def read_triage_lines(
     placed: set[str] = set()
     for line in text.splitlines():
         cited = list(dict.fromkeys(i for i in ids_in(line) if i in verdicts))
-        content = SPACED.sub("", line).strip(" -*•").rstrip(" ,;")
+        content = SPACED_CITATION_PATTERN.sub("", line).strip(" -*•").rstrip(" ,;")
         mark = next((m for m in (SAME, TOGETHER, NEXT) if content.upper().startswith(m)), "")
         content = content[len(mark) :].strip()
         if mark == SAME:

@@ -40,11 +40,11 @@ from config.prompts import prompt
 from config.words import phrase
 from scopes.clean import printable
 from scopes.effects import Handles
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.notes import Notes, read_note
 from scopes.tool import Item, estimate_tokens, tokens_of
 from subagents.brief import Brief, BriefDraft, PanelBrief, Passage, fixed_tokens
-from subagents.budget import NANO, Amount
+from subagents.budget import NANOUSD_PER_USD, Amount
 from subagents.challenge import (
     GRADES,
     Agreement,
@@ -71,9 +71,9 @@ from subagents.sanitizer import (
 )
 from subagents.trajectory import Origin
 
-NEAR = 0.9
+MAX_SPENT_SHARE = 0.9
 """Share of a phase's budget after which no further round begins."""
-ONCE = 0.5
+SINGLE_ROUND_FACTOR = 0.5
 """Factor of the confidence of a finding that only one round found."""
 CHALLENGE_ROUNDS = 3
 """Maximum rounds of verdicts; a round without a change is the last."""
@@ -81,9 +81,9 @@ REFERENCE_TOKENS = 4_000
 """Tokens of all references of one specialist; further ones are left out."""
 MOST_JUDGED = 12
 """Maximum findings that one context judges."""
-AROUND = 800
+SURROUNDING_TOKENS = 800
 """Tokens of the material that a judge sees before a finding's place, and after it."""
-EVERYBODY = "all"
+ALL_SPECIALISTS = "all"
 """Name of the one context that plays all specialists."""
 Phase = Literal["read", "challenge", "report"]
 SHARES: dict[Phase, float] = {"read": 0.6, "challenge": 0.3, "report": 0.1}
@@ -118,7 +118,7 @@ class SpecialistFinding:
     def confidence(self) -> float:
         """Return the highest confidence, raised for each other specialist who found it."""
         is_single = len(self.sources) < 2
-        own = self.finding.confidence * (ONCE if is_single else 1.0)
+        own = self.finding.confidence * (SINGLE_ROUND_FACTOR if is_single else 1.0)
         highest = max([own, *(each.confidence for each in self.joined)])
         return 1 - (1 - highest) / len(self.found_by)
 
@@ -225,7 +225,7 @@ class Panel(ReportTask[PanelReport]):
         reading, available = Reading(specialist), REFERENCE_TOKENS
         for each in specialist.references:
             note = notes.get(each.name)
-            text, label = (note.text, note.label) if note else (each.text, TRUSTED)
+            text, label = (note.text, note.label) if note else (each.text, TRUSTED_LABEL)
             version = replace(each, text=text).version
             item = Item(f"{each.name}@{version}", text, None, label, verbatim=True)
             if text and (size := tokens_of(item)) <= available:
@@ -272,7 +272,7 @@ class Panel(ReportTask[PanelReport]):
     async def _start(self) -> PanelStart:
         """Return the choices at the start; the panel may spend the rest of the run's budget."""
         caps, spent = self.run.budget.caps, self.run.budget.spent
-        usd = min(round(self.settings.budget_usd * NANO), caps.nanousd - spent.nanousd)
+        usd = min(round(self.settings.budget_usd * NANOUSD_PER_USD), caps.nanousd - spent.nanousd)
         budget = Amount(usd, caps.tokens - spent.tokens)
         earlier = await known_findings(self.app.database, self._key)
         return PanelStart(budget, self.profile, await self._notes(), earlier)
@@ -334,7 +334,7 @@ class Panel(ReportTask[PanelReport]):
             phase.stopped = "user"
         elif not phase.stopped and phase.rounds >= most:
             phase.stopped = "rounds"
-        elif (total(done, Usage(), 0.0)[1] or 0.0) > NEAR * phase.share_usd > 0:
+        elif (total(done, Usage(), 0.0)[1] or 0.0) > MAX_SPENT_SHARE * phase.share_usd > 0:
             phase.stopped = "budget"
         return not phase.stopped
 
@@ -371,7 +371,7 @@ class Panel(ReportTask[PanelReport]):
             for n, r in enumerate(self.readings, 1)
         )
         task = f"{self.profile.about}\nRead it once for each of these, one after another.\n{parts}"
-        reading = Reading(Specialist(EVERYBODY, "", "", {}, ()))
+        reading = Reading(Specialist(ALL_SPECIALISTS, "", "", {}, ()))
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
         reading.add_round(await self._wave(phase, [brief]), self.texts, self.profile.categories)
         self.readings, phase.rounds = [reading], 1
@@ -477,11 +477,13 @@ class Panel(ReportTask[PanelReport]):
         some: list[str] = []
         shown: tuple[Item, ...] = ()
         for id in ids:
-            more = self.material.around((i for each in (*some, id) for i in places[each]), AROUND)
+            more = self.material.around(
+                (i for each in (*some, id) for i in places[each]), SURROUNDING_TOKENS
+            )
             too_much = sum(map(tokens_of, more)) > self.run.limits.max_material_tokens
             if some and (too_much or len(some) >= MOST_JUDGED):
                 yield some, shown
-                some, more = [], self.material.around(places[id], AROUND)
+                some, more = [], self.material.around(places[id], SURROUNDING_TOKENS)
             some, shown = [*some, id], more
         if some:
             yield some, shown

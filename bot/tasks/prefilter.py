@@ -20,14 +20,14 @@ SPAM: Final = "filter.spam"
 DRAFTS: Final = "filter.drafts"
 OWN: Final = "filter.own"
 BOUNCE: Final = "filter.bounce"
-REPLIED: Final = "filter.replied"
+AUTO_REPLY: Final = "filter.replied"
 GENERATED: Final = "filter.generated"
 NO_REPLY: Final = "filter.no_reply"
 NOTICE: Final = "filter.notice"
 NEWSLETTER: Final = "filter.newsletter"
 
 _ADDRESS = re.compile(r"[^\s<>,;:\"()\[\]]+@[^\s<>,;\"()]+")
-_MEANT = re.compile(r"<([^<>\s@]+@[^<>\s]+)>")
+_BRACKETED_ADDRESS = re.compile(r"<([^<>\s@]+@[^<>\s]+)>")
 _REPLY = re.compile(
     r"\s*(?:\[[^\]]{1,60}\]\s*){0,3}"
     r"(?:re|aw|antw|antwort|sv|vs|odp|odg|ynt|rif|r|rép|res|ref|отв|回复|答复|回覆|返信|답장)"
@@ -45,11 +45,11 @@ _NOTICES = frozenset(
     " newsflash newsletter newsletters notice notification notifications notify".split()
 )
 """Last words of addresses that people rarely write from; `news`, `info`, `support` are excluded."""
-_SHARED = frozenset("ac co com edu gob gov govt ne net or org".split())
+_SHARED_DOMAINS = frozenset("ac co com edu gob gov govt ne net or org".split())
 _LISTS = ("x-mailing-list", "mailing-list", "x-beenthere", "x-mailman-version", "x-ml-name")
 """Headers of software for discussion lists, some older than List-Post."""
 _LIST_SENDER = re.compile(r"owner-|.*-(?:owner|admin|request|bounces)(?:[+=].*)?$", re.I)
-_INVITES = re.compile(rf"^(?:{'|'.join(INVITATIONS.values())}): ", re.M)
+_INVITATION_START = re.compile(rf"^(?:{'|'.join(INVITATIONS.values())}): ", re.M)
 """Start of the text of a calendar object that one person sent to another."""
 
 
@@ -92,12 +92,12 @@ def _certainly(message: MailMessage) -> str | None:
     if _is_bounce(message):
         return BOUNCE
     if _submission(headers) == "auto-replied" or _word(headers, "precedence") == "auto_reply":
-        return REPLIED
+        return AUTO_REPLY
     if "x-autoreply" in headers or "x-autorespond" in headers:
-        return REPLIED
+        return AUTO_REPLY
     if "".join(headers.get("return-path", "").split()) != "<>":
         return None
-    return REPLIED if _answers(headers) else BOUNCE
+    return AUTO_REPLY if _answers(headers) else BOUNCE
 
 
 def _probably(message: MailMessage) -> str | None:
@@ -105,7 +105,7 @@ def _probably(message: MailMessage) -> str | None:
     says_so = _submission(message.headers) not in ("", "no")
     if _mass(message) and not _people_talk(message):
         return GENERATED if says_so else NEWSLETTER
-    if _INVITES.search(message.text.body) or _asks_answers(message):
+    if _INVITATION_START.search(message.text.body) or _asks_answers(message):
         return None
     if says_so:
         return GENERATED
@@ -215,7 +215,7 @@ def _word(headers: Mapping[str, str], name: str) -> str:
 def _mailboxes(value: str) -> set[str]:
     """Return the addresses in a header, compared as mail servers do, ignoring those in names."""
     value = value[:MAX_HEADER]
-    return {_mailbox(each) for each in _MEANT.findall(value) or _ADDRESS.findall(value)}
+    return {_mailbox(each) for each in _BRACKETED_ADDRESS.findall(value) or _ADDRESS.findall(value)}
 
 
 def _mailbox(address: str) -> str:
@@ -226,4 +226,4 @@ def _mailbox(address: str) -> str:
 def _domain(address: str) -> str:
     """Return the approximate owner domain: two labels, three below `co.uk` and similar."""
     labels = address.rpartition("@")[2].split(".")
-    return ".".join(labels[-3:] if labels[-2:-1] and labels[-2] in _SHARED else labels[-2:])
+    return ".".join(labels[-3:] if labels[-2:-1] and labels[-2] in _SHARED_DOMAINS else labels[-2:])

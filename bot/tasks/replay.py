@@ -38,8 +38,8 @@ from scopes.google.gmail import Gmail
 from scopes.tool import Clients, Tool, ToolContext, ToolError, ToolResult
 from subagents.agent import ModelStep, ToolsStep
 from subagents.brief import parent_prompt
-from subagents.budget import NANO, Budget, Caps
-from subagents.delegation import DELEGATING
+from subagents.budget import NANOUSD_PER_USD, Budget, Caps
+from subagents.delegation import DELEGATION_TOOLS
 from subagents.fanout import TaskSpawner
 from subagents.gate import Card, Deny, Gate
 from subagents.model import ModelCall, ModelClient, ModelReply
@@ -133,7 +133,7 @@ def _calls(reply: ModelReply) -> Iterator[str]:
     for block in reply.content:
         match block:
             case {"type": "tool_use", "name": str(name), "input": given} if (
-                name not in DELEGATING | REPORTS
+                name not in DELEGATION_TOOLS | REPORTS
             ):
                 yield _call_key(name, given)
 
@@ -360,7 +360,7 @@ class ReplayPlace:
         self.replay.end("p1", 1, "the mailbox would be listed, which the record does not hold.")
 
     async def extend(self, run: Run, usd: float, seconds: float) -> None:
-        await run.budget.extend(round(usd * NANO), seconds)
+        await run.budget.extend(round(usd * NANOUSD_PER_USD), seconds)
 
     def spawner(self, run: Run) -> TaskSpawner:
         return self.tasks

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 import scopes
-from bot.citations import SPACED
+from bot.citations import SPACED_CITATION_PATTERN
 from bot.reports.documents import (
-    NOBODY,
+    NO_OWNER,
     CitedStatement,
     Gap,
     Report,
@@ -424,7 +424,7 @@ def _section(section: SweepSection) -> Iterator[str]:
     yield f"\n**#{section.item}** ({section.status})"
     still = [f for f in section.findings if f.state in NEEDS_ACTION]
     for finding in still[:TOLD_OF_CHANNEL]:
-        owner = "" if finding.owner == NOBODY else f" · {finding.owner}"
+        owner = "" if finding.owner == NO_OWNER else f" · {finding.owner}"
         text = f"{finding.claim} ({finding.state}, {finding.severity}){owner}"
         yield f"- {_cite(text, finding.id)}"
     if not still:
@@ -433,5 +433,5 @@ def _section(section: SweepSection) -> Iterator[str]:
 
 def _cite(text: str, *findings: str) -> str:
     """Return a text by others, cleaned, with only these citations: only code cites."""
-    cleaned = SPACED.sub("", clean_text(text, MAX_TOLD))
+    cleaned = SPACED_CITATION_PATTERN.sub("", clean_text(text, MAX_TOLD))
     return cleaned + "".join(f" [{id}]" for id in findings if id)

@@ -10,10 +10,10 @@ from datetime import datetime
 
 from bot.errors import SetupError
 from config.words import Text
-from scopes.label import TRUSTED, Label
+from scopes.label import TRUSTED_LABEL, Label
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import BEFORE_WINDOW, Item, Window, estimate_tokens
-from subagents.contracts import State
+from subagents.contracts import IssueState
 from subagents.result import SubagentResult
 from subagents.run import Run
 
@@ -85,7 +85,7 @@ class ChannelPlan:
     shares: tuple[Share, ...] = ()
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Root of a thread -> the bug keys that it names."""
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of statements about the channel itself, which may be private."""
     fault: str = ""
     stopped: str = ""
@@ -106,7 +106,7 @@ class SweepSource:
     def results(self) -> list[SubagentResult]:
         return [result for _, result in self.read]
 
-    def set_state(self, ids: Sequence[str], state: State) -> None:
+    def set_state(self, ids: Sequence[str], state: IssueState) -> None:
         """Set the state of the findings with these ids."""
 
         def set_states(result: SubagentResult) -> SubagentResult:

@@ -13,7 +13,7 @@ import aiohttp
 
 from bot.citations import Statement
 from bot.reports.documents import (
-    NOBODY,
+    NO_OWNER,
     Gap,
     Period,
     ReadTotals,
@@ -53,7 +53,7 @@ from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import ChannelInfo, SlackConversation, SlackReader
 from scopes.tool import Window, iso
 from subagents.brief import Brief, BriefDraft
-from subagents.challenge import MOST, Pair, check_draft, claims, contradictions
+from subagents.challenge import MAX_CONTRADICTIONS, Pair, check_draft, claims, contradictions
 from subagents.contracts import NEEDS_ACTION
 from subagents.errors import BriefRefused
 from subagents.events import SourcesRead
@@ -66,10 +66,10 @@ from subagents.trajectory import Origin
 
 log = logging.getLogger(__name__)
 
-Tracked = Mapping[str, TrackerEntry | None]
+TrackerEntries = Mapping[str, TrackerEntry | None]
 
 
-def section(source: SweepSource, tracked: Tracked) -> SweepSection:
+def section(source: SweepSource, tracked: TrackerEntries) -> SweepSection:
     """Return one channel's part of the report, from its own subagents only.
 
     `tracked`: id of a finding -> its row in the tracker.
@@ -109,7 +109,9 @@ def _summary(result: SubagentResult) -> str:
     return f"{result.text} ({why_ended(result.stopped_by)})"
 
 
-def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ()) -> SweepFinding:
+def make_finding(
+    finding: Finding, tracked: TrackerEntries, joined: Sequence[str] = ()
+) -> SweepFinding:
     """Add the owner and the row of the tracker, for readers.
 
     `joined`: ids of other findings that it represents.
@@ -118,7 +120,7 @@ def make_finding(finding: Finding, tracked: Tracked, joined: Sequence[str] = ())
     entry = next((each for each in entries if each and each.key), entries[0])
     result = SweepFinding(**dict(finding), tracker=entry, joined=list(joined) or None)
     if result.state != "none":
-        result.owner = result.owner or NOBODY
+        result.owner = result.owner or NO_OWNER
     return result
 
 
@@ -338,7 +340,7 @@ class Sweep(ReportTask[SweepReport]):
             if len(source.results) > 1
             for pair in contradictions(
                 [f for r in source.results for f in r.findings], is_one_issue
-            )[:MOST]
+            )[:MAX_CONTRADICTIONS]
         ]
         checks = [(s, p, brief) for s, p in found if (brief := self._check_brief(s, p))]
         results = await self.fanout.run_all([brief for *_, brief in checks])

@@ -21,7 +21,7 @@ from config.words import Text, phrase
 from scopes.clean import normalize_unicode
 from scopes.effects import Handles
 from scopes.intent import LINK
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.slack_client import Absent, SlackRefused
 from scopes.slack_reader import SlackReader
 from scopes.tool import Item, estimate_tokens, one_line
@@ -39,13 +39,15 @@ KEY: Final = re.compile(r"\b[A-Z][A-Z0-9]{1,9}-\d{1,6}\b")
 _ACRONYM: Final = re.compile(r"\b(?:[A-Z]{3,8}|[A-Z]{2}(?=-[^\W\d_])|[A-Z][a-z]+[A-Z]\w+)\b")
 _NUMBER: Final = re.compile(r"\b(?:0x[0-9a-f]{2,}|\d{4,}|[1-5]\d\d)\b", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W\d_]{5,}")
-_COMMON: Final = frozenset("CSV DOC FAQ HTML JPEG JSON PDF PNG TXT URL USB XLSX XML ZIP".split())
+_FORMAT_ACRONYMS: Final = frozenset(
+    "CSV DOC FAQ HTML JPEG JSON PDF PNG TXT URL USB XLSX XML ZIP".split()
+)
 """Formats: acronyms that say nothing about the problem."""
-_STEM: Final = 6
+_STEM_LETTERS: Final = 6
 """Letters of a word's stem, so that its endings do not matter."""
-LEAST: Final = 0.4
+MIN_WEIGHT_SHARE: Final = 0.4
 """Share of a title's weight that a finding must contain, if only words decide."""
-AHEAD: Final = 1.4
+MIN_LEAD_RATIO: Final = 1.4
 """Required ratio to the weight of the second best row."""
 OPEN_STATES: Final = ("unanswered", "unsolved", "waiting", "known")
 
@@ -143,10 +145,10 @@ class TrackerReader:
             shared = words & words_of(row.title)
             whole = sum(weights[word] for word in words_of(row.title))
             score = sum(weights[word] for word in shared)
-            if _is_telling(shared) and score >= LEAST * whole:
+            if _is_telling(shared) and score >= MIN_WEIGHT_SHARE * whole:
                 scored.append((score, row))
         scored.sort(key=lambda pair: -pair[0])
-        if not scored or (scored[1:] and scored[0][0] < AHEAD * scored[1][0]):
+        if not scored or (scored[1:] and scored[0][0] < MIN_LEAD_RATIO * scored[1][0]):
             return None
         return scored[0][1]
 
@@ -183,12 +185,12 @@ def words_of(text: str) -> Words:
     """Return the words of a text that may also occur in another language or wording."""
     rest = KEY.sub(" ", text)
     shouted = sum(c.isupper() for c in rest) * 3 > sum(c.isalpha() for c in rest)
-    acronyms = [] if shouted else [a for a in _ACRONYM.findall(rest) if a not in _COMMON]
+    acronyms = [] if shouted else [a for a in _ACRONYM.findall(rest) if a not in _FORMAT_ACRONYMS]
     stems = _WORD.findall(fold(_ACRONYM.sub(" ", rest)))
     return frozenset(
         [("acronym", fold(a)) for a in acronyms]
         + [("number", n.casefold()) for n in _NUMBER.findall(rest)]
-        + [("stem", word[:_STEM]) for word in stems]
+        + [("stem", word[:_STEM_LETTERS]) for word in stems]
     )
 
 
@@ -222,7 +224,7 @@ def tracker_entry(row: TrackerRow | None, finding: Finding, whole: bool) -> Trac
 _STANDARD: Final = re.compile(r"(?:UTF|ISO|RFC|SHA|AES|MD|CVE)-")
 """Prefixes of names that look like the key of a bug."""
 _BUG: Final = re.compile(r"(?:\bbug\s*#?|show_bug\.cgi\?id=)(\d{4,})", re.IGNORECASE)
-ALIKE: Final = 0.5
+MIN_WORD_OVERLAP: Final = 0.5
 """Minimum share of common words for two claims of one customer to be one issue."""
 
 
@@ -271,7 +273,7 @@ def _alike(one: str, other: str) -> bool:
     if one_line(one).casefold() == one_line(other).casefold():
         return True
     first, second = words_of(one), words_of(other)
-    return bool(first and second) and len(first & second) >= ALIKE * len(first | second)
+    return bool(first and second) and len(first & second) >= MIN_WORD_OVERLAP * len(first | second)
 
 
 def _join(group: Sequence[Finding]) -> Finding:
@@ -305,7 +307,7 @@ def _join(group: Sequence[Finding]) -> Finding:
 
 MOST_ROWS = 80
 """Maximum rows for one subagent: its result has to fit into one answer."""
-ABSENT = Text("gap.no_list")
+NO_TRACKER_MESSAGE = Text("gap.no_list")
 
 
 @dataclass
@@ -336,9 +338,9 @@ class TrackerReading:
         try:
             if await self.run.gate.may_read(self.run.requester, self.id):
                 return await reader.list_rows(self.id), ""
-            fault = str(ABSENT)
+            fault = str(NO_TRACKER_MESSAGE)
         except Absent:
-            fault = str(ABSENT)
+            fault = str(NO_TRACKER_MESSAGE)
         except (SlackRefused, aiohttp.ClientError, TimeoutError) as error:
             fault = str(error) or str(NO_ANSWER)
         except Exception as error:  # boundary: a malformed list must not harm the channels
@@ -371,7 +373,7 @@ class TrackerReading:
             draft,
             Handles(),
             None,
-            TRUSTED,
+            TRUSTED_LABEL,
             material=tuple(rows),
             expects={self.id: tuple(item.id for item in rows)},
             requester=self.run.requester,

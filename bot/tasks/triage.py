@@ -57,7 +57,7 @@ def mailbox_label(owner: str) -> Label:
     return Label(True, frozenset({owner}), frozenset({"mail:inbox"}), outside=True)
 
 
-UNCHANGED = "filter.unchanged"
+UNCHANGED_FILTER = "filter.unchanged"
 FILE = "in:anywhere"
 """Query for a file: everything, so that each message is accounted for."""
 INBOX = "{in:inbox in:spam}"
@@ -276,7 +276,9 @@ class Triage(ReportTask[TriageReport]):
         try:
             thread = await self.gmail.thread(ref.id)
             why = why_automatic(thread, self.reader.address) or ""
-            return thread_read(thread, self.reader, why if self.sync.is_new(thread) else UNCHANGED)
+            return thread_read(
+                thread, self.reader, why if self.sync.is_new(thread) else UNCHANGED_FILTER
+            )
         except GoogleAbsent:
             return unread(ref, GONE)
         except GoogleError as error:
@@ -376,7 +378,7 @@ class Triage(ReportTask[TriageReport]):
     def _last_digest_if_unchanged(self) -> EarlierDigest | None:
         """Return the last digest if no thread has a newer message."""
         last, remaining = self.sync.last, len(self.sync.refs) - len(self.looked)
-        if last is None or remaining or any(t.filtered != UNCHANGED for t in self.looked):
+        if last is None or remaining or any(t.filtered != UNCHANGED_FILTER for t in self.looked):
             return None
         return EarlierDigest(run_id=last.run, at=iso(last.at))
 

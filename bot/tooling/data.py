@@ -15,7 +15,7 @@ from bot.errors import SetupError
 from bot.tooling.provider import DATABASE_TOOLS, SHEET_TOOLS, OpenedTools, ToolProvider, readers_of
 from config.sections import DatabaseSettings, SheetSettings
 from scopes.databases.duck import Duck, DuckPool
-from scopes.databases.tables import DATA, Databases, SourceDatabase
+from scopes.databases.tables import DATABASE_PREFIX, Databases, SourceDatabase
 from scopes.effects import SHEET
 from scopes.label import WORKSPACE, Label, Readers
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # Google clients are imported only if they are configured
     from scopes.google.client import GoogleClient
     from scopes.google.spreadsheet import Spreadsheet
 
-HELP = "docs/google.md explains how to set it up."
+GOOGLE_SETUP_HINT = "docs/google.md explains how to set it up."
 MOST_BYTES = 5_000_000
 """Maximum bytes kept of a result."""
 
@@ -94,7 +94,7 @@ class TableProvider(ToolProvider, Generic[S]):
         try:
             access = delegated_credentials(key, None, oauth, within, (scope,), sentences)
         except GoogleError as error:
-            raise SetupError("google", f"{source}: {error}", HELP) from None
+            raise SetupError("google", f"{source}: {error}", GOOGLE_SETUP_HINT) from None
         return GoogleClient(access, settings, endpoint)
 
     @property
@@ -131,7 +131,7 @@ class TableProvider(ToolProvider, Generic[S]):
 class DataTools(TableProvider[SourceDatabase]):
     """Databases of the settings and of a command line."""
 
-    tools, prefix, section = DATABASE_TOOLS, DATA, "data.databases"
+    tools, prefix, section = DATABASE_TOOLS, DATABASE_PREFIX, "data.databases"
 
     @property
     def configured(self) -> Mapping[str, DatabaseSettings]:
@@ -157,7 +157,7 @@ class DataTools(TableProvider[SourceDatabase]):
     def _sources(self) -> Iterator[tuple[str, SourceDatabase]]:
         """Return handle and database of each source that can be opened."""
         for name, config in self.configured.items():
-            handle = f"{DATA}{name}"
+            handle = f"{DATABASE_PREFIX}{name}"
             source = self._open_sources.get(handle) or self._source(name, config)
             if source:
                 self._open_sources[handle] = source
@@ -210,7 +210,7 @@ class DataTools(TableProvider[SourceDatabase]):
 def handle_of(path: Path) -> str:
     """Return the handle of a database that a command line names."""
     name = re.sub(r"[^a-z0-9_-]+", "-", path.resolve().stem.lower()).strip("-_")[:40]
-    return f"{DATA}{name or 'database'}"
+    return f"{DATABASE_PREFIX}{name or 'database'}"
 
 
 @dataclass

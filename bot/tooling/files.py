@@ -19,7 +19,7 @@ from bot.errors import SetupError
 from bot.storage.tables import runs
 from bot.tooling.provider import OpenedTools, ToolProvider, readers_of
 from config.sections import ProjectSettings
-from scopes.effects import PROJECT, RUN_FOLDER
+from scopes.effects import FILES_PREFIX, RUN_FOLDER
 from scopes.folders.folder import KB, Folder, digest_of
 from scopes.label import Readers
 from scopes.tool import Clients, Opener
@@ -37,7 +37,7 @@ DAY_S = 86_400.0
 LOCKS = "locks"
 SPARE_S = 5.0
 """Seconds of a tool call's time that a command leaves unused."""
-INSIDE = ("HEAD", "objects", "refs")
+REPOSITORY_ENTRIES = ("HEAD", "objects", "refs")
 """Names in a bare repository or a folder `.git`: writing there would change settings and hooks."""
 NO_GIT = "No folder here is a git repository: name one under files.projects in the settings."
 NO_PUSH = "No project may be pushed: set push: true at one under files.projects."
@@ -103,7 +103,7 @@ class FileTools(ToolProvider):
             missing |= {"git_commit": NO_GIT, "git_push": NO_GIT}
         elif not any(p.remote for p in projects):
             missing |= {"git_push": NO_CARD if self.options else NO_PUSH}
-        missing |= {f"files/{PROJECT}{name}": why for name, why in self._faults.items()}
+        missing |= {f"files/{FILES_PREFIX}{name}": why for name, why in self._faults.items()}
         return missing | ({} if self.settings.files.sandbox else {"run_command": NO_SANDBOX})
 
     def problems(self) -> Sequence[str]:
@@ -153,7 +153,7 @@ class FileTools(ToolProvider):
         root = each.path.expanduser().resolve()
         if not root.is_dir():
             raise SetupError("files", f"There is no folder {each.path}.", "Name one that exists.")
-        if all((root / inner).exists() for inner in INSIDE):
+        if all((root / inner).exists() for inner in REPOSITORY_ENTRIES):
             text = f"{each.path} is what git keeps, not a folder of files."
             raise SetupError("files", text, "Name a checkout of it.")
         locks = self._work / LOCKS
@@ -165,7 +165,7 @@ class FileTools(ToolProvider):
             token = self.settings.secrets.git_token
             remote = Remote(repository, each.remote, token.get_secret_value() if token else None)
         readers = readers_of(each.readers)
-        return ProjectFolder(f"{PROJECT}{name}", name, folder, readers, repository, remote)
+        return ProjectFolder(f"{FILES_PREFIX}{name}", name, folder, readers, repository, remote)
 
     async def _tidy(self) -> None:
         """Delete folders of requests that are forgotten or past their retention, from time to time.
@@ -220,4 +220,4 @@ def place_of(run: str) -> str:
 def name_of(path: Path) -> str:
     """Return the name of a project for a folder of the command line."""
     name = re.sub(r"[^a-z0-9_-]+", "-", path.name.lower()).lstrip("-_0123456789")[:40].rstrip("-")
-    return name if name and f"{PROJECT}{name}" != RUN_FOLDER else f"{name or 'the'}-folder"
+    return name if name and f"{FILES_PREFIX}{name}" != RUN_FOLDER else f"{name or 'the'}-folder"

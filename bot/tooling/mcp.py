@@ -22,7 +22,7 @@ from config.sections import McpServer
 from scopes import Outside
 from scopes.label import WORKSPACE, Readers
 from scopes.mcp import ServerTools, Unfit, tool_name, tool_of
-from scopes.mcp_servers.servers import Connection, Offer, Unreachable, Way
+from scopes.mcp_servers.servers import Connection, Offer, TransportOpener, Unreachable
 from scopes.mcp_servers.transports import address, process
 from scopes.tool import Tool
 
@@ -250,7 +250,7 @@ class McpTools(ToolProvider):
         await asyncio.gather(*(server.connection.aclose() for server in self.servers))
 
 
-def way_to(config: McpServer, folder: Path) -> Way:
+def way_to(config: McpServer, folder: Path) -> TransportOpener:
     if config.command:
         return partial(process, config.command, folder)
     assert config.url, "the settings take one of command and url"

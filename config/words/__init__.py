@@ -192,7 +192,7 @@ COMMON = {
     "senza si sono stato su un una",
 }
 """Language -> words that most of its sentences hold, by which a text is told from the others."""
-QUOTED = re.compile(
+QUOTED_PARTS = re.compile(
     r"```.*?```|`[^`]*`|<[^<>]*>|https?://\S+|\([^()]*\)|^\s*(?:>|&gt;).*?$"
     r"|(?<!\w)'[^'\n]*'(?!\w)|[\"“„][^\"“”„]*[\"“”]|«[^«»]*»",
     re.DOTALL | re.MULTILINE,
@@ -205,7 +205,7 @@ def detect_language(text: str) -> str:
 
     Clearly: two such words or more, and twice as many as of any other language.
     """
-    said = re.findall(r"[^\W\d_]+", QUOTED.sub(" ", text).lower())
+    said = re.findall(r"[^\W\d_]+", QUOTED_PARTS.sub(" ", text).lower())
     votes = {code: sum(word in common for word in said) for code, common in _COMMON.items()}
     (best, most), (_, second) = sorted(votes.items(), key=lambda vote: -vote[1])[:2]
     return best if most >= max(2, 2 * second) else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-REFUSED: Final = "Only one SELECT may be run at a time, and nothing else."
-MACHINE: Final = (
+ONE_SELECT_ERROR: Final = "Only one SELECT may be run at a time, and nothing else."
+SYSTEM_ACCESS_ERROR: Final = (
     "What tells of the machine, its settings, other people's queries, or how views are made "
     "cannot be used here; list_tables, describe_table and information_schema.tables and .columns "
     "tell what data there is."

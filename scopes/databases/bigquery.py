@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
-from scopes.databases.allow_list import REFUSED
+from scopes.databases.allow_list import ONE_SELECT_ERROR
 from scopes.databases.statement import refusal
 from scopes.databases.tables import Column, Rows, StatementFailed, TableInfo, Value, format_exact
 from scopes.google.client import GoogleClient
@@ -27,7 +27,7 @@ BIGQUERY_SCOPE: Final = "https://www.googleapis.com/auth/bigquery"
 USD_PER_TIB: Final = 6.25
 """On demand, US regions (cloud.google.com/bigquery/pricing); the first TiB of a month is free."""
 TIB: Final = 2**40
-PAGE: Final = 5_000
+PAGE_SIZE: Final = 5_000
 """Rows and tables of one page, at most; BigQuery ends one at 10 MB."""
 WAIT_MS: Final = 5_000
 """Milliseconds for which BigQuery holds a request for the result open."""
@@ -35,12 +35,12 @@ CANCEL_S: Final = 3.0
 MOST_NAMED: Final = 50
 """Maximum tables of a query that BigQuery names (jobs, JobStatistics2.referencedTables)."""
 TABLE = re.compile(r"[\w $@-]{1,300}")
-MENDABLE: Final = frozenset(
+FIXABLE_REASONS: Final = frozenset(
     {"invalid", "invalidQuery", "resourcesExceeded", "responseTooLarge", "notFound"}
     | {"bytesBilledLimitExceeded", "timeout", "badRequest", "tableUnavailable"}
 )
 """BigQuery's reasons for errors that another query may fix."""
-CLOSED: Final = ("Access Denied: Table", "Access Denied: View")
+ACCESS_DENIED_PREFIXES: Final = ("Access Denied: Table", "Access Denied: View")
 
 
 @dataclass
@@ -68,7 +68,7 @@ class BigQuery:
     async def tables(self) -> Sequence[TableInfo]:
         found: list[TableInfo] = []
         where = {"projectId": self.project, "datasetId": self.dataset}
-        async for page in self.google.pages(self._service.tables(), **where, maxResults=PAGE):
+        async for page in self.google.pages(self._service.tables(), **where, maxResults=PAGE_SIZE):
             for each in page.get("tables") or ():
                 name = str(each["tableReference"]["tableId"])
                 found.append(TableInfo(name, note=kind_of(each)))
@@ -108,7 +108,7 @@ class BigQuery:
                 "fewer rows, a filter, fewer joins."
             ) from None
         except GoogleError as error:
-            if not _is_closed(error) and error.reason not in MENDABLE:
+            if not _is_closed(error) and error.reason not in FIXABLE_REASONS:
                 raise
             message = f"BigQuery: {one_line(error.said) or error.reason}"
             raise StatementFailed(message) from error
@@ -143,7 +143,7 @@ class BigQuery:
         statistics = answer.get("statistics") or {}
         found = statistics.get("query") or {}
         if found.get("statementType") != "SELECT":
-            raise ToolError(REFUSED)
+            raise ToolError(ONE_SELECT_ERROR)
         self._confine(sql, found)
         price = int(found.get("totalBytesProcessed") or statistics.get("totalBytesProcessed") or 0)
         if price > self.most_bytes:
@@ -191,7 +191,7 @@ class BigQuery:
         jobs = self._service.jobs()
         request = jobs.getQueryResults(
             **job,
-            maxResults=min(PAGE, max_rows),
+            maxResults=min(PAGE_SIZE, max_rows),
             timeoutMs=WAIT_MS,
             formatOptions_useInt64Timestamp=True,
         )
@@ -220,7 +220,7 @@ class BigQuery:
 
 def _is_closed(error: GoogleError) -> bool:
     """Return whether the account may not read one table, rather than anything at all."""
-    return error.reason == "accessDenied" and error.said.startswith(CLOSED)
+    return error.reason == "accessDenied" and error.said.startswith(ACCESS_DENIED_PREFIXES)
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -296,10 +296,10 @@ def _read(field: FieldSchema, value: Any) -> Any:
     if field.inner:
         pairs = zip(field.inner, value.get("f") or (), strict=True)
         return {f.name: _read(f, cell.get("v")) for f, cell in pairs}
-    return _READ.get(NAMES.get(field.kind, field.kind), str)(value)
+    return _VALUE_PARSERS.get(NAMES.get(field.kind, field.kind), str)(value)
 
 
-_READ: Final[Mapping[str, Callable[[str], Value]]] = {
+_VALUE_PARSERS: Final[Mapping[str, Callable[[str], Value]]] = {
     "INT64": int,
     "FLOAT64": float,
     "NUMERIC": Decimal,

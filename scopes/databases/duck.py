@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
-from scopes.databases.allow_list import MACHINE, REFUSED
+from scopes.databases.allow_list import ONE_SELECT_ERROR, SYSTEM_ACCESS_ERROR
 from scopes.databases.tables import MAX_TABLES, Column, Rows, StatementFailed, TableInfo, Value
 from scopes.programs import WorkerDied, WorkerProcess, WorkerTimedOut
 from scopes.tool import SourceFailed, ToolError
@@ -81,17 +81,18 @@ class DuckPool:
 OPEN_S = 25.0
 """Maximum seconds to make tables of files; one DuckDB file opens in milliseconds."""
 SLOW_FILES = "The files took too long to read: give fewer or smaller ones, or a DuckDB file."
-DIED = "The query brought its process down: write it another way, with less."
-MENDABLE = {
-    "statement": REFUSED,
-    "machine": f"{MACHINE} Tables come from names, and from range, unnest and generate_series.",
+PROCESS_DIED_ERROR = "The query brought its process down: write it another way, with less."
+STATEMENT_ERRORS = {
+    "statement": ONE_SELECT_ERROR,
+    "machine": f"{SYSTEM_ACCESS_ERROR} Tables come from names, and from range, unnest and "
+    "generate_series.",
     "deep": "The statement is nested too deeply: write it flatter.",
     "memory": "The query needs more memory than it may have: filter or aggregate earlier, "
     "sort less, and cut long texts.",
     "busy": "Another program is writing to this database. Try again once; if it still is, say so "
     "in your result.",
 }
-FAILED = {
+SOURCE_ERRORS = {
     "absent": "The file of the database is not there.",
     "broken": "The file of the database cannot be opened, or another version of DuckDB made it.",
     "schema": "The database has no schema of the name that the settings give.",
@@ -142,14 +143,18 @@ class Duck:
         except WorkerTimedOut:
             raise ToolError(late) from None
         except WorkerDied:
-            raise ToolError(DIED) from None
+            raise ToolError(PROCESS_DIED_ERROR) from None
         *lines, (failed, value) = map(json.loads, reply.splitlines())
         if failed == "memory":
             await worker.end()
-        if failed in FAILED:
-            raise SourceFailed(FAILED[failed])
+        if failed in SOURCE_ERRORS:
+            raise SourceFailed(SOURCE_ERRORS[failed])
         if failed:
-            raise ToolError(MENDABLE[failed]) if failed in MENDABLE else StatementFailed(value)
+            raise (
+                ToolError(STATEMENT_ERRORS[failed])
+                if failed in STATEMENT_ERRORS
+                else StatementFailed(value)
+            )
         return lines, value
 
 

@@ -30,13 +30,13 @@ from scopes.programs import limit, serve
 
 OVERHEAD_MB = 256
 """Part of the address space for Python, DuckDB's code and stacks."""
-LOCK = """
+LOCKDOWN_SETTINGS = """
 SET TimeZone = 'UTC'; SET python_enable_replacements = false;
 SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
 SET allow_community_extensions = false; SET enable_external_access = false;
 SET disabled_filesystems = 'LocalFileSystem'"""
 
-OURS = "system.main"
+BUILTIN = "system.main"
 """Schema of DuckDB's own functions: a macro of the file replaces a bare name."""
 
 
@@ -101,7 +101,7 @@ class Program:
             raise Failed("broken") from None
         if self.files:
             self.loaded = load(connection, place)
-        for statement in LOCK.split(";"):
+        for statement in LOCKDOWN_SETTINGS.split(";"):
             connection.execute(statement)
         if self.schema:
             full = self.schema if "." in self.schema else f"{_home_of(connection)[0]}.{self.schema}"
@@ -136,8 +136,8 @@ class Program:
         """List all tables, or one; for an ambiguous bare name, the one that a query would use."""
         wanted = wanted.casefold().replace('"', "")
         catalog, home = _home_of(connection)
-        reserved = {row[0] for row in connection.execute(RESERVED).fetchall()}
-        listed = connection.execute(LIST).fetchall()
+        reserved = {row[0] for row in connection.execute(RESERVED_WORDS_QUERY).fetchall()}
+        listed = connection.execute(TABLES_QUERY).fetchall()
         if wanted:
             listed.sort(key=lambda row: row[0] != home)
             named = [(f".{catalog}.{row[0]}.{row[1]}".casefold(), row) for row in listed]
@@ -192,7 +192,7 @@ def _home_of(connection: duckdb.DuckDBPyConnection) -> tuple[str, str]:
 
     The catalog is DuckDB's name for the open file: its name without the ending.
     """
-    query = f"SELECT {OURS}.current_database(), {OURS}.current_schema()"
+    query = f"SELECT {BUILTIN}.current_database(), {BUILTIN}.current_schema()"
     catalog, schema = connection.execute(query).fetchall()[0]
     return str(catalog), str(schema)
 
@@ -200,22 +200,22 @@ def _home_of(connection: duckdb.DuckDBPyConnection) -> tuple[str, str]:
 MEGABYTE = 1 << 20
 FEW_COLUMNS = 120
 """Up to so many columns in all, a list of tables shows them, too."""
-LIST = f"""
-SELECT schema_name, table_name, comment, true FROM {OURS}.duckdb_tables() WHERE NOT internal
+TABLES_QUERY = f"""
+SELECT schema_name, table_name, comment, true FROM {BUILTIN}.duckdb_tables() WHERE NOT internal
 AND NOT temporary UNION ALL
-SELECT schema_name, view_name, comment, false FROM {OURS}.duckdb_views() WHERE NOT internal
+SELECT schema_name, view_name, comment, false FROM {BUILTIN}.duckdb_views() WHERE NOT internal
 AND NOT temporary ORDER BY 1, 2"""
 COLUMNS = f"""
-SELECT schema_name, table_name, column_name, data_type, comment FROM {OURS}.duckdb_columns()
+SELECT schema_name, table_name, column_name, data_type, comment FROM {BUILTIN}.duckdb_columns()
 WHERE NOT internal ORDER BY schema_name, table_name, column_index"""
-RESERVED = f"""
-SELECT keyword_name FROM {OURS}.duckdb_keywords() WHERE keyword_category != 'unreserved'"""
-PARSED = f"SELECT {OURS}.json_serialize_sql(CAST(? AS VARCHAR))"
-FUNCTIONS = f"SELECT function_name, internal FROM {OURS}.duckdb_functions()"
+RESERVED_WORDS_QUERY = f"""
+SELECT keyword_name FROM {BUILTIN}.duckdb_keywords() WHERE keyword_category != 'unreserved'"""
+PARSE_QUERY = f"SELECT {BUILTIN}.json_serialize_sql(CAST(? AS VARCHAR))"
+FUNCTIONS = f"SELECT function_name, internal FROM {BUILTIN}.duckdb_functions()"
 VIEWS = f"""
 SELECT CASE schema_name WHEN 'information_schema' THEN schema_name || '.' ELSE '' END || view_name
-FROM {OURS}.duckdb_views() WHERE internal"""
-SHOWN = {
+FROM {BUILTIN}.duckdb_views() WHERE internal"""
+ALLOWED_CATALOG_OBJECTS = {
     *(("BASE_TABLE", name) for name in DUCKDB_VIEWS),
     *(("BASE_TABLE", f"information_schema.{name}") for name in INFORMATION_SCHEMA),
     *(("SHOW", name) for name in ('"tables"', "__show_tables_expanded")),
@@ -237,7 +237,7 @@ def _plain(name: str, reserved: Container[str]) -> str:
 
 def _count(connection: duckdb.DuckDBPyConnection, *names: str) -> int:
     table = ".".join(map(quote_identifier, names))
-    return int(connection.execute(f"SELECT {OURS}.count_star() FROM {table}").fetchall()[0][0])
+    return int(connection.execute(f"SELECT {BUILTIN}.count_star() FROM {table}").fetchall()[0][0])
 
 
 def _line(value: Any) -> bytes:
@@ -261,12 +261,18 @@ def tells_of_data(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
 
     Raises RecursionError if it is nested too deeply to be parsed.
     """
-    parsed = connection.execute(PARSED, [sql]).fetchone()
+    parsed = connection.execute(PARSE_QUERY, [sql]).fetchone()
     tree = json.loads(parsed[0]) if parsed else {"error": True}
     used = set(_find_names(tree))
     functions = {name for kind, name in used if kind == "TABLE_FUNCTION"} - DUCKDB_TABLE_FUNCTIONS
-    views = {("BASE_TABLE", name) for (name,) in connection.execute(VIEWS).fetchall()} - SHOWN
-    if tree["error"] or used & (views | HIDDEN) or any(k == "SHOW" for k, _ in used - SHOWN):
+    views = {
+        ("BASE_TABLE", name) for (name,) in connection.execute(VIEWS).fetchall()
+    } - ALLOWED_CATALOG_OBJECTS
+    if (
+        tree["error"]
+        or used & (views | HIDDEN)
+        or any(k == "SHOW" for k, _ in used - ALLOWED_CATALOG_OBJECTS)
+    ):
         return False
     if not functions:
         return True

@@ -35,7 +35,7 @@ SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s,
 set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
 set_config('IntervalStyle', 'postgres', true), set_config('bytea_output', 'hex', true),
 set_config('standard_conforming_strings', 'on', true)"""
-LIST = """
+TABLES_QUERY = """
 SELECT c.oid, CASE WHEN pg_table_is_visible(c.oid) THEN quote_ident(c.relname)
   ELSE quote_ident(n.nspname) || '.' || quote_ident(c.relname) END,
   c.reltuples::bigint, c.relkind::text, left(coalesce(obj_description(c.oid, 'pg_class'), ''), 300)
@@ -57,7 +57,7 @@ ODD_TEXT: Final = (
     "A text is in another encoding than the database: leave its column out, or select "
     "encode(convert_to(column, 'SQL_ASCII'), 'escape')."
 )
-SENTENCES: Final = {
+SQLSTATE_ERRORS: Final = {
     "22021": ODD_TEXT,
     "57014": TOO_LONG,
     "55P03": "A table is locked by somebody who changes it. Try again once.",
@@ -85,12 +85,12 @@ class Postgres:
 
     async def tables(self) -> Sequence[TableInfo]:
         async with self._read_only() as connection:
-            listed = await _fetch(connection, f"{LIST} ORDER BY 2 LIMIT {MAX_TABLES}")
+            listed = await _fetch(connection, f"{TABLES_QUERY} ORDER BY 2 LIMIT {MAX_TABLES}")
         return [_table(row) for row in listed]
 
     async def describe(self, table: str) -> TableInfo | None:
         async with self._read_only() as connection:
-            rows = await _fetch(connection, LIST)
+            rows = await _fetch(connection, TABLES_QUERY)
             wanted = table.casefold().replace('"', "")
             for row in rows:
                 if row[1].casefold().replace('"', "") in (wanted, wanted.removeprefix("public.")):
@@ -227,8 +227,8 @@ def _table(row: Sequence[Any], columns: tuple[Column, ...] = ()) -> TableInfo:
 def _error_for(error: psycopg.Error) -> Exception:
     """Return the server's error, with its text only if the model may see it."""
     state = error.sqlstate or ""
-    if state in SENTENCES:
-        return ToolError(SENTENCES[state])
+    if state in SQLSTATE_ERRORS:
+        return ToolError(SQLSTATE_ERRORS[state])
     message = error.diag.message_primary
     if not message or state.startswith(("08", "57P", "XX")):
         log.warning("a query of data.databases failed: %s %s", type(error).__name__, state)

@@ -17,7 +17,13 @@ from sqlglot.dialects import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from scopes.databases.allow_list import BIGQUERY, INFORMATION_SCHEMA, MACHINE, POSTGRESQL, REFUSED
+from scopes.databases.allow_list import (
+    BIGQUERY,
+    INFORMATION_SCHEMA,
+    ONE_SELECT_ERROR,
+    POSTGRESQL,
+    SYSTEM_ACCESS_ERROR,
+)
 
 MAX_CHARS = 20_000
 """Characters of a statement."""
@@ -28,9 +34,9 @@ DIALECTS = {"DuckDB": "duckdb", "BigQuery": "bigquery", "PostgreSQL": "postgres"
 FUNCTIONS = {"PostgreSQL": POSTGRESQL, "BigQuery": BIGQUERY}
 READS = (exp.Query, exp.Values)
 """Statements that only read if all their parts do."""
-SHOWS = (*READS, exp.Describe, exp.Pivot, exp.Show, exp.Summarize)
+DUCKDB_READ_STATEMENTS = (*READS, exp.Describe, exp.Pivot, exp.Show, exp.Summarize)
 """The same in DuckDB."""
-PARTS = (
+ALLOWED_NODES = (
     *(exp.Condition, exp.Query, exp.Values, exp.Table, exp.TableAlias, exp.Identifier, exp.Var),
     *(exp.Star, exp.Alias, exp.Aliases, exp.With, exp.CTE, exp.From, exp.Join, exp.Lateral),
     *(exp.Where, exp.Group, exp.Cube, exp.Rollup, exp.GroupingSets, exp.Having, exp.Qualify),
@@ -42,22 +48,22 @@ PARTS = (
     *(exp.JSONPath, exp.JSONPathPart, exp.RecursiveWithSearch),
 )
 """Nodes of a statement that only reads: no lock, no INTO, and no statement that writes."""
-UNBOUND = (exp.Parameter, exp.SessionParameter, exp.Placeholder)
+PARAMETER_NODES = (exp.Parameter, exp.SessionParameter, exp.Placeholder)
 """Conditions whose value is elsewhere."""
 PATH = re.compile(r"[/\\:*.]")
 """Characters in the name of a table that is, or may be, a file."""
 SYSTEM = re.compile(r"pg_\w+|duckdb_\w+|sqlite_\w+|pragma_\w+")
-ODD = re.compile(r'\bu&"|[\0-\x08]', re.IGNORECASE)
+ESCAPED_NAME_PATTERN = re.compile(r'\bu&"|[\0-\x08]', re.IGNORECASE)
 """A name in escapes, which sqlglot takes for an operation, and control characters."""
 ODD_COMMENT = re.compile(r"/\*|\*/|\A *M?[!+]")
 """Whether comments nest, and whether this is one, depends on the database."""
-SPELLING = (
+SPELLING_ERROR = (
     "Write texts in single quotes, names in plain letters, and no comments in comments: dollar "
     "quotes and escapes are not read here."
 )
-UNREADABLE = "It cannot be read as {dialect}{where}. A name that is a keyword needs quotes."
+UNPARSABLE_ERROR = "It cannot be read as {dialect}{where}. A name that is a keyword needs quotes."
 TOO_DEEP = "The statement is nested too deeply: write it flatter."
-FILE = "A path in quotes or backticks is no table here: list_tables shows their names."
+PATH_ERROR = "A path in quotes or backticks is no table here: list_tables shows their names."
 CATALOGS = (
     "information_schema, list_tables and describe_table tell what tables and columns there are."
 )
@@ -141,9 +147,9 @@ def refusal(text: str, dialect: str = "") -> str:
         return "" if dialect == "DuckDB" else _unreadable(error, dialect)
     except (RecursionError, TooDeep):
         return "" if dialect == "DuckDB" else TOO_DEEP
-    kinds = SHOWS if dialect == "DuckDB" else READS
+    kinds = DUCKDB_READ_STATEMENTS if dialect == "DuckDB" else READS
     if len(statement.trees) != 1 or not isinstance(statement.trees[0], kinds):
-        return REFUSED
+        return ONE_SELECT_ERROR
     if why := _table_refusal(statement, dialect):
         return why
     return "" if dialect == "DuckDB" else _part_refusal(statement, text, dialect)
@@ -154,7 +160,7 @@ def _unreadable(error: SqlglotError, dialect: str) -> str:
     match error:
         case ParseError(errors=[{"line": line, "col": column}, *_]):
             where = f": line {line}, column {column}"
-    return UNREADABLE.format(dialect=dialect or "SQL", where=where)
+    return UNPARSABLE_ERROR.format(dialect=dialect or "SQL", where=where)
 
 
 def _table_refusal(statement: ParsedStatement, dialect: str) -> str:
@@ -164,9 +170,9 @@ def _table_refusal(statement: ParsedStatement, dialect: str) -> str:
             names[-1] = names[-1].removesuffix("*")  # a wildcard: Google lists its tables
             names = ".".join(names).split(".")
         if any(map(PATH.search, names)):
-            return FILE
+            return PATH_ERROR
         if dialect != "DuckDB" and _is_of_system(names, dialect):
-            return MACHINE
+            return SYSTEM_ACCESS_ERROR
     return ""
 
 
@@ -177,11 +183,13 @@ def _is_of_system(names: Sequence[str], dialect: str) -> bool:
 
 
 def _part_refusal(statement: ParsedStatement, text: str, dialect: str) -> str:
-    if ODD.search(text) or any(_is_odd(token, text, dialect) for token in statement.tokens):
-        return SPELLING
+    if ESCAPED_NAME_PATTERN.search(text) or any(
+        _is_odd(token, text, dialect) for token in statement.tokens
+    ):
+        return SPELLING_ERROR
     for node in statement.nodes(exp.Expression):
-        if not isinstance(node, PARTS) or isinstance(node, UNBOUND):
-            return REFUSED
+        if not isinstance(node, ALLOWED_NODES) or isinstance(node, PARAMETER_NODES):
+            return ONE_SELECT_ERROR
     allowed = FUNCTIONS.get(dialect, POSTGRESQL | BIGQUERY)
     unknown = {node.name.lower() for node in statement.nodes(exp.Anonymous)}
     unknown -= {name.rpartition(".")[2] for name in statement.called}

@@ -29,7 +29,7 @@ import duckdb
 from scopes.clean import normalize_unicode
 from scopes.databases.table_kinds import CSV, EXCEL, PARQUET, TABLES, is_duckdb
 
-OTHER = {
+UNSUPPORTED_SUFFIXES = {
     ".xls": "save it as .xlsx",
     ".ods": "save it as .xlsx",
     ".gz": "unpack it",
@@ -42,7 +42,7 @@ MAX_FILE, MAX_ALL, MAX_UNPACKED = 100_000_000, 300_000_000, 300_000_000
 """Maximum bytes: of a file, of all together, of an unpacked Excel file."""
 FOLDER_S = 20.0
 """Seconds that all files of a folder may take; one takes at most half of the remaining ones."""
-LATE = "not all of it could be read in time; make a DuckDB file of it"
+TIMEOUT_MESSAGE = "not all of it could be read in time; make a DuckDB file of it"
 MEMORY = "it needs more memory than data.memory_mb allows; give it as a DuckDB file"
 
 Row = Sequence[Any]
@@ -82,7 +82,7 @@ def candidates(place: Path) -> list[Path]:
 
 
 def _is_known(name: str) -> bool:
-    suffixes = (*TABLES, *OTHER)
+    suffixes = (*TABLES, *UNSUPPORTED_SUFFIXES)
     return name[0] not in ".~" and name.lower().endswith(suffixes)
 
 
@@ -98,7 +98,7 @@ def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
         except TableUnreadable as error:
             loaded.unreadable[file.name] = str(error)
         except (Late, duckdb.InterruptException):
-            loaded.unreadable[file.name] = LATE
+            loaded.unreadable[file.name] = TIMEOUT_MESSAGE
         except (MemoryError, duckdb.OutOfMemoryException, duckdb.TransactionException):
             # in memory nothing else prevents a commit of a table
             loaded.unreadable[file.name] = MEMORY
@@ -155,7 +155,7 @@ class FileReading:
             there = book.worksheets
             for sheet in there:
                 rows = filter(_width, self._limit_time(sheet.iter_rows(values_only=True)))
-                begin = list(islice(rows, LOOKED))
+                begin = list(islice(rows, WIDTH_SAMPLE_ROWS))
                 if begin:
                     stem = self.file.stem
                     name = self._name(stem if len(there) == 1 else f"{stem}_{sheet.title}")
@@ -209,9 +209,9 @@ def _size(file: Path, room: int) -> int:
         raise TableUnreadable("it is a link, and links are not followed")
     if not stat.S_ISREG(seen.st_mode):
         raise TableUnreadable("it is no file")
-    if suffix in OTHER:
+    if suffix in UNSUPPORTED_SUFFIXES:
         is_other = suffix != ".duckdb" or is_duckdb(file)
-        raise TableUnreadable(OTHER[suffix] if is_other else "it is no DuckDB file")
+        raise TableUnreadable(UNSUPPORTED_SUFFIXES[suffix] if is_other else "it is no DuckDB file")
     if seen.st_size > min(MAX_FILE, room):
         raise TableUnreadable(
             f"more than {MAX_FILE // 1_000_000} MB, or {MAX_ALL // 1_000_000} MB with those "
@@ -242,9 +242,9 @@ def _literal(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-BATCH = 2_000
+BATCH_ROWS = 2_000
 TEXT = "VARCHAR"
-KINDS: tuple[tuple[frozenset[type], str], ...] = (
+COLUMN_TYPES: tuple[tuple[frozenset[type], str], ...] = (
     (frozenset({bool}), "BOOLEAN"),
     (frozenset({int}), "BIGINT"),
     (frozenset({int, float}), "DOUBLE"),
@@ -262,7 +262,7 @@ def insert(
     kinds: list[set[type]] = [set() for _ in names]
     staged = ", ".join(f"{quote_identifier(c)} {TEXT}" for c in names)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE staged ({staged})")
-    while batch := list(islice(rows, BATCH)):
+    while batch := list(islice(rows, BATCH_ROWS)):
         cells = [
             [_note_type(row[n] if n < len(row) else None, kind) for row in batch]
             for n, kind in enumerate(kinds)
@@ -310,7 +310,7 @@ def _note_type(value: Any, kinds: set[type]) -> str | None:
 
 
 def _type(kinds: set[type]) -> str:
-    return next((name for types, name in KINDS if kinds and kinds <= types), TEXT)
+    return next((name for types, name in COLUMN_TYPES if kinds and kinds <= types), TEXT)
 
 
 BUSY_S = 1.0
@@ -336,13 +336,13 @@ def _uri(file: Path) -> str:
 DESCRIPTORS = "/dev/fd"
 """Folder of the open files of a process by number, including pipes."""
 CHUNK = 1 << 18
-PADDED = "sample_size = -1, comment = '', null_padding = true, parallel = false"
+PADDED_CSV_OPTIONS = "sample_size = -1, comment = '', null_padding = true, parallel = false"
 """Without padding DuckDB skips lines as a title if others are longer; it cannot pad in parallel if
 quotes contain line breaks."""
 BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 WINDOWS = "cp1252"
 """Latin-1 with the euro, quotation marks and dashes; DuckDB reads no file in it."""
-FAILURES = (duckdb.InvalidInputException, duckdb.ConversionException)
+CSV_ERRORS = (duckdb.InvalidInputException, duckdb.ConversionException)
 
 
 def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
@@ -351,12 +351,12 @@ def csv(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
     for kinds in ("", ", all_varchar = true"):
         try:
             with _readable(path, encoding) as source:
-                read = f"read_csv({source}, {PADDED}{kinds})"
+                read = f"read_csv({source}, {PADDED_CSV_OPTIONS}{kinds})"
                 connection.execute(
                     f"CREATE OR REPLACE TABLE {quote_identifier(name)} AS FROM {read}"
                 )
             return
-        except FAILURES:
+        except CSV_ERRORS:
             if kinds:
                 raise
 
@@ -400,7 +400,7 @@ def _feed(path: Path, pipe: int) -> None:
 
 TITLE_ROWS = 4
 """Rows of a title above an Excel table."""
-LOOKED = 100
+WIDTH_SAMPLE_ROWS = 100
 """Rows from which the width of a sheet is taken."""
 
 

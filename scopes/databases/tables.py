@@ -12,7 +12,7 @@ from scopes.tool import ToolError
 
 Value = str | int | float | bool | Decimal | None
 """A cell; other types of a database (times, lists, structs, blobs) come as text."""
-DATA: str = "data:"
+DATABASE_PREFIX: str = "data:"
 """Prefix of the handle of a database: `data:sales`."""
 MAX_TABLES = 1_000
 """Maximum tables of a list that a database returns at once; at this number there may be more."""

@@ -59,7 +59,9 @@ DOCUMENT_S: Final = 20.0
 """Seconds until the program is ended: more than its CPU seconds, for a busy machine."""
 READER: Final = WorkerProcess("scopes.documents.worker", DOCUMENT_S, idle_s=60.0)
 """Reads the documents of this process: only this program parses text of strangers."""
-DAMAGED: Final = "cannot be read, as it is damaged or incomplete: save it again, or send it as PDF"
+DAMAGED_MESSAGE: Final = (
+    "cannot be read, as it is damaged or incomplete: save it again, or send it as PDF"
+)
 TOO_MUCH: Final = "takes too much to open: send the part of it that matters, or its text"
 
 
@@ -99,7 +101,7 @@ def json_reply(read: Callable[..., DocumentText]) -> Callable[[bytes], bytes]:
         except MemoryError:
             raise  # the program ends, and the next request starts a new one
         except Exception:  # top-level boundary: damaged files make libraries raise anything
-            found = {"refused": DAMAGED}
+            found = {"refused": DAMAGED_MESSAGE}
         return json.dumps(found).encode()
 
     return reply

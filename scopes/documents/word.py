@@ -18,7 +18,7 @@ from docx.package import Package
 from scopes.documents.text import pictures
 
 W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-SKIPPED: Final = frozenset(
+SKIPPED_ELEMENTS: Final = frozenset(
     "pPr rPr tblPr tblGrid trPr tcPr sectPr sdtPr del moveFrom Fallback instrText delText".split()
 )
 """Elements without words, or with deleted words; a fallback repeats its original."""
@@ -60,7 +60,7 @@ class WordDocument:
                 cells = [self.cell(c) for c in child.iter(f"{W}tc") if _row_of(c) is child]
                 if any(cells):
                     yield " | ".join(cells)
-            elif name not in SKIPPED:
+            elif name not in SKIPPED_ELEMENTS:
                 yield from self.blocks(child)
 
     def cell(self, cell: Any) -> str:
@@ -89,7 +89,7 @@ class WordDocument:
                 yield REFERENCES[name].format(child.get(f"{W}id"))
             elif name == "txbxContent":
                 yield "\n".join(("", *self.blocks(child), ""))
-            elif name not in SKIPPED:
+            elif name not in SKIPPED_ELEMENTS:
                 yield from self.words(child)
 
     def lines(self) -> Iterator[str]:

@@ -20,13 +20,13 @@ from scopes.tool import format_count
 COMMENTS: Final = re.compile(r"xl/comments/?(?:comment)?\d*\.xml")
 SHEETS: Final = re.compile(r"xl/worksheets/[^/]+\.xml")
 MEDIA: Final = re.compile(r"xl/(?:media|charts)/[^/]+\.\w+")
-UNCOMPUTED: Final = re.compile(
+UNCOMPUTED_CELL: Final = re.compile(
     rb"<c\b(?![^>]*\bt=.str.)[^>]*><f\b[^<]*</f>(?:<v>\s*</v>|<v\s*/>)?</c>"
 )
 """A cell with a formula and no value; the value of one that gives a text may be empty."""
-GAP: Final = re.compile(r"(?: \| ){6,}")
+EMPTY_CELLS: Final = re.compile(r"(?: \| ){6,}")
 """Empty cells in a row, enough to be left out."""
-LOOKED: Final = 4_000_000
+MAX_SEARCHED_BYTES: Final = 4_000_000
 """Bytes of a sheet that are searched for formulas."""
 
 
@@ -70,7 +70,7 @@ class ExcelWorkbook:
 
 
 def _row(row: Sequence[object]) -> str:
-    return GAP.sub(" | ... | ", " | ".join(map(_cell, row))).strip()
+    return EMPTY_CELLS.sub(" | ... | ", " | ".join(map(_cell, row))).strip()
 
 
 def _cell(value: object) -> str:
@@ -84,5 +84,5 @@ def _count_uncomputed(packed: ZipFile) -> int:
     count = 0
     for name in filter(SHEETS.fullmatch, packed.namelist()):
         with packed.open(name) as sheet:
-            count += len(UNCOMPUTED.findall(sheet.read(LOOKED)))
+            count += len(UNCOMPUTED_CELL.findall(sheet.read(MAX_SEARCHED_BYTES)))
     return count

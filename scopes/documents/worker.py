@@ -18,7 +18,7 @@ from scopes.confinement import serve_confined
 from scopes.documents import pdf
 from scopes.documents.slides import Presentation
 from scopes.documents.text import (
-    DAMAGED,
+    DAMAGED_MESSAGE,
     DocumentRefused,
     DocumentText,
     beginning,
@@ -42,7 +42,7 @@ OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """First bytes of a file of Office before 2007, and of any Office file with a password."""
 OFFICE: Final = {"word/": WordDocument, "ppt/": Presentation, "xl/": ExcelWorkbook}
 """Folder of the parts of an Office file -> its reader."""
-OLD: Final = {
+OLE_REFUSALS: Final = {
     "EncryptedPackage": "has a password, which I cannot open: send it without one",
     "WordDocument": "is a Word file of the old kind, which I cannot read: save it as .docx",
     "Workbook": "is an Excel file of the old kind, which I cannot read: save it as .xlsx",
@@ -50,9 +50,11 @@ OLD: Final = {
     "save it as .pptx",
 }
 """Name of a stream in such a file -> why it is not read."""
-LOCKED: Final = "is a PDF with a password, which I cannot open: send it without one"
+LOCKED_PDF_MESSAGE: Final = "is a PDF with a password, which I cannot open: send it without one"
 UNKNOWN: Final = "is of a kind that I cannot read: save it as text, CSV, PDF, .docx, .xlsx or .pptx"
-BLANK: Final = "has no text that I can read ({}): if its pages are pictures, send them as images"
+NO_TEXT_MESSAGE: Final = (
+    "has no text that I can read ({}): if its pages are pictures, send them as images"
+)
 HTML: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}>\s*)?"
     rb"<(?:(?:!doctype html|html|head|body)\b|div class=.quip-canvas-content)",
@@ -70,7 +72,7 @@ def text_of(data: bytes, max_chars: int, source: bool, charset: str) -> Document
     if data.startswith(b"PK\x03\x04"):
         return _office(data, max_chars)
     if data.startswith(OLE):
-        why = (why for name, why in OLD.items() if name.encode("utf-16-le") in data)
+        why = (why for name, why in OLE_REFUSALS.items() if name.encode("utf-16-le") in data)
         raise DocumentRefused(next(why, UNKNOWN))
     if HTML.match(data[:1024]) and not source:
         return _page(data, max_chars)
@@ -81,7 +83,9 @@ def _pdf(data: bytes, max_chars: int) -> DocumentText:
     try:
         found = pdf.text_of(data, MAX_PAGES, max_chars)
     except pdf.PdfUnreadable as error:
-        raise DocumentRefused(LOCKED if str(error) == "encrypted" else DAMAGED) from None
+        raise DocumentRefused(
+            LOCKED_PDF_MESSAGE if str(error) == "encrypted" else DAMAGED_MESSAGE
+        ) from None
     read = f"PDF, text of {found.read} of {found.pages} pages"
     cut = len(found.text) > max_chars or found.read < found.pages
     return DocumentText(found.text[:max_chars], facts_of(read, pictures(found.images)), cut)
@@ -92,7 +96,7 @@ def _office(data: bytes, max_chars: int) -> DocumentText:
     with ZipFile(file) as packed:
         parts = packed.infolist()
     if any(part.flag_bits & 1 for part in parts):
-        raise DocumentRefused(OLD["EncryptedPackage"])
+        raise DocumentRefused(OLE_REFUSALS["EncryptedPackage"])
     size = sum(part.file_size for part in parts)
     if size > MAX_UNPACKED or len(parts) > MAX_PARTS:
         raise DocumentRefused(
@@ -152,7 +156,7 @@ def read(data: bytes, max_chars: int, source: bool, charset: str = "") -> Docume
         raise
     text = printable(found.text)
     if not text.strip():
-        raise DocumentRefused(BLANK.format(found.facts))
+        raise DocumentRefused(NO_TEXT_MESSAGE.format(found.facts))
     return replace(found, text=text)
 
 

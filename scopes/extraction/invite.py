@@ -10,7 +10,7 @@ from typing import Any
 from icalendar import Component, vBroken, vRecur
 
 from scopes.clean import decode_text, line
-from scopes.mail import EVENT, INVITATIONS
+from scopes.mail import DEFAULT_INVITATION_KIND, INVITATIONS
 
 MAX_CHARS = 200_000
 MAX_FACT = 300  # characters
@@ -34,8 +34,9 @@ def invitation(data: bytes, charset: str = "") -> str:
         return ""
     method = _METHOD.search(text)
     kind = method[1].upper() if method else ""
+    name = INVITATIONS.get(kind, DEFAULT_INVITATION_KIND)
     facts = [
-        f"{INVITATIONS.get(kind, EVENT)}: {_text(event, 'SUMMARY') or '(no title)'}",
+        f"{name}: {_text(event, 'SUMMARY') or '(no title)'}",
         *_when(event),
         *_people(event, kind),
     ]

@@ -14,10 +14,10 @@ from typing import Any
 import tinycss2
 from tinycss2 import color4
 
-SMALLEST = 2.0  # pixels: nobody reads text of this size
+UNREADABLE_SIZE_PX = 2.0  # pixels: nobody reads text of this size
 FAR_OFF = 300.0  # pixels to the left or above: beyond any margin that designers use
-BEYOND = 5_000.0  # pixels to the right or below
-FAINTEST = 0.1  # opacity
+FAR_BEYOND_PX = 5_000.0  # pixels to the right or below
+MIN_OPACITY = 0.1  # opacity
 
 _UNITS = {
     "": 1.0, "px": 1.0, "pt": 4 / 3, "pc": 16.0, "in": 96.0, "cm": 37.8, "mm": 3.78, "q": 0.945,
@@ -36,7 +36,7 @@ _MARGINS = frozenset(
     "margin-top margin-left margin-bottom margin-right padding-left padding-top text-indent "
     "margin-inline-start margin-block-start".split()
 )
-_WORDS = {
+_PROPERTY_KEYWORDS = {
     "display": "none block inline inline-block flex inline-flex grid inline-grid table table-row "
     "table-cell table-row-group inline-table list-item contents flow-root initial unset inherit",
     "position": "static relative absolute fixed sticky",
@@ -47,7 +47,7 @@ _WORDS = {
     "mso-hide": "all none screen",
     "unicode-bidi": "normal embed isolate bidi-override isolate-override plaintext",
 }
-_FREE = frozenset(
+_UNCHECKED_PROPERTIES = frozenset(
     "filter transform scale translate zoom clip clip-path background-clip -webkit-background-clip"
     "".split()
 )
@@ -81,13 +81,13 @@ def _pixels(number: str, unit: str, em: float, whole: float) -> float | None:
 
 def valid(name: str, value: str) -> bool:
     """Return whether a browser accepts a declaration of a property of boxes."""
-    if name in _WORDS:
-        return bool(value) and set(value.split()) <= set(_WORDS[name].split())
+    if name in _PROPERTY_KEYWORDS:
+        return bool(value) and set(value.split()) <= set(_PROPERTY_KEYWORDS[name].split())
     if name in _BOX_SIZES or name in _OFFSETS or name in _MARGINS:
         return value in ("auto", "none", "normal") or length(value, 16) is not None
     if name == "opacity":
         return length(value, 16, 1) is not None
-    return name in _FREE
+    return name in _UNCHECKED_PROPERTIES
 
 
 def opacity(box: Mapping[str, str]) -> float:
@@ -120,7 +120,7 @@ def _is_closed(box: Mapping[str, str], em: float) -> bool:
     if not re.search("hidden|clip|scroll|auto", overflow):
         return False
     return any(
-        size is not None and size <= SMALLEST
+        size is not None and size <= UNREADABLE_SIZE_PX
         for name in _BOX_SIZES & box.keys()
         if (size := length(box[name], em)) is not None
         and (name != "line-height" or box[name][-1:].isalpha() or size <= 0.1)
@@ -136,7 +136,7 @@ def _off_screen(box: Mapping[str, str], em: float) -> bool:
 
 
 def _outside(shift: float) -> bool:
-    return shift <= -FAR_OFF or shift >= BEYOND
+    return shift <= -FAR_OFF or shift >= FAR_BEYOND_PX
 
 
 def _numbers(text: str, em: float) -> list[float]:
@@ -149,17 +149,20 @@ def _is_clipped(box: Mapping[str, str], em: float) -> bool:
         sides = _numbers(inside.replace("auto", "9999"), em)
         if name == "rect" and len(sides) == 4:
             top, right, bottom, left = sides
-            if bottom - top <= SMALLEST or right - left <= SMALLEST:
+            if bottom - top <= UNREADABLE_SIZE_PX or right - left <= UNREADABLE_SIZE_PX:
                 return True
     for name, inside in _FUNCTION.findall(box.get("clip-path", "")):
         numbers = _numbers(inside.partition("round")[0], em)
         if name == "inset" and numbers and max(numbers) >= 490:
             return True
-        if name in ("circle", "ellipse") and numbers and numbers[0] <= SMALLEST:
+        if name in ("circle", "ellipse") and numbers and numbers[0] <= UNREADABLE_SIZE_PX:
             return True
         if name == "polygon" and numbers:
             wide, high = numbers[::2], numbers[1::2] or [0.0]
-            if max(wide) - min(wide) <= SMALLEST or max(high) - min(high) <= SMALLEST:
+            if (
+                max(wide) - min(wide) <= UNREADABLE_SIZE_PX
+                or max(high) - min(high) <= UNREADABLE_SIZE_PX
+            ):
                 return True
     return False
 
@@ -311,12 +314,14 @@ class Style:
     def inkless(self) -> bool:
         """Return whether its colour is that of its background."""
         ink = self.fill or self.ink
-        return ink[3] < FAINTEST or any(near(over(ink, ground), ground) for ground in self.ground)
+        return ink[3] < MIN_OPACITY or any(
+            near(over(ink, ground), ground) for ground in self.ground
+        )
 
     @property
     def boxed_away(self) -> bool:
         """Return whether anything except a colour hides it."""
-        return self.hidden or not self.visible or self.size <= SMALLEST
+        return self.hidden or not self.visible or self.size <= UNREADABLE_SIZE_PX
 
     def declare(self, parent: Style, name: str, value: str) -> None:
         """Apply a declaration; an invalid one changes nothing."""
@@ -394,7 +399,7 @@ def compute_style(parent: Style, declared: Iterable[tuple[str, str]]) -> Style:
     style.block = style.box.get("display", "").startswith(
         ("block", "flex", "grid", "table", "list")
     )
-    style.hidden = parent.hidden or style.opacity < FAINTEST or hides(style.box, style.size)
+    style.hidden = parent.hidden or style.opacity < MIN_OPACITY or hides(style.box, style.size)
     return style
 
 

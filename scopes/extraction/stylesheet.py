@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import tinycss2
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-DESKTOP = 1_000.0  # pixels; a rule for narrower windows than this may not apply
+DESKTOP_WIDTH_PX = 1_000.0  # pixels; a rule for narrower windows than this may not apply
 
-Applies = Literal["always", "sometimes", "never"]
+Applicability = Literal["always", "sometimes", "never"]
 Declaration = tuple[str, str]
 """A property in lower case and its value; a custom property keeps its case."""
 Declarations = tuple[tuple[Declaration, ...], tuple[Declaration, ...]]
@@ -20,13 +20,13 @@ Declarations = tuple[tuple[Declaration, ...], tuple[Declaration, ...]]
 Weight = tuple[int, int, int]
 """Specificity: ids, classes, tags."""
 
-_NEVER = frozenset(
+_UNMATCHED_PSEUDOS = frozenset(
     "hover focus active visited checked target focus-visible focus-within before after first-line "
     "first-letter fullscreen disabled invalid placeholder-shown popover-open autofill".split()
 )
 """States that no element has while a page is only read, and parts without text of its source."""
 _PSEUDO = re.compile(r":[\w-]+(?:\([^()]*\))?")
-_ELSEWHERE = re.compile(r"\s*(?:only\s+)?(?:print|speech|aural|braille|embossed|tty|tv)\b")
+_OTHER_MEDIA = re.compile(r"\s*(?:only\s+)?(?:print|speech|aural|braille|embossed|tty|tv)\b")
 _NOT_ELSEWHERE = re.compile(r"\s*not\s+(?:print|speech)\s*$")
 _UNSURE = re.compile(
     r"max-|<|>|\bnot\b|dark|none|coarse|portrait|forced|contrast|reduce|reduced|inverted"
@@ -77,20 +77,20 @@ def _spell(token: Any) -> str:
     return str(token.serialize())
 
 
-def applies(media: str) -> Applies:
+def applies(media: str) -> Applicability:
     """Return whether a media query matches a reader's screen: a light desktop."""
     found = {_query(part) for part in media.lower().split(",")}
     return "always" if "always" in found else "sometimes" if "sometimes" in found else "never"
 
 
-def _query(query: str) -> Applies:
-    if _ELSEWHERE.match(query):
+def _query(query: str) -> Applicability:
+    if _OTHER_MEDIA.match(query):
         return "never"
     if _NOT_ELSEWHERE.match(query):
         return "always"
     for limit, number, unit in _WIDTH.findall(query):
         pixels = float(number) * (16 if unit.endswith("em") else 1)
-        if (limit == "max") == (pixels < DESKTOP):
+        if (limit == "max") == (pixels < DESKTOP_WIDTH_PX):
             return "sometimes"
     return "sometimes" if _UNSURE.search(_WIDTH.sub("", query)) else "always"
 
@@ -179,7 +179,7 @@ def _is_never(tokens: Sequence[Any]) -> Iterator[bool]:
     """Yield whether parts of a selector are states or pseudo-elements, which hold no text."""
     for before, token in zip(["", *tokens], tokens, strict=False):
         yield before == ":" and (
-            token == ":" or (token.type == "ident" and token.lower_value in _NEVER)
+            token == ":" or (token.type == "ident" and token.lower_value in _UNMATCHED_PSEUDOS)
         )
 
 

@@ -21,23 +21,23 @@ from scopes.extraction.stylesheet import CssSheet, declarations
 MAX_BYTES = 2_000_000
 MAX_ELEMENTS = 20_000
 
-_DROPPED = frozenset(
+_DROPPED_TAGS = frozenset(
     "head style script template noscript title iframe object embed applet frameset noframes "
     "noembed svg canvas audio video select datalist textarea progress meter rp annotation "
     "annotation-xml meta link base input img source track param xml".split()
 )
 """Elements without text of their own, or with text that is no part of the writing."""
-_KEPT = frozenset("head title base meta".split())
+_METADATA_TAGS = frozenset("head title base meta".split())
 """Elements about the page itself."""
 _BLOCKS = frozenset(
     "address article aside blockquote body center dd details dialog dir div dl dt fieldset "
     "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol p "
     "pre section summary table tbody tfoot thead tr ul caption".split()
 )
-_APART = frozenset("p h1 h2 h3 h4 h5 h6 table blockquote pre ul ol dl".split())
-_BEARING = frozenset("style bgcolor link color text href hidden open".split())
+_PARAGRAPH_TAGS = frozenset("p h1 h2 h3 h4 h5 h6 table blockquote pre ul ol dl".split())
+_STYLE_ATTRIBUTES = frozenset("style bgcolor link color text href hidden open".split())
 """Attributes that affect the style of an element, independent of style sheets."""
-_HINTED = frozenset("pre listing xmp plaintext mark dialog bdo".split())
+_STYLED_TAGS = frozenset("pre listing xmp plaintext mark dialog bdo".split())
 """Elements that a browser styles without any attribute."""
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w:.+-]{1,40})", re.IGNORECASE)
@@ -154,11 +154,11 @@ class _Page:
     def start(self, node: LexborNode, above: _Open) -> _Open:
         tag = node.tag or ""
         held = {name: value or "" for name, value in node.attributes.items()}
-        dropped = above.dropped or tag in _DROPPED
+        dropped = above.dropped or tag in _DROPPED_TAGS
         style = above.style if dropped else self.style(node.mem_id, tag, held, above.style)
-        if dropped and tag not in _KEPT:
+        if dropped and tag not in _METADATA_TAGS:
             self.unseen.append(node)
-        inside = None if dropped and tag not in _KEPT else node.child
+        inside = None if dropped and tag not in _METADATA_TAGS else node.child
         opened = _Open(tag, style, dropped, inside)
         if style.shown and not dropped:
             self.show(opened)
@@ -167,7 +167,7 @@ class _Page:
     def style(self, id: int, tag: str, held: Mapping[str, str], above: Style) -> Style:
         """Return the style of an element by the sheets and its own; either can hide it."""
         found, unsure = self.sheet.match_rules(id)
-        if not (found or unsure or tag in _HINTED or _BEARING & held.keys()):
+        if not (found or unsure or tag in _STYLED_TAGS or _STYLE_ATTRIBUTES & held.keys()):
             return above.inherited
         normal, important = declarations(held.get("style", ""))
         cascade = [*_hints(tag, held, above), *(d for rule in found for d in rule.declared[0])]
@@ -188,7 +188,7 @@ class _Page:
             self.out.append("\n")
             self.breaks += 1
         elif tag in _BLOCKS or opened.style.block:
-            self.line_break(2 if tag in _APART else 1)
+            self.line_break(2 if tag in _PARAGRAPH_TAGS else 1)
             if tag == "li":
                 self.out.append("- ")
         elif tag in ("td", "th") and not self.breaks:
@@ -217,7 +217,7 @@ class _Page:
     def end(self, opened: _Open) -> None:
         block = opened.tag in _BLOCKS or opened.style.block
         if block and not opened.dropped and opened.style.shown:
-            self.line_break(2 if opened.tag in _APART else 1)
+            self.line_break(2 if opened.tag in _PARAGRAPH_TAGS else 1)
 
 
 def _hints(tag: str, held: Mapping[str, str], above: Style) -> list[tuple[str, str]]:

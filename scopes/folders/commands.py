@@ -21,10 +21,10 @@ from scopes.tool import ToolError
 
 log = logging.getLogger(__name__)
 
-OUTPUT: Final = 64_000
+MAX_OUTPUT_BYTES: Final = 64_000
 """Bytes of output that are kept."""
 PATH: Final = "/usr/local/bin:/usr/bin:/bin"
-GIVEN: Final = {"PATH": PATH, "LANG": "C.UTF-8"}
+COMMAND_ENVIRONMENT: Final = {"PATH": PATH, "LANG": "C.UTF-8"}
 """The whole environment of a command."""
 MB = 1 << 20
 MAX_MEMORY: Final = 2_048 * MB
@@ -79,8 +79,10 @@ class Commands:
                 _kill(process.pid)
                 await process.wait()
             file.seek(0)
-            output = file.read(OUTPUT + 1)
-        return CommandEnded(code, output[:OUTPUT].decode(errors="replace"), len(output) > OUTPUT)
+            output = file.read(MAX_OUTPUT_BYTES + 1)
+        return CommandEnded(
+            code, output[:MAX_OUTPUT_BYTES].decode(errors="replace"), len(output) > MAX_OUTPUT_BYTES
+        )
 
 
 def copy_files(folder: FileTree, to: Path, max_bytes: int) -> None:
@@ -110,7 +112,7 @@ async def _start(argv: Sequence[str], folder: str, file: IO[bytes]) -> asyncio.s
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,
             stderr=asyncio.subprocess.STDOUT,
-            env=GIVEN,
+            env=COMMAND_ENVIRONMENT,
             cwd=folder,
             umask=0o077,
             start_new_session=True,

@@ -28,8 +28,8 @@ from scopes.tool import ToolError, not_found
 T = TypeVar("T")
 P = ParamSpec("P")
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-LOOK: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_ENTRIES: Final = 20_000
 """Maximum entries that one look at a folder, or at everything below it, reads."""
 MAX_PATH, MAX_NAME, MAX_DEPTH = 240, 200, 40
@@ -38,7 +38,7 @@ _GIT = re.compile(r"\.git|git~\d+", re.IGNORECASE)
 _INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Categories of characters that no name may hold: they disguise it."""
 KB = 1024
-Put = Callable[[], None]
+FileWriter = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class FileTree(Protocol):
 
     def change_file(
         self, path: str, data: bytes
-    ) -> AbstractContextManager[tuple[FileFound | None, Put]]: ...
+    ) -> AbstractContextManager[tuple[FileFound | None, FileWriter]]: ...
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Folder:
             return self._find(parent, names[-1], path) if names else None
 
     @contextmanager
-    def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
+    def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, FileWriter]]:
         """Yield the file and a function that replaces it; no writer of ours comes in between."""
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.lock), self._at(names[:-1], make=True) as parent:
@@ -214,7 +214,7 @@ class Folder:
 
     def _find(self, parent: int, name: str, path: str) -> FileFound | None:
         try:
-            opened = os.open(name, LOOK, dir_fd=parent)
+            opened = os.open(name, READ_FLAGS, dir_fd=parent)
         except FileNotFoundError:
             return None
         except OSError as error:  # a link, a socket, or unreadable for us
@@ -262,7 +262,7 @@ def _put(parent: int, name: str, data: bytes, mode: int | None, beside: str) -> 
     """
     with suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=parent)
-    opened = os.open(beside, MAKE, 0o666, dir_fd=parent)
+    opened = os.open(beside, CREATE_FLAGS, 0o666, dir_fd=parent)
     try:
         try:
             with os.fdopen(opened, "wb", closefd=False) as file:

@@ -25,7 +25,7 @@ from scopes.folders.git import (
     Repository,
 )
 from scopes.folders.git_push import Remote
-from scopes.label import TRUSTED, Label, Readers
+from scopes.label import TRUSTED_LABEL, Label, Readers
 from scopes.tool import ToolContext, ToolError, not_found, only, open_to
 
 MB = 1 << 20
@@ -237,7 +237,7 @@ class FolderLog:
     """Key of a call -> its change, including those before a restart."""
     size: int = 0
     """Bytes written."""
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
     """Label of everything written in the request's own folder."""
     branched: set[tuple[str, str]] = field(default_factory=set)
     """(context, handle) of contexts that write there, and ("", handle) of folders with commits."""

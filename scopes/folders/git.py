@@ -26,10 +26,10 @@ from scopes.folders.folder import (
     KB,
     LOOK_EVERY_S,
     FileFound,
+    FileWriter,
     Folder,
     FolderEntry,
     Look,
-    Put,
     file_parts,
     is_entry,
     lock_file,
@@ -38,9 +38,9 @@ from scopes.folders.folder import (
 )
 from scopes.tool import ToolError
 
-OPENED: Final = ("refs", "logs", "objects", "info")
+OPENED_FOLDERS: Final = ("refs", "logs", "objects", "info")
 """Folders of a repository in which git reads and writes for us."""
-CLOSED: Final = ("hooks", "fsmonitor--daemon.ipc")
+UNOPENED_ENTRIES: Final = ("hooks", "fsmonitor--daemon.ipc")
 """Entries that may be a link or a socket: nothing here opens them."""
 
 
@@ -68,7 +68,7 @@ def _odd(home: Path) -> str:
     another repository, whose name the creator of the link has to know; and opening a pipe never
     ends.
     """
-    folders = [str(home), *(str(home / name) for name in OPENED)]
+    folders = [str(home), *(str(home / name) for name in OPENED_FOLDERS)]
     while folders:
         folder = folders.pop()
         top = folder == str(home)
@@ -76,7 +76,9 @@ def _odd(home: Path) -> str:
             for each in entries:
                 if each.is_dir(follow_symlinks=False):
                     folders += [] if top else [each.path]
-                elif not each.is_file(follow_symlinks=False) and not (top and each.name in CLOSED):
+                elif not each.is_file(follow_symlinks=False) and not (
+                    top and each.name in UNOPENED_ENTRIES
+                ):
                     return "parts of it are links, pipes or devices"
     return ""
 
@@ -84,8 +86,8 @@ def _odd(home: Path) -> str:
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 15_000
-HEADS = "refs/heads/"
-PACKED = "packed-refs"
+BRANCH_PREFIX = "refs/heads/"
+PACKED_REFS_FILE = "packed-refs"
 """The file that references are packed into."""
 LOCK = ".lock"
 """Suffix of the file with which git locks another one."""
@@ -187,7 +189,7 @@ class Repository:
         """Return the branch that is checked out: work starts from it, and is pushed to it."""
         head = repo.lookup_reference("HEAD").raw_target
         name = head.decode() if isinstance(head, bytes) else ""
-        if not name.startswith(HEADS):
+        if not name.startswith(BRANCH_PREFIX):
             raise ToolError("No branch is checked out in this folder; ask its owner to.")
         return name
 
@@ -195,7 +197,7 @@ class Repository:
         """Return the ids of the commits on the branch of a run whose calls have keys with this
         prefix, oldest first."""
         repo = self.open()
-        found = recent(repo, tip_of(repo, f"{HEADS}{Branches.of(run, '').run}"))
+        found = recent(repo, tip_of(repo, f"{BRANCH_PREFIX}{Branches.of(run, '').run}"))
         return [str(each.id) for each in found if call_of(each).startswith(calls)][::-1]
 
     def commit(self, branches: Branches, message: str, call: str, asker: str | None) -> GitCommit:
@@ -205,9 +207,9 @@ class Repository:
         same lines.
         """
         with lock_file(self.lock):
-            repo, ref = self.open(), f"{HEADS}{branches.run}"
+            repo, ref = self.open(), f"{BRANCH_PREFIX}{branches.run}"
             for each in (branches.run, branches.draft):
-                _unlock(repo, f"{HEADS}{each}")
+                _unlock(repo, f"{BRANCH_PREFIX}{each}")
             tip = tip_of(repo, ref)
             commit = next((c for c in recent(repo, tip) if call_of(c) == call), None)
             text = message_of(message, call, asker)
@@ -215,8 +217,10 @@ class Repository:
             draft = draft_of(repo, branches)
             base = parent_of(draft)
             if draft and (base is None or base.id != found.id):  # otherwise it has later changes
-                with self.note_locks([lock_of(repo, PACKED)]):  # its owner may have packed it
-                    drop(repo, f"{HEADS}{branches.draft}")
+                with self.note_locks(
+                    [lock_of(repo, PACKED_REFS_FILE)]
+                ):  # its owner may have packed it
+                    drop(repo, f"{BRANCH_PREFIX}{branches.draft}")
             paths = changed_paths(tree_of(repo, parent_of(found)), found.tree)
             return GitCommit(str(found.id), branches.run, paths)
 
@@ -232,7 +236,7 @@ class GitCommit:
 
 def draft_of(repo: pygit2.Repository, branches: Branches) -> pygit2.Commit | None:
     """Return what a context has written and not committed; None if there is nothing."""
-    draft = tip_of(repo, f"{HEADS}{branches.draft}")
+    draft = tip_of(repo, f"{BRANCH_PREFIX}{branches.draft}")
     if draft and not is_ours(draft):
         raise ToolError(f"Others have committed to {branches.draft}: say so in your result.")
     return draft
@@ -322,7 +326,7 @@ class BranchFolder:
     @cached_property
     def base(self) -> pygit2.Commit | None:
         """Return the commit on which its next draft is based; None = none yet. Raises ToolError."""
-        run = tip_of(self._repo, f"{HEADS}{self.branches.run}")
+        run = tip_of(self._repo, f"{BRANCH_PREFIX}{self.branches.run}")
         return run or tip_of(self._repo, self.repository.ref(self._repo))
 
     def read(self, path: str) -> FileFound | None:
@@ -355,10 +359,10 @@ class BranchFolder:
         return FolderEntry("/".join((*names, found.name)), kind_of(found), size)
 
     @contextmanager
-    def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, Put]]:
+    def change_file(self, path: str, data: bytes) -> Iterator[tuple[FileFound | None, FileWriter]]:
         names = file_parts(path, data, self.max_bytes)
         with lock_file(self.repository.lock):
-            _unlock(self._repo, f"{HEADS}{self.branches.draft}")
+            _unlock(self._repo, f"{BRANCH_PREFIX}{self.branches.draft}")
             draft = draft_of(self._repo, self.branches)
             tree = tree_of(self._repo, draft or self.base)
             found = self._find(tree, names, path)
@@ -375,7 +379,7 @@ class BranchFolder:
         assert isinstance(now, pygit2.Tree)
         paths = ", ".join(changed_paths(tree_of(self._repo, base), now))
         commit_id = _commit(self._repo, None, f"Change {paths[:MAX_SUBJECT]}\n", tree, base)
-        self._repo.references.create(f"{HEADS}{self.branches.draft}", commit_id, force=True)
+        self._repo.references.create(f"{BRANCH_PREFIX}{self.branches.draft}", commit_id, force=True)
 
 
 class Conflict(ToolError):

@@ -15,8 +15,8 @@ from pygit2.enums import CredentialType, DiffOption, RepositoryOpenFlag
 
 from scopes.folders.folder import lock_file
 from scopes.folders.git import (
-    HEADS,
-    PACKED,
+    BRANCH_PREFIX,
+    PACKED_REFS_FILE,
     Conflict,
     Repository,
     call_of,
@@ -33,12 +33,12 @@ from scopes.tool import ToolError, format_count, one_line
 
 log = logging.getLogger(__name__)
 
-TRIES = 3
-SENT = "refs/assistant/push/head"
+MAX_ATTEMPTS = 3
+PUSH_REF = "refs/assistant/push/head"
 """The reference that is sent; it exists only during a push."""
-SHARED = ("FETCH_HEAD", "shallow", PACKED)
+LOCKED_FILES = ("FETCH_HEAD", "shallow", PACKED_REFS_FILE)
 """Files that a push locks in the repository, besides references."""
-ROOM = 6_000
+MAX_COMMITS_CHARS = 6_000
 """Maximum characters of all commits of a push: with the text around them they fit into one message,
 and the maximum of waiting pushes fits into the messages of one card."""
 MAX_FILES = 3
@@ -75,7 +75,7 @@ class Remote:
         return [c for c in (commit_at(repo, id) for id in commits) if not _is_in(repo, c, there)]
 
     def branch(self, repo: pygit2.Repository) -> str:
-        return self.repository.ref(repo).removeprefix(HEADS)
+        return self.repository.ref(repo).removeprefix(BRANCH_PREFIX)
 
     def push(self, commits: Sequence[str]) -> str:
         """Put them on top of the remote's branch; return a sentence on the result. Commits that it
@@ -85,8 +85,8 @@ class Remote:
             own = [commit_at(repo, id) for id in commits]
             branch, address = self.branch(repo), self.address(repo)
             with self.repository.note_locks(self._locks(repo, branch)):
-                drop(repo, SENT)
-                for _ in range(TRIES):
+                drop(repo, PUSH_REF)
+                for _ in range(MAX_ATTEMPTS):
                     there = self._fetch(repo, branch)
                     head, count = there, 0
                     for commit in own:
@@ -98,9 +98,9 @@ class Remote:
 
     def _locks(self, repo: pygit2.Repository, branch: str) -> list[Path]:
         """Return the lock files of a push, except those of references that only we use."""
-        here = [lock_of(repo, each) for each in (*SHARED, self._track(branch))]
+        here = [lock_of(repo, each) for each in (*LOCKED_FILES, self._track(branch))]
         there = open_remote(self.address(repo))
-        return [*here, *([lock_of(there, f"{HEADS}{branch}")] if there else [])]
+        return [*here, *([lock_of(there, f"{BRANCH_PREFIX}{branch}")] if there else [])]
 
     def _track(self, branch: str) -> str:
         return f"refs/remotes/{self.name}/{branch}"
@@ -121,15 +121,15 @@ class Remote:
 
     def _push(self, repo: pygit2.Repository, head: pygit2.Commit, branch: str) -> bool:
         """Push one commit with its ancestors; False if the remote has moved meanwhile."""
-        repo.references.create(SENT, head.id, force=True)
+        repo.references.create(PUSH_REF, head.id, force=True)
         answers = self._callbacks(repo)
         try:
-            repo.remotes[self.name].push([f"{SENT}:{HEADS}{branch}"], callbacks=answers)
+            repo.remotes[self.name].push([f"{PUSH_REF}:{BRANCH_PREFIX}{branch}"], callbacks=answers)
         except pygit2.GitError as error:
             log.warning("the remote %s took no push: %s", self.name, error)
             return False
         finally:
-            drop(repo, SENT)
+            drop(repo, PUSH_REF)
         if answers.refused:
             raise ToolError(f"The remote refused it: {one_line(answers.refused)[:200]}.")
         repo.references.create(self._track(branch), head.id, force=True)
@@ -260,12 +260,12 @@ def _files(repo: pygit2.Repository, commit: pygit2.Commit) -> Iterator[tuple[str
 
 def _level(sizes: Sequence[int]) -> int:
     """Return the maximum size of each so that all fit together."""
-    room = ROOM
+    room = MAX_COMMITS_CHARS
     for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
         if size * count > room:
             return room // count
         room -= size
-    return ROOM
+    return MAX_COMMITS_CHARS
 
 
 def _cut(text: str, most: int, where: str) -> str:

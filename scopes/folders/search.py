@@ -21,7 +21,7 @@ from scopes.folders.folder import (
 )
 from scopes.tool import ToolError, not_found, size_of
 
-SKIPPED = frozenset(
+SKIPPED_FOLDERS = frozenset(
     {"node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", ".pytest_cache"}
 )
 """Folders that are listed but not entered: programs made their content."""
@@ -29,15 +29,17 @@ MAX_LISTED = 400
 """Maximum entries of one list; with more, only the first level is listed, with counts."""
 SEARCH_S = 2.0
 """Maximum seconds of one search or one list."""
-UNSEEN = f"The rest was not looked at: a look ends after {MAX_ENTRIES} entries or {SEARCH_S:g} s."
+CUT_SEARCH_MESSAGE = (
+    f"The rest was not looked at: a look ends after {MAX_ENTRIES} entries or {SEARCH_S:g} s."
+)
 MAX_HITS = 60
 MAX_CLOSED = 5
 """Maximum unreadable paths that are named."""
-HIT = 300
+MAX_HIT_CHARS = 300
 """Characters of a line that a search shows."""
 PIECE_LINES, PIECE_CHARS = 20, 800
 """Maximum lines and characters of one item of a file."""
-_PLACE = re.compile(r"[1-9]\d{0,8}(~[1-9]\d{0,8})?", re.ASCII)
+_LINE_POSITION = re.compile(r"[1-9]\d{0,8}(~[1-9]\d{0,8})?", re.ASCII)
 """The position of a piece: see `FilePiece.at`."""
 
 
@@ -125,7 +127,7 @@ def read_from(found: FileFound, path: str, line: str) -> tuple[list[FilePiece], 
     count = len(lines_of(text))
     if not text and line == "1":
         return [], count
-    first = int(line.partition("~")[0]) if _PLACE.fullmatch(line) else count + 1
+    first = int(line.partition("~")[0]) if _LINE_POSITION.fullmatch(line) else count + 1
     read = list(dropwhile(lambda p: p.at != line, pieces(text, first)))
     if not read:
         raise ToolError(f"{path} has {count} lines: line=2, or line=2~3 within a long one.")
@@ -162,7 +164,7 @@ def walk(folder: FileTree, look: Look, path: str = "") -> Iterator[FolderEntry]:
 
 
 def is_skipped(path: str) -> bool:
-    return path.rpartition("/")[2] in SKIPPED
+    return path.rpartition("/")[2] in SKIPPED_FOLDERS
 
 
 def listing(folder: FileTree, path: str) -> tuple[dict[str, list[str]], str, list[str]]:
@@ -198,7 +200,7 @@ def _readable(entries: Iterable[FolderEntry], *more: str) -> list[str]:
 def _unseen(look: Look) -> str:
     """Return sentences on what a list does not show."""
     closed = f" {may_not(look.closed)}." if look.closed else ""
-    return f" {UNSEEN}" * look.cut + closed
+    return f" {CUT_SEARCH_MESSAGE}" * look.cut + closed
 
 
 def may_not(closed: Sequence[str]) -> str:
@@ -233,7 +235,7 @@ def search_folder(folder: FileTree, words: str, glob: str) -> Hits:
             hits.cut = "There are more such lines: search for more of the line, or use glob."
             break
     if look.cut and not hits.cut:
-        hits.cut = f"{UNSEEN} Name a folder in glob, such as src/*.py."
+        hits.cut = f"{CUT_SEARCH_MESSAGE} Name a folder in glob, such as src/*.py."
     return hits
 
 
@@ -265,5 +267,5 @@ def _search_file(folder: FileTree, path: str, wanted: str, hits: Hits) -> bool:
         if wanted in normalize_unicode(line).casefold():
             if len(hits.found) >= MAX_HITS:
                 return False
-            hits.found.append(FileHit(path, number, line[:HIT], digest))
+            hits.found.append(FileHit(path, number, line[:MAX_HIT_CHARS], digest))
     return True

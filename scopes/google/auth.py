@@ -47,11 +47,11 @@ class Sentences:
     """Setting with the path of a service account's key file."""
 
 
-FIXED = Sentences(
+FIXED_TOKEN_SENTENCES = Sentences(
     "Google does not accept GOOGLE_ACCESS_TOKEN: such a token lasts an hour. Set a new one."
 )
 USER = Sentences(Text("google.revoked"), Text("google.client"))
-DELEGATED = Sentences(
+DELEGATED_SENTENCES = Sentences(
     Text("google.delegated_revoked"), Text("google.delegated_client", {"scope": MODIFY})
 )
 
@@ -88,7 +88,7 @@ class GoogleAccess:
         import httplib2  # type: ignore[import-untyped]
         from google_auth_httplib2 import Request  # type: ignore[import-untyped]
 
-        if self._sentences is FIXED:
+        if self._sentences is FIXED_TOKEN_SENTENCES:
             raise self.refusal()
         proxy = None if self._direct else httplib2.proxy_info_from_environment
         line = httplib2.Http(timeout=self._timeout_s, proxy_info=proxy)
@@ -121,7 +121,7 @@ def token_credentials(token: str) -> GoogleAccess:
     from google.oauth2.credentials import Credentials
 
     inner = Credentials(token)  # type: ignore[no-untyped-call]
-    return GoogleAccess(inner, FIXED)
+    return GoogleAccess(inner, FIXED_TOKEN_SENTENCES)
 
 
 def user_credentials(
@@ -155,7 +155,7 @@ def delegated_credentials(
     oauth_endpoint: str | None = None,
     timeout_s: float = 30.0,
     scopes: Sequence[str] = (MODIFY,),
-    sentences: Sentences = DELEGATED,
+    sentences: Sentences = DELEGATED_SENTENCES,
 ) -> GoogleAccess:
     """Return a service account as one user of its Workspace, or as itself. Raises GoogleError."""
     from google.oauth2 import service_account

@@ -20,7 +20,7 @@ from yarl import URL
 
 from config.sections import GoogleSettings as Limits
 from scopes.google.auth import GoogleAccess
-from scopes.google.errors import FAILURES, GoogleFault, GoogleUnsure, HttpRefused, fault_of
+from scopes.google.errors import ATTEMPT_ERRORS, GoogleFault, GoogleUnsure, HttpRefused, fault_of
 from scopes.tool import readable
 
 UNITS: Mapping[str, int] = {
@@ -148,7 +148,7 @@ class GoogleClient:
                     await self._quota.take(units)
                     token = await self._access.token(spent)
                     return await self._send(request, token, repeat)
-            except FAILURES as error:
+            except ATTEMPT_ERRORS as error:
                 fault = fault_of(error, request.methodId)
             if token and fault.error.code == 401:
                 if spent:

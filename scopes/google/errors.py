@@ -26,12 +26,12 @@ APIS: Mapping[str, str] = {
     "sheets": "Google Sheets",
 }
 """Prefix of a method -> name of the API."""
-TELLS = "bigquery."
+QUERY_METHOD_PREFIX = "bigquery."
 """Prefix of methods whose refusals describe the error of a query, in words for a model."""
 MAX_SAID = 400
 """Characters."""
 
-SENTENCES: Mapping[str, str] = {
+SETUP_ADVICE_KEYS: Mapping[str, str] = {
     "accessnotconfigured": "google.not_enabled",
     "servicedisabled": "google.not_enabled",
     "domainpolicy": "google.domain_policy",
@@ -81,7 +81,7 @@ class HttpRefused(Exception):
         super().__init__(status)
 
 
-FAILURES = (
+ATTEMPT_ERRORS = (
     *(HttpRefused, GoogleError, aiohttp.ClientError, OSError),
     *(ValueError, RecursionError),
 )
@@ -129,13 +129,16 @@ def _refusal(error: HttpRefused, method: str) -> GoogleFault:
         busy = GoogleBusy(Text("google.no_answer", {"said": detail}), code, reason)
         return GoogleFault(busy, retry=True, undone=False, wait=_wait(error, inner))
     message = " ".join(str(inner.get("message") or "").split())[:MAX_SAID]
-    message = message if method.startswith(TELLS) else ""
+    message = message if method.startswith(QUERY_METHOD_PREFIX) else ""
     if code == 404:
         absent = Text("google.absent", {"said": detail})
         return GoogleFault(GoogleAbsent(absent, code, reason, message))
     if code == 403 and keys & SCOPE:
         return GoogleFault(_scope_missing(error, method, reason))
-    key = next((SENTENCES[k] for k in sorted(keys) if k in SENTENCES), "google.not_accepted")
+    key = next(
+        (SETUP_ADVICE_KEYS[k] for k in sorted(keys) if k in SETUP_ADVICE_KEYS),
+        "google.not_accepted",
+    )
     text = Text(key, {"api": _api(method), "said": detail})
     return GoogleFault(GoogleError(text, code, reason, message))
 

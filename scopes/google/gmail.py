@@ -38,11 +38,11 @@ from scopes.programs import WorkerDied, WorkerProcess
 
 ME = "me"
 """The mailbox of the token's user."""
-PAGE = 500
+PAGE_SIZE = 500
 """Objects requested in one call of a paged method."""
-LAST = 10
+MAX_SEARCHED_MESSAGES = 10
 """Newest messages that are searched for one that may have been made."""
-ATTEMPTS = 2
+MAX_WRITE_ATTEMPTS = 2
 """Attempts of a write that Google refused with an internal error and did not do."""
 
 
@@ -96,7 +96,7 @@ class Gmail:
 
     async def find(self, query: str = "", limit: int | None = None) -> list[ThreadRef]:
         """Return the threads that Gmail's search finds, newest first; all without a limit."""
-        arguments: dict[str, Any] = {"userId": ME, "maxResults": min(PAGE, limit or PAGE)}
+        arguments: dict[str, Any] = {"userId": ME, "maxResults": min(PAGE_SIZE, limit or PAGE_SIZE)}
         arguments |= {"q": query} if query else {}
         found: dict[str, ThreadRef] = {}
         async for page in self.google.pages(self._users.threads(), **arguments):
@@ -151,7 +151,11 @@ class Gmail:
 
     async def changes(self, since: str) -> Changes:
         """Return the changes since a history id. Raises HistoryTooOld."""
-        arguments = {"startHistoryId": since, "historyTypes": ["messageAdded"], "maxResults": PAGE}
+        arguments = {
+            "startHistoryId": since,
+            "historyTypes": ["messageAdded"],
+            "maxResults": PAGE_SIZE,
+        }
         threads, reached = dict[str, None](), since
         try:
             async for page in self.google.pages(self._users.history(), userId=ME, **arguments):
@@ -241,13 +245,13 @@ class Gmail:
 
     async def _once(self, request: Any, look: Callable[[], Awaitable[str]]) -> str:
         """Do it unless this process or an earlier one did it."""
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, MAX_WRITE_ATTEMPTS + 1):
             if found := await look():
                 return found
             try:
                 return await self._create(request, repeat=False)
             except GoogleUnsure as error:
-                if not error.code or attempt == ATTEMPTS:  # it may still be done
+                if not error.code or attempt == MAX_WRITE_ATTEMPTS:  # it may still be done
                     if found := await look():
                         return found
                     raise
@@ -266,14 +270,14 @@ class Gmail:
         marked = [str(m["id"]) for m in found.get("messages") or () if _bears(m, mail)]
         if not marked and mail.answers:
             return ""
-        listing = self.google.pages(self._users.drafts(), userId=ME, maxResults=PAGE)
+        listing = self.google.pages(self._users.drafts(), userId=ME, maxResults=PAGE_SIZE)
         drafts = {
             str((each.get("message") or {}).get("id")): str(each["id"])
             async for page in listing
             for each in page.get("drafts") or ()
         }
         if not marked:  # a mail that names no message of the thread has its own thread
-            newest = list(drafts)[:LAST]
+            newest = list(drafts)[:MAX_SEARCHED_MESSAGES]
             marked = list(filter(None, await self._all_marked(newest, mail)))
         return next((drafts[id] for id in marked if id in drafts), marked[0] if marked else "")
 
@@ -285,7 +289,9 @@ class Gmail:
         )
         seen: set[str] = set()
         for search in searches:
-            request = self._users.messages().list(userId=ME, maxResults=LAST, **search)
+            request = self._users.messages().list(
+                userId=ME, maxResults=MAX_SEARCHED_MESSAGES, **search
+            )
             listed = (await self.google.call(request)).get("messages") or ()
             new = [id for each in listed if (id := str(each["id"])) not in seen]
             if id := next(filter(None, await self._all_marked(new, mail)), ""):

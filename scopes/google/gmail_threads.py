@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from scopes.clean import line
 from scopes.mail import (
-    ELSEWHERE,
+    MAIL_PROGRAM_ADVICE,
     MAX_BODY,
     MAX_DEPTH,
     MAX_PARTS,
@@ -28,10 +28,10 @@ from scopes.mail import (
     MailThread,
 )
 
-MARK = "[quoted text of earlier messages left out]"
-RUN = 8
+QUOTE_PLACEHOLDER = "[quoted text of earlier messages left out]"
+MIN_REPEATED_WORDS = 8
 """Words in a row that make a repetition, not a coincidence."""
-CONTEXT = 3
+CONTEXT_LINES = 3
 """Lines of a quotation that are kept above the author's own words, which answer them."""
 MAX_WORDS = 100_000
 """Maximum words of one thread that are compared; text after that is unchanged."""
@@ -78,20 +78,20 @@ class _Heard:
     def add(self, words: Sequence[str]) -> None:
         start = len(self.words)
         self.words += [*words[: max(0, MAX_WORDS - start)], "\n"]  # not a word: no run spans it
-        for at in range(start, len(self.words) - RUN):
-            self.places[hash(tuple(self.words[at : at + RUN]))] = at
+        for at in range(start, len(self.words) - MIN_REPEATED_WORDS):
+            self.places[hash(tuple(self.words[at : at + MIN_REPEATED_WORDS]))] = at
 
     def runs(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
         """Yield start and end of runs in `words` that repeat earlier ones, longest per start."""
         at = 0
-        while at + RUN <= len(words):
+        while at + MIN_REPEATED_WORDS <= len(words):
             length = self.length(words, at)
             if length:
                 yield at, at + length
             at += length or 1
 
     def length(self, words: Sequence[str], at: int) -> int:
-        place = self.places.get(hash(tuple(words[at : at + RUN])))
+        place = self.places.get(hash(tuple(words[at : at + MIN_REPEATED_WORDS])))
         if place is None:
             return 0
         same = 0
@@ -99,7 +99,7 @@ class _Heard:
             if one != two:
                 break
             same += 1
-        return same if same >= RUN else 0
+        return same if same >= MIN_REPEATED_WORDS else 0
 
 
 def _from(words: Sequence[str], at: int) -> Iterator[str]:
@@ -175,14 +175,14 @@ def _is_own(line: _Line) -> bool:
 def _end_of(dropped: Sequence[str]) -> int:
     """Return the start of the last lines with words."""
     full = [n for n, text in enumerate(dropped) if text.strip("> ")]
-    return full[-CONTEXT:][0] if full else 0
+    return full[-CONTEXT_LINES:][0] if full else 0
 
 
 def _close(out: list[str], dropped: Sequence[str]) -> None:
-    if len("\n".join(dropped)) <= len(MARK):
+    if len("\n".join(dropped)) <= len(QUOTE_PLACEHOLDER):
         out.extend(dropped)
-    elif not out or out[-1] != MARK:
-        out.append(MARK)
+    elif not out or out[-1] != QUOTE_PLACEHOLDER:
+        out.append(QUOTE_PLACEHOLDER)
 
 
 Json = Mapping[str, Any]
@@ -192,9 +192,16 @@ MAX_APART = 8
 MAX_HEADERS, MAX_HEADER = 500, 4_000
 """Maximum headers of one part, and characters of one header."""
 EMPTY = MailText("", "", (), (), "", (), (), "")
-NEVER = datetime.min.replace(tzinfo=UTC)
-TOO_MUCH = f"takes too much to read: {ELSEWHERE}"
-UNREADABLE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+EARLIEST_TIME = datetime.min.replace(tzinfo=UTC)
+TOO_MUCH = f"takes too much to read: {MAIL_PROGRAM_ADVICE}"
+MALFORMED_RESOURCE_ERRORS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 """Errors that a resource of a wrong shape may cause."""
 MESSAGE = TypeAdapter(MailMessage)
 IN_MESSAGE = "part:"
@@ -213,7 +220,7 @@ def apart(resource: Json) -> list[str]:
             if id and not body.get("data") and _is_text(payload) and size <= room:
                 found.append(id)
                 room -= size
-    except UNREADABLE:
+    except MALFORMED_RESOURCE_ERRORS:
         return []  # `message_of` reports that it cannot be read
     return found[:MAX_APART]
 
@@ -245,7 +252,7 @@ def _is_text(payload: Json) -> bool:
 
 def thread_of(id: str, history: str, found: Iterable[MailMessage]) -> MailThread:
     """Return a thread of these messages, oldest first, each with only its own words."""
-    messages = sorted(found, key=lambda m: m.at or NEVER)
+    messages = sorted(found, key=lambda m: m.at or EARLIEST_TIME)
     bodies = without_repeats([m.text.body for m in messages])
     shown = [
         replace(m, thread=id, text=replace(m.text, body=body))

@@ -23,8 +23,8 @@ from scopes.extraction.invite import invitation
 from scopes.extraction.visible import visible_text
 from scopes.google.gmail_threads import (
     IN_MESSAGE,
+    MALFORMED_RESOURCE_ERRORS,
     MESSAGE,
-    UNREADABLE,
     bytes_of,
     headers_of,
     received_at,
@@ -35,9 +35,9 @@ from scopes.tool import readable
 
 Json = Mapping[str, Any]
 
-_KIND = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}", re.ASCII)
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,80}", re.ASCII)
 _SENDER = re.compile(r"(.*[<@\"].*)(<[^<>\s]+@[^<>\s]+>)\s*")
-_MARKS = re.compile(r"[<>\"\\]")
+_ADDRESS_SIGNS = re.compile(r"[<>\"\\]")
 _STATEFUL = re.compile(r"iso2022|hz|utf-16|utf-32", re.IGNORECASE)
 
 
@@ -71,7 +71,7 @@ class MailPart:
         """Return a header. Gmail has decoded it, which may look like a second sender."""
         value = " ".join(str(self.headers.get(name, "")).split())
         sender = _SENDER.fullmatch(value) if name == "from" else None
-        return f'"{_MARKS.sub("", sender[1])}" {sender[2]}' if sender else value
+        return f'"{_ADDRESS_SIGNS.sub("", sender[1])}" {sender[2]}' if sender else value
 
     @property
     def charset(self) -> str:
@@ -103,7 +103,7 @@ def part_of(payload: Json, fetched: Mapping[str, bytes]) -> MailPart:
     content = bytes_of(data) if data else fetched.get(elsewhere, b"")
     return MailPart(
         headers=headers,
-        kind=kind if _KIND.fullmatch(kind) else "text/plain",
+        kind=kind if _MEDIA_TYPE.fullmatch(kind) else "text/plain",
         body=content,
         size=len(content) or int(body.get("size") or 0),
         clipped=clipped,
@@ -170,7 +170,7 @@ MIN_RUN = 6
 MAX_COMPARED = 100_000  # words
 MAX_LISTED = 200  # people in one field
 MAX_INVITE = 100_000  # bytes
-CLIPPED = "A header is too long; its end was left out."
+CLIPPED_HEADER_MESSAGE = "A header is too long; its end was left out."
 ENCRYPTED, SIGNED, PGP = "encrypted (S/MIME)", "signed and opaque (S/MIME)", "encrypted (PGP)"
 TNEF = "packed by Outlook (winmail.dat)"
 LONG, DEEP, MANY = "too long", "nested too deeply", "of too many parts"
@@ -193,7 +193,7 @@ def reduce_part(part: MailPart) -> MailText:
         body=body.strip(),
         flags=tuple(sorted(reading.flags)),
         attachments=tuple(reading.attachments),
-        cut=CLIPPED if reading.clipped else "",
+        cut=CLIPPED_HEADER_MESSAGE if reading.clipped else "",
         unread=tuple(dict.fromkeys(reading.unread)),
     )
 
@@ -396,7 +396,7 @@ def message_of(resource: Json, fetched: Mapping[str, bytes] | None = None) -> Ma
     try:
         resource = readable(dict(resource))
         return _read(resource, fetched)
-    except UNREADABLE:
+    except MALFORMED_RESOURCE_ERRORS:
         return unread_message(resource, NO_SENSE)
 
 

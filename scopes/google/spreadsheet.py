@@ -14,11 +14,11 @@ from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 
 SHEETS_SCOPE: Final = "https://www.googleapis.com/auth/spreadsheets"
 """Reading and changing spreadsheets that are shared with the account."""
-MARK: Final = "assistant.rows"
+METADATA_KEY: Final = "assistant.rows"
 """Key of the mark that is set together with appended rows."""
 MOST_MARKS: Final = 200
 """Maximum marks in a spreadsheet, which holds 30,000 characters of them."""
-ATTEMPTS: Final = 2
+MAX_ATTEMPTS: Final = 2
 FIELDS: Final = (
     "properties/title,sheets/properties(sheetId,title,sheetType,"
     "gridProperties(rowCount,columnCount))"
@@ -83,7 +83,7 @@ class Spreadsheet:
         """
         digest = hashlib.sha256(f"{self.id}\n{key}".encode()).hexdigest()[:16]
         unsure: GoogleUnsure | None = None
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             marks = await self._marks(unsure)
             if any(_value(each).endswith(digest) for each in marks):
                 return unsure is not None
@@ -108,7 +108,7 @@ class Spreadsheet:
 
     async def _marks(self, unsure: GoogleUnsure | None) -> list[Mapping[str, Any]]:
         """Return the marks of rows. Raises `unsure`, if given, when they cannot be read."""
-        lookup = {"developerMetadataLookup": {"metadataKey": MARK}}
+        lookup = {"developerMetadataLookup": {"metadataKey": METADATA_KEY}}
         body = {"dataFilters": [lookup]}
         request = self._sheets.developerMetadata().search(spreadsheetId=self.id, body=body)
         try:
@@ -161,7 +161,7 @@ def _cell(value: Cell) -> dict[str, Any]:
 def _mark(digest: str) -> dict[str, Any]:
     metadata = {
         "metadataId": int(digest[:7], 16) + 1,
-        "metadataKey": MARK,
+        "metadataKey": METADATA_KEY,
         "metadataValue": f"{int(time.time()):011d}.{digest}",
         "location": {"spreadsheet": True},
         "visibility": "DOCUMENT",

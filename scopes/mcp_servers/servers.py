@@ -40,12 +40,12 @@ PATIENCE_S, START_S = 2.0, 10.0
 MAX_BACKOFF_S = 60.0
 MAX_PAGES, MAX_LISTED = 20, 1_000
 """Maximum pages and tools of one listing; the rest is ignored."""
-GONE = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+LOST_CONNECTION_CODES = (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
 DOUBTFUL = (types.INVALID_REQUEST, types.INTERNAL_ERROR)
 """Codes of errors that may mean that the connection is lost, such as a session that has ended."""
-BROKEN = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError)
+TRANSPORT_ERRORS = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError)
 
-Way = Callable[[Callable[[str], None]], AbstractAsyncContextManager[TransportStreams]]
+TransportOpener = Callable[[Callable[[str], None]], AbstractAsyncContextManager[TransportStreams]]
 """Opens the transport to a server; calls its argument when the transport has ended, with the reason
 if it is useful."""
 
@@ -54,7 +54,7 @@ MAX_SCHEMA = 50_000
 """Maximum characters of a description, and of a schema, that are kept."""
 MAX_NAME = 128
 """Characters of a tool's name, as the protocol allows."""
-CLOSED = "Connection closed"
+CLOSED_MESSAGE = "Connection closed"
 """The SDK's message for a closed connection; a server may use the same code for anything."""
 
 
@@ -121,7 +121,9 @@ def why(error: BaseException) -> str:
             return "cannot be reached"
         case httpx2.HTTPStatusError():
             return f"refuses us (HTTP {error.response.status_code})"
-        case MCPError() if error.code == types.CONNECTION_CLOSED and error.message == CLOSED:
+        case MCPError() if (
+            error.code == types.CONNECTION_CLOSED and error.message == CLOSED_MESSAGE
+        ):
             return "ended before it answered"
         case MCPError():
             return f"refuses us (error {error.code})"
@@ -142,7 +144,7 @@ class Connection:
     def __init__(
         self,
         name: str,
-        way: Way,
+        way: TransportOpener,
         timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -204,12 +206,12 @@ class Connection:
             raise Unreachable(f"gave no answer within {self.timeout_s:g} s", sent=True) from None
         except ValidationError:
             raise Unreachable("answered with what is no result", sent=True) from None
-        except BROKEN as error:
+        except TRANSPORT_ERRORS as error:
             raise self._break() from error
         except MCPError as error:
             if TOO_MUCH in error.message:
                 raise Unreachable(TOO_MUCH, sent=True) from None
-            if error.code in GONE:
+            if error.code in LOST_CONNECTION_CODES:
                 raise self._break() from None
             if error.code in DOUBTFUL:
                 self._stir.set()

@@ -44,7 +44,7 @@ MAX_MESSAGE = 1 << 20
 MAX_VALUES = 30_000
 """Values in one answer: for 500,000 wrong ones the SDK creates 1.1 GB of errors, in 15 s."""
 TOO_MUCH = "sent more than can be taken as one answer: ask it for less"
-CHANGED = "notifications/tools/list_changed"
+TOOLS_CHANGED_METHOD = "notifications/tools/list_changed"
 LEAVE_S = 1.0
 """Seconds for a process to end by itself when its input ends."""
 MAX_LOG = 1 << 20
@@ -52,7 +52,7 @@ MAX_LOG = 1 << 20
 REQUEST_S, STREAM_S = 30.0, 300.0
 """Seconds for connecting and sending, and between two pieces of an answer."""
 
-Ended = Callable[[str], None]
+EndCallback = Callable[[str], None]
 """Called with the reason why a transport has ended; empty = no useful reason."""
 
 
@@ -85,8 +85,8 @@ async def _sift(
                 if isinstance(message, JSONRPCRequest):
                     await leaving.send(SessionMessage(_refusal(message.id, METHOD_NOT_FOUND)))
                 elif isinstance(message, JSONRPCNotification):
-                    if message.method == CHANGED:  # its parameters may be anything
-                        bare = JSONRPCNotification(jsonrpc="2.0", method=CHANGED)
+                    if message.method == TOOLS_CHANGED_METHOD:  # its parameters may be anything
+                        bare = JSONRPCNotification(jsonrpc="2.0", method=TOOLS_CHANGED_METHOD)
                         await arriving.send(SessionMessage(bare))
                 elif isinstance(message, JSONRPCResponse) and _is_large(message.result):
                     refused = _refusal(message.id, INTERNAL_ERROR, TOO_MUCH)
@@ -113,7 +113,7 @@ def _is_large(value: Any) -> bool:
 
 @asynccontextmanager
 async def process(
-    command: Sequence[str], folder: Path, ended: Ended
+    command: Sequence[str], folder: Path, ended: EndCallback
 ) -> AsyncIterator[TransportStreams]:
     """Start a server that communicates in lines of JSON. It has its own process group, an
     environment without our variables, and this folder as its home. `ended` is called when it
@@ -147,7 +147,7 @@ def _log_in(folder: Path) -> BinaryIO:
 
 
 async def _read(
-    server: Process, arriving: ObjectSendStream[SessionMessage | Exception], ended: Ended
+    server: Process, arriving: ObjectSendStream[SessionMessage | Exception], ended: EndCallback
 ) -> None:
     assert server.stdout, "it was started with pipes"
     why = ""
@@ -234,7 +234,9 @@ class _Counted(httpx2.AsyncByteStream):
 
 
 @asynccontextmanager
-async def address(url: str, token_file: Path | None, _: Ended) -> AsyncIterator[TransportStreams]:
+async def address(
+    url: str, token_file: Path | None, _: EndCallback
+) -> AsyncIterator[TransportStreams]:
     """Connect to a server at an address. The token is read for each connection and sent to this
     host only: redirects to other hosts are not followed. Raises NoToken."""
     headers = {}

@@ -43,9 +43,9 @@ PACKED, PLAIN = ("gzip", "deflate"), ("", "identity")
 ANY_HEADER = 32 + zlib.MAX_WBITS
 
 
-Place = tuple[str, int]
+SocketAddress = tuple[str, int]
 """Address and port."""
-LookUp = Callable[[str, int], Awaitable[Sequence[Place]]]
+LookUp = Callable[[str, int], Awaitable[Sequence[SocketAddress]]]
 
 
 class NotFetched(Exception):
@@ -60,7 +60,7 @@ THREADS: Final = ThreadPoolExecutor(MAX_CONNECTIONS, "names")
 """Separate threads: a look-up cannot be stopped, and slow ones must not delay anything else."""
 
 
-async def look_up(host: str, port: int) -> Sequence[Place]:
+async def look_up(host: str, port: int) -> Sequence[SocketAddress]:
     """Return the addresses of a host from the resolver of this machine."""
     loop, ask = asyncio.get_running_loop(), partial(socket.getaddrinfo, type=socket.SOCK_STREAM)
     found = await loop.run_in_executor(THREADS, ask, host, port)

@@ -19,12 +19,12 @@ MIRRORS = re.compile(r"(?:.*\.)?(?:nip\.io|sslip\.io|xip\.io|localtest\.me|lvh\.
 """Names that resolve to a number in them, or to the local machine."""
 
 
-HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_here(url: str) -> bool:
     """Return whether it leads to this machine, for which no proxy is used."""
-    return urlsplit(url).hostname in HERE
+    return urlsplit(url).hostname in LOOPBACK_HOSTS
 
 
 def is_public(host: str) -> bool:

@@ -28,7 +28,7 @@ MAX_HTML = 800_000
 HTML = frozenset({"text/html", "application/xhtml+xml"})
 """Media types that decide what a body is; for all others the content decides."""
 HIDDEN = "It holds text that a reader would not see, which was left out"
-BLANK = "holds no text, as it may be made of pictures, or by scripts"
+NO_TEXT_MESSAGE = "holds no text, as it may be made of pictures, or by scripts"
 
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 _DATE = re.compile(
@@ -37,13 +37,15 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _WEB = re.compile(r"https?://[^\s()]{1,2000}")
-_WITHIN = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]\(#[^()\s]*\)")
+_SAME_PAGE_LINK = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]\(#[^()\s]*\)")
 """A link within the same page, which is read anyway."""
 _LINK = re.compile(
     r"\]\((?:<([^<>\n]{1,2000})>|([^()\s]{1,2000}(?:\([^()\s]{0,200}\)[^()\s]{0,200})?))\)"
 )
 _CODE = re.compile(r"(?<!\\)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
-_ESCAPED = re.compile(r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)-])", re.MULTILINE)
+_ESCAPED_SIGN = re.compile(
+    r"(\\+)([*_`~\[\]<])|^( {0,3}(?:- )?(?:\d{1,9})?)\\([#>+.)-])", re.MULTILINE
+)
 """Backslashes of Markdown, before a sign or before text that would begin a block."""
 
 
@@ -56,7 +58,7 @@ def read(
         found = of_html(source[:MAX_HTML], url)
         found = replace(found, cut=found.cut or len(source) > MAX_HTML)
         if not found.text.strip():
-            raise DocumentRefused(BLANK)
+            raise DocumentRefused(NO_TEXT_MESSAGE)
     else:
         found = worker.read(page, max_chars, source=True, charset=charset)
     cut = found.cut or len(found.text) > max_chars
@@ -85,7 +87,7 @@ def of_html(text: str, url: str) -> DocumentText:
             or ""
         )
     if article.strip():
-        article = _WITHIN.sub(r"\1", article)
+        article = _SAME_PAGE_LINK.sub(r"\1", article)
         article = _unescape(_LINK.sub(lambda link: f"]({_address(base, link)})", article))
     else:
         article = seen.text
@@ -121,9 +123,9 @@ def _unescape(markdown: str) -> str:
     """Remove Markdown escapes outside code: the text is read, not rendered."""
     parts, at = list[str](), 0
     for code in _CODE.finditer(markdown):
-        parts += [_ESCAPED.sub(_sign, markdown[at : code.start()]), code[0]]
+        parts += [_ESCAPED_SIGN.sub(_sign, markdown[at : code.start()]), code[0]]
         at = code.end()
-    return "".join((*parts, _ESCAPED.sub(_sign, markdown[at:])))
+    return "".join((*parts, _ESCAPED_SIGN.sub(_sign, markdown[at:])))
 
 
 def _sign(found: re.Match[str]) -> str:

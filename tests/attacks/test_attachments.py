@@ -28,7 +28,7 @@ import bot.requests.context
 import scopes.email
 from bot.local.model.answer import Answer
 from bot.local.workspace import File
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.mail import item_of
 
 PAY = "CANARY-pay-0a1b2c"
@@ -170,8 +170,10 @@ async def search_hidden_words(at: Stage) -> bool:
 
 def drop_mail_labels(at: Stage, patch: pytest.MonkeyPatch) -> None:
     """Attachments do not get the label of their mail."""
-    patch.setattr(scopes.email, "label_of", lambda thread, owner: TRUSTED)
-    patch.setattr(scopes.email, "item_of", lambda *args: replace(item_of(*args), label=TRUSTED))
+    patch.setattr(scopes.email, "label_of", lambda thread, owner: TRUSTED_LABEL)
+    patch.setattr(
+        scopes.email, "item_of", lambda *args: replace(item_of(*args), label=TRUSTED_LABEL)
+    )
 
 
 is_everybodys = function_patch((bot.requests.context, "replace", lambda label, outside: label))

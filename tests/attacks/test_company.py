@@ -50,7 +50,7 @@ from bot.local.slack.state import BOT_USER
 from config.schedules import Schedule
 from scopes.folders.folders import Folders
 from scopes.intent import Intent
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import TRUSTED_LABEL, WORKSPACE, Label
 from subagents.agent import Agent
 from subagents.rules import MAX_KEPT, Call
 
@@ -368,7 +368,7 @@ BY_ONE_CONTEXT: Mapping[str, Attack] = {
         [[use("lookup_user", user="Luis Gil"), KIM_MAIL]],
         draft("Ask Luis Gil"),
         lambda at: "Luis Gil" in at.drafts,
-        function_patch((scopes.slack, "LISTED", Label(True, WORKSPACE))),
+        function_patch((scopes.slack, "DIRECTORY_LABEL", Label(True, WORKSPACE))),
     ),
     # ---- what the policy does not permit
     "a mailbox where only Slack is permitted": attack(
@@ -432,7 +432,7 @@ class Unwatched:
     through: Through
     without: What
     to: str = "dm"
-    label: Label = TRUSTED
+    label: Label = TRUSTED_LABEL
 
 
 async def has_schedule(at: Stage) -> bool:
@@ -548,7 +548,9 @@ UNWATCHED: Mapping[str, Unwatched] = {
         "Say how short the runway is",
         (),
         has_bot_posted("how short the runway is", channel=MEMBERS),
-        function_patch((bot.schedules.run, "Label", SimpleNamespace(of=lambda stored: TRUSTED))),
+        function_patch(
+            (bot.schedules.run, "Label", SimpleNamespace(of=lambda stored: TRUSTED_LABEL))
+        ),
         to=MEMBERS,
         label=Label(False, frozenset({ASKER}), frozenset({PRIVATE})),
     ),

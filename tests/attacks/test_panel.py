@@ -33,7 +33,7 @@ from panel_kit import (
 from test_audit import RUN, Run, Speaker, details, text
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from subagents.brief import PanelBrief, Passage
 from subagents.delimiter import new_delimiter
 from subagents.errors import BriefRefused
@@ -238,7 +238,7 @@ async def test_modified_passage_is_sent_to_no_judge(
     assert [f.outcome for f in done.report.findings] == ["unjudged"]
 
 
-def objecting(kind: str) -> Mind:
+def objecting(kind: str) -> Responder:
     """A judge that returns this verdict on every finding, with evidence."""
 
     def judge(body: Json) -> Answer:

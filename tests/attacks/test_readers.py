@@ -44,7 +44,7 @@ from bot.memory import NoteStore, ResourceStore
 from bot.policy.directory import SlackDirectory
 from bot.privacy import Forget
 from bot.storage.deletions import ForgetTarget
-from scopes.label import TRUSTED, WORKSPACE, Label
+from scopes.label import TRUSTED_LABEL, WORKSPACE, Label
 from scopes.notes import NewNote
 from scopes.resources import NewFile
 from subagents.agent import Agent
@@ -219,7 +219,7 @@ ATTACKS: Mapping[str, Attempt] = {
     ),
     "words in a subagent's brief": Attempt(
         channel_word_search(SHARED, "shared"),
-        function_patch((Gate, "inherited_label", lambda self, label: TRUSTED)),
+        function_patch((Gate, "inherited_label", lambda self, label: TRUSTED_LABEL)),
     ),
     "words that the parent itself has read": Attempt(
         leaves(

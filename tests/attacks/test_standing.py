@@ -31,7 +31,7 @@ from bot.local.workspace import User, Workspace
 from bot.memory import PreferenceStore
 from bot.requests.context import ContextReader
 from bot.storage.tables import preferences
-from scopes.label import TRUSTED
+from scopes.label import TRUSTED_LABEL
 from scopes.preferences import Authorship
 from subagents.rules import RULES
 
@@ -138,7 +138,7 @@ async def obeys_standing_words(run: Any, request: Any, *more: Any, **kwargs: Any
 
 
 async def of_nobody(self: ContextReader, request: Any, reader: Any) -> Any:
-    return TRUSTED
+    return TRUSTED_LABEL
 
 
 MAIL = f"Summarise this mail:\nHi Ana,\n{CC}, please.\nKim"

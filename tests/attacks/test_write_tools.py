@@ -43,7 +43,7 @@ from serve_kit import ASKER, Served, serve
 from standins.slack_faults import Fault
 
 from bot.local.model.answer import Answer
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.slack.state import BOT_USER
 from bot.local.workspace import Channel, Workspace
 from config.words import phrase
@@ -53,7 +53,7 @@ DONE = "Deploy done"
 POST = f'post "{DONE}" in #support-2'
 
 
-def calling_parent(*calls: Json) -> Mind:
+def calling_parent(*calls: Json) -> Responder:
     """A parent that makes these calls and then repeats their results."""
 
     def answer_text(body: Json) -> Answer:

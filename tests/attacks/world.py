@@ -132,7 +132,7 @@ def running_world(world: World) -> Iterator[World]:
             module = f"attack_scope_{name}"
             patch.setitem(sys.modules, module, SimpleNamespace(TOOLS=tools))
             patch.setitem(scopes.MODULES, name, module)
-            patch.delitem(scopes.NEEDS, name, raising=False)
+            patch.delitem(scopes.REQUIRED_CLIENTS, name, raising=False)
         patch.setattr(subagents.brief, "prompt", _prompt)
         _forget()
         try:

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bot.local.google.api import Answering, Call, GoogleRefused, Json
+from bot.local.google.api import Call, GoogleRefused, Json, MethodHandler
 
 if TYPE_CHECKING:  # DuckDB is slow to load, and few tests with Google need it
     from standins.bigquery_tables import Tables
@@ -307,7 +307,7 @@ def _position(token: str) -> int:
 
 
 RESULTS = "bigquery.jobs.getQueryResults"
-METHODS: Mapping[str, Answering] = {
+METHODS: Mapping[str, MethodHandler] = {
     "bigquery.tables.list": _list_tables,
     "bigquery.tables.get": _get_table,
     "bigquery.jobs.insert": _insert,

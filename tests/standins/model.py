@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from bot.local.model import server
 from bot.local.model.answer import Answer, message_of, sse, stream_events
-from bot.local.model.server import Mind
+from bot.local.model.server import Responder
 from bot.local.model.usage import Json, Prompt, as_blocks, read_prompt, render
 from standins.model_checks import MAX_CACHE_MARKS, Rules, check_message_request, effort_of
 from standins.model_errors import Refused, error_body, invalid
@@ -103,7 +103,7 @@ class Trail:
         self._previous = _mac(signature)
 
 
-__all__ = ["Answer", "Mind", "ModelServer"]
+__all__ = ["Answer", "ModelServer", "Responder"]
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class ModelServer(server.ModelServer):
 
     def __init__(
         self,
-        mind: Mind,
+        mind: Responder,
         *,
         latency_s: float = 0.0,
         faults: Faults | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bot.local.google.api import Answering, Call, GoogleRefused, Json
+from bot.local.google.api import Call, GoogleRefused, Json, MethodHandler
 from standins.google_faults import invalid, one_of
 
 _ROWS = re.compile(r"'((?:[^']|'')+)'!(\d+):(\d+)")
@@ -223,7 +223,7 @@ def _search(call: Call[SheetsState]) -> Json:
     return {"matchedDeveloperMetadata": rows} if rows else {}
 
 
-METHODS: Mapping[str, Answering] = {
+METHODS: Mapping[str, MethodHandler] = {
     "sheets.spreadsheets.get": _get,
     "sheets.spreadsheets.values.batchGet": _batch_get,
     "sheets.spreadsheets.batchUpdate": _batch_update,

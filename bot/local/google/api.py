@@ -69,7 +69,7 @@ class GoogleRefused(Exception):
 
 State = TypeVar("State")
 
-_MOST = 500
+_MAX_RESULTS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Call(Generic[State]):
         if token := self.text("pageToken"):
             key, _, id = base64.urlsafe_b64decode(token).decode().partition(":")
             items = [item for item in items if item < (int(key), id)]
-        limit = min(int(self.text("maxResults") or 0) or 100, _MOST)
+        limit = min(int(self.text("maxResults") or 0) or 100, _MAX_RESULTS)
         page, more = items[:limit], len(items) > limit
         token = f"{page[-1][0]}:{page[-1][1]}" if more else ""
         return [id for _, id in page], base64.urlsafe_b64encode(token.encode()).decode()
 
 
-Answering = Callable[[Call[Any]], Json | None]
+MethodHandler = Callable[[Call[Any]], Json | None]
 """Answers a method; None = an empty answer with status 204."""
 
 

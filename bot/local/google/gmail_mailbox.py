@@ -7,7 +7,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bot.local.google.api import Answering, Call, GoogleRefused
+from bot.local.google.api import Call, GoogleRefused, MethodHandler
 from bot.local.google.gmail_mime import attachment_id, base64url, every, split_headers
 from bot.local.google.gmail_search import Query, parse_query
 from bot.local.google.gmail_state import SYSTEM_LABELS, Arrival, GmailState, Held
@@ -207,7 +207,7 @@ def _list_history(call: GmailCall) -> Json:
     return body | ({"nextPageToken": str(page[-1].id)} if len(page) < len(new) else {})
 
 
-METHODS: dict[str, Answering] = {
+METHODS: dict[str, MethodHandler] = {
     "gmail.users.messages.list": _list_messages,
     "gmail.users.messages.get": _get_message,
     "gmail.users.messages.attachments.get": _get_attachment,

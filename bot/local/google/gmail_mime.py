@@ -168,11 +168,11 @@ MAX_PARTS = 500
 """Parts of one message; further ones are left out."""
 INLINE_BYTES = 1_000_000
 """A longer text becomes an attachment (Gmail does not publish its limit)."""
-SNIPPET = 200
+MAX_SNIPPET_CHARS = 200
 
 _BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
 _TOKEN = re.compile(r"<(/?)([a-zA-Z]*)[^<>]*>|[^<]+|<")
-_UNSEEN = ("head", "script", "style", "title")
+_HIDDEN_ELEMENTS = ("head", "script", "style", "title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,7 @@ def _visible_texts(html: str) -> Iterator[str]:
         name = (token[2] or "").lower()
         if within:
             within = "" if token[1] and name == within else within
-        elif name in _UNSEEN and not token[1]:
+        elif name in _HIDDEN_ELEMENTS and not token[1]:
             within = name
         else:
             yield unescape(token[0]) if token[2] is None else " "
@@ -325,4 +325,4 @@ def _visible_texts(html: str) -> Iterator[str]:
 def snippet(root: Part) -> str:
     """Return the beginning of a message on one line, escaped as in HTML."""
     text = next((t for t in (" ".join(text.split()) for text in texts(root)) if t), "")
-    return escape(text[:SNIPPET]).replace("&#x27;", "&#39;")
+    return escape(text[:MAX_SNIPPET_CHARS]).replace("&#x27;", "&#39;")

@@ -16,7 +16,7 @@ from bot.local.google.gmail_state import GmailState, Held
 
 MAX_DEPTH = 50
 """Depth of nested groups."""
-MIDNIGHT = timezone(timedelta(hours=-8))
+DATE_ZONE = timezone(timedelta(hours=-8))
 """Dates mean midnight in this zone (PST), not in the user's: use seconds instead.
 developers.google.com/gmail/api/guides/filtering"""
 _TOKEN = re.compile(
@@ -44,14 +44,14 @@ _HEADERS = {
     "": ("subject", "from", "to", "cc", "bcc"),
 }
 _PLACES = {"drafts": "draft", "primary": "category_personal"}
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_UNSPACED_SCRIPTS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """Scripts with few or no spaces between words."""
 
-Match = Callable[[Held, GmailState], bool]
+MessagePredicate = Callable[[Held, GmailState], bool]
 
 
 class Query(NamedTuple):
-    holds: Match
+    holds: MessagePredicate
     """Match one message."""
     anywhere: bool
     """True = it includes spam or trash, which are left out otherwise."""
@@ -69,9 +69,9 @@ class _Parser:
     at: int = 0
     depth: int = 0
 
-    def group(self, combine: Callable[[list[bool]], bool], key: str) -> Match:
+    def group(self, combine: Callable[[list[bool]], bool], key: str) -> MessagePredicate:
         """Read up to the closing bracket; `key` is the operator in front of the opening one."""
-        items: list[list[Match]] = []
+        items: list[list[MessagePredicate]] = []
         either = False
         while self.at < len(self.tokens):
             kind, _ = self.tokens[self.at]
@@ -90,7 +90,7 @@ class _Parser:
             [any(each(held, state) for each in one) for one in items]
         )
 
-    def _item(self, key: str) -> Match | None:
+    def _item(self, key: str) -> MessagePredicate | None:
         if self.at == len(self.tokens):
             return None
         kind, text = self.tokens[self.at]
@@ -107,7 +107,7 @@ class _Parser:
         self.depth -= 1
         return found
 
-    def _inner(self, kind: str, text: str, key: str) -> Match | None:
+    def _inner(self, kind: str, text: str, key: str) -> MessagePredicate | None:
         if kind == "open":
             return self.group(any if text == "{" else all, key)
         if kind == "key":
@@ -117,11 +117,11 @@ class _Parser:
 
 
 def _is_operator(name: str) -> bool:
-    return name.lower() in _TERMS
+    return name.lower() in _OPERATORS
 
 
-def _term(key: str, value: str) -> Match:
-    return lambda held, state: _TERMS[key](value, key, held, state)
+def _term(key: str, value: str) -> MessagePredicate:
+    return lambda held, state: _OPERATORS[key](value, key, held, state)
 
 
 def normalize_words(text: str) -> str:
@@ -146,7 +146,7 @@ def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
     words = normalize_words(state.address if is_own else value)
     if not key and not words.strip():
         return True
-    return (words.strip() if _UNSPACED.search(words) else words) in _bag(held, key)
+    return (words.strip() if _UNSPACED_SCRIPTS.search(words) else words) in _bag(held, key)
 
 
 def _match_label(value: str, key: str, held: Held, state: GmailState) -> bool:
@@ -177,7 +177,7 @@ def _time(value: str) -> float | None:
         if not (found := _DATE.fullmatch(value)):
             return None
         year, month, day = map(int, found.groups())
-        return datetime(year, month, day, tzinfo=MIDNIGHT).timestamp()
+        return datetime(year, month, day, tzinfo=DATE_ZONE).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
 
@@ -194,7 +194,7 @@ def _match_date(value: str, key: str, held: Held, state: GmailState) -> bool:
     return later if key in ("after", "newer", "newer_than") else not later
 
 
-_TERMS: dict[str, Callable[[str, str, Held, GmailState], bool]] = {
+_OPERATORS: dict[str, Callable[[str, str, Held, GmailState], bool]] = {
     **dict.fromkeys(("", "cc", "from", "subject", "to"), _in_text),
     **dict.fromkeys(("category", "in", "is", "label"), _match_label),
     **dict.fromkeys(("filename", "has"), _has),

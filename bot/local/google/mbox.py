@@ -23,13 +23,13 @@ from bot.local.google.gmail_mime import (
 )
 
 _BOM = b"\xef\xbb\xbf"
-_BETWEEN = re.compile(r"[\s<>;:()\[\]]+")
+_ADDRESS_SEPARATORS = re.compile(r"[\s<>;:()\[\]]+")
 _NAME = re.compile(r'"[^"]*"')
 _BARE = re.compile(rb"(?<!\r)\n")
 _FIELD = re.compile(rb"[!-9;-~]+[ \t]*:")
-_QUOTED = re.compile(rb">+From ")
+_QUOTED_FROM = re.compile(rb">+From ")
 _SENDER = re.compile(rb"From (?:-|\S+@\S+|MAILER[-_]DAEMON|nobody|root)(?=\s)", re.IGNORECASE)
-_DATED = re.compile(
+_FROM_LINE_DATE = re.compile(
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?\s+([A-Z][a-z]{2})\s+(\d{1,2})\s+(\d\d:\d\d(?::\d\d)?)\s+"
     rb"([A-Z]{3,4}\s+|[+-]\d{4}\s+)?(\d{4})(\s+[+-]\d{4})?"
 )
@@ -42,10 +42,17 @@ _YEARS = range(1971, 2101)
 _OLDEST = datetime(1971, 1, 1, tzinfo=UTC)
 MAX_HEADER = 20_000
 """Characters of a header that are searched for addresses."""
-PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zX", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd")
+ARCHIVE_SIGNATURES = (
+    b"\x1f\x8b",
+    b"PK\x03\x04",
+    b"BZh",
+    b"\xfd7zX",
+    b"7z\xbc\xaf",
+    b"\x28\xb5\x2f\xfd",
+)
 """First bytes of files made by gzip, zip, bzip2, xz, 7-Zip and Zstandard."""
-PARTIES = ("from", "to", "cc", "bcc", "delivered-to", "x-original-to")
-NOBODY = "me@localhost"
+ADDRESS_HEADERS = ("from", "to", "cc", "bcc", "delivered-to", "x-original-to")
+DEFAULT_ADDRESS = "me@localhost"
 """The address of a mailbox that has none."""
 
 
@@ -97,7 +104,7 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
     """
     try:
         with path.open("rb") as file:
-            packed = file.peek(4).startswith(PACKED)  # a pipe cannot be read twice
+            packed = file.peek(4).startswith(ARCHIVE_SIGNATURES)  # a pipe cannot be read twice
             entries = [] if packed else list(read_mbox(file))
     except IsADirectoryError:
         raise MboxError(f"{path} is a folder. Give an mbox file.") from None
@@ -114,7 +121,7 @@ def load_mbox(path: Path, me: str | None = None) -> Mailbox:
 
 def _is_mail(entry: Entry) -> bool:
     """Return whether the line above it is a separator that does not occur in ordinary text."""
-    dated = bool(_DATED.search(entry.envelope.encode()))
+    dated = bool(_FROM_LINE_DATE.search(entry.envelope.encode()))
     return dated or bool(entry.envelope and split_headers(entry.raw)[0])
 
 
@@ -135,14 +142,14 @@ def read_mbox(file: BinaryIO) -> Iterator[Entry]:
             envelope, lines, blank = line, [], False
             continue
         blank = not line.strip()
-        lines.append(line[1:] if _QUOTED.match(line) else line)
+        lines.append(line[1:] if _QUOTED_FROM.match(line) else line)
     if envelope or b"".join(lines).strip():
         yield _entry(envelope, lines)
 
 
 def _separates(line: bytes, following: bytes, blank: bool) -> bool:
     heads = bool(_FIELD.match(following))
-    if _DATED.search(line):
+    if _FROM_LINE_DATE.search(line):
         return blank or heads
     return blank and heads and bool(_SENDER.match(line))
 
@@ -174,7 +181,7 @@ def mailbox_of(entries: Iterable[Entry], me: str | None = None) -> Mailbox:
         for n, entry in enumerate(entries)
     )
     headless = [n for n, headers in enumerate(heads) if not headers]
-    has_mail = me is None or any(address in addresses(every(h, *PARTIES)) for h in heads)
+    has_mail = me is None or any(address in addresses(every(h, *ADDRESS_HEADERS)) for h in heads)
     notes = () if has_mail else (f"No message is from or to {address}: --reader may be mistyped.",)
     return Mailbox(address, messages, (*notes, *_problems(undated, headless)))
 
@@ -191,7 +198,7 @@ def address_of(heads: Sequence[Headers]) -> str:
         or _most(heads, len(heads) // 10 + 1, "delivered-to")
         or _most(heads, 1, "to")
         or _most(heads, 1, "cc")
-        or NOBODY
+        or DEFAULT_ADDRESS
     )
 
 
@@ -207,7 +214,7 @@ def addresses(values: Iterable[str]) -> list[str]:
     The standard library's parser fails on nested brackets (RecursionError).
     """
     parts = (part for value in values for part in _NAME.sub(" ", value[:MAX_HEADER]).split(","))
-    found = (_BETWEEN.split(part.rpartition("<")[2]) for part in parts)
+    found = (_ADDRESS_SEPARATORS.split(part.rpartition("<")[2]) for part in parts)
     return [word.lower() for words in found for word in words[:5] if "@" in word.strip("@")]
 
 
@@ -286,7 +293,7 @@ def _date(value: str) -> datetime | None:
 
 def _envelope_date(envelope: str) -> datetime | None:
     """Return the time in a `From ` line: asctime's, with an offset before or after the year."""
-    found = _DATED.search(envelope.encode())
+    found = _FROM_LINE_DATE.search(envelope.encode())
     if not found:
         return None
     month, day, clock, before, year, after = (

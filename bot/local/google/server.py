@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google.api import Answering, Call, Declared, GoogleRefused, Json, find_declared
+from bot.local.google.api import Call, Declared, GoogleRefused, Json, MethodHandler, find_declared
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
@@ -20,9 +20,9 @@ TOKEN = "ya29.local"
 """The access token of the mailbox."""
 
 CHALLENGE = {"www-authenticate": 'Bearer realm="local", error="invalid_token"'}
-_NAME = re.compile(r"\{(\w+)\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 _JSON = "application/json; charset=UTF-8"
-_VERBS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_HTTP_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Sent(NamedTuple):
@@ -40,13 +40,13 @@ class LocalGoogle:
     """One Gmail mailbox for clients with its token; `app` is the ASGI app."""
 
     def __init__(self, mailbox: Mailbox) -> None:
-        self.methods: dict[str, Answering] = {}
+        self.methods: dict[str, MethodHandler] = {}
         self.declared: dict[str, Declared] = {}
         self.serve("gmail.v1", METHODS)
         self.gmail = self.state_of(mailbox)
-        self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_VERBS)])
+        self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_HTTP_METHODS)])
 
-    def serve(self, api: str, methods: Mapping[str, Answering]) -> None:
+    def serve(self, api: str, methods: Mapping[str, MethodHandler]) -> None:
         """Answer these methods of an API, as its discovery document declares them."""
         self.methods |= methods
         self.declared |= {name: find_declared(api, name) for name in methods}
@@ -71,7 +71,7 @@ class LocalGoogle:
     def method_at(self, sent: Sent) -> tuple[str, dict[str, str]]:
         """Return the method and the values in its path. Paths without variables come first."""
         for name, method in sorted(self.declared.items(), key=lambda item: item[1].path.count("{")):
-            pattern = _NAME.sub(r"(?P<\1>[^/]+)", method.path)
+            pattern = _PATH_PARAMETER.sub(r"(?P<\1>[^/]+)", method.path)
             if method.http == sent.http and (found := re.fullmatch(pattern, sent.path)):
                 return name, {key: unquote(value) for key, value in found.groupdict().items()}
         raise GoogleRefused("notFound", "Method not found.")

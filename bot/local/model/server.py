@@ -10,14 +10,14 @@ from starlette.routing import Route
 from bot.local.model.answer import Answer, message_of, sse, stream_events
 from bot.local.model.usage import Json, PromptCache, read_prompt
 
-Mind = Callable[[Json], Answer]
+Responder = Callable[[Json], Answer]
 """Decides the answer to a decoded request, which it must not change."""
 
 
 class ModelServer:
     """A Messages API; serve its `app` in one event loop."""
 
-    def __init__(self, mind: Mind) -> None:
+    def __init__(self, mind: Responder) -> None:
         self._mind = mind
         self._cache = PromptCache()
         self.app = Starlette(routes=[Route("/v1/messages", self._messages, methods=["POST"])])

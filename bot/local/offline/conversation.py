@@ -19,8 +19,8 @@ _SECTIONS = (
     "TRACKER", "TRACKED BY CODE",
 )  # fmt: skip
 _HEADER = re.compile(rf"^({'|'.join(_SECTIONS)}):[ \t]*(.*)$")
-_FENCED = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
-_TITLED = re.compile(r"(\S+) \(([^()]*)\)")
+_FENCED_ITEMS = re.compile(r"^<(items-[0-9a-f]{32})>\n(.*?)^</\1>$", re.MULTILINE | re.DOTALL)
+_TITLED_HANDLE = re.compile(r"(\S+) \(([^()]*)\)")
 _CURSOR = re.compile(r'More: call again with cursor="([^"]+)"')
 _END = re.compile("limit reached|end by calling|output was cut|write the")
 _ITEM = re.compile(
@@ -69,12 +69,12 @@ class Conversation:
     @property
     def told(self) -> list[str]:
         """Return the opening without the text between delimiters."""
-        return [_FENCED.sub("", text) for text in self.opening]
+        return [_FENCED_ITEMS.sub("", text) for text in self.opening]
 
     @property
     def here(self) -> Mapping[str, str]:
         """Return the ids of the channel and thread of the request; id -> title."""
-        return dict(_TITLED.findall(self.section("ASKED IN")))
+        return dict(_TITLED_HANDLE.findall(self.section("ASKED IN")))
 
 
 def calls_left(talk: Conversation, first: Iterable[tuple[str, Json]]) -> list[Json]:
@@ -173,7 +173,7 @@ def items_of(text: str) -> Iterator[Shown]:
         yield item
 
 
-_HEAD = re.compile(
+_RESULT_HEADER = re.compile(
     r"^\w+ (complete|partial|failed|cancelled|refused)\b(?:.*?\(\w+, \w+\))?[^:]*: ?(.*)$"
 )
 _FINDING = re.compile(r"^\[(F\d+\.\d+)\] (.*)$")
@@ -197,7 +197,7 @@ def parse_views(text: str) -> list[View]:
     views: list[View] = []
     for line in text.splitlines():
         found = _FINDING.match(line)
-        if head := _HEAD.match(line) if not found else None:
+        if head := _RESULT_HEADER.match(line) if not found else None:
             views.append(View(head[1], head[2]))
             found = _FINDING.match(head[2])
         if found and views:

@@ -17,15 +17,17 @@ MAX_ROWS = 20
 SELECT = re.compile(r"\b(?:select\b.+\bfrom\b|with\b.+\bselect\b).*", re.IGNORECASE | re.DOTALL)
 """A statement in a question, to its end."""
 COUNT = re.compile(r"how many (?:rows in )?(?:the )?([\w.]+)(?: are there)?\W*$", re.IGNORECASE)
-LIST = re.compile(r"(?:which|what|list|show)\b(?: me)?(?: all)?(?: the)? tables?\b", re.IGNORECASE)
+TABLES_QUESTION = re.compile(
+    r"(?:which|what|list|show)\b(?: me)?(?: all)?(?: the)? tables?\b", re.IGNORECASE
+)
 _UNREADABLE = ": not readable: "
 _CHART = re.compile(r",? as an? (bar|line) chart\W*$", re.IGNORECASE)
 _HANDLE = re.compile(r"\bdata:[\w.-]+")
 _TABLE = re.compile(r"^(\"(?:[^\"]|\"\")+\"|[^\s(:\"]+)")
 _ROW = re.compile(r"^\[(?P<id>q-\w+#row\d+)\] (?P<text>.*)$", re.MULTILINE)
-_FAILED = re.compile(r"^\[q-\w+#error\] (?P<why>.*)$", re.MULTILINE)
+_ERROR_ITEM = re.compile(r"^\[q-\w+#error\] (?P<why>.*)$", re.MULTILINE)
 _COLUMNS = re.compile(r"^\[q-\w+#columns\] (?P<all>.*)$", re.MULTILINE)
-_NUMBER = re.compile(r"DEC|NUM|FLOAT|DOUB|REAL|\w*INT(?!ERVAL)", re.IGNORECASE)
+_NUMERIC_TYPE = re.compile(r"DEC|NUM|FLOAT|DOUB|REAL|\w*INT(?!ERVAL)", re.IGNORECASE)
 
 Finding = dict[str, Any]
 
@@ -46,7 +48,7 @@ def as_data(talk: Conversation) -> Answer:
     if not talk.must_end and chart and "make_chart" not in called and (axes := _axes(talk)):
         kind = chart[1].lower()
         return Answer([use("make_chart", file="rows.csv", kind=kind, x=axes[0], y=axes[1:])])
-    return Answer([use("submit_result", **_result(talk, bool(LIST.match(question))))])
+    return Answer([use("submit_result", **_result(talk, bool(TABLES_QUESTION.match(question))))])
 
 
 def _list_tables(talk: Conversation) -> list[tuple[Shown, str]]:
@@ -81,7 +83,7 @@ def _axes(talk: Conversation) -> list[str]:
     """Return the columns of the x and y axes: the first column, and the numeric ones after it."""
     found = [c for e in talk.exchanges if e.input.get("keep") for c in _COLUMNS.findall(e.text)]
     columns = [part.rpartition(" ") for part in (found[-1].split("; ") if found else ())]
-    numbers = [name for name, _, kind in columns[1:] if _NUMBER.match(kind)]
+    numbers = [name for name, _, kind in columns[1:] if _NUMERIC_TYPE.match(kind)]
     return [columns[0][0], *numbers] if numbers else []
 
 
@@ -93,7 +95,7 @@ def _result(talk: Conversation, lists: bool) -> dict[str, Any]:
     why = ""
     if queries:
         last = queries[-1]
-        failed = _FAILED.search(last.text)
+        failed = _ERROR_ITEM.search(last.text)
         found = [{"claim": text[:500], "evidence": [id]} for id, text in _ROW.findall(last.text)]
         text = f"The result of: {last.input['sql']}"
         if last.is_error or failed:

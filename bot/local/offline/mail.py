@@ -17,7 +17,7 @@ from bot.local.offline.conversation import Conversation, calls_left, use
 MARK = "(offline)"
 """Ends each action that was proposed by fixed rules, not by a reader or a language model."""
 _READ = "read_mail_thread"
-_CHARS = 160
+_MAX_CHARS = 160
 _LINE = re.compile(
     r"^ *\[(?P<id>[^\]\s]+/[^\]\s~]+)(?:~\d+)?\] (?:\d{4}-\d\d-\d\d \d\d:\d\d )?"
     r"(?P<by>[^<>:]*<[^<>\s]+>|[^:]{1,80}): ?(?P<text>.*?)(?: \{(?P<notes>[^{}]*)\})?$"
@@ -25,7 +25,7 @@ _LINE = re.compile(
 _TO = re.compile(r"(?:^|; )to (.*?)(?=; cc |; attached|$)")
 _SUBJECT = re.compile(r"Subject: .*?\. ")
 _END = re.compile(r"(?<=[.!?…])\s+")
-_INVITED = "Calendar invitation:"
+_INVITATION_MARK = "Calendar invitation:"
 _HANDLE = re.compile(r"(?:^|; )([0-9a-f]{6,})(?= \(|;|$)")
 _READER = re.compile(r"The reader is (?:[^<>\n]*?<)?([^\s<>]+@[^\s<>]+?)(?:>|\.(?=\s|$))")
 
@@ -86,7 +86,7 @@ def _by_rules(mails: Sequence[Mail], me: str) -> dict[str, Any]:
     own = bool(me) and me in last.writer.lower()
     to_me = not (me and last.to) or me in last.to.lower()
     questions = [sentence for sentence in last.sentences if sentence.endswith("?")]
-    is_asked = to_me and not own and bool(questions or _INVITED in last.text)
+    is_asked = to_me and not own and bool(questions or _INVITATION_MARK in last.text)
     if is_asked and questions:
         action = f"Answer {last.writer}: «{_cut(questions[0])}»"
     elif is_asked:
@@ -106,4 +106,4 @@ def _by_rules(mails: Sequence[Mail], me: str) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _CHARS else text[:_CHARS].rsplit(" ", 1)[0] + "…"
+    return text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS].rsplit(" ", 1)[0] + "…"

@@ -24,7 +24,7 @@ _EMPTY: dict[str, dict[str, Any]] = {
     "table": {"columns": [], "rows": []},
 }
 """Contract -> empty fields of its result; the other contracts have a text."""
-_READABLE = re.compile(r"(?<![\w/])[CGD][A-Z0-9]{2,}\b")
+_SLACK_SOURCE = re.compile(r"(?<![\w/])[CGD][A-Z0-9]{2,}\b")
 """A channel or a thread of Slack."""
 
 
@@ -42,7 +42,7 @@ def _as_subagent(talk: Conversation) -> Answer:
         return as_triage(talk)
     if contract == "answer" and "data:" in handles:
         return as_data(talk)
-    if contract == "issues" or (contract == "answer" and _READABLE.search(handles)):
+    if contract == "issues" or (contract == "answer" and _SLACK_SOURCE.search(handles)):
         return as_reader(talk)
     why = f"This needs a language model {OFFLINE}."
     empty = _EMPTY.get(contract, {"text": why})

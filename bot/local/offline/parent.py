@@ -12,7 +12,7 @@ from typing import Any
 
 from bot.local.model.answer import Answer
 from bot.local.offline.conversation import OFFLINE, Conversation, View, parse_views, use
-from bot.local.offline.data import COUNT, LIST, SELECT
+from bot.local.offline.data import COUNT, SELECT, TABLES_QUESTION
 
 Json = dict[str, Any]
 
@@ -26,22 +26,22 @@ BEYOND = (
 )
 _CHANNEL = re.compile(r"(?<![\w/])[CG][A-Z0-9]{2,}(?:/[\d.]+)?(?= \()")
 _HANDLE = re.compile(r"\bdata:[\w.-]+")
-_STANDING = re.compile(
+_STATES_QUESTION = re.compile(
     r"(?:which|what|who|is|are)\b.*\b(?:open|unanswered|unsolved)\b", re.IGNORECASE | re.DOTALL
 )
 """A question about the state of threads."""
 _TRIAGE = re.compile(r"(?:please )?triage my inbox\W*$", re.IGNORECASE)
 _SWEEP = re.compile(r"(?:please )?sweep\s+(?P<channels>.+)", re.IGNORECASE | re.DOTALL)
-_NAMED = re.compile(
+_CHANNEL_NAME = re.compile(
     r"#?([\w-]*\*|[\w-]*-[\w-]+)|#([\w-]+)|<#([CG]\w+)[^>]*>|\b([CG][A-Z0-9]{8,})\b"
 )
-_BETWEEN = re.compile(r"\b(?:in|of|the|and)\b|[\s,;.!]+", re.IGNORECASE)
+_CHANNEL_SEPARATORS = re.compile(r"\b(?:in|of|the|and)\b|[\s,;.!]+", re.IGNORECASE)
 """Text allowed between the channels of a sweep."""
 _WINDOW = re.compile(
     r"\b(?:of|in|for) the (?:last|past) (?:(\d{1,3}) )?(day|week|month)s?\b", re.IGNORECASE
 )
 _UNITS = {"day": 1, "week": 7, "month": 30}
-_REMIND = re.compile(
+_REMINDER_REQUEST = re.compile(
     r"(?:please )?remind me (?P<day>today|tomorrow) at (?P<hour>[01]?\d|2[0-3])"
     r"(?::(?P<minute>[0-5]\d))? to (?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
@@ -76,8 +76,8 @@ def _order(text: str, talk: Conversation) -> Json | None:
     if _TRIAGE.match(rest):
         return use("triage_inbox", **_since(text, talk))
     if found := _SWEEP.match(rest):
-        channels = ["".join(each) for each in _NAMED.findall(found["channels"])]
-        if channels and not _BETWEEN.sub("", _NAMED.sub("", found["channels"])):
+        channels = ["".join(each) for each in _CHANNEL_NAME.findall(found["channels"])]
+        if channels and not _CHANNEL_SEPARATORS.sub("", _CHANNEL_NAME.sub("", found["channels"])):
             return use("sweep_channels", channels=channels, **_since(text, talk))
     if text.lower().startswith("from now on"):
         return use("remember_preference", text=text)
@@ -94,7 +94,7 @@ def _since(text: str, talk: Conversation) -> Json:
 
 
 def _reminder(text: str, talk: Conversation) -> Json | None:
-    found, now = _REMIND.match(text), _NOW.search(talk.section("NOW"))
+    found, now = _REMINDER_REQUEST.match(text), _NOW.search(talk.section("NOW"))
     if not (found and now):
         return None
     day = datetime.fromisoformat(now[0]) + timedelta(days=found["day"].lower() == "tomorrow")
@@ -109,9 +109,9 @@ def _question(text: str, talk: Conversation) -> Json | None:
     channels = _CHANNEL.findall(talk.section("NAMED SOURCES")) or [
         id for id, name in talk.here.items() if name.startswith("#") and "/" not in id
     ]
-    if SELECT.search(text) or COUNT.match(text) or LIST.match(text):
+    if SELECT.search(text) or COUNT.match(text) or TABLES_QUESTION.match(text):
         scope, handles = "data", databases
-    elif _STANDING.match(text):
+    elif _STATES_QUESTION.match(text):
         scope, handles = "slack", channels
     else:
         return None

@@ -17,14 +17,14 @@ from bot.local.model.answer import Answer
 from bot.local.offline.conversation import Conversation, items_of
 from bot.local.sample_workspace import read_data
 
-RECORDED = "(recorded: a careful reader wrote this for the samples)"
+RECORDED_MARK = "(recorded: a careful reader wrote this for the samples)"
 """Marks every replayed answer of a parent."""
 
 Content = Sequence[Mapping[str, Any]]
-Key = tuple[str, int, str]
+RecordingKey = tuple[str, int, str]
 _CHOSEN = re.compile(r"^CHOSEN .*$", re.MULTILINE)
 """The requester's choice after a question of the assistant."""
-_CODE = re.compile(r"(?!en\b)[a-z]{2}(-|$)")
+_FOREIGN_LANGUAGE = re.compile(r"(?!en\b)[a-z]{2}(-|$)")
 """A language other than English, the language of most recordings."""
 _QUERY = re.compile(r"\bq-[0-9a-f]{6}\b")
 """The id of a query, which differs from run to run."""
@@ -36,16 +36,18 @@ def find_recorded(talk: Conversation) -> Answer | None:
     if content is None:
         return None
     ends = not any(block["type"] == "tool_use" for block in content)
-    marks = [{"type": "text", "text": f"\n\n{RECORDED}"}] if ends and _question_of(talk) else []
+    marks = (
+        [{"type": "text", "text": f"\n\n{RECORDED_MARK}"}] if ends and _question_of(talk) else []
+    )
     ids = {f"q-#{number}": id for number, id in enumerate(_queries(talk), 1)}
     return Answer([*_replace_ids(content, ids), *marks])
 
 
-def key_of(talk: Conversation) -> Key:
+def key_of(talk: Conversation) -> RecordingKey:
     """Return the key of a context: its beginning, its turn, and a digest of the shown items."""
     chosen = [line for text in talk.told for line in _CHOSEN.findall(text)]
     language = talk.section("LANGUAGE")
-    foreign = [f"LANGUAGE: {language}"] if _CODE.match(language) else []
+    foreign = [f"LANGUAGE: {language}"] if _FOREIGN_LANGUAGE.match(language) else []
     if question := _question_of(talk):
         material = (text for text in talk.opening if text.startswith("MATERIAL"))
         texts = [*material, *(exchange.text for exchange in talk.exchanges)]
@@ -81,7 +83,7 @@ def _replace_ids(content: Content, ids: Mapping[str, str]) -> list[dict[str, Any
 
 
 @cache
-def _turns() -> Mapping[Key, Content]:
+def _turns() -> Mapping[RecordingKey, Content]:
     return {
         (each["opening"], turn, recorded["seen"]): recorded["content"]
         for each in read_data("recordings")

@@ -16,7 +16,7 @@ from bot.local.offline.conversation import OFFLINE, Conversation, calls_left, fo
 
 STATES = ("unanswered", "unsolved", "waiting", "solved")
 """States of threads with an issue; the team has to act on the first two."""
-CHARS = 120
+MAX_CLAIM_CHARS = 120
 """Maximum length of a claim."""
 _LINE = re.compile(
     r"^(?P<indent> *)\[(?P<id>[^\]\s]+/[^\]\s]+)\] \d{4}-\d\d-\d\d \d\d:\d\d (?P<rest>.*)$"
@@ -32,7 +32,7 @@ _TITLE = re.compile(r"\*([^*]{3,300})\*")
 _END = re.compile(r"(?<=[.!?…])\s+")
 _CHANNEL = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,})\b(?!/)")
 _THREAD = re.compile(r"(?<![\w/])([CGD][A-Z0-9]{2,}/\d+\.\d+)")
-_READERS = ("read_channel_history", "read_thread")
+_READ_TOOLS = ("read_channel_history", "read_thread")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def judge(thread: Thread) -> str:
 
 
 def _result(talk: Conversation) -> dict[str, Any]:
-    pages = [e.text for e in talk.exchanges if e.name in _READERS and not e.is_error]
+    pages = [e.text for e in talk.exchanges if e.name in _READ_TOOLS and not e.is_error]
     material = [text for text in talk.opening if text.startswith("MATERIAL")]
     threads = read_threads([*pages, *material])
     states = {thread[0].id: judge(thread) for thread in threads}
@@ -143,7 +143,7 @@ def _make_finding(thread: Thread, state: str) -> dict[str, Any]:
     title, sentences = _TITLE.match(thread[0].text), _END.split(thread[0].text)
     first = next((each for each in sentences if len(each.split()) > 3), sentences[0])
     text = title[1] if title else first
-    quote = text if len(text) <= CHARS else text[:CHARS].rsplit(" ", 1)[0]
+    quote = text if len(text) <= MAX_CLAIM_CHARS else text[:MAX_CLAIM_CHARS].rsplit(" ", 1)[0]
     ids = dict.fromkeys([thread[0].id, thread[-1].id])
     claim = html.unescape(quote).rstrip(".") or "(no text)"
     return {"claim": claim, "state": state, "evidence": list(ids), "quotes": [quote]}

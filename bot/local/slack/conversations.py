@@ -7,10 +7,10 @@ from bot.local.slack.records import Json
 from bot.local.slack.state import Call, SlackError, message_of, visible
 from bot.local.workspace import Channel, micros
 
-FOREVER = 10**18
+END_OF_TIME_US = 10**18
 """Later than any message, in microseconds."""
 
-_UNTHREADED = ("channel_join", "channel_leave")
+_UNTHREADED_SUBTYPES = ("channel_join", "channel_leave")
 
 
 def _list(call: Call) -> Json:
@@ -72,7 +72,7 @@ def _replies(call: Call) -> Json:
     """Return the thread of a root; for any other timestamp only that message, as in Slack."""
     channel = _readable(call)
     message = message_of(call, channel, "ts", "thread_not_found")
-    if message.subtype in _UNTHREADED:
+    if message.subtype in _UNTHREADED_SUBTYPES:
         raise SlackError("thread_not_found")
     root, (oldest, latest) = micros(message.ts), _range(call)
     replies = call.state.timelines[channel.id].replies(root)
@@ -91,7 +91,7 @@ def _readable(call: Call) -> Channel:
 
 def _range(call: Call) -> tuple[int, int]:
     """Return the requested times in microseconds, both inclusive."""
-    oldest, latest = call.time("oldest", 0), call.time("latest", FOREVER)
+    oldest, latest = call.time("oldest", 0), call.time("latest", END_OF_TIME_US)
     return (oldest, latest) if call.flag("inclusive") else (oldest + 1, latest - 1)
 
 

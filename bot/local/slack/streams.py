@@ -26,7 +26,7 @@ from bot.local.slack.state import (
 )
 from bot.local.workspace import Channel, Message, micros
 
-STREAMED = "s"
+STREAMED_ID_PREFIX = "s"
 """First letter of the ids of streamed blocks; it shows the page that their text is markdown."""
 _AS_MRKDWN = (
     (re.compile(r"\[([^\]]*)\]\(([^)]*)\)"), r"<\2|\1>"),
@@ -127,7 +127,7 @@ def _render(message: Message, stream: Stream) -> Message:
     return replace(
         message,
         text=_fallback(stream),
-        blocks=number_blocks((*_plan(stream), *prose), STREAMED),
+        blocks=number_blocks((*_plan(stream), *prose), STREAMED_ID_PREFIX),
         streaming="completed" if stream.ended else "in_progress",
     )
 

@@ -9,14 +9,14 @@ from bot.storage.tables import METADATA
 revision = "0018"
 down_revision = None
 
-REFUSAL = "the log of decisions is append-only"
+APPEND_ONLY_ERROR = "the log of decisions is append-only"
 
 SQLITE = f"""
 CREATE TRIGGER decisions_no_update BEFORE UPDATE ON decisions
-BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END;;
+BEGIN SELECT RAISE(ABORT, '{APPEND_ONLY_ERROR}'); END;;
 
 CREATE TRIGGER decisions_no_delete BEFORE DELETE ON decisions
-BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END;;
+BEGIN SELECT RAISE(ABORT, '{APPEND_ONLY_ERROR}'); END;;
 
 CREATE VIRTUAL TABLE notes_search
 USING fts5(title_words, words, content='notes', content_rowid='id', tokenize='ascii');;
@@ -53,7 +53,7 @@ conversation are never changed."""
 
 POSTGRESQL = f"""
 CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql
-AS $$ BEGIN RAISE EXCEPTION '{REFUSAL}'; END $$;;
+AS $$ BEGIN RAISE EXCEPTION '{APPEND_ONLY_ERROR}'; END $$;;
 
 CREATE TRIGGER decisions_no_change BEFORE UPDATE OR DELETE ON decisions
 FOR EACH ROW EXECUTE FUNCTION append_only();;
