@@ -192,7 +192,7 @@ class StoredRun:
 
     id: str
     kind: str
-    """Either `ask` or `sweep`."""
+    """`ask`, `sweep`, `triage` or `panel`."""
     status: str
     """`running` until it is finished; a killed run keeps this status."""
     question: str
