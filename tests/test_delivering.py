@@ -356,7 +356,7 @@ async def test_only_reports_of_public_channels_are_mailed_to_non_owners(tmp_path
     spec = sweep(to=OTHER, channels=("support-*", "board"))
     async with post_office(tmp_path, spec) as (s, google):
         delivery = await s.wait_for_tries(await s.fire("markets"))
-        assert "mailed to nobody but its owner" in delivery.why
+        assert "mailed only to its owner" in delivery.why
         await until(lambda: sum(FAILED in each for each in s.private_texts()) == 1)
         assert sent_mails(google) == []
     async with post_office(tmp_path / "public", sweep(to=OTHER)) as (s, google):
