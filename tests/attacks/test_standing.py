@@ -134,7 +134,7 @@ resolve = bot.tasks.ask.resolve_sources
 async def obeys_standing_words(run: Any, request: Any, *more: Any, **kwargs: Any) -> Any:
     """Treat preferences and instructions as if they were the request."""
     text = request.instructions or request.preferences[-1]
-    return await resolve(run, replace(request, said=text), *more, **kwargs)
+    return await resolve(run, replace(request, raw_text=text), *more, **kwargs)
 
 
 async def of_nobody(self: ContextReader, request: Any, reader: Any) -> Any:
