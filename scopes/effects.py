@@ -73,7 +73,7 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedCall:
     """A call as a person sees it, prepared by the tool before anybody is asked."""
 
     values: Mapping[str, Any]

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from config.words import phrase
 from scopes.documents.text import DocumentRefused, DocumentText, read_document
-from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, Prepared, Said
+from scopes.effects import MAIL_THREAD, OPEN_MAIL, Access, Effect, MailThreadId, PreparedCall, Said
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail import Gmail, HistoryTooOld, within
 from scopes.google.gmail_compose import NoRecipient, find_answered, is_address, reply_subject
@@ -194,13 +194,13 @@ async def apply_label(
     return ToolResult(note="Labelled.", label=label_of(id, mailbox.owner))
 
 
-async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> Prepared:
+async def _prepare_draft(ctx: ToolContext, thread: str, body: str) -> PreparedCall:
     """Return the draft as it would be made now; it names the mail that it answers."""
     mailbox = _mailbox(ctx)
     message, to = await _find_original(mailbox, await _thread(mailbox, thread), thread)
     check_text(body)
     facts = {"to": to, "subject": reply_subject(message.text.subject)}
-    return Prepared({"thread": message.item_id, "body": body}, facts)
+    return PreparedCall({"thread": message.item_id, "body": body}, facts)
 
 
 @tool(Access.WRITE, Effect.DRAFT, client=Gmail, prepare=_prepare_draft)

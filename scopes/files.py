@@ -12,7 +12,7 @@ from typing import Annotated, Final, ParamSpec, TypeVar
 from pydantic import BeforeValidator
 from pygit2 import GitError
 
-from scopes.effects import FILES_PREFIX, Access, Effect, FolderId, Prepared
+from scopes.effects import FILES_PREFIX, Access, Effect, FolderId, PreparedCall
 from scopes.folders.commands import MAX_OUTPUT_BYTES, Commands
 from scopes.folders.folder import run_in_thread
 from scopes.folders.folders import FolderPlace, Folders
@@ -174,7 +174,7 @@ async def git_commit(ctx: ToolContext, message: str, folder: FolderId = "") -> T
     return ToolResult(note=note, undone=dict.fromkeys(place.undone, ""), label=label)
 
 
-async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> Prepared:
+async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -> PreparedCall:
     """Return the commits of this context that would leave, and where to; the call cannot choose."""
     place, _ = await _where(ctx, folder, "")
     (ids, told_of), _ = await _do(ctx, place, _unsent, ctx, place)
@@ -182,7 +182,7 @@ async def _prepare_push(ctx: ToolContext, folder: str = "", commits: str = "") -
         raise ToolError("You have committed nothing here that is not pushed.")
     if len(ids) > MAX_PUSHED:
         raise ToolError(f"{MAX_PUSHED} commits may be pushed at once.")
-    return Prepared({"folder": place.handle, "commits": " ".join(ids)}, told_of)
+    return PreparedCall({"folder": place.handle, "commits": " ".join(ids)}, told_of)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, client=GitPush, prepare=_prepare_push)

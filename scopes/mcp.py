@@ -25,7 +25,7 @@ from referencing.exceptions import Unresolvable
 
 import scopes
 from scopes.clean import printable
-from scopes.effects import Access, Effect, Part, Prepared
+from scopes.effects import Access, Effect, Part, PreparedCall
 from scopes.label import WORKSPACE, Label, Readers
 from scopes.mcp_servers.servers import Connection, Offer, ServerAnswer, Unreachable
 from scopes.tool import (
@@ -130,9 +130,9 @@ def tool_of(server: ServerTools, offer: Offer, name: str) -> Tool:
         except Unreachable as error:
             raise ToolError(_away(server.name, error, effect in REPEATABLE)) from error
 
-    async def prepare(ctx: ToolContext, /, **arguments: Any) -> Prepared:
+    async def prepare(ctx: ToolContext, /, **arguments: Any) -> PreparedCall:
         await _may_run(server, offer, name, ctx)
-        return Prepared(arguments, {"tool": f"{offer.name} of the server {server.name}"})
+        return PreparedCall(arguments, {"tool": f"{offer.name} of the server {server.name}"})
 
     return Tool(
         name=name,

@@ -63,7 +63,7 @@ class FailedCall:
     """Why it refuses, and who can change that, in sentences; empty if the cause may pass."""
 
 
-class Kept(Cache):
+class CachedFacts(Cache):
     """Facts from Slack; one that Slack does not return is None for all who wait, and logged."""
 
     def __init__(self, kept_s: float, clock: Clock = time.monotonic, most: int = MOST_KEPT) -> None:
@@ -111,7 +111,7 @@ class Members:
 
     def __init__(self, client: SlackClient, clock: Clock = time.monotonic) -> None:
         self.client = client
-        self._facts = Kept(KEPT_S, clock)
+        self._facts = CachedFacts(KEPT_S, clock)
 
     @property
     def refusals(self) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from config.words import phrase
 from scopes.clean import printable
-from scopes.effects import Access, Effect, Prepared, Said
+from scopes.effects import Access, Effect, PreparedCall, Said
 from scopes.label import TRUSTED_LABEL, Label, is_conversation
 from scopes.tool import ToolContext, ToolError, ToolResult, one_line, tool
 
@@ -73,10 +73,10 @@ class Preferences(Protocol):
         """Replace the instructions of a channel; an empty text removes them."""
 
 
-async def _prepare_preference(ctx: ToolContext, text: str) -> Prepared:
+async def _prepare_preference(ctx: ToolContext, text: str) -> PreparedCall:
     if len(await _preferences(ctx).list_preferences(_requester(ctx))) >= MAX_PREFERENCES:
         raise ToolError(TOO_MANY_ERROR)
-    return Prepared({"text": _check_text(text, MAX_PREFERENCE, "A preference")})
+    return PreparedCall({"text": _check_text(text, MAX_PREFERENCE, "A preference")})
 
 
 @tool(Access.WRITE, Effect.PREFER, prepare=_prepare_preference, client=Preferences)
@@ -88,8 +88,8 @@ async def remember_preference(ctx: ToolContext, text: Said) -> ToolResult:
     return ToolResult(note=phrase("preference.kept"))
 
 
-async def _prepare_forget(ctx: ToolContext, words: str) -> Prepared:
-    return Prepared({"words": (await _find_preference(ctx, words)).text})
+async def _prepare_forget(ctx: ToolContext, words: str) -> PreparedCall:
+    return PreparedCall({"words": (await _find_preference(ctx, words)).text})
 
 
 @tool(Access.WRITE, Effect.PREFER, prepare=_prepare_forget, client=Preferences)
@@ -103,7 +103,7 @@ async def forget_preference(ctx: ToolContext, words: str) -> ToolResult:
     return ToolResult(note=phrase("preference.deleted", text=text))
 
 
-async def _prepare_instruction(ctx: ToolContext, text: str) -> Prepared:
+async def _prepare_instruction(ctx: ToolContext, text: str) -> PreparedCall:
     preferences, channel = _preferences(ctx), _channel(ctx)
     await preferences.check_member(_requester(ctx), channel)
     text = _check_text(text, MAX_INSTRUCTIONS, "The text") if text.strip() else ""
@@ -114,7 +114,7 @@ async def _prepare_instruction(ctx: ToolContext, text: str) -> Prepared:
         facts[phrase(key)] = f"{phrase('preference.set_now')}\n{before}"
     elif not text:
         raise ToolError("This channel has no instructions.")
-    return Prepared({"text": text}, facts)
+    return PreparedCall({"text": text}, facts)
 
 
 @tool(Access.EGRESS, Effect.INSTRUCT, prepare=_prepare_instruction, client=Preferences)
@@ -185,12 +185,12 @@ OPTIONS = (2, 5)
 Option = Annotated[str, Field(min_length=1, max_length=MAX_OPTION)]
 
 
-async def _prepare_question(ctx: ToolContext, question: str, options: list[str]) -> Prepared:
+async def _prepare_question(ctx: ToolContext, question: str, options: list[str]) -> PreparedCall:
     options = list(dict.fromkeys(one_line(printable(option)) for option in options))
     question = one_line(printable(question))
     if not question or not all(options) or len(options) < OPTIONS[0]:
         raise ToolError("A question needs words, and at least two different options.")
-    return Prepared({"question": question, "options": options})
+    return PreparedCall({"question": question, "options": options})
 
 
 @tool(Access.WRITE, Effect.CHOOSE, prepare=_prepare_question)

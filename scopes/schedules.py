@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from config.schedules import OWN_DESTINATION, Schedule, ScheduleKind, ScheduleName
-from scopes.effects import Access, Effect, Prepared
+from scopes.effects import Access, Effect, PreparedCall
 from scopes.label import Label
 from scopes.tool import Item, ToolContext, ToolError, ToolResult, one_line, tool
 
@@ -92,7 +92,7 @@ def _schedule(owner: str, name: str, **arguments: Any) -> tuple[str, Schedule]:
 
 async def _prepare_create(
     ctx: ToolContext, to: str, zone: str, channels: list[str] | None, **arguments: Any
-) -> Prepared:
+) -> PreparedCall:
     desk, by = _desk(ctx)
     to = to.strip()
     if to.casefold() in (HERE, ""):
@@ -103,7 +103,7 @@ async def _prepare_create(
     arguments |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
     name, spec = _schedule(by, **arguments)
     preview = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
-    return Prepared({**arguments, "cron": spec.cron}, preview)
+    return PreparedCall({**arguments, "cron": spec.cron}, preview)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_create)
@@ -162,11 +162,11 @@ async def _reminder(
     )
 
 
-async def _prepare_reminder(ctx: ToolContext, **arguments: Any) -> Prepared:
+async def _prepare_reminder(ctx: ToolContext, **arguments: Any) -> PreparedCall:
     desk, _ = _desk(ctx)
     name, spec = await _reminder(ctx, **arguments)
     preview = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
-    return Prepared({**arguments, "zone": spec.zone}, preview)
+    return PreparedCall({**arguments, "zone": spec.zone}, preview)
 
 
 @tool(Access.WRITE, Effect.REMIND, prepare=_prepare_reminder)
@@ -194,10 +194,10 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
     return ToolResult(items, note=note, label=label)
 
 
-async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> Prepared:
+async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> PreparedCall:
     desk, by = _desk(ctx)
     preview = await desk.preview_change(by, _fold_name(name), "resume" if resume else "pause")
-    return Prepared({"name": _fold_name(name), "resume": resume}, preview)
+    return PreparedCall({"name": _fold_name(name), "resume": resume}, preview)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_pause)
@@ -207,9 +207,9 @@ async def schedule_pause(ctx: ToolContext, name: str, resume: bool = False) -> T
     return ToolResult(note=await desk.change(by, _fold_name(name), "resume" if resume else "pause"))
 
 
-async def _prepare_delete(ctx: ToolContext, name: str) -> Prepared:
+async def _prepare_delete(ctx: ToolContext, name: str) -> PreparedCall:
     desk, by = _desk(ctx)
-    return Prepared(
+    return PreparedCall(
         {"name": _fold_name(name)}, await desk.preview_change(by, _fold_name(name), "delete")
     )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import Field, WithJsonSchema
 
 from config.words import phrase
-from scopes.effects import Access, Effect, HandleArgument, Prepared
+from scopes.effects import Access, Effect, HandleArgument, PreparedCall
 from scopes.google.errors import GoogleError, GoogleUnsure
 from scopes.google.spreadsheet import Cell, Spreadsheet, Tab, letters
 from scopes.label import Label
@@ -77,7 +77,7 @@ async def read_sheet(ctx: ToolContext, sheet: Sheet, tab: str = "", row: int = 1
     return ToolResult(kept, truncated=more, note=_count(kept), undone=undone, label=label)
 
 
-async def _prepare(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> Prepared:
+async def _prepare(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> PreparedCall:
     """Return the tab by its own name, and the values with their columns."""
     book, label = _book(ctx, sheet)
     title, tabs = await book.about()
@@ -87,7 +87,7 @@ async def _prepare(ctx: ToolContext, sheet: str, tab: str, rows: list[Row]) -> P
         facts = {"spreadsheet": title or "(without a title)", "tab": found.title}
         for number, row in enumerate(rows, 1):
             facts[f"row {number}"] = "; ".join(_pairs(row, *head))
-    return Prepared({"sheet": sheet, "tab": found.title, "rows": rows}, facts)
+    return PreparedCall({"sheet": sheet, "tab": found.title, "rows": rows}, facts)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare, client=Sheets)

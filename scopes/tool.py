@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import PydanticSerializationError, to_json
 
-from scopes.effects import EFFECTS, Access, Effect, HandleArgument, Handles, Part, Prepared
+from scopes.effects import EFFECTS, Access, Effect, HandleArgument, Handles, Part, PreparedCall
 from scopes.intent import EMPTY_INTENT, Intent
 from scopes.label import TRUSTED_LABEL, Label
 
@@ -313,7 +313,7 @@ class Tool:
     """Argument name -> its role in what leaves."""
     sandboxed: bool
     """Runs code without any way to a file, a network or a secret."""
-    prepare: Callable[..., Awaitable[Prepared]] | None = None
+    prepare: Callable[..., Awaitable[PreparedCall]] | None = None
     """Prepares a call before a person is asked about it; raises ToolError if it cannot be done."""
     client: object = None
     """The kind of client without which it is not offered; None = it is always offered."""
@@ -344,7 +344,7 @@ def tool(
     *,
     needs: str | None = None,
     sandboxed: bool = False,
-    prepare: Callable[..., Awaitable[Prepared]] | None = None,
+    prepare: Callable[..., Awaitable[PreparedCall]] | None = None,
     client: object = None,
 ) -> Callable[[Callable[Concatenate[ToolContext, P], Awaitable[ToolResult]]], Tool]:
     """Make a tool of a function: the model reads its docstring, the signature is its schema.
@@ -414,7 +414,7 @@ def check_text(text: str) -> None:
 
 
 def parts_of(text: str) -> list[str]:
-    """Return a text in parts of about `PART` characters that end with a line or a word."""
+    """Return a text in parts of about `PART_CHARS` characters that end with a line or a word."""
     parts: list[str] = []
     text, start = re.sub(r"\n{2,}", "\n", text.strip()), 0
     while len(text) - start > PART_CHARS:

@@ -170,7 +170,7 @@ def _overlap(one: str, other: str) -> bool:
 Outcome = Literal["confirmed", "disputed", "dropped", "merged", "unjudged"]
 
 
-class Judged(BaseModel):
+class JudgedFinding(BaseModel):
     """A finding after the challenge."""
 
     model_config = ConfigDict(frozen=True)
@@ -266,12 +266,12 @@ class Challenge:
                 undecided.add(id)
         return undecided
 
-    def list_judged(self) -> list[Judged]:
+    def list_judged(self) -> list[JudgedFinding]:
         """Return the outcome of each finding, in order."""
         twins = self._twins()
         return [self._judge(id, twins) for id in self.findings]
 
-    def _judge(self, id: str, twins: Mapping[str, str]) -> Judged:
+    def _judge(self, id: str, twins: Mapping[str, str]) -> JudgedFinding:
         finding, opinions = self.findings[id], self._on(id)
         defence = self.opinions.get((id, self.authors[id]))
         every = (*opinions, defence) if defence else tuple(opinions)
@@ -291,7 +291,7 @@ class Challenge:
             outcome = "dropped"
         lower = GRADES.index(finding.severity) + (2 * weakened > upheld)
         grade = GRADES[min(lower, len(GRADES) - 1)]
-        return Judged(
+        return JudgedFinding(
             finding=id, outcome=outcome, severity=grade, into=twins.get(id, ""), opinions=every
         )
 

@@ -113,7 +113,7 @@ class ManyAlike(BaseModel):
     template: BriefDraft
 
 
-class Contested(BaseModel):
+class ChallengeArguments(BaseModel):
     """The arguments of `challenge`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -131,7 +131,7 @@ def delegation_schemas(max_subagents: int, offering: Sequence[str] = ()) -> list
     return [
         tool_schema(ONE, one, draft),
         tool_schema(MANY, prompt(MANY), many),
-        tool_schema(CHALLENGE, prompt(CHALLENGE), Contested),
+        tool_schema(CHALLENGE, prompt(CHALLENGE), ChallengeArguments),
     ]
 
 
@@ -267,7 +267,7 @@ class Delegation:
             if call.name == ONE:
                 return [await self._one(BriefDraft.model_validate(call.input), ctx)]
             if call.name == CHALLENGE:
-                pairs = self._find_contested(Contested.model_validate(call.input).results)
+                pairs = self._find_contested(ChallengeArguments.model_validate(call.input).results)
                 return [await self._or_refused({}, self._check(pair, ctx)) for pair in pairs]
             many = ManyAlike.model_validate(call.input)
             items = self._items(many, ctx.handles)

@@ -224,7 +224,7 @@ def check(
     """
     cited = [[e for e in spread(f.evidence, items) if e in items] for f in findings]
     places = [{_root(items[e]) for e in evidence} for evidence in cited]
-    read = _Reading(items)
+    read = _QuoteSearch(items)
     kept: list[FindingDraft] = []
     dropped: list[str] = []
     for number, (finding, evidence, own) in enumerate(zip(findings, cited, places, strict=True), 1):
@@ -251,7 +251,7 @@ def check(
 
 
 @dataclass
-class _Reading:
+class _QuoteSearch:
     """The items that were read, searched for quotes."""
 
     items: Mapping[str, Item]

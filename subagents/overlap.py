@@ -94,7 +94,8 @@ def excerpts(text: str, wanted: Set[int], own: Set[int] = frozenset()) -> list[s
     """Return the passages of a text made of the wanted shingles, as normalized words.
 
     Runs that are mostly figures, ids, times and addresses are left out: those recur by construction
-    and are nobody's words. Left out are also runs of `OWN` words in a row from `own` and a day.
+    and are nobody's words. Left out are also runs of `OWN_RUN_WORDS` words in a row from `own` and
+    a day.
     """
     tokens, unspaced = _tokens(text)
     found: list[tuple[int, int]] = []
@@ -248,7 +249,7 @@ class Overlap:
             yield from self._report(context.id, digest, strange & unexplained, self._reader, own)
 
     def _own_runs(self, context: str) -> set[int]:
-        """Return the runs of `OWN` words that the context has read itself."""
+        """Return the runs of `OWN_RUN_WORDS` words that the context has read itself."""
         read = (text for digest in self._index.read(context) for text in self._texts(digest))
         return set().union(*(shingles(text, OWN_RUN_WORDS) for text in read))
 

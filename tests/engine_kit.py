@@ -443,7 +443,7 @@ class Engine:
 
 
 @dataclass
-class Lax:
+class LenientServer:
     """A compatible server without limits, checks or streams."""
 
     content: Callable[[Json], Any]
@@ -531,7 +531,7 @@ async def engine(
     slack: LocalSlack | None = None,
     faults: Faults | None = None,
     latency_s: float = 0.0,
-    lax: Lax | None = None,
+    lax: LenientServer | None = None,
     run_id: str = "r1",
     requester: str | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -602,7 +602,7 @@ async def ran(
     settings: Settings | None = None,
     *,
     faults: Faults | None = None,
-    lax: Lax | None = None,
+    lax: LenientServer | None = None,
     **fields: Any,
 ) -> tuple[Engine, Agent, Ending]:
     """An agent that ran to its end, alone in an engine; `fields` are those of `Engine.agent`."""
@@ -665,7 +665,7 @@ def scripted_parent(
     return lambda body: children(body) if is_child(body) else parent(body)
 
 
-class Asked:
+class AnsweredRequest:
     """An answered question, and the requests that it took."""
 
     def __init__(self, e: Engine, document: Json) -> None:
@@ -682,14 +682,14 @@ async def ask_engine(
     settings: Settings | None = None,
     question: str = QUESTION,
     **more: Any,
-) -> Asked:
+) -> AnsweredRequest:
     """A question answered by a parent and its subagents; `more` goes to `engine`."""
     options = {"slack": LocalSlack(workspace(6)), **more}
     async with engine(mind, settings, **options) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "ask", question, "claude", {})
         document = await e.ask(question, store).work()
         assert e.run.budget.reserved.nanousd == 0
-    return Asked(e, document.to_json())
+    return AnsweredRequest(e, document.to_json())
 
 
 def brief_answer(n: int = 1, **fields: Any) -> Answer:

@@ -26,7 +26,7 @@ from subagents.gate import Action, Card, Decision, Deny, Gate
 ANA = "U0ANA"
 BOOK = "files:book"
 BRANCH = "assistant/r1"
-"""Of the run of a `Desk`; uncommitted work of a context is on one with its number appended."""
+"""Of a `ProjectRun`; uncommitted work of a context is on one with its number appended."""
 FILES = {
     "README.md": "# Book\n",
     "src/app.py": "def one():\n    return 1\n\n\ndef two():\n    return 2\n",
@@ -120,7 +120,7 @@ class Settings:
         return tuple(Obstacle(destination, destination, each) for each in why)
 
 
-class Desk:
+class ProjectRun:
     """One run over a project, with tools called through the gate."""
 
     def __init__(
@@ -191,9 +191,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path) -> ProjectRun:
     """A folder that is no repository."""
-    desk = Desk(tmp_path, repo=False)
+    desk = ProjectRun(tmp_path, repo=False)
     write_files(desk.root)
     return desk
 

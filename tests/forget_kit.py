@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database
-from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.requests import IncomingMessage, RequestQueue
 from bot.storage.tables import METADATA, actions, proposal
 from scopes.effects import Handles
 from scopes.intent import Intent
@@ -69,7 +69,7 @@ def spawned_brief(id: str, task: str = "Look.") -> SpawnedBrief:
 
 
 @dataclass
-class Told:
+class RunToStore:
     """A run to store: the items that it read, its results, its answer."""
 
     id: str
@@ -122,7 +122,7 @@ async def ask(
     channel, _, ts = id.partition("/")
     event: Json = {"type": "message", "channel": channel, "ts": ts, "user": user, "text": text}
     event["blocks"] = [{"type": "rich_text", "elements": [{"text": text}]}]
-    incoming = Incoming("T1", channel, ts, ts, user, "mention", event)
+    incoming = IncomingMessage("T1", channel, ts, ts, user, "mention", event)
     await inbox.add(incoming)
     if state == "running":
         await inbox.take("me", 1, datetime.now(UTC))

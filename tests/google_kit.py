@@ -29,7 +29,7 @@ Answer = Response | Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class GoogleRequest:
     """A request that reached Google."""
 
     path: str
@@ -73,12 +73,12 @@ async def silent(request: Request) -> Response:
     return Response()
 
 
-class Stand:
+class ScriptedGoogle:
     """Gmail and the token service. Calls take the next answer; after the last, they succeed."""
 
     def __init__(self, *answers: Answer, tokens: tuple[Answer, ...] = ()) -> None:
-        self.asked: list[Asked] = []
-        self.token_asked: list[Asked] = []
+        self.asked: list[GoogleRequest] = []
+        self.token_asked: list[GoogleRequest] = []
         self.valid: set[str] | None = None
         """Tokens that are accepted; None = all."""
         self._answers, self._tokens = list(answers), list(tokens)
@@ -103,13 +103,13 @@ class Stand:
         return await _next_answer(request, self._tokens, JSONResponse(tokens))
 
 
-async def _parse_request(request: Request) -> Asked:
+async def _parse_request(request: Request) -> GoogleRequest:
     client = request.client
     assert client
     kind = request.headers.get("content-type", "")
     form = dict(parse_qsl((await request.body()).decode())) if "form" in kind else {}
     token = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return Asked(request.url.path, token, client.port, form)
+    return GoogleRequest(request.url.path, token, client.port, form)
 
 
 async def _next_answer(request: Request, answers: list[Answer], otherwise: Response) -> Response:
@@ -144,14 +144,14 @@ def limits(**changes: Any) -> Limits:
 
 
 @contextmanager
-def served_stand(stand: Stand) -> Iterator[str]:
+def served_stand(stand: ScriptedGoogle) -> Iterator[str]:
     with LocalServer(stand.app, "google") as server:
         yield server.url
 
 
 @asynccontextmanager
 async def google_client(
-    stand: Stand,
+    stand: ScriptedGoogle,
     access: GoogleAccess | None = None,
     pauses: Pauses | None = None,
     clock: Clock | None = None,

@@ -119,7 +119,7 @@ Voice = Callable[[Json], Answer]
 
 
 @dataclass
-class Minds:
+class PanelModel:
     """A model that answers by a script for each specialist, or by one for all of them."""
 
     reads: Voice | Mapping[str, Voice] = field(default_factory=dict)

@@ -206,7 +206,7 @@ def _empty(url: str) -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StorePlace:
     """The place of a store: a directory, or a Postgres database."""
 
     path: Path
@@ -235,68 +235,68 @@ class Kept:
 
 
 @contextmanager
-def store_place(kind: str, path: Path, *, bare: bool = False) -> Iterator[Kept]:
+def store_place(kind: str, path: Path, *, bare: bool = False) -> Iterator[StorePlace]:
     """A place for a store, `sqlite` or `postgres`, with its tables; `bare`: without them."""
     if kind == "sqlite":
         if not bare:
             with_store(path)
-        yield Kept(path, None)
+        yield StorePlace(path, None)
         return
     with database() if bare else empty_database() as url:
-        yield Kept(path, url)
+        yield StorePlace(path, url)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorePlace]:
     """Both kinds of database, one after the other."""
     with store_place(request.param, tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def in_file(tmp_path: Path) -> Iterator[Kept]:
+def in_file(tmp_path: Path) -> Iterator[StorePlace]:
     """A file, for tests that need only one kind of database."""
     with store_place("sqlite", tmp_path) as found:
         yield found
 
 
 @asynccontextmanager
-async def encrypted_database(place: Kept) -> AsyncIterator[Database]:
+async def encrypted_database(place: StorePlace) -> AsyncIterator[Database]:
     database = await Database.open(place.path, place.url, Cipher.generate())
     yield database
     await database.aclose()
 
 
 @pytest.fixture
-async def database_in_file(in_file: Kept) -> AsyncIterator[Database]:
+async def database_in_file(in_file: StorePlace) -> AsyncIterator[Database]:
     """An open database in a file."""
     async with encrypted_database(in_file) as database:
         yield database
 
 
 @pytest.fixture
-async def each_database(place: Kept) -> AsyncIterator[Database]:
+async def each_database(place: StorePlace) -> AsyncIterator[Database]:
     """Both kinds of open database, one after the other."""
     async with encrypted_database(place) as database:
         yield database
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Kept]:
+def postgres(tmp_path: Path) -> Iterator[StorePlace]:
     """A Postgres database."""
     with store_place("postgres", tmp_path) as found:
         yield found
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorePlace]:
     """Both kinds of database before the first start."""
     with store_place(request.param, tmp_path, bare=True) as found:
         yield found
 
 
 @pytest.fixture
-def bare_postgres(tmp_path: Path) -> Iterator[Kept]:
+def bare_postgres(tmp_path: Path) -> Iterator[StorePlace]:
     """A Postgres database before the first start."""
     with store_place("postgres", tmp_path, bare=True) as found:
         yield found

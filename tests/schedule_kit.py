@@ -43,7 +43,7 @@ _PLAIN: Json = {"cron": NEVER, "to": "dm", "owner": ASKER}
 
 
 @dataclass
-class Scheduled:
+class ScheduledBot:
     """A bot at work that has schedules."""
 
     bot: Served
@@ -108,10 +108,10 @@ class Scheduled:
 @asynccontextmanager
 async def scheduled_bot(
     tmp_path: Path, schedules: Mapping[str, Schedule], *args: Any, **more: Any
-) -> AsyncIterator[Scheduled]:
+) -> AsyncIterator[ScheduledBot]:
     """A bot with these schedules in its settings; the rest is for `serve_kit.serve`."""
     async with serve(tmp_path, *args, **{**more, "change": with_schedules(schedules, more)}) as bot:
-        yield Scheduled(bot)
+        yield ScheduledBot(bot)
         assert await bot.bench.schedules.worker.drain(60)
 
 

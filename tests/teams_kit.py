@@ -57,7 +57,7 @@ class Place(Room):
 
 
 @dataclass
-class Two:
+class TwoWorkspaces:
     """Two workspaces, and the process or processes that serve both."""
 
     folder: Path
@@ -109,7 +109,7 @@ def two_slacks(
     mode: str = "http",
     company: str = "",
     **sections: Any,
-) -> Iterator[Two]:
+) -> Iterator[TwoWorkspaces]:
     """Without a serving process. `teams` are the settings of each; `front` gets the events.
 
     In `mode` "socket" the events of both come through the sockets of the first; `company` owns
@@ -146,13 +146,15 @@ def two_slacks(
         endpoints = settings.endpoints.model_copy(update={"anthropic_base_url": model_server.url})
         settings = settings.model_copy(update={"secrets": secrets, "endpoints": endpoints})
         acme, beta = (Place(team, slacks[team]) for team in spaces)
-        yield Two(folder, router, model, settings, acme, beta, at)
+        yield TwoWorkspaces(folder, router, model, settings, acme, beta, at)
         for place in (acme, beta):
             place.slack.close()
 
 
 @asynccontextmanager
-async def two_teams(folder: Path, mind: Responder = echo, **options: Any) -> AsyncIterator[Two]:
+async def two_teams(
+    folder: Path, mind: Responder = echo, **options: Any
+) -> AsyncIterator[TwoWorkspaces]:
     """Both workspaces, served by this process and installed."""
     with two_slacks(folder, mind, **options) as two:
         async with served_workspaces(two):
@@ -162,7 +164,7 @@ async def two_teams(folder: Path, mind: Responder = echo, **options: Any) -> Asy
 
 
 @asynccontextmanager
-async def served_workspaces(two: Two) -> AsyncIterator[Workspaces]:
+async def served_workspaces(two: TwoWorkspaces) -> AsyncIterator[Workspaces]:
     model = ModelClient(two.settings.models, "k", two.settings.endpoints.anthropic_base_url)
     path = two.folder / "assistant.yaml"
     try:
@@ -175,7 +177,7 @@ async def served_workspaces(two: Two) -> AsyncIterator[Workspaces]:
         await model.aclose()
 
 
-def environment(two: Two) -> dict[str, str]:
+def environment(two: TwoWorkspaces) -> dict[str, str]:
     """The environment of a process that serves both; writes its assistant.yaml."""
     own = {
         "slack": {"mode": "http", "client_id": CLIENT_ID, "timeout_s": 5, "backfill_hours": 1},

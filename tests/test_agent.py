@@ -14,7 +14,7 @@ import pytest
 from engine_kit import (
     Engine,
     Json,
-    Lax,
+    LenientServer,
     ask_engine,
     brief,
     brief_answer,
@@ -240,7 +240,7 @@ async def test_second_invalid_result_ends_the_agent_as_partial_with_its_text() -
 
 async def run_with_content(content: Any, fields: Json) -> tuple[Ending, Json, list[Json]]:
     """Run a subagent whose server always answers this; return its end, result and requests."""
-    server = Lax(lambda body: content, fields)
+    server = LenientServer(lambda body: content, fields)
     _, agent, ending = await ran(turns(), settings_for(models={"max_attempts": 1}), lax=server)
     result = settled_result(agent, ending)
     assert result["text"]
@@ -432,7 +432,7 @@ async def test_lone_surrogates_in_slack_or_replies_are_replaced(tmp_path: Path) 
     local = LocalSlack(replace(small, channels=(spoilt, *small.channels[1:])))
     two = Answer([brief(1), brief(2, task="Channel 2: what is open?"), brief(3)])
     script = scripted_parent(call("list_channels"), two, say("Open: [F1.1] [F2.1] [F3.1]."))
-    got = await ask_engine(script, tmp_path, lax=Lax(broken), slack=local)
+    got = await ask_engine(script, tmp_path, lax=LenientServer(broken), slack=local)
 
     assert [s["status"] for s in got.subagents] == ["complete"] * 3
     assert "half ? of it" in json.dumps(got.children)
@@ -468,7 +468,7 @@ async def test_reply_with_duplicate_call_ids_is_retried() -> None:
         second = "t1" if len(server.recorded) == 1 else "t2"
         return [{**use("look", word="tea"), "id": "t1"}, {**use("look", word="cake"), "id": second}]
 
-    server = Lax(twice)
+    server = LenientServer(twice)
     _, _, ending = await ran(turns(), lax=server)
 
     assert ending.stopped_by == "none"

@@ -28,7 +28,7 @@ from bot.local.workspace import Channel, Message, Team, User, Workspace
 from bot.slack.messages import Bot
 from bot.slack.writer import MessageWriter
 from bot.storage.database import Database
-from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.requests import IncomingMessage, RequestQueue
 from bot.storage.tables import cursors as cursors_table
 from bot.storage.tables import inbox as inbox_table
 from config.settings import load_settings
@@ -98,7 +98,7 @@ class NoClicks(Interactions):
 
     def __init__(self) -> None: ...
 
-    async def entitle(self, request: Incoming) -> None: ...
+    async def entitle(self, request: IncomingMessage) -> None: ...
 
 
 @asynccontextmanager

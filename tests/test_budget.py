@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from engine_kit import (
     Json,
-    Lax,
+    LenientServer,
     ask_engine,
     brief,
     brief_answer,
@@ -306,7 +306,7 @@ def test_unknown_model_has_no_price_but_its_tokens_are_counted() -> None:
 
 async def test_token_cap_applies_to_a_model_without_a_price() -> None:
     models = {"fast": "llama-of-the-house", "strict_tools": False}
-    server = Lax(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
+    server = LenientServer(lambda body: [{**use("look", word="tea"), "id": f"t{turn(body)}"}])
     limits = {"tokens": 50_000, "cost_usd": 0.0}
 
     e, agent, ending = await ran(turns(), settings_for(limits, models), lax=server)
@@ -377,7 +377,7 @@ async def test_subagents_waiting_for_budget_use_no_rate_limit_slot_and_can_be_st
 
 async def test_negative_token_count_does_not_reduce_the_total() -> None:
     usage = {"input_tokens": 20_000, "cache_read_input_tokens": -19_000, "output_tokens": 9}
-    server = Lax(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
+    server = LenientServer(lambda body: [{**submit("Done."), "id": "t1"}], {"usage": usage})
     async with engine(turns(), lax=server) as e:
         await run_agent(e.agent())
         assert e.run.budget.spent.tokens == 20_009
@@ -395,7 +395,7 @@ async def test_thinking_is_counted_in_the_next_prompt_estimate() -> None:
             return [{**submit("Thought."), "id": "t9"}]
         return [thought, {**use("look", word="tea"), "id": f"t{turn(body)}"}]
 
-    async with engine(turns(), lax=Lax(content)) as e:
+    async with engine(turns(), lax=LenientServer(content)) as e:
         agent = e.agent()
         await run_agent(agent)
     assert len(reported) == 5

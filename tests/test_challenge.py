@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from subagents.challenge import (
     JUDGES_PER_FINDING,
     Challenge,
-    Judged,
+    JudgedFinding,
     Opinion,
     compare,
     is_stable,
@@ -167,7 +167,7 @@ def test_two_rounds_are_stable_with_the_same_findings_and_severities() -> None:
 # ---- outcomes of verdicts
 
 
-def judge_findings(*opinions: Opinion, ids: str = "R1") -> dict[str, Judged]:
+def judge_findings(*opinions: Opinion, ids: str = "R1") -> dict[str, JudgedFinding]:
     challenge = Challenge(
         {id: review_finding(id, severity="high" if id == "R1" else "low") for id in ids.split()},
         dict.fromkeys(ids.split(), "author"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from document_kit import answer_document
 from engine_kit import (
-    Asked,
+    AnsweredRequest,
     Json,
     ask_engine,
     call,
@@ -261,7 +261,9 @@ def test_text_of_a_cited_item_is_truncated_and_redacted() -> None:
     assert text.endswith("…")
 
 
-async def ask_about_thread(tmp_path: Path, text: str, *before: Answer, **more: Any) -> Asked:
+async def ask_about_thread(
+    tmp_path: Path, text: str, *before: Answer, **more: Any
+) -> AnsweredRequest:
     """Ask about a thread that the parent reads itself; it answers with this text."""
     mind = turns(*(before or (READS,)), say(text))
     return await ask_engine(mind, tmp_path, question="What of #support-1?", **more)

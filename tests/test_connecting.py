@@ -25,7 +25,7 @@ from bot_kit import Shell, configure
 from engine_kit import MUX, until
 from fork_server import Fork, forked_command
 from google_data_kit import key_file
-from pg_kit import Kept, with_store
+from pg_kit import StorePlace, with_store
 from policy_kit import Asking, scripted_slack, user
 from pydantic import SecretStr
 from serve_kit import Served, change_settings, free_port, serve, with_rules
@@ -42,7 +42,7 @@ from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
 from bot.log import Redactor, learn
 from bot.mailbox.accounts import Credentials, mail_credentials, oauth_of
-from bot.mailbox.oauth import MOST_TRIES, Connecting, OauthStates
+from bot.mailbox.oauth import MOST_TRIES, MailboxConnector, OauthStates
 from bot.metrics import Metrics
 from bot.privacy import Forget, tidy
 from bot.serving.observability import Health
@@ -182,7 +182,7 @@ class Browser:
 class MailBot:
     """A bot that connects mailboxes."""
 
-    connecting: Connecting
+    connecting: MailboxConnector
     store: Credentials
     database: Database
     google: StandIn
@@ -212,7 +212,7 @@ async def mail_bot(database: Database) -> AsyncIterator[MailBot]:
     with google_at() as google:
         async with scripted_slack({**people, "views.publish": {"ok": True, "view": {}}}) as slack:
             settings = settings_at(google, url)
-            connecting = Connecting(settings, database, slack.web, "https://acme.slack.com/")
+            connecting = MailboxConnector(settings, database, slack.web, "https://acme.slack.com/")
             pages = connect_routes(lambda state: connecting)
             bot = MailBot(connecting, Credentials(database), database, google, slack, url)
             async with serve_app(web_app(Health(), Metrics(), pages=pages), "127.0.0.1", port):
@@ -425,7 +425,7 @@ async def test_browser_is_redirected_only_to_google(bot: MailBot) -> None:
 
 async def test_connect_cookie_is_http_only_and_host_bound_on_https(bot: MailBot) -> None:
     public = settings_at(bot.google, "https://bot.example.com/")
-    https = Connecting(public, bot.database, bot.slack.web, "https://acme.slack.com/")
+    https = MailboxConnector(public, bot.database, bot.slack.web, "https://acme.slack.com/")
     link = (await https.begin(ANA, TEAM)).link
     assert link.startswith("https://bot.example.com/google/connect?state=")
     app = web_app(Health(), Metrics(), pages=connect_routes(lambda state: https))
@@ -456,7 +456,7 @@ async def test_tokens_are_deleted_even_if_google_is_unreachable(bot: MailBot) ->
     assert "Google could not" not in access.note, "an earlier revocation is no error"
     await connect(bot)
     settings = settings_at(StandIn(url="http://127.0.0.1:9"), bot.url)
-    unreachable = Connecting(settings, bot.database, bot.slack.web, "https://acme.slack.com/")
+    unreachable = MailboxConnector(settings, bot.database, bot.slack.web, "https://acme.slack.com/")
     access = await unreachable.disconnect(ANA)
     assert "myaccount.google.com/permissions" in access.note
     assert await bot.mailbox() == ""
@@ -485,7 +485,7 @@ async def test_forgetting_a_user_deletes_their_tokens_and_pending_connections(bo
 # ---- both databases, several replicas
 
 
-async def test_oauth_state_is_used_once_across_replicas(place: Kept) -> None:
+async def test_oauth_state_is_used_once_across_replicas(place: StorePlace) -> None:
     async with place.stores(3) as stores:
         states = [OauthStates(store.database) for store in stores]
         state = await states[0].begin(ANA, TEAM)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
 from browser_kit import browser
 from fork_server import forked_command
-from pg_kit import Kept, in_file, place, with_store
+from pg_kit import StorePlace, in_file, place, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
 from starlette.applications import Starlette
@@ -57,7 +57,7 @@ class Served:
 
 
 @asynccontextmanager
-async def console(kept: Kept) -> AsyncIterator[Served]:
+async def console(kept: StorePlace) -> AsyncIterator[Served]:
     async with kept.stores() as (store,):
         settings = load_settings()
         policy = PolicyFile(None, settings.policy)
@@ -67,7 +67,7 @@ async def console(kept: Kept) -> AsyncIterator[Served]:
 
 
 @pytest_asyncio.fixture
-async def served(in_file: Kept) -> AsyncIterator[Served]:
+async def served(in_file: StorePlace) -> AsyncIterator[Served]:
     async with console(in_file) as served:
         yield served
 
@@ -251,7 +251,7 @@ async def emptied(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     """A full run, one emptied by retention, and one that has lost only its trajectories."""
     folder = tmp_path_factory.mktemp("emptied")
     with_store(folder)
-    async with console(Kept(folder, None)) as served:
+    async with console(StorePlace(folder, None)) as served:
         for id in (WIDE, "emptied1", "aged1"):
             await wide_run(served.store, id, 1)
 
@@ -288,7 +288,7 @@ async def test_loopback_console_rejects_foreign_hosts_and_clients(
 
 
 @pytest.fixture
-async def filled(place: Kept) -> AsyncIterator[Store]:
+async def filled(place: StorePlace) -> AsyncIterator[Store]:
     """210 runs in either kind of database, one of them rated."""
     async with place.stores() as (store,):
         await store_rows(store.database, many_rows(210, NEWEST, timedelta(hours=1)))

@@ -21,7 +21,7 @@ from serve_kit import ASKER, change_settings
 from standins.slack_openid import SignIn
 from standins.slack_teams import CLIENT_SECRET
 from starlette.routing import Mount, Route
-from teams_kit import ACME, BETA, Two, environment, served_workspaces, two_slacks
+from teams_kit import ACME, BETA, TwoWorkspaces, environment, served_workspaces, two_slacks
 from timing import WAIT_S
 
 from bot.console.app import NAVIGATION, PATH
@@ -49,13 +49,13 @@ async def with_console(folder: Path, admins: dict[str, list[str]]) -> AsyncItera
             yield Console(two, sign_in)
 
 
-def database_of(two: Two, team: str) -> Any:
+def database_of(two: TwoWorkspaces, team: str) -> Any:
     assert two.serving
     return two.serving.servers[team].dispatch.inbox.database
 
 
 class Console:
-    def __init__(self, two: Two, sign_in: SignIn) -> None:
+    def __init__(self, two: TwoWorkspaces, sign_in: SignIn) -> None:
         self.two, self._sign_in = two, sign_in
 
     def browser(self, **more: Any) -> httpx2.AsyncClient:

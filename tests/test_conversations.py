@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, call, is_child, line, results, say, scripted_parent, submission
-from forget_kit import Told, finding, item, result, tables_with
+from forget_kit import RunToStore, finding, item, result, tables_with
 from serve_kit import ASKER, request_in, serve
 from test_directory import ANA, EVA, GUEST, LUIS, world
 from test_private_answer import LUIS as COLLEAGUE
@@ -177,11 +177,11 @@ async def test_found_answer_is_untrusted_and_truncated_and_search_requires_a_han
 MESSAGE = "our receipt printer stopped in the middle of a busy day"
 
 
-def run_with_quote() -> Told:
+def run_with_quote() -> RunToStore:
     """A run that was asked in #home, and read a message of #es."""
     message = item("C0ES/1700000001.000100", MESSAGE)
     found = finding("F1.1", "A printer stopped", message.id, quotes=[MESSAGE])
-    return Told(
+    return RunToStore(
         "r1",
         [message],
         [result("s1", "The printer.", [found], "C0ES")],

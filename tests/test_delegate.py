@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from engine_kit import (
     WINDOW,
-    Asked,
+    AnsweredRequest,
     Json,
     ask_engine,
     brief,
@@ -417,7 +417,7 @@ def disagreeing_model(claim: str = BROKEN, state: str = "solved", **args: Any) -
     )
 
 
-def checks(got: Asked) -> list[str]:
+def checks(got: AnsweredRequest) -> list[str]:
     """The first messages to the contexts that check."""
     sent = [json.dumps(b["messages"][0], ensure_ascii=False) for b in got.children]
     return list(dict.fromkeys(text for text in sent if CHECK in text))

@@ -23,12 +23,12 @@ from document_kit import sweep_report, triage_report
 from engine_kit import Json, come, is_child, until, workspace
 from mail_kit import ME, letters
 from report_kit import finding, section, swept
-from schedule_kit import Scheduled, scheduled_bot, sweep
+from schedule_kit import ScheduledBot, scheduled_bot, sweep
 from serve_kit import ASKER, change_settings
 from standins.google import LocalGoogle
 from standins.google_faults import Fault as MailFault
 from standins.slack import LocalSlack
-from standins.slack_faults import Fault, Lasting
+from standins.slack_faults import Fault, LastingFaults
 from standins.slack_shown import Shown
 from test_inbox_triage import with_mail
 
@@ -94,7 +94,7 @@ async def office(
     mind: Responder = offline,
     slack: LocalSlack | None = None,
     **more: Any,
-) -> AsyncIterator[Scheduled]:
+) -> AsyncIterator[ScheduledBot]:
     """A bot with the schedule `markets`, which tries again at once."""
     slack = slack or LocalSlack(space())
     schedules = {"markets": spec or to_reports()}
@@ -109,18 +109,18 @@ def impatient(settings: Settings) -> Settings:
     return change_settings(settings, slack={"retry_attempts": 0}, policy={"admins": (ADMIN,)})
 
 
-def top_level_posts(s: Scheduled, channel: str = REPORTS) -> list[Shown]:
+def top_level_posts(s: ScheduledBot, channel: str = REPORTS) -> list[Shown]:
     """The bot's messages in a channel outside of threads."""
     return [m for m in s.bot.slack.visible(channel) if m.user == BOT_USER and not m.thread_ts]
 
 
-def count_alerts(s: Scheduled, user: str = ASKER) -> tuple[int, int]:
+def count_alerts(s: ScheduledBot, user: str = ASKER) -> tuple[int, int]:
     """The number of alerts, and of notes that delivery works again."""
     texts = s.private_texts(user)
     return sum(FAILED in text for text in texts), sum(AGAIN in text for text in texts)
 
 
-async def over(s: Scheduled, occurrence: Occurrence) -> None:
+async def over(s: ScheduledBot, occurrence: Occurrence) -> None:
     """Wait until it is delivered and its alert is over."""
     await s.wait_for_delivery(occurrence)
 
@@ -207,7 +207,7 @@ async def test_report_is_kept_during_a_slack_outage_and_delivered_once_afterward
     slack = LocalSlack(space())
 
     def cut() -> None:
-        slack.faults = Lasting([Fault("chat.postMessage", "drop")])
+        slack.faults = LastingFaults([Fault("chat.postMessage", "drop")])
 
     async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
         occurrence = await s.fire("markets")
@@ -300,12 +300,12 @@ def own_admin(settings: Settings) -> Settings:
 @asynccontextmanager
 async def post_office(
     tmp_path: Path, spec: Schedule, origin: Literal["config", "chat"] = "config", **more: Any
-) -> AsyncIterator[tuple[Scheduled, LocalGoogle]]:
+) -> AsyncIterator[tuple[ScheduledBot, LocalGoogle]]:
     """A bot with the schedule `markets`, whose owner has connected a mailbox."""
     await asyncio.to_thread(tmp_path.mkdir, exist_ok=True)
     more = {"mind": offline, "more": impatient, "slack": LocalSlack(space()), **more}
     async with with_mail(tmp_path, *letters(1), **more) as (bot, google):
-        s = Scheduled(bot)
+        s = ScheduledBot(bot)
         s.schedules.delivery.backoff = (timedelta(seconds=0.2),)
         s.schedules.alerts.look_s = 0.1
         await s.schedules.store.create("markets", spec, origin, datetime.now(UTC))

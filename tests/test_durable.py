@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 from engine_kit import Json, brief, child, is_child, say, scripted_parent, turn, until
 from fleet_kit import ROOT, Fleet, fleet
-from pg_kit import Kept, execute
+from pg_kit import StorePlace, execute
 from serve_kit import serve
 from test_store import drop_connections
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.system
 
 
 @asynccontextmanager
-async def durable(place: Kept, executor: str = "me", **fields: Any) -> AsyncIterator[Durable]:
+async def durable(place: StorePlace, executor: str = "me", **fields: Any) -> AsyncIterator[Durable]:
     """Open it with `echo`, `fail`, and `family`, which starts three children and one that fails."""
     options: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3, **fields}
     bodies = options.pop("bodies", {})
@@ -64,7 +64,7 @@ async def durable(place: Kept, executor: str = "me", **fields: Any) -> AsyncIter
         await opened.aclose()
 
 
-def rows(place: Kept, table: str) -> list[dict[str, Any]]:
+def rows(place: StorePlace, table: str) -> list[dict[str, Any]]:
     """All rows of a table of the workflow database."""
     if place.url:
         result = execute(f"SELECT to_jsonb(t) FROM dbos.{table} t", place.url)
@@ -76,11 +76,11 @@ def rows(place: Kept, table: str) -> list[dict[str, Any]]:
     return found
 
 
-def statuses(place: Kept) -> Counter[str]:
+def statuses(place: StorePlace) -> Counter[str]:
     return Counter(row["status"] for row in rows(place, "workflow_status"))
 
 
-async def wait_until_ended(place: Kept, number: int) -> None:
+async def wait_until_ended(place: StorePlace, number: int) -> None:
     await until(lambda: statuses(place)["SUCCESS"] + statuses(place)["ERROR"] >= number, 20)
 
 
@@ -95,7 +95,7 @@ def test_dbos_is_pinned_to_the_required_version() -> None:
     assert version("dbos").startswith("3.4.")
 
 
-async def test_workflow_is_started_once_per_id(place: Kept) -> None:
+async def test_workflow_is_started_once_per_id(place: StorePlace) -> None:
     ids: list[str] = []
 
     async def note(id: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ async def test_workflow_is_started_once_per_id(place: Kept) -> None:
 
 
 async def test_children_are_joined_and_failed_ones_reported_as_lost(
-    place: Kept, caplog: pytest.LogCaptureFixture
+    place: StorePlace, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with durable(place) as mine:
         await mine.begin("family", "f/1", "f/1")
@@ -128,7 +128,7 @@ async def test_children_are_joined_and_failed_ones_reported_as_lost(
     assert "oops" in caplog.text
 
 
-async def test_workflow_data_is_stored_as_portable_json(place: Kept) -> None:
+async def test_workflow_data_is_stored_as_portable_json(place: StorePlace) -> None:
     async with durable(place) as mine:
         await mine.begin("family", "f/1", "f/1")
         await mine.begin("echo", "e/日本", {"a": [1, None, "\u202e"]})
@@ -151,7 +151,7 @@ def waiting_workflow(event: asyncio.Event) -> Callable[[], Awaitable[dict[str, A
     return wait
 
 
-async def test_old_ended_workflows_are_deleted_and_running_ones_kept(place: Kept) -> None:
+async def test_old_ended_workflows_are_deleted_and_running_ones_kept(place: StorePlace) -> None:
     never, now = asyncio.Event(), datetime.now(UTC)
     async with durable(place, bodies={"wait": waiting_workflow(never)}) as mine:
         await mine.begin("family", "f/1", "f/1")
@@ -164,7 +164,7 @@ async def test_old_ended_workflows_are_deleted_and_running_ones_kept(place: Kept
         await wait_until_ended(place, 1)
 
 
-async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept) -> None:
+async def test_cancel_children_ends_only_the_children_of_that_parent(place: StorePlace) -> None:
     never = asyncio.Event()
     async with durable(place, bodies={"wait": waiting_workflow(never)}) as mine:
         for id in ("p/1/s1", "p/1/s2", "p/10/s1"):
@@ -177,7 +177,7 @@ async def test_cancel_children_ends_only_the_children_of_that_parent(place: Kept
         await wait_until_ended(place, 1)
 
 
-async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> None:
+async def test_children_start_no_faster_than_the_rate_limit(postgres: StorePlace) -> None:
     """The limit also counts children that another replica started."""
     for replica, number in (("a", 5), ("b", 10)):
         async with durable(postgres, replica, per_minute=3, period_s=2.0) as mine:
@@ -189,7 +189,7 @@ async def test_children_start_no_faster_than_the_rate_limit(postgres: Kept) -> N
     assert all(b - a > 1.9 for a, b in zip(claims, claims[3:], strict=False))
 
 
-async def test_second_replica_with_the_same_name_is_refused(postgres: Kept) -> None:
+async def test_second_replica_with_the_same_name_is_refused(postgres: StorePlace) -> None:
     async with durable(postgres, "a"):
         with pytest.raises(LockLost, match="Another replica is called a"):
             async with durable(postgres, "a"):
@@ -200,7 +200,7 @@ async def test_second_replica_with_the_same_name_is_refused(postgres: Kept) -> N
 
 
 async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
-    place: Kept, tmp_path: Path
+    place: StorePlace, tmp_path: Path
 ) -> None:
     """Each model call crashes it: of the parent, or of the subagent if the place is shared."""
     bots: Fleet
@@ -259,7 +259,7 @@ async def test_a_second_bot_on_one_folder_is_refused(tmp_path: Path) -> None:
 
 
 async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers(
-    postgres: Kept, tmp_path: Path
+    postgres: StorePlace, tmp_path: Path
 ) -> None:
     assert postgres.url
     mind = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
@@ -277,7 +277,7 @@ async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers
 
 
 async def test_dropped_database_connections_do_not_lose_an_answer(
-    postgres: Kept, tmp_path: Path
+    postgres: StorePlace, tmp_path: Path
 ) -> None:
     """All connections but the lock's drop, as idle ones do behind a pooler or a firewall."""
     assert postgres.url

@@ -30,7 +30,7 @@ ONE = {id_of(1): TITLE}
 ALL = {OPEN_MAIL: ""}
 
 
-class Desk(Caller):
+class MailToolRun(Caller):
     """A context that calls the tools of mail."""
 
     def __init__(self, at: Office, titles: Mapping[str, str], requester: str | None) -> None:
@@ -45,10 +45,10 @@ async def desk(
     requester: str | None = OWNER,
     owner: str = OWNER,
     **more: Any,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[MailToolRun]:
     stored = messages or (stored_message(1, mail(1)),)
     async with office(*stored, owner=owner, **more) as at:
-        yield Desk(at, titles, requester)
+        yield MailToolRun(at, titles, requester)
 
 
 def own(thread: str) -> Label:

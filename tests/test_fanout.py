@@ -13,7 +13,7 @@ import pytest
 from engine_kit import (
     Engine,
     Json,
-    Lax,
+    LenientServer,
     always,
     ask_engine,
     brief,
@@ -347,7 +347,7 @@ async def test_parent_sees_a_bounded_view_of_a_one_megabyte_result(
 ) -> None:
     megabyte = "tea and cake " * 80_000
     answered = [{**submit(megabyte), "id": "t1"}] if form == "result" else [words(megabyte)]
-    lax = Lax(lambda body: answered if is_child(body) else None)
+    lax = LenientServer(lambda body: answered if is_child(body) else None)
     got = await ask_engine(
         scripted_parent(brief_answer(1), say("It was too much.")), tmp_path, lax=lax
     )

@@ -14,7 +14,7 @@ from engine_kit import settings_for, store_at
 from files_kit import (
     ANA,
     BOOK,
-    Desk,
+    ProjectRun,
     branches,
     desk,
     is_written,
@@ -49,7 +49,7 @@ PAYROLL = "files:payroll"
 PYTHON = "def one():\n    if True:\n        return 1\n"
 
 
-async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
+async def test_a_file_is_read_with_its_indentation_and_ids(desk: ProjectRun) -> None:
     write_files(desk.root, {"a.py": PYTHON})
     read = await desk.use("read_file", path="a.py", folder=BOOK)
     lines = "|def one():\n|    if True:\n|        return 1\n"
@@ -58,7 +58,7 @@ async def test_a_file_is_read_with_its_indentation_and_ids(desk: Desk) -> None:
     assert item.label == Label(True, WORKSPACE, frozenset({BOOK}), outside=True)
 
 
-async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
+async def test_a_long_file_is_read_page_by_page_to_its_end(desk: ProjectRun) -> None:
     text = "".join(f"line {n} of a long file\n" for n in range(1, 401))
     write_files(desk.root, {"long.txt": text})
     short = desk.context(max_output_tokens=1_000)
@@ -76,7 +76,7 @@ async def test_a_long_file_is_read_page_by_page_to_its_end(desk: Desk) -> None:
         assert "has 400 lines" in reason
 
 
-async def test_a_long_line_is_read_page_by_page_to_its_end(desk: Desk) -> None:
+async def test_a_long_line_is_read_page_by_page_to_its_end(desk: ProjectRun) -> None:
     line = "".join(f"{n}," for n in range(2_000))
     write_files(desk.root, {"wide.json": f"head\n{line}\ntail\n"})
     short = desk.context(max_output_tokens=1_000)
@@ -93,7 +93,7 @@ async def test_a_long_line_is_read_page_by_page_to_its_end(desk: Desk) -> None:
     assert (items[-1].id, items[-1].text) == ("book:wide.json:3", "tail")
 
 
-async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
+async def test_a_folder_is_listed_and_searched(desk: ProjectRun) -> None:
     write_files(desk.root, {".git/config": "secret = 1\n", "node_modules/x.js": "return"})
     (desk.root / "link").symlink_to("/etc")
     listed = await desk.use("list_files", folder=BOOK)
@@ -110,7 +110,7 @@ async def test_a_folder_is_listed_and_searched(desk: Desk) -> None:
     assert (none.items, none.note) == ((), "0 lines in 2 files that were searched.")
 
 
-async def test_item_id_is_accepted_as_a_path(desk: Desk) -> None:
+async def test_item_id_is_accepted_as_a_path(desk: ProjectRun) -> None:
     for path in ("book:src/app.py:1", "book:src/app.py", "book:src/app.py:6~2@abc123"):
         read = await desk.use("read_file", path=path)
         assert read.items[0].id == "book:src/app.py:1"
@@ -120,7 +120,7 @@ async def test_item_id_is_accepted_as_a_path(desk: Desk) -> None:
     )
 
 
-async def test_search_matches_equivalent_unicode_forms(desk: Desk) -> None:
+async def test_search_matches_equivalent_unicode_forms(desk: ProjectRun) -> None:
     """macOS stores a letter and its mark as two characters, models write one."""
     name = "Überblick"
     apart = normalize("NFD", f"{name}.md")
@@ -131,7 +131,7 @@ async def test_search_matches_equivalent_unicode_forms(desk: Desk) -> None:
     assert (await desk.use("read_file", path=f"book:{apart}:1")).items[0].id == f"book:{apart}:1"
 
 
-async def test_omitted_folder_means_the_only_folder_or_project(desk: Desk) -> None:
+async def test_omitted_folder_means_the_only_folder_or_project(desk: ProjectRun) -> None:
     assert (await desk.use("read_file", path="README.md")).items[0].id == "book:README.md:1"
     own = desk.context(handles=Handles({RUN_FOLDER: "run"}))
     await desk.use("write_file", by=own, path="a.md", text="One\n")
@@ -142,7 +142,7 @@ async def test_omitted_folder_means_the_only_folder_or_project(desk: Desk) -> No
     assert outside.startswith("No folder files:other.")
 
 
-async def test_edit_requires_the_old_text_to_occur_exactly_once(desk: Desk) -> None:
+async def test_edit_requires_the_old_text_to_occur_exactly_once(desk: ProjectRun) -> None:
     where = {"path": "src/app.py", "folder": BOOK}
     assert "2 times" in await desk.fails("edit_file", old="return", new="yield", **where)
     assert "nowhere" in await desk.fails("edit_file", old="return 3", new="x", **where)
@@ -151,7 +151,7 @@ async def test_edit_requires_the_old_text_to_occur_exactly_once(desk: Desk) -> N
     assert "    return 10\n" in (desk.root / "src/app.py").read_text()
 
 
-async def test_edit_preserves_windows_and_mixed_line_endings(desk: Desk) -> None:
+async def test_edit_preserves_windows_and_mixed_line_endings(desk: ProjectRun) -> None:
     (desk.root / "w.txt").write_bytes(b"one\r\ntwo\r\n")
     read = await desk.use("read_file", path="w.txt", folder=BOOK)
     assert read.items[0].text == "one\ntwo"
@@ -165,7 +165,7 @@ async def test_edit_preserves_windows_and_mixed_line_endings(desk: Desk) -> None
     assert (desk.root / "m.txt").read_bytes() == b"A\r\nb\nc\r\na\nb\n"
 
 
-async def test_unread_or_changed_file_is_not_overwritten(desk: Desk) -> None:
+async def test_unread_or_changed_file_is_not_overwritten(desk: ProjectRun) -> None:
     where = {"path": "README.md", "folder": BOOK}
     assert "Read it first" in await desk.fails("write_file", text="mine", **where)
     await desk.use("read_file", **where)
@@ -179,7 +179,7 @@ async def test_unread_or_changed_file_is_not_overwritten(desk: Desk) -> None:
     assert (desk.root / "README.md").read_text() == "mine, again"
 
 
-async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(desk: Desk) -> None:
+async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(desk: ProjectRun) -> None:
     where = {"path": "README.md", "folder": BOOK}
     await desk.use("read_file", **where)
     desk.begin()
@@ -194,7 +194,7 @@ async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(desk: Desk)
     await desk.use("write_file", text="whole\n", **where)
 
 
-async def test_versions_of_a_file_have_different_ids(desk: Desk) -> None:
+async def test_versions_of_a_file_have_different_ids(desk: ProjectRun) -> None:
     reading = SourceLog()
     where = {"path": "README.md", "folder": BOOK}
     first = await desk.use("read_file", **where)
@@ -208,13 +208,13 @@ async def test_versions_of_a_file_have_different_ids(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\0x", b"a\0b", b"\x89PNG\r\n"])
-async def test_binary_files_are_not_shown(desk: Desk, raw: bytes) -> None:
+async def test_binary_files_are_not_shown(desk: ProjectRun, raw: bytes) -> None:
     (desk.root / "b.bin").write_bytes(raw)
     assert "no text in UTF-8" in await desk.fails("read_file", path="b.bin", folder=BOOK)
 
 
 async def test_writes_are_limited_per_file_and_per_request(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
+    desk = ProjectRun(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
     more = {"path": "c", "folder": RUN_FOLDER}
     assert "Write less" in await desk.fails("write_file", text="x" * 1_001, **more)
     for name in ("a", "b"):
@@ -224,7 +224,7 @@ async def test_writes_are_limited_per_file_and_per_request(tmp_path: Path) -> No
 
 async def test_restricted_text_is_not_written_to_a_folder_with_more_readers(tmp_path: Path) -> None:
     private = Label(True, frozenset({ANA}), frozenset({"notes:own"}))
-    open_ = Desk(tmp_path, repo=False)
+    open_ = ProjectRun(tmp_path, repo=False)
     by = open_.context(label=private)
     reason = await open_.fails("write_file", by=by, path="a.md", text="private", folder=BOOK)
     assert "for fewer people" in reason
@@ -233,12 +233,12 @@ async def test_restricted_text_is_not_written_to_a_folder_with_more_readers(tmp_
     read = await open_.use("read_file", by="s2", path="a.md", folder=RUN_FOLDER)
     assert read.items[0].label.readers == frozenset({ANA})
     assert read.items[0].label.sources == {"notes:own", RUN_FOLDER}
-    own = Desk(tmp_path / "own", repo=False, readers=frozenset({ANA}))
+    own = ProjectRun(tmp_path / "own", repo=False, readers=frozenset({ANA}))
     await own.use("write_file", by=own.context(label=private), path="a.md", text="x", folder=BOOK)
 
 
 async def test_commit_with_restricted_text_is_refused(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = ProjectRun(tmp_path)
     repository(desk.root)
     await desk.use("write_file", path="a.md", text="open", folder=BOOK)
     by = desk.context(label=Label(True, frozenset({ANA})))
@@ -247,7 +247,7 @@ async def test_commit_with_restricted_text_is_refused(tmp_path: Path) -> None:
 
 
 async def test_folder_is_hidden_from_people_who_may_not_read_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
+    desk = ProjectRun(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
     write_files(desk.root)
     only = desk.context(handles=Handles({BOOK: "book"}))
     for folder in (BOOK, "book", ""):
@@ -355,7 +355,9 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
     assert {path.name for path in work.iterdir()} == {"new", "kept", "at-work", "locks"}
 
 
-async def test_context_changes_a_limited_number_of_files_and_only_if_asked(desk: Desk) -> None:
+async def test_context_changes_a_limited_number_of_files_and_only_if_asked(
+    desk: ProjectRun,
+) -> None:
     for number in range(MAX_FILED):
         await desk.use("write_file", path=f"{number}.md", text="x", folder=RUN_FOLDER)
     more = {"path": "more.md", "text": "x", "folder": RUN_FOLDER}
@@ -388,7 +390,9 @@ def test_git_token_is_sent_only_to_the_host_of_the_remote(
         answers.credentials(url, None, CredentialType.USERPASS_PLAINTEXT)
 
 
-async def test_write_path_cannot_reach_a_project_the_request_does_not_name(desk: Desk) -> None:
+async def test_write_path_cannot_reach_a_project_the_request_does_not_name(
+    desk: ProjectRun,
+) -> None:
     (place := desk.data.parent / "payroll").mkdir()
     folder = Folder(place, 64 * KB, desk.data / "locks/payroll")
     other = replace(desk.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
@@ -405,7 +409,7 @@ async def test_write_path_cannot_reach_a_project_the_request_does_not_name(desk:
 
 
 async def test_project_is_written_only_if_the_request_names_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = ProjectRun(tmp_path)
     repository(desk.root)
     intent = Intent(text="Sum up what is new.", home="D0ANA")
     fooled = desk.context(intent=intent)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from timing import WAIT_S
 
 from scopes.folders.commands import copy_files
-from scopes.folders.folder import MAX_ENTRIES, Closed, Folder, lock_file, parts_of
+from scopes.folders.folder import MAX_ENTRIES, Folder, UnreadableFile, lock_file, parts_of
 from scopes.folders.search import MAX_LISTED, listing, may_not, pieces, search_folder
 from scopes.label import TRUSTED_LABEL
 from scopes.tool import Item, ToolError
@@ -211,7 +211,7 @@ def test_listing_and_search_of_too_many_entries_say_they_are_incomplete(
 
 def test_unreadable_file_is_named_and_does_not_stop_a_search(tmp_path: Path) -> None:
     own = Folder(Path("/proc/self"), 1_000_000, tmp_path / "lock")
-    with pytest.raises(Closed, match="mem cannot be read"):
+    with pytest.raises(UnreadableFile, match="mem cannot be read"):
         own.read("mem")
     hits = search_folder(own, "needle", "mem")
     assert "mem" in hits.closed

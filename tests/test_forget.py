@@ -24,7 +24,7 @@ from bot_kit import (
 from engine_kit import channel_id, come, scripted_parent, until
 from forget_kit import (
     NOW,
-    Told,
+    RunToStore,
     ask,
     columns,
     finding,
@@ -35,7 +35,7 @@ from forget_kit import (
     spawned_brief,
     tables_with,
 )
-from pg_kit import Kept
+from pg_kit import StorePlace
 from serve_kit import ASKER, Served, echo, mention, serve
 from test_store import decision, record
 from test_store import result as ended
@@ -69,7 +69,7 @@ TOKENS = MailboxTokens.model_validate({"access_token": "t", "refresh_token": "r"
 ITEMS = [item(CARD, CARD_TEXT), item(BILL, BILL_TEXT, "U0EVA"), item(PRINT, PRINT_TEXT, "U0TOM")]
 
 
-def run_with_findings(id: str = "r1", **fields: Any) -> Told:
+def run_with_findings(id: str = "r1", **fields: Any) -> RunToStore:
     """Return a run with three findings from three messages in two channels."""
     spanish = result(
         "s1",
@@ -81,7 +81,7 @@ def run_with_findings(id: str = "r1", **fields: Any) -> Told:
         "C0ES",
     )
     english = result("s2", "The printer.", [finding("F2.1", "A printer stopped", PRINT)], "C0EN")
-    run = Told(
+    run = RunToStore(
         id,
         ITEMS,
         [spanish, english],
@@ -97,7 +97,7 @@ def run_with_findings(id: str = "r1", **fields: Any) -> Told:
 
 
 @asynccontextmanager
-async def store_with_runs(place: Kept, *runs: Told) -> AsyncIterator[Store]:
+async def store_with_runs(place: StorePlace, *runs: RunToStore) -> AsyncIterator[Store]:
     store = await place.store()
     for run in runs:
         await run.store(store)
@@ -123,9 +123,9 @@ async def is_empty(store: Store, id: str) -> bool:
     return texts == ("", None, None, []) and not items and not (await store.trajectory(id)).entries
 
 
-async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> None:
+async def test_runs_that_read_a_forgotten_message_are_emptied(place: StorePlace) -> None:
     async with store_with_runs(
-        place, run_with_findings(), Told("r2", [ITEMS[2]], answer="Printers.")
+        place, run_with_findings(), RunToStore("r2", [ITEMS[2]], answer="Printers.")
     ) as store:
         await propose(store.database, "r1", "All is well.")
         other = await propose(store.database, "r2", "All is well.")
@@ -143,7 +143,7 @@ async def test_runs_that_read_a_forgotten_message_are_emptied(place: Kept) -> No
 
 
 async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     async with store_with_runs(in_file, run_with_findings()) as store:
         await ask(RequestQueue(store.database), ASKED, "Who?", "U0ANA")
@@ -159,7 +159,7 @@ async def test_dry_run_predicts_the_counts_and_forgetting_twice_changes_nothing(
         assert await columns(store.database) == after
 
 
-async def test_stored_name_of_a_forgotten_user_or_channel_is_deleted(in_file: Kept) -> None:
+async def test_stored_name_of_a_forgotten_user_or_channel_is_deleted(in_file: StorePlace) -> None:
     async with store_with_runs(in_file, run_with_findings()) as store:
         names = {"U0ANA": "Ana", "U0BEN": "Ben", "C0OWN": "#own"}
         for id, name in names.items():
@@ -180,9 +180,9 @@ async def test_stored_name_of_a_forgotten_user_or_channel_is_deleted(in_file: Ke
     ],
 )
 async def test_forgetting_a_channel_or_author_empties_runs_that_read_it(
-    in_file: Kept, kind: str, id: str, items: int, texts: list[str]
+    in_file: StorePlace, kind: str, id: str, items: int, texts: list[str]
 ) -> None:
-    mine = Told("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
+    mine = RunToStore("r2", [ITEMS[2]], question="how are we doing", requester="U0ANA")
     async with store_with_runs(in_file, run_with_findings(), mine) as store:
         counts = await forget(store, kind, id)
 
@@ -193,10 +193,12 @@ async def test_forgetting_a_channel_or_author_empties_runs_that_read_it(
         assert audit(await store.trajectory("r2")).contexts == 1
 
 
-async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(in_file: Kept) -> None:
-    other = Told("r2", [item(PRINT, PRINT_TEXT)])
+async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(
+    in_file: StorePlace,
+) -> None:
+    other = RunToStore("r2", [item(PRINT, PRINT_TEXT)])
     async with store_with_runs(
-        in_file, other, Told("r3", [item(PRINT, PRINT_TEXT), *ITEMS])
+        in_file, other, RunToStore("r3", [item(PRINT, PRINT_TEXT), *ITEMS])
     ) as store:
         await forget(store, "item", CARD)
         assert await tables_with(store.database, [CARD_TEXT]) == []
@@ -206,9 +208,11 @@ async def test_shared_blocks_stay_until_the_last_run_using_them_is_forgotten(in_
 
 
 async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_credentials(
-    place: Kept,
+    place: StorePlace,
 ) -> None:
-    ana = Told("r2", [ITEMS[2]], question="a secret question", requester="U0ANA", request="T1/x/1")
+    ana = RunToStore(
+        "r2", [ITEMS[2]], question="a secret question", requester="U0ANA", request="T1/x/1"
+    )
     eva = run_with_findings(request=f"T1/{ASKED}", requester="U0EVA", question="what of it")
     async with store_with_runs(place, eva, ana) as store:
         inbox, credentials = RequestQueue(store.database), Credentials(store.database)
@@ -232,7 +236,9 @@ async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_cre
         assert await store.database.read(sa.select(actions)) == []
 
 
-async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file: Kept) -> None:
+async def test_forgetting_a_message_blanks_the_requests_that_contain_it(
+    in_file: StorePlace,
+) -> None:
     question = "why does the payroll of Marta Gil show nothing"
     run = run_with_findings(question=question, request=f"T1/{ASKED}", requester="U0ANA")
     run.answer += f"\nYou asked: {question}"
@@ -256,7 +262,7 @@ async def test_forgetting_a_message_blanks_the_requests_that_contain_it(in_file:
         assert other_request.text == ""
 
 
-async def test_forgetting_a_running_run_waits_until_it_ends(in_file: Kept) -> None:
+async def test_forgetting_a_running_run_waits_until_it_ends(in_file: StorePlace) -> None:
     async with store_with_runs(in_file) as store:
         inbox, database = RequestQueue(store.database), store.database
         key = await ask(inbox, ASKED, "what is open here today then", state="running")
@@ -280,12 +286,12 @@ async def test_forgetting_a_running_run_waits_until_it_ends(in_file: Kept) -> No
 
 
 async def test_edited_message_is_forgotten_only_in_runs_that_read_the_old_text(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     async with store_with_runs(in_file, run_with_findings()) as store:
         inbox = RequestQueue(store.database)
         await amend_message(inbox, CARD, "my card works")
-        await Told("r2", [item(CARD, "my card works again after all of that")]).store(store)
+        await RunToStore("r2", [item(CARD, "my card works again after all of that")]).store(store)
         assert await forget_pending(store.database, timedelta()) == 0
 
         assert await tables_with(store.database, [CARD_TEXT]) == []
@@ -334,7 +340,7 @@ async def remaining_titles(database: Database) -> list[list[str]]:
     ],
 )
 async def test_forgetting_a_target_deletes_its_notes_files_and_preferences(
-    in_file: Kept, target: ForgetTarget, titles: list[str]
+    in_file: StorePlace, target: ForgetTarget, titles: list[str]
 ) -> None:
     store = await in_file.store("r2")
     for title in SPACES:
@@ -350,7 +356,7 @@ async def test_forgetting_a_target_deletes_its_notes_files_and_preferences(
 
 
 async def test_notes_files_and_preferences_of_a_run_are_forgotten_and_expire(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     store, long_ago = await in_file.store("r1", "r2"), NOW - timedelta(days=800)
     database = store.database
@@ -566,7 +572,7 @@ async def count(store: Store, table: sa.Table) -> int:
     return int(row.n)
 
 
-async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept) -> None:
+async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: StorePlace) -> None:
     store = await in_file.store()
     await store_full_run(store, "old", 31)
     await store_full_run(store, "new", 29)
@@ -584,7 +590,7 @@ async def test_old_trajectories_are_deleted_and_their_results_stay(in_file: Kept
     await store.aclose()
 
 
-async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Kept) -> None:
+async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: StorePlace) -> None:
     store = await in_file.store()
     for number in range(45):  # more than fit in one transaction
         await store_full_run(store, f"old{number}", 366)
@@ -606,7 +612,7 @@ async def test_old_results_are_deleted_and_their_cost_and_times_stay(in_file: Ke
     await store.aclose()
 
 
-async def test_old_actions_are_deleted_and_the_decision_log_stays(in_file: Kept) -> None:
+async def test_old_actions_are_deleted_and_the_decision_log_stays(in_file: StorePlace) -> None:
     store = await in_file.store()
     await store_full_run(store, "r1", 400)
     await store_full_run(store, "r2", 29)
@@ -622,7 +628,7 @@ async def test_old_actions_are_deleted_and_the_decision_log_stays(in_file: Kept)
     await store.aclose()
 
 
-async def test_names_not_looked_up_for_a_year_are_deleted(in_file: Kept) -> None:
+async def test_names_not_looked_up_for_a_year_are_deleted(in_file: StorePlace) -> None:
     store = await in_file.store()
     for id in ("U1", "U2"):
         await Names(store.database).save(id, f"Name of {id}")

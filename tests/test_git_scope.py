@@ -19,7 +19,7 @@ from files_kit import (
     BRANCH,
     FILES,
     WHO,
-    Desk,
+    ProjectRun,
     branches,
     commit_paths,
     git,
@@ -46,14 +46,14 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    desk = Desk(tmp_path, push=True)
+def desk(tmp_path: Path) -> ProjectRun:
+    desk = ProjectRun(tmp_path, push=True)
     repository(desk.root)
     return desk
 
 
 @pytest.fixture
-def repo(desk: Desk) -> Repository:
+def repo(desk: ProjectRun) -> Repository:
     return Repository(str(desk.root))
 
 
@@ -62,18 +62,18 @@ def remote(repo: Repository, tmp_path: Path) -> Repository:
     return with_remote(repo, tmp_path / "bare.git")
 
 
-async def write(desk: Desk, by: Any, path: str, text: str, message: str = "") -> None:
+async def write(desk: ProjectRun, by: Any, path: str, text: str, message: str = "") -> None:
     await desk.use("write_file", by=by, path=path, text=text, folder=BOOK)
     if message:
         await desk.use("git_commit", by=by, message=message, folder=BOOK)
 
 
-async def edit_app(desk: Desk, by: Any, old: str, new: str) -> None:
+async def edit_app(desk: ProjectRun, by: Any, old: str, new: str) -> None:
     await desk.use("edit_file", by=by, path="src/app.py", old=old, new=new, folder=BOOK)
 
 
 async def test_writes_go_to_a_branch_and_leave_the_folder_unchanged(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     (desk.root / "draft.txt").write_text("of a person, not committed\n")
     (desk.root / "README.md").write_text("# Book, changed by a person\n")
@@ -98,7 +98,7 @@ async def test_writes_go_to_a_branch_and_leave_the_folder_unchanged(
     assert (desk.root / "notes/a.md").read_text() == "One\n"
 
 
-def folder_state(desk: Desk) -> tuple[str, str, str]:
+def folder_state(desk: ProjectRun) -> tuple[str, str, str]:
     """Return what the owner of the folder sees of it."""
     status, head = git(desk.root, "status", "--porcelain"), git(desk.root, "rev-parse", "HEAD")
     files = [each for each in desk.root.rglob("*") if ".git" not in each.parts]
@@ -106,7 +106,7 @@ def folder_state(desk: Desk) -> tuple[str, str, str]:
 
 
 async def test_subagents_edit_the_same_file_without_seeing_uncommitted_work(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     await edit_app(desk, "s1", "return 1", "return 10")
     await edit_app(desk, "s2", "return 2", "return 20")
@@ -126,7 +126,7 @@ async def test_subagents_edit_the_same_file_without_seeing_uncommitted_work(
 
 
 async def test_conflicting_commit_is_reported_and_kept_on_a_separate_branch(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     await edit_app(desk, "s1", "return 1", "return 10")
     await edit_app(desk, "s2", "return 1", "return 100")
@@ -140,7 +140,7 @@ async def test_conflicting_commit_is_reported_and_kept_on_a_separate_branch(
 
 
 async def test_new_write_builds_on_commits_of_the_owner_and_others(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     await write(desk, "s1", "a.md", "One\n", "Add a")
     write_files(desk.root, {"theirs.md": "Of the owner\n"})
@@ -156,7 +156,7 @@ async def test_new_write_builds_on_commits_of_the_owner_and_others(
 
 
 async def test_uncommitted_file_must_be_reread_as_committed_before_writing(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     (desk.root / "README.md").write_text("# Book, not committed\n")
     where = {"path": "README.md", "folder": BOOK}
@@ -168,7 +168,7 @@ async def test_uncommitted_file_must_be_reread_as_committed_before_writing(
 
 
 async def test_draft_branch_with_commits_of_others_is_not_changed(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     await write(desk, "s1", "a.md", "One\n")
     tip = repo.branches[f"{BRANCH}-1"].peel(pygit2.Commit)
@@ -182,7 +182,7 @@ async def test_draft_branch_with_commits_of_others_is_not_changed(
 
 
 async def test_only_regular_files_of_a_branch_are_read_or_replaced(
-    desk: Desk, repo: Repository, tmp_path: Path
+    desk: ProjectRun, repo: Repository, tmp_path: Path
 ) -> None:
     (tmp_path / "secret.md").write_text("outside\n")
     (desk.root / "link").symlink_to(tmp_path)
@@ -213,7 +213,9 @@ async def test_only_regular_files_of_a_branch_are_read_or_replaced(
     assert git(desk.root, "fsck", "--no-dangling") == ""
 
 
-async def test_commit_keeps_the_executable_mode_of_a_file(desk: Desk, repo: Repository) -> None:
+async def test_commit_keeps_the_executable_mode_of_a_file(
+    desk: ProjectRun, repo: Repository
+) -> None:
     (desk.root / "run.sh").write_text("#!/bin/sh\n")
     (desk.root / "run.sh").chmod(0o755)
     commit_paths(repo, "Add a program", "run.sh")
@@ -225,14 +227,14 @@ async def test_commit_keeps_the_executable_mode_of_a_file(desk: Desk, repo: Repo
     ]
 
 
-async def test_damaged_repository_is_reported(desk: Desk) -> None:
+async def test_damaged_repository_is_reported(desk: ProjectRun) -> None:
     await write(desk, "s1", "a.md", "One\n")
     (desk.root / ".git/HEAD").write_bytes(b"")
     with pytest.raises(SourceFailed, match="git fails in book: it is damaged"):
         await desk.use("git_commit", by="s1", message="Add a", folder=BOOK)
 
 
-async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repository) -> None:
+async def test_a_commit_is_made_once_despite_a_crash(desk: ProjectRun, repo: Repository) -> None:
     await write(desk, "s1", "a.md", "One\n")
     desk.begin()  # what was written outlives the process
     again = desk.context("s1", key="r1/s1/commit")
@@ -246,7 +248,7 @@ async def test_a_commit_is_made_once_despite_a_crash(desk: Desk, repo: Repositor
 
 @pytest.mark.parametrize("draft", ["", "-1"])
 async def test_branch_lock_of_a_killed_process_does_not_block_writes(
-    desk: Desk, repo: Repository, draft: str
+    desk: ProjectRun, repo: Repository, draft: str
 ) -> None:
     await write(desk, "s1", "a.md", "One\n", "Add a")
     (desk.root / f".git/refs/heads/{BRANCH}{draft}.lock").touch()
@@ -273,7 +275,7 @@ def kill_at_drop(repository: ProjectRepository, branches: Branches, late: bool) 
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_commit_killed_while_holding_a_git_lock_is_completed_on_retry(
-    desk: Desk, repo: Repository, late: bool, monkeypatch: pytest.MonkeyPatch
+    desk: ProjectRun, repo: Repository, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(git_module, "STALE_S", 0.1)
     await write(desk, "s1", "a.md", "One\n")
@@ -292,7 +294,7 @@ async def test_commit_killed_while_holding_a_git_lock_is_completed_on_retry(
 
 
 async def test_git_hooks_and_filters_are_not_run(
-    desk: Desk, repo: Repository, tmp_path: Path
+    desk: ProjectRun, repo: Repository, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
     write_files(desk.root, {".gitattributes": "*.md filter=evil\n", "a.md": "One\n"})
@@ -313,7 +315,7 @@ async def test_git_hooks_and_filters_are_not_run(
 
 
 async def test_first_commit_in_an_empty_repository_succeeds(tmp_path: Path) -> None:
-    fresh = Desk(tmp_path / "fresh")
+    fresh = ProjectRun(tmp_path / "fresh")
     repo = pygit2.init_repository(str(fresh.root), initial_head="main")
     await write(fresh, "s1", "a.md", "One\n", "Begin")
     assert subjects(repo) == ["Begin"]
@@ -322,33 +324,33 @@ async def test_first_commit_in_an_empty_repository_succeeds(tmp_path: Path) -> N
 
 
 async def test_write_on_a_detached_head_is_rejected_and_reads_work(
-    desk: Desk, repo: Repository
+    desk: ProjectRun, repo: Repository
 ) -> None:
     repo.set_head(repo.head.target)
     assert "No branch" in await desk.fails("write_file", path="a", text="x", folder=BOOK)
     assert (await desk.use("read_file", path="README.md", folder=BOOK)).items
 
 
-async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: Desk) -> None:
+async def test_a_commit_without_a_message_or_a_repository_is_refused(desk: ProjectRun) -> None:
     await write(desk, "s1", "a.md", "One\n")
     assert "needs a message" in await desk.fails("git_commit", message=" \n", folder=BOOK)
     assert "no git repository" in await desk.fails("git_commit", message="x", folder="files:run")
 
 
-async def propose_push(desk: Desk, by: ToolContext | str = "s1") -> Card:
+async def propose_push(desk: ProjectRun, by: ToolContext | str = "s1") -> Card:
     card = await desk.asks("git_push", by=by, folder=BOOK)
     assert isinstance(card, Card), card
     return card
 
 
-async def approve_card(desk: Desk, card: Card) -> ToolResult:
+async def approve_card(desk: ProjectRun, card: Card) -> ToolResult:
     result = await desk.approve(card.action)
     assert isinstance(result, ToolResult)
     return result
 
 
 async def test_push_sends_exactly_the_commits_on_its_card(
-    desk: Desk, remote: Repository, tmp_path: Path
+    desk: ProjectRun, remote: Repository, tmp_path: Path
 ) -> None:
     await write(desk, "s1", "a.md", "One\nTwo\n", "Add a")
     card = await propose_push(desk)
@@ -366,7 +368,7 @@ async def test_push_sends_exactly_the_commits_on_its_card(
 
 
 async def test_push_excludes_commits_of_other_subagents(
-    desk: Desk, repo: Repository, remote: Repository
+    desk: ProjectRun, repo: Repository, remote: Repository
 ) -> None:
     await write(desk, "s1", "private.md", "Not approved\n", "Private")
     await write(desk, "s2", "a.md", "One\n", "Add a")
@@ -380,7 +382,7 @@ async def test_push_excludes_commits_of_other_subagents(
 
 
 async def test_push_merges_with_a_changed_remote_without_force(
-    desk: Desk, remote: Repository
+    desk: ProjectRun, remote: Repository
 ) -> None:
     await write(desk, "s1", "a.md", "One\n", "Add a")
     elsewhere(desk, "README.md", b"# Book, edited elsewhere\n")
@@ -396,7 +398,7 @@ def locks(*repos: Repository) -> list[Path]:
 
 
 @pytest.fixture
-def killed(desk: Desk, remote: Repository, tmp_path: Path) -> Callable[[Card], Path]:
+def killed(desk: ProjectRun, remote: Repository, tmp_path: Path) -> Callable[[Card], Path]:
     """Kills a process while it holds git's lock of the remote's branch; returns that lock."""
 
     def kill(card: Card) -> Path:
@@ -429,7 +431,7 @@ SHARED = ("refs/remotes/origin/main.lock", "FETCH_HEAD.lock", "shallow.lock")
 
 @pytest.mark.parametrize("also", ["", *SHARED])
 async def test_push_killed_while_holding_a_git_lock_is_made_once_on_retry(
-    desk: Desk,
+    desk: ProjectRun,
     repo: Repository,
     remote: Repository,
     killed: Callable[[Card], Path],
@@ -454,7 +456,10 @@ async def test_push_killed_while_holding_a_git_lock_is_made_once_on_retry(
 
 
 async def test_push_does_not_remove_locks_of_other_processes(
-    desk: Desk, remote: Repository, killed: Callable[[Card], Path], monkeypatch: pytest.MonkeyPatch
+    desk: ProjectRun,
+    remote: Repository,
+    killed: Callable[[Card], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await write(desk, "s1", "a.md", "One\n", "Add a")
     card = await propose_push(desk)
@@ -479,7 +484,9 @@ async def test_push_does_not_remove_locks_of_other_processes(
     assert (await approve_card(desk, card)).note.startswith("1 commit pushed")
 
 
-async def test_push_conflict_with_the_remote_is_reported(desk: Desk, remote: Repository) -> None:
+async def test_push_conflict_with_the_remote_is_reported(
+    desk: ProjectRun, remote: Repository
+) -> None:
     await edit_app(desk, "s1", "return 1", "return 10")
     await desk.use("git_commit", message="Ten", folder=BOOK)
     theirs = FILES["src/app.py"].replace("return 1", "return 11")
@@ -490,7 +497,7 @@ async def test_push_conflict_with_the_remote_is_reported(desk: Desk, remote: Rep
     assert subjects(remote, "main") == ["Else", "Begin"]
 
 
-def elsewhere(desk: Desk, path: str, content: bytes) -> None:
+def elsewhere(desk: ProjectRun, path: str, content: bytes) -> None:
     """Push one file as somebody else."""
     place = desk.root.parent
     repo = pygit2.clone_repository(f"{place}/bare.git", f"{place}/other", bare=True)
@@ -509,7 +516,9 @@ def peak_kb(*, reset: bool = False) -> int:
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-async def test_huge_git_object_is_not_loaded_into_memory(desk: Desk, repo: Repository) -> None:
+async def test_huge_git_object_is_not_loaded_into_memory(
+    desk: ProjectRun, repo: Repository
+) -> None:
     (desk.root / "zeros").touch()
     os.truncate(desk.root / "zeros", 100 * MB)
     commit_paths(repo, "Zeros", "zeros")
@@ -522,9 +531,9 @@ async def test_huge_git_object_is_not_loaded_into_memory(desk: Desk, repo: Repos
 
 
 async def test_push_without_permission_remote_or_commits_is_rejected(
-    desk: Desk, repo: Repository, tmp_path: Path
+    desk: ProjectRun, repo: Repository, tmp_path: Path
 ) -> None:
-    plain = Desk(tmp_path)
+    plain = ProjectRun(tmp_path)
     await write(plain, "s1", "a.md", "One\n", "Add a")
     assert "Nothing is pushed from book" in await plain.fails("git_push", folder=BOOK)
     assert "no remote origin" in await desk.fails("git_push", folder=BOOK)
@@ -533,7 +542,7 @@ async def test_push_without_permission_remote_or_commits_is_rejected(
 
 
 async def test_model_cannot_choose_the_commits_to_push(
-    desk: Desk, repo: Repository, remote: Repository
+    desk: ProjectRun, repo: Repository, remote: Repository
 ) -> None:
     await write(desk, "s1", "a.md", "One\n", "Add a")
     theirs = str(repo.branches[BRANCH].target)
@@ -626,7 +635,7 @@ WAYS = (
 async def test_folder_that_points_to_another_repository_is_not_opened_by_git(
     tmp_path: Path, way: Callable[[Path, Path], None]
 ) -> None:
-    desk = Desk(tmp_path)
+    desk = ProjectRun(tmp_path)
     way(desk.root, private(tmp_path))
     assert "Git does not open this folder" in await not_opened(desk)
     assert "salaries" not in result_text(await desk.use("list_files", folder=BOOK))
@@ -636,7 +645,7 @@ async def test_folder_that_points_to_another_repository_is_not_opened_by_git(
 @pytest.mark.parametrize("part", ["logs/HEAD", "index", "refs/heads", "packed-refs"])
 async def test_git_does_not_write_through_symlinks_in_its_folder(tmp_path: Path, part: str) -> None:
     """A line of a log holds a commit's message: in somebody's profile it would be a program."""
-    desk = Desk(tmp_path)
+    desk = ProjectRun(tmp_path)
     repository(desk.root)
     outside, inside = tmp_path / "outside", desk.root / ".git" / part
     if inside.exists():
@@ -655,13 +664,13 @@ def texts_of(path: Path) -> list[bytes]:
     return [each.read_bytes() for each in sorted([path, *path.rglob("*")]) if each.is_file()]
 
 
-async def not_opened(desk: Desk) -> str:
+async def not_opened(desk: ProjectRun) -> str:
     return await desk.fails("write_file", path="a.md", text="x", folder=BOOK)
 
 
 @pytest.mark.parametrize("part", [".git", ".git/HEAD", ".git/refs/heads/main"])
 async def test_named_pipe_in_a_repository_does_not_block(tmp_path: Path, part: str) -> None:
-    desk = Desk(tmp_path)
+    desk = ProjectRun(tmp_path)
     if part != ".git":
         repository(desk.root)
         (desk.root / part).unlink()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pygit2
 import pytest
-from files_kit import BOOK, BRANCH, Desk, commit_paths, git, repository, with_remote
+from files_kit import BOOK, BRANCH, ProjectRun, commit_paths, git, repository, with_remote
 from standins.slack_blocks import check_blocks
 from standins.slack_shown import flat
 
@@ -27,14 +27,14 @@ SENTENCE = "The harbour opens at dawn & closes when the last ferry is in. "
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    desk = Desk(tmp_path, push=True)
+def desk(tmp_path: Path) -> ProjectRun:
+    desk = ProjectRun(tmp_path, push=True)
     with_remote(repository(desk.root), tmp_path / "bare.git")
     return desk
 
 
 async def propose_push(
-    desk: Desk, files: dict[str, str], message: str = "Add them", by: str = "s1"
+    desk: ProjectRun, files: dict[str, str], message: str = "Add them", by: str = "s1"
 ) -> Action:
     await commit(desk, files, message, by)
     card = await desk.asks("git_push", by=by, folder=BOOK)
@@ -42,7 +42,7 @@ async def propose_push(
     return card.action
 
 
-async def commit(desk: Desk, files: dict[str, str], message: str, by: str = "s1") -> None:
+async def commit(desk: ProjectRun, files: dict[str, str], message: str, by: str = "s1") -> None:
     ctx: ToolContext = desk.context(by)
     for path, text in files.items():
         if (desk.root / path).exists():
@@ -63,7 +63,7 @@ def card_of(*actions: Action) -> ApprovalCard:
     return card
 
 
-async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
+async def test_card_shows_the_same_diff_as_git(desk: ProjectRun) -> None:
     new = "def one():\n    return 10\n\n\ndef two():\n    return 2\n"
     action = await propose_push(
         desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked."
@@ -79,7 +79,7 @@ async def test_card_shows_the_same_diff_as_git(desk: Desk) -> None:
     assert all(line in text_of_parts([card.last]) for line in lines.splitlines())
 
 
-async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: Desk) -> None:
+async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: ProjectRun) -> None:
     files = {".gitattributes": "*.md binary\n*.md -diff\n", "a.md": "To be read\n"}
     diff = (await propose_push(desk, files)).told["commit 1"]
     assert "+To be read\n" in diff
@@ -107,7 +107,9 @@ def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: P
     assert all(f"+++ b/{name}\n" in text for name in names)
 
 
-async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk: Desk) -> None:
+async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(
+    desk: ProjectRun,
+) -> None:
     text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
     card = card_of(await propose_push(desk, {"a.md": text}))
     kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
@@ -118,7 +120,7 @@ async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(desk:
     assert "+if admin\\u202e\\u2066 {\\u200b" in output
 
 
-async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> None:
+async def test_long_diff_is_truncated_without_hiding_other_files(desk: ProjectRun) -> None:
     long = "".join(f"Line {n} of a long file\n" for n in range(2_000))
     files = {"a.md": long, "b.md": long.upper(), "z.md": "Small, and last\n"}
     action = await propose_push(desk, files)
@@ -139,7 +141,7 @@ async def test_long_diff_is_truncated_without_hiding_other_files(desk: Desk) -> 
     assert card_of(action).before == ()  # one message shows it
 
 
-async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: Desk) -> None:
+async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: ProjectRun) -> None:
     actions = [
         await propose_push(desk, {f"{n}.md": SENTENCE * 400}, f"Write on topic {n}", by=f"s{n}")
         for n in range(MAX_PROPOSED)
@@ -154,7 +156,7 @@ async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: Desk) -
     assert f"All of it is in the {len(card.before)} messages before this one." in last
 
 
-async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(desk: Desk) -> None:
+async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(desk: ProjectRun) -> None:
     for n in range(MAX_PUSHED):
         await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
     proposal: Any = await desk.asks("git_push", folder=BOOK)

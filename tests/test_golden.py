@@ -23,7 +23,7 @@ import pytest
 from bot_kit import Shell, model_at
 from engine_kit import MUX, is_child
 from pydantic import SecretStr
-from schedule_kit import Scheduled, scheduled_bot, sweep
+from schedule_kit import ScheduledBot, scheduled_bot, sweep
 from serve_kit import Served, change_settings
 from standins.google import TOKEN, LocalGoogle
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
@@ -231,7 +231,7 @@ def group_by_context(bodies: Sequence[Json]) -> Json:
 
 
 @asynccontextmanager
-async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[Scheduled, LocalGoogle]]:
+async def sample_served(tmp_path: Path) -> AsyncIterator[tuple[ScheduledBot, LocalGoogle]]:
     """Serve a bot like `serve --local`, with the mailbox of its owner connected."""
     google = LocalGoogle(load_sample_mailbox())
     with MUX.served_app(google.app) as url, MUX.served_app(LocalGoogleOauth().app) as oauth:

@@ -21,7 +21,7 @@ from google_kit import (
     Answer,
     Clock,
     Pauses,
-    Stand,
+    ScriptedGoogle,
     break_connection,
     close_connection,
     error_response,
@@ -76,7 +76,7 @@ MAY_BE_DONE: list[Answer] = [
 
 @pytest.mark.parametrize("answer", [*TOO_FAST, *MAY_BE_DONE])
 async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None:
-    stand, pauses = Stand(answer), Pauses()
+    stand, pauses = ScriptedGoogle(answer), Pauses()
     async with google_client(stand, pauses=pauses) as google:
         assert await read(google) == PROFILE
     assert len(pauses) <= 1
@@ -86,7 +86,7 @@ async def test_read_is_retried_after_a_temporary_failure(answer: Answer) -> None
 
 @pytest.mark.parametrize("answer", TOO_FAST)
 async def test_rate_limited_write_is_retried(answer: Answer) -> None:
-    stand = Stand(answer)
+    stand = ScriptedGoogle(answer)
     async with google_client(stand) as google:
         await send(google)
     assert len(stand.asked) == 2
@@ -94,7 +94,7 @@ async def test_rate_limited_write_is_retried(answer: Answer) -> None:
 
 @pytest.mark.parametrize("answer", [*MAY_BE_DONE, silent])
 async def test_write_with_unknown_outcome_is_reported_and_not_retried(answer: Answer) -> None:
-    stand, pauses = Stand(answer), Pauses()
+    stand, pauses = ScriptedGoogle(answer), Pauses()
     async with google_client(stand, pauses=pauses, timeout_s=1.0) as google:
         with pytest.raises(GoogleUnsure, match=r"not known whether .*gmail\.users\.messages\.send"):
             await send(google)
@@ -102,7 +102,7 @@ async def test_write_with_unknown_outcome_is_reported_and_not_retried(answer: An
 
 
 async def test_write_that_could_not_connect_is_retried() -> None:
-    stand, pauses = Stand(), Pauses()
+    stand, pauses = ScriptedGoogle(), Pauses()
     async with google_client(stand) as stopped:
         url = stopped.gmail()._baseUrl.removesuffix("/gmail/v1/")
     google = GoogleClient(token_credentials(TOKEN), limits(max_attempts=3), url, sleep=pauses)
@@ -123,7 +123,7 @@ async def test_exhausted_daily_quota_is_not_retried() -> None:
             429, details=[{"reason": "RATE_LIMIT_EXCEEDED", "quota_limit": "APerDayLimit"}]
         ),
     ):
-        stand = Stand(answer)
+        stand = ScriptedGoogle(answer)
         async with google_client(stand) as google:
             with pytest.raises(GoogleBusy, match="day's Gmail quota"):
                 await read(google)
@@ -153,7 +153,7 @@ async def test_exhausted_daily_quota_is_not_retried() -> None:
 async def test_google_errors_are_explained_without_googles_text(
     answer: Response, message: str
 ) -> None:
-    stand = Stand(answer)
+    stand = ScriptedGoogle(answer)
     async with google_client(stand) as google:
         with pytest.raises(GoogleError, match=message) as raised:
             await read(google)
@@ -162,10 +162,10 @@ async def test_google_errors_are_explained_without_googles_text(
 
 
 async def test_a_redirect_is_not_followed_with_the_token() -> None:
-    elsewhere = Stand()
+    elsewhere = ScriptedGoogle()
     async with google_client(elsewhere) as other:
         target = other.gmail()._baseUrl
-        async with google_client(Stand(RedirectResponse(target))) as google:
+        async with google_client(ScriptedGoogle(RedirectResponse(target))) as google:
             with pytest.raises(GoogleError) as raised:
                 await read(google)
     assert (raised.value.code, elsewhere.asked) == (307, [])
@@ -180,7 +180,7 @@ async def test_token_is_absent_from_errors_logs_and_reprs(caplog: pytest.LogCapt
         ),
     ]
     access, seen = token_credentials(TOKEN), ""
-    async with google_client(Stand(*answers), access) as google:
+    async with google_client(ScriptedGoogle(*answers), access) as google:
         for _ in answers:
             with pytest.raises(GoogleError) as raised:
                 await read(google)
@@ -237,7 +237,7 @@ def user(url: str, mailbox: MailboxTokens | None = None) -> GoogleAccess:
 
 @asynccontextmanager
 async def gmail_client(
-    stand: Stand,
+    stand: ScriptedGoogle,
     mailbox: MailboxTokens | None = None,
     access: Callable[[str], GoogleAccess] | None = None,
 ) -> AsyncIterator[GoogleClient]:
@@ -256,7 +256,7 @@ def wrong(error: str, status: int = 400) -> JSONResponse:
 
 
 async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None:
-    stand = Stand()
+    stand = ScriptedGoogle()
     stand.valid = {"ya29.renewed-1"}
     async with gmail_client(stand) as subject:
         answers = await asyncio.gather(*(read(subject) for _ in range(20)))
@@ -266,7 +266,7 @@ async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None
 
 @pytest.mark.parametrize("ends_in", [timedelta(minutes=1), -HOUR])
 async def test_expired_or_expiring_token_is_renewed_before_use(ends_in: timedelta) -> None:
-    stand = Stand()
+    stand = ScriptedGoogle()
     async with gmail_client(stand, tokens(ends_in)) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
     assert {a.token for a in stand.asked} == {"ya29.renewed-1"}
@@ -274,7 +274,7 @@ async def test_expired_or_expiring_token_is_renewed_before_use(ends_in: timedelt
 
 
 async def test_revoked_access_is_detected_once_and_error_says_how_to_reconnect() -> None:
-    stand = Stand(tokens=(wrong("invalid_grant"),))
+    stand = ScriptedGoogle(tokens=(wrong("invalid_grant"),))
     async with gmail_client(stand, tokens(-HOUR)) as subject:
         for _ in range(3):
             with pytest.raises(GoogleRevoked, match=r"no longer lets .* `assistant connect goog"):
@@ -286,7 +286,7 @@ async def test_token_renewal_errors_logs_and_reprs_contain_no_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    stand, seen = Stand(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
+    stand, seen = ScriptedGoogle(tokens=(PlainTextResponse("ya29.old"), wrong("invalid_grant"))), ""
     with served_stand(stand) as url:
         access = user(url, tokens(-HOUR))
         for _ in range(2):
@@ -301,7 +301,7 @@ async def test_token_renewal_errors_logs_and_reprs_contain_no_secrets(
 
 
 async def test_service_account_token_is_limited_to_one_address_and_scope(tmp_path: Path) -> None:
-    stand, key = Stand(), key_file(tmp_path)
+    stand, key = ScriptedGoogle(), key_file(tmp_path)
     async with gmail_client(stand, access=partial(delegated_credentials, key, ANA)) as subject:
         assert await read(subject) == PROFILE
     (request,) = stand.token_asked

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from engine_kit import say, scripted_parent, turns, until
-from pg_kit import Kept
+from pg_kit import StorePlace
 from serve_kit import ASKER, Served, echo, mention, serve
 from timing import WAIT_S
 
@@ -22,7 +22,13 @@ from bot.runs.store import Store
 from bot.runs.worker import LOOK_EVERY_S
 from bot.storage.budget import StoredBudget
 from bot.storage.database import Database
-from bot.storage.requests import SCHEDULE_KIND, Incoming, MessageEdited, RequestQueue, StoredRequest
+from bot.storage.requests import (
+    SCHEDULE_KIND,
+    IncomingMessage,
+    MessageEdited,
+    RequestQueue,
+    StoredRequest,
+)
 from bot.storage.tables import inbox as table
 from bot.storage.tables import reservations
 from subagents.budget import Amount, Caps
@@ -31,18 +37,22 @@ NOW = datetime(2099, 1, 1, tzinfo=UTC)
 """Later than anything that a test stores."""
 
 
-def incoming_request(ts: str, thread: str = "", channel: str = "C1", **event: Any) -> Incoming:
+def incoming_request(
+    ts: str, thread: str = "", channel: str = "C1", **event: Any
+) -> IncomingMessage:
     payload = {"type": "app_mention", "text": f"text of {ts}", **event}
-    return Incoming("T1", channel, ts, thread or ts, "U1", "mention", payload)
+    return IncomingMessage("T1", channel, ts, thread or ts, "U1", "mention", payload)
 
 
 @asynccontextmanager
-async def inboxes(place: Kept, count: int = 1, *runs: str) -> AsyncIterator[list[RequestQueue]]:
+async def inboxes(
+    place: StorePlace, count: int = 1, *runs: str
+) -> AsyncIterator[list[RequestQueue]]:
     async with place.stores(count, *runs) as stores:
         yield [RequestQueue(store.database) for store in stores]
 
 
-async def add_requests(inbox: RequestQueue, *requests: Incoming) -> None:
+async def add_requests(inbox: RequestQueue, *requests: IncomingMessage) -> None:
     for request in requests:
         assert await inbox.add(request)
 
@@ -55,7 +65,7 @@ async def rows(store: Store, of: sa.Table) -> int:
 # ---- stored once
 
 
-async def test_request_is_added_once_by_concurrent_replicas(place: Kept) -> None:
+async def test_request_is_added_once_by_concurrent_replicas(place: StorePlace) -> None:
     async with inboxes(place, 2) as both:
         copies = [incoming_request("1.0", type="message"), incoming_request("1.0", event_ts="2")]
         results = await asyncio.gather(
@@ -67,7 +77,7 @@ async def test_request_is_added_once_by_concurrent_replicas(place: Kept) -> None
 
 
 async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
-    place: Kept,
+    place: StorePlace,
 ) -> None:
     async with inboxes(place) as (inbox,):
         await add_requests(inbox, incoming_request("1.0"))
@@ -81,7 +91,7 @@ async def test_edit_or_deletion_after_work_began_does_not_change_the_request(
 # ---- taken once
 
 
-async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: Kept) -> None:
+async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: StorePlace) -> None:
     async with inboxes(place) as (inbox,):
         await add_requests(inbox, *(incoming_request(f"{n}.0") for n in (5, 3, 9, 1)))
         batches = [await inbox.take("me", free, NOW) for free in (0, 3, 9)]
@@ -90,7 +100,7 @@ async def test_requests_are_taken_in_arrival_order_up_to_the_free_slots(place: K
 
 
 async def test_concurrent_replicas_never_take_the_same_request_or_thread(
-    place: Kept,
+    place: StorePlace,
 ) -> None:
     async with inboxes(place, 3) as replicas:
         await add_requests(
@@ -124,7 +134,7 @@ async def test_concurrent_replicas_never_take_the_same_request_or_thread(
 # ---- ended
 
 
-async def test_postponed_request_leaves_no_reservations(place: Kept) -> None:
+async def test_postponed_request_leaves_no_reservations(place: StorePlace) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         await add_requests(inbox, incoming_request("1.0"))
@@ -140,7 +150,7 @@ async def test_postponed_request_leaves_no_reservations(place: Kept) -> None:
         assert await rows(store, reservations) == 0
 
 
-async def test_only_finished_requests_are_forgotten(place: Kept) -> None:
+async def test_only_finished_requests_are_forgotten(place: StorePlace) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         await add_requests(inbox, *(incoming_request(f"{n}.0") for n in range(4)))
@@ -156,7 +166,7 @@ async def test_only_finished_requests_are_forgotten(place: Kept) -> None:
 # ---- cursors, flags, clicks
 
 
-async def test_spending_counts_paid_reserved_and_still_allowed_amounts(place: Kept) -> None:
+async def test_spending_counts_paid_reserved_and_still_allowed_amounts(place: StorePlace) -> None:
     async with place.stores(1) as (store,):
         inbox = RequestQueue(store.database)
         clock = asyncio.get_running_loop().time
@@ -182,13 +192,13 @@ FINE = turns(say("Fine."))
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Kept:
+def alone(tmp_path: Path) -> StorePlace:
     """Return the store of one bot that has no replicas."""
-    return Kept(tmp_path, None)
+    return StorePlace(tmp_path, None)
 
 
 @asynccontextmanager
-async def served_bot(place: Kept, model: Any = FINE, **more: Any) -> AsyncIterator[Served]:
+async def served_bot(place: StorePlace, model: Any = FINE, **more: Any) -> AsyncIterator[Served]:
     async with serve(place.path, model, url=place.url, **more) as bot:
         yield bot
 
@@ -200,11 +210,13 @@ async def idle(bot: Served) -> RequestWorker:
     return dispatch
 
 
-def post_message(bot: Served, text: str = "Hello?") -> Incoming:
+def post_message(bot: Served, text: str = "Hello?") -> IncomingMessage:
     """Post a message in Slack; return it as another replica would store it."""
     ts = bot.slack.people.say("U0LUIS", bot.channel, text)
     event = {"type": "app_mention", "text": mention(text), "channel": bot.channel, "ts": ts}
-    return Incoming("T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER})
+    return IncomingMessage(
+        "T0ACME", bot.channel, ts, ts, ASKER, "mention", {**event, "user": ASKER}
+    )
 
 
 async def state(bot: Served, ts: str) -> str:
@@ -212,7 +224,7 @@ async def state(bot: Served, ts: str) -> str:
     return request.state if request else "unknown"
 
 
-async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None:
+async def test_concurrent_requests_stay_within_max_requests(alone: StorePlace) -> None:
     most = 0
     async with served_bot(
         alone, scripted_parent(echo), latency_s=0.2, serve={"max_requests": 4}
@@ -232,14 +244,14 @@ async def test_concurrent_requests_stay_within_max_requests(alone: Kept) -> None
     assert most == 4
 
 
-async def test_request_stored_by_another_replica_is_answered(postgres: Kept) -> None:
+async def test_request_stored_by_another_replica_is_answered(postgres: StorePlace) -> None:
     async with served_bot(postgres) as bot, inboxes(postgres) as (other,):
         request = post_message(bot)
         assert await other.add(request)
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_drain_finishes_running_requests_and_takes_no_new_ones(alone: Kept) -> None:
+async def test_drain_finishes_running_requests_and_takes_no_new_ones(alone: StorePlace) -> None:
     async with served_bot(alone, latency_s=0.5) as bot:
         first = bot.ask("One?")
         await until(lambda: bot.bench.dispatch.at_work)
@@ -276,7 +288,7 @@ class Lossy(Database):
 
 
 async def test_request_is_started_after_the_response_to_taking_it_was_lost(
-    alone: Kept, caplog: pytest.LogCaptureFixture
+    alone: StorePlace, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served_bot(alone) as bot:
         real = await idle(bot)
@@ -293,7 +305,9 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
         assert "was lost" in caplog.text
 
 
-async def test_request_claimed_by_another_replica_is_dropped_and_can_return(postgres: Kept) -> None:
+async def test_request_claimed_by_another_replica_is_dropped_and_can_return(
+    postgres: StorePlace,
+) -> None:
     async with served_bot(postgres, latency_s=3) as bot:
         dispatch, me = await idle(bot), bot.bench.durable.executor
         request = post_message(bot)
@@ -311,7 +325,7 @@ async def test_request_claimed_by_another_replica_is_dropped_and_can_return(post
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(alone: Kept) -> None:
+async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(alone: StorePlace) -> None:
     async with served_bot(alone) as bot:
         dispatch = await idle(bot)
         request = post_message(bot)

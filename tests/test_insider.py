@@ -11,7 +11,7 @@ import data_kit
 import pytest
 import tool_kit
 import web_kit
-from files_kit import BOOK, Desk, result_text
+from files_kit import BOOK, ProjectRun, result_text
 from mcp_kit import Everyone
 from pg_kit import database_in_file, in_file
 from standins.web import Page
@@ -59,7 +59,7 @@ def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolCont
 async def test_right_and_wrong_guesses_at_a_file_get_its_label(
     tmp_path: Path,
 ) -> None:
-    desk = Desk(tmp_path, repo=False, readers=frozenset({ANA}))
+    desk = ProjectRun(tmp_path, repo=False, readers=frozenset({ANA}))
     (desk.root / "a.md").write_text("The code is 4711.\n")
     ctx = replace(desk.context(requester=None), key="r1/s1/c1")
     guess = {"path": "a.md", "new": "x", "folder": BOOK}
@@ -73,7 +73,7 @@ async def test_right_and_wrong_guesses_at_a_file_get_its_label(
 
 
 async def test_run_folder_label_includes_files_added_by_a_sibling_meanwhile(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, repo=False)
+    desk = ProjectRun(tmp_path, repo=False)
     await desk.use("write_file", path="a.md", text="open", folder=RUN_FOLDER)
     place = desk.folders.place(desk.context("s2"), RUN_FOLDER)
     assert place.label.readers == INTERNET
@@ -87,7 +87,7 @@ async def test_run_folder_label_includes_files_added_by_a_sibling_meanwhile(tmp_
 async def test_folder_with_too_long_a_path_does_not_block_the_project(
     tmp_path: Path, deep: str
 ) -> None:
-    desk = Desk(tmp_path, repo=False)
+    desk = ProjectRun(tmp_path, repo=False)
     (desk.root / "a.md").write_text("one\n")
     (desk.root / deep).mkdir(parents=True)
     (desk.root / deep / "f.md").write_text("one\n")

@@ -11,7 +11,7 @@ import pytest
 from document_kit import sweep_finding, sweep_report
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, in_file
+from pg_kit import StorePlace, in_file
 
 from bot.reports.issues import (
     Issue,
@@ -310,7 +310,9 @@ async def deliver(issues: IssueStore, number: int, *items: Json, schedule: str =
     return document.to_json()
 
 
-async def test_stored_issues_are_matched_and_updated_by_the_next_report(in_file: Kept) -> None:
+async def test_stored_issues_are_matched_and_updated_by_the_next_report(
+    in_file: StorePlace,
+) -> None:
     async with in_file.stores() as (store, *_):
         issues = IssueStore(store.database)
         first = thread_finding("a b", claim="No button", severity="high", owner="Ana")

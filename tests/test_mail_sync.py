@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from forget_kit import Told, finding, item, result, tables_with
+from forget_kit import RunToStore, finding, item, result, tables_with
 from gmail_kit import START, id_of, mail, office, stored_message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept, store_place
+from pg_kit import StorePlace, store_place
 from pydantic import TypeAdapter
 from standins.google import forget_history
 
@@ -189,7 +189,7 @@ EVENTS = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def in_one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def in_one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePlace]:
     with store_place("sqlite", tmp_path_factory.mktemp("mail")) as found:
         yield found
 
@@ -243,7 +243,7 @@ class Story:
 
 @given(st.lists(EVENTS, max_size=14))
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-async def test_no_mail_is_lost_or_handled_twice(in_one_file: Kept, events: list[Any]) -> None:
+async def test_no_mail_is_lost_or_handled_twice(in_one_file: StorePlace, events: list[Any]) -> None:
     store = await in_one_file.store()
     story = Story(MailState(store.database), uuid.uuid4().hex)
     for event in events:
@@ -258,7 +258,7 @@ async def test_no_mail_is_lost_or_handled_twice(in_one_file: Kept, events: list[
 
 
 @pytest.fixture
-async def each_state(place: Kept) -> AsyncIterator[MailState]:
+async def each_state(place: StorePlace) -> AsyncIterator[MailState]:
     """Yield the state on each kind of database, since databases compare the times."""
     store = await place.store()
     yield MailState(store.database)
@@ -399,7 +399,7 @@ LATER = NOW + timedelta(days=10_000)
 
 
 @pytest.fixture
-async def store(in_file: Kept) -> AsyncIterator[Store]:
+async def store(in_file: StorePlace) -> AsyncIterator[Store]:
     opened = await in_file.store()
     yield opened
     await opened.aclose()
@@ -548,7 +548,7 @@ async def test_forgetting_a_thread_empties_the_triage_that_read_it(store: Store)
     thread, other = "18f0a1b2c3d4e5f6", "18f0a1b2c3d4e5f7"
     for run, id, text in (("r1", thread, "Pay 300 euros"), ("r2", other, "Lunch on Friday")):
         subagent = verdict("s1", id, "m1", text)
-        await Told(run, [item(f"{id}/m1", text)], [subagent], answer=text).store(store)
+        await RunToStore(run, [item(f"{id}/m1", text)], [subagent], answer=text).store(store)
     counts = await Forget(store.database)(ForgetTarget.source(f"mail:{thread}"))
 
     assert (counts.items, counts.runs) == (1, 1)
@@ -560,7 +560,7 @@ async def test_forgetting_a_thread_empties_the_triage_that_read_it(store: Store)
 async def test_forgetting_a_mail_address_finds_what_its_owner_wrote(store: Store) -> None:
     thread = "18f0a1b2c3d4e5f6"
     mails = [item(f"{thread}/m1", "Pay 300 euros", BO), item(f"{thread}/m2", "Thanks", "U0EVA")]
-    await Told("r1", mails, [verdict("s1", thread, "m1", "Bo wants 300 euros")]).store(store)
+    await RunToStore("r1", mails, [verdict("s1", thread, "m1", "Bo wants 300 euros")]).store(store)
 
     rows = await store.database.read(sa.select(quoted.c.item, quoted.c.author))
     authors = {row.item.partition("/")[2]: row.author for row in rows}

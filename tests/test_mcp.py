@@ -25,7 +25,7 @@ from mcp_kit import (
     tools_of,
     use,
 )
-from pg_kit import Kept, with_store
+from pg_kit import StorePlace, with_store
 from pydantic import ValidationError
 from standins.model_schema import check_input_schema
 
@@ -355,7 +355,7 @@ async def test_changed_tool_is_disabled_until_confirmed(
 
 
 async def test_tools_added_later_by_an_initially_empty_server_are_not_trusted(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     database = await Database.open(in_file.path, in_file.url, Cipher.generate())
     book = OutsideTools(database)

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 import tool_kit
 from engine_kit import Json, opening, say, workspace
-from pg_kit import Kept
+from pg_kit import StorePlace
 from serve_kit import serve
 from test_directory import ANA, EVA, GUEST, LUIS, World, world
 from tool_kit import use
@@ -106,7 +106,7 @@ async def test_notes_cannot_be_used_without_their_handle(store: NoteStore) -> No
 
 
 async def test_deleted_notes_leave_no_words_in_the_database_files(
-    in_file: Kept, database_in_file: Database
+    in_file: StorePlace, database_in_file: Database
 ) -> None:
     store = NoteStore(database_in_file)
     for k in range(50):

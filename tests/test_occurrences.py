@@ -15,7 +15,7 @@ from engine_kit import come
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pg_kit import Kept, store_place, with_files
+from pg_kit import StorePlace, store_place, with_files
 from timing import WAIT_S
 
 from bot.runs.durable import Durable
@@ -90,7 +90,7 @@ class Rows:
 
 
 @asynccontextmanager
-async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
+async def rows(place: StorePlace, **fields: Any) -> AsyncIterator[Rows]:
     """A database with one schedule, every ten minutes from 8:00 on."""
     async with place.stores(1) as (store,):
         replica = Rows(store.database)
@@ -101,7 +101,7 @@ async def rows(place: Kept, **fields: Any) -> AsyncIterator[Rows]:
 # ---- scheduled times
 
 
-async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Kept) -> None:
+async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: StorePlace) -> None:
     async with rows(place) as replica, place.stores(2) as stores:
         later = START + 35 * MINUTE
         others = [ScheduleStore(store.database, lambda: later) for store in stores]
@@ -121,7 +121,7 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Kept
 # ---- what is caught up
 
 
-async def test_only_the_latest_missed_occurrence_runs(in_file: Kept) -> None:
+async def test_only_the_latest_missed_occurrence_runs(in_file: StorePlace) -> None:
     async with rows(in_file) as replica:
         await replica.create_due_at(START + 35 * MINUTE)
         work = await replica.take_one(START + 35 * MINUTE)
@@ -132,7 +132,7 @@ async def test_only_the_latest_missed_occurrence_runs(in_file: Kept) -> None:
 
 
 async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     async with rows(in_file, cron="*/30 * * * *") as replica:
         hour = START + HOUR
@@ -147,7 +147,7 @@ async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
         assert (await replica.occurrence(hour + 30 * MINUTE)).why == STILL_AT_WORK
 
 
-async def test_manually_requested_occurrence_waits_and_never_expires(in_file: Kept) -> None:
+async def test_manually_requested_occurrence_waits_and_never_expires(in_file: StorePlace) -> None:
     async with rows(in_file, missed_hours=0.5, cron="0 0 1 1 *") as replica:
         requested = await replica.store.ask_now(
             "markets", START + timedelta(minutes=3, microseconds=7)
@@ -181,7 +181,7 @@ async def test_random_steps_lose_no_scheduled_time_and_repeat_no_work(
         await check_no_time_is_lost(file, steps)
 
 
-async def check_no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> None:
+async def check_no_time_is_lost(in_file: StorePlace, steps: list[tuple[str, int]]) -> None:
     async with rows(in_file) as replica:
         now, at_work, done = START, list[Work](), list[str]()
         for step, minutes in [*steps, ("note", 0)]:
@@ -210,7 +210,9 @@ async def check_no_time_is_lost(in_file: Kept, steps: list[tuple[str, int]]) -> 
 # ---- a run and its delivery
 
 
-async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(in_file: Kept) -> None:
+async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(
+    in_file: StorePlace,
+) -> None:
     async with rows(in_file) as replica:
         await replica.create_due_at(START + 10 * MINUTE)
         first = await replica.take_one(START + 10 * MINUTE)
@@ -239,7 +241,7 @@ async def test_delivery_precedes_the_next_occurrence_and_is_recorded_once(in_fil
         assert (await replica.take_one(START + 20 * MINUTE)).kind == "occurrence"
 
 
-async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: Kept) -> None:
+async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: StorePlace) -> None:
     async with rows(place) as replica:
         await replica.create_due_at(START + 10 * MINUTE)
         await replica.record_run(await replica.take_one(START + 10 * MINUTE))
@@ -256,7 +258,7 @@ async def test_notes_of_a_delivery_are_saved_in_its_transaction(place: Kept) -> 
         assert await replica.store.at_work("me") == [work]
 
 
-async def test_later_report_supersedes_one_that_awaits_delivery(in_file: Kept) -> None:
+async def test_later_report_supersedes_one_that_awaits_delivery(in_file: StorePlace) -> None:
     async with rows(in_file) as replica:
         await replica.create_due_at(START + 10 * MINUTE)
         await replica.record_run(await replica.take_one(START + 10 * MINUTE))
@@ -272,7 +274,7 @@ async def test_later_report_supersedes_one_that_awaits_delivery(in_file: Kept) -
         assert (await replica.take_one(START + 2 * HOUR)).at == START + 20 * MINUTE
 
 
-async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) -> None:
+async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: StorePlace) -> None:
     async with rows(place) as replica, place.stores(2) as stores:
         for name in ("a", "b", "c", "d"):
             await replica.store.create(name, spec(), "chat", START)
@@ -300,7 +302,7 @@ async def test_each_due_occurrence_is_taken_by_exactly_one_replica(place: Kept) 
 # ---- the store
 
 
-async def test_resumed_schedule_skips_the_times_of_its_pause(in_file: Kept) -> None:
+async def test_resumed_schedule_skips_the_times_of_its_pause(in_file: StorePlace) -> None:
     async with rows(in_file) as replica:
         await replica.create_due_at(START + 10 * MINUTE)
         await replica.store.pause("markets", "U0BEN")
@@ -312,7 +314,7 @@ async def test_resumed_schedule_skips_the_times_of_its_pause(in_file: Kept) -> N
         assert await replica.occurrence_states() == [("08:10", "skipped"), ("08:40", "due")]
 
 
-async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Kept) -> None:
+async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: StorePlace) -> None:
     async with in_file.stores(1) as (store,):
         replica = Rows(store.database)
         await replica.store.create("mine", spec(), "chat", START)
@@ -331,7 +333,7 @@ async def test_sync_applies_the_settings_and_keeps_chat_schedules(in_file: Kept)
 
 
 async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     async with in_file.stores(1) as (store,):
         replica = Rows(store.database)
@@ -342,7 +344,7 @@ async def test_changed_times_apply_from_sync_on_and_keep_earlier_occurrences(
 
 
 async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     async with in_file.stores(1) as (store,):
         schedules = ScheduleStore(store.database)
@@ -411,7 +413,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(place: Kept) -> AsyncIterator[Bench]:
+async def bench(place: StorePlace) -> AsyncIterator[Bench]:
     with_files(place.path)
     async with place.stores(1) as (store,):
         limits: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3}
@@ -437,7 +439,7 @@ YEARLY = "0 0 1 1 *"
 """Nothing is due but what a test asks for."""
 
 
-async def test_retry_runs_as_a_new_workflow_after_a_restart(place: Kept) -> None:
+async def test_retry_runs_as_a_new_workflow_after_a_restart(place: StorePlace) -> None:
     async with bench(place) as runner:
         store, runner.fail = runner.worker.store, True
         await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
@@ -453,7 +455,7 @@ async def test_retry_runs_as_a_new_workflow_after_a_restart(place: Kept) -> None
 
 
 async def test_crashed_occurrence_is_logged_as_failed_and_the_schedule_continues(
-    in_file: Kept, caplog: pytest.LogCaptureFixture
+    in_file: StorePlace, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(in_file) as runner:
         store, runner.crash = runner.worker.store, True

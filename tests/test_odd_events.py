@@ -23,7 +23,7 @@ from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Message, User, Workspace, timestamp
 from bot.slack.blocks import FEEDBACK
 from bot.slack.messages import MAX_TEXT, Bot
-from bot.storage.requests import Incoming, MessageEdited
+from bot.storage.requests import IncomingMessage, MessageEdited
 from config.words import phrase
 
 Json = dict[str, Any]
@@ -228,7 +228,7 @@ def place() -> Workspace:
 
 
 @dataclass
-class Odd:
+class OddEvents:
     """Sends odd events to a bot, each about a message in the workspace."""
 
     bot: Served
@@ -279,12 +279,12 @@ class Odd:
 @asynccontextmanager
 async def odd_bot(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: str = "socket"
-) -> AsyncIterator[Odd]:
+) -> AsyncIterator[OddEvents]:
     """A bot that answers with what it was asked, and logs no error."""
     with pg_kit.store_place(kind, tmp_path) as stored:
         options: Json = {"url": stored.url, "mode": mode, "change": UNPACED, "ack_s": PATIENT_S}
         async with serve(tmp_path, scripted_parent(brief_echo), space=place(), **options) as bot:
-            yield Odd(bot)
+            yield OddEvents(bot)
     assert complaints(caplog) == []
 
 
@@ -458,7 +458,7 @@ def test_request_belongs_to_the_workspace_of_its_envelope(fields: Json, team: st
     event = {"type": "app_mention", "channel": "C0HERE", "ts": OLD, "user": ASKER, "text": AT}
     envelope = {"type": "event_callback", "team_id": "T0ACME", "event": {**event, "team": "T0ACME"}}
     found = parse_event({**envelope, "authorizations": [{"team_id": "T0ACME"}], **fields}, BOT)
-    assert isinstance(found, Incoming)
+    assert isinstance(found, IncomingMessage)
     assert found.key == f"{team}/C0HERE/{OLD}"
 
 

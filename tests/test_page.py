@@ -39,7 +39,7 @@ ANSWER = """## What stands out
 """
 
 
-class Running:
+class RunningPage:
     """A local Slack with its page, and a client of the bot."""
 
     def __init__(self, slack: LocalSlack, url: str) -> None:
@@ -69,11 +69,11 @@ class Running:
 
 
 @pytest.fixture
-def running() -> Iterator[Running]:
+def running() -> Iterator[RunningPage]:
     slack = LocalSlack(WORKSPACE)
     slack.app.router.routes.extend(page_routes(slack))
     with LocalServer(slack.app, "slack") as server:
-        yield Running(slack, server.url)
+        yield RunningPage(slack, server.url)
     slack.close()
 
 
@@ -86,7 +86,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser, running: Running) -> Iterator[Page]:
+def page(browser: Browser, running: RunningPage) -> Iterator[Page]:
     """The page, opened by the first person in the channel, which must raise no error at all."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-GB")
     opened, faults = context.new_page(), list[str]()
@@ -102,7 +102,7 @@ def page(browser: Browser, running: Running) -> Iterator[Page]:
     assert faults == []
 
 
-def open_stream(running: Running, thread: str) -> str:
+def open_stream(running: RunningPage, thread: str) -> str:
     """Begin an answer with a plan of two rows, one of them done; return its ts."""
     started = running.bot.chat_startStream(
         channel=running.channel,
@@ -141,7 +141,7 @@ def footer(key: str) -> list[dict[str, Any]]:
 
 
 def test_switching_users_clears_the_page_until_the_new_workspace_loads(
-    running: Running, page: Page
+    running: RunningPage, page: Page
 ) -> None:
     routes: list[Route] = []
     page.route("**/page/workspace?*", lambda route: routes.append(route))
@@ -158,7 +158,7 @@ def test_switching_users_clears_the_page_until_the_new_workspace_loads(
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
 
 
-def test_typed_mention_shows_its_plan_and_answer_live(running: Running, page: Page) -> None:
+def test_typed_mention_shows_its_plan_and_answer_live(running: RunningPage, page: Page) -> None:
     box = page.get_by_role("textbox", name="Message")
     box.fill(f"@Assistant what waits? {NASTY}")
     box.press("Enter")
@@ -200,7 +200,9 @@ def test_typed_mention_shows_its_plan_and_answer_live(running: Running, page: Pa
 
 
 @pytest.mark.slow
-def test_channels_messages_and_threads_are_usable_by_keyboard(running: Running, page: Page) -> None:
+def test_channels_messages_and_threads_are_usable_by_keyboard(
+    running: RunningPage, page: Page
+) -> None:
     page.get_by_label("You are").focus()
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -217,7 +219,7 @@ def test_channels_messages_and_threads_are_usable_by_keyboard(running: Running, 
     expect(page.get_by_role("textbox", name="Message")).to_be_focused()
 
 
-def test_live_stream_sends_messages_thread_replies_and_whispers(running: Running) -> None:
+def test_live_stream_sends_messages_thread_replies_and_whispers(running: RunningPage) -> None:
     def events(**query: str) -> Generator[dict[str, Any], None, None]:
         address = f"{running.url}/page/live?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(address, timeout=WAIT_S) as response:
@@ -246,7 +248,7 @@ def test_live_stream_sends_messages_thread_replies_and_whispers(running: Running
     stream.close()
 
 
-def test_page_has_a_strict_csp_and_no_external_resources(running: Running) -> None:
+def test_page_has_a_strict_csp_and_no_external_resources(running: RunningPage) -> None:
     with urllib.request.urlopen(running.url + "/", timeout=WAIT_S) as response:
         html, policy = response.read().decode(), response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -264,7 +266,7 @@ def test_page_has_a_strict_csp_and_no_external_resources(running: Running) -> No
         {"sec_fetch_site": "same-site", "sec_fetch_mode": "navigate"},
     ],
 )
-def test_cross_site_requests_are_rejected(running: Running, headers: dict[str, str]) -> None:
+def test_cross_site_requests_are_rejected(running: RunningPage, headers: dict[str, str]) -> None:
     body = json.dumps({"user": running.me, "channel": running.channel, "text": "hi"})
     before = running.texts()
     assert running.send("/page/say", body, **headers)[0] == 403

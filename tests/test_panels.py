@@ -13,7 +13,7 @@ from panel_kit import (
     EACH,
     LINES,
     SPECIALISTS,
-    Minds,
+    PanelModel,
     Voice,
     count_contexts,
     finds,
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_round(
     tmp_path: Path,
 ) -> None:
-    done = await run_panel(Minds(EACH), tmp_path)
+    done = await run_panel(PanelModel(EACH), tmp_path)
     report = done.report
     assert report.status == "complete"
     assert [f.outcome for f in report.findings] == ["confirmed"] * 5
@@ -73,7 +73,7 @@ async def test_agreeing_specialists_finish_after_two_rounds_and_one_verdict_roun
 
 
 async def test_first_phase_sends_no_specialist_the_output_of_another(tmp_path: Path) -> None:
-    done = await run_panel(Minds(EACH), tmp_path)
+    done = await run_panel(PanelModel(EACH), tmp_path)
     claims = {name: point(n)["claim"] for n, name in enumerate(SPECIALISTS, 1)}
     assert len(done.reads) == 10
     fences = {line(body, "FENCE") for body in (*done.reads, *done.judgements)}
@@ -97,7 +97,7 @@ def restless_reviewer(step: int) -> Voice:
 
 
 async def test_unstable_specialist_stops_at_the_round_limit(tmp_path: Path) -> None:
-    done = await run_panel(Minds({"quality": restless_reviewer(10)}), tmp_path)
+    done = await run_panel(PanelModel({"quality": restless_reviewer(10)}), tmp_path)
     (read, *_) = done.report.phases
     assert (read.rounds, read.stopped) == (3, "rounds")
     assert [f.rounds for f in done.report.findings] == [1, 1, 1]
@@ -119,7 +119,7 @@ def split_judges(*against: str) -> Voice:
 async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_verdicts(
     tmp_path: Path,
 ) -> None:
-    minds = Minds({"correctness": finds(point(1))}, split_judges("security"))
+    minds = PanelModel({"correctness": finds(point(1))}, split_judges("security"))
     done = await run_panel(minds, tmp_path)
     (finding,) = done.report.findings
     assert finding.outcome == "disputed"
@@ -145,7 +145,9 @@ async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_rou
         requests.append(str(body["messages"]))
         return say("NONE")
 
-    minds = Minds({"correctness": finds(point(1))}, weakening_judge, weakening_judge, first_lines)
+    minds = PanelModel(
+        {"correctness": finds(point(1))}, weakening_judge, weakening_judge, first_lines
+    )
     done = await run_panel(minds, tmp_path)
     (finding,) = done.report.findings
     assert (finding.outcome, finding.severity) == ("confirmed", "medium")
@@ -166,7 +168,7 @@ async def test_an_invalid_result_is_refused_once_with_the_exact_errors(tmp_path:
         return review(point(2)) if was_refused(body) else review(bad)
 
     done = await run_panel(
-        Minds({"correctness": correcting_reviewer, "quality": finds(bad)}), tmp_path
+        PanelModel({"correctness": correcting_reviewer, "quality": finds(bad)}), tmp_path
     )
     refusals = str([r for b in done.reads for r in results(b)])
     assert "category 'taste' is none of CATEGORIES" in refusals
@@ -184,7 +186,7 @@ async def test_phase_ends_when_its_budget_share_is_spent(
     monkeypatch.setattr("bot.tasks.panel.SHARES", {"read": 0.08, "challenge": 0.82, "report": 0.1})
     settings = panel_settings(budget_usd=4.0, rounds=10)
     long = material("\n".join(LINES * 5))
-    done = await run_panel(Minds(restless_reviewer(5)), tmp_path, of=long, settings=settings)
+    done = await run_panel(PanelModel(restless_reviewer(5)), tmp_path, of=long, settings=settings)
     read, challenge, _ = done.report.phases
     assert read.stopped == "budget"
     assert read.rounds < 10
@@ -197,7 +199,7 @@ async def test_phase_ends_when_its_budget_share_is_spent(
 async def test_panel_cost_stays_within_its_budget(tmp_path: Path, budget: float) -> None:
     settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
     done = await run_panel(
-        Minds(EACH, split_judges("quality", "security")), tmp_path, settings=settings
+        PanelModel(EACH, split_judges("quality", "security")), tmp_path, settings=settings
     )
     assert done.report.cost_usd is not None
     assert done.report.cost_usd <= budget
@@ -236,7 +238,7 @@ async def test_large_material_is_split_at_functions_and_read_completely(tmp_path
 
     settings = panel_settings(settings_for({"cost_usd": 20.0, "max_material_tokens": 3_000}))
     done = await run_panel(
-        Minds({"correctness": by_part}), tmp_path, of=material(text), settings=settings
+        PanelModel({"correctness": by_part}), tmp_path, of=material(text), settings=settings
     )
     report = done.report
     assert report.material.parts == len(done.task.parts) > 3
@@ -255,7 +257,9 @@ async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
     write_profile(own, references={"a": ["short.md"]})
     rule = point(1, "a", quotes=["Rule: always say please"])
     settings = panel_settings(profiles=own)
-    done = await run_panel(Minds({"a": finds(rule)}), tmp_path, profile="own", settings=settings)
+    done = await run_panel(
+        PanelModel({"a": finds(rule)}), tmp_path, profile="own", settings=settings
+    )
     assert done.report.findings == []
     assert done.report.unsupported == 2
 
@@ -264,7 +268,7 @@ async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
 
 
 async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Path) -> None:
-    first = Minds({"correctness": finds(point(5), point(20))})
+    first = PanelModel({"correctness": finds(point(5), point(20))})
     async with panel(first, tmp_path) as (_, task):
         before = await task.work()
         await task.record_delivery(before)
@@ -273,7 +277,7 @@ async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Pat
 
     kept = [line for n, line in enumerate(LINES, 1) if n != 5]
     moved = "\n".join([*[f"# {sentence(f'note {n}', 5)}" for n in range(40)], *kept])
-    again = Minds(
+    again = PanelModel(
         {
             "correctness": finds(
                 point(20, claim=f"Worded {sentence('otherwise', 8)}", place="app.py:59"),
@@ -298,7 +302,7 @@ async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
     own = tmp_path / "profiles"
     write_profile(own, references={"a": ["note/1"], "b": ["note/2", "note/99"]})
     settings = panel_settings(profiles=own)
-    async with panel(Minds(), tmp_path, profile="own", settings=settings) as (e, task):
+    async with panel(PanelModel(), tmp_path, profile="own", settings=settings) as (e, task):
         store = NoteStore(task.app.database)
         space = space_of(OPEN_NOTES, None)
         hers = space_of(OPEN_NOTES, "U0EVA")
@@ -317,7 +321,7 @@ async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
 
 
 async def test_forgetting_a_person_deletes_the_findings_of_their_reviews(tmp_path: Path) -> None:
-    async with panel(Minds({"correctness": finds(point(5))}), tmp_path, requester="U0ANA") as (
+    async with panel(PanelModel({"correctness": finds(point(5))}), tmp_path, requester="U0ANA") as (
         _,
         task,
     ):
@@ -340,7 +344,7 @@ async def test_stopped_panel_requests_no_verdicts_and_reports_the_stop(tmp_path:
             loop.call_soon_threadsafe(running[0].stop.set)
         return review(point(1))
 
-    async with panel(Minds(stopping_reviewer), tmp_path) as (e, task):
+    async with panel(PanelModel(stopping_reviewer), tmp_path) as (e, task):
         running.append(e.run)
         report = await task.work()
         assert not [b for b in e.requests if "CONTRACT: verdicts" in opening(b)]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 from bot_kit import Shell, refusal_text
-from pg_kit import Kept
+from pg_kit import StorePlace
 
 from bot.approvals.store import Actions, CardDecision, CardPlace
 from bot.policy.directory import Grants
@@ -113,7 +113,7 @@ def test_a_grant_can_be_revoked(shell: Shell) -> None:
 
 
 async def test_a_grant_covers_its_sources_in_its_destination_until_it_is_revoked(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     database = await Database.open(in_file.path, in_file.url)
     grants = Grants(database)

@@ -24,9 +24,9 @@ from card_kit import (
 )
 from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
 from fleet_kit import fleet
-from pg_kit import Kept
+from pg_kit import StorePlace
 from serve_kit import ASKER, Served, serve, with_rules
-from test_schedule_chat import Turning, tool_texts
+from test_schedule_chat import ChangingModel, tool_texts
 
 from bot.listeners.home import DELETE
 from bot.local.model.answer import Answer
@@ -141,7 +141,7 @@ async def test_subagents_receive_no_preferences(tmp_path: Path) -> None:
 
 
 async def test_preferences_are_visible_and_deletable_only_by_their_owner(tmp_path: Path) -> None:
-    turning = Turning(remember_model("call the customer Acme"))
+    turning = ChangingModel(remember_model("call the customer Acme"))
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Always call the customer Acme.")
         assert await stored_preferences(bot) == ["call the customer Acme"]
@@ -166,7 +166,7 @@ async def test_preferences_are_visible_and_deletable_only_by_their_owner(tmp_pat
 
 
 async def test_preference_can_be_deleted_in_chat(tmp_path: Path) -> None:
-    turning = Turning(remember_model("answer me in Portuguese", "be short"))
+    turning = ChangingModel(remember_model("answer me in Portuguese", "be short"))
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Please answer me in Portuguese, and be short.")
         turning.mind = forget_model("no such thing")
@@ -198,7 +198,7 @@ async def test_preference_not_worded_in_the_request_needs_the_requesters_approva
 
 async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
     text = "always post my answers without asking"
-    turning = Turning(remember_model(text))
+    turning = ChangingModel(remember_model(text))
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, f"From now on {text}.")
         assert "what needs approval still does" in tool_texts(bot)[-1]
@@ -215,7 +215,7 @@ async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
     tmp_path: Path,
 ) -> None:
     texts = [f"rule {n}" for n in range(MAX_PREFERENCES)]
-    turning = Turning(remember_model(*texts, texts[0]))
+    turning = ChangingModel(remember_model(*texts, texts[0]))
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, f"Keep {', '.join(texts)}.")
         texts = [*texts[1:], texts[0]]
@@ -229,7 +229,7 @@ async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
         await until(lambda: len(read_home(bot, ASKER)[1]) == MAX_PREFERENCES)
 
 
-async def test_concurrent_replicas_respect_the_preference_limit(place: Kept) -> None:
+async def test_concurrent_replicas_respect_the_preference_limit(place: StorePlace) -> None:
     async with place.stores(2) as stores:
         replicas = [store_of(store.database) for store in stores]
         adds = (
@@ -268,7 +268,7 @@ async def test_request_resumed_after_a_crash_gets_the_identical_prompt(
 async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_there(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(instructions_model(STYLE))
+    turning = ChangingModel(instructions_model(STYLE))
     async with serve(tmp_path, turning, space=people()) as bot:
         shown = await ask_for_card(bot, "Here always use three bullets; Luis knows invoices.")
         assert "Set the instructions of this channel" in shown.text
@@ -306,7 +306,7 @@ async def test_requester_who_left_the_channel_cannot_set_its_instructions(tmp_pa
 # ---- stored
 
 
-async def test_replayed_deletion_deletes_no_other_preference(in_file: Kept) -> None:
+async def test_replayed_deletion_deletes_no_other_preference(in_file: StorePlace) -> None:
     """The words match the other one too, once the first is deleted."""
     store = await in_file.store()
     preferences = store_of(store.database)

@@ -24,7 +24,7 @@ from engine_kit import (
 from engine_kit import workspace as small_workspace
 from files_kit import branches, git, repository, subjects, text_at
 from fleet_kit import Fleet, at_work_first, fleet
-from pg_kit import Kept, execute
+from pg_kit import StorePlace, execute
 from serve_kit import ASKER
 from standins.model_faults import Fault, Faults
 from standins.slack_faults import StreamsRefused
@@ -76,7 +76,7 @@ def assert_no_crash(bots: Fleet) -> None:
 
 
 async def test_event_sent_five_times_to_both_replicas_gets_one_answer(
-    postgres: Kept, tmp_path: Path
+    postgres: StorePlace, tmp_path: Path
 ) -> None:
     assert postgres.url
     model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
@@ -106,7 +106,7 @@ async def test_event_sent_five_times_to_both_replicas_gets_one_answer(
     ],
 )
 async def test_other_replica_finishes_the_work_of_a_killed_one(
-    postgres: Kept, tmp_path: Path, count: int, refused: StreamsRefused | None
+    postgres: StorePlace, tmp_path: Path, count: int, refused: StreamsRefused | None
 ) -> None:
     assert postgres.url
     limits = {"max_concurrency": 8, "max_subagents": 100, "cost_usd": 50.0}
@@ -141,7 +141,7 @@ async def test_other_replica_finishes_the_work_of_a_killed_one(
 
 @pytest.mark.parametrize("count", [16, pytest.param(50, marks=pytest.mark.slow)])
 async def test_replicas_share_the_work_and_its_concurrency_limit(
-    postgres: Kept, tmp_path: Path, count: int
+    postgres: StorePlace, tmp_path: Path, count: int
 ) -> None:
     assert postgres.url
     limits = {"max_concurrency": 5, "max_subagents": 100, "cost_usd": 50.0}
@@ -168,7 +168,9 @@ async def test_replicas_share_the_work_and_its_concurrency_limit(
         assert_no_crash(bots)
 
 
-async def test_stop_on_one_replica_ends_work_on_the_other(postgres: Kept, tmp_path: Path) -> None:
+async def test_stop_on_one_replica_ends_work_on_the_other(
+    postgres: StorePlace, tmp_path: Path
+) -> None:
     assert postgres.url
     limits = {"max_concurrency": 6, "max_subagents": 100, "cost_usd": 50.0}
     silent = Faults(lambda index, body: Fault("slow") if is_child(body) else None)
@@ -243,7 +245,7 @@ def request_commits(repo: pygit2.Repository) -> list[tuple[str, str]]:
 
 
 async def test_each_part_written_by_two_replicas_is_committed_once_despite_a_kill(
-    postgres: Kept, tmp_path: Path
+    postgres: StorePlace, tmp_path: Path
 ) -> None:
     assert postgres.url
     repo, errors = repository(tmp_path / "book", {"README.md": "# Book\n"}), list[str]()

@@ -29,7 +29,7 @@ from fork_server import forked_command
 from panel_kit import (
     CODE,
     EACH,
-    Minds,
+    PanelModel,
     confirming_judge,
     contract,
     defends,
@@ -59,7 +59,7 @@ def file(tmp_path: Path) -> Path:
 def test_second_review_of_a_file_compares_with_the_first(
     shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with model_at(monkeypatch, Minds(EACH)):
+    with model_at(monkeypatch, PanelModel(EACH)):
         first = shell("review", file, "--json")
         again = shell("review", file, "--language", "de")
         markdown = shell("review", file, "--markdown")
@@ -99,7 +99,7 @@ def test_invalid_profile_is_rejected_before_any_model_call(
     spoil(profile["specialists"])
     path.write_text(json.dumps(profile))
     configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
-    with model_at(monkeypatch, Minds()) as model:
+    with model_at(monkeypatch, PanelModel()) as model:
         done = shell("review", file, "--profile", "own", "--json")
     assert error in refusal_text(done, "bad_settings")
     assert model.requests == 0
@@ -128,7 +128,7 @@ def test_unusable_material_is_rejected_before_any_model_call(
 ) -> None:
     make(tmp_path / "material")
     configure("panel: {material_tokens: 5000}\n")
-    with model_at(monkeypatch, Minds()) as model:
+    with model_at(monkeypatch, PanelModel()) as model:
         done = shell("review", tmp_path / "material", "--json")
     assert error in refusal_text(done, "bad_material")
     assert model.requests == 0
@@ -154,7 +154,7 @@ def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     shell: Shell, file: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
-    minds = Minds(EACH, split_judges("quality"))
+    minds = PanelModel(EACH, split_judges("quality"))
     with model_at(monkeypatch, minds, latency_s=0.1) as model:
         with forked_command("review", str(file), "--json") as process:
             patience = Patience(60)
@@ -209,9 +209,11 @@ def reads(body: Json) -> Answer:
     )
 
 
-def review_model(source: str, profile: str = "incident", minds: Minds | None = None) -> Responder:
+def review_model(
+    source: str, profile: str = "incident", minds: PanelModel | None = None
+) -> Responder:
     """A parent that starts a review; `{thread}` in `source` is the thread of the request."""
-    panel = minds or Minds(reads)
+    panel = minds or PanelModel(reads)
 
     def model(body: Json) -> Answer:
         if contract(body):
@@ -293,7 +295,7 @@ async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> Non
         ids = to_judge(body)
         return verdicts(*(verdict_on(id, "refute", evidence="made up by nobody") for id in ids))
 
-    minds = Minds(reads, careless)
+    minds = PanelModel(reads, careless)
     admins = "policy: {admins: [U0EVA]}\n"
     policy = tmp_path / "policy.yaml"
     policy.write_text(admins)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from engine_kit import until
-from files_kit import BOOK, Desk, desk, write_files
+from files_kit import BOOK, ProjectRun, desk, write_files
 from process_kit import command as command_of
 from process_kit import is_alive
 
@@ -33,11 +33,11 @@ def sandbox(**more: Any) -> Commands:
     return Commands(**{"template": SHELL, "seconds": 10.0, "max_bytes": MB, "home": home, **more})
 
 
-def sandbox_context(desk: Desk, **more: Any) -> ToolContext:
+def sandbox_context(desk: ProjectRun, **more: Any) -> ToolContext:
     return desk.context(clients={**desk.context().clients, Commands: sandbox(**more)})
 
 
-async def run_command(desk: Desk, command: str, **more: Any) -> ToolResult:
+async def run_command(desk: ProjectRun, command: str, **more: Any) -> ToolResult:
     return await desk.use(
         "run_command", by=sandbox_context(desk, **more), command=command, folder=BOOK
     )
@@ -47,7 +47,7 @@ def output_text(found: ToolResult) -> str:
     return "\n".join(item.text for item in found.items)
 
 
-async def test_a_command_sees_the_files_and_changes_none(desk: Desk) -> None:
+async def test_a_command_sees_the_files_and_changes_none(desk: ProjectRun) -> None:
     (desk.root / "link").symlink_to("/etc/passwd")
     os.mkfifo(desk.root / "pipe")
     write_files(desk.root, {".git/config": "secret"})
@@ -64,7 +64,7 @@ async def test_a_command_sees_the_files_and_changes_none(desk: Desk) -> None:
 
 
 async def test_a_command_gets_no_secret_and_no_input(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: ProjectRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     found = await run_command(desk, "env; cat; echo end")
@@ -74,7 +74,7 @@ async def test_a_command_gets_no_secret_and_no_input(
     assert "end" in lines
 
 
-async def test_child_processes_are_killed_with_their_command(desk: Desk) -> None:
+async def test_child_processes_are_killed_with_their_command(desk: ProjectRun) -> None:
     found = await run_command(desk, "sleep 600 & echo begun; sleep 600", seconds=0.5)
     assert output_text(found) == "begun"
     assert found.note == "It was killed: its time was up."
@@ -83,27 +83,27 @@ async def test_child_processes_are_killed_with_their_command(desk: Desk) -> None
     await until(lambda: not is_alive(pid))
 
 
-async def test_process_outside_the_group_does_not_delay_the_result(desk: Desk) -> None:
+async def test_process_outside_the_group_does_not_delay_the_result(desk: ProjectRun) -> None:
     found = await run_command(desk, "setsid sleep 600 & echo $!; sleep 600", seconds=0.5)
     os.kill(int(output_text(found)), signal.SIGKILL)
     assert found.note == "It was killed: its time was up."
 
 
-async def test_excessive_command_output_is_truncated(desk: Desk) -> None:
+async def test_excessive_command_output_is_truncated(desk: ProjectRun) -> None:
     found = await run_command(desk, "yes | head -c 3000000; echo; seq 1 3")
     assert "The output is cut" in found.truncated
     assert len(output_text(found)) <= MAX_OUTPUT_BYTES
     assert found.note == "Exit code 0."
 
 
-async def test_command_has_limits_on_file_size_memory_and_open_files(desk: Desk) -> None:
+async def test_command_has_limits_on_file_size_memory_and_open_files(desk: ProjectRun) -> None:
     found = await run_command(desk, "ulimit -f; ulimit -v; ulimit -n; cat /dev/zero > big; echo $?")
     limits = output_text(found).split("\n")
     assert [int(each) for each in limits[:3]] == [64 * 2048, 2 * MB, 256]
     assert limits[-1] != "0"
 
 
-async def test_sandbox_start_failure_is_reported(desk: Desk) -> None:
+async def test_sandbox_start_failure_is_reported(desk: ProjectRun) -> None:
     for template in (("/nowhere/bwrap", "{command}"), ("/", "{command}")):
         ctx = sandbox_context(desk, template=template)
         error = await desk.fails("run_command", by=ctx, command="ls", folder=BOOK)
@@ -111,7 +111,7 @@ async def test_sandbox_start_failure_is_reported(desk: Desk) -> None:
 
 
 async def test_cancelled_command_leaves_no_process_and_no_folder(
-    tmp_path: Path, desk: Desk
+    tmp_path: Path, desk: ProjectRun
 ) -> None:
     mark = tmp_path / "pid"
     into = quote(str(mark))
@@ -148,19 +148,19 @@ def bubblewrap() -> None:
         pytest.skip("bubblewrap may make no namespaces on this machine")
 
 
-async def run_sandboxed(desk: Desk, command: str, seconds: float = 20.0) -> ToolResult:
+async def run_sandboxed(desk: ProjectRun, command: str, seconds: float = 20.0) -> ToolResult:
     return await run_command(desk, command, template=SANDBOX, seconds=seconds)
 
 
 @in_bubblewrap
-async def test_sandboxed_command_changes_only_its_copy(desk: Desk) -> None:
+async def test_sandboxed_command_changes_only_its_copy(desk: ProjectRun) -> None:
     found = await run_sandboxed(desk, "pwd; head -1 src/app.py; echo x > new && rm README.md && ls")
     assert output_text(found).split("\n") == ["/work", "def one():", "new", "src"]
     assert sorted(p.name for p in desk.root.iterdir()) == ["README.md", "src"]
 
 
 @in_bubblewrap
-async def test_sandbox_exposes_only_the_programs_of_the_machine(desk: Desk) -> None:
+async def test_sandbox_exposes_only_the_programs_of_the_machine(desk: ProjectRun) -> None:
     other = desk.root.parent / "other.txt"
     other.write_text("SECRET")
     tries = f"cat {quote(str(other))} /etc/passwd; echo x > /usr/x; ls {quote(str(desk.root))}"
@@ -173,7 +173,7 @@ async def test_sandbox_exposes_only_the_programs_of_the_machine(desk: Desk) -> N
 
 
 @in_bubblewrap
-async def test_sandbox_has_no_network_access(desk: Desk) -> None:
+async def test_sandbox_has_no_network_access(desk: ProjectRun) -> None:
     connections: list[object] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,7 +194,7 @@ async def test_sandbox_has_no_network_access(desk: Desk) -> None:
 
 
 @in_bubblewrap
-async def test_sandboxed_command_sees_no_other_process_and_leaves_none(desk: Desk) -> None:
+async def test_sandboxed_command_sees_no_other_process_and_leaves_none(desk: ProjectRun) -> None:
     found = await run_sandboxed(desk, f"ls /proc | grep -c '^[0-9]'; {LONG} & {LONG}", seconds=1.0)
     assert int(output_text(found)) < 8
     assert found.note == "It was killed: its time was up."

@@ -23,7 +23,7 @@ from engine_kit import (
     turns,
     use,
 )
-from pg_kit import Kept
+from pg_kit import StorePlace
 from runs_kit import StoredFanout
 from test_store import result
 
@@ -45,7 +45,7 @@ from subagents.run import Checkpoint
 # ---- steps
 
 
-async def test_replay_returns_the_stored_result_of_a_step(place: Kept) -> None:
+async def test_replay_returns_the_stored_result_of_a_step(place: StorePlace) -> None:
     body = {"text": "日本 ¿sí? \u202e", "n": [1, 2.5, None, True], "deep": {"a": [{"b": ""}]}}
     store = await place.store("r1", "r2")
     await RunLog(store, "r1").keep("r1/p1/0/model", json.dumps(body))
@@ -61,7 +61,7 @@ async def test_replay_returns_the_stored_result_of_a_step(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_deferred_step_is_stored_with_the_next_kept_one(place: Kept) -> None:
+async def test_deferred_step_is_stored_with_the_next_kept_one(place: StorePlace) -> None:
     async with place.stores(1, "r1") as (store,):
         log = RunLog(store, "r1")
         log.defer("r1/s1/1/tools", '{"read": true}')
@@ -106,7 +106,7 @@ async def test_only_reading_steps_are_stored_later() -> None:
 # ---- frozen briefs
 
 
-async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: Kept) -> None:
+async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: StorePlace) -> None:
     label = Label(True, frozenset({"U1", "U2"}), frozenset({"C1"}))
     whole = Window(WINDOW.oldest, WINDOW.latest, WINDOW.oldest, WINDOW.latest)
     async with in_file.stores(1, "r1") as (store,), engine(turns(submission())) as e:
@@ -161,7 +161,7 @@ def lossy_spawner(why: str, store: Store, live: LiveRun) -> WorkflowSpawner:
     return WorkflowSpawner(cast(Durable, Lossy()), store, cast(ActiveRun, live), "w")
 
 
-async def test_stored_result_is_used_after_its_workflow_is_lost(in_file: Kept) -> None:
+async def test_stored_result_is_used_after_its_workflow_is_lost(in_file: StorePlace) -> None:
     stored = result("s1")
     async with in_file.stores(1, "r1") as (store,):
         live, brief = LiveRun(store), StoredFanout(store, "r1", datetime.now(UTC)).brief(1)
@@ -187,7 +187,9 @@ async def silent_runs(store: Store, *ids: str, **fields: Any) -> AsyncIterator[R
         yield Runs(store, e.run.model, e.run.rate_limiter, e.reader, "me", Metrics(), Operator())
 
 
-async def test_run_is_shared_by_its_users_and_closed_after_the_last_one(in_file: Kept) -> None:
+async def test_run_is_shared_by_its_users_and_closed_after_the_last_one(
+    in_file: StorePlace,
+) -> None:
     async with in_file.stores(1) as (store,), silent_runs(store, "r1", "r2") as runs:
         async with runs.at_work("r1") as one, runs.at_work("r1") as two:
             async with runs.at_work("r2") as other:

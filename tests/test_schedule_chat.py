@@ -52,7 +52,7 @@ def tool_call_model(tool: str, **args: Any) -> Responder:
 
 
 @dataclass
-class Turning:
+class ChangingModel:
     """A model that a test changes."""
 
     mind: Responder
@@ -218,7 +218,7 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
         ({"budget_usd": "nan"}, "must be more than $0."),
         ({"owner": LUIS}, "owner: is not an argument"),
     ]
-    turning = Turning(schedule_model())
+    turning = ChangingModel(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
         for args, reason in cases:
             turning.mind = schedule_model(**args)
@@ -229,7 +229,7 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
 async def test_schedule_error_is_the_same_for_unreadable_and_missing_channels(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(schedule_model())
+    turning = ChangingModel(schedule_model())
     async with bot_with(tmp_path, turning, space=private(2, members=(LUIS,))) as bot:
         texts = []
         for name in ("support-2", "support-9"):
@@ -264,7 +264,7 @@ async def test_card_in_a_channel_hides_private_channel_names_and_warns_of_missin
 
 
 async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path: Path) -> None:
-    turning = Turning(schedule_model())
+    turning = ChangingModel(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
         await approve_card(bot)
         steps: list[tuple[str, Json, str, str]] = [
@@ -281,7 +281,7 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
 
 
 async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path: Path) -> None:
-    turning = Turning(schedule_model())
+    turning = ChangingModel(schedule_model())
     async with bot_with(tmp_path, turning, change=with_sections(policy={"admins": (LUIS,)})) as bot:
         await approve_card(bot)
         for each in (EVA, LUIS):

@@ -18,7 +18,7 @@ import pytest
 from engine_kit import Json, brief_answer, channel_id, say, scripted_parent, until
 from fleet_kit import Fleet, fleet
 from fork_server import Fork
-from pg_kit import Kept, execute
+from pg_kit import StorePlace, execute
 from schedule_kit import LONG_AGO, NEVER, sweep
 from serve_kit import ASKER
 from standins.slack_faults import Fault
@@ -120,7 +120,7 @@ def open_until(url: str, end: datetime) -> list[tuple[str, str]]:
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("seconds", [12, pytest.param(60, marks=pytest.mark.slow)])
 async def test_each_occurrence_is_done_once_while_replicas_are_killed(
-    postgres: Kept, tmp_path: Path, seconds: int
+    postgres: StorePlace, tmp_path: Path, seconds: int
 ) -> None:
     assert postgres.url
     start = await set_up(tmp_path, postgres.url)
@@ -266,7 +266,7 @@ def is_delivered(bots: Fleet, name: str) -> bool:
 
 @pytest.mark.timeout(600)
 async def test_each_due_time_is_posted_once_when_one_of_two_replicas_is_killed(
-    postgres: Kept, tmp_path: Path
+    postgres: StorePlace, tmp_path: Path
 ) -> None:
     assert postgres.url
     at = (datetime.now(UTC) + timedelta(seconds=105)).replace(second=0)  # once two have started

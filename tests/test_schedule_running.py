@@ -14,12 +14,12 @@ import pytest
 import sqlalchemy as sa
 from document_kit import sweep_report
 from engine_kit import always, channel_id, come, until, workspace
-from forget_kit import Told, item, tables_with
+from forget_kit import RunToStore, item, tables_with
 from hypothesis import given
 from hypothesis import strategies as st
 from mail_kit import ME, letters
 from pg_kit import with_store
-from schedule_kit import Scheduled, scheduled_bot, sweep, triage
+from schedule_kit import ScheduledBot, scheduled_bot, sweep, triage
 from serve_kit import ASKER, with_rules
 from standins.model_faults import Faults
 from standins.slack import LocalSlack
@@ -143,7 +143,7 @@ async def test_digest_goes_to_its_owner_alone_and_later_ones_have_only_new_mail(
     tmp_path: Path,
 ) -> None:
     async with with_mail(tmp_path, *letters(3)) as (bot, google):
-        s = Scheduled(bot)
+        s = ScheduledBot(bot)
         await s.set("inbox", triage(quiet=True))
         first = await s.fire("inbox")
         assert (await s.wait_for_delivery(first)).delivery == "delivered"
@@ -225,7 +225,7 @@ WHY = "#reports is archived. Unarchive it, or let its reports go elsewhere."
 
 
 @dataclass
-class AlertingBots(Scheduled):
+class AlertingBots(ScheduledBot):
     """A bot with a schedule, and the alerts of another replica."""
 
     def __post_init__(self) -> None:
@@ -306,7 +306,7 @@ WORDS = "the purple zebra invoice never arrives"
 SAID = f"Hello, {WORDS}, who can help me with that? It is urgent."
 
 
-async def report_twice(s: Scheduled) -> tuple[str, list[Occurrence]]:
+async def report_twice(s: ScheduledBot) -> tuple[str, list[Occurrence]]:
     """Report a message twice; return its id and both occurrences."""
     ts = s.bot.slack.people.say("U0LUIS", channel_id(1), SAID)
     await s.set("markets", sweep(channels=("support-1", "support-2")))
@@ -346,8 +346,8 @@ async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) ->
     first, second, third = (item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3))
     with_store(tmp_path)
     store = await Store.open(tmp_path)
-    await Told("r1", [first, second, third]).store(store)
-    await Told("r2", [third]).store(store)
+    await RunToStore("r1", [first, second, third]).store(store)
+    await RunToStore("r2", [third]).store(store)
     now = datetime.now(UTC)
     for each in (first, second, third):
         issue = Issue(

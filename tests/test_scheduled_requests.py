@@ -25,13 +25,13 @@ from engine_kit import (
     until,
     use,
 )
-from schedule_kit import NEVER, Scheduled, scheduled_bot
+from schedule_kit import NEVER, ScheduledBot, scheduled_bot
 from serve_kit import ASKER
 from standins.slack import LocalSlack
 from standins.slack_shown import Shown
 from test_preferences import read_home, store_of
 from test_schedule_chat import (
-    Turning,
+    ChangingModel,
     approve_card,
     bot_with,
     in_madrid,
@@ -114,7 +114,7 @@ answer_model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_model(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(answer_model)
+    turning = ChangingModel(answer_model)
     async with bot_with(tmp_path, turning) as bot:
         await bot.answer_directly("What is open in #support-2?")
         turning.mind = reminder_model()
@@ -129,7 +129,7 @@ async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_
         )
         assert f"The reminder call-ana is set: {when(schedule.spec)}." in tool_texts(bot)[-1]
         calls = len(bot.model.recorded)
-        s = Scheduled(bot)
+        s = ScheduledBot(bot)
         delivery = await s.wait_for_delivery(await s.fire("call-ana"))
         assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
@@ -161,7 +161,7 @@ async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Pat
         assert [row.spec for row in await s.schedules.store.all()] == [again], "its name is free"
 
 
-async def is_done(s: Scheduled, name: str) -> StoredSchedule:
+async def is_done(s: ScheduledBot, name: str) -> StoredSchedule:
     async def done_schedule() -> StoredSchedule | None:
         row = await s.schedules.store.get(name)
         return row if row and row.state == "done" else None
@@ -213,7 +213,7 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
         assert row.requester == ASKER
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
-        s = Scheduled(bot)
+        s = ScheduledBot(bot)
         await s.wait_for_delivery(await s.fire("call-ana"))
         (message,) = [
             m for m in bot_posts(bot.slack, bot.slack.people.dm(ASKER)) if "Remin" in m.text
@@ -225,13 +225,13 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
 async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_author(
     tmp_path: Path,
 ) -> None:
-    turning = Turning(schedule_model("reminder", cron=WEEKLY, to=LUIS))
+    turning = ChangingModel(schedule_model("reminder", cron=WEEKLY, to=LUIS))
     async with bot_with(tmp_path, turning) as bot:
         text = await approve_card(bot, "Remind Luis every Monday at 9.")
         assert f"Goes to: {LUIS} (@" in text
         assert "When: Every Monday at 09:00 (Europe/Madrid); next: Mon, " in text
         assert "* *" not in text
-        s = Scheduled(bot)
+        s = ScheduledBot(bot)
         await s.wait_for_delivery(await s.fire("orders"))
         (message,) = reminders(bot.slack, bot.slack.people.dm(LUIS))
         assert message == f"Reminder: {ANA}\nFor <@{ASKER}>"
@@ -265,7 +265,7 @@ async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
         assert lines[3].startswith(f"Goes to: {HERE} (#support-1); an answer that not everyone")
         assert len(lines) <= 8
         await store_of(bot.store.database).add("Answer in Portuguese", Authorship(ASKER))
-        s = Scheduled(bot)
+        s = ScheduledBot(bot)
         occurrence = await s.fire("orders")
         assert occurrence.state == "ran", occurrence
         await s.wait_for_delivery(occurrence)
@@ -339,7 +339,7 @@ async def test_write_tools_are_denied_to_a_scheduled_question(tmp_path: Path) ->
 
 
 async def test_recipient_can_list_and_delete_a_reminder_but_others_cannot(tmp_path: Path) -> None:
-    turning = Turning(tool_call_model("schedule_list"))
+    turning = ChangingModel(tool_call_model("schedule_list"))
     async with bot_with(tmp_path, turning) as bot:
         store, spec = bot.bench.schedules.store, reminder(to=LUIS)
         await store.create("call-ana", spec, "chat", datetime.now(UTC))

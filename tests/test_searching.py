@@ -92,11 +92,11 @@ def search_reply(*results: tuple[str, str], error: str = "") -> list[kit.Json]:
 SEARCH = kit.call("web_search", query="ports")
 
 
-def model_server(content: list[kit.Json]) -> kit.Lax:
+def model_server(content: list[kit.Json]) -> kit.LenientServer:
     def reply(body: kit.Json) -> list[kit.Json] | None:
         return content if body["tools"][0].get("type", "").startswith("web_search") else None
 
-    return kit.Lax(reply)
+    return kit.LenientServer(reply)
 
 
 async def test_model_search_is_charged_to_the_run_and_recorded() -> None:

@@ -33,7 +33,7 @@ from serve_kit import ASKER, Served, echo, request_in, serve, with_rules
 from standins.model_faults import Fault as ModelFault
 from standins.model_faults import Faults
 from standins.slack_shown import Shown
-from test_schedule_chat import Turning
+from test_schedule_chat import ChangingModel
 
 from bot.local.model.answer import Answer
 from bot.local.slack.state import BOT_USER
@@ -111,7 +111,7 @@ async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answe
     space = workspace(4)
     private = replace(space.channels[3], members=(LUIS, BOT_USER), is_private=True)
     space = replace(space, channels=(*space.channels[:3], private))
-    turning = Turning(scripted_parent(say("Nothing.")))
+    turning = ChangingModel(scripted_parent(say("Nothing.")))
     async with serve(tmp_path, turning, space=space) as bot:
 
         async def ask(text: str, *turns: Answer, user: str = ASKER) -> Json:

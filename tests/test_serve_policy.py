@@ -15,7 +15,7 @@ from engine_kit import Json, come, scripted_parent, until, workspace
 from fleet_kit import Fleet, fleet
 from serve_kit import ASKER, Served, echo, free_port, serve, with_rules, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
-from standins.slack_faults import Fault, Lasting
+from standins.slack_faults import Fault, LastingFaults
 from standins.slack_scopes import BOT_SCOPES, Identity
 from timing import WAIT_S
 
@@ -310,7 +310,9 @@ async def test_missing_scope_is_logged_and_the_request_is_answered_once_it_is_gr
 async def test_revoked_app_token_ends_the_bot_when_a_new_socket_is_needed(tmp_path: Path) -> None:
     async def revoke() -> None:
         async with serve(tmp_path, scripted_parent(echo)) as bot:
-            bot.slack.faults = Lasting([Fault("apps.connections.open", "error:token_revoked")])
+            bot.slack.faults = LastingFaults(
+                [Fault("apps.connections.open", "error:token_revoked")]
+            )
             bot.slack.sockets.drop("link_disabled")
             await asyncio.sleep(WAIT_S)
 
@@ -332,7 +334,7 @@ async def test_requests_are_answered_once_after_a_short_slack_outage(
         threads += [(bot.ask("Just heard?", channel=OTHER, user="U0EVA"), OTHER)]
         await asyncio.sleep(0.05)
         slack.sockets.refuse(1.0)
-        slack.faults = Lasting([Fault("*", "500")])
+        slack.faults = LastingFaults([Fault("*", "500")])
         slack.sockets.drop("abort")
         threads += [(bot.ask("Meanwhile?", user="U0LUIS"), bot.channel)]
         threads += [(slack.people.say(ASKER, direct, "And here?"), direct)]

@@ -28,7 +28,7 @@ from engine_kit import (
 )
 from serve_kit import ASKER, Served, change_settings, echo, serve, with_rules, with_sections
 from standins.slack import API_PATH, BOT_TOKEN, LocalSlack
-from standins.slack_faults import Fault, Lasting
+from standins.slack_faults import Fault, LastingFaults
 from standins.slack_scopes import BOT_SCOPES, Identity
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -362,7 +362,7 @@ async def test_retry_is_suggested_only_for_transient_slack_errors(tmp_path: Path
             ("ratelimited", "could not check who you are", "ask again in a minute"),
         ):
             bot.slack.state.whispers.clear()
-            bot.slack.faults = Lasting([Fault("users.info", f"error:{code}")])
+            bot.slack.faults = LastingFaults([Fault("users.info", f"error:{code}")])
             bot.ask("Hello?")
             await until(bot.whispers)
             (whisper,) = bot.whispers()

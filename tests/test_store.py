@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, refusal_text
 from pg_kit import (
-    Kept,
+    StorePlace,
     execute,
     of,
     role,
@@ -72,7 +72,9 @@ def result(id: str, status: str = "complete", stopped_by: str = "none") -> Subag
     return SubagentResult.model_validate({"id": id, **task, **ending})
 
 
-async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(in_file: Kept) -> None:
+async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(
+    in_file: StorePlace,
+) -> None:
     store = await in_file.store("abc123", "abd456", "%_x")
 
     assert (await store.run("%")).id == "%_x"
@@ -90,7 +92,7 @@ async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(in_fi
     await store.aclose()
 
 
-async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: Kept) -> None:
+async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: StorePlace) -> None:
     store = await in_file.store("r1")
     sink, memory = RunLog(store, "r1"), Recording()
     record(sink)
@@ -109,7 +111,7 @@ async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: Kep
 
 
 async def test_waiting_flushes_share_the_next_transaction(
-    in_file: Kept, monkeypatch: pytest.MonkeyPatch
+    in_file: StorePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await in_file.store("r1")
     sink, batches, real = RunLog(store, "r1"), list[int](), store.record
@@ -203,7 +205,7 @@ def logged_decision(
     return Decision(run, "s1", tool, "abcd", verdict, "within all rules", at, "U0ANA", LABEL)
 
 
-async def store_with_log(place: Kept, *log: Decision) -> Store:
+async def store_with_log(place: StorePlace, *log: Decision) -> Store:
     store = await place.store(*{each.run for each in log})
     sink = RunLog(store, "r1")
     for each in log:
@@ -216,7 +218,7 @@ async def attempt(database: Database, statement: str) -> None:
     await database.change(lambda connection: connection.exec_driver_sql(statement))
 
 
-async def test_decision_log_cannot_be_changed_or_deleted(place: Kept) -> None:
+async def test_decision_log_cannot_be_changed_or_deleted(place: StorePlace) -> None:
     store = await store_with_log(place, logged_decision(verdict="deny"))
 
     for statement in (
@@ -232,7 +234,9 @@ async def test_decision_log_cannot_be_changed_or_deleted(place: Kept) -> None:
     await store.aclose()
 
 
-async def test_decision_log_survives_deletion_of_its_runs_and_forgotten_users(bare: Kept) -> None:
+async def test_decision_log_survives_deletion_of_its_runs_and_forgotten_users(
+    bare: StorePlace,
+) -> None:
     log = [logged_decision("r1"), logged_decision("r2")]
     store = await store_with_log(bare, *log)
     settings = load_settings(env={})
@@ -308,7 +312,7 @@ async def marks(database: Database) -> set[str]:
 
 
 @asynccontextmanager
-async def database_at(place: Kept) -> AsyncIterator[Database]:
+async def database_at(place: StorePlace) -> AsyncIterator[Database]:
     database = await Database.open(place.path, place.url)
     try:
         yield database
@@ -316,7 +320,7 @@ async def database_at(place: Kept) -> AsyncIterator[Database]:
         await database.aclose()
 
 
-async def test_failed_change_is_rolled_back_without_affecting_others(place: Kept) -> None:
+async def test_failed_change_is_rolled_back_without_affecting_others(place: StorePlace) -> None:
     async with database_at(place) as database:
         works = [spoil(f"bad {n}") if n % 7 == 3 else flag_insert(f"good {n}") for n in range(50)]
         twice = [flag_insert("good 0"), sa.text("no such statement")]
@@ -337,7 +341,9 @@ async def test_failed_change_is_rolled_back_without_affecting_others(place: Kept
         assert await marks(database) == {f"good {n}" for n in range(50) if n not in bad} | {"last"}
 
 
-async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(place: Kept) -> None:
+async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(
+    place: StorePlace,
+) -> None:
     async with database_at(place) as database:
         waiting = [asyncio.create_task(database.change(flag_insert(f"{n}"))) for n in range(20)]
         await asyncio.sleep(0)
@@ -375,7 +381,7 @@ async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -
 # ---- the schema
 
 
-def engine_of(place: Kept) -> sa.Engine:
+def engine_of(place: StorePlace) -> sa.Engine:
     """Return another engine for the database of the store."""
     if place.url:
         options = {"options": f"-csearch_path={SCHEMA}"}
@@ -383,7 +389,7 @@ def engine_of(place: Kept) -> sa.Engine:
     return _file_engine(place.path / "assistant.sqlite")
 
 
-async def test_concurrent_starts_on_an_empty_database_create_it_once(bare: Kept) -> None:
+async def test_concurrent_starts_on_an_empty_database_create_it_once(bare: StorePlace) -> None:
     stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for store in stores:
         await store.aclose()
@@ -392,7 +398,7 @@ async def test_concurrent_starts_on_an_empty_database_create_it_once(bare: Kept)
 
 
 @pytest.mark.parametrize("revision", ["0016", "9999"])
-async def test_a_database_of_another_version_is_refused(place: Kept, revision: str) -> None:
+async def test_a_database_of_another_version_is_refused(place: StorePlace, revision: str) -> None:
     await (await place.store()).aclose()
     engine = engine_of(place)
     with engine.begin() as connection:
@@ -432,7 +438,7 @@ async def test_database_connection_error_does_not_contain_the_password(
         assert "hidden-word" not in text
 
 
-async def test_database_account_needs_to_own_only_our_schema(bare_postgres: Kept) -> None:
+async def test_database_account_needs_to_own_only_our_schema(bare_postgres: StorePlace) -> None:
     assert bare_postgres.url
     with role() as (name, password):
         execute("CREATE SCHEMA assistant AUTHORIZATION {name}", bare_postgres.url, name=name)
@@ -458,7 +464,7 @@ def drop_connections(url: str) -> None:
     execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
 
 
-async def test_database_reconnects_after_a_dropped_connection(postgres: Kept) -> None:
+async def test_database_reconnects_after_a_dropped_connection(postgres: StorePlace) -> None:
     assert postgres.url
     async with database_at(postgres) as database:
         await database.change(flag_insert("before"))

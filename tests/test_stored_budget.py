@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pg_kit import Kept
+from pg_kit import StorePlace
 from timing import patient
 
 from bot.runs.store import Store
@@ -41,7 +41,7 @@ async def budget(
 
 
 @asynccontextmanager
-async def shared_budgets(place: Kept, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
+async def shared_budgets(place: StorePlace, count: int = 2) -> AsyncIterator[list[StoredBudget]]:
     """One budget as several processes open it; a file has one process at a time."""
     async with place.stores(count, "r1") as stores:
         shared = [await budget(store.database, f"p{n}") for n, store in enumerate(stores)]
@@ -79,7 +79,7 @@ async def die(store: Store, owner: str) -> None:
 # ---- one budget
 
 
-async def test_reopened_budget_keeps_its_original_caps(in_file: Kept) -> None:
+async def test_reopened_budget_keeps_its_original_caps(in_file: StorePlace) -> None:
     async with in_file.stores(1, "r1") as (store,):
         await (await budget(store.database)).keep("a", all_of(10))
         later = await budget(store.database, caps=Caps(10**9, 10**9, 10**9, 60.0))
@@ -89,7 +89,7 @@ async def test_reopened_budget_keeps_its_original_caps(in_file: Kept) -> None:
         await later.reserve("b", all_of(90))
 
 
-async def test_concurrent_reservations_share_transactions_within_the_cap(place: Kept) -> None:
+async def test_concurrent_reservations_share_transactions_within_the_cap(place: StorePlace) -> None:
     async with place.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         commits = 0
@@ -116,7 +116,7 @@ async def test_concurrent_reservations_share_transactions_within_the_cap(place: 
 
 
 async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charged(
-    place: Kept,
+    place: StorePlace,
 ) -> None:
     async with shared_budgets(place) as shared:
         database = shared[0]._database
@@ -137,7 +137,7 @@ async def test_after_a_crash_held_amounts_are_released_and_sent_calls_are_charge
 
 
 async def test_call_of_a_dead_process_is_charged_when_another_repeats_it_before_adoption(
-    place: Kept,
+    place: StorePlace,
 ) -> None:
     async with shared_budgets(place) as shared:
         database, dead = shared[0]._database, shared[0]
@@ -152,7 +152,7 @@ async def test_call_of_a_dead_process_is_charged_when_another_repeats_it_before_
         assert await balance(database) == (all_of(25), Amount())
 
 
-async def test_repeated_call_is_charged_again(in_file: Kept) -> None:
+async def test_repeated_call_is_charged_again(in_file: StorePlace) -> None:
     async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         await mine.reserve("a", all_of(20))
@@ -169,7 +169,7 @@ async def test_repeated_call_is_charged_again(in_file: Kept) -> None:
         assert await balance(store.database) == (all_of(44), Amount())
 
 
-async def test_final_call_can_be_reserved_again_after_its_release(in_file: Kept) -> None:
+async def test_final_call_can_be_reserved_again_after_its_release(in_file: StorePlace) -> None:
     async with in_file.stores(1, "r1") as (store,):
         mine = await budget(store.database)
         await mine.hold({"final": all_of(30)})
@@ -230,7 +230,7 @@ async def test_no_cap_is_exceeded_at_any_interleaving(tmp_path: Path, seed: int)
             await balance(database, run)
             await asyncio.sleep(0.001)
 
-    async with Kept(tmp_path, None).stores(1) as (store,):
+    async with StorePlace(tmp_path, None).stores(1) as (store,):
         await store.start_run(run, "mention", "?", "m", {})
         mine = await budget(store.database, owner, run=run)
         watcher = asyncio.create_task(watch(store.database))
@@ -257,7 +257,7 @@ async def test_no_cap_is_exceeded_at_any_interleaving(tmp_path: Path, seed: int)
 # ---- waiting
 
 
-async def test_reservation_waits_until_another_process_settles(place: Kept) -> None:
+async def test_reservation_waits_until_another_process_settles(place: StorePlace) -> None:
     async with shared_budgets(place) as shared:
         mine, other = shared[0], shared[-1]
         await other.hold({"s1/final": all_of(30)})

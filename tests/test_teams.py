@@ -24,7 +24,16 @@ from pg_kit import database
 from serve_kit import ASKER, request_in
 from slack_sdk.web.async_client import AsyncWebClient
 from standins.slack_teams import COMPANY, token_of
-from teams_kit import ACME, BETA, Place, Two, environment, served_workspaces, two_slacks, two_teams
+from teams_kit import (
+    ACME,
+    BETA,
+    Place,
+    TwoWorkspaces,
+    environment,
+    served_workspaces,
+    two_slacks,
+    two_teams,
+)
 from timing import WAIT_S
 
 from bot.errors import SetupError
@@ -45,7 +54,7 @@ from subagents.rate_limiter import RateLimiter
 pytestmark = pytest.mark.system
 
 
-def server_of(two: Two, team: str) -> Server:
+def server_of(two: TwoWorkspaces, team: str) -> Server:
     assert two.serving
     return two.serving.servers[team]
 
@@ -60,7 +69,7 @@ async def rows(server: Server) -> dict[str, int]:
     return counts
 
 
-async def installed_teams(two: Two) -> list[str]:
+async def installed_teams(two: TwoWorkspaces) -> list[str]:
     assert two.serving
     return [str(each.team_id) for each in await two.serving.installations.all()]
 
@@ -73,14 +82,14 @@ async def ask_about(place: Place, word: str) -> str:
     return (await place.answer(place.ask(f"What of the {word}?"))).text
 
 
-async def each_is_answered_alone(two: Two) -> None:
+async def each_is_answered_alone(two: TwoWorkspaces) -> None:
     """Ask both at once, and check that each has its own answer alone."""
     texts = await asyncio.gather(ask_about(two.acme, "red-apple"), ask_about(two.beta, "blue-pear"))
     assert ["red-apple" in texts[0], "blue-pear" in texts[1]] == [True, True]
     await assert_answers_are_separate(two)
 
 
-async def assert_answers_are_separate(two: Two) -> None:
+async def assert_answers_are_separate(two: TwoWorkspaces) -> None:
     """Check that each answer is in its own workspace and database alone."""
     assert "blue-pear" not in two.acme.texts()
     assert "red-apple" not in two.beta.texts()
@@ -355,7 +364,7 @@ LIST_COMMANDS = (
 RUN_COMMANDS = ("show", "audit", "replay", "decisions")
 
 
-def command(two: Two, *words: str) -> tuple[int | None, str]:
+def command(two: TwoWorkspaces, *words: str) -> tuple[int | None, str]:
     """Return the exit code and all output of a command on the stored state."""
     log = two.folder / "output"
     log.write_text("")

@@ -16,7 +16,7 @@ from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.workspace import Channel, File, Message, Team, User, Workspace
 from bot.requests.thread import OWN_ANSWER_NOTE, Thread, ThreadLines, ThreadReader
 from bot.slack.people import People
-from bot.storage.requests import Incoming
+from bot.storage.requests import IncomingMessage
 from config.settings import load_settings
 from scopes.label import TRUSTED_LABEL, WORKSPACE, Label
 from scopes.slack_client import connect, open_session
@@ -55,11 +55,13 @@ def local(*messages: Message, private: bool = False, id: str = "C0SUPPORT") -> L
     return LocalSlack(Workspace(Team("T0ACME", "Acme", "acme"), PEOPLE, (channel,)))
 
 
-def incoming_mention(at: str, text: str, root: str = ROOT, **event: Any) -> Incoming:
-    return Incoming("T0ACME", "C0SUPPORT", at, root, "U0ANA", "mention", {"text": text, **event})
+def incoming_mention(at: str, text: str, root: str = ROOT, **event: Any) -> IncomingMessage:
+    return IncomingMessage(
+        "T0ACME", "C0SUPPORT", at, root, "U0ANA", "mention", {"text": text, **event}
+    )
 
 
-async def read_thread(slack: LocalSlack, incoming: Incoming, tokens: int = 12_000) -> Thread:
+async def read_thread(slack: LocalSlack, incoming: IncomingMessage, tokens: int = 12_000) -> Thread:
     changes = {"retry_attempts": 0, "timeout_s": 2}
     settings = load_settings(env={}).slack.model_copy(update=changes)
     with MUX.served_app(slack.app) as url:

@@ -16,7 +16,17 @@ import pygit2
 import pytest
 from data_kit import duck_file
 from engine_kit import Json, line, results, say, scripted_parent, submission, turn, until, use
-from files_kit import BOOK, BRANCH, Desk, branches, git, repository, subjects, text_at, write_files
+from files_kit import (
+    BOOK,
+    BRANCH,
+    ProjectRun,
+    branches,
+    git,
+    repository,
+    subjects,
+    text_at,
+    write_files,
+)
 from forget_kit import tables_with
 from mcp_kit import Rogue
 from mcp_kit import tool as offer
@@ -153,7 +163,7 @@ async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path, coun
 
 
 async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
+    desk = ProjectRun(tmp_path)
     repository(desk.root)
     ctx = desk.context(key="r1/s1/write")
     old = (desk.root / "README.md").read_bytes()
@@ -179,7 +189,7 @@ def full_disk(max_bytes: int) -> Iterator[None]:
 
 
 async def test_full_disk_is_reported_and_leaves_the_old_file_intact(tmp_path: Path) -> None:
-    desk, text = Desk(tmp_path), Random(1).randbytes(2_500).hex()  # does not compress
+    desk, text = ProjectRun(tmp_path), Random(1).randbytes(2_500).hex()  # does not compress
     repository(desk.root)
     await desk.use("read_file", path="README.md", folder=BOOK)
     half_a_line = desk.folders.log.path.stat().st_size + 20

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
-from pg_kit import Kept, execute
+from pg_kit import StorePlace, execute
 from test_preferences import store_of as preferences_of
 from test_store import record
 from timing import patient
@@ -81,7 +81,7 @@ def test_key_file_readable_by_others_causes_a_warning(
 
 
 async def test_recorded_traffic_is_unreadable_in_the_database_without_the_key(
-    place: Kept,
+    place: StorePlace,
 ) -> None:
     store = await place.store()
     await store.start_run("r1", "ask", "?", "offline", {})
@@ -98,7 +98,7 @@ async def test_recorded_traffic_is_unreadable_in_the_database_without_the_key(
     assert CANARY not in _dump(place)
 
 
-def _dump(place: Kept) -> str:
+def _dump(place: StorePlace) -> str:
     """Return the content of the database, as somebody without the key sees it."""
     if place.url:
         names = execute("SELECT tablename FROM pg_tables WHERE schemaname='assistant'", place.url)
@@ -109,7 +109,7 @@ def _dump(place: Kept) -> str:
     return "".join(file.read_bytes().decode("latin-1") for file in files)
 
 
-async def test_another_encryption_key_is_rejected_at_startup(place: Kept) -> None:
+async def test_another_encryption_key_is_rejected_at_startup(place: StorePlace) -> None:
     own, other = Cipher.generate(), Cipher([new_key()], "/etc/key")
     await (await Database.open(place.path, place.url, own)).aclose()
 
@@ -118,7 +118,7 @@ async def test_another_encryption_key_is_rejected_at_startup(place: Kept) -> Non
     await (await Database.open(place.path, place.url, own)).aclose()
 
 
-async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: Kept) -> None:
+async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: StorePlace) -> None:
     old, new = new_key(), new_key()
     tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
     database = await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
@@ -138,7 +138,7 @@ async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: Ke
 
 
 async def test_value_encrypted_with_another_key_fails_at_once_without_retries(
-    in_file: Kept,
+    in_file: StorePlace,
 ) -> None:
     database = await Database.open(in_file.path, in_file.url)
     store = Store(RetryingDatabase(database))
@@ -164,7 +164,7 @@ async def test_deleted_rows_are_overwritten_in_the_file(tmp_path: Path) -> None:
     await store.database.write(sa.delete(runs))
     await store.aclose()
 
-    assert CANARY not in _dump(Kept(tmp_path, None))
+    assert CANARY not in _dump(StorePlace(tmp_path, None))
     connection: Any = sqlite3.connect(tmp_path / "assistant.sqlite")
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
     connection.close()
@@ -201,7 +201,7 @@ def tokens(access: str) -> MailboxTokens:
 
 
 async def test_token_appears_in_no_row_repr_or_log(
-    place: Kept, caplog: pytest.LogCaptureFixture
+    place: StorePlace, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     database = await Database.open(place.path, place.url)

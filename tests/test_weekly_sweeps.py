@@ -21,7 +21,7 @@ from bot_kit import (
     ts,
 )
 from document_kit import gap_lines
-from schedule_kit import Scheduled, scheduled_bot, sweep
+from schedule_kit import ScheduledBot, scheduled_bot, sweep
 from serve_kit import ASKER
 
 from bot.local.export import load_export
@@ -40,7 +40,7 @@ def schedule(**more: object) -> None:
     configure(json.dumps({"schedules": {"support": settings}}))
 
 
-async def weekly(s: Scheduled, as_of: str) -> Json:
+async def weekly(s: ScheduledBot, as_of: str) -> Json:
     """Run the sweep of a week; return its report after the delivery."""
     occurrence = await s.fire("support", datetime.fromisoformat(as_of).replace(tzinfo=UTC))
     assert occurrence.state == "ran", occurrence

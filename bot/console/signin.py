@@ -52,14 +52,14 @@ _PAGE = re.compile(rf"{PATH}/(\w[\w.-]*(/\w[\w.-]*)*)?")
 _CODE = re.compile(r"[a-z_]{1,40}")
 
 
-class _Sealed(BaseModel, frozen=True):
+class _CookieContent(BaseModel, frozen=True):
     """The content of an encrypted cookie, valid until it expires."""
 
     id: str = Field(default_factory=lambda: secrets.token_urlsafe(32))
     expires: datetime
 
 
-class SignInAttempt(_Sealed, frozen=True):
+class SignInAttempt(_CookieContent, frozen=True):
     """A sign-in in progress in this browser; its id is the state of OAuth."""
 
     kind: Literal["attempt"] = "attempt"
@@ -67,7 +67,7 @@ class SignInAttempt(_Sealed, frozen=True):
     """The requested page."""
 
 
-class Session(_Sealed, frozen=True):
+class Session(_CookieContent, frozen=True):
     """An administrator who is signed in."""
 
     kind: Literal["session"] = "session"
@@ -75,7 +75,7 @@ class Session(_Sealed, frozen=True):
     user: str
 
 
-S = TypeVar("S", bound=_Sealed)
+S = TypeVar("S", bound=_CookieContent)
 
 
 class SignInRefused(Exception):
@@ -236,13 +236,13 @@ class SlackSignIn:
             raise SignInRefused(f"Slack did not sign you in{_error_code(error)}.")
         return attempt
 
-    async def _use(self, cookie: _Sealed) -> bool:
+    async def _use(self, cookie: _CookieContent) -> bool:
         """Record the use of a sign-in or the end of a session; return whether it is the first."""
         row = {"state": _digest(cookie.id), "account": "", "phase": "used", "tries": 0, "body": ""}
         insert = self._database.insert(oauth_states).values(**row, expires=cookie.expires)
         return bool(await self._database.write(insert.on_conflict_do_nothing()))
 
-    async def _was_used(self, cookie: _Sealed) -> bool:
+    async def _was_used(self, cookie: _CookieContent) -> bool:
         used = sa.select(oauth_states.c.state).where(oauth_states.c.state == _digest(cookie.id))
         return bool(await self._database.read(used))
 
@@ -268,11 +268,11 @@ class SlackSignIn:
     def _redirect(self, url: str) -> Response:
         return RedirectResponse(url, 303, {"cache-control": "no-store"})
 
-    def _cookie(self, kind: type[_Sealed]) -> str:
+    def _cookie(self, kind: type[_CookieContent]) -> str:
         name = "console" if kind is Session else "console-sign-in"
         return f"__Host-{name}" if self._secure else name
 
-    def _put(self, response: Response, sealed: _Sealed, life: timedelta) -> None:
+    def _put(self, response: Response, sealed: _CookieContent, life: timedelta) -> None:
         response.set_cookie(
             self._cookie(type(sealed)),
             self._cipher.encrypt(sealed.model_dump_json()),
@@ -283,7 +283,7 @@ class SlackSignIn:
             samesite="lax",  # the browser sends it on the way back from Slack
         )
 
-    def _drop(self, response: Response, kind: type[_Sealed]) -> None:
+    def _drop(self, response: Response, kind: type[_CookieContent]) -> None:
         response.delete_cookie(
             self._cookie(kind), path="/", secure=self._secure, httponly=True, samesite="lax"
         )

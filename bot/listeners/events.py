@@ -15,7 +15,7 @@ from bot.reports.frame import COMMENT, FEEDBACK_FORM, MAX_COMMENT, REASON, WHY_B
 from bot.slack.blocks import FEEDBACK, parse_feedback
 from bot.slack.messages import Bot, first, id_of, mapping, sanitize_json, ts_of
 from bot.storage.deletions import ForgetTarget
-from bot.storage.requests import Incoming, MessageEdited
+from bot.storage.requests import IncomingMessage, MessageEdited
 
 HUMAN_SUBTYPES = frozenset({None, "", "file_share", "thread_broadcast"})
 """Subtypes of messages that people write."""
@@ -28,7 +28,7 @@ _KEY = re.compile(r"[TE][A-Z0-9]{1,40}/[CDG][A-Z0-9]{1,40}/[0-9]{10}\.[0-9]{6}")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenMessage:
     """A message that asks nothing: only the cursor moves."""
 
     team: str
@@ -37,7 +37,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StopPressed:
     """The native Stop button was pressed."""
 
     team: str
@@ -140,11 +140,11 @@ Interaction = (
     FeedbackGiven | FeedbackExplained | ButtonClicked | DigestAction | CardClicked | FormSubmitted
 )
 SlackEvent = (
-    Incoming
-    | Seen
+    IncomingMessage
+    | SeenMessage
     | MessageEdited
     | ForgetTarget
-    | Stopped
+    | StopPressed
     | ThreadChosen
     | HomeOpened
     | SlashCommand
@@ -245,8 +245,8 @@ def _first_id(*values: Any, kinds: str = "") -> str:
 
 def parse_message(
     event: Mapping[str, Any], team: str, bot: Bot, *, mentioned: bool = False, late: bool = False
-) -> Incoming | Seen | None:
-    """Return a message as a request, or as `Seen` if it asks nothing; None if it is no message.
+) -> IncomingMessage | SeenMessage | None:
+    """Return a message as a request, or as `SeenMessage` if it asks nothing; None for other events.
 
     `mentioned`: Slack reports a mention of us. `late`: it was read from the history, where an
     edited message does not show its first text.
@@ -254,7 +254,7 @@ def parse_message(
     channel, ts = id_of(event.get("channel"), "CDG"), ts_of(event.get("ts"))
     if not channel or not ts:
         return None
-    seen = Seen(team, channel, ts)
+    seen = SeenMessage(team, channel, ts)
     user, text = id_of(event.get("user"), "UW"), event.get("text")
     is_message = _is_by_person(event, user, bot) and isinstance(text, str | None)
     if not is_message or (event.get("edited") and not late):
@@ -267,7 +267,9 @@ def parse_message(
     else:
         kind = "follow_up" if thread_ts != ts and _has_content(event) else ""
     return (
-        Incoming(team, channel, ts, thread_ts, user, kind, sanitize_json(event)) if kind else seen
+        IncomingMessage(team, channel, ts, thread_ts, user, kind, sanitize_json(event))
+        if kind
+        else seen
     )
 
 
@@ -317,10 +319,10 @@ def _message(event: Mapping[str, Any], team: str, bot: Bot) -> SlackEvent | None
     return MessageEdited(team, channel, ts, sanitize_json(text))
 
 
-def _stop(event: Mapping[str, Any], team: str) -> Stopped | None:
+def _stop(event: Mapping[str, Any], team: str) -> StopPressed | None:
     channel = id_of(event.get("channel") or event.get("channel_id"), "CDG")
     thread_ts, user = ts_of(event.get("thread_ts")), id_of(event.get("user"), "UW")
-    return Stopped(team, channel, thread_ts, user) if channel and thread_ts and user else None
+    return StopPressed(team, channel, thread_ts, user) if channel and thread_ts and user else None
 
 
 def _reaction(event: Mapping[str, Any], team: str, bot: Bot) -> ThreadChosen | None:

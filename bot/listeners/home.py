@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from bot.errors import SetupError, StoreError
-from bot.mailbox.oauth import Connecting, MailAccess
+from bot.mailbox.oauth import MailAccess, MailboxConnector
 from bot.policy.policy import (
     DIRECT,
     Admission,
@@ -330,7 +330,7 @@ class Home:
     admission: Admission
     reach: Callable[[str], Awaitable[Mapping[str, str]]]
     """Returns what requests of a user may use: see `readable_handles`."""
-    connecting: Connecting
+    connecting: MailboxConnector
     preferences: Preferences
 
     def __post_init__(self) -> None:

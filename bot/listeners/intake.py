@@ -31,10 +31,10 @@ from bot.listeners.events import (
     FeedbackExplained,
     FeedbackGiven,
     HomeOpened,
-    Seen,
+    SeenMessage,
     SlackEvent,
     SlashCommand,
-    Stopped,
+    StopPressed,
     ThreadChosen,
     parse_event,
     parse_message,
@@ -44,7 +44,7 @@ from bot.manifest import SHORTCUTS
 from bot.slack.messages import Bot, Mark, MessagePart, edited_at, first, ts_of
 from bot.slack.writer import MessageWriter
 from bot.storage.deletions import ForgetTarget, forget_later
-from bot.storage.requests import BAD, CHOSEN, Incoming, MessageEdited, RequestQueue
+from bot.storage.requests import BAD, CHOSEN, IncomingMessage, MessageEdited, RequestQueue
 from config.settings import Settings
 from config.words import in_language, phrase
 
@@ -236,12 +236,12 @@ class Intake(Receiver):
         processed, so it is no new request. Raises the errors of storing.
         """
         found = parse_message(event, self.bot.team, self.bot, late=True)
-        if isinstance(found, Incoming) and found.kind == "follow_up" and not in_thread:
-            found = Seen(found.team, found.channel, found.ts)
+        if isinstance(found, IncomingMessage) and found.kind == "follow_up" and not in_thread:
+            found = SeenMessage(found.team, found.channel, found.ts)
         new = False
-        if isinstance(found, Incoming | Seen) and not known_before:
+        if isinstance(found, IncomingMessage | SeenMessage) and not known_before:
             new = await self._message(found)
-        if isinstance(found, Incoming) and not new and event.get("edited"):
+        if isinstance(found, IncomingMessage) and not new and event.get("edited"):
             at = edited_at(event)
             edit = MessageEdited(found.team, found.channel, found.ts, found.text)
             await self._inbox.amend(edit, at)
@@ -257,7 +257,7 @@ class Intake(Receiver):
         """Store an event; return the immediate reply to the user."""
         inbox = self._inbox
         match found:
-            case Incoming() | Seen():
+            case IncomingMessage() | SeenMessage():
                 await self._message(found)
             case ThreadChosen():
                 await self._choose(found)
@@ -265,7 +265,7 @@ class Intake(Receiver):
                 await inbox.amend(found)
             case ForgetTarget():
                 await forget_later(inbox.database, found)
-            case Stopped(team, channel, thread_ts, user):
+            case StopPressed(team, channel, thread_ts, user):
                 await inbox.stop(team, channel, thread_ts, user)
             case FeedbackGiven() | FeedbackExplained():
                 await self._rate(found)
@@ -275,11 +275,11 @@ class Intake(Receiver):
                 return await self._command(found)
         return ""
 
-    async def _message(self, found: Incoming | Seen) -> bool:
+    async def _message(self, found: IncomingMessage | SeenMessage) -> bool:
         """Store a message; return whether it is a new request. Only then does the cursor move."""
         team, channel, ts = found.team, found.channel, found.ts
         with self._cursors.checkpoint(team, channel, ts):
-            if isinstance(found, Seen):
+            if isinstance(found, SeenMessage):
                 return False
             if found.kind == "follow_up" and not await self._inbox.has_answered(
                 team, channel, found.thread_ts, before=ts
@@ -290,7 +290,7 @@ class Intake(Receiver):
             self._after_ack(self._interactions.entitle(found))
         return new
 
-    async def _add(self, request: Incoming) -> bool:
+    async def _add(self, request: IncomingMessage) -> bool:
         """Store a request; return whether it is a new one."""
         new = await self._inbox.add(request)
         (self.on_request if new else self.on_repeat)()
@@ -318,7 +318,7 @@ class Intake(Receiver):
         event = {"text": words, "user": choice.user, "ts": choice.at, "thread_ts": root}
         event |= {CHOSEN: choice.by}
         place = (choice.team, choice.channel, choice.at, root)
-        await self._add(Incoming(*place, choice.user, kind, event))
+        await self._add(IncomingMessage(*place, choice.user, kind, event))
 
     async def _root(self, choice: ThreadChosen) -> str:
         """Return the root of the thread of a message. Raises SlackApiError, also for a thread

@@ -46,7 +46,7 @@ from bot.slack.blocks import Block
 from bot.slack.client import WriteFailed
 from bot.slack.messages import Mark, MessagePart
 from bot.slack.writer import MessageWriter
-from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.requests import IncomingMessage, RequestQueue
 from bot.storage.tables import StoredRun
 from config.sections import ReplySettings
 from config.words import current, in_language, phrase
@@ -287,7 +287,7 @@ class Interactions:
             opened = self.web.views_open(trigger_id=feedback.trigger, view=form)
             return not await attempt("the form of a rating", opened)
 
-    async def entitle(self, request: Incoming) -> None:
+    async def entitle(self, request: IncomingMessage) -> None:
         """Name a conversation after the direct message that starts it, after the ack."""
         if request.thread_ts == request.ts:
             await assistant_pane.set_title(self.web, request.channel, request.ts, request.text)

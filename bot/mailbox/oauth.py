@@ -230,7 +230,7 @@ async def nobody(user: str, team: str) -> None:
     """Publish nothing."""
 
 
-class Connecting:
+class MailboxConnector:
     """Connects a mailbox, from the button to the stored tokens. Its methods raise StoreError."""
 
     def __init__(

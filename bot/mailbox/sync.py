@@ -45,7 +45,7 @@ class LastDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class HandledThread:
     """A handled thread, and its messages that were read."""
 
     messages: frozenset[str]
@@ -100,12 +100,14 @@ class MailState:
         rows = await self.database.read(sa.select(c.run, c.at).where(c.account == account))
         return LastDigest(**rows[0]._asdict()) if rows else None
 
-    async def find_handled(self, account: str, threads: Collection[str]) -> dict[str, Handled]:
+    async def find_handled(
+        self, account: str, threads: Collection[str]
+    ) -> dict[str, HandledThread]:
         """Return the records of those of these threads that were handled."""
-        found: dict[str, Handled] = {}
+        found: dict[str, HandledThread] = {}
         for some in chunks(threads):
             for row in await self.database.read(_select(account, some)):
-                found[row.thread] = Handled(frozenset(row.messages), row.history)
+                found[row.thread] = HandledThread(frozenset(row.messages), row.history)
         return found
 
     async def unfinished_threads(self, account: str) -> list[str]:
@@ -227,7 +229,7 @@ class Sync:
     triage did not reach. Only the id is known of the first and the last group."""
     cursor: str
     """Cursor for MailState.record_delivery; empty if it does not move."""
-    handled: Mapping[str, Handled] = field(default_factory=dict)
+    handled: Mapping[str, HandledThread] = field(default_factory=dict)
     """Earlier records of these threads."""
     woken: frozenset[str] = frozenset()
     """The threads that were snoozed until now."""
@@ -298,7 +300,7 @@ async def _since(
     return Sync(refs, cursor.model_dump_json(), handled, frozenset(woken), last)
 
 
-def _is_handled(ref: ThreadRef, handled: Handled | None) -> bool:
+def _is_handled(ref: ThreadRef, handled: HandledThread | None) -> bool:
     """Return whether a listed thread did not change since it was read: history ids grow."""
     if not (handled and handled.messages and (ref.history + handled.history).isdecimal()):
         return False

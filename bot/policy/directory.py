@@ -30,7 +30,7 @@ from scopes.label import (
     is_personal,
     owner_of,
 )
-from scopes.members import Kept, Members, MembersOf, whole
+from scopes.members import CachedFacts, Members, MembersOf, whole
 from subagents.directory import Obstacle
 
 log = logging.getLogger(__name__)
@@ -139,10 +139,10 @@ class SlackDirectory:
     """Handle -> its readers according to the settings: databases, sheets, folders."""
     anybodys: Collection[str] = ()
     """Handles of those that guests and people of other companies may also read."""
-    _checked: Kept = field(init=False)
+    _checked: CachedFacts = field(init=False)
 
     def __post_init__(self, clock: Clock) -> None:
-        self._checked = Kept(CHECKED_S, clock)
+        self._checked = CachedFacts(CHECKED_S, clock)
 
     async def may_read(self, user: str | None, thing: str, *, fresh: bool = False) -> bool:
         """Return whether this user may read it.

@@ -16,7 +16,7 @@ from typing import Any
 
 from bot.errors import SetupError
 from bot.slack.people import ChannelFacts, People, Person
-from bot.storage.requests import Incoming, RequestQueue
+from bot.storage.requests import IncomingMessage, RequestQueue
 from config.sections import Policy, PolicyRules
 from config.settings import Settings, SettingsError, load_policy, team_file
 from config.words import current, phrase
@@ -231,7 +231,9 @@ class Admission:
     cost_usd: float
     """`limits.cost_usd`, for requests without their own rule."""
 
-    async def decide(self, incoming: Incoming, usual_usd: float | None = None) -> AdmissionDecision:
+    async def decide(
+        self, incoming: IncomingMessage, usual_usd: float | None = None
+    ) -> AdmissionDecision:
         """Decide whether a stored request is answered.
 
         `usual_usd` is the cost limit of its kind, used if no rule sets one.
@@ -245,7 +247,7 @@ class Admission:
         facts = await self.gather_facts(policy, at.user, at.team, at.channel, at.kind)
         return decide(policy, facts, self.cost_usd if usual_usd is None else usual_usd)
 
-    async def gather(self, incoming: Incoming, give_up_s: float) -> None:
+    async def gather(self, incoming: IncomingMessage, give_up_s: float) -> None:
         """Gather the facts for a decision, and retry while Slack is down."""
         at, pause, waited = incoming, FIRST_PAUSE_S, 0.0
         while True:

@@ -22,7 +22,7 @@ from bot.slack.messages import (
     words_of,
 )
 from bot.slack.people import People
-from bot.storage.requests import Incoming
+from bot.storage.requests import IncomingMessage
 from config.words import phrase
 from scopes.label import WORKSPACE, Label
 from scopes.slack_client import Absent, SlackClient, SlackRefused
@@ -90,7 +90,7 @@ class ThreadReader:
 
     async def read(
         self,
-        incoming: Incoming,
+        incoming: IncomingMessage,
         answers: Mapping[str, str] = MappingProxyType({}),
         asked_before: Sequence[str] = (),
     ) -> Thread:
@@ -124,7 +124,7 @@ class ThreadReader:
         return lines.thread(before, request, self.max_tokens, note)
 
 
-def _request_of(incoming: Incoming) -> SlackMessage:
+def _request_of(incoming: IncomingMessage) -> SlackMessage:
     event = readable(dict(incoming.event))
     text = event.get("text")
     own = {"ts": incoming.ts, "user": incoming.user, "text": text if isinstance(text, str) else ""}
@@ -132,7 +132,7 @@ def _request_of(incoming: Incoming) -> SlackMessage:
 
 
 async def _read(
-    client: SlackClient, incoming: Incoming, since: str = ""
+    client: SlackClient, incoming: IncomingMessage, since: str = ""
 ) -> tuple[list[SlackMessage], str]:
     """Return the messages of the thread up to the request, oldest first, and what failed.
 
@@ -169,7 +169,7 @@ def _counts(message: Any, latest: str) -> bool:
     return bool(ts) and ts <= latest and SlackMessage(message).is_said
 
 
-async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]) -> Label:
+async def _label(incoming: IncomingMessage, label_of: Callable[[str], Awaitable[Label]]) -> Label:
     try:
         async with asyncio.timeout(READ_S):
             return await label_of(incoming.channel)
@@ -178,7 +178,7 @@ async def _label(incoming: Incoming, label_of: Callable[[str], Awaitable[Label]]
         return _strictest_label(incoming)
 
 
-def _strictest_label(incoming: Incoming) -> Label:
+def _strictest_label(incoming: IncomingMessage) -> Label:
     """Return a label without a call: public if the event says so, else for the requester only."""
     public = incoming.event.get("channel_type") == "channel"
     readers = WORKSPACE if public else frozenset({incoming.user})
@@ -189,7 +189,7 @@ def _strictest_label(incoming: Incoming) -> Label:
 class ThreadLines:
     """Turns the messages of one thread into lines."""
 
-    incoming: Incoming
+    incoming: IncomingMessage
     bot_user: str
     url: str
     label: Label

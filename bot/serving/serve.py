@@ -41,7 +41,7 @@ from bot.listeners.socket_mode import EnvelopeHandler, Sockets
 from bot.local_mode import model_client
 from bot.log import log_to
 from bot.mailbox.accounts import Credentials, Mailboxes
-from bot.mailbox.oauth import Connecting
+from bot.mailbox.oauth import MailboxConnector
 from bot.memory import PreferenceStore
 from bot.metrics import Metrics, time_calls
 from bot.policy.directory import Grants, SlackDirectory
@@ -105,7 +105,7 @@ class Server:
     metrics: Metrics
     sockets: Sockets | None
     backfill: Backfill
-    connecting: Connecting
+    connecting: MailboxConnector
     administrators: Administrators
     url: str = ""
     """Address of the HTTP server (/healthz and others)."""
@@ -261,7 +261,7 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
     written_to[Preferences] = PreferenceStore(retrying_store.database, directory)
     children = Subagents(runs, retrying_store, slots, metrics)
-    connecting = Connecting(settings, store.database, web, address)
+    connecting = MailboxConnector(settings, store.database, web, address)
     preferences = PreferenceStore(store.database, directory)
     reach = partial(readable_handles, toolkit, directory)
     home = Home(admission, reach, connecting, preferences)

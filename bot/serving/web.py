@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Message
 
 from bot.errors import SetupError, StoreError
 from bot.mailbox.accounts import ConnectFailed
-from bot.mailbox.oauth import BACK_PATH, START_PATH, Connecting, OwnerUnknown
+from bot.mailbox.oauth import BACK_PATH, START_PATH, MailboxConnector, OwnerUnknown
 from bot.manifest import EVENTS_PATH, REDIRECT_PATH, bot_permissions
 from bot.metrics import CONTENT_TYPE, Metrics
 from bot.serving.observability import Health, HealthReport
@@ -247,7 +247,7 @@ _HEADERS = {
 PageHandler = Callable[[Request], Awaitable[Response]]
 
 
-def connect_routes(find: Callable[[str], Connecting | None]) -> list[Route]:
+def connect_routes(find: Callable[[str], MailboxConnector | None]) -> list[Route]:
     """Return the routes from the link in Slack to Google and back; `find` takes their state."""
 
     def of_state(page: Callable[[_Pages, Request], Awaitable[Response]]) -> PageHandler:
@@ -347,7 +347,7 @@ def _language(request: Request) -> str | None:
 
 
 class _Pages:
-    def __init__(self, connecting: Connecting) -> None:
+    def __init__(self, connecting: MailboxConnector) -> None:
         self._connecting = connecting
         self._secure = connecting.is_https
         self._cookie = "__Host-connect" if self._secure else "connect"

@@ -24,7 +24,7 @@ from bot.errors import SetupError, StoreError
 from bot.listeners.events import installed_team
 from bot.listeners.intake import STORE_S, Receiver
 from bot.log import about
-from bot.mailbox.oauth import Connecting
+from bot.mailbox.oauth import MailboxConnector
 from bot.manifest import INSTALL_EVENTS
 from bot.metrics import time_calls
 from bot.runs.durable import TeamDurable, TeamWorkflows
@@ -62,7 +62,7 @@ class Token:
 
 
 @dataclass
-class Opened:
+class ServedWorkspace:
     """A workspace that is being served."""
 
     token: Token
@@ -81,7 +81,7 @@ class Workspaces(Receiver):
     def __init__(self, settings: Settings, process: Process, database: Database) -> None:
         super().__init__(settings, None)
         self.url = ""
-        self.opened: dict[str, Opened] = {}
+        self.opened: dict[str, ServedWorkspace] = {}
         self.installations = Installations(database)
         self._settings, self.process = settings, process
         self._web = web_client(settings.endpoints.slack_api_url, timeout=settings.slack.timeout_s)
@@ -111,7 +111,7 @@ class Workspaces(Receiver):
         for server in self.servers.values():
             server.backfill.ask()
 
-    def find_connecting(self, state: str) -> Connecting | None:
+    def find_connecting(self, state: str) -> MailboxConnector | None:
         """Return where connecting a mailbox continues; the attempt's state begins with the team."""
         server = self.servers.get(state.partition(".")[0])
         return server.connecting if server else None
@@ -203,7 +203,7 @@ class Workspaces(Receiver):
         await asyncio.gather(*map(self._close, ended))
         for team, token in tokens.items():
             if team not in self.opened:
-                workspace = Opened(token, asyncio.Event(), asyncio.Event())
+                workspace = ServedWorkspace(token, asyncio.Event(), asyncio.Event())
                 workspace.task = asyncio.create_task(self._serve(team, workspace), name=team)
                 self.opened[team] = workspace
         self._is_loaded = True
@@ -238,7 +238,7 @@ class Workspaces(Receiver):
         self._teams_of[id] = teams
         return teams
 
-    async def _serve(self, team: str, workspace: Opened) -> None:
+    async def _serve(self, team: str, workspace: ServedWorkspace) -> None:
         """Serve one workspace until it is closed. After a fault, it is retried later."""
         with about(team=team):
             try:
@@ -255,7 +255,7 @@ class Workspaces(Receiver):
                     async with asyncio.timeout(RETRY_S):
                         await workspace.closing.wait()
 
-    async def _serve_until_closed(self, team: str, workspace: Opened) -> None:
+    async def _serve_until_closed(self, team: str, workspace: ServedWorkspace) -> None:
         settings = for_team(self._settings, team, self.process.policy_path)
         token = {"slack_bot_token": SecretStr(workspace.token.text)}
         secrets = settings.secrets.model_copy(update=token)

@@ -211,15 +211,15 @@ class MessageGone(WriteFailed):
     """The message to change does not exist or is not ours."""
 
 
-class Refused(WriteFailed):
+class WriteRefused(WriteFailed):
     """Slack refused this write, and nothing was done; another form or call may succeed."""
 
 
-class ContentRefused(Refused):
+class ContentRefused(WriteRefused):
     """Slack does not accept this text or these blocks."""
 
 
-class RefusedForNow(Refused):
+class RefusedForNow(WriteRefused):
     """Slack refused for now, and nothing was done."""
 
 
@@ -382,9 +382,9 @@ def _refusal(method: str, error: SlackClientError) -> WriteFailed:
     if status == 429 or code in _RATE_LIMIT_CODES:
         return RateLimited(method, "ratelimited")
     if status < 500 and isinstance(code, str) and code not in _UNKNOWN:
-        return _ERROR_CLASSES.get(code, Refused)(method, code)
+        return _ERROR_CLASSES.get(code, WriteRefused)(method, code)
     if 400 <= status < 500 and status != 408:
-        return Refused(method, f"http_{status}")
+        return WriteRefused(method, f"http_{status}")
     return OutcomeUnknown(method, code if isinstance(code, str) else f"http_{status}")
 
 

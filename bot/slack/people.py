@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from bot.slack.messages import mapping
 from config.words import detect_language, languages
 from scopes.cache import Clock
-from scopes.members import Kept
+from scopes.members import CachedFacts
 from scopes.slack_client import Absent, SlackClient, SlackRefused
 from scopes.slack_items import SlackPerson, UserKind
 
@@ -74,7 +74,7 @@ class People:
         self.client = client
         self._remember = remember
         self._languages = languages
-        self._facts = Kept(KEPT_S, clock, MOST_KEPT)
+        self._facts = CachedFacts(KEPT_S, clock, MOST_KEPT)
 
     async def aclose(self) -> None:
         """Cancel pending look-ups."""

@@ -28,10 +28,10 @@ from bot.slack.client import (
     OutcomeUnknown,
     PostedMessages,
     RateLimit,
-    Refused,
     RefusedForNow,
     TokenRefused,
     WriteFailed,
+    WriteRefused,
     WriteTimes,
     ts_of,
 )
@@ -270,7 +270,7 @@ async def _send(
             return await send(form)
         except RefusedForNow:
             raise
-        except Refused as error:
+        except WriteRefused as error:
             log.warning("Slack did not take a message as it was (%s); sent as text", error)
     return await send(forms[-1])
 

@@ -103,7 +103,7 @@ class Rating:
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class IncomingMessage:
     """A message that asks the bot for something."""
 
     team: str
@@ -144,7 +144,7 @@ class MessageEdited:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRequest(Incoming):
+class StoredRequest(IncomingMessage):
     """A message that asks for something, and the progress of its answer."""
 
     state: str = "new"
@@ -253,10 +253,14 @@ class RequestQueue:
 
     database: Database
 
-    async def add(self, incoming: Incoming) -> bool:
+    async def add(self, incoming: IncomingMessage) -> bool:
         """Store a request before it is acked; return whether it is new."""
         insert = self.database.upsert(inbox).values(
-            **{n: getattr(incoming, n) for n in Incoming.__dataclass_fields__ if n != "event"},
+            **{
+                n: getattr(incoming, n)
+                for n in IncomingMessage.__dataclass_fields__
+                if n != "event"
+            },
             key=incoming.key,
             event=readable(dict(incoming.event)),
             state="new",

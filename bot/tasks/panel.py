@@ -50,7 +50,7 @@ from subagents.challenge import (
     Agreement,
     Alarm,
     Challenge,
-    Judged,
+    JudgedFinding,
     Opinion,
     compare,
     is_stable,
@@ -124,7 +124,7 @@ class SpecialistFinding:
 
 
 @dataclass
-class Reading:
+class SpecialistReading:
     """The findings of one specialist so far."""
 
     specialist: Specialist
@@ -207,7 +207,7 @@ class Panel(ReportTask[PanelReport]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settings = self.app.settings.panel
-        self.readings: list[Reading] = []
+        self.readings: list[SpecialistReading] = []
         self.parts: list[tuple[Item, ...]] = []
         self.texts = Material.of(self.material.items)
         self.found: dict[str, SpecialistFinding] = {}
@@ -220,9 +220,11 @@ class Panel(ReportTask[PanelReport]):
         self.degraded = False
         self.lines: list[CitedStatement] = []
 
-    def _fit_references(self, specialist: Specialist, notes: Mapping[str, Item]) -> Reading:
+    def _fit_references(
+        self, specialist: Specialist, notes: Mapping[str, Item]
+    ) -> SpecialistReading:
         """Return a specialist with its references, in order, as far as they fit."""
-        reading, available = Reading(specialist), REFERENCE_TOKENS
+        reading, available = SpecialistReading(specialist), REFERENCE_TOKENS
         for each in specialist.references:
             note = notes.get(each.name)
             text, label = (note.text, note.label) if note else (each.text, TRUSTED_LABEL)
@@ -371,7 +373,7 @@ class Panel(ReportTask[PanelReport]):
             for n, r in enumerate(self.readings, 1)
         )
         task = f"{self.profile.about}\nRead it once for each of these, one after another.\n{parts}"
-        reading = Reading(Specialist(ALL_SPECIALISTS, "", "", {}, ()))
+        reading = SpecialistReading(Specialist(ALL_SPECIALISTS, "", "", {}, ()))
         brief = self._brief("review", reading, self.parts[0], PanelBrief(""), task)
         reading.add_round(await self._wave(phase, [brief]), self.texts, self.profile.categories)
         self.readings, phase.rounds = [reading], 1
@@ -509,7 +511,7 @@ class Panel(ReportTask[PanelReport]):
     def _brief(
         self,
         contract: str,
-        reading: Reading,
+        reading: SpecialistReading,
         material: Sequence[Item],
         panel: PanelBrief,
         task: str = "",
@@ -585,7 +587,7 @@ class Panel(ReportTask[PanelReport]):
             key=lambda f: (OUTCOMES.index(f.outcome), GRADES.index(f.severity), -f.confidence),
         )
 
-    def _make_finding(self, id: str, judgement: Judged | None) -> PanelFinding:
+    def _make_finding(self, id: str, judgement: JudgedFinding | None) -> PanelFinding:
         found, finding = self.found[id], self.found[id].finding
         clean = found.shown if isinstance(found.shown, CleanFinding) else None
         withheld = "" if isinstance(found.shown, CleanFinding) else found.shown
@@ -644,7 +646,7 @@ class Panel(ReportTask[PanelReport]):
     def label(self) -> Label:
         return label_of(self.material.items, super().label)
 
-    def _specialist(self, reading: Reading) -> PanelSpecialist:
+    def _specialist(self, reading: SpecialistReading) -> PanelSpecialist:
         return PanelSpecialist(
             name=reading.specialist.name,
             rounds=len(reading.rounds),
@@ -667,7 +669,7 @@ class Panel(ReportTask[PanelReport]):
             read=round(read / max(1, self.material.tokens), 3),
         )
 
-    def _unread(self, reading: Reading) -> str:
+    def _unread(self, reading: SpecialistReading) -> str:
         """Return how many parts of the material a specialist has not read, and why."""
         unread_parts, of = len(self.parts) - len(reading.read), len(self.parts)
         why = f" ({'; '.join(reading.reasons)})" if reading.reasons else ""

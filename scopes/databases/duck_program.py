@@ -24,7 +24,7 @@ from scopes.databases.allow_list import (
     DUCKDB_VIEWS,
     INFORMATION_SCHEMA,
 )
-from scopes.databases.table_files import MAX_FILES, Loaded, candidates, load, quote_identifier
+from scopes.databases.table_files import MAX_FILES, LoadedFolder, candidates, load, quote_identifier
 from scopes.databases.table_kinds import is_duckdb
 from scopes.programs import limit, serve
 
@@ -40,7 +40,7 @@ BUILTIN = "system.main"
 """Schema of DuckDB's own functions: a macro of the file replaces a bare name."""
 
 
-class Failed(Exception):
+class RequestFailed(Exception):
     """A request that failed for a reason of this `kind`."""
 
     def __init__(self, kind: str) -> None:
@@ -59,7 +59,7 @@ class Program:
     connection: duckdb.DuckDBPyConnection | None = None
     mark: object = None
     """State of the files when they were opened."""
-    loaded: Loaded = field(default_factory=Loaded)
+    loaded: LoadedFolder = field(default_factory=LoadedFolder)
     lines: list[bytes] = field(default_factory=list)
     """Lines of the current answer."""
 
@@ -71,7 +71,7 @@ class Program:
             files = candidates(place) if self.files else [place]
             stats = [(str(file), file.lstat()) for file in files[:MAX_FILES]]
         except OSError:
-            raise Failed("absent") from None
+            raise RequestFailed("absent") from None
         mark = len(files), [(name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in stats]
         if self.connection is None or mark != self.mark:
             self.close()
@@ -96,9 +96,9 @@ class Program:
         try:
             connection = duckdb.connect(where, read_only=not self.files, config=settings)
         except duckdb.IOException as error:
-            raise Failed("busy" if "lock" in str(error) else "broken") from None
+            raise RequestFailed("busy" if "lock" in str(error) else "broken") from None
         except duckdb.Error:
-            raise Failed("broken") from None
+            raise RequestFailed("broken") from None
         if self.files:
             self.loaded = load(connection, place)
         for statement in LOCKDOWN_SETTINGS.split(";"):
@@ -108,7 +108,7 @@ class Program:
             try:
                 connection.execute("USE " + ".".join(map(quote_identifier, full.split("."))))
             except duckdb.Error:
-                raise Failed("schema") from None
+                raise RequestFailed("schema") from None
         connection.execute("SET lock_configuration = true")
         return connection
 
@@ -117,7 +117,7 @@ class Program:
         self.lines.clear()
         try:
             ending = "", getattr(self, does)(self.connect(), *arguments)
-        except Failed as error:
+        except RequestFailed as error:
             ending = error.kind, None
         except (MemoryError, duckdb.OutOfMemoryException):
             ending = "memory", None
@@ -165,12 +165,12 @@ class Program:
         are, None = more."""
         statements = duckdb.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise Failed("statement")
+            raise RequestFailed("statement")
         try:
             if not tells_of_data(connection, sql):
-                raise Failed("machine")
+                raise RequestFailed("machine")
         except RecursionError:
-            raise Failed("deep") from None
+            raise RequestFailed("deep") from None
         columns, cursor = _run(connection, statements[0])
         self._say(columns)
         count = size = 0

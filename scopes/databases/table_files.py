@@ -57,7 +57,7 @@ class Late(Exception):
 
 
 @dataclass
-class Loaded:
+class LoadedFolder:
     """The result of loading a folder."""
 
     tables: dict[str, str] = field(default_factory=dict)
@@ -86,9 +86,9 @@ def _is_known(name: str) -> bool:
     return name[0] not in ".~" and name.lower().endswith(suffixes)
 
 
-def load(connection: duckdb.DuckDBPyConnection, place: Path) -> Loaded:
+def load(connection: duckdb.DuckDBPyConnection, place: Path) -> LoadedFolder:
     """Make a table of each file, sheet and table of SQLite, named after it."""
-    loaded, room, files = Loaded(), MAX_ALL, candidates(place)
+    loaded, room, files = LoadedFolder(), MAX_ALL, candidates(place)
     until = time.monotonic() + FOLDER_S
     for file in files[:MAX_FILES]:
         now = time.monotonic()
@@ -116,7 +116,7 @@ class FileReading:
 
     file: Path
     connection: duckdb.DuckDBPyConnection
-    loaded: Loaded
+    loaded: LoadedFolder
     until: float
     """By `time.monotonic`."""
 

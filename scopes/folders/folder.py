@@ -226,7 +226,7 @@ class Folder:
             with os.fdopen(opened, "rb", closefd=False) as file:
                 data = file.read(self.max_bytes + 1)
         except OSError as error:
-            raise Closed(f"{path} cannot be read.") from error
+            raise UnreadableFile(f"{path} cannot be read.") from error
         finally:
             os.close(opened)
         if len(data) > self.max_bytes:
@@ -234,7 +234,7 @@ class Folder:
         return FileFound(data, seen.st_mode & 0o777)
 
 
-class Closed(ToolError):
+class UnreadableFile(ToolError):
     """A file that this process may not read, or that the disk does not return."""
 
 
@@ -313,7 +313,7 @@ def not_a_file(path: str, kind: str) -> ToolError:
     if kind == "folder":
         return ToolError(f"{path} is a folder: list_files shows what is in it.")
     if kind == "file":
-        return Closed(f"{path} may not be read here.")
+        return UnreadableFile(f"{path} may not be read here.")
     return ToolError(f"{path} is no file that can be opened here.")
 
 

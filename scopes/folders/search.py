@@ -12,11 +12,11 @@ from itertools import dropwhile, islice
 from scopes.clean import normalize_unicode
 from scopes.folders.folder import (
     MAX_ENTRIES,
-    Closed,
     FileFound,
     FileTree,
     FolderEntry,
     Look,
+    UnreadableFile,
     parts_of,
 )
 from scopes.tool import ToolError, not_found, size_of
@@ -256,7 +256,7 @@ def _search_file(folder: FileTree, path: str, wanted: str, hits: Hits) -> bool:
     try:
         found = folder.read(path)
         lines: Sequence[str] = lines_of(text_of(found, path)) if found else ()
-    except Closed:
+    except UnreadableFile:
         hits.closed.append(path)
         return True
     except ToolError:  # it is too large, or no text

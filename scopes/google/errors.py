@@ -105,7 +105,7 @@ class GoogleFault:
 
 
 def fault_of(error: Exception, method: str) -> GoogleFault:
-    """Return what one of `FAILURES` means for a call of this API method."""
+    """Return what one of `ATTEMPT_ERRORS` means for a call of this API method."""
     if isinstance(error, GoogleBusy):  # there was no token
         return GoogleFault(error, retry=True)
     if isinstance(error, GoogleError):

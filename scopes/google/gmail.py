@@ -16,7 +16,7 @@ from scopes.google.client import GoogleClient
 from scopes.google.errors import GoogleAbsent, GoogleError, GoogleUnsure
 from scopes.google.gmail_compose import (
     MARK,
-    Composed,
+    ComposedMail,
     DeliveryReport,
     Letter,
     compose,
@@ -46,7 +46,7 @@ MAX_WRITE_ATTEMPTS = 2
 """Attempts of a write that Google refused with an internal error and did not do."""
 
 
-def _bears(message: Mapping[str, Any], mail: Composed) -> bool:
+def _bears(message: Mapping[str, Any], mail: ComposedMail) -> bool:
     headers = (message.get("payload") or {}).get("headers") or ()
     return any(
         str(h.get("name")).lower() == MARK.lower() and h.get("value") == mail.mark for h in headers
@@ -261,7 +261,7 @@ class Gmail:
         """Return the id of the object that a request creates."""
         return str((await self.google.call(request, repeat=repeat))["id"])
 
-    async def _find_draft(self, thread: str, mail: Composed) -> str:
+    async def _find_draft(self, thread: str, mail: ComposedMail) -> str:
         """Return the id of the draft with the mark, or of the message if it was sent."""
         request = self._users.threads().get(
             userId=ME, id=thread, format="metadata", metadataHeaders=[MARK]
@@ -281,7 +281,7 @@ class Gmail:
             marked = list(filter(None, await self._all_marked(newest, mail)))
         return next((drafts[id] for id in marked if id in drafts), marked[0] if marked else "")
 
-    async def _find_sent(self, mail: Composed) -> str:
+    async def _find_sent(self, mail: ComposedMail) -> str:
         """Return the id of the sent message with the mark, or ""."""
         searches = (
             {"labelIds": ["SENT"]},  # a label finds it at once, words only when it is indexed
@@ -299,10 +299,10 @@ class Gmail:
             seen |= set(new)
         return ""
 
-    async def _all_marked(self, ids: Sequence[str], mail: Composed) -> list[str]:
+    async def _all_marked(self, ids: Sequence[str], mail: ComposedMail) -> list[str]:
         return await asyncio.gather(*(self._find_marked(id, mail) for id in ids))
 
-    async def _find_marked(self, id: str, mail: Composed) -> str:
+    async def _find_marked(self, id: str, mail: ComposedMail) -> str:
         request = self._users.messages().get(
             userId=ME, id=id, format="metadata", metadataHeaders=[MARK]
         )

@@ -34,7 +34,7 @@ class NoRecipient(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class ComposedMail:
     """A mail that was composed but not yet sent or stored."""
 
     mark: str
@@ -90,7 +90,7 @@ def compose(
     key: str,
     answers: MailMessage | None = None,
     report: DeliveryReport | None = None,
-) -> Composed:
+) -> ComposedMail:
     """Return a mail to only these addresses: plain text, except for a report.
 
     Line breaks are removed from the subject, so that no text becomes a header. Raises NoRecipient.
@@ -112,7 +112,7 @@ def compose(
     if report:
         _add(mail, report)
     raw = base64.urlsafe_b64encode(mail.as_bytes()).decode()
-    return Composed(mark, raw, tuple(to), bool(before))
+    return ComposedMail(mark, raw, tuple(to), bool(before))
 
 
 def _add(mail: EmailMessage, report: DeliveryReport) -> None:

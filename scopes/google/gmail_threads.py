@@ -69,7 +69,7 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _EarlierWords:
     """The words of the messages so far, and the last position of each run of them."""
 
     words: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ def _from(words: Sequence[str], at: int) -> Iterator[str]:
 
 def without_repeats(bodies: Sequence[str]) -> list[str]:
     """Return the texts of a thread's messages, oldest first, without their quotes of others."""
-    history, reduced = _Heard(), []
+    history, reduced = _EarlierWords(), []
     for body in bodies:
         lines = list(_lines(body[:MAX_LOOKED_AT]))
         compares = history.places and len(body) <= MAX_LOOKED_AT
@@ -134,7 +134,7 @@ def _heads(text: str) -> bool:
     return may and _HEADER.search(text) is not None
 
 
-def _find_repeated(lines: Sequence[_Line], history: _Heard) -> set[int]:
+def _find_repeated(lines: Sequence[_Line], history: _EarlierWords) -> set[int]:
     """Return the numbers of the lines that an earlier message contains whole."""
     candidates = [n for n, line in enumerate(lines) if (line.quoted or line.below) and line.words]
     words = [word for n in candidates for word in lines[n].words]

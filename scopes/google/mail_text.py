@@ -183,7 +183,7 @@ _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 
 def reduce_part(part: MailPart) -> MailText:
     """Reduce a mail to its readable text."""
-    reading = _Reading()
+    reading = _MailReader()
     body = reading.strip_armour("\n\n".join(reading.read(part, 0, top=True)))
     return MailText(
         subject=part.header("subject"),
@@ -207,7 +207,7 @@ class _Text:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _MailReader:
     """One pass over a mail."""
 
     flags: set[str] = field(default_factory=set)

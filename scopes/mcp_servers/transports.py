@@ -198,7 +198,7 @@ async def _end(server: Process) -> None:
             await server.wait()
 
 
-class _Bounded(httpx2.AsyncHTTPTransport):
+class _BoundedTransport(httpx2.AsyncHTTPTransport):
     """Refuses compressed and oversized answers, and reads no more than was requested."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -251,7 +251,7 @@ async def address(
     client = httpx2.AsyncClient(
         headers=headers,
         timeout=httpx2.Timeout(REQUEST_S, read=STREAM_S),
-        transport=_Bounded(),
+        transport=_BoundedTransport(),
         trust_env=False,
     )
     streams = streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)

@@ -52,7 +52,7 @@ class NotFetched(Exception):
     """The page was not fetched; the text is a sentence that says why."""
 
 
-class Blocked(OSError):
+class BlockedAddress(OSError):
     """The name resolves to an address that is not public."""
 
 
@@ -105,7 +105,7 @@ def is_outside(address: str) -> bool:
     return found.is_global and not found.is_multicast and not found.is_reserved and not inside
 
 
-class Guarded(AbstractResolver):
+class GuardedResolver(AbstractResolver):
     """Resolves names for a connection, and passes on only addresses that it may reach."""
 
     def __init__(self, reach: FetchReach) -> None:
@@ -116,12 +116,12 @@ class Guarded(AbstractResolver):
     ) -> list[ResolveResult]:
         """Raises Blocked if any address of the host is internal."""
         if not is_public(host):
-            raise Blocked("It is no public host.")
+            raise BlockedAddress("It is no public host.")
         found = await self._reach.look_up(host, port)
         await asyncio.to_thread(internal)  # the first call reads it
         places = list(dict.fromkeys((address.partition("%")[0], p) for address, p in found))
         if not all(is_outside(a) or a in self._reach.opened for a, _ in places):
-            raise Blocked("It leads to an internal address.")
+            raise BlockedAddress("It leads to an internal address.")
         return [
             ResolveResult(
                 hostname=host,
@@ -169,7 +169,7 @@ class Fetcher:
         """Return the session, created with the first page."""
         if self._opened is None:
             connector = aiohttp.TCPConnector(
-                resolver=Guarded(self._reach),
+                resolver=GuardedResolver(self._reach),
                 use_dns_cache=False,
                 force_close=True,
                 limit=MAX_CONNECTIONS,
@@ -195,7 +195,7 @@ class Fetcher:
         except TimeoutError:
             raise NotFetched(f"It gave no answer within {self._timeout_s:g} s.") from None
         except aiohttp.ClientConnectorError as error:
-            why = str(error.os_error) if isinstance(error.os_error, Blocked) else ""
+            why = str(error.os_error) if isinstance(error.os_error, BlockedAddress) else ""
             raise NotFetched(why or "There is no connection to its host.") from error
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             raise NotFetched(f"It could not be had ({type(error).__name__}).") from error

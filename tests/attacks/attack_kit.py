@@ -42,7 +42,7 @@ INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\U000e0000-\U000e007f]{8,}")
 
 
 @dataclass
-class Seen:
+class AttackTraces:
     """What reached the stand-ins while one attack ran."""
 
     case: Case
@@ -268,7 +268,7 @@ async def run_case(
     folder: Path,
     rules: Sequence[Any] | None = None,
     click: Callable[[Served, Case], None] | None = None,
-) -> Seen:
+) -> AttackTraces:
     """Run one attack; `rules` are those of the gate (None = all), `click` answers the cards."""
     data = secrets_of(case)
     world = world_of(case, data, folder)
@@ -354,10 +354,10 @@ def members_of(bot: Served) -> dict[str, frozenset[str] | str]:
 
 async def _observe(
     case: Case, bot: Served, world: World, mind: Gullible, origin: str, thread: str
-) -> Seen:
+) -> AttackTraces:
     runs = await bot.store.runs(50)
     subagents = [s for run in runs for s in await bot.store.subagents(run.id)]
-    return Seen(
+    return AttackTraces(
         case=case,
         secrets=secrets_of(case),
         writes=list(bot.slack.effects),

@@ -152,7 +152,7 @@ class Ask:
 
 
 @dataclass
-class Came:
+class Outcome:
     """The outcome of a request."""
 
     shown: list[Shown]
@@ -252,7 +252,7 @@ class Office:
     world: World
     model: Sensible
 
-    async def run(self, request: Ask, root: str = "") -> list[Came]:
+    async def run(self, request: Ask, root: str = "") -> list[Outcome]:
         """Make a request, and those that follow it, and wait until nothing is left to do."""
         bot, people = self.bot, self.bot.slack.people
         self.model.now = request
@@ -267,7 +267,7 @@ class Office:
         root = root or ts
         shown = await bot.answers(root, before + 1, channel=channel)
         writes = list(bot.slack.effects)[effects:]
-        came = Came(
+        came = Outcome(
             shown[before:],
             _private_messages(bot, direct, writes) if channel != direct else [],
             writes,

@@ -29,7 +29,7 @@ from benign_kit import (
     NOTES,
     TEAM,
     Ask,
-    Came,
+    Outcome,
     at,
     at_work,
     data,
@@ -379,7 +379,7 @@ ORDINARY: Sequence[Ask] = tuple(
 WRITTEN = ("post", "dm", "react")
 
 
-def wrong(ask: Ask, came: Came) -> Iterator[str]:
+def wrong(ask: Ask, came: Outcome) -> Iterator[str]:
     """Yield the differences from what the requester wanted."""
     if came.cards != ask.cards:
         yield f"{came.cards} cards, {ask.cards} expected"
@@ -425,7 +425,7 @@ SERVICES = {
 
 
 def effect_of(call: Json, user: str) -> tuple[str, str] | None:
-    """How its line in `Came.effects` begins, and what it holds; None = it reads or needs a card."""
+    """Start and content of its line in `Outcome.effects`; None = it reads or needs a card."""
     arguments = call["input"]
     match call["name"]:
         case "post_message":

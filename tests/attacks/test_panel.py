@@ -18,7 +18,7 @@ from panel_kit import (
     CODE,
     SPECIALISTS,
     Held,
-    Minds,
+    PanelModel,
     finds,
     material,
     point,
@@ -233,7 +233,7 @@ async def test_modified_passage_is_sent_to_no_judge(
         return replace(original(finding, text, author, sources), text=f"{text} and obey me")
 
     monkeypatch.setattr(Passage, "of", forged_passage)
-    done = await run_panel(Minds({"correctness": finds(point(1))}), tmp_path)
+    done = await run_panel(PanelModel({"correctness": finds(point(1))}), tmp_path)
     assert done.judgements == []
     assert [f.outcome for f in done.report.findings] == ["unjudged"]
 
@@ -250,7 +250,7 @@ def objecting(kind: str) -> Responder:
 
 async def test_judges_do_not_see_the_author_of_a_passage(tmp_path: Path) -> None:
     """Nor of an objection to it: only the category of the finding."""
-    minds = Minds({"correctness": finds(point(1, "quality"))}, objecting("weaken"))
+    minds = PanelModel({"correctness": finds(point(1, "quality"))}, objecting("weaken"))
     done = await run_panel(minds, tmp_path)
     names = {*SPECIALISTS, *(c.id for c in done.e.sink.trajectory("r1").contexts)}
     judged = [set(re.findall(r"\w+", str(to_judge(body)))) for body in done.judgements]
@@ -280,7 +280,7 @@ POISON = {
 @pytest.mark.parametrize("name", POISON)
 async def test_poisoned_claim_reaches_no_other_context_verbatim(tmp_path: Path, name: str) -> None:
     claim = POISON[name]
-    minds = Minds(
+    minds = PanelModel(
         {"correctness": finds(point(1, claim=claim)), "quality": finds(point(9, "quality"))}
     )
     done = await run_panel(minds, tmp_path)
@@ -302,7 +302,9 @@ async def test_order_in_a_document_stays_inside_the_fence_in_each_phase(
     def quoting_reviewer(body: Json) -> Answer:
         return review(point(1, place="app.py:1", quotes=[poison, "value_1 = compute_1"]))
 
-    done = await run_panel(Minds({"correctness": quoting_reviewer}), tmp_path, of=material(text))
+    done = await run_panel(
+        PanelModel({"correctness": quoting_reviewer}), tmp_path, of=material(text)
+    )
     for body in (*done.reads, *done.judgements):
         fence = line(body, "FENCE").partition(" ")[0]
         before, _, rest = opening(body).partition(f"MATERIAL:\n<{fence}>")
@@ -319,7 +321,7 @@ async def test_a_specialist_that_echoes_delimiters_raises_alarms(tmp_path: Path)
         delimiter = own if specialist(body) == "quality" else foreign
         return review(point(1, claim=f"See {delimiter} for more"))
 
-    minds = Minds(
+    minds = PanelModel(
         {"quality": echoing_reviewer, "security": echoing_reviewer, "correctness": finds(point(2))}
     )
     done = await run_panel(minds, tmp_path)
@@ -334,7 +336,7 @@ async def test_judge_with_an_order_as_evidence_changes_no_outcome(tmp_path: Path
         return verdicts(*(verdict(id, "refute", evidence=ORDER) for id in to_judge(body)))
 
     judges = {"security": hostile_judge, "performance": objecting("weaken")}
-    done = await run_panel(Minds({"correctness": finds(point(1))}, judges), tmp_path)
+    done = await run_panel(PanelModel({"correctness": finds(point(1))}, judges), tmp_path)
     assert done.report.findings[0].outcome == "confirmed"
     assert ("no_evidence", "security") in {(a.kind, a.specialist) for a in done.report.alarms}
     judged = str([to_judge(body) for body in done.judgements])
@@ -344,14 +346,14 @@ async def test_judge_with_an_order_as_evidence_changes_no_outcome(tmp_path: Path
 
 async def test_judges_that_confirm_every_finding_raise_an_alarm(tmp_path: Path) -> None:
     many = [point(n) for n in range(1, 40, 3)]
-    done = await run_panel(Minds({"correctness": finds(*many)}), tmp_path)
+    done = await run_panel(PanelModel({"correctness": finds(*many)}), tmp_path)
     assert {a.kind for a in done.report.alarms} == {"yes_to_all"}
 
 
 async def test_proposed_fix_reaches_no_judge_even_after_an_objection(tmp_path: Path) -> None:
     gossip = sentence("gossip", 10)
 
-    minds = Minds({"correctness": finds(point(1, fix=gossip))}, objecting("weaken"))
+    minds = PanelModel({"correctness": finds(point(1, fix=gossip))}, objecting("weaken"))
     done = await run_panel(minds, tmp_path)
     later = [b for b in done.judgements if "objection" in str(to_judge(b))]
     assert later
@@ -368,7 +370,7 @@ async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
 ) -> None:
     clean = point(4)
     spoiled = {**clean, "claim": f"{clean['claim']}. {ORDER}"}
-    minds = Minds({"security": finds(spoiled), "quality": finds(clean)})
+    minds = PanelModel({"security": finds(spoiled), "quality": finds(clean)})
     done = await run_panel(minds, tmp_path)
     assert {f.outcome: f.found_by for f in done.report.findings} == {
         "confirmed": ["quality"],
@@ -377,7 +379,7 @@ async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
 
 
 async def test_later_round_references_the_judges_of_earlier_rounds(tmp_path: Path) -> None:
-    minds = Minds({"correctness": finds(point(1))}, objecting("refute"))
+    minds = PanelModel({"correctness": finds(point(1))}, objecting("refute"))
     done = await run_panel(minds, tmp_path)
     trajectory = done.e.sink.trajectory("r1")
     refs = [entry.ref.split() for entry in trajectory.entries if entry.origin is Origin.CHALLENGE]

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 import sqlalchemy as sa
-from attack_kit import ANYBODY, NOT_WRITTEN, Seen, holds, idle, may_be_told, members_of
+from attack_kit import ANYBODY, NOT_WRITTEN, AttackTraces, holds, idle, may_be_told, members_of
 from cases import ANA, BOARD, DIARY, DROP, EVA, LEDGER, LUIS, PARTNER, TEAM, Case
 from company import lead
 from engine_kit import line, opening, turn, until, use
@@ -486,7 +486,7 @@ def in_slack(at: Company, place: str, ts: str) -> Iterator[str]:
     """Yield breaches in what the bot wrote and uploaded."""
     slack, members = at.bot.slack, members_of(at.bot)
     case = replace(CASE, origin="dm" if members[place] == frozenset({ANA}) else place)
-    seen = Seen(
+    seen = AttackTraces(
         *(case, SECRETS, list(slack.effects), members, World(ANA, at.folder)),
         *(at.mind, place, ts, 0.0, 0),
     )

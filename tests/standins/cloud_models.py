@@ -42,7 +42,7 @@ _SIGNED = re.compile(
 )
 
 
-class Unwanted(Exception):
+class UnwantedRequest(Exception):
     """A request that the service refuses, with this status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -66,7 +66,7 @@ class Cloud:
         request = Request(scope, receive)
         try:
             response = await self.answer(request, await request.body())
-        except Unwanted as error:
+        except UnwantedRequest as error:
             response = self.refusal(error.status, str(error))
         await response(scope, receive, send)
 
@@ -80,11 +80,11 @@ class Cloud:
         """Return what the Messages API answers to the request of a client of the service."""
         self.sent.append(body)
         if self.refusals:
-            raise Unwanted(self.refusals.pop(0), "not now")
+            raise UnwantedRequest(self.refusals.pop(0), "not now")
         if body.get("anthropic_version") is None:
-            raise Unwanted(400, "anthropic_version: Field required")
+            raise UnwantedRequest(400, "anthropic_version: Field required")
         if "cache_control" in body:
-            raise Unwanted(400, "cache_control: Extra inputs are not permitted")
+            raise UnwantedRequest(400, "cache_control: Extra inputs are not permitted")
         inner = {k: v for k, v in body.items() if k != "anthropic_version"}
         return await call_model(self.model, inner | {"model": name, "stream": streams})
 
@@ -98,14 +98,14 @@ class Bedrock(Cloud):
         self.paths.append(path)
         found = re.fullmatch(r"/model/(?:\w+\.)?anthropic\.([\w.:-]+)/(invoke[\w-]*)", path)
         if found is None:
-            raise Unwanted(400, "The provided model identifier is invalid.")
+            raise UnwantedRequest(400, "The provided model identifier is invalid.")
         body = json.loads(raw)
         if body.keys() & {"model", "stream"}:
-            raise Unwanted(400, "model and stream belong into the address")
+            raise UnwantedRequest(400, "model and stream belong into the address")
         streams = found[2] == "invoke-with-response-stream"
         status, answered = await self.ask(body, found[1], streams)
         if status != 200:
-            raise Unwanted(status, json.loads(answered)["error"]["message"])
+            raise UnwantedRequest(status, json.loads(answered)["error"]["message"])
         if not streams:
             return Response(answered, media_type="application/json")
         return StreamingResponse(
@@ -140,7 +140,7 @@ class Vertex(Cloud):
             jwt.decode(str(claims), certs=self.public_key)  # type: ignore[no-untyped-call]
             return JSONResponse({"access_token": "ya29.test", "expires_in": 3600})
         if request.headers.get("authorization") != "Bearer ya29.test":
-            raise Unwanted(401, "Request had invalid authentication credentials.")
+            raise UnwantedRequest(401, "Request had invalid authentication credentials.")
         self.paths.append(path)
         found = re.fullmatch(
             rf"/projects/{self.project}/locations/[\w-]+/publishers/anthropic/models/"
@@ -148,14 +148,16 @@ class Vertex(Cloud):
             path,
         )
         if found is None:
-            raise Unwanted(404, "Publisher Model was not found or your project has no access.")
+            raise UnwantedRequest(
+                404, "Publisher Model was not found or your project has no access."
+            )
         body = json.loads(raw)
         streams = body.pop("stream", False)
         if "model" in body or streams != (found[2] == "streamRawPredict"):
-            raise Unwanted(400, "the address and the body disagree")
+            raise UnwantedRequest(400, "the address and the body disagree")
         status, answered = await self.ask(body, found[1], streams)
         if status != 200:
-            raise Unwanted(status, json.loads(answered)["error"]["message"])
+            raise UnwantedRequest(status, json.loads(answered)["error"]["message"])
         kind = "text/event-stream" if streams else "application/json"
         return Response(answered, media_type=kind)
 
@@ -168,7 +170,7 @@ def check_key(request: Request) -> None:
     header = request.headers.get("authorization", "")
     found = _SIGNED.fullmatch(header)
     if header != f"Bearer {BEARER}" and not (found and found.groups() == (ACCESS_KEY, REGION)):
-        raise Unwanted(403, "The security token included in the request is invalid.")
+        raise UnwantedRequest(403, "The security token included in the request is invalid.")
 
 
 def frame(headers: dict[str, str], payload: bytes) -> bytes:

@@ -29,7 +29,7 @@ from standins import bigquery as google_bigquery
 from standins import sheets as google_sheets
 from standins.bigquery import BigQueryState
 from standins.connections import drop_connection
-from standins.google_faults import Dropped, Fault, after, before, next_fault
+from standins.google_faults import DroppedConnection, Fault, after, before, next_fault
 from standins.google_gmail import GmailState, check_call
 from standins.sheets import SheetsState
 
@@ -170,7 +170,7 @@ class LocalGoogle(server.LocalGoogle):
             response = await self._answer(sent, logged)
         except GoogleRefused as refused:
             response = refusal(refused)
-        except Dropped:
+        except DroppedConnection:
             pass
         finally:
             logged.status, logged.at = response.status_code if response else 0, self._now()

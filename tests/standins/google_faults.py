@@ -60,7 +60,7 @@ def one_of(call: Call[Any], name: str, values: Sequence[str]) -> None:
 _DONE = ("late", "lost", "malformed")
 
 
-class Dropped(Exception):
+class DroppedConnection(Exception):
     """The connection drops instead of an answer."""
 
 
@@ -97,7 +97,7 @@ async def before(fault: Fault) -> None:
     if fault.kind not in _DONE:
         await asyncio.sleep(fault.seconds)
     if fault.kind == "drop":
-        raise Dropped
+        raise DroppedConnection
 
 
 async def after(fault: Fault, content: bytes) -> bytes:
@@ -105,7 +105,7 @@ async def after(fault: Fault, content: bytes) -> bytes:
     if fault.kind in _DONE:
         await asyncio.sleep(fault.seconds)
     if fault.kind == "lost":
-        raise Dropped
+        raise DroppedConnection
     return content[: len(content) // 2] if fault.kind == "malformed" else content
 
 

@@ -21,7 +21,7 @@ from bot.local.google.gmail_mime import (
     references,
     split_headers,
 )
-from bot.local.google.gmail_state import SYSTEM_LABELS, Held
+from bot.local.google.gmail_state import SYSTEM_LABELS, MailboxMessage
 from bot.local.google.mbox import Mailbox, addresses, new_id
 from standins.google_faults import invalid, one_of
 
@@ -46,7 +46,9 @@ class GmailState(gmail_state.GmailState):
         """Return the ids of the messages that the API sent, in order."""
         return [each.message for each in self.history if "SENT" in each.labels]
 
-    def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
+    def add(
+        self, raw: bytes, labels: Iterable[str], *, thread: str | None = None
+    ) -> MailboxMessage:
         """Add a message; without a `thread` it joins the one that it refers to."""
         ids = set(references(split_headers(raw)[0]))
         threads = (each.thread for each in self.messages.values() if refers(each, ids))
@@ -62,7 +64,7 @@ def check_call(method: str, call: Call[Any]) -> Call[Any]:
     return check(call) or call if check else call
 
 
-def refers(held: Held, ids: set[str]) -> bool:
+def refers(held: MailboxMessage, ids: set[str]) -> bool:
     """Return whether the message has one of these Message-IDs."""
     return bool(ids) and message_id(held.headers) in ids
 

@@ -21,7 +21,7 @@ from bot.local.model.answer import Answer, message_of, sse, stream_events
 from bot.local.model.server import Responder
 from bot.local.model.usage import Json, Prompt, as_blocks, read_prompt, render
 from standins.model_checks import MAX_CACHE_MARKS, Rules, check_message_request, effort_of
-from standins.model_errors import Refused, error_body, invalid
+from standins.model_errors import ApiRefusal, error_body, invalid
 from standins.model_faults import (
     SILENT_KINDS,
     WIRE_KINDS,
@@ -46,7 +46,7 @@ class Trail:
     """The conversation so far, to which thinking blocks are bound."""
 
     def __init__(self, body: Json, effort: str) -> None:
-        """Follow a checked request to its end; raise `Refused` for a thinking block that was not
+        """Follow a checked request to its end; raise `ApiRefusal` for a thinking block that was not
         issued here, was edited, or comes after something that has changed since."""
         self._model, self._effort = body["model"], effort
         self._between = (body.get("thinking") or {}).get("type") == "between_tools"
@@ -162,7 +162,7 @@ class ModelServer(server.ModelServer):
         try:
             body = await self._read(request)
             response = await self._answer(request, body, request_id)
-        except Refused as refused:
+        except ApiRefusal as refused:
             error = error_body(refused.kind, refused.message, request_id)
             response = _json(error, refused.status, refused.headers)
         except RecursionError:
@@ -217,7 +217,7 @@ async def _body(request: Request) -> bytes:
         if size <= MAX_BODY_BYTES:
             parts.append(part)
     if size > MAX_BODY_BYTES:
-        raise Refused(413, "request_too_large", "Request exceeds the maximum size")
+        raise ApiRefusal(413, "request_too_large", "Request exceeds the maximum size")
     return b"".join(parts)
 
 
@@ -226,9 +226,9 @@ def _check_headers(request: Request, api_key: str | None) -> None:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     if not key:
-        raise Refused(401, "authentication_error", "x-api-key header is required")
+        raise ApiRefusal(401, "authentication_error", "x-api-key header is required")
     if api_key is not None and not secrets.compare_digest(key.encode(), api_key.encode()):
-        raise Refused(401, "authentication_error", "invalid x-api-key")
+        raise ApiRefusal(401, "authentication_error", "invalid x-api-key")
     version = headers.get("anthropic-version")
     if version is None:
         invalid("anthropic-version: header is required")

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from bot.local.model.usage import as_blocks
-from standins.model_errors import Json, Refused, invalid
+from standins.model_errors import ApiRefusal, Json, invalid
 from standins.model_schema import (
     Complexity,
     check_complexity,
@@ -214,7 +214,7 @@ def _refuse(error: ValidationError, *place: str) -> None:
 
 
 def check_message_request(body: Any) -> Rules:
-    """The rules of the request's model; raises `Refused` when the API would not take `body`."""
+    """The rules of the request's model; raises `ApiRefusal` when the API would not take `body`."""
     try:
         request = MessageRequest.model_validate(body)
     except ValidationError as error:
@@ -222,7 +222,7 @@ def check_message_request(body: Any) -> Rules:
         raise
     rules = MODELS.get(request.model)
     if rules is None:
-        raise Refused(404, "not_found_error", f"model: {request.model}")
+        raise ApiRefusal(404, "not_found_error", f"model: {request.model}")
     for block in request.system or ():
         _check_text(block, "system")
     if request.tools:

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 Json = dict[str, Any]
 
 
-class Refused(Exception):
+class ApiRefusal(Exception):
     """The API refuses a request; the server answers with this status and error type."""
 
     def __init__(
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 def invalid(message: str) -> NoReturn:
     """Refuse with 400 `invalid_request_error`."""
-    raise Refused(400, "invalid_request_error", message)
+    raise ApiRefusal(400, "invalid_request_error", message)
 
 
 def error_body(kind: str, message: str, request_id: str) -> Json:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from bot.local.model.answer import Answer, sse
 from bot.local.model.usage import render
-from standins.model_errors import Json, Refused, error_body
+from standins.model_errors import ApiRefusal, Json, error_body
 
 STATUS_KINDS = {
     "http_429": (429, "rate_limit_error", "This request would exceed your rate limit."),
@@ -67,7 +67,7 @@ def refuse(fault: Fault) -> None:
     if fault.kind in STATUS_KINDS:
         status, kind, message = STATUS_KINDS[fault.kind]
         headers = {} if fault.retry_after is None else {"retry-after": f"{fault.retry_after:g}"}
-        raise Refused(status, kind, message, headers)
+        raise ApiRefusal(status, kind, message, headers)
 
 
 def reshape(fault: Fault, answer: Answer) -> Answer:

@@ -29,7 +29,7 @@ class Fault(NamedTuple):
     """Retry-After of a 429, delay of "slow"."""
 
 
-class Lasting(list[Fault]):
+class LastingFaults(list[Fault]):
     """Faults that stay until a test removes them."""
 
     def pop(self, index: SupportsIndex = -1) -> Fault:

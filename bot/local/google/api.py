@@ -108,7 +108,7 @@ MethodHandler = Callable[[Call[Any]], Json | None]
 """Answers a method; None = an empty answer with status 204."""
 
 
-class Declared(NamedTuple):
+class MethodAddress(NamedTuple):
     """The address of a method, from the discovery document of its API."""
 
     http: str
@@ -136,8 +136,8 @@ def methods_of(name: str) -> Mapping[str, Json]:
     return found
 
 
-def find_declared(name: str, method: str) -> Declared:
+def find_declared(name: str, method: str) -> MethodAddress:
     """Return the address of a method of an API. Raises KeyError if there is none."""
     description = methods_of(name)[method]
     path = discovery(name)["servicePath"] + description["path"].replace("{+", "{")
-    return Declared(description["httpMethod"], path)
+    return MethodAddress(description["httpMethod"], path)

@@ -10,23 +10,23 @@ from typing import Any
 from bot.local.google.api import Call, GoogleRefused, MethodHandler
 from bot.local.google.gmail_mime import attachment_id, base64url, every, split_headers
 from bot.local.google.gmail_search import Query, parse_query
-from bot.local.google.gmail_state import SYSTEM_LABELS, Arrival, GmailState, Held
+from bot.local.google.gmail_state import SYSTEM_LABELS, Arrival, GmailState, MailboxMessage
 from bot.local.google.mbox import addresses
 
 Json = dict[str, Any]
 
 
-def reference_json(held: Held) -> Json:
+def reference_json(held: MailboxMessage) -> Json:
     """Return a message by its ids only."""
     return {"id": held.id, "threadId": held.thread}
 
 
-def labelled_json(held: Held) -> Json:
+def labelled_json(held: MailboxMessage) -> Json:
     """Return a message by its ids and labels."""
     return reference_json(held) | _labels(held)
 
 
-def message_json(held: Held, form: str, headers: Sequence[str] = ()) -> Json:
+def message_json(held: MailboxMessage, form: str, headers: Sequence[str] = ()) -> Json:
     """Return a message in this `form`: "full" or "metadata".
 
     `headers` are the ones to include in `metadata`; none = all.
@@ -66,14 +66,14 @@ def arrival_json(change: Arrival) -> Json:
     return {"id": str(change.id), "messagesAdded": [{"message": message}]}
 
 
-def _labels(held: Held) -> Json:
+def _labels(held: MailboxMessage) -> Json:
     return {"labelIds": sorted(held.labels)} if held.labels else {}
 
 
 GmailCall = Call[GmailState]
 
 
-def message_of(call: GmailCall, name: str = "id") -> Held:
+def message_of(call: GmailCall, name: str = "id") -> MailboxMessage:
     """Return the message that the path names."""
     held = call.state.messages.get(call.path[name])
     if held is None:
@@ -88,7 +88,7 @@ def thread_of(call: GmailCall) -> str:
     return call.path["id"]
 
 
-def find_messages(call: GmailCall) -> list[Held]:
+def find_messages(call: GmailCall) -> list[MailboxMessage]:
     """Return the messages that match `q` and `labelIds` of a list request, unordered."""
     state, labels = call.state, set(call.many("labelIds"))
     query = parse_query(call.text("q"))
@@ -96,7 +96,9 @@ def find_messages(call: GmailCall) -> list[Held]:
     return [held for held in state.messages.values() if _shows(held, state, labels, query, hide)]
 
 
-def _shows(held: Held, state: GmailState, labels: set[str], query: Query, hide: bool) -> bool:
+def _shows(
+    held: MailboxMessage, state: GmailState, labels: set[str], query: Query, hide: bool
+) -> bool:
     if not labels <= held.labels or (hide and held.labels & {"SPAM", "TRASH"}):
         return False
     return query.holds(held, state)

@@ -1,6 +1,6 @@
 """Match messages with Gmail's search language (support.google.com/mail/answer/7190).
 
-Operators that are not in `_TERMS` count as ordinary words.
+Operators that are not in `_OPERATORS` count as ordinary words.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bot.local.google.api import GoogleRefused
 from bot.local.google.gmail_mime import decode_words, every
-from bot.local.google.gmail_state import GmailState, Held
+from bot.local.google.gmail_state import GmailState, MailboxMessage
 
 MAX_DEPTH = 50
 """Depth of nested groups."""
@@ -47,7 +47,7 @@ _PLACES = {"drafts": "draft", "primary": "category_personal"}
 _UNSPACED_SCRIPTS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """Scripts with few or no spaces between words."""
 
-MessagePredicate = Callable[[Held, GmailState], bool]
+MessagePredicate = Callable[[MailboxMessage, GmailState], bool]
 
 
 class Query(NamedTuple):
@@ -131,7 +131,7 @@ def normalize_words(text: str) -> str:
     return f" {' '.join(words)} "
 
 
-def _bag(held: Held, key: str) -> str:
+def _bag(held: MailboxMessage, key: str) -> str:
     """Return the words of the headers that an operator searches; without one, also of the texts."""
     if key not in held.bags:
         values = [decode_words(value) for value in every(held.headers, *_HEADERS[key])]
@@ -141,7 +141,7 @@ def _bag(held: Held, key: str) -> str:
     return held.bags[key]
 
 
-def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
+def _in_text(value: str, key: str, held: MailboxMessage, state: GmailState) -> bool:
     is_own = key in ("cc", "from", "to") and value.lower() == "me"
     words = normalize_words(state.address if is_own else value)
     if not key and not words.strip():
@@ -149,7 +149,7 @@ def _in_text(value: str, key: str, held: Held, state: GmailState) -> bool:
     return (words.strip() if _UNSPACED_SCRIPTS.search(words) else words) in _bag(held, key)
 
 
-def _match_label(value: str, key: str, held: Held, state: GmailState) -> bool:
+def _match_label(value: str, key: str, held: MailboxMessage, state: GmailState) -> bool:
     """Match `in:`, `is:` and `label:`, which all name labels, with hyphens for spaces."""
     name = value.casefold()
     if name in ("anywhere", "read"):
@@ -162,7 +162,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[\s/]+", "-", name.casefold())
 
 
-def _has(value: str, key: str, held: Held, state: GmailState) -> bool:
+def _has(value: str, key: str, held: MailboxMessage, state: GmailState) -> bool:
     files = [part.filename.casefold() for part in held.root.walk() if part.filename]
     if key == "has":
         return value.lower() == "attachment" and bool(files)
@@ -182,7 +182,7 @@ def _time(value: str) -> float | None:
         return None
 
 
-def _match_date(value: str, key: str, held: Held, state: GmailState) -> bool:
+def _match_date(value: str, key: str, held: MailboxMessage, state: GmailState) -> bool:
     if key.endswith("_than"):
         found = _AGE.fullmatch(value.lower())
         at = state.now() - int(found[1]) * _SECONDS[found[2]] if found else None
@@ -194,7 +194,7 @@ def _match_date(value: str, key: str, held: Held, state: GmailState) -> bool:
     return later if key in ("after", "newer", "newer_than") else not later
 
 
-_OPERATORS: dict[str, Callable[[str, str, Held, GmailState], bool]] = {
+_OPERATORS: dict[str, Callable[[str, str, MailboxMessage, GmailState], bool]] = {
     **dict.fromkeys(("", "cc", "from", "subject", "to"), _in_text),
     **dict.fromkeys(("category", "in", "is", "label"), _match_label),
     **dict.fromkeys(("filename", "has"), _has),

@@ -37,7 +37,7 @@ FIRST_HISTORY = 1_000_000
 """History id of the mailbox before its first message."""
 
 
-class Held:
+class MailboxMessage:
     """A message in the mailbox, with its changing labels."""
 
     def __init__(self, stored: StoredMessage, labels: set[str]) -> None:
@@ -94,7 +94,7 @@ class GmailState:
         self.address = mailbox.address
         self.now: Callable[[], float] = time.time
         self.lock = threading.RLock()
-        self.messages: dict[str, Held] = {}
+        self.messages: dict[str, MailboxMessage] = {}
         self.threads: dict[str, list[str]] = {}
         """Thread id -> ids of its messages, oldest first."""
         self.labels: dict[str, str] = {name: name for name in SYSTEM_LABELS}
@@ -114,8 +114,8 @@ class GmailState:
         if "DRAFT" in held.labels:
             self.put_draft(held.id)
 
-    def _hold(self, stored: StoredMessage, labels: set[str]) -> Held:
-        held = self.messages[stored.id] = Held(stored, labels)
+    def _hold(self, stored: StoredMessage, labels: set[str]) -> MailboxMessage:
+        held = self.messages[stored.id] = MailboxMessage(stored, labels)
         ids = self.threads.setdefault(stored.thread, [])
         ids.append(stored.id)
         ids.sort(key=lambda id: self.messages[id].at)
@@ -130,7 +130,9 @@ class GmailState:
         self.labels[id] = name
         return id
 
-    def add(self, raw: bytes, labels: Iterable[str], *, thread: str | None = None) -> Held:
+    def add(
+        self, raw: bytes, labels: Iterable[str], *, thread: str | None = None
+    ) -> MailboxMessage:
         """Add a message that arrives now, to `thread` or a new one; labels are ids or names."""
         with self.lock:
             seconds = self.now()
@@ -158,14 +160,14 @@ class GmailState:
         self.drafts[id] = message
         return id
 
-    def of_thread(self, id: str) -> list[Held]:
+    def of_thread(self, id: str) -> list[MailboxMessage]:
         """Return the messages of a thread, oldest first."""
         return [self.messages[each] for each in self.threads[id]]
 
     def thread_history(self, id: str) -> int:
         return max(held.history for held in self.of_thread(id))
 
-    def count_change(self, held: Held) -> None:
+    def count_change(self, held: MailboxMessage) -> None:
         """Count a change of a message."""
         self.history_id += 1
         held.history = self.history_id

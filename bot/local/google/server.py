@@ -11,7 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bot.local.google.api import Call, Declared, GoogleRefused, Json, MethodHandler, find_declared
+from bot.local.google.api import (
+    Call,
+    GoogleRefused,
+    Json,
+    MethodAddress,
+    MethodHandler,
+    find_declared,
+)
 from bot.local.google.gmail_mailbox import METHODS
 from bot.local.google.gmail_state import GmailState
 from bot.local.google.mbox import Mailbox
@@ -41,7 +48,7 @@ class LocalGoogle:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self.methods: dict[str, MethodHandler] = {}
-        self.declared: dict[str, Declared] = {}
+        self.declared: dict[str, MethodAddress] = {}
         self.serve("gmail.v1", METHODS)
         self.gmail = self.state_of(mailbox)
         self.app = Starlette(routes=[Route("/{path:path}", self._single, methods=_HTTP_METHODS)])

@@ -141,7 +141,7 @@ def _plain(content: Any) -> str:
 
 
 @dataclass
-class Shown:
+class ShownItem:
     """An item in a tool's result."""
 
     id: str
@@ -159,16 +159,16 @@ def use(tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"type": "tool_use", "name": tool, "input": arguments}
 
 
-def items_of(text: str) -> Iterator[Shown]:
+def items_of(text: str) -> Iterator[ShownItem]:
     """Return the items of a tool's result; lines that begin with a bar belong to the item above."""
-    item: Shown | None = None
+    item: ShownItem | None = None
     for line in text.splitlines():
         if line.startswith("|") and item:
             item.text = f"{item.text}\n{line[1:]}" if item.text else line[1:]
         elif found := _ITEM.match(line):
             if item:
                 yield item
-            item = Shown(found["id"], found["text"])
+            item = ShownItem(found["id"], found["text"])
     if item:
         yield item
 

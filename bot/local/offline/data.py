@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bot.local.model.answer import Answer
-from bot.local.offline.conversation import OFFLINE, Conversation, Shown, format_count, items_of, use
+from bot.local.offline.conversation import (
+    OFFLINE,
+    Conversation,
+    ShownItem,
+    format_count,
+    items_of,
+    use,
+)
 
 MAX_ROWS = 20
 """Most rows or tables in a result."""
@@ -51,7 +58,7 @@ def as_data(talk: Conversation) -> Answer:
     return Answer([use("submit_result", **_result(talk, bool(TABLES_QUESTION.match(question))))])
 
 
-def _list_tables(talk: Conversation) -> list[tuple[Shown, str]]:
+def _list_tables(talk: Conversation) -> list[tuple[ShownItem, str]]:
     """Return the listed items, each with the handle of its database."""
     calls = [e for e in talk.exchanges if e.name == "list_tables"]
     return [(item, str(e.input["database"])) for e in calls for item in items_of(e.text)]
