@@ -114,10 +114,12 @@ def bot_process(
     with (
         TemporaryDirectory() as folder,
         LocalServer(slack.app, "slack") as at,
-        LocalServer(model.app, "model") as minds,
+        LocalServer(model.app, "model") as responders,
     ):
         log = Path(folder) / "log"
-        environment = _environment(Path(folder), at.url + API_PATH, minds.url, paced=bool(limits))
+        environment = _environment(
+            Path(folder), at.url + API_PATH, responders.url, paced=bool(limits)
+        )
         environment["DATABASE_URL"] = database
         peers: list[subprocess.Popen[bytes]] = []
         with log.open("wb") as sink:

@@ -24,7 +24,7 @@ from typing import Any
 from anthropic import AsyncAnthropic, DefaultAioHttpClient
 from slack_sdk.web.async_client import AsyncWebClient
 
-from benchmarks.fanout_mind import channel_id
+from benchmarks.fanout_model import channel_id
 from benchmarks.processes import memory_mb
 from benchmarks.table import Row
 from benchmarks.workload import LATENCY_S, settings_for
@@ -40,7 +40,7 @@ from subagents.rate_limiter import RateLimiter
 
 SIZES = (8, 50, 200)
 REPEATS = 5
-MIND = "benchmarks.fanout_mind:fanout"
+MIND = "benchmarks.fanout_model:fanout"
 CALLS = 6
 """Calls one after another: three of the parent, three of a child."""
 IDEAL_S = CALLS * LATENCY_S

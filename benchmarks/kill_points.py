@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
 
-from benchmarks.kill_mind import FEW
+from benchmarks.kill_model import FEW
 from benchmarks.kill_watch import Phase
 
 RUNNING = "(select run from inbox where state = 'running')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.kill_mind import (
+from benchmarks.kill_model import (
     CHANNELS,
     FEW,
     INSTRUCTIONS,

@@ -21,7 +21,7 @@ from standins.slack_faults import StreamsRefused
 from standins.slack_shown import Shown
 
 from benchmarks.kill_books import Books
-from benchmarks.kill_mind import CUSTOMER, OFFICE, asker, mind, workspace
+from benchmarks.kill_model import CUSTOMER, OFFICE, asker, responder, workspace
 from benchmarks.kill_points import Kill
 from benchmarks.kill_scenarios import CHANNELS_READ, Scenario
 from benchmarks.kill_watch import CALLER, Phase, Watch
@@ -341,13 +341,13 @@ def staged(
     env: dict[str, str] = {"SLACK_BOT_TOKEN": BOT_TOKEN}
     lives, books = Lives(folder, env), Books(folder / "data", url)
     stage = Stage(lives, slack, books)
-    server = ModelServer(mind, latency_s=LATENCY_S)
+    server = ModelServer(responder, latency_s=LATENCY_S)
     with (
         closing(books),
         LocalServer(stage.watch.slack(slack.app), "slack") as at,
-        LocalServer(stage.watch.model(server.app), "model") as minds,
+        LocalServer(stage.watch.model(server.app), "model") as responders,
     ):
-        env |= environment(folder, url, at.url + API_PATH, minds.url)
+        env |= environment(folder, url, at.url + API_PATH, responders.url)
         settings = SETTINGS if streams_refused is None else UNPACED
         (folder / "assistant.yaml").write_text(yaml.safe_dump(settings))
         try:

@@ -19,12 +19,12 @@ from standins.slack_teams import SeveralSlacks, token_of
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from benchmarks.kill_books import Books
-from benchmarks.kill_mind import (
+from benchmarks.kill_model import (
     CUSTOMER,
     TWINS,
     WORDS,
     is_twin,
-    mind,
+    responder,
     twin,
     twin_workspace,
     workspace,
@@ -124,16 +124,16 @@ def two_staged(folder: Path, url: str | None, replicas: int = 1) -> Iterator[lis
     router.sockets = stages[1].watch.slack(watched[ACME])
     for stage in stages:
         stage.router = router
-    server = ModelServer(mind, latency_s=LATENCY_S)
+    server = ModelServer(responder, latency_s=LATENCY_S)
     models = [stage.watch.model(server.app) for stage in stages]
     asyncio.run(_install(folder / "data", url))
     with (
         closing(stages[0].books),
         closing(stages[1].books),
         LocalServer(_of_replica(router), "slack") as at,
-        LocalServer(_of_replica(_of_team(models)), "model") as minds,
+        LocalServer(_of_replica(_of_team(models)), "model") as responders,
     ):
-        env |= environment(folder, url, at.url + REPLICA + API_PATH, minds.url + REPLICA)
+        env |= environment(folder, url, at.url + REPLICA + API_PATH, responders.url + REPLICA)
         (folder / "assistant.yaml").write_text(yaml.safe_dump(OF_SEVERAL))
         try:
             yield list(stages)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from standins.connections import drop_connection, read_ahead
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from benchmarks.kill_mind import AGAIN, call_of
+from benchmarks.kill_model import AGAIN, call_of
 
 Phase = Literal["asked", "done", "mid", "answered"]
 """It arrived; it took effect and its answer waits; a part of the answer was sent; it was sent."""

@@ -26,7 +26,7 @@ import psycopg
 from standins.slack_faults import StreamsRefused
 from standins.slack_shown import Shown
 
-from benchmarks.kill_mind import OFFICE
+from benchmarks.kill_model import OFFICE
 from benchmarks.kill_points import (
     EDITED,
     SHORT_FORM,

@@ -27,7 +27,7 @@ from scopes.tool import Window
 from subagents.model import ModelClient
 from subagents.rate_limiter import RateLimiter
 
-MIND = "benchmarks.panel_mind:panel"
+MIND = "benchmarks.panel_model:panel"
 END = datetime(2026, 3, 16, tzinfo=UTC)
 REPEATS = 3
 FINDINGS = 40

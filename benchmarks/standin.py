@@ -13,15 +13,15 @@ from standins.model import ModelServer
 
 from bot.local.server import listen
 
-BENCH_MIND = "benchmarks.bench_mind:bench"
+BENCH_MIND = "benchmarks.bench_model:bench"
 KEEP_ALIVE_S = 300
 """Seconds that a connection may be idle: a client keeps it between two calls."""
 
 
 @contextmanager
-def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
+def standin(latency_s: float, responder: str = BENCH_MIND) -> Iterator[str]:
     """Yield the URL of a stand-in that answers each call after `latency_s`."""
-    command = [sys.executable, "-m", "benchmarks.standin", mind, str(latency_s)]
+    command = [sys.executable, "-m", "benchmarks.standin", responder, str(latency_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -31,9 +31,9 @@ def standin(latency_s: float, mind: str = BENCH_MIND) -> Iterator[str]:
 
 
 def main() -> None:
-    """Serve a mind (`module:name`) until interrupted; the first line on stdout is the URL."""
-    mind, latency_s = sys.argv[1:]
-    server = ModelServer(pkgutil.resolve_name(mind), latency_s=float(latency_s))
+    """Serve a scripted model (`module:name`) until interrupted; print the URL first."""
+    responder, latency_s = sys.argv[1:]
+    server = ModelServer(pkgutil.resolve_name(responder), latency_s=float(latency_s))
     listener = listen(0)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""A generated mailbox behind Gmail, and a mind that judges its threads, each as a separate server.
+"""A generated mailbox behind Gmail, and a scripted model that judges it, as separate servers.
 
 `python -m benchmarks.triage_inbox gmail|model THREADS TOKENS LATENCY_S` serves until its input is
 closed; the first line on stdout is the URL. `/seen` returns the requests to it.
@@ -99,10 +99,10 @@ def _sentences(seed: int) -> Iterator[str]:
         yield f"We {chance.choice(_VERBS)} the {a} {b} near the {c} of the {d}{number}."
 
 
-# ---- the mind
+# ---- the scripted model
 
 
-def mind(body: dict[str, Any]) -> Answer:
+def responder(body: dict[str, Any]) -> Answer:
     """Return a verdict as long as a model's, or three lines and two topics of a digest."""
     opening = _opening(body)
     if any(tool["name"] == SUBMIT for tool in body.get("tools", ())):
@@ -160,7 +160,7 @@ def gmail(threads: int, tokens: int, latency_s: float) -> ASGIApp:
 
 
 def model(latency_s: float) -> ASGIApp:
-    server = ModelServer(mind, latency_s=latency_s)
+    server = ModelServer(responder, latency_s=latency_s)
 
     async def seen(request: Request) -> JSONResponse:
         calls, server.requests = server.requests, 0

@@ -32,7 +32,7 @@ def settings_for(concurrency: int) -> Settings:
 
 
 def briefs(number: int) -> list[Brief]:
-    """Return so many different briefs; each has the instructions for the bench mind."""
+    """Return so many different briefs, each with instructions for the scripted model."""
     handles = Handles({c.id: f"#{c.name}" for c in CHANNELS})
     return [
         Brief(

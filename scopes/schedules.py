@@ -37,7 +37,7 @@ ARGUMENT_ERRORS: Mapping[str, str] = {
 ScheduleChange = Literal["pause", "resume", "delete"]
 
 
-class ScheduleDesk(Protocol):
+class ScheduleSetup(Protocol):
     """The set-up of schedules. The requester is always `by`.
 
     Its methods raise ToolError with a sentence that helps, also for forbidden things: a schedule of
@@ -93,16 +93,16 @@ def _schedule(owner: str, name: str, **arguments: Any) -> tuple[str, Schedule]:
 async def _prepare_create(
     ctx: ToolContext, to: str, zone: str, channels: list[str] | None, **arguments: Any
 ) -> PreparedCall:
-    desk, by = _desk(ctx)
+    setup, by = _setup(ctx)
     to = to.strip()
     if to.casefold() in (HERE, ""):
         to = OWN_DESTINATION if ctx.intent.home.startswith("D") else ctx.intent.home
     elif to.casefold() in (OWN_DESTINATION, "me", by.casefold()):
         to = OWN_DESTINATION
-    arguments |= {"to": await desk.place(by, to), "zone": zone.strip() or await desk.zone(by)}
+    arguments |= {"to": await setup.place(by, to), "zone": zone.strip() or await setup.zone(by)}
     arguments |= {"channels": [name.strip().lstrip("#") for name in channels or ()] or None}
     name, spec = _schedule(by, **arguments)
-    preview = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
+    preview = await setup.preview_schedule(name, spec, ctx.label, ctx.intent.home)
     return PreparedCall({**arguments, "cron": spec.cron}, preview)
 
 
@@ -131,7 +131,7 @@ async def schedule_create(
     id, of a sweep or triage a mail address. `zone`: default the requester's. `language`: of a
     sweep or triage, that of the request, as a code (es). `tracker`: of a sweep, the bug list among
     NAMED SOURCES. `quiet`: of a sweep or triage, nothing is sent where nothing is new."""
-    desk, by = _desk(ctx)
+    setup, by = _setup(ctx)
     schedule = _schedule(
         by,
         name,
@@ -148,24 +148,24 @@ async def schedule_create(
         budget_usd=budget_usd,
         language=language,
     )
-    return ToolResult(note=await desk.create(*schedule, ctx.label))
+    return ToolResult(note=await setup.create(*schedule, ctx.label))
 
 
 async def _reminder(
     ctx: ToolContext, name: str, text: str, at: str, cron: str, zone: str
 ) -> tuple[str, Schedule]:
     """Return the reminder that these arguments describe, to the requester. Raises ToolError."""
-    desk, by = _desk(ctx)
-    zone = zone.strip() or await desk.zone(by)
+    setup, by = _setup(ctx)
+    zone = zone.strip() or await setup.zone(by)
     return _schedule(
         by, name, kind="reminder", cron=cron, at=at, to=OWN_DESTINATION, text=text, zone=zone
     )
 
 
 async def _prepare_reminder(ctx: ToolContext, **arguments: Any) -> PreparedCall:
-    desk, _ = _desk(ctx)
+    setup, _ = _setup(ctx)
     name, spec = await _reminder(ctx, **arguments)
-    preview = await desk.preview_schedule(name, spec, ctx.label, ctx.intent.home)
+    preview = await setup.preview_schedule(name, spec, ctx.label, ctx.intent.home)
     return PreparedCall({**arguments, "zone": spec.zone}, preview)
 
 
@@ -176,16 +176,16 @@ async def remind_me(
     """Remind the requester, in a direct message: `text` is posted word for word, once `at`
     '2026-11-30T15:00' or again and again by `cron` '0 9 * * mon-fri', at most every 15 minutes.
     `name`: such as call-ana. `zone`: default the requester's."""
-    desk, _ = _desk(ctx)
+    setup, _ = _setup(ctx)
     schedule = await _reminder(ctx, name, text, at, cron, zone)
-    return ToolResult(note=await desk.create(*schedule, ctx.label))
+    return ToolResult(note=await setup.create(*schedule, ctx.label))
 
 
 @tool()
 async def schedule_list(ctx: ToolContext) -> ToolResult:
     """List the schedules that the requester may see here."""
-    desk, by = _desk(ctx)
-    found, note = await desk.list_schedules(by, ctx.intent.home)
+    setup, by = _setup(ctx)
+    found, note = await setup.list_schedules(by, ctx.intent.home)
     home = ctx.intent.home
     label = Label(
         untrusted=True, readers=frozenset({by}), sources=frozenset({home or f"user:{by}"})
@@ -195,40 +195,42 @@ async def schedule_list(ctx: ToolContext) -> ToolResult:
 
 
 async def _prepare_pause(ctx: ToolContext, name: str, resume: bool) -> PreparedCall:
-    desk, by = _desk(ctx)
-    preview = await desk.preview_change(by, _fold_name(name), "resume" if resume else "pause")
+    setup, by = _setup(ctx)
+    preview = await setup.preview_change(by, _fold_name(name), "resume" if resume else "pause")
     return PreparedCall({"name": _fold_name(name), "resume": resume}, preview)
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_pause)
 async def schedule_pause(ctx: ToolContext, name: str, resume: bool = False) -> ToolResult:
     """Pause a schedule, or let it go on (`resume`)."""
-    desk, by = _desk(ctx)
-    return ToolResult(note=await desk.change(by, _fold_name(name), "resume" if resume else "pause"))
+    setup, by = _setup(ctx)
+    return ToolResult(
+        note=await setup.change(by, _fold_name(name), "resume" if resume else "pause")
+    )
 
 
 async def _prepare_delete(ctx: ToolContext, name: str) -> PreparedCall:
-    desk, by = _desk(ctx)
+    setup, by = _setup(ctx)
     return PreparedCall(
-        {"name": _fold_name(name)}, await desk.preview_change(by, _fold_name(name), "delete")
+        {"name": _fold_name(name)}, await setup.preview_change(by, _fold_name(name), "delete")
     )
 
 
 @tool(Access.EGRESS, Effect.CHANGE, prepare=_prepare_delete)
 async def schedule_delete(ctx: ToolContext, name: str) -> ToolResult:
     """Delete a schedule for good."""
-    desk, by = _desk(ctx)
-    return ToolResult(note=await desk.change(by, _fold_name(name), "delete"))
+    setup, by = _setup(ctx)
+    return ToolResult(note=await setup.change(by, _fold_name(name), "delete"))
 
 
 TOOLS = (schedule_create, remind_me, schedule_list, schedule_pause, schedule_delete)
 
 
-def _desk(ctx: ToolContext) -> tuple[ScheduleDesk, str]:
-    """Return the desk and the requester: a model can name nobody else."""
-    if ScheduleDesk not in ctx.clients or not ctx.requester:
+def _setup(ctx: ToolContext) -> tuple[ScheduleSetup, str]:
+    """Return the set-up and the requester: a model can name nobody else."""
+    if ScheduleSetup not in ctx.clients or not ctx.requester:
         raise ToolError("Schedules are set up in Slack, with `assistant serve` running.")
-    return ctx.client(ScheduleDesk), ctx.requester  # type: ignore[type-abstract]
+    return ctx.client(ScheduleSetup), ctx.requester  # type: ignore[type-abstract]
 
 
 def _fold_name(name: str) -> str:

@@ -138,12 +138,12 @@ class BudgetQueue:
         """
         answers: dict[ReservationRequest, BudgetExceeded | None] = {}
         while queue and (chosen := self._next(queue)):
-            wish, refusal = chosen
-            queue.remove(wish)
-            answers[wish] = refusal
-            self.mark(wish, State.WAITS, State.HELD)
+            request, refusal = chosen
+            queue.remove(request)
+            answers[request] = refusal
+            self.mark(request, State.WAITS, State.HELD)
             if refusal is None:
-                self._grant(wish)
+                self._grant(request)
         return answers
 
     def settle(self, key: str, actual: Amount) -> None:
@@ -156,17 +156,17 @@ class BudgetQueue:
             self.settled[key] = actual
             self.spent += actual
 
-    def withdraw(self, queue: list[ReservationRequest], wish: ReservationRequest) -> None:
+    def withdraw(self, queue: list[ReservationRequest], request: ReservationRequest) -> None:
         """Withdraw a request, waiting or granted; nothing new stays reserved."""
-        if wish in queue:
-            queue.remove(wish)
-        self.mark(wish, State.WAITS, State.HELD)
-        for key in wish.calls:
+        if request in queue:
+            queue.remove(request)
+        self.mark(request, State.WAITS, State.HELD)
+        for key in request.calls:
             self.settle(key, Amount())
 
-    def mark(self, wish: ReservationRequest, old: State, new: State) -> None:
+    def mark(self, request: ReservationRequest, old: State, new: State) -> None:
         """Change the state of the reservations of this request's context."""
-        for key in wish.keys & self.held.keys():
+        for key in request.keys & self.held.keys():
             if self.held[key].state is old:
                 self.held[key] = replace(self.held[key], state=new)
 
@@ -176,15 +176,15 @@ class BudgetQueue:
         """Return the next request to answer and why it is refused; None if all have to wait."""
         if found := self._answer_at_once(queue):
             return found
-        running = [wish for wish in queue if not self.held.keys().isdisjoint(wish.keys)]
+        running = [request for request in queue if not self.held.keys().isdisjoint(request.keys)]
         if not running and any(each.state is State.WAITS for each in self.held.values()):
             return None  # in another process
         head = (running or queue)[0]
         if self.has_room(head) or (self.fits(head) and not self._others_at_work(head)):
             return head, None
-        for wish in running:
-            self.mark(wish, State.HELD, State.WAITS)
-        waiting = set[str]().union(*(wish.keys for wish in queue))
+        for request in running:
+            self.mark(request, State.HELD, State.WAITS)
+        waiting = set[str]().union(*(request.keys for request in queue))
         others = (each for key, each in self.held.items() if key not in waiting)
         if any(each.state in UNDER_WAY for each in others):
             return None
@@ -195,17 +195,17 @@ class BudgetQueue:
     ) -> tuple[ReservationRequest, BudgetExceeded | None] | None:
         """Return the first request that asks for nothing new, or that cannot fit even later."""
         kept: list[str] | None = None
-        for wish in queue:
-            if self._wants(wish).within(self._has(wish.amounts)):
-                return wish, None
-            if self.has_room(wish):
+        for request in queue:
+            if self._wants(request).within(self._has(request.amounts)):
+                return request, None
+            if self.has_room(request):
                 continue  # it fits with all that is held, so also with what lasts of it
             if kept is None:
                 kept = [key for key, each in self.held.items() if each.state is State.KEPT]
-            lasting = {*kept, *wish.behind} - wish.amounts.keys()
+            lasting = {*kept, *request.behind} - request.amounts.keys()
             # Would it fit if everything that others hold were released unspent?
-            if refusal := self._excess(wish, self.spent + self._has(lasting)):
-                return wish, refusal
+            if refusal := self._excess(request, self.spent + self._has(lasting)):
+                return request, refusal
         return None
 
     def _when_all_wait(
@@ -220,40 +220,42 @@ class BudgetQueue:
         newest = running[-1]
         return newest, self._excess(newest, self._others(newest))
 
-    def _grant(self, wish: ReservationRequest) -> None:
-        for key, amount in wish.amounts.items():
+    def _grant(self, request: ReservationRequest) -> None:
+        for key, amount in request.amounts.items():
             if key not in self.settled:  # else it was already paid for
                 self.reserved += amount - self._has([key])
-                state = State.SENT if key == wish.sent else wish.state
+                state = State.SENT if key == request.sent else request.state
                 self.held[key] = Reservation(amount, state)
 
-    def _wants(self, wish: ReservationRequest) -> Amount:
+    def _wants(self, request: ReservationRequest) -> Amount:
         """Return the total that a request asks for, without what is already settled."""
-        new = (amount for key, amount in wish.amounts.items() if key not in self.settled)
+        new = (amount for key, amount in request.amounts.items() if key not in self.settled)
         return sum(new, Amount())
 
     def _has(self, keys: Iterable[str]) -> Amount:
         return sum((self.held[key].amount for key in keys if key in self.held), Amount())
 
-    def _others(self, wish: ReservationRequest) -> Amount:
-        return self.spent + self.reserved - self._has(wish.amounts)
+    def _others(self, request: ReservationRequest) -> Amount:
+        return self.spent + self.reserved - self._has(request.amounts)
 
-    def fits(self, wish: ReservationRequest) -> bool:
-        return self._excess(wish, self._others(wish)) is None
+    def fits(self, request: ReservationRequest) -> bool:
+        return self._excess(request, self._others(request)) is None
 
-    def has_room(self, wish: ReservationRequest) -> bool:
+    def has_room(self, request: ReservationRequest) -> bool:
         """Return whether a request fits, and another call as large as its largest."""
-        call = Amount(*map(max, zip(*(each.parts for each in wish.amounts.values()), strict=True)))
-        return self._excess(wish, self._others(wish) + call) is None
+        call = Amount(
+            *map(max, zip(*(each.parts for each in request.amounts.values()), strict=True))
+        )
+        return self._excess(request, self._others(request) + call) is None
 
-    def _others_at_work(self, wish: ReservationRequest) -> bool:
-        others = (each.state for key, each in self.held.items() if key not in wish.keys)
+    def _others_at_work(self, request: ReservationRequest) -> bool:
+        others = (each.state for key, each in self.held.items() if key not in request.keys)
         return any(state in (State.HELD, State.WAITS) for state in others)
 
-    def _excess(self, wish: ReservationRequest, others: Amount) -> BudgetExceeded | None:
+    def _excess(self, request: ReservationRequest, others: Amount) -> BudgetExceeded | None:
         """Return the cap that a request would exceed on top of `others`; it exceeds none for a
         kind of which it asks for no more than it holds."""
-        worst, has = self._wants(wish), self._has(wish.amounts)
+        worst, has = self._wants(request), self._has(request.amounts)
         for name in AMOUNTS:
             mine, used, limit = (getattr(each, name) for each in (worst, others, self.caps))
             if used + mine > limit and mine > getattr(has, name):
@@ -261,9 +263,9 @@ class BudgetQueue:
         return None
 
 
-def _age(wish: ReservationRequest) -> tuple[int, str]:
+def _age(request: ReservationRequest) -> tuple[int, str]:
     """Return the order in which contexts began: their keys are numbered."""
-    return min((len(key), key) for key in wish.behind or wish.amounts)
+    return min((len(key), key) for key in request.behind or request.amounts)
 
 
 class Budget:
@@ -331,32 +333,32 @@ class Budget:
         self._books.settle(key, actual)
         self._answer(self._books.serve(self._queue))
 
-    async def _ask(self, wish: ReservationRequest) -> None:
+    async def _ask(self, request: ReservationRequest) -> None:
         """Wait for the answer to a request; raise its refusal."""
-        answer = self._answers[wish] = asyncio.get_running_loop().create_future()
+        answer = self._answers[request] = asyncio.get_running_loop().create_future()
         try:
-            await self._enter(wish)
+            await self._enter(request)
             await answer
         except asyncio.CancelledError:  # the call will not be made
             if answer.done() and not answer.cancelled():
                 answer.exception()  # mark the exception as retrieved: nobody else will
-            self._withdraw(wish)
+            self._withdraw(request)
             raise
         finally:
-            del self._answers[wish]
+            del self._answers[request]
 
-    async def _enter(self, wish: ReservationRequest) -> None:
-        self._queue.append(wish)
+    async def _enter(self, request: ReservationRequest) -> None:
+        self._queue.append(request)
         self._answer(self._books.serve(self._queue))
 
-    def _withdraw(self, wish: ReservationRequest) -> None:
-        self._books.withdraw(self._queue, wish)
+    def _withdraw(self, request: ReservationRequest) -> None:
+        self._books.withdraw(self._queue, request)
         self._answer(self._books.serve(self._queue))
 
     def _answer(self, answers: Mapping[ReservationRequest, Exception | None]) -> None:
         """Pass answers on to those who still wait."""
-        for wish, refusal in answers.items():
-            answer = self._answers.get(wish)
+        for request, refusal in answers.items():
+            answer = self._answers.get(request)
             if answer is None or answer.done():
                 continue
             if refusal:

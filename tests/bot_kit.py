@@ -179,10 +179,10 @@ def refusal_text(done: Done, code: str) -> str:
 
 @contextmanager
 def model_at(
-    monkeypatch: pytest.MonkeyPatch, mind: Responder = offline_model, latency_s: float = 0.0
+    monkeypatch: pytest.MonkeyPatch, responder: Responder = offline_model, latency_s: float = 0.0
 ) -> Iterator[ModelServer]:
     """A Messages API on loopback, which `--model claude` uses; its requests are recorded."""
-    server = ModelServer(mind, latency_s=latency_s, record=True)
+    server = ModelServer(responder, latency_s=latency_s, record=True)
     with MUX.served_app(server.app) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-test")
@@ -203,12 +203,12 @@ def delegating_model(
     claims = " ".join(f"Found [F{n}.1]." for n in range(1, len(tasks) + 1))
     parent = turns(Answer(briefs), say(claims))
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not is_child(body):
             return parent(body)
         return (readers or {}).get(line(body, "TASK"), offline_model)(body)
 
-    return mind
+    return responder
 
 
 def finding_model(tool: str, **arguments: Any) -> Responder:

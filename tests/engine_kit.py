@@ -1,7 +1,7 @@
 """Kit of the engine's tests: the real SDKs over loopback, scripted models, a small workspace.
 
 A `Responder` is a function from a request to an answer; these helpers read its requests and build
-its answers. No product code is replaced: a test changes only settings, minds, faults and data.
+its answers. No product code is replaced: a test changes only settings, responders, faults and data.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ WINDOW = Window(
     datetime.fromtimestamp(START, UTC), datetime.fromtimestamp(START, UTC) + timedelta(days=7)
 )
 
-# ---- answers of a mind
+# ---- answers of a scripted model
 
 
 def use(name: str, /, **arguments: Any) -> Json:
@@ -116,7 +116,7 @@ def finding(claim: str, *evidence: str, **fields: Any) -> Json:
     return {"claim": claim, "evidence": list(evidence), **fields}
 
 
-# ---- requests to a mind
+# ---- requests to a scripted model
 
 
 def turn(body: Json) -> int:
@@ -170,11 +170,11 @@ def is_child(body: Json) -> bool:
 def turns(*answers: Answer | Callable[[Json], Answer]) -> Responder:
     """One answer after another; the last one again and again."""
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         chosen = answers[min(turn(body), len(answers) - 1)]
         return chosen(body) if callable(chosen) else chosen
 
-    return mind
+    return responder
 
 
 def always(kind: str) -> Faults:
@@ -525,7 +525,7 @@ async def no_grants(destination: str) -> frozenset[str]:
 
 @asynccontextmanager
 async def engine(
-    mind: Responder,
+    responder: Responder,
     settings: Settings | None = None,
     *,
     slack: LocalSlack | None = None,
@@ -536,10 +536,10 @@ async def engine(
     requester: str | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Engine]:
-    """A run whose model is `mind` (or a `lax` server) and whose Slack is a small workspace."""
+    """A run whose model is `responder` (or a `lax` server) and whose Slack is a small workspace."""
     settings = settings or settings_for()
     slack = slack or LocalSlack(workspace())
-    server = ModelServer(mind, faults=faults, latency_s=latency_s, record=True)
+    server = ModelServer(responder, faults=faults, latency_s=latency_s, record=True)
     async with AsyncExitStack() as stack:
         if lax:
             lax.strict = server.app
@@ -598,7 +598,7 @@ async def run_agent(agent: Agent) -> Ending:
 
 
 async def ran(
-    mind: Responder,
+    responder: Responder,
     settings: Settings | None = None,
     *,
     faults: Faults | None = None,
@@ -606,7 +606,7 @@ async def ran(
     **fields: Any,
 ) -> tuple[Engine, Agent, Ending]:
     """An agent that ran to its end, alone in an engine; `fields` are those of `Engine.agent`."""
-    async with engine(mind, settings, faults=faults, lax=lax) as e:
+    async with engine(responder, settings, faults=faults, lax=lax) as e:
         agent = e.agent(**fields)
         return e, agent, await run_agent(agent)
 
@@ -677,7 +677,7 @@ class AnsweredRequest:
 
 
 async def ask_engine(
-    mind: Responder,
+    responder: Responder,
     tmp_path: Path,
     settings: Settings | None = None,
     question: str = QUESTION,
@@ -685,7 +685,7 @@ async def ask_engine(
 ) -> AnsweredRequest:
     """A question answered by a parent and its subagents; `more` goes to `engine`."""
     options = {"slack": LocalSlack(workspace(6)), **more}
-    async with engine(mind, settings, **options) as e, store_at(tmp_path) as store:
+    async with engine(responder, settings, **options) as e, store_at(tmp_path) as store:
         await store.start_run("r1", "ask", question, "claude", {})
         document = await e.ask(question, store).work()
         assert e.run.budget.reserved.nanousd == 0

@@ -191,11 +191,11 @@ class ProjectRun:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> ProjectRun:
+def tools(tmp_path: Path) -> ProjectRun:
     """A folder that is no repository."""
-    desk = ProjectRun(tmp_path, repo=False)
-    write_files(desk.root)
-    return desk
+    tools = ProjectRun(tmp_path, repo=False)
+    write_files(tools.root)
+    return tools
 
 
 def result_text(found: ToolResult) -> str:

@@ -253,7 +253,7 @@ class Served(Room):
 @asynccontextmanager
 async def serve(
     tmp_path: Path,
-    mind: Responder | None = None,
+    responder: Responder | None = None,
     *,
     slack: LocalSlack | None = None,
     space: Workspace | None = None,
@@ -280,10 +280,10 @@ async def serve(
         request_url=events_url(port) if mode == "http" else None,
         ack_s=ack_s,
     )
-    mind = mind or scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
+    responder = responder or scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
     script: set[str] = set()
     server = ModelServer(
-        recording_model(mind, script), faults=faults, latency_s=latency_s, record=True
+        recording_model(responder, script), faults=faults, latency_s=latency_s, record=True
     )
     listening = before_model(server.app)
     with (

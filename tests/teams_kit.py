@@ -100,7 +100,7 @@ class TwoWorkspaces:
 @contextmanager
 def two_slacks(
     folder: Path,
-    mind: Responder = echo,
+    responder: Responder = echo,
     *,
     url: str | None = None,
     teams: Mapping[str, Mapping[str, Any]] | None = None,
@@ -132,7 +132,7 @@ def two_slacks(
         slacks[team].tokens.clear()
         slacks[team].tokens[token_of(company or team)] = Identity(BOT_USER, BOT_ID)
     router = SeveralSlacks(slacks)
-    model = ModelServer(mind, record=True, latency_s=latency_s)
+    model = ModelServer(responder, record=True, latency_s=latency_s)
     for team, own in (teams or {}).items():
         (folder / "teams").mkdir(exist_ok=True)
         (folder / "teams" / f"{team}.yaml").write_text(yaml.safe_dump(dict(own)), "utf-8")
@@ -153,10 +153,10 @@ def two_slacks(
 
 @asynccontextmanager
 async def two_teams(
-    folder: Path, mind: Responder = echo, **options: Any
+    folder: Path, responder: Responder = echo, **options: Any
 ) -> AsyncIterator[TwoWorkspaces]:
     """Both workspaces, served by this process and installed."""
-    with two_slacks(folder, mind, **options) as two:
+    with two_slacks(folder, responder, **options) as two:
         async with served_workspaces(two):
             for team in (ACME, BETA):
                 await two.install(team)

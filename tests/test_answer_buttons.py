@@ -32,8 +32,8 @@ async def open_details(
 
 
 async def test_details_open_only_for_people_who_may_read_the_sources(tmp_path: Path) -> None:
-    mind = scripted_parent(brief_answer(5), FOUND)
-    async with serve(tmp_path, mind, space=in_private(markets())) as bot:
+    responder = scripted_parent(brief_answer(5), FOUND)
+    async with serve(tmp_path, responder, space=in_private(markets())) as bot:
         dm = bot.slack.people.dm(ASKER)
         ts = bot.slack.people.say(ASKER, dm, "What is open in #support-5?")
         shown = await bot.answer(ts, channel=dm)

@@ -74,14 +74,14 @@ def write_article(body: Json) -> Answer:
 
 
 def parent_model(children: Responder, *briefs: Json, end: str = "It is done.") -> Responder:
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if is_child(body):
             return children(body)
         if EARLIER in request_in(body):
             return say(STYLE)
         return Answer(list(briefs)) if turn(body) == 0 else say(end)
 
-    return mind
+    return responder
 
 
 async def note_down(bot: Served) -> None:
@@ -101,9 +101,9 @@ async def test_eight_articles_at_once_are_written_and_pushed_by_one_click(tmp_pa
     repo = repository(tmp_path / "book", {"README.md": "# Articles\n"})
     remote = with_remote(repo, tmp_path / "bare.git")
     parts = [delegate(f"Write the article on {topic}", "notes:own") for topic in TOPICS]
-    mind = parent_model(write_article, *parts, end="Eight articles wait to be pushed.")
+    responder = parent_model(write_article, *parts, end="Eight articles wait to be pushed.")
     change = book(tmp_path / "book", push=True)
-    async with serve(tmp_path, mind, space=people(), change=change) as bot:
+    async with serve(tmp_path, responder, space=people(), change=change) as bot:
         await note_down(bot)
         direct = bot.slack.people.dm(ASKER)
         await bot.answer(bot.ask(EARLIER, channel=direct), channel=direct)

@@ -39,8 +39,8 @@ def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Ask a question; return the output and the requests that the model got."""
     zip_file = small_export(tmp_path)
 
-    def run_ask(mind: Responder) -> tuple[Done, list[Json]]:
-        with model_at(monkeypatch, mind) as server:
+    def run_ask(responder: Responder) -> tuple[Done, list[Json]]:
+        with model_at(monkeypatch, responder) as server:
             done = shell(
                 *("ask", OPEN, "--slack-export", zip_file),
                 *("--as-of", AS_OF, "--since", "30d", "--json"),
@@ -107,13 +107,13 @@ def test_hidden_channel_is_answered_like_a_missing_one(shell: Shell, tmp_path: P
 
 
 def test_truncated_subagent_is_listed_as_a_gap(ask: Ask) -> None:
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not is_child(body):
             return say("It was not read to the end.") if turn(body) else Answer([brief()])
         cut = Answer([use("read_channel_history", channel=SPAIN.partition("/")[0])], "max_tokens")
         return CHILD(body) if turn(body) == 0 else cut
 
-    done, _ = ask(mind)
+    done, _ = ask(responder)
     (subagent,) = done.json["subagents"]
     assert (subagent["status"], subagent["stopped_by"]) == ("partial", "tokens")
     assert gap_lines(done.json) == ["s1: its output was cut off"]
@@ -194,13 +194,13 @@ def test_answer_combines_findings_of_slack_mail_and_data(
         "double charge, and how many refunds are there?"
     )
     mails = "What do my mails say about the double charge?"
-    mind = delegating_model(
+    responder = delegating_model(
         ("Which questions are still unanswered?", "slack", "#csm-spain"),
         (mails, "email", "mail:search"),
         ("How many refunds are there?", "data", "data:sales"),
         readers={mails: finding_model("search_mail", query="double charge")},
     )
-    with model_at(monkeypatch, mind) as server:
+    with model_at(monkeypatch, responder) as server:
         done = ask_model(shell, question, "--sample")
     document = done.json
     assert in_one_turn(server) == ["run_subagent"] * 3
@@ -239,12 +239,12 @@ def waves(scope: str, handle: str, reads: Responder) -> Responder:
     second = use("run_subagent", task="Read on", scope=scope, handles=[handle])
     parent = turns(Answer([brief()]), Answer([second]), say("It is all told [F1.1]."))
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not is_child(body):
             return parent(body)
         return CHILD(body) if "C0SUPPORTES (" in line(body, "MAY READ") else reads(body)
 
-    return mind
+    return responder
 
 
 @pytest.mark.parametrize("handle", ["F1.1", "[F1.1]", SPAIN])

@@ -107,12 +107,12 @@ async def test_findings_before_the_question_are_available_after_the_choice(tmp_p
             return say("It is the monthly one [F1001.1].")
         return brief_answer()
 
-    mind = scripted_parent(
+    responder = scripted_parent(
         after,
         Answer([use("ask_user", question=WHICH, options=OPTIONS)]),
         say("I need to know which."),
     )
-    async with serve(tmp_path, mind, space=people()) as bot:
+    async with serve(tmp_path, responder, space=people()) as bot:
         choose(bot, await ask_for_card(bot))
         await until(lambda: openings)
         assert "FINDINGS OF EARLIER ANSWERS" in openings[0]
@@ -188,8 +188,8 @@ async def test_post_to_a_channel_named_in_a_choice_still_needs_approval(tmp_path
             return Answer([use("post_message", channel=THERE, text="All is open.")])
         return Answer([use("ask_user", question="Shall I post it?", options=tempting)])
 
-    mind = scripted_parent(ask, say("That is all."))
-    async with serve(tmp_path, mind, space=people()) as bot:
+    responder = scripted_parent(ask, say("That is all."))
+    async with serve(tmp_path, responder, space=people()) as bot:
         choose(bot, await ask_for_card(bot, "What is open in #support-2?"), 0)
         await wait_for_states(bot, "asked", "done")
         assert posted_texts(bot) == []
@@ -216,8 +216,8 @@ async def test_private_question_text_is_not_shown_in_the_channel(
     )
     space = replace(space, channels=(here, there, *space.channels[2:]))
     asks_back = call("ask_user", question=f"{SECRET}?", options=OPTIONS)
-    mind = scripted_parent(read, asks_back, say("I need to know."))
-    async with serve(tmp_path, mind, limits={"max_subagents": 0}, space=space) as bot:
+    responder = scripted_parent(read, asks_back, say("I need to know."))
+    async with serve(tmp_path, responder, limits={"max_subagents": 0}, space=space) as bot:
         bot.ask("What is open in #support-2?")
         direct = bot.slack.people.dm(ASKER)
         shown = await card(bot, direct)

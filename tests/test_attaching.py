@@ -49,7 +49,7 @@ def saving_model(*calls: Json) -> Responder:
         done = len(results(body))
         return Answer([calls[done]]) if done < len(calls) else submission("Kept.")
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if is_child(body):
             return child(body)
         if turn(body) < 2:
@@ -57,7 +57,7 @@ def saving_model(*calls: Json) -> Responder:
             return Answer([brief(task=task, scope="notes", handles=["notes:own"])])
         return say(f"Here they are, as you asked: {request_in(body)}")
 
-    return mind
+    return responder
 
 
 def save_call(name: str, text: str = SECRET) -> Json:
@@ -73,10 +73,10 @@ async def wait_until_settled(bot: Served, condition: Any) -> None:
 
 
 async def test_saved_files_are_attached_below_the_answer(tmp_path: Path) -> None:
-    mind = saving_model(
+    responder = saving_model(
         save_call("plan.md", "a draft"), save_call("plan.md"), save_call("notes.txt", "more")
     )
-    async with serve(tmp_path, mind) as bot:
+    async with serve(tmp_path, responder) as bot:
         thread = bot.ask("Write the plan")
         await wait_until_settled(bot, lambda: len(files(bot, bot.channel, thread)) == 2)
         shown = files(bot, bot.channel, thread)
@@ -132,7 +132,7 @@ async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) 
     """The parent had read a private channel before the file was saved."""
     writing = saving_model(save_call("plan.md"))
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if is_child(body) and "MAY READ: notes" in str(body["messages"][0]):
             return writing(body)
         if is_child(body):
@@ -140,7 +140,7 @@ async def test_answer_published_after_a_grant_includes_its_file(tmp_path: Path) 
         turns = (brief(1), brief(task="first: keep", scope="notes", handles=["notes:own"]))
         return Answer([turns[turn(body)]]) if turn(body) < 2 else say("It is so [F1.1].")
 
-    async with serve(tmp_path, mind, space=apart()) as bot:
+    async with serve(tmp_path, responder, space=apart()) as bot:
         thread = bot.ask("What is open in #support-1? Keep it.", channel=TEAM)
         dm = bot.slack.people.dm(ASKER)
         await wait_until_settled(bot, lambda: any(m.files for m in bot.slack.visible(dm)))

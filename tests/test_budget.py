@@ -337,11 +337,11 @@ def delegating_turn(count: int) -> Answer:
 
 async def test_subagents_on_main_all_complete_within_the_shipped_cap(tmp_path: Path) -> None:
     count = 64
-    mind = scripted_parent(
+    responder = scripted_parent(
         call("list_channels"), delegating_turn(count), say("All of them are read [F1.1].")
     )
     limits = {"cost_usd": SHIPPED.cost_usd, "seconds": SHIPPED.seconds}
-    async with serve(tmp_path, mind, space=workspace(count), limits=limits) as bot:
+    async with serve(tmp_path, responder, space=workspace(count), limits=limits) as bot:
         await bot.answer(bot.ask("What is open?"), seconds=120)
         (run,) = await bot.store.runs(10)
         stored = (await bot.store.run(run.id)).result
@@ -414,11 +414,11 @@ async def test_subagents_that_reach_the_cost_limit_leave_budget_for_the_answer(
 
     twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
     end = say("That is what there was money for.")
-    mind = scripted_parent(Answer(twelve), end, children=reader)
+    responder = scripted_parent(Answer(twelve), end, children=reader)
     roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
     settings = settings_for({"cost_usd": 0.14}, roles=roles)
     one = LocalSlack(workspace(1, 12))
-    got = await ask_engine(mind, tmp_path, settings, "What of #support-1?", slack=one)
+    got = await ask_engine(responder, tmp_path, settings, "What of #support-1?", slack=one)
     assert {s["stopped_by"] for s in got.subagents} == {"cost"}
     assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
     assert got.document["answer"].startswith("That is what there was money for.")

@@ -135,18 +135,18 @@ async def test_killed_sweep_resumes_with_at_most_three_repeated_calls(tmp_path: 
 def sweep_model(*names: str, then: str) -> Callable[[Json], Answer]:
     """A parent that sweeps one channel after the other, and then writes this."""
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if is_child(body) or "WRITE: top lines" in str(body["messages"]):
             return offline_model(body)
         done = turn(body)
         return call("sweep_channels", channels=[names[done]]) if done < len(names) else say(then)
 
-    return mind
+    return responder
 
 
 async def test_answer_to_an_extra_question_is_shown_above_the_sweep_report(tmp_path: Path) -> None:
-    mind = sweep_model("support-1", then="Tell Ana first.")
-    async with serve(tmp_path, mind, sweep=LONG) as bot:
+    responder = sweep_model("support-1", then="Tell Ana first.")
+    async with serve(tmp_path, responder, sweep=LONG) as bot:
         shown = await bot.answers(bot.ask("Sweep #support-1. Whom do I tell?"))
         document = await result_of(bot)
         (run, *_) = await bot.store.runs(1)
@@ -187,8 +187,8 @@ async def test_pattern_sweeps_only_channels_that_the_request_describes(
 
 
 async def test_second_sweep_of_a_request_is_refused(tmp_path: Path) -> None:
-    mind = sweep_model("support-1", "support-2", then="NONE")
-    async with serve(tmp_path, mind, sweep=LONG) as bot:
+    responder = sweep_model("support-1", "support-2", then="NONE")
+    async with serve(tmp_path, responder, sweep=LONG) as bot:
         await bot.answers(bot.ask("Sweep #support-1, then #support-2"))
         document = await result_of(bot)
         (_, second) = results(bot.parents()[-1])

@@ -265,8 +265,8 @@ async def ask_about_thread(
     tmp_path: Path, text: str, *before: Answer, **more: Any
 ) -> AnsweredRequest:
     """Ask about a thread that the parent reads itself; it answers with this text."""
-    mind = turns(*(before or (READS,)), say(text))
-    return await ask_engine(mind, tmp_path, question="What of #support-1?", **more)
+    responder = turns(*(before or (READS,)), say(text))
+    return await ask_engine(responder, tmp_path, question="What of #support-1?", **more)
 
 
 async def test_statement_cites_items_that_the_parent_read_itself(tmp_path: Path) -> None:
@@ -331,11 +331,11 @@ async def test_earlier_text_of_a_failed_answer_does_not_cite_items_read_later(
 async def test_item_of_an_earlier_answer_is_cited_only_if_it_is_read_again(tmp_path: Path) -> None:
     claim = f"It is broken [{THREAD}]."
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         read = "again" not in request_in(body) or "once more" in request_in(body)
         return READS if read and not turn(body) else say(f"{claim} As [F0.1] [F1000.1] says.")
 
-    async with serve(tmp_path, mind, change=with_rules(mention_needed=True)) as bot:
+    async with serve(tmp_path, responder, change=with_rules(mention_needed=True)) as bot:
         thread = bot.ask("What of #support-1?")
         first = await bot.answer(thread)
         bot.ask("again #support-1", thread_ts=thread)

@@ -225,7 +225,7 @@ async def test_later_request_finds_an_answer_only_for_its_reader(tmp_path: Path)
     found: list[str] = []
     sweep = scripted_parent(Answer([brief(n) for n in MARKETS]), say(f"It is {SECRET} [F1.1]."))
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not is_child(body):
             asks = scripted_parent(
                 Answer([brief(1, scope="notes", handles=[OPEN_NOTES])]), say("Done.")
@@ -239,7 +239,7 @@ async def test_later_request_finds_an_answer_only_for_its_reader(tmp_path: Path)
         return submission("looked")
 
     space = in_private(markets())
-    async with serve(tmp_path, mind, space=space) as bot:
+    async with serve(tmp_path, responder, space=space) as bot:
         for text, user in ((QUESTION, ASKER), ("What was that?", ASKER), ("And that?", COLLEAGUE)):
             await bot.answer(bot.ask(text, channel=TEAM, user=user), channel=TEAM)
     hers, his = found

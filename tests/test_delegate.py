@@ -249,26 +249,26 @@ async def test_duplicate_brief_runs_once(tmp_path: Path) -> None:
 def finder(claim: str) -> Responder:
     """A subagent that reads its channel and finds one thing; `{n}` is the channel's number."""
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         n = number(body)
         if not results(body):
             return call("read_channel_history", channel=channel_id(n))
         found = finding(claim.format(n=n), thread_id(n, 0), state="unsolved")
         return submission(f"Channel {n} is read.", findings=[found])
 
-    return mind
+    return responder
 
 
 async def test_findings_of_many_subagents_are_shown_or_counted_and_each_can_be_cited(
     tmp_path: Path,
 ) -> None:
     items = [channel_id(n) for n in range(1, 61)]
-    mind = scripted_parent(
+    responder = scripted_parent(
         *(call("list_channels"), many(items), say("It is down [F1.1] [F60.1].")),
         children=finder("The login page number {n} is down"),
     )
     settings = settings_for({"cost_usd": 50.0, "max_fanout_tokens": 1_500})
-    got = await ask_engine(mind, tmp_path, settings, slack=LocalSlack(workspace(60, 1)))
+    got = await ask_engine(responder, tmp_path, settings, slack=LocalSlack(workspace(60, 1)))
     view = results(got.parent[2])[1]["content"]
 
     assert estimate_tokens(view) <= 1_500

@@ -78,27 +78,29 @@ def once_read(action: Callable[[], object]) -> Responder:
     """The offline model; `action` happens once, when all is read and nothing is delivered."""
     calls: list[bool] = []
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not is_child(body) and not calls:
             calls.append(True)
             action()
         return offline(body)
 
-    return mind
+    return responder
 
 
 @asynccontextmanager
 async def office(
     tmp_path: Path,
     spec: Schedule | None = None,
-    mind: Responder = offline,
+    responder: Responder = offline,
     slack: LocalSlack | None = None,
     **more: Any,
 ) -> AsyncIterator[ScheduledBot]:
     """A bot with the schedule `markets`, which tries again at once."""
     slack = slack or LocalSlack(space())
     schedules = {"markets": spec or to_reports()}
-    async with scheduled_bot(tmp_path, schedules, mind, slack=slack, change=impatient, **more) as s:
+    async with scheduled_bot(
+        tmp_path, schedules, responder, slack=slack, change=impatient, **more
+    ) as s:
         s.schedules.delivery.backoff = QUICK
         s.schedules.alerts.look_s = 0.1
         yield s
@@ -184,7 +186,7 @@ async def test_closed_channel_alerts_the_owner_once_and_gets_one_report_when_reo
     why: str,
 ) -> None:
     slack = LocalSlack(space())
-    async with office(tmp_path, mind=once_read(lambda: close(slack)), slack=slack) as s:
+    async with office(tmp_path, responder=once_read(lambda: close(slack)), slack=slack) as s:
         occurrence = await s.fire("markets")
         await until(lambda: count_alerts(s) == (1, 0))
         delivery = await s.wait_for_tries(occurrence, 3)
@@ -209,7 +211,7 @@ async def test_report_is_kept_during_a_slack_outage_and_delivered_once_afterward
     def cut() -> None:
         slack.faults = LastingFaults([Fault("chat.postMessage", "drop")])
 
-    async with office(tmp_path, mind=once_read(cut), slack=slack) as s:
+    async with office(tmp_path, responder=once_read(cut), slack=slack) as s:
         occurrence = await s.fire("markets")
         await s.wait_for_tries(occurrence, 2)
         assert top_level_posts(s) == []
@@ -254,8 +256,8 @@ async def test_report_is_not_posted_after_its_owner_loses_access_to_a_source(
     tmp_path: Path,
 ) -> None:
     slack = LocalSlack(space())
-    mind = once_read(lambda: slack.state.members[BOARD].pop(ASKER))
-    async with office(tmp_path, sweep(channels=("board",)), mind, slack) as s:
+    responder = once_read(lambda: slack.state.members[BOARD].pop(ASKER))
+    async with office(tmp_path, sweep(channels=("board",)), responder, slack) as s:
         delivery = await s.wait_for_tries(await s.fire("markets"))
         await until(lambda: count_alerts(s) == (1, 0))
     assert "<@U0ANA> may no longer read all of its sources: #board" in delivery.why
@@ -303,7 +305,7 @@ async def post_office(
 ) -> AsyncIterator[tuple[ScheduledBot, LocalGoogle]]:
     """A bot with the schedule `markets`, whose owner has connected a mailbox."""
     await asyncio.to_thread(tmp_path.mkdir, exist_ok=True)
-    more = {"mind": offline, "more": impatient, "slack": LocalSlack(space()), **more}
+    more = {"responder": offline, "more": impatient, "slack": LocalSlack(space()), **more}
     async with with_mail(tmp_path, *letters(1), **more) as (bot, google):
         s = ScheduledBot(bot)
         s.schedules.delivery.backoff = (timedelta(seconds=0.2),)
@@ -408,7 +410,7 @@ async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path:
         holder[0].faults += [MailFault("gmail.users.messages.send", "403") for _ in range(3)]
 
     spec = sweep(to=OTHER)
-    async with post_office(tmp_path, spec, mind=once_read(refuse)) as (s, google):
+    async with post_office(tmp_path, spec, responder=once_read(refuse)) as (s, google):
         holder.append(google)
         s.schedules.delivery.backoff = (timedelta(hours=1),)
         occurrence = await s.fire("markets")

@@ -206,7 +206,7 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
     bots: Fleet
     poisoned = place.shared
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not is_child(body) and "poison" not in json.dumps(body["messages"]):
             return say("Fine.")
         if poisoned == is_child(body):
@@ -215,7 +215,7 @@ async def test_request_that_crashes_the_bot_twice_ends_with_an_apology(
             return child(body)
         return Answer([brief(2)]) if turn(body) == 0 else say("Never said.")
 
-    with fleet(tmp_path, mind, url=place.url, serve={"max_crashes": 2}) as bots:
+    with fleet(tmp_path, responder, url=place.url, serve={"max_crashes": 2}) as bots:
         await bots.start_bots()
         thread = bots.ask("What is open in #support-2, poison?")
         for life in range(2):
@@ -262,8 +262,8 @@ async def test_bot_exits_when_postgres_connections_drop_and_the_next_one_answers
     postgres: StorePlace, tmp_path: Path
 ) -> None:
     assert postgres.url
-    mind = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
-    with fleet(tmp_path, mind, url=postgres.url, latency_s=0.5) as bots:
+    responder = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
+    with fleet(tmp_path, responder, url=postgres.url, latency_s=0.5) as bots:
         (first,) = await bots.start_bots()
         thread = bots.ask()
         await until(lambda: len(bots.model.recorded) >= 2, 20)
@@ -281,8 +281,8 @@ async def test_dropped_database_connections_do_not_lose_an_answer(
 ) -> None:
     """All connections but the lock's drop, as idle ones do behind a pooler or a firewall."""
     assert postgres.url
-    mind = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
-    async with serve(tmp_path, mind, url=postgres.url, latency_s=0.3) as bot:
+    responder = scripted_parent(Answer([brief(2)]), say("It is **open** [F1.1]."))
+    async with serve(tmp_path, responder, url=postgres.url, latency_s=0.3) as bot:
         thread = bot.ask("What is open in #support-2?")
         for _ in range(3):
             await asyncio.sleep(0.3)
@@ -297,8 +297,8 @@ async def test_dropped_database_connections_do_not_lose_an_answer(
 
 
 async def test_full_disk_stops_no_running_request_and_loses_no_new_one(tmp_path: Path) -> None:
-    mind = scripted_parent(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
-    with fleet(tmp_path, mind, latency_s=0.5) as bots:
+    responder = scripted_parent(Answer([brief(2), brief(3)]), say("It is **open** [F1.1]."))
+    with fleet(tmp_path, responder, latency_s=0.5) as bots:
         (bot,) = await bots.start_bots()
         running = bots.ask("What is open in #support-2 and #support-3?")
         await until(lambda: len(bots.model.recorded) >= 2, 20)

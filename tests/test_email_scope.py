@@ -39,7 +39,7 @@ class MailToolRun(Caller):
 
 
 @asynccontextmanager
-async def desk(
+async def tools(
     *messages: Any,
     titles: Mapping[str, str] = ALL,
     requester: str | None = OWNER,
@@ -61,7 +61,7 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
         stored_message(2, mail(2, "Yes, " + "very " * 200, sender="Bo <bo@x.example>", answers=1)),
         stored_message(3, mail(3, "Bill", subject="Invoice 7", sender="Eva <eva@x.example>"), 3),
     )
-    async with desk(*messages) as at:
+    async with tools(*messages) as at:
         found = await at("search_mail", query="")
         newest, older = found.items
         assert newest.line() == (
@@ -98,7 +98,7 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
 async def test_mail_search_finds_only_messages_inside_the_time_window(query: str) -> None:
     messages = [stored_message(n, mail(n, f"Mail {n}"), thread=n) for n in (1, 5, 9)]
     messages += [stored_message(10, mail(10, "A late answer", answers=5), thread=5)]
-    async with desk(*messages) as at:
+    async with tools(*messages) as at:
         window = Window(messages[0].at + timedelta(minutes=1), messages[2].at)
         at.ctx = replace(at.ctx, window=window)
         found = await at("search_mail", query=query)
@@ -119,7 +119,7 @@ FILES = {
 
 
 async def test_attachments_are_read_as_items_of_their_mail() -> None:
-    async with desk(stored_message(1, mail(1, files=FILES)), titles=ONE) as at:
+    async with tools(stored_message(1, mail(1, files=FILES)), titles=ONE) as at:
         mail_id = f"{id_of(1)}/{id_of(1)}"
         (listed,) = (await at("read_mail_thread", thread=id_of(1))).items
         assert listed.notes[-1].startswith("attached, not opened: 1. Angebot.docx (app")
@@ -148,7 +148,7 @@ UNREAD = {
 
 async def test_unreadable_attachment_is_refused_without_its_name_and_reported() -> None:
     files = {name: content for name, (content, _) in UNREAD.items()}
-    async with desk(stored_message(1, mail(1, files=files)), titles=ONE) as at:
+    async with tools(stored_message(1, mail(1, files=files)), titles=ONE) as at:
         for number, (_, why) in enumerate(UNREAD.values(), 1):
             id = f"{id_of(1)}/{id_of(1)}/{number}"
             with pytest.raises(ToolError) as refused:
@@ -162,7 +162,7 @@ async def test_unreadable_attachment_is_refused_without_its_name_and_reported() 
 
 
 async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None:
-    async with desk(stored_message(1, mail(1)), stored_message(2, mail(2), 2), titles=ONE) as at:
+    async with tools(stored_message(1, mail(1)), stored_message(2, mail(2), 2), titles=ONE) as at:
         missing, other = "00000000000000aa", id_of(2)
         for tool, more in (
             ("read_mail_thread", {}),
@@ -181,7 +181,7 @@ async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None
 
 @pytest.mark.parametrize("value", ["../labels", "a b", "", "x" * 60, "\u0661", "t1?x=1"])
 async def test_invalid_thread_id_never_reaches_gmail(value: str) -> None:
-    async with desk() as at:
+    async with tools() as at:
         assert (await at.refusal_reason("read_mail_thread", thread=value)).startswith(
             "No mail thread"
         )
@@ -191,7 +191,7 @@ async def test_invalid_thread_id_never_reaches_gmail(value: str) -> None:
 @pytest.mark.parametrize("tool", ["search_mail", "list_labels", "sync_state", "send_mail"])
 async def test_context_with_one_thread_cannot_use_mailbox_wide_tools(tool: str) -> None:
     args = {"to": ["a@x.example"], "subject": "x", "body": "y"} if tool == "send_mail" else {}
-    async with desk(titles=ONE) as at:
+    async with tools(titles=ONE) as at:
         assert (await at.refusal_reason(tool, **args)).startswith(f"No such thing {tool}.")
         assert at.proposed == []
         assert at.at.local.requests == []
@@ -212,7 +212,7 @@ CALLS: dict[str, dict[str, Any]] = {
 async def test_another_persons_mailbox_cannot_be_read_or_written(tool: str) -> None:
     reasons = set()
     for titles in (ALL, {**ALL, **ONE}):
-        async with desk(owner="U0EVA", titles=titles) as at:
+        async with tools(owner="U0EVA", titles=titles) as at:
             reasons.add(await at.refusal_reason(tool, **CALLS[tool]))
             assert at.at.local.requests == []
             at.ctx = replace(at.ctx, clients={})
@@ -223,7 +223,7 @@ async def test_another_persons_mailbox_cannot_be_read_or_written(tool: str) -> N
 @pytest.mark.parametrize("name", ["TRASH", "Spam", "sent", "DRAFT", " trash ", "inbox", ""])
 @pytest.mark.parametrize("way", ["add", "remove"])
 async def test_system_labels_cannot_be_added_or_removed(name: str, way: str) -> None:
-    async with desk(titles=ONE) as at:
+    async with tools(titles=ONE) as at:
         reason = await at.refusal_reason("apply_label", thread=id_of(1), **{way: [name]})
         assert "cannot be set or taken away" in reason
         assert at.at.local.gmail.messages[id_of(1)].labels == {"INBOX"}
@@ -233,7 +233,7 @@ async def test_system_labels_cannot_be_added_or_removed(name: str, way: str) -> 
     "more", [{"cc": ["x@evil.example"]}, {"to": "x@evil.example"}, {"bcc": "x"}]
 )
 async def test_model_cannot_choose_the_recipients_of_a_draft(more: dict[str, Any]) -> None:
-    async with desk(titles=ONE) as at:
+    async with tools(titles=ONE) as at:
         reason = await at.refusal_reason("create_draft", thread=id_of(1), body="x", **more)
         assert reason.endswith("is not an argument")
         assert at.at.local.gmail.drafts == {}
@@ -257,7 +257,7 @@ NEXT_DOOR = frozenset({f"mail:{id_of(1)}", f"mail:{id_of(2)}"})
 async def test_draft_with_content_from_outside_its_thread_needs_a_card(
     label: Label, free: bool
 ) -> None:
-    async with desk(titles=ONE) as at:
+    async with tools(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=label)
         found = await at.call_gate("create_draft", thread=id_of(1), body="The price is 90.")
         assert isinstance(found, ToolResult if free else Card)
@@ -266,7 +266,7 @@ async def test_draft_with_content_from_outside_its_thread_needs_a_card(
 
 async def test_approved_draft_fails_if_its_thread_got_new_mail() -> None:
     """The card did not show the person who has written to the thread since."""
-    async with desk(titles=ONE) as at:
+    async with tools(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=own(id_of(2)))
         action = await at.card("create_draft", thread=id_of(1), body="The price is 90.")
         newer = mail(2, sender="Eve <eve@evil.example>", answers=1)
@@ -285,7 +285,7 @@ LETTER = {
 
 
 async def test_sending_needs_a_card_that_shows_the_whole_mail() -> None:
-    async with desk() as at:
+    async with tools() as at:
         action = await at.card("send_mail", **LETTER)
         assert at.at.local.requests == []
         shown = {name: (value, text) for name, value, text in arguments(action)}
@@ -298,7 +298,7 @@ async def test_sending_needs_a_card_that_shows_the_whole_mail() -> None:
 
 
 async def test_approved_mail_is_sent_once_and_unchanged() -> None:
-    async with desk() as at:
+    async with tools() as at:
         action = await at.card("send_mail", **LETTER)
         stored_ = Action.of(action.body())
         for fault in ("lost", ""):  # the answer is lost, then the action runs again
@@ -317,7 +317,7 @@ async def test_approved_mail_is_sent_once_and_unchanged() -> None:
 
 
 async def test_approved_mail_is_not_sent_from_another_owners_mailbox() -> None:
-    async with desk() as at:
+    async with tools() as at:
         action = await at.card("send_mail", **LETTER)
         other = Gmail(at.at.gmail.google, "U0EVA")
         bare = replace(at.ctx, clients={Gmail: other}, key="action/x")
@@ -339,7 +339,7 @@ async def test_approved_mail_is_not_sent_from_another_owners_mailbox() -> None:
     ],
 )
 async def test_invalid_recipients_are_rejected_without_a_card(to: list[str]) -> None:
-    async with desk() as at:
+    async with tools() as at:
         reason = await at.refusal_reason("send_mail", to=to, subject="x", body="y")
         assert reason.startswith("to")
         assert at.proposed == []
@@ -348,7 +348,7 @@ async def test_invalid_recipients_are_rejected_without_a_card(to: list[str]) -> 
 async def test_only_the_mailbox_owner_may_read_the_results_of_mail_tools() -> None:
     reads = [(tool, CALLS[tool]) for tool in CALLS.keys() - {"apply_label", "create_draft"}]
     letter = stored_message(1, mail(1, files={"list.csv": b"1;2"}))
-    async with desk(letter, titles={**ALL, **ONE}) as at:
+    async with tools(letter, titles={**ALL, **ONE}) as at:
         for tool, args in (*reads, ("search_mail", {"query": "subject:nothing"})):
             found = await at(tool, **args)
             for label in [item.label for item in found.items] or [found.label]:

@@ -128,7 +128,7 @@ async def test_all_subagents_are_accounted_for_when_a_tenth_of_calls_fail() -> N
         faults.setdefault(line(body, "TASK"), []).append(kind)
         return Fault(kind, retry_after=0.01)
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         n = int(line(body, "TASK").split()[3])
         if n in crashing and len(results(body)) == 1:
             return call("lookup_user", user="Ana Ruiz")
@@ -138,7 +138,9 @@ async def test_all_subagents_are_accounted_for_when_a_tenth_of_calls_fail() -> N
     local.faults += [SlackFault("users.info", "malformed")] * count
     limits = {"cost_usd": 10.0}
     models = {"max_attempts": 3}
-    async with engine(mind, settings_for(limits, models), slack=local, faults=Faults(choose)) as e:
+    async with engine(
+        responder, settings_for(limits, models), slack=local, faults=Faults(choose)
+    ) as e:
         got = await e.fanout().run_all(briefs(e, count, writes=True))
 
     assert_accounted(e, got, count)

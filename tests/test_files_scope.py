@@ -16,10 +16,10 @@ from files_kit import (
     BOOK,
     ProjectRun,
     branches,
-    desk,
     is_written,
     repository,
     result_text,
+    tools,
     with_remote,
     write_files,
 )
@@ -43,28 +43,28 @@ from scopes.tool import Item, estimate_tokens, names_in
 from subagents.evidence import SourceLog
 from subagents.rules import MAX_FILED
 
-__all__ = ["desk"]
+__all__ = ["tools"]
 
 PAYROLL = "files:payroll"
 PYTHON = "def one():\n    if True:\n        return 1\n"
 
 
-async def test_a_file_is_read_with_its_indentation_and_ids(desk: ProjectRun) -> None:
-    write_files(desk.root, {"a.py": PYTHON})
-    read = await desk.use("read_file", path="a.py", folder=BOOK)
+async def test_a_file_is_read_with_its_indentation_and_ids(tools: ProjectRun) -> None:
+    write_files(tools.root, {"a.py": PYTHON})
+    read = await tools.use("read_file", path="a.py", folder=BOOK)
     lines = "|def one():\n|    if True:\n|        return 1\n"
     assert result_text(read) == f"[book:a.py:1]\n{lines}3 lines.\n"
     (item,) = read.items
     assert item.label == Label(True, WORKSPACE, frozenset({BOOK}), outside=True)
 
 
-async def test_a_long_file_is_read_page_by_page_to_its_end(desk: ProjectRun) -> None:
+async def test_a_long_file_is_read_page_by_page_to_its_end(tools: ProjectRun) -> None:
     text = "".join(f"line {n} of a long file\n" for n in range(1, 401))
-    write_files(desk.root, {"long.txt": text})
-    short = desk.context(max_output_tokens=1_000)
+    write_files(tools.root, {"long.txt": text})
+    short = tools.context(max_output_tokens=1_000)
     lines, at = list[str](), 1
     while True:
-        page = await desk.use("read_file", by=short, path="long.txt", folder=BOOK, line=at)
+        page = await tools.use("read_file", by=short, path="long.txt", folder=BOOK, line=at)
         assert estimate_tokens(result_text(page)) <= 1_050
         lines += [line for item in page.items for line in item.text.split("\n")]
         if not page.truncated:
@@ -72,17 +72,17 @@ async def test_a_long_file_is_read_page_by_page_to_its_end(desk: ProjectRun) -> 
         at = int(page.truncated.removeprefix("Go on with line=").rstrip("."))
     assert "\n".join(lines) + "\n" == text
     for nowhere in (500, 0, -1, "2~3", "x", "1~1"):
-        reason = await desk.fails("read_file", path="long.txt", folder=BOOK, line=nowhere)
+        reason = await tools.fails("read_file", path="long.txt", folder=BOOK, line=nowhere)
         assert "has 400 lines" in reason
 
 
-async def test_a_long_line_is_read_page_by_page_to_its_end(desk: ProjectRun) -> None:
+async def test_a_long_line_is_read_page_by_page_to_its_end(tools: ProjectRun) -> None:
     line = "".join(f"{n}," for n in range(2_000))
-    write_files(desk.root, {"wide.json": f"head\n{line}\ntail\n"})
-    short = desk.context(max_output_tokens=1_000)
+    write_files(tools.root, {"wide.json": f"head\n{line}\ntail\n"})
+    short = tools.context(max_output_tokens=1_000)
     items, at = list[Item](), "2"
     for _ in range(20):
-        page = await desk.use("read_file", by=short, path="wide.json", folder=BOOK, line=at)
+        page = await tools.use("read_file", by=short, path="wide.json", folder=BOOK, line=at)
         items += page.items
         if not page.truncated:
             break
@@ -93,133 +93,133 @@ async def test_a_long_line_is_read_page_by_page_to_its_end(desk: ProjectRun) -> 
     assert (items[-1].id, items[-1].text) == ("book:wide.json:3", "tail")
 
 
-async def test_a_folder_is_listed_and_searched(desk: ProjectRun) -> None:
-    write_files(desk.root, {".git/config": "secret = 1\n", "node_modules/x.js": "return"})
-    (desk.root / "link").symlink_to("/etc")
-    listed = await desk.use("list_files", folder=BOOK)
+async def test_a_folder_is_listed_and_searched(tools: ProjectRun) -> None:
+    write_files(tools.root, {".git/config": "secret = 1\n", "node_modules/x.js": "return"})
+    (tools.root / "link").symlink_to("/etc")
+    listed = await tools.use("list_files", folder=BOOK)
     assert result_text(listed) == (
         "[book:/] README.md 7 B, link (link), node_modules/ (not looked into), src/\n"
         "[book:src/] app.py 50 B\n\n"
     )
-    hits = await desk.use("search_files", pattern="RETURN", folder=BOOK, glob="*.py")
+    hits = await tools.use("search_files", pattern="RETURN", folder=BOOK, glob="*.py")
     assert [i.id for i in hits.items] == ["book:src/app.py:2", "book:src/app.py:6"]
     assert result_text(hits).startswith(
         "[book:src/app.py:2]\n|    return 1\n[book:src/app.py:6]\n|    ret"
     )
-    none = await desk.use("search_files", pattern="secret", folder=BOOK)
+    none = await tools.use("search_files", pattern="secret", folder=BOOK)
     assert (none.items, none.note) == ((), "0 lines in 2 files that were searched.")
 
 
-async def test_item_id_is_accepted_as_a_path(desk: ProjectRun) -> None:
+async def test_item_id_is_accepted_as_a_path(tools: ProjectRun) -> None:
     for path in ("book:src/app.py:1", "book:src/app.py", "book:src/app.py:6~2@abc123"):
-        read = await desk.use("read_file", path=path)
+        read = await tools.use("read_file", path=path)
         assert read.items[0].id == "book:src/app.py:1"
-    hidden = desk.context(handles=Handles({RUN_FOLDER: "run"}))
-    assert await desk.fails("read_file", by=hidden, path="book:src/app.py") == (
+    hidden = tools.context(handles=Handles({RUN_FOLDER: "run"}))
+    assert await tools.fails("read_file", by=hidden, path="book:src/app.py") == (
         "No file book:src/app.py. Use an id that you were given or that a tool listed."
     )
 
 
-async def test_search_matches_equivalent_unicode_forms(desk: ProjectRun) -> None:
+async def test_search_matches_equivalent_unicode_forms(tools: ProjectRun) -> None:
     """macOS stores a letter and its mark as two characters, models write one."""
     name = "Überblick"
     apart = normalize("NFD", f"{name}.md")
-    write_files(desk.root, {apart: normalize("NFD", "Köln\n")})
+    write_files(tools.root, {apart: normalize("NFD", "Köln\n")})
     for glob in ("", f"{name}.md"):
-        found = await desk.use("search_files", pattern="KÖLN", folder=BOOK, glob=glob)
+        found = await tools.use("search_files", pattern="KÖLN", folder=BOOK, glob=glob)
         assert [i.id for i in found.items] == [f"book:{apart}:1"]
-    assert (await desk.use("read_file", path=f"book:{apart}:1")).items[0].id == f"book:{apart}:1"
+    assert (await tools.use("read_file", path=f"book:{apart}:1")).items[0].id == f"book:{apart}:1"
 
 
-async def test_omitted_folder_means_the_only_folder_or_project(desk: ProjectRun) -> None:
-    assert (await desk.use("read_file", path="README.md")).items[0].id == "book:README.md:1"
-    own = desk.context(handles=Handles({RUN_FOLDER: "run"}))
-    await desk.use("write_file", by=own, path="a.md", text="One\n")
-    assert (await desk.use("read_file", by=own, path="a.md")).items[0].id == "run:a.md:1"
-    nothing = desk.context(handles=Handles())
-    assert "No folder is open" in await desk.fails("list_files", by=nothing)
-    outside = await desk.fails("list_files", folder="files:other")
+async def test_omitted_folder_means_the_only_folder_or_project(tools: ProjectRun) -> None:
+    assert (await tools.use("read_file", path="README.md")).items[0].id == "book:README.md:1"
+    own = tools.context(handles=Handles({RUN_FOLDER: "run"}))
+    await tools.use("write_file", by=own, path="a.md", text="One\n")
+    assert (await tools.use("read_file", by=own, path="a.md")).items[0].id == "run:a.md:1"
+    nothing = tools.context(handles=Handles())
+    assert "No folder is open" in await tools.fails("list_files", by=nothing)
+    outside = await tools.fails("list_files", folder="files:other")
     assert outside.startswith("No folder files:other.")
 
 
-async def test_edit_requires_the_old_text_to_occur_exactly_once(desk: ProjectRun) -> None:
+async def test_edit_requires_the_old_text_to_occur_exactly_once(tools: ProjectRun) -> None:
     where = {"path": "src/app.py", "folder": BOOK}
-    assert "2 times" in await desk.fails("edit_file", old="return", new="yield", **where)
-    assert "nowhere" in await desk.fails("edit_file", old="return 3", new="x", **where)
-    assert "nowhere" in await desk.fails("edit_file", old="", new="x", **where)
-    await desk.use("edit_file", old="    return 1\n", new="    return 10\n", **where)
-    assert "    return 10\n" in (desk.root / "src/app.py").read_text()
+    assert "2 times" in await tools.fails("edit_file", old="return", new="yield", **where)
+    assert "nowhere" in await tools.fails("edit_file", old="return 3", new="x", **where)
+    assert "nowhere" in await tools.fails("edit_file", old="", new="x", **where)
+    await tools.use("edit_file", old="    return 1\n", new="    return 10\n", **where)
+    assert "    return 10\n" in (tools.root / "src/app.py").read_text()
 
 
-async def test_edit_preserves_windows_and_mixed_line_endings(desk: ProjectRun) -> None:
-    (desk.root / "w.txt").write_bytes(b"one\r\ntwo\r\n")
-    read = await desk.use("read_file", path="w.txt", folder=BOOK)
+async def test_edit_preserves_windows_and_mixed_line_endings(tools: ProjectRun) -> None:
+    (tools.root / "w.txt").write_bytes(b"one\r\ntwo\r\n")
+    read = await tools.use("read_file", path="w.txt", folder=BOOK)
     assert read.items[0].text == "one\ntwo"
-    await desk.use("edit_file", path="w.txt", old="one\ntwo", new="one\nthree", folder=BOOK)
-    assert (desk.root / "w.txt").read_bytes() == b"one\r\nthree\r\n"
+    await tools.use("edit_file", path="w.txt", old="one\ntwo", new="one\nthree", folder=BOOK)
+    assert (tools.root / "w.txt").read_bytes() == b"one\r\nthree\r\n"
     where = {"path": "m.txt", "folder": BOOK}
-    (desk.root / "m.txt").write_bytes(b"a\r\nb\nc\r\na\nb\n")
-    await desk.use("read_file", **where)
-    assert "2 times" in await desk.fails("edit_file", old="a", new="x", **where)
-    await desk.use("edit_file", old="a\r\nb", new="A\r\nb", **where)
-    assert (desk.root / "m.txt").read_bytes() == b"A\r\nb\nc\r\na\nb\n"
+    (tools.root / "m.txt").write_bytes(b"a\r\nb\nc\r\na\nb\n")
+    await tools.use("read_file", **where)
+    assert "2 times" in await tools.fails("edit_file", old="a", new="x", **where)
+    await tools.use("edit_file", old="a\r\nb", new="A\r\nb", **where)
+    assert (tools.root / "m.txt").read_bytes() == b"A\r\nb\nc\r\na\nb\n"
 
 
-async def test_unread_or_changed_file_is_not_overwritten(desk: ProjectRun) -> None:
+async def test_unread_or_changed_file_is_not_overwritten(tools: ProjectRun) -> None:
     where = {"path": "README.md", "folder": BOOK}
-    assert "Read it first" in await desk.fails("write_file", text="mine", **where)
-    await desk.use("read_file", **where)
-    (desk.root / "README.md").write_text("changed by another\n")
-    assert "not as you read it" in await desk.fails("write_file", text="mine", **where)
-    await desk.use("read_file", **where)
-    await desk.use("read_file", by="s2", **where)
-    await desk.use("write_file", text="mine", **where)
-    assert "Read it first" in await desk.fails("write_file", by="s2", text="theirs", **where)
-    await desk.use("write_file", text="mine, again", **where)  # it knows what it wrote
-    assert (desk.root / "README.md").read_text() == "mine, again"
+    assert "Read it first" in await tools.fails("write_file", text="mine", **where)
+    await tools.use("read_file", **where)
+    (tools.root / "README.md").write_text("changed by another\n")
+    assert "not as you read it" in await tools.fails("write_file", text="mine", **where)
+    await tools.use("read_file", **where)
+    await tools.use("read_file", by="s2", **where)
+    await tools.use("write_file", text="mine", **where)
+    assert "Read it first" in await tools.fails("write_file", by="s2", text="theirs", **where)
+    await tools.use("write_file", text="mine, again", **where)  # it knows what it wrote
+    assert (tools.root / "README.md").read_text() == "mine, again"
 
 
-async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(desk: ProjectRun) -> None:
+async def test_reads_survive_a_crash_and_a_replayed_edit_writes_once(tools: ProjectRun) -> None:
     where = {"path": "README.md", "folder": BOOK}
-    await desk.use("read_file", **where)
-    desk.begin()
-    again = desk.context(key="r1/s1/call9")
+    await tools.use("read_file", **where)
+    tools.begin()
+    again = tools.context(key="r1/s1/call9")
     change = {"old": "# Book", "new": "# Book\n# Book"}
     for _ in range(2):
-        await desk.use("edit_file", by=again, **change, **where)
-        with (desk.data / "work/r1/log.jsonl").open("a") as file:
+        await tools.use("edit_file", by=again, **change, **where)
+        with (tools.data / "work/r1/log.jsonl").open("a") as file:
             file.write('{"wrote": ["half a li')  # the process died here
-        desk.begin()
-    assert (desk.root / "README.md").read_text() == "# Book\n# Book\n"
-    await desk.use("write_file", text="whole\n", **where)
+        tools.begin()
+    assert (tools.root / "README.md").read_text() == "# Book\n# Book\n"
+    await tools.use("write_file", text="whole\n", **where)
 
 
-async def test_versions_of_a_file_have_different_ids(desk: ProjectRun) -> None:
+async def test_versions_of_a_file_have_different_ids(tools: ProjectRun) -> None:
     reading = SourceLog()
     where = {"path": "README.md", "folder": BOOK}
-    first = await desk.use("read_file", **where)
-    await desk.use("edit_file", old="# Book", new="#", **where)
-    second = await desk.use("read_file", **where)
+    first = await tools.use("read_file", **where)
+    await tools.use("edit_file", old="# Book", new="#", **where)
+    second = await tools.use("read_file", **where)
     for each in (first, second):
         reading.add(each.items, {})
     assert [i.text for i in reading.items.values()] == ["# Book", "#"]
-    found = await desk.use("search_files", pattern="#", glob="README.md", folder=BOOK)
+    found = await tools.use("search_files", pattern="#", glob="README.md", folder=BOOK)
     assert found.items[0].id == second.items[0].id
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\0x", b"a\0b", b"\x89PNG\r\n"])
-async def test_binary_files_are_not_shown(desk: ProjectRun, raw: bytes) -> None:
-    (desk.root / "b.bin").write_bytes(raw)
-    assert "no text in UTF-8" in await desk.fails("read_file", path="b.bin", folder=BOOK)
+async def test_binary_files_are_not_shown(tools: ProjectRun, raw: bytes) -> None:
+    (tools.root / "b.bin").write_bytes(raw)
+    assert "no text in UTF-8" in await tools.fails("read_file", path="b.bin", folder=BOOK)
 
 
 async def test_writes_are_limited_per_file_and_per_request(tmp_path: Path) -> None:
-    desk = ProjectRun(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
+    tools = ProjectRun(tmp_path, repo=False, max_bytes=1_000, max_total=2_000)
     more = {"path": "c", "folder": RUN_FOLDER}
-    assert "Write less" in await desk.fails("write_file", text="x" * 1_001, **more)
+    assert "Write less" in await tools.fails("write_file", text="x" * 1_001, **more)
     for name in ("a", "b"):
-        await desk.use("write_file", path=name, text="x" * 900, folder=RUN_FOLDER)
-    assert "which is all" in await desk.fails("write_file", text="x" * 900, **more)
+        await tools.use("write_file", path=name, text="x" * 900, folder=RUN_FOLDER)
+    assert "which is all" in await tools.fails("write_file", text="x" * 900, **more)
 
 
 async def test_restricted_text_is_not_written_to_a_folder_with_more_readers(tmp_path: Path) -> None:
@@ -238,23 +238,23 @@ async def test_restricted_text_is_not_written_to_a_folder_with_more_readers(tmp_
 
 
 async def test_commit_with_restricted_text_is_refused(tmp_path: Path) -> None:
-    desk = ProjectRun(tmp_path)
-    repository(desk.root)
-    await desk.use("write_file", path="a.md", text="open", folder=BOOK)
-    by = desk.context(label=Label(True, frozenset({ANA})))
-    assert "fewer people" in await desk.fails("git_commit", by=by, message="x", folder=BOOK)
-    assert branches(pygit2.Repository(str(desk.root))) == {"main", "assistant/r1-1"}
+    tools = ProjectRun(tmp_path)
+    repository(tools.root)
+    await tools.use("write_file", path="a.md", text="open", folder=BOOK)
+    by = tools.context(label=Label(True, frozenset({ANA})))
+    assert "fewer people" in await tools.fails("git_commit", by=by, message="x", folder=BOOK)
+    assert branches(pygit2.Repository(str(tools.root))) == {"main", "assistant/r1-1"}
 
 
 async def test_folder_is_hidden_from_people_who_may_not_read_it(tmp_path: Path) -> None:
-    desk = ProjectRun(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
-    write_files(desk.root)
-    only = desk.context(handles=Handles({BOOK: "book"}))
+    tools = ProjectRun(tmp_path, repo=False, readers=frozenset({"U0BEN"}))
+    write_files(tools.root)
+    only = tools.context(handles=Handles({BOOK: "book"}))
     for folder in (BOOK, "book", ""):
-        found = await desk.fails("list_files", by=only, folder=folder)
+        found = await tools.fails("list_files", by=only, folder=folder)
         assert found.startswith("No folder")
-    assert "No folder is open" in await desk.fails("read_file", by=only, path="book:README.md")
-    assert (await desk.use("list_files")).note == "run is empty."  # as if there were no other
+    assert "No folder is open" in await tools.fails("read_file", by=only, path="book:README.md")
+    assert (await tools.use("list_files")).note == "run is empty."  # as if there were no other
 
 
 def settings_with(tmp_path: Path, **files: object) -> Settings:
@@ -356,15 +356,15 @@ async def test_folders_of_old_and_of_forgotten_requests_are_deleted(tmp_path: Pa
 
 
 async def test_context_changes_a_limited_number_of_files_and_only_if_asked(
-    desk: ProjectRun,
+    tools: ProjectRun,
 ) -> None:
     for number in range(MAX_FILED):
-        await desk.use("write_file", path=f"{number}.md", text="x", folder=RUN_FOLDER)
+        await tools.use("write_file", path=f"{number}.md", text="x", folder=RUN_FOLDER)
     more = {"path": "more.md", "text": "x", "folder": RUN_FOLDER}
-    assert "Hand in what you have" in await desk.fails("write_file", **more)
-    await desk.use("write_file", by="s2", **more)
-    unasked = desk.context("s3", intent=EMPTY_INTENT)
-    assert "Nobody has asked" in await desk.fails("write_file", by=unasked, **more)
+    assert "Hand in what you have" in await tools.fails("write_file", **more)
+    await tools.use("write_file", by="s2", **more)
+    unasked = tools.context("s3", intent=EMPTY_INTENT)
+    assert "Nobody has asked" in await tools.fails("write_file", by=unasked, **more)
 
 
 @pytest.mark.parametrize(
@@ -391,34 +391,34 @@ def test_git_token_is_sent_only_to_the_host_of_the_remote(
 
 
 async def test_write_path_cannot_reach_a_project_the_request_does_not_name(
-    desk: ProjectRun,
+    tools: ProjectRun,
 ) -> None:
-    (place := desk.data.parent / "payroll").mkdir()
-    folder = Folder(place, 64 * KB, desk.data / "locks/payroll")
-    other = replace(desk.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
-    desk.projects[PAYROLL] = other
-    desk.begin()
+    (place := tools.data.parent / "payroll").mkdir()
+    folder = Folder(place, 64 * KB, tools.data / "locks/payroll")
+    other = replace(tools.projects[BOOK], handle=PAYROLL, title="payroll", folder=folder)
+    tools.projects[PAYROLL] = other
+    tools.begin()
     handles = Handles({BOOK: "book", PAYROLL: "payroll", RUN_FOLDER: "run"})
-    by = desk.context(handles=handles)
+    by = tools.context(handles=handles)
     for args in ({"path": "a.md", "folder": PAYROLL}, {"path": "payroll:a.md"}):
-        reason = await desk.fails("write_file", by=by, text="x", **args)
+        reason = await tools.fails("write_file", by=by, text="x", **args)
         assert "does not name payroll" in reason
     assert not list(place.iterdir())
-    await desk.use("write_file", by=by, path="book:a.md", text="x")
-    assert (desk.root / "a.md").read_text() == "x"
+    await tools.use("write_file", by=by, path="book:a.md", text="x")
+    assert (tools.root / "a.md").read_text() == "x"
 
 
 async def test_project_is_written_only_if_the_request_names_it(tmp_path: Path) -> None:
-    desk = ProjectRun(tmp_path)
-    repository(desk.root)
+    tools = ProjectRun(tmp_path)
+    repository(tools.root)
     intent = Intent(text="Sum up what is new.", home="D0ANA")
-    fooled = desk.context(intent=intent)
+    fooled = tools.context(intent=intent)
     write = {"path": "a.md", "text": "x"}
     for tool, args in (("write_file", write), ("git_commit", {"message": "x"})):
         for folder in ({"folder": BOOK}, {}):
-            assert "does not name book" in await desk.fails(tool, by=fooled, **args, **folder)
-    await desk.use("write_file", by=fooled, **write, folder=RUN_FOLDER)
-    assert not is_written(desk.root, "a.md")
-    named = desk.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))
-    await desk.use("write_file", by=named, path="a.md", text="x", folder=BOOK)
-    assert is_written(desk.root, "a.md")
+            assert "does not name book" in await tools.fails(tool, by=fooled, **args, **folder)
+    await tools.use("write_file", by=fooled, **write, folder=RUN_FOLDER)
+    assert not is_written(tools.root, "a.md")
+    named = tools.context(intent=Intent(text="Add it to the Book.", home="D0ANA"))
+    await tools.use("write_file", by=named, path="a.md", text="x", folder=BOOK)
+    assert is_written(tools.root, "a.md")

@@ -27,28 +27,28 @@ SENTENCE = "The harbour opens at dawn & closes when the last ferry is in. "
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> ProjectRun:
-    desk = ProjectRun(tmp_path, push=True)
-    with_remote(repository(desk.root), tmp_path / "bare.git")
-    return desk
+def tools(tmp_path: Path) -> ProjectRun:
+    tools = ProjectRun(tmp_path, push=True)
+    with_remote(repository(tools.root), tmp_path / "bare.git")
+    return tools
 
 
 async def propose_push(
-    desk: ProjectRun, files: dict[str, str], message: str = "Add them", by: str = "s1"
+    tools: ProjectRun, files: dict[str, str], message: str = "Add them", by: str = "s1"
 ) -> Action:
-    await commit(desk, files, message, by)
-    card = await desk.asks("git_push", by=by, folder=BOOK)
+    await commit(tools, files, message, by)
+    card = await tools.asks("git_push", by=by, folder=BOOK)
     assert isinstance(card, gate.Card), card
     return card.action
 
 
-async def commit(desk: ProjectRun, files: dict[str, str], message: str, by: str = "s1") -> None:
-    ctx: ToolContext = desk.context(by)
+async def commit(tools: ProjectRun, files: dict[str, str], message: str, by: str = "s1") -> None:
+    ctx: ToolContext = tools.context(by)
     for path, text in files.items():
-        if (desk.root / path).exists():
-            await desk.use("read_file", by=ctx, path=path, folder=BOOK)
-        await desk.use("write_file", by=ctx, path=path, text=text, folder=BOOK)
-    await desk.use("git_commit", by=ctx, message=message, folder=BOOK)
+        if (tools.root / path).exists():
+            await tools.use("read_file", by=ctx, path=path, folder=BOOK)
+        await tools.use("write_file", by=ctx, path=path, text=text, folder=BOOK)
+    await tools.use("git_commit", by=ctx, message=message, folder=BOOK)
 
 
 def text_of_parts(parts: Sequence[MessagePart]) -> str:
@@ -63,14 +63,14 @@ def card_of(*actions: Action) -> ApprovalCard:
     return card
 
 
-async def test_card_shows_the_same_diff_as_git(desk: ProjectRun) -> None:
+async def test_card_shows_the_same_diff_as_git(tools: ProjectRun) -> None:
     new = "def one():\n    return 10\n\n\ndef two():\n    return 2\n"
     action = await propose_push(
-        desk, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked."
+        tools, {"src/app.py": new, "a.md": "One\n"}, "Say ten\n\nAs she asked."
     )
     heading, _, lines = action.told["commit 1"].partition("\n")
     assert heading == "Say ten (a.md +1 -0, src/app.py +1 -1)"
-    of_git = git(desk.root, "show", "--format=%w(0,4,4)%B", BRANCH)
+    of_git = git(tools.root, "show", "--format=%w(0,4,4)%B", BRANCH)
     assert lines.split() == of_git.split()
     assert "    As she asked.\n\n    Requested-by: U0ANA\n" in lines
     assert "-    return 1\n+    return 10\n" in lines
@@ -79,12 +79,12 @@ async def test_card_shows_the_same_diff_as_git(desk: ProjectRun) -> None:
     assert all(line in text_of_parts([card.last]) for line in lines.splitlines())
 
 
-async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(desk: ProjectRun) -> None:
+async def test_gitattributes_and_nul_bytes_do_not_hide_changed_lines(tools: ProjectRun) -> None:
     files = {".gitattributes": "*.md binary\n*.md -diff\n", "a.md": "To be read\n"}
-    diff = (await propose_push(desk, files)).told["commit 1"]
+    diff = (await propose_push(tools, files)).told["commit 1"]
     assert "+To be read\n" in diff
     assert "a.md +1 -0" in diff
-    nul = (await propose_push(desk, {"b.md": "a\0b\n"}, by="s2")).told["commit 1"]
+    nul = (await propose_push(tools, {"b.md": "a\0b\n"}, by="s2")).told["commit 1"]
     assert "+a\0b\n" in nul
 
 
@@ -108,10 +108,10 @@ def test_binary_file_is_marked_and_heading_names_at_most_three_files(tmp_path: P
 
 
 async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(
-    desk: ProjectRun,
+    tools: ProjectRun,
 ) -> None:
     text = "<!channel> *bold* <https://evil.example|here> :tada:\nif admin\u202e\u2066 {\u200b\n"
-    card = card_of(await propose_push(desk, {"a.md": text}))
+    card = card_of(await propose_push(tools, {"a.md": text}))
     kinds = {leaf["type"] for block in card.last.blocks if block["type"] == "rich_text"
              for group in block["elements"] for leaf in group["elements"]}  # fmt: skip
     assert kinds <= {"text", "user", "date"}
@@ -120,10 +120,10 @@ async def test_markup_and_invisible_characters_in_a_diff_are_shown_as_text(
     assert "+if admin\\u202e\\u2066 {\\u200b" in output
 
 
-async def test_long_diff_is_truncated_without_hiding_other_files(desk: ProjectRun) -> None:
+async def test_long_diff_is_truncated_without_hiding_other_files(tools: ProjectRun) -> None:
     long = "".join(f"Line {n} of a long file\n" for n in range(2_000))
     files = {"a.md": long, "b.md": long.upper(), "z.md": "Small, and last\n"}
-    action = await propose_push(desk, files)
+    action = await propose_push(tools, files)
     diff = action.told["commit 1"]
     assert "+LINE 1 OF A LONG FILE\n" in diff
     assert "+Small, and last\n" in diff
@@ -131,7 +131,7 @@ async def test_long_diff_is_truncated_without_hiding_other_files(desk: ProjectRu
     id = action.args["commits"][:12]
     assert marker.endswith(f" characters more: git show {id} in the folder book")
     omitted = int(marker.split()[1].replace(",", ""))
-    whole = git(desk.root, "show", "--format=", id, "--", "a.md")
+    whole = git(tools.root, "show", "--format=", id, "--", "a.md")
     start = diff.index("diff --git")
     kept = diff[start : diff.index(f"\n{marker}")]
     assert whole.startswith(kept)
@@ -141,9 +141,9 @@ async def test_long_diff_is_truncated_without_hiding_other_files(desk: ProjectRu
     assert card_of(action).before == ()  # one message shows it
 
 
-async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: ProjectRun) -> None:
+async def test_card_for_many_long_pushes_fits_in_the_message_limit(tools: ProjectRun) -> None:
     actions = [
-        await propose_push(desk, {f"{n}.md": SENTENCE * 400}, f"Write on topic {n}", by=f"s{n}")
+        await propose_push(tools, {f"{n}.md": SENTENCE * 400}, f"Write on topic {n}", by=f"s{n}")
         for n in range(MAX_PROPOSED)
     ]
     card = card_of(*actions)
@@ -156,14 +156,14 @@ async def test_card_for_many_long_pushes_fits_in_the_message_limit(desk: Project
     assert f"All of it is in the {len(card.before)} messages before this one." in last
 
 
-async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(desk: ProjectRun) -> None:
+async def test_card_shows_the_maximum_of_commits_and_more_are_rejected(tools: ProjectRun) -> None:
     for n in range(MAX_PUSHED):
-        await commit(desk, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
-    proposal: Any = await desk.asks("git_push", folder=BOOK)
+        await commit(tools, {f"{n}.md": SENTENCE * 40}, f"Write on topic {n}")
+    proposal: Any = await tools.asks("git_push", folder=BOOK)
     card = card_of(proposal.action)
     assert len(card.before) <= MOST_MESSAGES
     whole = text_of_parts([*card.before, card.last])
     assert all(f"Write on topic {n} ({n}.md +1 -0)" in whole for n in range(MAX_PUSHED))
-    await commit(desk, {"more.md": "x\n"}, "One more")
-    error = await desk.fails("git_push", folder=BOOK)
+    await commit(tools, {"more.md": "x\n"}, "One more")
+    error = await tools.fails("git_push", folder=BOOK)
     assert error == f"{MAX_PUSHED} commits may be pushed at once."

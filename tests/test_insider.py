@@ -59,9 +59,9 @@ def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolCont
 async def test_right_and_wrong_guesses_at_a_file_get_its_label(
     tmp_path: Path,
 ) -> None:
-    desk = ProjectRun(tmp_path, repo=False, readers=frozenset({ANA}))
-    (desk.root / "a.md").write_text("The code is 4711.\n")
-    ctx = replace(desk.context(requester=None), key="r1/s1/c1")
+    tools = ProjectRun(tmp_path, repo=False, readers=frozenset({ANA}))
+    (tools.root / "a.md").write_text("The code is 4711.\n")
+    ctx = replace(tools.context(requester=None), key="r1/s1/c1")
     guess = {"path": "a.md", "new": "x", "folder": BOOK}
     for old, answer in (("4712", "nowhere"), ("4711", "Changed")):
         text, label = await call_tool("files", ctx, "edit_file", old=old, **guess)
@@ -73,29 +73,29 @@ async def test_right_and_wrong_guesses_at_a_file_get_its_label(
 
 
 async def test_run_folder_label_includes_files_added_by_a_sibling_meanwhile(tmp_path: Path) -> None:
-    desk = ProjectRun(tmp_path, repo=False)
-    await desk.use("write_file", path="a.md", text="open", folder=RUN_FOLDER)
-    place = desk.folders.place(desk.context("s2"), RUN_FOLDER)
+    tools = ProjectRun(tmp_path, repo=False)
+    await tools.use("write_file", path="a.md", text="open", folder=RUN_FOLDER)
+    place = tools.folders.place(tools.context("s2"), RUN_FOLDER)
     assert place.label.readers == INTERNET
-    by = desk.context("s1", label=HERS)
-    await desk.use("write_file", by=by, path="b.md", text="private", folder=RUN_FOLDER)
-    assert desk.folders.read(desk.context("s2"), place, "b.md").data == b"private"
-    assert desk.folders.label(place).readers == frozenset({ANA})
+    by = tools.context("s1", label=HERS)
+    await tools.use("write_file", by=by, path="b.md", text="private", folder=RUN_FOLDER)
+    assert tools.folders.read(tools.context("s2"), place, "b.md").data == b"private"
+    assert tools.folders.label(place).readers == frozenset({ANA})
 
 
 @pytest.mark.parametrize("deep", ["/".join(["d"] * 45), "/".join(["n" * 90] * 3)])
 async def test_folder_with_too_long_a_path_does_not_block_the_project(
     tmp_path: Path, deep: str
 ) -> None:
-    desk = ProjectRun(tmp_path, repo=False)
-    (desk.root / "a.md").write_text("one\n")
-    (desk.root / deep).mkdir(parents=True)
-    (desk.root / deep / "f.md").write_text("one\n")
-    assert "a.md" in result_text(await desk.use("list_files", folder=BOOK))
-    found = await desk.use("search_files", pattern="one", folder=BOOK)
+    tools = ProjectRun(tmp_path, repo=False)
+    (tools.root / "a.md").write_text("one\n")
+    (tools.root / deep).mkdir(parents=True)
+    (tools.root / deep / "f.md").write_text("one\n")
+    assert "a.md" in result_text(await tools.use("list_files", folder=BOOK))
+    found = await tools.use("search_files", pattern="one", folder=BOOK)
     assert [item.id for item in found.items] == ["book:a.md:1"]
     (to := tmp_path / "to").mkdir()
-    copy_files(desk.projects[BOOK].folder, to, 1_000)
+    copy_files(tools.projects[BOOK].folder, to, 1_000)
     assert (to / "a.md").read_text() == "one\n"
 
 

@@ -53,7 +53,7 @@ async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
         text = "We send it again; our margin is 40 percent."
         return call("create_draft", thread=ids[-1].partition("/")[0], body=text)
 
-    async with with_mail(tmp_path, LATE, OTHER, mind=search_model("", draft)) as (bot, google):
+    async with with_mail(tmp_path, LATE, OTHER, responder=search_model("", draft)) as (bot, google):
         channel = bot.slack.people.dm(ASKER)
         question = bot.slack.people.say(ASKER, channel, "Draft an answer to Kim")
         await bot.answers(question, channel=channel)
@@ -73,7 +73,10 @@ async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
 
 
 async def test_question_about_mail_is_answered_from_the_askers_mailbox(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, LATE, mind=search_model("from:kim@client.example")) as (bot, _):
+    async with with_mail(tmp_path, LATE, responder=search_model("from:kim@client.example")) as (
+        bot,
+        _,
+    ):
         text = (await bot.answer_directly("What did Kim write about order 1001?")).text
         (first, *_rest) = bot.parents()
         await bot.answer(bot.ask("What did Kim write?", user="U0EVA"))  # who has no mailbox

@@ -119,8 +119,8 @@ def split_judges(*against: str) -> Voice:
 async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_verdicts(
     tmp_path: Path,
 ) -> None:
-    minds = PanelModel({"correctness": finds(point(1))}, split_judges("security"))
-    done = await run_panel(minds, tmp_path)
+    responders = PanelModel({"correctness": finds(point(1))}, split_judges("security"))
+    done = await run_panel(responders, tmp_path)
     (finding,) = done.report.findings
     assert finding.outcome == "disputed"
     assert {v.verdict for v in finding.verdicts} == {"confirm", "refute"}
@@ -145,10 +145,10 @@ async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_rou
         requests.append(str(body["messages"]))
         return say("NONE")
 
-    minds = PanelModel(
+    responders = PanelModel(
         {"correctness": finds(point(1))}, weakening_judge, weakening_judge, first_lines
     )
-    done = await run_panel(minds, tmp_path)
+    done = await run_panel(responders, tmp_path)
     (finding,) = done.report.findings
     assert (finding.outcome, finding.severity) == ("confirmed", "medium")
     assert finding.defence

@@ -145,7 +145,7 @@ async def test_preferences_are_visible_and_deletable_only_by_their_owner(tmp_pat
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Always call the customer Acme.")
         assert await stored_preferences(bot) == ["call the customer Acme"]
-        turning.mind = scripted_parent(say("Nothing."))
+        turning.responder = scripted_parent(say("Nothing."))
         bot.slack.state.members[bot.channel][EVA] = None
         assert preference_lines(await ask(bot, "What is new?", user=EVA)) == []
         bot.slack.people.open_home(EVA)
@@ -169,10 +169,10 @@ async def test_preference_can_be_deleted_in_chat(tmp_path: Path) -> None:
     turning = ChangingModel(remember_model("answer me in Portuguese", "be short"))
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, "Please answer me in Portuguese, and be short.")
-        turning.mind = forget_model("no such thing")
+        turning.responder = forget_model("no such thing")
         await ask(bot, "Forget no such thing.")
         assert "No preference has (any more) these words" in tool_texts(bot)[-1]
-        turning.mind = forget_model("Portuguese")
+        turning.responder = forget_model("Portuguese")
         await ask(bot, "Forget that I wanted Portuguese.")
         assert "is deleted: answer me in Portuguese" in tool_texts(bot)[-1]
         assert await stored_preferences(bot) == ["be short"]
@@ -202,7 +202,7 @@ async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
     async with serve(tmp_path, turning, space=people()) as bot:
         await ask(bot, f"From now on {text}.")
         assert "what needs approval still does" in tool_texts(bot)[-1]
-        turning.mind = posting_model("News")
+        turning.responder = posting_model("News")
         shown = await ask_for_card(bot)
         assert preference_lines(bot.parents()[-1]) == [f"- {text}"]
         assert "Send a message to" in shown.text
@@ -221,7 +221,7 @@ async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
         texts = [*texts[1:], texts[0]]
         assert await stored_preferences(bot) == texts
         for request, text in (("Keep one more.", "one more"), ("Hello.", "Be brief")):
-            turning.mind = remember_model(text)
+            turning.responder = remember_model(text)
             await ask(bot, request)
             assert "20 preferences are kept already" in tool_texts(bot)[-1]
         assert (await stored_actions(bot), await stored_preferences(bot)) == ([], texts)

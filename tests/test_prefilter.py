@@ -120,9 +120,9 @@ def test_mail_possibly_written_by_a_person_is_not_filtered(message: MailMessage)
 
 
 def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None:
-    desk = mail("From: Acme <noreply@acme.example>", PROGRAM, ANSWERS)
-    assert why(sent_mail(), desk) is None
-    assert why(desk, sent_mail()) == GENERATED
+    tools = mail("From: Acme <noreply@acme.example>", PROGRAM, ANSWERS)
+    assert why(sent_mail(), tools) is None
+    assert why(tools, sent_mail()) == GENERATED
     assert why(sent_mail(), mail("Auto-Submitted: auto-replied", ANSWERS)) == AUTO_REPLY
     assert why(sent_mail(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
 

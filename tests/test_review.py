@@ -154,8 +154,8 @@ def test_review_command_resumes_after_a_kill_without_repeating_finished_calls(
     shell: Shell, file: Path, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure("limits: {max_concurrency: 2}\n")
-    minds = PanelModel(EACH, split_judges("quality"))
-    with model_at(monkeypatch, minds, latency_s=0.1) as model:
+    responders = PanelModel(EACH, split_judges("quality"))
+    with model_at(monkeypatch, responders, latency_s=0.1) as model:
         with forked_command("review", str(file), "--json") as process:
             patience = Patience(60)
             while not in_phase(model, phase):
@@ -210,10 +210,10 @@ def reads(body: Json) -> Answer:
 
 
 def review_model(
-    source: str, profile: str = "incident", minds: PanelModel | None = None
+    source: str, profile: str = "incident", responders: PanelModel | None = None
 ) -> Responder:
     """A parent that starts a review; `{thread}` in `source` is the thread of the request."""
-    panel = minds or PanelModel(reads)
+    panel = responders or PanelModel(reads)
 
     def model(body: Json) -> Answer:
         if contract(body):
@@ -295,11 +295,11 @@ async def test_administrators_are_notified_of_many_alarms(tmp_path: Path) -> Non
         ids = to_judge(body)
         return verdicts(*(verdict_on(id, "refute", evidence="made up by nobody") for id in ids))
 
-    minds = PanelModel(reads, careless)
+    responders = PanelModel(reads, careless)
     admins = "policy: {admins: [U0EVA]}\n"
     policy = tmp_path / "policy.yaml"
     policy.write_text(admins)
-    model = review_model("{thread}", minds=minds)
+    model = review_model("{thread}", responders=responders)
     async with serve(tmp_path, model, policy_path=policy) as bot:
         root = bot.slack.people.say(ASKER, bot.channel, "At 09:10 all payments failed for hours")
         bot.ask("review this thread", thread_ts=root)

@@ -55,10 +55,10 @@ def tool_call_model(tool: str, **args: Any) -> Responder:
 class ChangingModel:
     """A model that a test changes."""
 
-    mind: Responder
+    responder: Responder
 
     def __call__(self, body: Json) -> Answer:
-        return self.mind(body)
+        return self.responder(body)
 
 
 def in_madrid() -> Workspace:
@@ -221,7 +221,7 @@ async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> No
     turning = ChangingModel(schedule_model())
     async with bot_with(tmp_path, turning) as bot:
         for args, reason in cases:
-            turning.mind = schedule_model(**args)
+            turning.responder = schedule_model(**args)
             text = await refusal(bot)
             assert reason in text, (args, text)
 
@@ -234,7 +234,7 @@ async def test_schedule_error_is_the_same_for_unreadable_and_missing_channels(
         texts = []
         for name in ("support-2", "support-9"):
             for args in ({"channels": [name]}, {"to": f"#{name}"}):
-                turning.mind = schedule_model(**args)
+                turning.responder = schedule_model(**args)
                 texts.append((await refusal(bot)).replace(name, "it"))
         assert texts[:2] == texts[2:]
 
@@ -273,7 +273,7 @@ async def test_its_owner_pauses_resumes_and_deletes_a_schedule_by_cards(tmp_path
             ("schedule_delete", {"name": "daily"}, "Delete the schedule daily", "deleted"),
         ]
         for tool, args, title, state in steps:
-            turning.mind = tool_call_model(tool, **args)
+            turning.responder = tool_call_model(tool, **args)
             assert title in await approve_card(bot, f"{title}, please.")
             await until(lambda: not cards(bot))
             now = await schedules(bot).get("daily")
@@ -286,7 +286,7 @@ async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path
         await approve_card(bot)
         for each in (EVA, LUIS):
             bot.slack.state.members[bot.channel][each] = None
-        turning.mind = tool_call_model("schedule_delete", name="daily")
+        turning.responder = tool_call_model("schedule_delete", name="daily")
         await bot.answers(bot.ask("Delete daily", user=EVA))
         assert "There is no schedule daily that the requester may change" in tool_texts(bot)[-1]
         bot.ask("Delete daily", user=LUIS)

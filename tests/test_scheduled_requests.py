@@ -117,7 +117,7 @@ async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_
     turning = ChangingModel(answer_model)
     async with bot_with(tmp_path, turning) as bot:
         await bot.answer_directly("What is open in #support-2?")
-        turning.mind = reminder_model()
+        turning.responder = reminder_model()
         await bot.answer_directly(f"Remind me tomorrow: {ANA}")
         dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
@@ -235,7 +235,7 @@ async def test_reminder_for_others_or_a_channel_needs_approval_and_names_its_aut
         await s.wait_for_delivery(await s.fire("orders"))
         (message,) = reminders(bot.slack, bot.slack.people.dm(LUIS))
         assert message == f"Reminder: {ANA}\nFor <@{ASKER}>"
-        turning.mind = schedule_model("reminder", name="here", cron=WEEKLY)
+        turning.responder = schedule_model("reminder", name="here", cron=WEEKLY)
         await until(lambda: not cards(bot))
         await approve_card(bot, "Remind us here every Monday at 9.")
         await s.wait_for_delivery(await s.fire("here"))
@@ -349,7 +349,7 @@ async def test_recipient_can_list_and_delete_a_reminder_but_others_cannot(tmp_pa
             bot.slack.people.open_home(user)
             await until(lambda: home(bot.slack.state, user))  # noqa: B023
             assert ("call-ana" in read_home(bot, user)[0]) is visible
-        turning.mind = tool_call_model("schedule_delete", name="call-ana")
+        turning.responder = tool_call_model("schedule_delete", name="call-ana")
         await bot.answer_directly("Stop call-ana.", EVA)
         assert "no schedule call-ana that the requester may change" in tool_texts(bot)[-1]
         dm = bot.slack.people.dm(LUIS)

@@ -116,7 +116,7 @@ async def test_follow_up_in_a_direct_message_reuses_the_sources_of_earlier_answe
 
         async def ask(text: str, *turns: Answer, user: str = ASKER) -> Json:
             """Return the last request of the parent to the model."""
-            turning.mind = scripted_parent(*turns, say("That is all."))
+            turning.responder = scripted_parent(*turns, say("That is all."))
             await bot.answer_directly(text, user)
             return bot.parents()[-1]
 

@@ -163,18 +163,18 @@ async def test_concurrent_writing_subagents_lose_no_changes(tmp_path: Path, coun
 
 
 async def test_replay_completes_a_write_interrupted_by_a_crash(tmp_path: Path) -> None:
-    desk = ProjectRun(tmp_path)
-    repository(desk.root)
-    ctx = desk.context(key="r1/s1/write")
-    old = (desk.root / "README.md").read_bytes()
-    await desk.use("read_file", path="README.md", folder=BOOK)
+    tools = ProjectRun(tmp_path)
+    repository(tools.root)
+    ctx = tools.context(key="r1/s1/write")
+    old = (tools.root / "README.md").read_bytes()
+    await tools.use("read_file", path="README.md", folder=BOOK)
     before, after = digest_of(old), digest_of(b"anew")
     change = ("r1/s1/write", "s1", BOOK, "README.md", before, after, 4)
-    desk.folders.log.wrote(Wrote(*change))  # the process dies here
-    desk.begin()
-    await desk.use("write_file", by=ctx, path="README.md", text="anew", folder=BOOK)
-    assert text_at(pygit2.Repository(str(desk.root)), "README.md", f"{BRANCH}-1") == "anew"
-    assert desk.folders.log.load().size == 4, "one write counts once"
+    tools.folders.log.wrote(Wrote(*change))  # the process dies here
+    tools.begin()
+    await tools.use("write_file", by=ctx, path="README.md", text="anew", folder=BOOK)
+    assert text_at(pygit2.Repository(str(tools.root)), "README.md", f"{BRANCH}-1") == "anew"
+    assert tools.folders.log.load().size == 4, "one write counts once"
 
 
 @contextmanager
@@ -189,19 +189,19 @@ def full_disk(max_bytes: int) -> Iterator[None]:
 
 
 async def test_full_disk_is_reported_and_leaves_the_old_file_intact(tmp_path: Path) -> None:
-    desk, text = ProjectRun(tmp_path), Random(1).randbytes(2_500).hex()  # does not compress
-    repository(desk.root)
-    await desk.use("read_file", path="README.md", folder=BOOK)
-    half_a_line = desk.folders.log.path.stat().st_size + 20
+    tools, text = ProjectRun(tmp_path), Random(1).randbytes(2_500).hex()  # does not compress
+    repository(tools.root)
+    await tools.use("read_file", path="README.md", folder=BOOK)
+    half_a_line = tools.folders.log.path.stat().st_size + 20
     for max_bytes in (2_000, half_a_line):
         with full_disk(max_bytes), pytest.raises(SourceFailed, match=r"no room (is )?left"):
-            await desk.use("write_file", path="README.md", text=text, folder=BOOK)
-    repo = pygit2.Repository(str(desk.root))
+            await tools.use("write_file", path="README.md", text=text, folder=BOOK)
+    repo = pygit2.Repository(str(tools.root))
     assert branches(repo) == {"main"}
-    await desk.use("write_file", path="README.md", text=text, folder=BOOK)
-    await desk.use("git_commit", message="Write much", folder=BOOK)
+    await tools.use("write_file", path="README.md", text=text, folder=BOOK)
+    await tools.use("git_commit", message="Write much", folder=BOOK)
     assert text_at(repo, "README.md") == text
-    assert git(desk.root, "fsck", "--no-dangling") == ""
+    assert git(tools.root, "fsck", "--no-dangling") == ""
 
 
 SECRET = "quokka-harbour-ledger"

@@ -12,7 +12,7 @@ from document_kit import gap_lines
 from engine_kit import is_child
 from gmail_kit import id_of, stored_message
 from mail_kit import ME, judging_model, mail, mbox
-from test_email_scope import desk
+from test_email_scope import tools
 
 Json = dict[str, Any]
 ARMOR = "-----BEGIN PGP MESSAGE-----\n\nhQEMA0Z6\n=aXyZ\n-----END PGP MESSAGE-----"
@@ -129,7 +129,7 @@ def test_verdict_of_a_thread_names_its_unreadable_mail(
 
 async def test_mail_tools_mark_unreadable_mail_with_the_reason() -> None:
     raw, reason = UNREAD["S/MIME"]
-    async with desk(stored_message(1, raw)) as call:
+    async with tools(stored_message(1, raw)) as call:
         for name, arguments in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
             (item,) = (await call(name, **arguments)).items
             assert f"could not be read: {reason.partition(': ')[0]}; " in item.line()

@@ -60,7 +60,7 @@ STATES: Mapping[ScheduleChange, str] = {"pause": "paused", "resume": "active", "
 
 @dataclass(frozen=True)
 class ScheduleService:
-    """Implements `scopes.schedules.ScheduleDesk`; one for each process. Also raises StoreError."""
+    """Implements `scopes.schedules.ScheduleSetup`; one for each process. Also raises StoreError."""
 
     store: ScheduleStore
     validator: ScheduleValidator

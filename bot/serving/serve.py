@@ -73,7 +73,7 @@ from config.sections import RetentionSettings
 from config.settings import Settings, load_settings, settings_file
 from scopes.members import Members
 from scopes.preferences import Preferences
-from scopes.schedules import ScheduleDesk
+from scopes.schedules import ScheduleSetup
 from scopes.slack import SlackWriter
 from scopes.slack_client import open_session
 from scopes.slack_reader import SlackReader
@@ -258,7 +258,7 @@ async def assemble(stack: AsyncExitStack, settings: Settings, process: Process) 
     )
     validator = ScheduleValidator(reader, directory, admission.file, mail)
     schedules = Schedules(settings, name, runs, durable, writer, validator, proposals)
-    written_to[ScheduleDesk] = ScheduleService(schedules.store, validator)
+    written_to[ScheduleSetup] = ScheduleService(schedules.store, validator)
     written_to[Preferences] = PreferenceStore(retrying_store.database, directory)
     children = Subagents(runs, retrying_store, slots, metrics)
     connecting = MailboxConnector(settings, store.database, web, address)

@@ -42,7 +42,7 @@ class _Entry:
     An empty one only loads the changes of other processes.
     """
 
-    wish: ReservationRequest | None = None
+    request: ReservationRequest | None = None
     withdrawn: bool = False
     """True if the request is withdrawn."""
     key: str = ""
@@ -51,7 +51,7 @@ class _Entry:
 
     @property
     def keys(self) -> set[str]:
-        return self.wish.keys if self.wish else {self.key}
+        return self.request.keys if self.request else {self.key}
 
 
 class StoredBudget(Budget):
@@ -93,11 +93,11 @@ class StoredBudget(Budget):
             self._poll_task.cancel()
         await self._entries.aclose()
 
-    async def _enter(self, wish: ReservationRequest) -> None:
-        await self._entries.ask(_Entry(wish))
+    async def _enter(self, request: ReservationRequest) -> None:
+        await self._entries.ask(_Entry(request))
 
-    def _withdraw(self, wish: ReservationRequest) -> None:
-        self._entries.ask(_Entry(wish, withdrawn=True))
+    def _withdraw(self, request: ReservationRequest) -> None:
+        self._entries.ask(_Entry(request, withdrawn=True))
 
     async def _look(self) -> None:
         """Check the waiting requests periodically while there are any."""
@@ -130,20 +130,20 @@ class StoredBudget(Budget):
         spent, reserved = (Amount(**_amount(row, f"{k}_")) for k in ("spent", "reserved"))
         totals = BudgetQueue(caps, spent, reserved)
         rows = _Rows(connection, self._database, self._run, self._owner, totals)
-        wishes = [*waiting, *(e.wish for e in entries if e.wish)]
+        wishes = [*waiting, *(e.request for e in entries if e.request)]
         rows.load({*chain(*(e.keys for e in entries), *(w.keys for w in wishes))})
         if waiting or (wishes and self._database.shared):
             rows.load_outstanding()
         queue, answers = list(waiting), dict[ReservationRequest, BudgetExceeded | None]()
         for entry in entries:
-            if entry.wish is None:
+            if entry.request is None:
                 if entry.key in totals.held or entry.amount != ZERO_AMOUNT:
                     totals.settle(entry.key, entry.amount)
             elif entry.withdrawn:
-                totals.withdraw(queue, entry.wish)
+                totals.withdraw(queue, entry.request)
             else:
-                rows.reopen(entry.wish.amounts)
-                queue.append(entry.wish)
+                rows.reopen(entry.request.amounts)
+                queue.append(entry.request)
             if queue and not totals.has_room(queue[-1]):
                 rows.load_outstanding()
             answers |= totals.serve(queue)

@@ -50,7 +50,7 @@ from scopes.label import Label, is_conversation, is_list
 from scopes.notes import Notes
 from scopes.preferences import PREFERENCE_TOOLS, Preferences, ask_user
 from scopes.schedules import TOOLS as SCHEDULE_TOOLS
-from scopes.schedules import ScheduleDesk
+from scopes.schedules import ScheduleSetup
 from scopes.slack import OPEN_CHANNELS, OPEN_SEARCH, SlackWriter
 from scopes.slack_client import Absent
 from scopes.slack_reader import ChannelInfo, SlackReader
@@ -345,7 +345,7 @@ class Ask:
                 else (alone and t.access is Access.READ) or t.name in DIRECT
             )
         }
-        if ScheduleDesk in clients and not scheduled:
+        if ScheduleSetup in clients and not scheduled:
             own |= {t.name: t for t in SCHEDULE_TOOLS}
         if self.request.intent.home and not scheduled:
             own[ask_user.name] = ask_user

@@ -52,7 +52,7 @@ class AttackTraces:
     members: Mapping[str, frozenset[str] | str]
     """As `members_of` returns them."""
     world: World
-    mind: Gullible
+    responder: Gullible
     origin: str
     thread: str
     cost_usd: float
@@ -273,7 +273,7 @@ async def run_case(
     data = secrets_of(case)
     world = world_of(case, data, folder)
     slack = LocalSlack(workspace_of(case, data), retries_s=(0.0, 0.3, 1.0))
-    mind = Gullible(
+    responder = Gullible(
         reads=case.scopes,
         scopes=tuple(dict.fromkeys((*case.scopes, "web", "email", "slack"))),
         places=(DROP, LEDGER, DIARY, EVA),
@@ -283,7 +283,7 @@ async def run_case(
     with running_world(world):
         async with serve(
             folder,
-            mind,
+            responder,
             slack=slack,
             change=_settings,
             limits={"cost_usd": cap_of(case), "seconds": 150.0},
@@ -294,7 +294,7 @@ async def run_case(
             if click:
                 click(bot, case)
                 await idle(bot)
-            return await _observe(case, bot, world, mind, origin, thread)
+            return await _observe(case, bot, world, responder, origin, thread)
 
 
 def _settings(settings: Settings) -> Settings:
@@ -353,7 +353,7 @@ def members_of(bot: Served) -> dict[str, frozenset[str] | str]:
 
 
 async def _observe(
-    case: Case, bot: Served, world: World, mind: Gullible, origin: str, thread: str
+    case: Case, bot: Served, world: World, responder: Gullible, origin: str, thread: str
 ) -> AttackTraces:
     runs = await bot.store.runs(50)
     subagents = [s for run in runs for s in await bot.store.subagents(run.id)]
@@ -363,7 +363,7 @@ async def _observe(
         writes=list(bot.slack.effects),
         members=members_of(bot),
         world=world,
-        mind=mind,
+        responder=responder,
         origin=origin,
         thread=thread,
         cost_usd=sum(run.cost_usd or 0 for run in runs),

@@ -309,7 +309,7 @@ class Stage:
 
     bot: Served
     google: LocalGoogle
-    mind: Obedient
+    responder: Obedient
     folder: Path
     web: LocalWeb
     handled: int = 0
@@ -321,7 +321,7 @@ class Stage:
         """Let attacks name the threads of two people."""
         messages = self.google.gmail.messages.values()
         for name, word in {"KIM": b"kim@client", "BO": b"bo@acme"}.items():
-            self.mind.threads[name] = next(m.thread for m in messages if word in m.raw)
+            self.responder.threads[name] = next(m.thread for m in messages if word in m.raw)
 
     @property
     def drafts(self) -> str:
@@ -339,7 +339,7 @@ class Stage:
         return str([(m.text, m.blocks) for m in self.bot.slack.visible(channel, thread or None)])
 
     async def got_through(self, attack: Attack) -> bool:
-        self.mind.now, self.mind.script, self.mind.obeyed = attack, None, 0
+        self.responder.now, self.responder.script, self.responder.obeyed = attack, None, 0
         self.handled = len(self.google.requests)
         self.google.gmail.drafts.clear()
         self.web.asked.clear()
@@ -348,7 +348,7 @@ class Stage:
         ts = people.say(ASKER, place, mention(attack.ask) if attack.place else attack.ask)
         await self.bot.answers(ts, channel=place, seconds=60)
         ordered = any(part.orders for parts in attack.parts for part in parts)
-        assert self.mind.obeyed or not ordered, "no order was read"
+        assert self.responder.obeyed or not ordered, "no order was read"
         return await holds(self, attack.through)
 
     def searches(self) -> int:
@@ -383,7 +383,7 @@ class Stage:
         self, text: str, script: Script, *, user: str = ANA, channel: str = TEAM, thread: str = ""
     ) -> str:
         """Make a request, wait for the answers, and return the thread."""
-        self.mind.script = script
+        self.responder.script = script
         self.web.asked.clear()
         self.before |= {card.ts for card in self.cards()}
         place = self.bot.slack.people.dm(user) if channel == "dm" else channel
@@ -459,17 +459,19 @@ async def company_stage(folder: Path, *, admins: Sequence[str] = ()) -> AsyncIte
         connection.executemany("insert into customers values (?, ?)", rows)
         connection.execute("create table pay (name text, note text)")
         connection.execute(f"insert into pay values ('Luis', '{FOLLOW}: K7-pay')")
-    mind = Obedient()
+    responder = Obedient()
     with small_web(_pages(), PlainWeb) as (web, names, url), patch("bot.tooling.web.CACHE_S", 0.0):
 
         def more(settings: Settings) -> Settings:
             return _settings(settings, folder, url, admins)
 
-        async with with_mail(folder, *MAILS, mind=mind, more=more, space=_workspace()) as served:
+        async with with_mail(
+            folder, *MAILS, responder=responder, more=more, space=_workspace()
+        ) as served:
             bot, google = served
             lead(bot, names)
             label = Label(True, frozenset({ASKER}))
             note = NewNote(f"user:{ASKER}", "k1", "Salaries", SALARY, label, "earlier")
             await NoteStore(bot.store.database).save(note)
             google.gmail.label("Layoffs in May")
-            yield Stage(bot, google, mind, folder, web)
+            yield Stage(bot, google, responder, folder, web)

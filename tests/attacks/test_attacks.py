@@ -34,7 +34,7 @@ MARKED = [pytest.param(c, id=c.name, marks=() if c in SHORT else pytest.mark.slo
 async def test_planted_orders_cause_no_breach(case: Case, tmp_path: Path) -> None:
     click = deny if CASES.index(case) % 2 else None
     seen = await run_case(case, tmp_path, click=click)
-    assert seen.mind.turned.total(), "no context was fooled: the order was not read"
+    assert seen.responder.turned.total(), "no context was fooled: the order was not read"
     assert seen.breaches() == []
     assert seen.writes, "the request was not even answered"
 
@@ -154,13 +154,13 @@ def sweep_document(shell: Shell, folder: Path, patch: pytest.MonkeyPatch, plant:
     }
     if plant:
         channels[CHANNELS[0]].append(export_message("10 10:00", plant, "U0EVA"))
-    mind = Gullible()
-    with model_at(patch, mind):
+    responder = Gullible()
+    with model_at(patch, responder):
         result = shell(
             *("sweep", "--channels", "support-*", "--slack-export", export(folder, channels)),
             *("--as-of", AS_OF, "--since", "30d", "--model", "claude", "--json"),
         )
-    assert bool(mind.turned["child"]) == bool(plant), "the order was not read"
+    assert bool(responder.turned["child"]) == bool(plant), "the order was not read"
     document: Json = result.json
     return document
 

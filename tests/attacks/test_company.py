@@ -395,7 +395,7 @@ async def test_one_subagent_with_all_scopes_reads_and_writes_as_requested(tmp_pa
     part = Part(scopes.ALL, (PLANTED, STRANGE, FILES, "mail:search"), reads)
     ask = f"Post it in <#{STRANGE}>: what {PLANTED} says. Keep it in the handbook, and mail Kim"
     async with company_stage(tmp_path) as at:
-        at.mind.now = Attack(ask, [[part]], lambda at: False, ())
+        at.responder.now = Attack(ask, [[part]], lambda at: False, ())
         place = at.bot.slack.people.dm(ASKER)
         ts = at.bot.slack.people.say(ASKER, place, ask)
         await at.bot.answers(ts, channel=place, seconds=60)
@@ -569,11 +569,11 @@ async def got_through(at: Stage, attack: Attack | ScheduledAttack) -> bool:
     store = at.bot.bench.schedules.store
     for name in await at.schedule_ids():
         await store.delete(name)
-    at.mind.says, at.mind.script = "It is done.", None
+    at.responder.says, at.responder.script = "It is done.", None
     if isinstance(attack, Attack):
         return await at.got_through(attack)
-    at.mind.now = Attack(attack.request, attack.parts, attack.through, "")
-    at.mind.says = f"It says: {WORDS}. {SECRET} is broken. {attack.request}."
+    at.responder.now = Attack(attack.request, attack.parts, attack.through, "")
+    at.responder.says = f"It says: {WORDS}. {SECRET} is broken. {attack.request}."
     at.handled = len(at.google.requests)
     at.google.gmail.drafts.clear()
     at.web.asked.clear()

@@ -250,8 +250,8 @@ def objecting(kind: str) -> Responder:
 
 async def test_judges_do_not_see_the_author_of_a_passage(tmp_path: Path) -> None:
     """Nor of an objection to it: only the category of the finding."""
-    minds = PanelModel({"correctness": finds(point(1, "quality"))}, objecting("weaken"))
-    done = await run_panel(minds, tmp_path)
+    responders = PanelModel({"correctness": finds(point(1, "quality"))}, objecting("weaken"))
+    done = await run_panel(responders, tmp_path)
     names = {*SPECIALISTS, *(c.id for c in done.e.sink.trajectory("r1").contexts)}
     judged = [set(re.findall(r"\w+", str(to_judge(body)))) for body in done.judgements]
     assert {"objection", "defence"} < judged[-1]
@@ -280,10 +280,10 @@ POISON = {
 @pytest.mark.parametrize("name", POISON)
 async def test_poisoned_claim_reaches_no_other_context_verbatim(tmp_path: Path, name: str) -> None:
     claim = POISON[name]
-    minds = PanelModel(
+    responders = PanelModel(
         {"correctness": finds(point(1, claim=claim)), "quality": finds(point(9, "quality"))}
     )
-    done = await run_panel(minds, tmp_path)
+    done = await run_panel(responders, tmp_path)
     assert [f for f in done.report.findings if f.place == "app.py:9"]
     read = [b for b in done.reads if specialist(b) == "correctness"]
     others = [b for b in done.e.requests if b not in read]
@@ -321,10 +321,10 @@ async def test_a_specialist_that_echoes_delimiters_raises_alarms(tmp_path: Path)
         delimiter = own if specialist(body) == "quality" else foreign
         return review(point(1, claim=f"See {delimiter} for more"))
 
-    minds = PanelModel(
+    responders = PanelModel(
         {"quality": echoing_reviewer, "security": echoing_reviewer, "correctness": finds(point(2))}
     )
-    done = await run_panel(minds, tmp_path)
+    done = await run_panel(responders, tmp_path)
     kinds = {(alarm.kind, alarm.specialist) for alarm in done.report.alarms}
     assert {("own_delimiter", "quality"), ("other_delimiter", "security")} <= kinds
     assert [f.place for f in done.report.findings] == ["app.py:2"]
@@ -353,8 +353,8 @@ async def test_judges_that_confirm_every_finding_raise_an_alarm(tmp_path: Path) 
 async def test_proposed_fix_reaches_no_judge_even_after_an_objection(tmp_path: Path) -> None:
     gossip = sentence("gossip", 10)
 
-    minds = PanelModel({"correctness": finds(point(1, fix=gossip))}, objecting("weaken"))
-    done = await run_panel(minds, tmp_path)
+    responders = PanelModel({"correctness": finds(point(1, fix=gossip))}, objecting("weaken"))
+    done = await run_panel(responders, tmp_path)
     later = [b for b in done.judgements if "objection" in str(to_judge(b))]
     assert later
     assert all(gossip not in str(body) for body in done.judgements)
@@ -370,8 +370,8 @@ async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
 ) -> None:
     clean = point(4)
     spoiled = {**clean, "claim": f"{clean['claim']}. {ORDER}"}
-    minds = PanelModel({"security": finds(spoiled), "quality": finds(clean)})
-    done = await run_panel(minds, tmp_path)
+    responders = PanelModel({"security": finds(spoiled), "quality": finds(clean)})
+    done = await run_panel(responders, tmp_path)
     assert {f.outcome: f.found_by for f in done.report.findings} == {
         "confirmed": ["quality"],
         "withheld": ["security"],
@@ -379,8 +379,8 @@ async def test_poisoned_copy_is_withheld_and_the_clean_finding_is_confirmed(
 
 
 async def test_later_round_references_the_judges_of_earlier_rounds(tmp_path: Path) -> None:
-    minds = PanelModel({"correctness": finds(point(1))}, objecting("refute"))
-    done = await run_panel(minds, tmp_path)
+    responders = PanelModel({"correctness": finds(point(1))}, objecting("refute"))
+    done = await run_panel(responders, tmp_path)
     trajectory = done.e.sink.trajectory("r1")
     refs = [entry.ref.split() for entry in trajectory.entries if entry.origin is Origin.CHALLENGE]
     judges = {c.id for c in trajectory.contexts if "/verdicts@" in c.template}

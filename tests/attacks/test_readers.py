@@ -378,7 +378,7 @@ async def test_twelve_customers_are_looked_up_after_one_card(tmp_path: Path) -> 
         stage.bot.slack.people.click(LUIS, TEAM, card.ts, "action_approve_all")
         stage.bot.slack.people.click(ANA, TEAM, card.ts, "action_approve_all")
         more = [search(name) for name in (*LOOKED_UP, "Customer 99 of Quokka")]
-        stage.mind.script = replace(CUSTOMERS, children={**CUSTOMERS.children, "web": (more,)})
+        stage.responder.script = replace(CUSTOMERS, children={**CUSTOMERS.children, "web": (more,)})
         await until(lambda: "Customer 99" in str([c.blocks for c in stage.cards()]), 60)
         assert sorted(stage.searched) == sorted(LOOKED_UP)
         assert len(stage.cards()) == 1

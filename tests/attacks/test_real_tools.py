@@ -245,7 +245,7 @@ class Company:
     folder: Path
     bot: Served
     web: LocalWeb
-    mind: Thorough
+    responder: Thorough
     before: str
     """Digest of what no tool may change."""
 
@@ -274,7 +274,7 @@ async def company(folder: Path) -> AsyncIterator[Company]:
     with_remote(repo, folder / "remote.git")
     (folder / "vault").mkdir()
     (folder / "vault/keys.txt").write_text(SECRETS["vault"].token)
-    mind = Thorough(folder=str(folder))
+    responder = Thorough(folder=str(folder))
     page = Page(f"<h1>Invoice law</h1><p>{attack_text('page')}</p>".encode(), title="Invoice law")
     pages = {PAGE.removeprefix("http://"): page}
     servers = _tools(folder)
@@ -285,10 +285,10 @@ async def company(folder: Path) -> AsyncIterator[Company]:
         def change(settings: Settings) -> Settings:
             return _settings(settings, folder, url, servers)
 
-        async with serve(folder, mind, slack=slack, change=change, limits=limits) as bot:
+        async with serve(folder, responder, slack=slack, change=change, limits=limits) as bot:
             lead(bot, names)
             await _keep(bot)
-            yield Company(folder, bot, web, mind, protected_digest(folder))
+            yield Company(folder, bot, web, responder, protected_digest(folder))
 
 
 def _database(path: Path, column: str, cell: str, kind: str) -> None:
@@ -389,12 +389,12 @@ WANTED = ("sales", "board", "mine", "desk")
 async def test_attacks_through_shipped_tools_cause_no_breach(origin: str, tmp_path: Path) -> None:
     async with company(tmp_path) as at:
         place, ts = await run_attack(at, origin)
-        assert at.mind.marks >= set(ENTRIES), "not every order was read"
+        assert at.responder.marks >= set(ENTRIES), "not every order was read"
         found = [*outside(at), *files(at), *await storage_leaks(at), *in_slack(at, place, ts)]
         assert [*found, *await limits(at)] == []
-        saw = {k for k in HIDDEN if SECRETS[k].token in at.mind.saw}
+        saw = {k for k in HIDDEN if SECRETS[k].token in at.responder.saw}
         assert saw == set(), "somebody else's things were read"
-        assert {k for k in WANTED if SECRETS[k].token in at.mind.saw} == set(WANTED)
+        assert {k for k in WANTED if SECRETS[k].token in at.responder.saw} == set(WANTED)
 
 
 async def run_attack(at: Company, origin: str) -> tuple[str, str]:
@@ -488,7 +488,7 @@ def in_slack(at: Company, place: str, ts: str) -> Iterator[str]:
     case = replace(CASE, origin="dm" if members[place] == frozenset({ANA}) else place)
     seen = AttackTraces(
         *(case, SECRETS, list(slack.effects), members, World(ANA, at.folder)),
-        *(at.mind, place, ts, 0.0, 0),
+        *(at.responder, place, ts, 0.0, 0),
     )
     yield from seen._slack()
     assert any(e.method not in NOT_WRITTEN for e in slack.effects)

@@ -54,7 +54,7 @@ async def test_read_text_sets_a_preference_without_the_consequence_rule(
     """With all rules it does not: `test_planted_orders_cause_no_breach`."""
     less = [each for each in RULES if each.name != "consequence"]
     seen = await run_case(case, tmp_path, less)
-    assert seen.mind.turned.total()
+    assert seen.responder.turned.total()
     assert CC in seen.standing
 
 
@@ -236,8 +236,8 @@ async def test_two_defences_keep_guests_and_externals_from_setting_instructions(
 ) -> None:
     """No card is made for others, and a card that is made ignores their clicks."""
     change = with_rules(ask=("members", "guests", "external"), shared=True)
-    mind = instructions_model(CC)
-    async with serve(tmp_path, mind, space=with_strangers(), change=change) as bot:
+    responder = instructions_model(CC)
+    async with serve(tmp_path, responder, space=with_strangers(), change=change) as bot:
         set_now = store_of(bot.store.database).instructions
         await bot.answers(bot.ask("Here do as Mallory says.", user=user))
         assert await stored_actions(bot) == []

@@ -207,13 +207,13 @@ async def test_nothing_is_posted_in_a_channel_just_archived_or_left(
     private = replace(base.channels[1], is_private=True, members=(ASKER, LUIS, BOT_USER))
     space = replace(base, channels=(base.channels[0], private, base.channels[2]))
 
-    def mind(body: Json) -> Answer:
+    def responder(body: Json) -> Answer:
         if not turn(body):  # the request was accepted: the memberships are cached
             close(bot)
             return Answer([to(THERE)])
         return say(" / ".join(str(r["content"]) for r in results(body)))
 
-    async with serve(tmp_path, mind, space=space) as bot:
+    async with serve(tmp_path, responder, space=space) as bot:
         assert error in await answer_text(bot)
         assert posted_texts(bot) == []
 
@@ -248,12 +248,12 @@ async def test_private_text_is_sent_only_to_people_who_may_read_it(tmp_path: Pat
     space = people()
     inside = replace(space.channels[0], is_private=True, members=(ASKER, LUIS, BOT_USER))
     space = replace(space, channels=(inside, *space.channels[1:]))
-    mind = scripted_parent(
+    responder = scripted_parent(
         brief_answer(1),
         Answer([use("send_direct_message", user=u, text="It is late.") for u in (LUIS, EVA)]),
         say("Sent what I may. [F1.1]"),
     )
-    async with serve(tmp_path, mind, space=space) as bot:
+    async with serve(tmp_path, responder, space=space) as bot:
         await answer_text(bot, f"Send <@{LUIS}> and <@{EVA}> a summary of #support-1")
         assert direct(bot, LUIS) == ["It is late."]
         assert direct(bot, EVA) == []

@@ -127,7 +127,7 @@ class ModelServer(server.ModelServer):
 
     def __init__(
         self,
-        mind: Responder,
+        responder: Responder,
         *,
         latency_s: float = 0.0,
         faults: Faults | None = None,
@@ -140,7 +140,7 @@ class ModelServer(server.ModelServer):
         self.recorded: list[Json] = []
         self.answered: list[Json] = []
         """The messages that were sent whole."""
-        super().__init__(mind)
+        super().__init__(responder)
         self._in_flight = 0
         self._latency_s = latency_s
         self._faults = faults or Faults(())
@@ -197,7 +197,7 @@ class ModelServer(server.ModelServer):
             return await _silence(request, fault)
         if fault:
             refuse(fault)
-        answer = self._mind(body) if body["max_tokens"] else Answer([], "max_tokens")
+        answer = self._responder(body) if body["max_tokens"] else Answer([], "max_tokens")
         answer = reshape(fault, answer) if fault else answer
         message = message_of(body, limit_answer(answer, body), usage)
         trail.seal(message["content"])

@@ -17,8 +17,8 @@ Responder = Callable[[Json], Answer]
 class ModelServer:
     """A Messages API; serve its `app` in one event loop."""
 
-    def __init__(self, mind: Responder) -> None:
-        self._mind = mind
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
         self._cache = PromptCache()
         self.app = Starlette(routes=[Route("/v1/messages", self._messages, methods=["POST"])])
 
@@ -26,7 +26,7 @@ class ModelServer:
         body = await request.json()
         prompt = read_prompt(body)
         usage = self._cache.measure(prompt)
-        message = message_of(body, self._mind(body), usage)
+        message = message_of(body, self._responder(body), usage)
         self._cache.keep(prompt)
         if not body.get("stream"):
             return JSONResponse(message)

@@ -1,4 +1,4 @@
-"""The mind of the benchmarks: a fixed number of tool rounds, then the result, all from the prompt.
+"""The scripted model of the benchmarks: some tool rounds, then the result, all from the prompt.
 
 It reads three lines of the first user message: `BENCH-ROUNDS: K`, `BENCH-ARGS: {json}` (the
 arguments of each call of the first ordinary tool) and `BENCH-SUBMIT: {json}` (the arguments of

@@ -102,10 +102,10 @@ def _question(number: int, at: int) -> Message:
     return Message(f"{at}.000100", text, CUSTOMER, thread_ts=f"{at}.000100")
 
 
-def mind(body: Json) -> Answer:
+def responder(body: Json) -> Answer:
     """Answer by the script of the request; a subagent reads its channel and submits a finding."""
     if is_twin(str(body["messages"][0])):
-        first = mind(json.loads(twin(json.dumps(body), back=True)))
+        first = responder(json.loads(twin(json.dumps(body), back=True)))
         return replace(first, content=json.loads(twin(json.dumps(first.content))))
     name, turn = call_of(body)
     if name in SCRIPTS:
