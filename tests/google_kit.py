@@ -14,7 +14,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from timing import Patience
 
 from bot.local.server import LocalServer
 from config.sections import GoogleSettings as Limits
@@ -181,11 +180,3 @@ async def send(google: GoogleClient) -> dict[str, Any]:
     """A call that must not happen twice."""
     message = google.gmail().messages().send(userId="me", body={"raw": "SGk="})
     return await google.call(message, repeat=False)
-
-
-async def until(true: Callable[[], bool], what: str) -> None:
-    """Wait until `true()`; fail the test if it takes too long."""
-    patience = Patience(10)
-    while not true():
-        assert not patience.over, f"never came: {what}"
-        await asyncio.sleep(0.005)

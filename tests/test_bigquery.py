@@ -6,8 +6,8 @@ import asyncio
 from decimal import Decimal
 
 import pytest
+from engine_kit import until
 from google_data_kit import PROJECT, bigquery, shop
-from google_kit import until
 from standins.google_faults import Fault
 
 from scopes.databases.bigquery import TIB, USD_PER_TIB
@@ -150,7 +150,7 @@ async def test_job_of_a_cancelled_query_is_cancelled() -> None:
     state = shop(job_s=60.0)
     async with bigquery(state) as (base, _):
         task = asyncio.create_task(base.query("SELECT 1", 5))
-        await until(lambda: bool(state.jobs), "a job")
+        await until(lambda: state.jobs)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -64,7 +64,7 @@ class HistoryTooOld(Exception):
 
 
 class Gmail:
-    """The mailbox of a `Google` client. One for each run: it reads no thread twice."""
+    """The mailbox of a `GoogleClient`. One for each run: it reads no thread twice."""
 
     def __init__(self, google: GoogleClient, owner: str, cursor: str = "") -> None:
         """`owner` is a Slack user id, or the mailbox's address at the command line.
