@@ -232,7 +232,7 @@ def test_no_grant_card_is_made_for_too_many_sources() -> None:
     card = cards.offer(named, NOW)
     assert card
     assert "• C0A (#a)" in text_of_parts([card.last])
-    assert "Allow answers in C0B (#b) to rest" in text_of_parts([card.last])
+    assert "Allow answers in C0B (#b) to use" in text_of_parts([card.last])
     many = {f"C0{n:05}": "#" + "long-name" * 5 for n in range(300)}
     assert cards.offer(replace(named, args={**named.args, "sources": many}), NOW) is None
 

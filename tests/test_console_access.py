@@ -143,7 +143,7 @@ async def test_expired_forged_or_foreign_sessions_are_rejected(served: Served) -
         assert reason(refused) == "You are not signed in any more."
 
 
-OVER = "This sign-in is over, or was not begun in this browser."
+OVER = "This sign-in is over, or was not started in this browser."
 
 
 async def test_sign_in_response_works_once_and_only_in_the_same_browser(served: Served) -> None:

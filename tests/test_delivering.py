@@ -423,6 +423,6 @@ async def test_report_is_not_mailed_from_the_mailbox_of_a_former_owner(tmp_path:
         again = await s.wait_for_tries(occurrence, 2)
         assert sent_mails(google) == []
         assert again.why == (
-            "It was made while <@U0ANA> owned it, and it is mailed from nobody's mailbox but its "
-            "owner's. The next report is of <@U0LUIS>."
+            "It was made while <@U0ANA> owned it, and it is mailed only from its owner's mailbox. "
+            "The next report belongs to <@U0LUIS>."
         )

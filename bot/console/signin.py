@@ -229,7 +229,7 @@ class SlackSignIn:
         attempt = self._unseal(SignInAttempt, request.cookies.get(self._cookie(SignInAttempt), ""))
         state = request.query_params.get("state", "")
         if attempt is None or not hmac.compare_digest(attempt.id.encode(), state.encode()):
-            raise SignInRefused("This sign-in is over, or was not begun in this browser.")
+            raise SignInRefused("This sign-in is over, or was not started in this browser.")
         if not await self._use(attempt):
             raise SignInRefused("This sign-in was used before.")
         if error := request.query_params.get("error"):
