@@ -151,7 +151,7 @@ def _channels(calls: Calls) -> Iterator[Point]:
         "subagent call 12 answered": Kill(FIRST, "answered", 12),
         "subagent's tools at work": Kill("conversations.history", "asked", 4, after="child *.1"),
         "plan update, before its effect": Kill(calls.plan, "asked"),
-        "plan update, answer withheld": Kill(calls.plan, "done", 2),
+        "plan update, answer withheld": Kill(calls.plan, "done"),
         "a subagent's submit sent": Kill(SECOND, "asked", 3),
         "a subagent's submit answered": Kill(SECOND, "answered", 3),
         "9th submit, answer withheld": Kill(SECOND, "done", 9),
