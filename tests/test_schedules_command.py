@@ -92,14 +92,11 @@ def test_schedules_run_queues_an_occurrence_for_the_serving_process(shell: Shell
     sync_schedules()
     result = shell("schedules", "run", "markets")
     assert result.code == 0
-    assert "`assistant serve` is not running: it is done as soon as" in result.out
+    assert "`assistant serve` is not running: this is done as soon as" in result.out
     (occurrence,) = on_state(lambda database: ScheduleStore(database).occurrences("markets"))
     assert occurrence.state == "due"
     with only_process(load_settings().data_dir):
-        assert (
-            "`assistant schedules` shows what comes of it."
-            in shell("schedules", "run", "markets").out
-        )
+        assert "`assistant schedules` shows the result." in shell("schedules", "run", "markets").out
         assert shell("schedules", "run", "markets", "--json").json["served"] is True
 
 

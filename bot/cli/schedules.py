@@ -54,7 +54,7 @@ async def is_served(database: Database, data_dir: Path) -> bool:
 
 MOST_SHOWN = 40
 """Maximum number of channels on the terminal; --json lists all."""
-NOT_SERVED = "`assistant serve` is not running: it is done as soon as it runs."
+NOT_SERVED = "`assistant serve` is not running: this is done as soon as it starts."
 
 
 class Span(BaseModel):
@@ -103,7 +103,7 @@ async def run_list(context: CommandContext) -> None:
     blocks = ("\n".join(status_lines(each, now)) for each in found)
     context.show({"served": served, "schedules": schedules}, *blocks, empty=empty)
     if found and not served and not context.as_json:
-        tell("`assistant serve` is not running: schedules run while it does.")
+        tell("`assistant serve` is not running: schedules run only while it does.")
 
 
 @on_database
@@ -117,7 +117,7 @@ async def run_now(context: CommandContext, name: str) -> None:
         raise ScheduleError(f"{name} cannot run: {row.why}", "Fix it first.")
     occurrence = await ScheduleStore(context.database).ask_now(name, datetime.now(UTC))
     served = await is_served(context.database, context.settings.data_dir)
-    then = "`assistant schedules` shows what comes of it." if served else NOT_SERVED
+    then = "`assistant schedules` shows the result." if served else NOT_SERVED
     found = {"name": name, "at": occurrence.at, "served": served}
     context.show(found, f"{name} is to run now.", then)
 

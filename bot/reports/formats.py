@@ -117,8 +117,8 @@ def repeats(sentence: str, text: str) -> bool:
     """Return whether `text` contains all figures of a sentence, and nearly all of its words."""
     content = _content(sentence)
     new = content - _content(text)
-    is_short = len(new) <= (1 - MIN_WORD_OVERLAP) * len(content)
-    return bool(content) and not any(map(_is_figure, new)) and is_short
+    has_few_new = len(new) <= (1 - MIN_WORD_OVERLAP) * len(content)
+    return bool(content) and not any(map(_is_figure, new)) and has_few_new
 
 
 def _content(text: str) -> set[str]:

@@ -236,7 +236,7 @@ def _details(document: AnswerDocument, settings: ReplySettings, seconds: float) 
     numbers = numbers_of(document)
     prose = Prose(document.links, settings, document.question)
     prose.link_citations(document.answer.strip(), numbers)
-    if numbers.numbers:
+    if numbers.by_source:
         yield from _sections([f"*{phrase('sources')}*", *_sources(document, numbers)])
         yield from _statements(document, numbers)
     yield from _titled_list("gaps", gaps(document))

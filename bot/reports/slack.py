@@ -86,7 +86,7 @@ def answer_message(
     text = prose.link_citations(answer or how or phrase("answer.nothing"), numbers)
     foot = [context_block(f"*{how}*")] if answer and how else []
     if not frame.is_small_talk(document):
-        foot.append(frame.footer(document, len(numbers.numbers)))
+        foot.append(frame.footer(document, len(numbers.by_source)))
     if schedule:
         foot.append(context_block(schedule))
     elif foot:

@@ -521,7 +521,7 @@ class Numbers:
     links: Mapping[str, Sequence[str]]
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Finding -> keys of its sources without a link, such as statements."""
-    numbers: dict[str, int] = field(default_factory=dict)
+    by_source: dict[str, int] = field(default_factory=dict)
     """Address or key of a source -> its number."""
     cited: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Finding -> the numbers of its sources."""
@@ -532,7 +532,7 @@ class Numbers:
             url = self.url(finding)
             keys = [*filter(None, [url]), *self.keys.get(finding, ())] or [finding]
             self.cited[finding] = tuple(
-                self.numbers.setdefault(key, len(self.numbers) + 1) for key in keys
+                self.by_source.setdefault(key, len(self.by_source) + 1) for key in keys
             )
         return self.cited[finding]
 
@@ -546,7 +546,7 @@ class Numbers:
         for finding in findings:
             url = self.url(finding)
             for number in self.of(finding):
-                linked = not code and self.numbers.get(url) == number
+                linked = not code and self.by_source.get(url) == number
                 marks.setdefault(number, f"[{number}]({url})" if linked else f"[{number}]")
         return " ".join(marks.values())
 
