@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from standins.model_faults import Fault, Faults
 from timing import WAIT_S, patient
 
-from bot.slack.client import ReadTurns
+from bot.slack.client import RateLimit, ReadTurns
 from config.sections import SlackSettings
 from config.settings import load_settings
 from subagents.prices import Usage
@@ -180,3 +180,11 @@ async def test_patient_calls_leave_capacity_for_immediate_ones() -> None:
     for _ in range(5):
         await asyncio.wait_for(turns.take(INFO), WAIT_S)
     late.cancel()
+
+
+def test_requests_in_quick_succession_all_show_the_stop_button() -> None:
+    limit = RateLimit()
+    shown = [limit.take_now("agents.sessions.setStatus", live=True) for _ in range(12)]
+    assert shown == [True] * 10 + [False] * 2
+    edited = [limit.take_now("chat.update", live=True) for _ in range(2)]
+    assert edited == [True, False], "progress is spread out"

@@ -39,6 +39,8 @@ class Tier:
     per_channel: bool = False
     live: float = 1.0
     """Share of the calls that live progress may use; the rest is kept for final answers."""
+    burst: int = 1
+    """Live calls that may follow each other at once."""
 
 
 TIERS: Mapping[str, Tier] = {
@@ -49,7 +51,7 @@ TIERS: Mapping[str, Tier] = {
     "chat.startStream": Tier(20),
     "chat.appendStream": Tier(100, live=0.9),
     "chat.stopStream": Tier(20),
-    "agents.sessions.setStatus": Tier(50, live=0.5),
+    "agents.sessions.setStatus": Tier(50, live=0.5, burst=10),
     "files.getUploadURLExternal": Tier(100),
     "files.completeUploadExternal": Tier(100),
     "conversations.history": Tier(50),
@@ -94,6 +96,12 @@ class _Window:
         free = self.times[-most] + self.tier.seconds - now if full else 0.0
         return max(free, self.held_until - now, 0.0)
 
+    def is_dense(self, now: float) -> bool:
+        """Return whether live calls would use more than their share with one more call now."""
+        tier, times = self.tier, self.times
+        spread = tier.seconds / tier.calls / tier.live
+        return len(times) >= tier.burst and now - times[-tier.burst] < spread * tier.burst
+
 
 class RateLimit:
     """Limits our own calls, so that Slack rarely has to."""
@@ -119,8 +127,7 @@ class RateLimit:
         `live` calls are progress updates: they are spread out, and leave room for final answers.
         """
         window, now = self._window(method, ""), time.monotonic()
-        spread = window.tier.seconds / window.tier.calls / window.tier.live
-        if window.wait(now) or (live and window.times and now - window.times[-1] < spread):
+        if window.wait(now) or (live and window.is_dense(now)):
             return False
         window.times.append(now)
         return True
