@@ -59,6 +59,7 @@ SHORT_FORM = {
         "final write, answer withheld",
         "request done, workflow not",
         "waves: all but one of the second wave ended",
+        "reminder: post, answer withheld",
         "preferences: deleted",
     ),
     "postgres": ("subagents queued", "all subagents but one ended"),
@@ -108,7 +109,7 @@ EDITED = Calls("chat.postMessage", "chat.update plan", "chat.update text", "chat
 def points(calls: Calls) -> tuple[Point, ...]:
     """Return every point of requests with replies by these calls."""
     others = (
-        [_waves(), _reminder(calls), _question(calls), _preferences(), _instructions()]
+        [_waves(), _reminder(), _question(calls), _preferences(), _instructions()]
         if calls is STREAMED  # the way of writing a reply changes nothing in them
         else []
     )
@@ -294,16 +295,20 @@ def _waves() -> Iterator[Point]:
     return _points("waves", kills)
 
 
-def _reminder(calls: Calls) -> Iterator[Point]:
-    """Return the points of a reminder that needs no card, from the request to the post."""
+def _reminder() -> Iterator[Point]:
+    """Return the points of a reminder that needs no card, from the request to the post.
+
+    The last call of its answer ends the stream: a short answer without sources has no foot.
+    """
+    last = "chat.stopStream"
     unstored = Kill("parent 1", "answered", stored=SET)
     kills: dict[str, Kills] = {
         "set": unstored,
         "step stored": Kill("parent 1", "answered", stored=stored_step("tools")),
-        "answer withheld": Kill(calls.last, "done"),
-        "occurrence due": Kill(calls.last, "answered", stored=an_occurrence("due")),
-        "occurrence taken": Kill(calls.last, "answered", stored=an_occurrence("running")),
-        "occurrence ran": Kill(calls.last, "answered", stored=an_occurrence("ran")),
+        "answer withheld": Kill(last, "done"),
+        "occurrence due": Kill(last, "answered", stored=an_occurrence("due")),
+        "occurrence taken": Kill(last, "answered", stored=an_occurrence("running")),
+        "occurrence ran": Kill(last, "answered", stored=an_occurrence("ran")),
         "post, before its effect": Kill(ROOT, "asked"),
         "post, answer withheld": Kill(ROOT, "done"),
         "delivery stored": Kill(ROOT, "answered", stored=DELIVERED),

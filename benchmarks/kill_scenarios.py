@@ -29,8 +29,6 @@ class Scenario:
     """Phrases of each message of the bot: in the channel by time, then to only the requester."""
     contexts: tuple[int, ...]
     """Contexts of each run, by time: a parent and its subagents; 0 = no model call."""
-    answers: int = 1
-    """Messages that end with the buttons for feedback."""
     in_thread: bool = True
     """True if it is asked in somebody else's thread."""
     press: str = ""

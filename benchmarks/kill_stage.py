@@ -260,6 +260,12 @@ class Stage:
         return [run for run in self.books.runs() if run not in self._known]
 
     @property
+    def is_done(self) -> bool:
+        """Return whether the latest request is answered."""
+        _, state = self.books.latest()
+        return state == "done"
+
+    @property
     def is_shown_at_work(self) -> bool:
         return self.slack.state.sessions.get((OFFICE, self.thread)) == "processing"
 
@@ -268,11 +274,7 @@ class Stage:
 
         def finished() -> bool:
             messages, scenario = self.told(), self.scenario
-            return (
-                len(messages) >= len(scenario.messages)
-                and sum(map(_is_answer, messages)) >= scenario.answers
-                and not self._waiting()
-            )
+            return len(messages) >= len(scenario.messages) and self.is_done and not self._waiting()
 
         self._until(lambda: finished() or not self.is_alive, "all messages")
         at = time.time()
@@ -303,7 +305,7 @@ class Stage:
             return
         name = self.filled("{schedule}")
         is_set = self.books.holds(f"select 1 from schedules where id = '{name}'")
-        if is_set and not self._waiting() and any(map(_is_answer, self.told())):
+        if is_set and not self._waiting() and self.is_done:
             self._has_run_schedule = True
             of_team = ("--team", self.team) if self.team else ()
             ended = self.lives.command(*of_team, "schedules", "run", name).wait()
@@ -367,10 +369,6 @@ def environment(folder: Path, url: str | None, slack: str, model: str) -> dict[s
         "ASSISTANT_CONFIG": str(folder / "assistant.yaml"),
         **({"DATABASE_URL": url} if url else {}),
     }
-
-
-def _is_answer(message: Shown) -> bool:
-    return "feedback_buttons" in str(message.blocks)
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
