@@ -79,7 +79,7 @@ def test_kill_matrix_has_enough_points_and_all_scenarios(calls: Calls) -> None:
 
 def test_short_kill_matrix_has_the_expected_number_of_points() -> None:
     databases = ("sqlite", "postgres")
-    assert [len(chosen(True, d)) for d in databases] == [7, 2]
+    assert [len(chosen(True, d)) for d in databases] == [8, 2]
     assert [len(chosen(True, d, None, "404")) for d in databases] == [2, 1]
     of_teams = (*SHORT.values(), OF_REPLICAS)
     assert [len(named(names)) for names in of_teams] == list(map(len, of_teams)) == [8, 3, 3]
