@@ -103,13 +103,15 @@ STREAMED = Calls(
     "chat.appendStream text",
     "chat.update final",
 )
+STOPPED = "chat.stopStream"
+"""The last call of a short answer without sources: it has no foot that an update would add."""
 EDITED = Calls("chat.postMessage", "chat.update plan", "chat.update text", "chat.update final")
 
 
 def points(calls: Calls) -> tuple[Point, ...]:
     """Return every point of requests with replies by these calls."""
     others = (
-        [_waves(), _reminder(), _question(calls), _preferences(), _instructions()]
+        [_waves(), _reminder(), _question(), _preferences(), _instructions()]
         if calls is STREAMED  # the way of writing a reply changes nothing in them
         else []
     )
@@ -296,19 +298,15 @@ def _waves() -> Iterator[Point]:
 
 
 def _reminder() -> Iterator[Point]:
-    """Return the points of a reminder that needs no card, from the request to the post.
-
-    The last call of its answer ends the stream: a short answer without sources has no foot.
-    """
-    last = "chat.stopStream"
+    """Return the points of a reminder that needs no card, from the request to the post."""
     unstored = Kill("parent 1", "answered", stored=SET)
     kills: dict[str, Kills] = {
         "set": unstored,
         "step stored": Kill("parent 1", "answered", stored=stored_step("tools")),
-        "answer withheld": Kill(last, "done"),
-        "occurrence due": Kill(last, "answered", stored=an_occurrence("due")),
-        "occurrence taken": Kill(last, "answered", stored=an_occurrence("running")),
-        "occurrence ran": Kill(last, "answered", stored=an_occurrence("ran")),
+        "answer withheld": Kill(STOPPED, "done"),
+        "occurrence due": Kill(STOPPED, "answered", stored=an_occurrence("due")),
+        "occurrence taken": Kill(STOPPED, "answered", stored=an_occurrence("running")),
+        "occurrence ran": Kill(STOPPED, "answered", stored=an_occurrence("ran")),
         "post, before its effect": Kill(ROOT, "asked"),
         "post, answer withheld": Kill(ROOT, "done"),
         "delivery stored": Kill(ROOT, "answered", stored=DELIVERED),
@@ -317,7 +315,7 @@ def _reminder() -> Iterator[Point]:
     return _points("reminder", kills)
 
 
-def _question(calls: Calls) -> Iterator[Point]:
+def _question() -> Iterator[Point]:
     """Return the points of a question that is set up by a card and answered at its time."""
     unfinished = Kill("click", "answered", stored=SET)
     kills: dict[str, Kills] = {
@@ -326,7 +324,7 @@ def _question(calls: Calls) -> Iterator[Point]:
         "approval stored": Kill("click", "answered", stored=an_action("approved")),
         "set": unfinished,
         "card redrawn a second time, answer withheld": Kill(DRAWN, "done", 2),
-        "occurrence taken": Kill(calls.last, "answered", stored=an_occurrence("running")),
+        "occurrence taken": Kill(STOPPED, "answered", stored=an_occurrence("running")),
         "its 1st call sent": Kill("due 1", "asked"),
         "its subagent answered": Kill(FIRST, "answered", 2),
         "its last call answered": Kill("due 3", "answered"),
