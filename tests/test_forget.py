@@ -42,6 +42,7 @@ from test_store import result as ended
 
 from bot.local.slack.state import BOT_USER
 from bot.mailbox.accounts import Credentials
+from bot.mailbox.oauth import OauthStates
 from bot.memory import NoteStore, ResourceStore
 from bot.privacy import Forget, Forgotten, forget_pending, tidy
 from bot.runs.checkpoint import RunLog
@@ -222,6 +223,7 @@ async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_cre
             await inbox.feedback(key, user, "good")
             await credentials.put(user, TOKENS)
             await propose(store.database, "r1", f"words of {user}", user)
+            await OauthStates(store.database).begin(user, "T1")
         counts = await forget(store, "user", "U0ANA")
 
         assert (counts.runs, counts.requests, counts.actions) == (2, 1, 2)
@@ -233,6 +235,8 @@ async def test_forgetting_a_user_deletes_their_requests_actions_feedback_and_cre
         assert await is_empty(store, "r2")
         assert (await store.run("r2")).cost_usd == 0.01
         assert await credentials.accounts() == ["U0EVA"]
+        pending = await store.database.read(sa.select(tables.oauth_states.c.account))
+        assert [row.account for row in pending] == ["U0EVA"]
         assert await store.database.read(sa.select(actions)) == []
 
 
