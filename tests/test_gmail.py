@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from email import message_from_bytes
 from email.policy import default
@@ -20,25 +19,8 @@ from scopes.google.mail_text import NO_CONTENT, NO_SENSE, message_of
 SENT = frozenset({"SENT"})
 
 
-def b64(text: str | bytes) -> str:
-    data = text.encode() if isinstance(text, str) else text
-    return base64.urlsafe_b64encode(data).decode()
-
-
-def payload(kind: str, data: str | bytes = "", *, headers: Any = (), **more: Any) -> dict[str, Any]:
-    body = {"data": b64(data), "size": len(data)} if data else {"size": 0}
-    named = [{"name": n, "value": v} for n, v in headers]
-    return {"mimeType": kind, "filename": "", "headers": named, "body": body, **more}
-
-
-def resource(content: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "id": "m1",
-        "threadId": "t1",
-        "internalDate": "1736154000000",
-        "payload": content,
-        **more,
-    }
+def resource(content: Any) -> dict[str, Any]:
+    return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": content}
 
 
 async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
@@ -53,11 +35,8 @@ async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     assert (first.id, last.id, found.id) == (id_of(1), id_of(2), id_of(1))
     assert (first.text.sender, first.text.subject) == ("Kim <kim@client.example>", "Offer")
     assert (first.text.body, first.text.cc) == ("Grüße, can you?", ("Bo <bo@x.example>",))
-    assert first.at == START.replace(hour=10)
-    assert first.headers["message-id"] == "<m1@client.example>"
-    assert "INBOX" in first.labels
+    assert (first.at, first.labels) == (START.replace(hour=10), {"INBOX"})
     assert last.text.body == "Yes."
-    assert found.history
 
 
 @pytest.mark.parametrize(
@@ -65,10 +44,9 @@ async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     [
         (resource(None), NO_CONTENT),
         (resource("text"), NO_SENSE),
-        (resource(payload("text/plain", "x", headers=[])) | {"labelIds": 7}, NO_SENSE),
+        (resource({"mimeType": "text/plain"}) | {"labelIds": 7}, NO_SENSE),
         (resource({"mimeType": "text/plain", "body": {"data": "é"}}), NO_SENSE),
         (resource({"mimeType": "text/plain", "headers": [7]}), NO_SENSE),
-        ({}, NO_CONTENT),
     ],
 )
 def test_unreadable_message_has_a_fault_and_no_text(message: dict[str, Any], why: str) -> None:
@@ -115,12 +93,13 @@ async def test_label_is_created_once_despite_a_failed_response(kind: str) -> Non
         assert [e.name for e in await at.made().labels() if e.own] == ["Later"]
 
 
+def mail_of(at: Office, id: str) -> Any:
+    """Return a message of the mailbox as a mail."""
+    return message_from_bytes(at.local.gmail.messages[id].raw, policy=default)
+
+
 def drafts(at: Office) -> list[Any]:
-    """Return the drafts as mails."""
-    state = at.local.gmail
-    return [
-        message_from_bytes(state.messages[id].raw, policy=default) for id in state.drafts.values()
-    ]
+    return [mail_of(at, id) for id in at.local.gmail.drafts.values()]
 
 
 ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
@@ -136,8 +115,7 @@ async def test_draft_is_addressed_to_the_last_other_sender() -> None:
     )
     async with office(*messages) as at:
         thread = await at.gmail.thread(id_of(1))
-        id = await at.gmail.draft(thread, ANSWER, "run/t1")
-        assert id in at.local.gmail.drafts
+        await at.gmail.draft(thread, ANSWER, "run/t1")
         (draft,) = drafts(at)
         assert (draft["To"], draft["From"]) == ("kim@client.example", ME)
         assert draft["Subject"] == "Re: Offer"
@@ -146,8 +124,6 @@ async def test_draft_is_addressed_to_the_last_other_sender() -> None:
         assert draft["References"] == "<m1@client.example> <m2@client.example>"
         assert draft.get_content().split() == ANSWER.split()
         assert draft[MARK] == mark_of(ME, "run/t1")
-        updated = await at.gmail.thread(id_of(1))
-        assert "DRAFT" in updated.last.labels
         assert at.local.gmail.sent == []
 
 
@@ -192,14 +168,11 @@ async def test_mail_and_model_text_cannot_inject_headers() -> None:
         assert draft["To"] == "kim@client.example"
         assert "\n" not in draft["Subject"]
         await at.gmail.send(["kim@client.example"], "a\r\nBcc: evil@evil.example", "b", "k")
-        sent = message_from_bytes(
-            at.local.gmail.messages[at.local.gmail.sent[0]].raw, policy=default
-        )
-        assert sent["Bcc"] is None
+        (id,) = at.local.gmail.sent
+        assert mail_of(at, id)["Bcc"] is None
         for to in ([], ["Kim <kim@client.example>"], ["a@x.example\nBcc: b@x.example"]):
             with pytest.raises(NoRecipient):
                 await at.gmail.send(to, "Hi", "x", "other")
-        assert sent["Subject"] == "a Bcc: evil@evil.example"
 
 
 @pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])
@@ -214,15 +187,8 @@ async def test_mail_is_sent_once_despite_a_failed_response(kind: str) -> None:
             except GoogleUnsure:
                 assert kind == "drop"
         (id,) = at.local.gmail.sent
-        sent = message_from_bytes(at.local.gmail.messages[id].raw, policy=default)
-        assert sent["To"] == "kim@client.example, bo@x.example"
-        assert sent.get_content().strip() == "Words – all."
-        assert await at.made().send(["kim@client.example"], "Hi", "Words – all.", "a") == id
-
-
-async def test_earlier_sent_mail_is_found_and_not_sent_again() -> None:
-    async with office(stored_message(1, mail(1))) as at:
-        id = await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
+        assert mail_of(at, id)["To"] == "kim@client.example, bo@x.example"
+        assert mail_of(at, id).get_content().strip() == "Words – all."
         for n in range(12):
             await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")
-        assert await at.made().send(["kim@client.example"], "Hi", "x", "a") == id
+        assert await at.made().send(["kim@client.example"], "Hi", "Words – all.", "a") == id
