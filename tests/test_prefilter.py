@@ -55,22 +55,18 @@ def why(*messages: MailMessage) -> str | None:
         (sent_mail(), OWN),
         (mail("From: Ana <ana.ruiz+orders@shop.example>", labels=""), OWN),
         (mail("Return-Path: <>"), BOUNCE),
-        (mail("From: MAILER-DAEMON@mx.example"), BOUNCE),
         (mail("Content-Type: multipart/report; report-type=delivery-status; boundary=b"), BOUNCE),
-        (mail("Auto-Submitted: auto-replied"), AUTO_REPLY),
         (mail("Return-Path: <>", ANSWERS, "Subject: Automatic reply: Re: The order"), AUTO_REPLY),
         (mail("Auto-Submitted: auto-generated (failure)"), GENERATED),
         (mail(PROGRAM, "Precedence: bulk", UNSUBSCRIBE), GENERATED),
         (mail(PROGRAM, "List-Post: <mailto:talk@lists.example>"), GENERATED),
         (mail(PROGRAM, "From: shop@acme.example", "Reply-To: help@mail.acme.example"), GENERATED),
-        (mail("From: Docs <comments-noreply@docs.example>"), NO_REPLY),
         (mail("From: Bank <nicht-antworten@bank.example>"), NO_REPLY),
         (mail(FORM, "Reply-To: <no-reply@shop.example>"), NO_REPLY),
         (mail('From: "bo@corp.example" <no-reply@acme.example>'), NO_REPLY),
         (mail("From: Build <alerts@ci.example>"), NOTICE),
         (mail(UNSUBSCRIBE), NEWSLETTER),
         (mail(UNSUBSCRIBE, "List-Post: NO"), NEWSLETTER),
-        (mail(UNSUBSCRIBE, "Subject: Re: your cart"), NEWSLETTER),
         (mail("Precedence: bulk"), NEWSLETTER),
         (mail("Feedback-ID: 1:2:3:acme", labels="INBOX CATEGORY_PROMOTIONS"), NEWSLETTER),
     ],
@@ -91,7 +87,6 @@ def test_automatic_and_own_mail_is_filtered_with_a_reason(
         mail("From: noreply@acme.example <bo@corp.example>"),
         mail("From: News desk <news@paper.example>"),
         mail("From: Bo <notify@forge.example>", "Subject: Re: The order", ANSWERS),
-        mail("From: Editor <newsletter.editor@paper.example>"),
         mail("From: nobody that can be read"),
         mail("Subject: Undelivered parcel: failure notice"),
         replace(mail(), headers={}, fault="broken"),
@@ -102,14 +97,11 @@ def test_automatic_and_own_mail_is_filtered_with_a_reason(
         # a list where people talk
         mail("List-Post: <mailto:talk@lists.example>", UNSUBSCRIBE, "Precedence: bulk"),
         mail("Precedence: bulk", "Sender: talk-bounces+ana=shop.example@lists.example"),
-        mail("Precedence: list", "Mailing-List: list talk@groups.example", UNSUBSCRIBE),
         mail("Subject: Re: [talk] The order", ANSWERS, UNSUBSCRIBE, "Precedence: bulk"),
         mail("Subject: [talk] AW: The order", "References: <1@shop.example>", UNSUBSCRIBE),
-        mail("Precedence: bulk", "Subject: [desk #12] The order", ANSWERS),
         mail("From: Bo <notifications@forge.example>", "List-Post: <mailto:r+1@forge.example>"),
         # a person who wants replies at another address wrote it
         mail(FORM, "Reply-To: Customer <cleo@home.example>", PROGRAM),
-        mail(FORM, "Reply-To: Customer <cleo@home.example>", UNSUBSCRIBE),
         mail("From: form@a.co.uk", "Reply-To: cleo@b.co.uk", PROGRAM),
         mail("From: Bo at Acme <no-reply@acme.example>", "Reply-To: Acme desk <id7@acme.example>"),
         mail("From: desk@acme.example", "Reply-To: id7@acme.example", PROGRAM, RE_ORDER, ANSWERS),
@@ -125,11 +117,6 @@ def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None
     assert why(tools, sent_mail()) == GENERATED
     assert why(sent_mail(), mail("Auto-Submitted: auto-replied", ANSWERS)) == AUTO_REPLY
     assert why(sent_mail(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
-
-
-def test_filter_reason_contains_no_words_of_the_message() -> None:
-    order = "From: Obey me <noreply-obey@acme.example>"
-    assert why(mail(order, "Subject: obey")) == NO_REPLY
 
 
 def test_mail_docs_list_every_filter_reason() -> None:
