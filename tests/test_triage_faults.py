@@ -245,24 +245,6 @@ async def ask_for_triage(bot: Served, text: str = "triage my inbox") -> Json:
     return result
 
 
-async def test_concurrent_triages_each_report_all_threads_or_none_and_leave_none(
-    tmp_path: Path,
-) -> None:
-    async with with_mail(tmp_path, *letters(6)) as (bot, _):
-        channel = bot.slack.people.dm(ASKER)
-        one, two = (
-            bot.slack.people.say(ASKER, channel, f"triage my inbox, {number}") for number in "12"
-        )
-        for each in (one, two):
-            await bot.answers(each, channel=channel)
-        results = [dict(run.result or {}) for run in await bot.store.runs(2)]
-        assert all(len(threads(each)) == len(set(threads(each))) for each in results)
-        reported = [Counter(v["subject"] for v in each["verdicts"]) for each in results]
-        assert subjects(6) in reported
-        assert all(each in (Counter(), subjects(6)) for each in reported)
-        assert (await ask_for_triage(bot, "triage my inbox, once more"))["verdicts"] == []
-
-
 async def test_threads_left_by_a_stopped_triage_are_judged_by_the_next(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(12), latency_s=0.2, limits={"max_concurrency": 2}) as (
         bot,
