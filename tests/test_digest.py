@@ -15,7 +15,7 @@ from plain_kit import engine_words
 from standins.slack_shown import flat
 
 from bot.reports.digest import MAX_UNFOLDED_ROWS, TOP, digest_view, summary
-from bot.reports.formats import capital, due, sender
+from bot.reports.formats import sender
 from bot.reports.markdown import report_markdown
 from bot.reports.slack import report_parts
 from bot.reports.text import WIDTH, report_text, thread_text
@@ -186,17 +186,6 @@ def test_every_thread_appears_exactly_once(document: Json) -> None:
     assert text.encode()
 
 
-def test_unreadable_threads_are_listed_by_reason() -> None:
-    unreadable = [
-        {"thread_id": "1", "subject": "Scan", "reason": "it has no text"},
-        {"thread_id": "2", "subject": "", "reason": "it has no text"},
-        {"thread_id": "3", "subject": "Plan", "reason": "the budget was spent"},
-    ]
-    text = text_of(triage(unreadable=unreadable, status="partial"))
-    assert "3 threads: 3 could not be read.\nThis digest is not complete" in text
-    assert "· it has no text (2): Scan; (no subject)\n· the budget was spent (1): Plan\n" in text
-
-
 @pytest.mark.parametrize("status", ["complete", "partial", "cancelled", "failed"])
 def test_digest_contains_no_internal_engine_terms(status: str) -> None:
     ends = ("complete", "partial", "failed", "cancelled", "refused")
@@ -242,20 +231,6 @@ def test_draft_is_shown_in_full_or_only_announced_as_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deadline", "text"),
-    [
-        ("2025-03-15", "Due today, Sat 15 Mar"),
-        ("2026-01-02", "Due Fri, 2 Jan 2026"),
-        ("2025-03-10", "Overdue: was due Mon 10 Mar, 5 days ago"),
-        ("", None),
-    ],
-)
-def test_deadline_is_worded_relative_to_today(deadline: str, text: str | None) -> None:
-    found = due(deadline, NOW.date())
-    assert (found and capital(found.words)) == text
-
-
-@pytest.mark.parametrize(
     ("header", "full", "plain"),
     [
         ("Lena Brandt <lena@nordlicht.example>", "Lena Brandt (nordlicht.example)", "Lena Brandt"),
@@ -286,20 +261,6 @@ def test_thread_with_a_warning_shows_the_senders_domain() -> None:
     assert "Lena Brandt (nordlicht.example): Export stuck · ⚠ read in part · ⚠ has hidden" in text
     text = text_of(triage(verdict("a", priority="high", **flagged)))
     assert "      ⚠ read in part\n      ⚠ has hidden text\n      Pay.\n" in text
-
-
-@pytest.mark.parametrize(
-    ("at", "zone", "since"),
-    [
-        ("2025-03-15T08:05:00Z", "UTC", "08:05 UTC"),
-        ("2025-03-14T22:59:00Z", "Europe/Madrid", "14 Mar, 23:59"),
-    ],
-)
-def test_unchanged_digest_says_since_when_nothing_is_new(at: str, zone: str, since: str) -> None:
-    document = triage(unchanged_since={"run_id": "abc100", "at": at}, zone=zone)
-    lines = text_of(document).splitlines()
-    assert lines[:2] == ["Mail triage for ana@acme.example", f"Nothing new since {since}."]
-    assert "`assistant show abc100` prints it." in lines
 
 
 # ---- text of strangers
