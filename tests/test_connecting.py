@@ -275,9 +275,8 @@ async def test_link_works_once_and_only_in_one_browser(bot: MailBot) -> None:
         assert (page.status, page.text.endswith(phrase("connect.expired"))) == (410, True)
     assert bot.google.requests_to("/token") == []
     assert (await own.get(back)).code
-    again = await own.get(back)
-    assert (again.status, again.code) == (410, "")
-    assert (await own.get(link)).status == 410
+    for spent in (back, link):
+        assert (await own.get(spent)).status == 410
     assert len(bot.google.requests_to("/token")) == 1
 
 
@@ -364,12 +363,9 @@ async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
     stored = str(await bot.database.read(sa.select(raw, oauth_states.c.state)))
     logged = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("bot"))
     for secret in hidden:
-        assert secret not in page.raw
-        assert secret not in stored
-        assert secret not in logged
-    assert state not in stored
+        assert secret not in page.raw + stored + logged
+    assert state not in stored + logged
     assert page.code.replace(" ", "") not in stored
-    assert state not in logged
     assert grant.code not in logged
 
 
@@ -386,14 +382,13 @@ async def test_browser_is_redirected_only_to_google(bot: MailBot) -> None:
         assert query["redirect_uri"] == f"{bot.url}/google/callback"
         assert query["scope"] == MODIFY
         assert query["code_challenge_method"] == "S256"
-    states = ("", "x", "x" * 43, "x" * 9_000)
-    for odd in ("", "?code=1", *(f"?state={state}" for state in states)):
+    for odd in ("", "?code=1", "?state=", f"?state={'x' * 43}", f"?state={'x' * 9_000}"):
         assert (await browser.get(f"{bot.url}/google/connect{odd}")).status == 410
         assert (await browser.press(f"{bot.url}/google/connect{odd}")).status == 410
         assert (await browser.get(f"{bot.url}/google/callback{odd}")).status == 410
 
 
-async def test_connect_cookie_is_http_only_and_host_bound_on_https(bot: MailBot) -> None:
+async def test_connect_cookie_is_host_bound_and_hidden_from_scripts(bot: MailBot) -> None:
     public = settings_at(bot.google, "https://bot.example.com/")
     https = MailboxConnector(public, bot.database, bot.slack.web, "https://acme.slack.com/")
     link = (await https.begin(ANA, TEAM)).link
@@ -406,9 +401,6 @@ async def test_connect_cookie_is_http_only_and_host_bound_on_https(bot: MailBot)
     for part in ("HttpOnly", "Secure", "SameSite=lax", "Path=/"):
         assert part in cookie
     assert "Domain" not in cookie
-    plain = (await bot.browser().get(await bot.link())).headers["set-cookie"]
-    assert plain.startswith("connect=")
-    assert "HttpOnly" in plain
 
 
 # ---- disconnecting
@@ -531,19 +523,6 @@ def page_of(command: Fork) -> str:
     return found[0]
 
 
-def tokens_of_operator() -> MailboxTokens:
-    async def read() -> MailboxTokens:
-        database = await Database.open(load_settings().data_dir)
-        try:
-            tokens = await Credentials(database).get("operator")
-        finally:
-            await database.aclose()
-        assert tokens
-        return tokens
-
-    return asyncio.run(read())
-
-
 @pytest.mark.system
 def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: Shell) -> None:
     with forked_command("connect", "google", "--port", "0", "--json") as command:
@@ -559,10 +538,8 @@ def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: 
         output = command.read_output()
     result = json.loads(output[output.index("{") :])
     assert result == {"account": "operator", "address": MAILBOX}
-    tokens = tokens_of_operator()
-    assert tokens.refresh_token.get_secret_value() == google.accounts.grants[0].refresh_token
-    for token in (tokens.access_token, tokens.refresh_token):
-        assert token.get_secret_value() not in output
+    assert "ya29." not in output
+    assert google.accounts.grants[0].refresh_token not in output
 
     done = shell("connect", "google", "--disconnect")
     assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
@@ -613,6 +590,7 @@ async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
     settings = settings_at(bot.google, service_account=str(key_file(tmp_path)))
     eva = await token_of(bot, "U0EVA", "eva@acme.example", settings)
     assert bot.google.accounts.whose(eva) == "eva@acme.example"
+    assert bot.google.accounts.grants[-1].scope == MODIFY
     assert await token_of(bot, "U0EVA", settings=settings) == ""
     await connect(bot)
     own = await token_of(bot, ANA, "other@acme.example", settings)
