@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from google_data_kit import ACCOUNT, key_file
 from google_kit import (
     PROFILE,
     TOKEN,
@@ -50,7 +45,7 @@ from scopes.google.auth import (
     user_credentials,
 )
 from scopes.google.client import GoogleClient, Quota
-from scopes.google.errors import MODIFY, GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
+from scopes.google.errors import GoogleBusy, GoogleError, GoogleRevoked, GoogleUnsure
 
 TOO_FAST = [
     error_response(429, "rateLimitExceeded"),
@@ -175,7 +170,7 @@ async def test_errors_of_calls_show_no_token(caplog: pytest.LogCaptureFixture) -
         ),
     ]
     access, seen = token_credentials(TOKEN), ""
-    async with google_client(ScriptedGoogle(*answers), access) as google:
+    async with google_client(ScriptedGoogle(*answers), lambda url: access) as google:
         for _ in answers:
             with pytest.raises(GoogleError) as raised:
                 await read(google)
@@ -228,26 +223,13 @@ def user(url: str, mailbox: MailboxTokens | None = None) -> GoogleAccess:
     return user_credentials(mailbox or tokens(), "client", "GOCSPX-secret", url)
 
 
-@asynccontextmanager
-async def gmail_client(
-    stand: ScriptedGoogle, access: Callable[[str], GoogleAccess] = user
-) -> AsyncIterator[GoogleClient]:
-    """Connect a Gmail client with what `access` makes for the URL."""
-    with served_stand(stand) as url:
-        google = GoogleClient(access(url), limits(max_attempts=2), url, sleep=Pauses())
-        try:
-            yield google
-        finally:
-            await google.aclose()
-
-
 REVOKED = JSONResponse({"error": "invalid_grant", "error_description": "1//refresh is wrong"}, 400)
 
 
 async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None:
     stand = ScriptedGoogle()
     stand.valid = {"ya29.renewed-1"}
-    async with gmail_client(stand) as subject:
+    async with google_client(stand, user) as subject:
         answers = await asyncio.gather(*(read(subject) for _ in range(20)))
     assert answers == [PROFILE] * 20
     assert [a.form["refresh_token"] for a in stand.token_asked] == ["1//refresh"]
@@ -256,7 +238,7 @@ async def test_rejected_token_is_renewed_once_for_all_concurrent_calls() -> None
 @pytest.mark.parametrize("ends_in", [timedelta(minutes=1), -HOUR])
 async def test_expired_or_expiring_token_is_renewed_before_use(ends_in: timedelta) -> None:
     stand = ScriptedGoogle()
-    async with gmail_client(stand, partial(user, mailbox=tokens(ends_in))) as subject:
+    async with google_client(stand, partial(user, mailbox=tokens(ends_in))) as subject:
         await asyncio.gather(*(read(subject) for _ in range(5)))
     assert {a.token for a in stand.asked} == {"ya29.renewed-1"}
     assert len(stand.token_asked) == 1
@@ -264,7 +246,7 @@ async def test_expired_or_expiring_token_is_renewed_before_use(ends_in: timedelt
 
 async def test_revoked_access_is_detected_once_and_error_says_how_to_reconnect() -> None:
     stand = ScriptedGoogle(tokens=(REVOKED,))
-    async with gmail_client(stand, partial(user, mailbox=tokens(-HOUR))) as subject:
+    async with google_client(stand, partial(user, mailbox=tokens(-HOUR))) as subject:
         for _ in range(3):
             with pytest.raises(GoogleRevoked, match=r"no longer lets .* `assistant connect goog"):
                 await read(subject)
@@ -282,17 +264,6 @@ async def test_errors_of_token_renewals_show_no_secrets(caplog: pytest.LogCaptur
             seen += shown(raised.value)
         seen += f"{access!r} {tokens()!r}"
     assert [secret for secret in SECRETS if secret in seen + caplog.text] == []
-
-
-async def test_service_account_token_is_limited_to_one_address_and_scope(tmp_path: Path) -> None:
-    stand, key = ScriptedGoogle(), key_file(tmp_path)
-    async with gmail_client(stand, partial(delegated_credentials, key, ANA)) as subject:
-        assert await read(subject) == PROFILE
-    (request,) = stand.token_asked
-    claims = json.loads(base64.urlsafe_b64decode(request.form["assertion"].split(".")[1] + "=="))
-    assert (claims["sub"], claims["scope"]) == (ANA, MODIFY)
-    assert claims["iss"] == ACCOUNT
-    assert [a.token for a in stand.asked] == ["ya29.renewed-1"]
 
 
 @pytest.mark.parametrize("content", [None, "[]", '{"type": "service_account"}'])
