@@ -46,7 +46,27 @@ Json = dict[str, Any]
 AT_ONCE = 4
 """Concurrent subagents: the number of model calls under way at a kill."""
 ORDER = re.compile(r"order (\d+)")
-Matches = Callable[[str, str, bytes], bool]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request: parts of its path and of its body, and its method; empty = any."""
+
+    path: str
+    body: bytes = b""
+    method: str = ""
+
+    def matches(self, scope: Scope, body: bytes) -> bool:
+        is_method = self.method in ("", scope["method"])
+        return is_method and self.path in scope["path"] and self.body in body
+
+
+CHILD_CALL = Kind("/messages", b'"submit_result"')
+SUMMARY_CALL = Kind("/messages", b"WRITE: digest lines")
+THREAD_READ = Kind("/threads/", method="GET")
+LAST_PART = Kind("/chat.", b"feedback_buttons")
+CLICKS = ((DRAFT, Kind("/drafts", method="POST")), (LABEL, Kind("/modify")))
+"""The buttons, and the requests that they make."""
 
 
 @dataclass
@@ -57,7 +77,7 @@ class Barrier:
     """
 
     app: ASGIApp
-    matches: Matches = lambda http, path, body: False
+    kind: Kind | None = None
     passes: int = 0
     """Requests of the kind that pass before one is held."""
     effective: bool = False
@@ -66,21 +86,21 @@ class Barrier:
     held: int = 0
     drops: int = 0
 
-    def hold(self, matches: Matches, passes: int = 0, *, effective: bool = False) -> None:
-        """Start to hold; `matches` gets the method, the path and the body of a request."""
-        self.matches, self.passes, self.effective = matches, passes, effective
+    def hold(self, kind: Kind, passes: int = 0, *, effective: bool = False) -> None:
+        """Start to hold the requests of a kind, after so many that pass."""
+        self.kind, self.passes, self.effective = kind, passes, effective
         self.passed = self.held = 0
 
     def drop_held(self) -> None:
         """Drop what is held, and hold nothing more."""
-        self.matches, self.drops = (lambda http, path, body: False), self.drops + 1
+        self.kind, self.drops = None, self.drops + 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         body, replay = await read_ahead(receive)
-        if not self.matches(scope["method"], scope["path"], body):
+        if self.kind is None or not self.kind.matches(scope, body):
             await self.app(scope, replay, send)
         elif self.passed < self.passes:
             self.passed += 1
@@ -100,22 +120,6 @@ class Barrier:
 
 async def _discard(message: Message) -> None:
     """Discard a message of an answer."""
-
-
-def is_child_call(http: str, path: str, body: bytes) -> bool:
-    return path.endswith("/messages") and b'"submit_result"' in body
-
-
-def is_summary_call(http: str, path: str, body: bytes) -> bool:
-    return path.endswith("/messages") and b"WRITE: digest lines" in body
-
-
-def is_thread_read(http: str, path: str, body: bytes) -> bool:
-    return http == "GET" and "/threads/" in path
-
-
-def is_last_part(http: str, path: str, body: bytes) -> bool:
-    return "/chat." in path and b"feedback_buttons" in body
 
 
 @dataclass
@@ -173,7 +177,7 @@ class TriageSystem:
         fetches = [m for m in self.google.requests if m.method == "gmail.users.threads.get"]
         return Counter(m.path["id"] for m in fetches if m.status == 200)
 
-    def tracebacks(self) -> list[str]:
+    def tracebacks(self) -> list[Json]:
         return [line for bot in self.bots.bots for line in bot.tracebacks()]
 
 
@@ -214,7 +218,7 @@ async def wait_until_held(barrier: Barrier) -> None:
 
 
 async def in_the_reading(system: TriageSystem) -> None:
-    system.mail.hold(is_thread_read, system.count // 2)
+    system.mail.hold(THREAD_READ, system.count // 2)
     system.ask()
     await wait_until_held(system.mail)
 
@@ -222,7 +226,7 @@ async def in_the_reading(system: TriageSystem) -> None:
 async def in_the_fan_out(system: TriageSystem) -> None:
     """Each answered subagent is stored; the calls of all others are under way."""
     paid = system.count // 2
-    system.model.hold(is_child_call, paid)
+    system.model.hold(CHILD_CALL, paid)
     system.ask()
     await wait_until_held(system.model)
     patience = Patience(30)
@@ -233,7 +237,7 @@ async def in_the_fan_out(system: TriageSystem) -> None:
 
 
 async def before_the_first_lines(system: TriageSystem) -> None:
-    system.model.hold(is_summary_call)
+    system.model.hold(SUMMARY_CALL)
     system.ask()
     await wait_until_held(system.model)
     assert await system.count_complete() == system.count
@@ -241,7 +245,7 @@ async def before_the_first_lines(system: TriageSystem) -> None:
 
 async def with_the_digest_written(system: TriageSystem) -> None:
     """Slack has the whole digest, but the process got no answer."""
-    system.slack.hold(is_last_part, effective=True)
+    system.slack.hold(LAST_PART, effective=True)
     system.ask()
     await wait_until_held(system.slack)
 
@@ -300,17 +304,6 @@ async def test_killed_triage_judges_each_thread_once_and_posts_one_digest(
 # ---- the buttons
 
 
-def is_draft_creation(http: str, path: str, body: bytes) -> bool:
-    return http == "POST" and path.endswith("/drafts")
-
-
-def is_thread_label(http: str, path: str, body: bytes) -> bool:
-    return path.endswith("/modify")
-
-
-CLICKS = ((DRAFT, is_draft_creation), (LABEL, is_thread_label))
-
-
 def messages_with_button(system: TriageSystem, thread: str, action: str, row: str) -> list[str]:
     """Return the timestamps of the messages that have this button in this row."""
     return [
@@ -358,9 +351,9 @@ async def test_click_interrupted_by_a_kill_takes_effect_once_when_repeated(
         run = await system.wait_for_run(thread)
         verdicts = (run.result or {})["verdicts"]
         before, interrupted = (f"{run.id}/{each['thread_id']}" for each in verdicts)
-        for action, call in CLICKS:
+        for action, request in CLICKS:
             await click_and_wait(system, thread, action, before)
-            system.mail.hold(call, effective=effective)
+            system.mail.hold(request, effective=effective)
             click_button(system, thread, action, interrupted)
             await wait_until_held(system.mail)
             await system.kill_and_restart()
