@@ -79,6 +79,12 @@ def suite(folder: Path, cases: Sequence[Json]) -> Path:
     return folder
 
 
+def evaluate(shell: Shell, folder: Path, *more: object) -> Json:
+    """Evaluate a suite with the offline model; return its document."""
+    document: Json = shell("eval", folder, "--model", "offline", "--json", *more).json
+    return document
+
+
 def figures(document: Json, system: int = 0) -> dict[str, float | None]:
     return {each["name"]: each["value"] for each in document["systems"][system]["figures"]}
 
@@ -91,15 +97,14 @@ def test_suite_is_compared_with_one_context_and_a_script(shell: Shell, tmp_path:
     table = shell("eval", folder, "--model", "offline")
     assert "time of assistant" in table.err
     assert "time" not in table.out, "the table is the same twice"
-    done = shell("eval", folder, "--model", "offline", "--json")
-    assert done.code == 0, done.err
-    assert [each["name"] for each in done.json["systems"]] == ["assistant", "one context", "script"]
-    found = figures(done.json)
+    document = evaluate(shell, folder)
+    assert [each["name"] for each in document["systems"]] == ["assistant", "one context", "script"]
+    found = figures(document)
     assert [found[name] for name in ("accuracy", "precision", "recall", "coverage")] == [1, 1, 1, 1]
     assert found["unsupported claims"] == 0
-    accuracy = done.json["systems"][0]["figures"][0]
+    accuracy = document["systems"][0]["figures"][0]
     assert 0.7 < accuracy["low"] < 0.75 < accuracy["high"] == 1  # of ten cases
-    assert figures(done.json, 2)["precision"] == 0.8  # it mistakes thanks for a question
+    assert figures(document, 2)["precision"] == 0.8  # it mistakes thanks for a question
 
 
 def test_uncovered_cases_count_as_wrong(
@@ -189,8 +194,7 @@ def test_answers_are_scored_by_required_text_omissions_and_citations(
         {"cites": ["C0SUPPORTES/1.000100"]},
     ]
     cases = [{"id": str(n), **case, "expected": each} for n, each in enumerate(wanted)]
-    done = shell("eval", suite(tmp_path, cases), "--model", "offline", "--json")
-    assistant, _ = done.json["systems"]
+    assistant, _ = evaluate(shell, suite(tmp_path, cases))["systems"]
     assert [each["right"] for each in assistant["outcomes"]] == [True, False, False, False]
 
 
@@ -203,8 +207,7 @@ def test_mail_suites_use_newest_and_question_mark_baselines(shell: Shell, tmp_pa
     def evaluate_key(key: str) -> Json:
         wanted = {newest: False, second: True, first: True}
         cases = [{**case, "id": t, "item": t, "expected": {key: v}} for t, v in wanted.items()]
-        document: Json = shell("eval", suite(tmp_path, cases), "--model", "offline", "--json").json
-        return document
+        return evaluate(shell, suite(tmp_path, cases))
 
     assert figures(evaluate_key("needs_reader"), 2)["precision"] == 0.5
     result = evaluate_key("asked")
@@ -292,8 +295,7 @@ def test_a_rated_answer_becomes_a_case_with_the_reasons(shell: Shell, tmp_path: 
         folder = tmp_path / rating
         done = shell("eval", "add", run["run_id"], "--as", rating, "--into", folder)
         assert done.code == 0, done.err
-        found = shell("eval", folder, "--model", "offline", "--alone", "--json").json
-        assert figures(found)["accuracy"] == accuracy
+        assert figures(evaluate(shell, folder, "--alone"))["accuracy"] == accuracy
 
     async def rate(store: Store) -> None:
         await store.start_run("r2", "ask", "What is open?", "m", {}, request="T/C/1")
@@ -328,8 +330,7 @@ def test_corrected_threads_and_good_sweeps_become_cases(shell: Shell, tmp_path: 
     sweep = shell.sweep(small_export(tmp_path))
     done = shell("eval", "add", sweep["run_id"], "--as", "good", "--into", tmp_path / "s", "--json")
     assert len(done.json["cases"]) == 3
-    again = shell("eval", tmp_path / "s", "--model", "offline", "--alone", "--json").json
-    assert figures(again)["accuracy"] == 1
+    assert figures(evaluate(shell, tmp_path / "s", "--alone"))["accuracy"] == 1
 
 
 # ---- wrong use
