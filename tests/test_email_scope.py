@@ -11,7 +11,8 @@ from email.policy import default
 from typing import Any
 
 import pytest
-from gmail_kit import ME, OWNER, Office, id_of, mail, office, stored_message
+from gmail_kit import OWNER, Office, id_of, office, stored_message
+from mail_kit import ME, mail
 from office_kit import PNG, book, compound, deck, file_bytes, word
 from pdf_kit import pdf, text_object
 from standins.google_faults import Fault
@@ -56,9 +57,10 @@ def own(thread: str) -> Label:
 
 
 async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
+    long = "Yes, " + "very " * 200
     messages = (
         stored_message(1, mail(1, "Can you?")),
-        stored_message(2, mail(2, "Yes, " + "very " * 200, sender="Bo <bo@x.example>", answers=1)),
+        stored_message(2, mail(2, long, "Bo <bo@x.example>", reply_to="1")),
         stored_message(3, mail(3, "Bill", subject="Invoice 7", sender="Eva <eva@x.example>"), 3),
     )
     async with tools(*messages) as at:
@@ -92,10 +94,10 @@ async def test_a_search_has_pages() -> None:
                 await at("search_mail", cursor=wrong)
 
 
-@pytest.mark.parametrize("query", ["", "x) OR (offer", "offer after:2000/01/01 before:2030/01/01"])
+@pytest.mark.parametrize("query", ["", "x) OR (order", "order after:2000/01/01 before:2030/01/01"])
 async def test_mail_search_finds_only_messages_inside_the_time_window(query: str) -> None:
     messages = [stored_message(n, mail(n, f"Mail {n}"), thread=n) for n in (1, 5, 9)]
-    messages += [stored_message(10, mail(10, "A late answer", answers=5), thread=5)]
+    messages += [stored_message(10, mail(10, "A late answer", reply_to="5"), thread=5)]
     async with tools(*messages) as at:
         window = Window(messages[0].at + timedelta(minutes=1), messages[2].at)
         at.ctx = replace(at.ctx, window=window)
@@ -259,7 +261,7 @@ async def test_approved_draft_fails_if_its_thread_got_new_mail() -> None:
     async with tools(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=own(id_of(2)))
         action = await at.card("create_draft", thread=id_of(1), body="The price is 90.")
-        newer = mail(2, sender="Eve <eve@evil.example>", answers=1)
+        newer = mail(2, sender="Eve <eve@evil.example>", reply_to="1")
         at.at.local.gmail.add(newer, {"INBOX"}, thread=id_of(1))
         now = replace(at.ctx, clients={Gmail: at.at.made()})
         with pytest.raises(ToolError, match="got mail"):

@@ -8,7 +8,8 @@ from email.policy import default
 from typing import Any
 
 import pytest
-from gmail_kit import ME, START, Office, id_of, mail, office, stored_message
+from gmail_kit import START, Office, id_of, office, stored_message
+from mail_kit import ME, mail
 from standins.google_faults import Fault
 
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
@@ -25,17 +26,18 @@ def resource(content: Any) -> dict[str, Any]:
 
 async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     messages = (
-        stored_message(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
-        stored_message(1, mail(1, "Grüße, can you?", headers={"Cc": "Bo <bo@x.example>"})),
+        stored_message(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", reply_to="1")),
+        stored_message(1, mail(1, "Grüße, can you?", Cc="Bo <bo@x.example>")),
     )
     async with office(*messages) as at:
         found = await at.gmail.thread(id_of(1))
         assert at.units() == 40
     first, last = found.messages
     assert (first.id, last.id, found.id) == (id_of(1), id_of(2), id_of(1))
-    assert (first.text.sender, first.text.subject) == ("Kim <kim@client.example>", "Offer")
+    assert (first.text.sender, first.text.subject) == ("Customer 1 <c1@shop.example>", "Order 1001")
     assert (first.text.body, first.text.cc) == ("Grüße, can you?", ("Bo <bo@x.example>",))
-    assert (first.at, first.labels) == (START.replace(hour=10), {"INBOX"})
+    assert first.at == START.replace(hour=10)
+    assert first.labels == {"INBOX"}
     assert last.text.body == "Yes."
 
 
@@ -59,7 +61,7 @@ async def test_mail_too_expensive_to_parse_does_not_affect_others() -> None:
     bomb = "".join(f"<font color={n}></p><p>" for n in range(30_000))
     as_html = mail(1, bomb).replace(b"text/plain", b"text/html")
     async with office(
-        stored_message(1, as_html), stored_message(2, mail(2, "Fine.", answers=1))
+        stored_message(1, as_html), stored_message(2, mail(2, "Fine.", reply_to="1"))
     ) as at:
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
@@ -108,20 +110,18 @@ ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
 async def test_draft_is_addressed_to_the_last_other_sender() -> None:
     messages = (
         stored_message(1, mail(1, sender="Bo <bo@x.example>")),
-        stored_message(
-            2, mail(2, answers=1, headers={"Reply-To": "e@evil.example", "Cc": "c@x.example"})
-        ),
+        stored_message(2, mail(2, reply_to="1", Reply_To="e@evil.example", Cc="c@x.example")),
         stored_message(3, mail(3, sender="Ana <alias@x.example>", to="bo@x.example"), 1, SENT),
     )
     async with office(*messages) as at:
         thread = await at.gmail.thread(id_of(1))
         await at.gmail.draft(thread, ANSWER, "run/t1")
         (draft,) = drafts(at)
-        assert (draft["To"], draft["From"]) == ("kim@client.example", ME)
-        assert draft["Subject"] == "Re: Offer"
+        assert (draft["To"], draft["From"]) == ("c2@shop.example", ME)
+        assert draft["Subject"] == "Re: Order 1002"
         assert draft["Cc"] is draft["Bcc"] is draft["Reply-To"] is None
-        assert draft["In-Reply-To"] == "<m2@client.example>"
-        assert draft["References"] == "<m1@client.example> <m2@client.example>"
+        assert draft["In-Reply-To"] == "<m2@shop.example>"
+        assert draft["References"] == "<m1@shop.example> <m2@shop.example>"
         assert draft.get_content().split() == ANSWER.split()
         assert draft[MARK] == mark_of(ME, "run/t1")
         assert at.local.gmail.sent == []

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from forget_kit import tables_with
-from gmail_kit import OWNER, START, Office, mail, office, stored_message
-from hypothesis import HealthCheck, given, settings
+from gmail_kit import OWNER, START, Office, office, stored_message
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from mail_kit import mail
 from pg_kit import StorePlace, store_place
 from pydantic import TypeAdapter
 from standins.google import forget_history
@@ -149,7 +150,7 @@ class Story:
             case ("draft", thread):
                 self.put(thread, "DRAFT")
             case ("archived", thread):
-                self.put(thread, "IMPORTANT")
+                self.put(f"archived {thread}", "IMPORTANT")
             case ("label", thread):
                 gmail.relabel(gmail.threads.get(thread, ()), ["STARRED"], [])
             case ("history ends", _):
@@ -187,12 +188,20 @@ EVENTS = st.one_of(
 )
 
 
+EACH_EVENT = [
+    event
+    for kind in ("mail", *KINDS, "history ends")
+    for event in ((kind, "t1"), ("triage", (), 99))
+]
+
+
 @pytest.fixture(scope="module")
 def in_one_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePlace]:
     with store_place("sqlite", tmp_path_factory.mktemp("mail")) as found:
         yield found
 
 
+@example(EACH_EVENT)
 @given(st.lists(EVENTS, max_size=14))
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 async def test_no_mail_is_lost_or_handled_twice(in_one_file: StorePlace, events: list[Any]) -> None:
