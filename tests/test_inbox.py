@@ -44,10 +44,8 @@ def incoming_request(
 
 
 @asynccontextmanager
-async def inboxes(
-    place: StorePlace, count: int = 1, *runs: str
-) -> AsyncIterator[list[RequestQueue]]:
-    async with place.stores(count, *runs) as stores:
+async def inboxes(place: StorePlace, count: int = 1) -> AsyncIterator[list[RequestQueue]]:
+    async with place.stores(count) as stores:
         yield [RequestQueue(store.database) for store in stores]
 
 
@@ -169,18 +167,6 @@ async def test_spending_counts_paid_reserved_and_still_allowed_amounts(place: St
 FINE = turns(say("Fine."))
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> StorePlace:
-    """Return the store of one bot that has no replicas."""
-    return StorePlace(tmp_path, None)
-
-
-@asynccontextmanager
-async def served_bot(place: StorePlace, model: Any = FINE, **more: Any) -> AsyncIterator[Served]:
-    async with serve(place.path, model, url=place.url, **more) as bot:
-        yield bot
-
-
 async def idle(bot: Served) -> RequestWorker:
     """Stop the worker from taking requests; return it."""
     dispatch = bot.bench.dispatch
@@ -202,9 +188,9 @@ async def state(bot: Served, ts: str) -> str:
     return request.state if request else "unknown"
 
 
-async def test_concurrent_requests_stay_within_max_requests(alone: StorePlace) -> None:
+async def test_concurrent_requests_stay_within_max_requests(tmp_path: Path) -> None:
     model, most = scripted_parent(echo), 0
-    async with served_bot(alone, model, latency_s=0.2, serve={"max_requests": 4}) as bot:
+    async with serve(tmp_path, model, latency_s=0.2, serve={"max_requests": 4}) as bot:
         questions = {bot.ask(f"Question {n}?"): f"Question {n}?" for n in range(12)}
 
         def done() -> bool:
@@ -222,7 +208,7 @@ async def test_concurrent_requests_stay_within_max_requests(alone: StorePlace) -
 
 
 async def test_request_is_started_after_the_response_to_taking_it_was_lost(
-    alone: StorePlace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, losses = RequestQueue.take, [StoreError("here", "was lost", "Find it.")]
 
@@ -233,7 +219,7 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
         return list(taken)
 
     monkeypatch.setattr(RequestQueue, "take", lossy_take)
-    async with served_bot(alone) as bot:
+    async with serve(tmp_path, FINE) as bot:
         assert (await bot.answer(bot.ask("Hello?"))).text.startswith("Fine.")
     assert losses == []
     assert "was lost" in caplog.text
@@ -242,7 +228,7 @@ async def test_request_is_started_after_the_response_to_taking_it_was_lost(
 async def test_request_claimed_by_another_replica_is_dropped_and_can_return(
     postgres: StorePlace,
 ) -> None:
-    async with served_bot(postgres, latency_s=3) as bot:
+    async with serve(postgres.path, FINE, url=postgres.url, latency_s=3) as bot:
         dispatch, me = await idle(bot), bot.bench.durable.executor
         request = post_message(bot)
         assert await bot.inbox.add(request)
@@ -259,8 +245,8 @@ async def test_request_claimed_by_another_replica_is_dropped_and_can_return(
         assert (await bot.answer(request.ts)).text.startswith("Fine.")
 
 
-async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(alone: StorePlace) -> None:
-    async with served_bot(alone) as bot:
+async def test_request_whose_run_cannot_be_opened_fails_with_a_reply(tmp_path: Path) -> None:
+    async with serve(tmp_path, FINE) as bot:
         dispatch = await idle(bot)
         request = post_message(bot)
         assert await bot.inbox.add(request)
