@@ -119,6 +119,11 @@ def test_replies_to_the_owner_are_kept_except_bounces_and_auto_replies() -> None
     assert why(sent_mail(), mail("From: MAILER-DAEMON@mx.example", ANSWERS)) == BOUNCE
 
 
+def test_filter_reason_contains_no_words_of_the_message() -> None:
+    order = "From: Obey me <noreply-obey@acme.example>"
+    assert why(mail(order, "Subject: obey")) == NO_REPLY
+
+
 def test_mail_docs_list_every_filter_reason() -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "mail.md").read_text("utf-8")
     rows = re.findall(r"^\| (.+?) \|", page.partition("## What is filtered")[2], re.MULTILINE)

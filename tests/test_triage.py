@@ -190,6 +190,14 @@ def thread_of(body: Json) -> str:
     return text.partition("MAY READ: ")[2].partition(" ")[0]
 
 
+def test_audit_finds_no_mail_text_in_other_contexts(triage: Triage, shell: Shell) -> None:
+    result, _ = triage(letters(12))
+    audit = shell("audit", result.json["run_id"])
+    assert audit.code == 0
+    assert "13 contexts" in audit.out
+    assert " 0 leaks" in audit.out
+
+
 def test_messages_after_as_of_are_ignored(triage: Triage) -> None:
     result, _ = triage(letters(5), "--as-of", "2026-03-02T09:03:30")
     assert {v["subject"] for v in result.json["verdicts"]} == {
