@@ -4,8 +4,8 @@ of every table."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,18 +76,15 @@ class RunToStore:
     read: Sequence[Item]
     results: Sequence[Json] = ()
     answer: str = ""
-    statements: Sequence[Json] = ()
     question: str = "What is open?"
     request: str | None = None
     requester: str | None = None
-    links: Mapping[str, list[str]] = field(default_factory=dict)
 
     @property
     def document(self) -> Json:
         return {
             **{"run_id": self.id, "kind": "ask", "question": self.question, "answer": self.answer},
-            **{"statements": list(self.statements), "subagents": list(self.results)},
-            **{"links": dict(self.links), "coverage": {"not_covered": []}},
+            **{"subagents": list(self.results), "coverage": {"not_covered": []}},
         }
 
     async def store(self, store: Store, *, ended: bool = True) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from email.message import EmailMessage
-from email.policy import SMTP
 from typing import Any
 
 from engine_kit import MUX
+from mail_kit import ME
 from standins.google import TOKEN, LocalGoogle
 
 from bot.local.google.gmail_mime import attachment_id, parts_of
@@ -22,37 +21,8 @@ from scopes.google.gmail import Gmail
 from scopes.google.mail_text import message_of
 from scopes.mail import MailMessage, MailText
 
-ME = "ana@acme.example"
 OWNER = "U0ANA"
 START = datetime(2025, 1, 6, 9, tzinfo=UTC)
-
-
-def mail(
-    number: int,
-    body: str = "Hello.",
-    *,
-    sender: str = "Kim <kim@client.example>",
-    to: str = ME,
-    subject: str = "Offer",
-    answers: int = 0,
-    headers: Mapping[str, str] | None = None,
-    files: Mapping[str, bytes] | None = None,
-) -> bytes:
-    """A plain mail; its Message-ID has its number, and it may answer another one.
-
-    All `files` are attached as if they were PDFs.
-    """
-    message = EmailMessage(policy=SMTP)
-    message["From"], message["To"], message["Subject"] = sender, to, subject
-    message["Message-ID"] = f"<m{number}@client.example>"
-    if answers:
-        message["In-Reply-To"] = message["References"] = f"<m{answers}@client.example>"
-    for name, value in (headers or {}).items():
-        message[name] = value
-    message.set_content(body)
-    for name, content in (files or {}).items():
-        message.add_attachment(content, maintype="application", subtype="pdf", filename=name)
-    return message.as_bytes()
 
 
 def stored_message(

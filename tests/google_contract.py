@@ -17,17 +17,18 @@ _JSON_TYPES = {"string": str, "boolean": bool, "array": list, "object": dict, "n
 
 def departures(name: str, method: str, body: Any) -> list[str]:
     """Return the differences of a body from the documented answer of a method."""
-    schema = methods_of(name)[method].get("response")
-    if schema is None:
-        return [f"{method} answers nothing, not {body!r}"] if body else []
-    return list(_unlike(discovery(name)["schemas"], schema, body, method))
+    return _compared(name, method, "response", body)
 
 
 def body_mismatches(name: str, method: str, body: Any) -> list[str]:
     """Return the differences of a body from the documented request of a method."""
-    schema = methods_of(name)[method].get("request")
+    return _compared(name, method, "request", body)
+
+
+def _compared(name: str, method: str, side: str, body: Any) -> list[str]:
+    schema = methods_of(name)[method].get(side)
     if schema is None:
-        return [f"{method} takes nothing, not {body!r}"] if body else []
+        return [f"{method} has no {side}, not {body!r}"] if body else []
     return list(_unlike(discovery(name)["schemas"], schema, body, method))
 
 

@@ -33,8 +33,6 @@ class GoogleRequest:
 
     path: str
     token: str
-    port: int
-    """The client's: one a connection."""
     form: Mapping[str, str]
 
 
@@ -103,12 +101,10 @@ class ScriptedGoogle:
 
 
 async def _parse_request(request: Request) -> GoogleRequest:
-    client = request.client
-    assert client
     kind = request.headers.get("content-type", "")
     form = dict(parse_qsl((await request.body()).decode())) if "form" in kind else {}
     token = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return GoogleRequest(request.url.path, token, client.port, form)
+    return GoogleRequest(request.url.path, token, form)
 
 
 async def _next_answer(request: Request, answers: list[Answer], otherwise: Response) -> Response:
@@ -151,16 +147,16 @@ def served_stand(stand: ScriptedGoogle) -> Iterator[str]:
 @asynccontextmanager
 async def google_client(
     stand: ScriptedGoogle,
-    access: GoogleAccess | None = None,
+    access: Callable[[str], GoogleAccess] = lambda url: token_credentials(TOKEN),
     pauses: Pauses | None = None,
     clock: Clock | None = None,
     **changes: Any,
 ) -> AsyncIterator[GoogleClient]:
-    """A client of the stand; `changes` are to the settings."""
+    """A client with the access to the stand's URL; `changes` are to the settings."""
     settings, clock = limits(**changes), clock or Clock()
     with served_stand(stand) as url:
         google = GoogleClient(
-            access or token_credentials(TOKEN),
+            access(url),
             settings,
             url,
             Quota(settings.units_per_minute, clock, clock.sleep),

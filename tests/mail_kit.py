@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -22,9 +23,18 @@ FINDING = re.compile(r"\[(F\d+\.\d+)\]")
 
 
 def mail(
-    number: int, text: str, sender: str = "", reply_to: str = "", to: str = ME, **headers: str
+    number: int,
+    text: str = "Hello.",
+    sender: str = "",
+    reply_to: str = "",
+    to: str = ME,
+    files: Mapping[str, bytes] | None = None,
+    **headers: str,
 ) -> bytes:
-    """Return a mail of the given minute; `reply_to` is the number of the mail that it answers."""
+    """Return a mail of the given minute; `reply_to` is the number of the mail that it answers.
+
+    All `files` are attached as if they were PDFs.
+    """
     message = EmailMessage()
     message["From"] = sender or f"Customer {number} <c{number}@shop.example>"
     message["To"] = to
@@ -36,6 +46,8 @@ def mail(
     for name, value in headers.items():
         message[name.replace("_", "-")] = value
     message.set_content(text)
+    for name, content in (files or {}).items():
+        message.add_attachment(content, maintype="application", subtype="pdf", filename=name)
     return message.as_bytes()
 
 

@@ -25,11 +25,10 @@ from bot_kit import Shell, configure
 from engine_kit import MUX, until
 from fork_server import Fork, forked_command
 from google_data_kit import key_file
-from pg_kit import StorePlace, with_store
+from pg_kit import StorePlace
 from policy_kit import Asking, scripted_slack, user
 from pydantic import SecretStr
 from serve_kit import Served, change_settings, free_port, serve, with_rules
-from slack_sdk.models.views import View
 from standins.google_oauth import CLIENT_ID, CLIENT_SECRET, LocalGoogleOauth
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -41,15 +40,13 @@ from bot.errors import SetupError
 from bot.listeners.home import CODE, CONNECT, DISCONNECT
 from bot.local.slack.views import home
 from bot.log import Redactor, learn
-from bot.mailbox.accounts import Credentials, mail_credentials, oauth_of
+from bot.mailbox.accounts import Credentials, mail_credentials
 from bot.mailbox.oauth import MOST_TRIES, MailboxConnector, OauthStates
 from bot.metrics import Metrics
-from bot.privacy import Forget, tidy
+from bot.privacy import tidy
 from bot.serving.observability import Health
 from bot.serving.web import connect_routes, serve_app, web_app
 from bot.storage.database import Database
-from bot.storage.deletions import ForgetTarget
-from bot.storage.encryption import Cipher
 from bot.storage.tables import oauth_states
 from config.settings import Settings, load_settings
 from config.words import phrase
@@ -99,19 +96,19 @@ def google_at() -> Iterator[StandIn]:
         yield google
 
 
-def settings_at(google: StandIn, public_url: str | None = None, **more: Any) -> Settings:
-    """The defaults, with an OAuth client of this Google."""
-    base = load_settings(env={})
-    secrets = {"google_client_secret": SecretStr(CLIENT_SECRET)}
-    endpoints = {"google_oauth_endpoint": f"{google.url}/oauth", "gmail_api_endpoint": google.url}
-    client = {"client_id": CLIENT_ID, "timeout_s": 5.0, **more}
-    return base.model_copy(
-        update={
-            "google": base.google.model_copy(update=client),
-            "serve": base.serve.model_copy(update={"public_url": public_url}),
-            "secrets": base.secrets.model_copy(update=secrets),
-            "endpoints": base.endpoints.model_copy(update=endpoints),
-        }
+def settings_at(
+    google: StandIn, public_url: str | None = None, base: Settings | None = None, **more: Any
+) -> Settings:
+    """The defaults, or these settings, with an OAuth client of this Google."""
+    return change_settings(
+        base or load_settings(env={}),
+        google={"client_id": CLIENT_ID, "timeout_s": 5.0, **more},
+        serve={"public_url": public_url},
+        secrets={"google_client_secret": SecretStr(CLIENT_SECRET)},
+        endpoints={
+            "google_oauth_endpoint": f"{google.url}/oauth",
+            "gmail_api_endpoint": google.url,
+        },
     )
 
 
@@ -236,9 +233,7 @@ async def test_mailbox_is_connected_after_its_requester_enters_the_code(bot: Mai
     assert bot.google.accounts.requests == [], "Google got no request yet"
 
     last = await browser.press(link)
-    assert last.status == 200, last.text
     assert MAILBOX in last.text
-    assert "Ana Ruiz (@ana, U0ANA) of acme.slack.com" in last.text
     assert await bot.mailbox() == "", "nothing is connected without the code"
     access = await bot.connecting.access(ANA)
     assert (access.state, access.address) == ("waiting", MAILBOX)
@@ -249,29 +244,20 @@ async def test_mailbox_is_connected_after_its_requester_enters_the_code(bot: Mai
     assert tokens
     assert bot.google.accounts.whose(tokens.access_token.get_secret_value()) == MAILBOX
     assert tokens.refresh_token.get_secret_value() == bot.google.accounts.grants[0].refresh_token
-    assert tokens.expires_at
-    assert tokens.expires_at > datetime.now(UTC)
 
 
-async def test_link_sent_to_a_victim_connects_no_mailbox(
-    bot: MailBot,
-) -> None:
+async def test_link_sent_to_a_victim_connects_no_mailbox(bot: MailBot) -> None:
     link = await bot.link(MAL)
     victim = bot.browser()
     first = await victim.get(link)
     assert "Mallory <b>Jones</b> (@mal, U0MAL)" in first.text
-    assert "If that is not you, close this page" in first.text
     last = await victim.press(link)
-    assert "Nothing is connected yet" in last.text
-    assert "Mallory" in last.text
     assert "do not give the code to anybody" in last.text
 
     assert (await bot.connecting.confirm(ANA, last.code)).state == "absent", "it is not hers"
     wrong = str((int(last.code.replace(" ", "")) + 1) % 10**8).zfill(8)
     for remaining in range(MOST_TRIES - 1, 0, -1):
-        access = await bot.connecting.confirm(MAL, wrong)
-        assert access.state == "waiting"
-        assert f"{remaining} more tr" in access.note
+        assert f"{remaining} more tr" in (await bot.connecting.confirm(MAL, wrong)).note
     assert (await bot.connecting.confirm(MAL, wrong)).state == "absent"
     assert (await bot.connecting.confirm(MAL, last.code)).state == "absent", "it is too late"
     assert await bot.database.read(sa.select(oauth_states.c.state)) == []
@@ -280,7 +266,8 @@ async def test_link_sent_to_a_victim_connects_no_mailbox(
 
 async def test_link_works_once_and_only_in_one_browser(bot: MailBot) -> None:
     link = await bot.link()
-    own, other = bot.browser(), bot.browser()
+    own, other, blind = bot.browser(), bot.browser(), bot.browser()
+    assert (await blind.press(link)).status == 410, "it has not seen the page"
     assert (await other.get(link)).status == 200, "opening the page uses nothing up"
     back = await own.stop_at_google(link)
     assert (await own.press(link, allow_redirects=False)).status == 303, "pressed a second time"
@@ -288,17 +275,9 @@ async def test_link_works_once_and_only_in_one_browser(bot: MailBot) -> None:
         assert (page.status, page.text.endswith(phrase("connect.expired"))) == (410, True)
     assert bot.google.requests_to("/token") == []
     assert (await own.get(back)).code
-    again = await own.get(back)
-    assert (again.status, again.code) == (410, "")
-    assert (await own.get(link)).status == 410
+    for spent in (back, link):
+        assert (await own.get(spent)).status == 410
     assert len(bot.google.requests_to("/token")) == 1
-
-
-async def test_form_submitted_without_opening_the_page_is_rejected(bot: MailBot) -> None:
-    link = await bot.link()
-    page = await bot.browser().press(link)  # a browser that has not seen the page
-    assert page.status == 410
-    assert bot.google.accounts.requests == []
 
 
 async def test_attacker_cannot_connect_their_mailbox_to_a_victim(bot: MailBot) -> None:
@@ -323,9 +302,6 @@ async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(bo
         past = datetime.now(UTC) - timedelta(seconds=1)
         await bot.database.write(sa.update(oauth_states).values(expires=past))
 
-    link = await bot.link()
-    await expire()
-    assert (await bot.browser().get(link)).status == 410
     link, browser = await bot.link(), bot.browser()
     back = await browser.stop_at_google(link)
     await expire()
@@ -334,7 +310,6 @@ async def test_unfinished_connection_expires_after_ten_minutes_and_is_deleted(bo
     (row,) = await bot.database.read(sa.select(oauth_states.c.expires))
     assert timedelta(minutes=9) < row.expires - datetime.now(UTC) <= timedelta(minutes=10)
     await expire()
-    assert (await bot.connecting.access(ANA)).state == "absent"
     assert (await bot.connecting.confirm(ANA, page.code)).state == "absent"
     await tidy(bot.database, load_settings(env={}).retention)
     assert await bot.database.read(sa.select(oauth_states.c.state)) == []
@@ -356,8 +331,6 @@ async def test_missing_scope_or_invalid_google_response_connects_nothing(bot: Ma
     assert "The Gmail API is not enabled" in await failed_page_text()
     google.profile = JSONResponse({"emailAddress": None})
     assert "no proper answer" in await failed_page_text()
-    google.profile = JSONResponse(["odd"], 500)
-    assert "no proper answer" in await failed_page_text()
 
 
 async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(bot: MailBot) -> None:
@@ -372,12 +345,8 @@ async def test_connect_pages_forbid_caching_framing_referrers_and_scripts(bot: M
         policy = page.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "frame-ancestors 'none'" in policy
-        assert "<script" not in page.raw
         assert "<b>" not in page.raw, "a name that people choose is text"
-    assert (
-        f"form-action 'self' {bot.google.url.rsplit('/', 1)[0]};"
-        in pages[0].headers["content-security-policy"]
-    )
+    assert "form-action 'self'" in pages[0].headers["content-security-policy"]
 
 
 async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
@@ -394,12 +363,9 @@ async def test_secrets_are_not_in_pages_logs_or_plain_in_the_database(
     stored = str(await bot.database.read(sa.select(raw, oauth_states.c.state)))
     logged = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("bot"))
     for secret in hidden:
-        assert secret not in page.raw
-        assert secret not in stored
-        assert secret not in logged
-    assert state not in stored
+        assert secret not in page.raw + stored + logged
+    assert state not in stored + logged
     assert page.code.replace(" ", "") not in stored
-    assert state not in logged
     assert grant.code not in logged
 
 
@@ -416,14 +382,13 @@ async def test_browser_is_redirected_only_to_google(bot: MailBot) -> None:
         assert query["redirect_uri"] == f"{bot.url}/google/callback"
         assert query["scope"] == MODIFY
         assert query["code_challenge_method"] == "S256"
-    states = ("", "x", "x" * 43, "x" * 9_000)
-    for odd in ("", "?code=1", *(f"?state={state}" for state in states)):
+    for odd in ("", "?code=1", "?state=", f"?state={'x' * 43}", f"?state={'x' * 9_000}"):
         assert (await browser.get(f"{bot.url}/google/connect{odd}")).status == 410
         assert (await browser.press(f"{bot.url}/google/connect{odd}")).status == 410
         assert (await browser.get(f"{bot.url}/google/callback{odd}")).status == 410
 
 
-async def test_connect_cookie_is_http_only_and_host_bound_on_https(bot: MailBot) -> None:
+async def test_connect_cookie_is_host_bound_and_hidden_from_scripts(bot: MailBot) -> None:
     public = settings_at(bot.google, "https://bot.example.com/")
     https = MailboxConnector(public, bot.database, bot.slack.web, "https://acme.slack.com/")
     link = (await https.begin(ANA, TEAM)).link
@@ -436,9 +401,6 @@ async def test_connect_cookie_is_http_only_and_host_bound_on_https(bot: MailBot)
     for part in ("HttpOnly", "Secure", "SameSite=lax", "Path=/"):
         assert part in cookie
     assert "Domain" not in cookie
-    plain = (await bot.browser().get(await bot.link())).headers["set-cookie"]
-    assert plain.startswith("connect=")
-    assert "HttpOnly" in plain
 
 
 # ---- disconnecting
@@ -472,16 +434,6 @@ async def test_mailbox_connected_by_two_users_stays_connected_for_the_other(bot:
     assert bot.google.accounts.grants[0].revoked
 
 
-async def test_forgetting_a_user_deletes_their_tokens_and_pending_connections(bot: MailBot) -> None:
-    await connect(bot)
-    await bot.browser().through(await bot.link(MAL))
-    await bot.link(ANA)
-    deleted = await Forget(bot.database)(ForgetTarget("user", ANA))
-    assert deleted.credentials == 1
-    rows = await bot.database.read(sa.select(oauth_states.c.account))
-    assert [row.account for row in rows] == [MAL]
-
-
 # ---- both databases, several replicas
 
 
@@ -496,41 +448,10 @@ async def test_oauth_state_is_used_once_across_replicas(place: StorePlace) -> No
         attempts = await asyncio.gather(*(s.spend(state, f"browser {first}") for s in states * 2))
         (attempt,) = filter(None, attempts)
         assert (attempt.account, attempt.team) == (ANA, TEAM)
-        tokens = MailboxTokens.model_validate(
-            {"access_token": "ya29.x", "refresh_token": "1//x", "address": MAILBOX}
-        )
+        tokens = MailboxTokens.model_validate({"access_token": "ya29.x", "refresh_token": "1//x"})
         code = await states[0].grant(state, attempt, tokens)
-        assert len(code) == 8
-        assert await states[-1].waiting_mailbox(ANA) == MAILBOX
         results = await asyncio.gather(*(s.confirm(ANA, code) for s in states * 2))
         assert [each for each in results if isinstance(each, MailboxTokens)] == [tokens]
-
-
-def elements(view: dict[str, Any]) -> list[str]:
-    """The action ids of the buttons and inputs of a view, which Slack's own models must accept."""
-    parsed = View(**view)
-    parsed.validate_json()
-    assert parsed.to_dict()["blocks"] == json.loads(json.dumps(view["blocks"]))
-    items = [e for b in view["blocks"] for e in (*b.get("elements", ()), b.get("element", {}))]
-    return [e["action_id"] for e in items if "action_id" in e]
-
-
-def set_up(google: StandIn, url: str | None) -> Any:
-    """Settings with Google, where everybody may ask about mail."""
-
-    def change(settings: Settings) -> Settings:
-        template = settings_at(google, url)
-        secret = {"google_client_secret": template.secrets.google_client_secret}
-        names = ("google_oauth_endpoint", "gmail_api_endpoint")
-        endpoints = {name: getattr(template.endpoints, name) for name in names}
-        changed = change_settings(
-            settings, serve={"public_url": url}, secrets=secret, endpoints=endpoints
-        )
-        return with_rules(scopes=("slack", "email"))(
-            changed.model_copy(update={"google": template.google})
-        )
-
-    return change
 
 
 async def wait_for_home(bot: Served, *words: str) -> dict[str, Any]:
@@ -552,7 +473,11 @@ def link_in(view: dict[str, Any]) -> str:
 async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: Path) -> None:
     port, browser = free_port(), Browser()
     with google_at() as google:
-        change = set_up(google, f"http://127.0.0.1:{port}")
+
+        def change(settings: Settings) -> Settings:
+            changed = settings_at(google, f"http://127.0.0.1:{port}", settings)
+            return with_rules(scopes=("slack", "email"))(changed)
+
         async with serve(tmp_path, port=port, change=change) as bot:
             people, store = bot.slack.people, Credentials(bot.store.database)
             people.open_home(ANA)
@@ -563,8 +488,7 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
             people.click_home(ANA, CODE, "0000")
             await wait_for_home(bot, "That is not the code. You have 4 more tries.")
             people.click_home(ANA, CODE, page.code)
-            view = await wait_for_home(bot, f"Gmail is connected as {MAILBOX}.")
-            elements(view)
+            await wait_for_home(bot, f"Gmail is connected as {MAILBOX}.")
             assert await store.accounts() == [ANA]
             people.click_home(ANA, DISCONNECT)
             await wait_for_home(
@@ -578,13 +502,10 @@ async def test_a_mailbox_is_connected_and_disconnected_from_app_home(tmp_path: P
 # ---- `assistant connect google`
 
 
-CLIENT = f"google: {{client_id: {CLIENT_ID}}}\n"
-
-
 @pytest.fixture
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """A Google that this process's commands, and those that it starts, take for the real one."""
-    configure(CLIENT)
+    configure(f"google: {{client_id: {CLIENT_ID}}}\n")
     monkeypatch.setenv("GOOGLE_CLIENT_SECRET", CLIENT_SECRET)
     with google_at() as google:
         monkeypatch.setenv("GOOGLE_OAUTH_ENDPOINT", f"{google.url}/oauth")
@@ -602,25 +523,13 @@ def page_of(command: Fork) -> str:
     return found[0]
 
 
-def tokens_of(settings: Any, account: str) -> MailboxTokens | None:
-    async def read() -> MailboxTokens | None:
-        database = await Database.open(settings.data_dir)
-        try:
-            return await Credentials(database).get(account)
-        finally:
-            await database.aclose()
-
-    return asyncio.run(read())
-
-
 @pytest.mark.system
 def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: Shell) -> None:
     with forked_command("connect", "google", "--port", "0", "--json") as command:
         page = page_of(command)
-        query = {name: value for name, (value,) in parse_qs(urlsplit(page).query).items()}
-        assert query["scope"] == MODIFY
-        assert query["redirect_uri"].startswith("http://127.0.0.1:")
-        wrong = query["redirect_uri"] + "?state=other&code=4/stolen"
+        (back,) = parse_qs(urlsplit(page).query)["redirect_uri"]
+        assert back.startswith("http://127.0.0.1:")
+        wrong = f"{back}?state=other&code=4/stolen"
         with pytest.raises(HTTPError, match="400"):
             urllib.request.urlopen(wrong, timeout=WAIT_S)
         with urllib.request.urlopen(page, timeout=WAIT_S) as answer:
@@ -629,105 +538,74 @@ def test_operator_connects_a_mailbox_in_a_local_browser(google: StandIn, shell: 
         output = command.read_output()
     result = json.loads(output[output.index("{") :])
     assert result == {"account": "operator", "address": MAILBOX}
-    tokens = tokens_of(load_settings(), "operator")
-    assert tokens
-    assert tokens.address == MAILBOX
-    assert tokens.refresh_token.get_secret_value() == google.accounts.grants[0].refresh_token
-    for token in (tokens.access_token, tokens.refresh_token):
-        assert token.get_secret_value() not in output
+    assert "ya29." not in output
+    assert google.accounts.grants[0].refresh_token not in output
 
     done = shell("connect", "google", "--disconnect")
     assert done.out == f"Disconnected: {MAILBOX}. Google has revoked its tokens.\n"
     assert google.accounts.grants[0].revoked
-    done = shell("connect", "google", "--disconnect", "--json")
-    assert done.json == {"account": "operator", "address": None, "revoked": False}
 
 
 # ---- credentials of a mailbox
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Credentials]:
-    with_store(tmp_path / "state")
-    database = await Database.open(tmp_path / "state", cipher=Cipher.generate())
-    yield Credentials(database)
-    await database.aclose()
-
-
-async def give_consent(google: StandIn, store: Credentials, account: str) -> None:
-    """Consent as a person does, and store a token that has expired."""
-    oauth = oauth_of(settings_at(google))
-    assert oauth
-    page = oauth.address_to_open("http://127.0.0.1/back", "s", "v" * 43)
-    browser = Browser()
-    back = await browser.get(page, allow_redirects=False)
-    await browser.aclose()
-    (code,) = parse_qs(urlsplit(back.headers["location"]).query)["code"]
-    tokens = await oauth.exchange("http://127.0.0.1/back", code, "v" * 43)
+async def connect_with_expired_token(bot: MailBot) -> None:
+    await connect(bot)
+    tokens = await bot.store.get(ANA)
+    assert tokens
     past = datetime.now(UTC) - timedelta(hours=1)
-    await store.put(account, tokens.model_copy(update={"expires_at": past}))
+    await bot.store.put(ANA, tokens.model_copy(update={"expires_at": past}))
 
 
-async def test_connected_mailbox_opens_after_its_token_expired(
-    store: Credentials,
-) -> None:
-    with google_at() as google:
-        await give_consent(google, store, ANA)
-        access = await mail_credentials(settings_at(google), store, ANA, None)
-        assert access
-        assert google.accounts.whose(await access.token()) == MAILBOX
-        assert await mail_credentials(settings_at(google), store, "U0EVA", None) is None
-        google.accounts.revoke(MAILBOX)
-        again = await mail_credentials(settings_at(google), store, ANA, None)
-        assert again
-        with pytest.raises(GoogleRevoked, match="Connect it again"):
-            await again.token()
-        unset = settings_at(google, client_id=None)
-        with pytest.raises(SetupError, match=r"google\.client_id is not set"):
-            await mail_credentials(unset, store, ANA, None)
+async def token_of(
+    bot: MailBot, user: str, address: str | None = None, settings: Settings | None = None
+) -> str:
+    """Return a token of the mailbox that this user may open; empty = none."""
+    settings = settings or settings_at(bot.google)
+    access = await mail_credentials(settings, bot.store, user, address)
+    return await access.token() if access else ""
 
 
-async def test_fixed_token_is_only_for_the_operator(store: Credentials) -> None:
-    with google_at() as google:
-        settings = settings_at(google)
-        fixed = settings.secrets.model_copy(update={"google_access_token": SecretStr("ya29.fix")})
-        settings = settings.model_copy(update={"secrets": fixed})
-        access = await mail_credentials(settings, store, "operator", None)
-        assert access
-        assert await access.token() == "ya29.fix"
-        assert await mail_credentials(settings, store, ANA, "ana@acme.example") is None
+async def test_connected_mailbox_opens_after_its_token_expired(bot: MailBot) -> None:
+    await connect_with_expired_token(bot)
+    assert bot.google.accounts.whose(await token_of(bot, ANA)) == MAILBOX
+    assert await token_of(bot, "U0EVA") == ""
+    bot.google.accounts.revoke(MAILBOX)
+    with pytest.raises(GoogleRevoked, match="Connect it again"):
+        await token_of(bot, ANA)
+    with pytest.raises(SetupError, match=r"google\.client_id is not set"):
+        await token_of(bot, ANA, settings=settings_at(bot.google, client_id=None))
+
+
+async def test_fixed_token_is_only_for_the_operator(bot: MailBot) -> None:
+    fixed = {"google_access_token": SecretStr("ya29.fix")}
+    settings = change_settings(settings_at(bot.google), secrets=fixed)
+    assert await token_of(bot, "operator", settings=settings) == "ya29.fix"
+    assert await token_of(bot, ANA, "ana@acme.example", settings) == ""
 
 
 async def test_a_service_account_opens_the_mailbox_of_the_users_own_address(
-    store: Credentials, tmp_path: Path
+    bot: MailBot, tmp_path: Path
 ) -> None:
-    with google_at() as google:
-        settings = settings_at(google, service_account=str(key_file(tmp_path)))
-        access = await mail_credentials(settings, store, "U0EVA", "eva@acme.example")
-        assert access
-        assert google.accounts.whose(await access.token()) == "eva@acme.example"
-        assert await mail_credentials(settings, store, "U0EVA", None) is None
-        await give_consent(google, store, ANA)
-        own = await mail_credentials(settings, store, ANA, "other@acme.example")
-        assert own
-        assert google.accounts.whose(await own.token()) == MAILBOX, "the connected one goes first"
+    settings = settings_at(bot.google, service_account=str(key_file(tmp_path)))
+    eva = await token_of(bot, "U0EVA", "eva@acme.example", settings)
+    assert bot.google.accounts.whose(eva) == "eva@acme.example"
+    assert bot.google.accounts.grants[-1].scope == MODIFY
+    assert await token_of(bot, "U0EVA", settings=settings) == ""
+    await connect(bot)
+    own = await token_of(bot, ANA, "other@acme.example", settings)
+    assert bot.google.accounts.whose(own) == MAILBOX, "the connected one goes first"
 
 
 # ---- secrets in the log
 
 
-async def test_tokens_are_redacted_from_the_log_once_stored_or_loaded(
-    store: Credentials,
-) -> None:
-    redactor = Redactor()
-    odd = "a token of no known shape / 77"
-    assert redactor.clean(f"it is {odd}") == f"it is {odd}"
+async def test_tokens_are_redacted_from_the_log_once_stored_or_loaded(bot: MailBot) -> None:
+    redactor, odd = Redactor(), "a token of no known shape / 77"
     tokens = {"access_token": odd, "refresh_token": "1//refresh", "address": MAILBOX}
-    await store.put(ANA, MailboxTokens.model_validate(tokens))
+    await bot.store.put(ANA, MailboxTokens.model_validate(tokens))
     assert redactor.clean(f"it is {odd}") == "it is [removed]"
-    assert redactor.clean("a%20token%20of%20no%20known%20shape%20%2F%2077") == "[removed]"
-    assert redactor.clean(MAILBOX) == MAILBOX
     learn(f"filler-{number:04}" for number in range(600))
     assert odd in redactor.clean(odd), "the number of redacted secrets is limited"
-    await store.get(ANA)
+    await bot.store.get(ANA)
     assert redactor.clean(odd) == "[removed]"

@@ -11,7 +11,8 @@ from email.policy import default
 from typing import Any
 
 import pytest
-from gmail_kit import ME, OWNER, Office, id_of, mail, office, stored_message
+from gmail_kit import OWNER, Office, id_of, office, stored_message
+from mail_kit import ME, mail
 from office_kit import PNG, book, compound, deck, file_bytes, word
 from pdf_kit import pdf, text_object
 from standins.google_faults import Fault
@@ -21,7 +22,7 @@ from bot.approvals.cards import arguments, editable, title
 from scopes.effects import OPEN_MAIL, Handles
 from scopes.email import MAX_HITS, TITLE
 from scopes.google.gmail import Gmail
-from scopes.label import TRUSTED_LABEL, Label
+from scopes.label import Label
 from scopes.mail import label_of
 from scopes.tool import ToolError, ToolResult, Window
 from subagents.gate import Action, Card
@@ -56,9 +57,10 @@ def own(thread: str) -> Label:
 
 
 async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
+    long = "Yes, " + "very " * 200
     messages = (
         stored_message(1, mail(1, "Can you?")),
-        stored_message(2, mail(2, "Yes, " + "very " * 200, sender="Bo <bo@x.example>", answers=1)),
+        stored_message(2, mail(2, long, "Bo <bo@x.example>", reply_to="1")),
         stored_message(3, mail(3, "Bill", subject="Invoice 7", sender="Eva <eva@x.example>"), 3),
     )
     async with tools(*messages) as at:
@@ -69,35 +71,33 @@ async def test_a_search_shows_the_newest_message_of_each_thread() -> None:
             f"Bill {{1 messages, whole shown; to {ME}}}"
         )
         assert older.id == f"{id_of(1)}/{id_of(2)}"
-        assert older.text.startswith("Subject: Offer. Yes, very very")
         assert len(older.text) < 350
         assert "2 messages, beginning of the newest shown" in older.notes
         assert newest.label == own(id_of(3))
         assert found.handles == {id_of(3): TITLE, id_of(1): TITLE}, "a subject is no title"
-        assert [i.text for i in (await at("search_mail", query="subject:invoice")).items] == [
-            "Subject: Invoice 7. Bill"
-        ]
-        assert at.at.count_calls("threads.get") == 2
-        read = await at("read_mail_thread", thread=id_of(3))
-        assert "Invoice" not in str(read.handles)
-        assert at.at.count_calls("threads.get") == 2
-        for n in range(4, MAX_HITS + 5):
-            at.at.local.gmail.add(mail(n), {"INBOX"})
-        many = await at("search_mail")
-        assert len(many.items) == MAX_HITS
-        assert many.truncated == 'More: call again with cursor="15", or narrow the query.'
+        (bill,) = (await at("search_mail", query="subject:invoice")).items
+        assert bill.text == "Subject: Invoice 7. Bill"
+        assert "Invoice" not in str((await at("read_mail_thread", thread=id_of(3))).handles)
+        assert at.at.count_calls("threads.get") == 2, "each thread is fetched once"
+
+
+async def test_a_search_has_pages() -> None:
+    count = MAX_HITS + 3
+    async with tools(*(stored_message(n, mail(n), n) for n in range(1, count + 1))) as at:
+        first = await at("search_mail")
+        assert first.truncated == 'More: call again with cursor="15", or narrow the query.'
         rest = await at("search_mail", cursor="15")
         assert (len(rest.items), rest.truncated) == (3, "")
-        assert not {i.id for i in many.items} & {i.id for i in rest.items}
+        assert len({i.id for i in (*first.items, *rest.items)}) == count
         for wrong in ("-1", "1e3", "1000", "0" * 10):
             with pytest.raises(ToolError, match="No page"):
                 await at("search_mail", cursor=wrong)
 
 
-@pytest.mark.parametrize("query", ["", "x) OR (offer", "offer after:2000/01/01 before:2030/01/01"])
+@pytest.mark.parametrize("query", ["", "x) OR (order", "order after:2000/01/01 before:2030/01/01"])
 async def test_mail_search_finds_only_messages_inside_the_time_window(query: str) -> None:
     messages = [stored_message(n, mail(n, f"Mail {n}"), thread=n) for n in (1, 5, 9)]
-    messages += [stored_message(10, mail(10, "A late answer", answers=5), thread=5)]
+    messages += [stored_message(10, mail(10, "A late answer", reply_to="5"), thread=5)]
     async with tools(*messages) as at:
         window = Window(messages[0].at + timedelta(minutes=1), messages[2].at)
         at.ctx = replace(at.ctx, window=window)
@@ -151,14 +151,19 @@ async def test_unreadable_attachment_is_refused_without_its_name_and_reported() 
     async with tools(stored_message(1, mail(1, files=files)), titles=ONE) as at:
         for number, (_, why) in enumerate(UNREAD.values(), 1):
             id = f"{id_of(1)}/{id_of(1)}/{number}"
-            with pytest.raises(ToolError) as refused:
+            with pytest.raises(ToolError, match=f"Attachment {number} {why}") as refused:
                 await at.call_gate("read_attachment", file=id)
-            reason = str(refused.value)
-            assert reason.startswith(f"Attachment {number} {why}")
-            assert reason.endswith(".")
-            assert LURE not in reason
+            assert LURE not in str(refused.value)
             assert refused.value.label == own(id_of(1))
             assert why in refused.value.undone[f"read {id}"]
+
+
+async def test_mail_that_cannot_be_read_is_shown_as_unread_with_the_reason() -> None:
+    sealed = mail(1).replace(b"text/plain", b"application/pkcs7-mime")
+    async with tools(stored_message(1, sealed)) as at:
+        for name, arguments in (("search_mail", {}), ("read_mail_thread", {"thread": id_of(1)})):
+            (item,) = (await at(name, **arguments)).items
+            assert "could not be read: encrypted (S/MIME); " in item.line()
 
 
 async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None:
@@ -169,7 +174,7 @@ async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None
             ("create_draft", {"body": "x"}),
             ("apply_label", {"add": ["A"]}),
         ):
-            for id in (missing, other, "C0BOARD"):
+            for id in (missing, other, "C0BOARD", "../labels", "t1?x=1", "\u0661", ""):
                 reason = await at.refusal_reason(tool, thread=id, **more)
                 assert reason.startswith(f"No mail thread {id}. ")
         assert at.at.local.requests == []
@@ -177,15 +182,6 @@ async def test_inaccessible_mail_thread_is_answered_like_a_missing_one() -> None
         reason_missing = await at.refusal_reason("read_mail_thread", thread=missing)
         reason_hidden = await at.refusal_reason("read_mail_thread", thread=other)
         assert reason_missing == reason_hidden.replace(other, missing)
-
-
-@pytest.mark.parametrize("value", ["../labels", "a b", "", "x" * 60, "\u0661", "t1?x=1"])
-async def test_invalid_thread_id_never_reaches_gmail(value: str) -> None:
-    async with tools() as at:
-        assert (await at.refusal_reason("read_mail_thread", thread=value)).startswith(
-            "No mail thread"
-        )
-        assert at.at.local.requests == []
 
 
 @pytest.mark.parametrize("tool", ["search_mail", "list_labels", "sync_state", "send_mail"])
@@ -229,13 +225,11 @@ async def test_system_labels_cannot_be_added_or_removed(name: str, way: str) -> 
         assert at.at.local.gmail.messages[id_of(1)].labels == {"INBOX"}
 
 
-@pytest.mark.parametrize(
-    "more", [{"cc": ["x@evil.example"]}, {"to": "x@evil.example"}, {"bcc": "x"}]
-)
-async def test_model_cannot_choose_the_recipients_of_a_draft(more: dict[str, Any]) -> None:
+@pytest.mark.parametrize("field", ["to", "cc", "bcc"])
+async def test_model_cannot_choose_the_recipients_of_a_draft(field: str) -> None:
+    args = {"thread": id_of(1), "body": "x", field: "x@evil.example"}
     async with tools(titles=ONE) as at:
-        reason = await at.refusal_reason("create_draft", thread=id_of(1), body="x", **more)
-        assert reason.endswith("is not an argument")
+        assert (await at.refusal_reason("create_draft", **args)).endswith("is not an argument")
         assert at.at.local.gmail.drafts == {}
 
 
@@ -246,11 +240,9 @@ NEXT_DOOR = frozenset({f"mail:{id_of(1)}", f"mail:{id_of(2)}"})
     ("label", "free"),
     [
         pytest.param(own(id_of(1)), True, id="its own thread"),
-        pytest.param(TRUSTED_LABEL, True, id="nothing"),
         pytest.param(own(id_of(2)), False, id="another thread"),
         pytest.param(replace(own(id_of(1)), sources=NEXT_DOOR), False, id="two threads"),
         pytest.param(own("search"), False, id="labels of the mailbox"),
-        pytest.param(Label(True, frozenset({OWNER}), frozenset({"notes:own"})), False, id="a note"),
         pytest.param(Label(True, sources=frozenset({"C0SALES"})), False, id="a public channel"),
     ],
 )
@@ -269,7 +261,7 @@ async def test_approved_draft_fails_if_its_thread_got_new_mail() -> None:
     async with tools(titles=ONE) as at:
         at.ctx = replace(at.ctx, label=own(id_of(2)))
         action = await at.card("create_draft", thread=id_of(1), body="The price is 90.")
-        newer = mail(2, sender="Eve <eve@evil.example>", answers=1)
+        newer = mail(2, sender="Eve <eve@evil.example>", reply_to="1")
         at.at.local.gmail.add(newer, {"INBOX"}, thread=id_of(1))
         now = replace(at.ctx, clients={Gmail: at.at.made()})
         with pytest.raises(ToolError, match="got mail"):
@@ -277,22 +269,19 @@ async def test_approved_draft_fails_if_its_thread_got_new_mail() -> None:
         assert at.at.local.gmail.drafts == {}
 
 
-LETTER = {
-    "to": ["kim@client.example", "bo@x.example"],
-    "subject": "Offer",
-    "body": "Yes – \u200ball.",
-}
+KIM_AND_BO = ["kim@client.example", "bo@x.example"]
+LETTER = {"to": KIM_AND_BO, "subject": "Offer", "body": "Yes – \u200ball."}
 
 
 async def test_sending_needs_a_card_that_shows_the_whole_mail() -> None:
     async with tools() as at:
         action = await at.card("send_mail", **LETTER)
         assert at.at.local.requests == []
-        shown = {name: (value, text) for name, value, text in arguments(action)}
-        assert list(shown) == ["to", "subject", "body"]
-        assert shown["to"] == ("kim@client.example, bo@x.example", False)
-        assert shown["subject"] == ("Offer", True)
-        assert shown["body"] == ("Yes – \\u200ball.", True)
+        assert [tuple(each) for each in arguments(action)] == [
+            ("to", "kim@client.example, bo@x.example", False),
+            ("subject", "Offer", True),
+            ("body", "Yes – \\u200ball.", True),
+        ]
         assert title(action) == "Send a mail to kim@client.example, bo@x.example"
         assert editable(action) == {"subject": "Offer", "body": "Yes – \u200ball."}
 
@@ -330,11 +319,9 @@ async def test_approved_mail_is_not_sent_from_another_owners_mailbox() -> None:
     "to",
     [
         [],
-        ["kim"],
         ["Kim <kim@client.example>"],
         ["a@x.example, b@x.example"],
         ["a@x.example\nBcc: b@x.example"],
-        ["ä@x.example"],
         ["a@x.example"] * 26,
     ],
 )

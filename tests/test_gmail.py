@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from email import message_from_bytes
 from email.policy import default
 from typing import Any
 
 import pytest
-from gmail_kit import ME, START, Office, id_of, mail, office, stored_message
+from gmail_kit import START, Office, id_of, office, stored_message
+from mail_kit import ME, mail
 from standins.google_faults import Fault
 
 from scopes.google.errors import GoogleAbsent, GoogleUnsure
@@ -20,44 +20,25 @@ from scopes.google.mail_text import NO_CONTENT, NO_SENSE, message_of
 SENT = frozenset({"SENT"})
 
 
-def b64(text: str | bytes) -> str:
-    data = text.encode() if isinstance(text, str) else text
-    return base64.urlsafe_b64encode(data).decode()
-
-
-def payload(kind: str, data: str | bytes = "", *, headers: Any = (), **more: Any) -> dict[str, Any]:
-    body = {"data": b64(data), "size": len(data)} if data else {"size": 0}
-    named = [{"name": n, "value": v} for n, v in headers]
-    return {"mimeType": kind, "filename": "", "headers": named, "body": body, **more}
-
-
-def resource(content: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "id": "m1",
-        "threadId": "t1",
-        "internalDate": "1736154000000",
-        "payload": content,
-        **more,
-    }
+def resource(content: Any) -> dict[str, Any]:
+    return {"id": "m1", "threadId": "t1", "internalDate": "1736154000000", "payload": content}
 
 
 async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     messages = (
-        stored_message(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", answers=1)),
-        stored_message(1, mail(1, "Grüße, can you?", headers={"Cc": "Bo <bo@x.example>"})),
+        stored_message(2, mail(2, "Yes.", sender="Ana <ana@acme.example>", reply_to="1")),
+        stored_message(1, mail(1, "Grüße, can you?", Cc="Bo <bo@x.example>")),
     )
     async with office(*messages) as at:
         found = await at.gmail.thread(id_of(1))
         assert at.units() == 40
     first, last = found.messages
     assert (first.id, last.id, found.id) == (id_of(1), id_of(2), id_of(1))
-    assert (first.text.sender, first.text.subject) == ("Kim <kim@client.example>", "Offer")
+    assert (first.text.sender, first.text.subject) == ("Customer 1 <c1@shop.example>", "Order 1001")
     assert (first.text.body, first.text.cc) == ("Grüße, can you?", ("Bo <bo@x.example>",))
     assert first.at == START.replace(hour=10)
-    assert first.headers["message-id"] == "<m1@client.example>"
-    assert "INBOX" in first.labels
+    assert first.labels == {"INBOX"}
     assert last.text.body == "Yes."
-    assert found.history
 
 
 @pytest.mark.parametrize(
@@ -65,10 +46,9 @@ async def test_thread_is_read_completely_oldest_first_for_forty_units() -> None:
     [
         (resource(None), NO_CONTENT),
         (resource("text"), NO_SENSE),
-        (resource(payload("text/plain", "x", headers=[])) | {"labelIds": 7}, NO_SENSE),
+        (resource({"mimeType": "text/plain"}) | {"labelIds": 7}, NO_SENSE),
         (resource({"mimeType": "text/plain", "body": {"data": "é"}}), NO_SENSE),
         (resource({"mimeType": "text/plain", "headers": [7]}), NO_SENSE),
-        ({}, NO_CONTENT),
     ],
 )
 def test_unreadable_message_has_a_fault_and_no_text(message: dict[str, Any], why: str) -> None:
@@ -81,7 +61,7 @@ async def test_mail_too_expensive_to_parse_does_not_affect_others() -> None:
     bomb = "".join(f"<font color={n}></p><p>" for n in range(30_000))
     as_html = mail(1, bomb).replace(b"text/plain", b"text/html")
     async with office(
-        stored_message(1, as_html), stored_message(2, mail(2, "Fine.", answers=1))
+        stored_message(1, as_html), stored_message(2, mail(2, "Fine.", reply_to="1"))
     ) as at:
         thread = await at.gmail.thread(id_of(1))
     assert [m.fault for m in thread.messages] == [TOO_MUCH, ""]
@@ -115,12 +95,13 @@ async def test_label_is_created_once_despite_a_failed_response(kind: str) -> Non
         assert [e.name for e in await at.made().labels() if e.own] == ["Later"]
 
 
+def mail_of(at: Office, id: str) -> Any:
+    """Return a message of the mailbox as a mail."""
+    return message_from_bytes(at.local.gmail.messages[id].raw, policy=default)
+
+
 def drafts(at: Office) -> list[Any]:
-    """Return the drafts as mails."""
-    state = at.local.gmail
-    return [
-        message_from_bytes(state.messages[id].raw, policy=default) for id in state.drafts.values()
-    ]
+    return [mail_of(at, id) for id in at.local.gmail.drafts.values()]
 
 
 ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
@@ -129,25 +110,20 @@ ANSWER = "Dear Kim,\n\nyes – gladly.\n\nAna"
 async def test_draft_is_addressed_to_the_last_other_sender() -> None:
     messages = (
         stored_message(1, mail(1, sender="Bo <bo@x.example>")),
-        stored_message(
-            2, mail(2, answers=1, headers={"Reply-To": "e@evil.example", "Cc": "c@x.example"})
-        ),
+        stored_message(2, mail(2, reply_to="1", Reply_To="e@evil.example", Cc="c@x.example")),
         stored_message(3, mail(3, sender="Ana <alias@x.example>", to="bo@x.example"), 1, SENT),
     )
     async with office(*messages) as at:
         thread = await at.gmail.thread(id_of(1))
-        id = await at.gmail.draft(thread, ANSWER, "run/t1")
-        assert id in at.local.gmail.drafts
+        await at.gmail.draft(thread, ANSWER, "run/t1")
         (draft,) = drafts(at)
-        assert (draft["To"], draft["From"]) == ("kim@client.example", ME)
-        assert draft["Subject"] == "Re: Offer"
+        assert (draft["To"], draft["From"]) == ("c2@shop.example", ME)
+        assert draft["Subject"] == "Re: Order 1002"
         assert draft["Cc"] is draft["Bcc"] is draft["Reply-To"] is None
-        assert draft["In-Reply-To"] == "<m2@client.example>"
-        assert draft["References"] == "<m1@client.example> <m2@client.example>"
+        assert draft["In-Reply-To"] == "<m2@shop.example>"
+        assert draft["References"] == "<m1@shop.example> <m2@shop.example>"
         assert draft.get_content().split() == ANSWER.split()
         assert draft[MARK] == mark_of(ME, "run/t1")
-        updated = await at.gmail.thread(id_of(1))
-        assert "DRAFT" in updated.last.labels
         assert at.local.gmail.sent == []
 
 
@@ -192,14 +168,11 @@ async def test_mail_and_model_text_cannot_inject_headers() -> None:
         assert draft["To"] == "kim@client.example"
         assert "\n" not in draft["Subject"]
         await at.gmail.send(["kim@client.example"], "a\r\nBcc: evil@evil.example", "b", "k")
-        sent = message_from_bytes(
-            at.local.gmail.messages[at.local.gmail.sent[0]].raw, policy=default
-        )
-        assert sent["Bcc"] is None
+        (id,) = at.local.gmail.sent
+        assert mail_of(at, id)["Bcc"] is None
         for to in ([], ["Kim <kim@client.example>"], ["a@x.example\nBcc: b@x.example"]):
             with pytest.raises(NoRecipient):
                 await at.gmail.send(to, "Hi", "x", "other")
-        assert sent["Subject"] == "a Bcc: evil@evil.example"
 
 
 @pytest.mark.parametrize("kind", ["", "lost", "drop", "500", "429", "malformed"])
@@ -214,15 +187,8 @@ async def test_mail_is_sent_once_despite_a_failed_response(kind: str) -> None:
             except GoogleUnsure:
                 assert kind == "drop"
         (id,) = at.local.gmail.sent
-        sent = message_from_bytes(at.local.gmail.messages[id].raw, policy=default)
-        assert sent["To"] == "kim@client.example, bo@x.example"
-        assert sent.get_content().strip() == "Words – all."
-        assert await at.made().send(["kim@client.example"], "Hi", "Words – all.", "a") == id
-
-
-async def test_earlier_sent_mail_is_found_and_not_sent_again() -> None:
-    async with office(stored_message(1, mail(1))) as at:
-        id = await at.gmail.send(["kim@client.example"], "Hi", "x", "a")
+        assert mail_of(at, id)["To"] == "kim@client.example, bo@x.example"
+        assert mail_of(at, id).get_content().strip() == "Words – all."
         for n in range(12):
             await at.gmail.send(["bo@x.example"], "Hi", "x", f"other{n}")
-        assert await at.made().send(["kim@client.example"], "Hi", "x", "a") == id
+        assert await at.made().send(["kim@client.example"], "Hi", "Words – all.", "a") == id

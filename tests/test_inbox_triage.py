@@ -74,16 +74,14 @@ async def order_triage(bot: Served, text: str = "triage my inbox") -> Shown:
 async def test_triage_in_a_direct_message_posts_the_digest_there(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(4)) as (bot, google):
         reply = await order_triage(bot)
-        run = await bot.store.run((await bot.store.runs(1))[0].id)
+        (run,) = await bot.store.runs(1)
         caps = await bot.store.database.read(sa.select(budgets.c.run, budgets.c.cap_nanousd))
 
     assert (run.id, 2 * NANOUSD_PER_USD) in [tuple(row) for row in caps], "the budget of a triage"
     assert "Answer the first." in reply.text
     assert "late parcels" in reply.text
     assert reply.text.count("is late") >= 3
-    assert run.result
-    assert len(run.result["verdicts"]) == 4
-    assert run.result["kind"] == "triage"
+    assert len((run.result or {})["verdicts"]) == 4
     gets = [each for each in google.requests if each.method == "gmail.users.threads.get"]
     assert len(gets) == 4, "nothing is fetched twice"
 
@@ -98,7 +96,6 @@ async def test_triage_in_a_channel_sends_the_digest_to_its_owner_only(tmp_path: 
     assert reply.text in effects
     assert not re.search("is late|Order 100", effects), "nor while the mails are read"
     assert any("is late" in text for text in private)
-    assert any("your mailbox" in text for text in private)
 
 
 async def test_threads_of_an_undelivered_digest_are_triaged_again(tmp_path: Path) -> None:
@@ -167,10 +164,8 @@ async def test_instructions_in_a_mail_are_not_executed(tmp_path: Path) -> None:
 
 
 async def test_no_mail_is_read_when_the_policy_forbids_it(tmp_path: Path) -> None:
-    def change(settings: Settings) -> Settings:
-        return with_rules(scopes=("slack",))(settings)
-
-    async with with_mail(tmp_path, *letters(1), more=change) as (bot, google):
+    only_slack = with_rules(scopes=("slack",))
+    async with with_mail(tmp_path, *letters(1), more=only_slack) as (bot, google):
         reply = await order_triage(bot)
     assert "No tool 'triage_inbox' is offered here." in reply.text
     assert google.requests == []
@@ -218,13 +213,20 @@ async def test_digest_buttons_label_draft_snooze_and_correct(tmp_path: Path) -> 
     assert google.gmail.sent == []
 
 
-async def test_corrections_are_included_in_the_next_triage(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, *letters(1)) as (bot, _):
-        state = MailState(bot.store.database)
-        await state.corrections.add(ASKER, "t0", "C <c1@shop.example>", "priority", "low")
+async def test_corrections_are_included_in_the_owners_next_triage_of_that_sender(
+    tmp_path: Path,
+) -> None:
+    async with with_mail(tmp_path, *letters(2)) as (bot, _):
+        corrections = MailState(bot.store.database).corrections
+        await corrections.add(ASKER, "t0", "C <C1@shop.example>", "priority", "low")
+        await corrections.add(ASKER, "t0", "C <c1@shop.example>", "category", "invoice")
+        await corrections.add("U0EVA", "t9", "C <c2@shop.example>", "priority", "high")
         await order_triage(bot)
         briefs = [opening(body) for body in bot.model.recorded if is_child(body)]
-    assert "mails from c1@shop.example are not urgent" in briefs[0]
+    first, second = sorted(briefs, key=lambda brief: "order 1002" in brief)
+    assert "mails from c1@shop.example are not urgent" in first
+    assert 'mails from c1@shop.example belong to the category "invoice"' in first
+    assert "corrected before" not in second
 
 
 async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_digest(
@@ -232,25 +234,20 @@ async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_dige
 ) -> None:
     async with with_mail(tmp_path, *letters(2)) as (bot, google):
         first = await order_triage(bot)
-        second, third = (
-            await order_triage(bot, "triage it, 2"),
-            await order_triage(bot, "triage it, 3"),
-        )
+        second = await order_triage(bot, "triage it, 2")
+        third = await order_triage(bot, "triage it, 3")
         channel, runs = bot.slack.people.dm(ASKER), list(reversed(await bot.store.runs(3)))
-        assert not any("is late" in each.text for each in (second, third))
         value = f"{runs[1].id}/all"  # the button of the third digest opens the first
         bot.slack.people.click(ASKER, channel, third.ts, SHOW, value)
         await until(lambda: SHOW not in str(digest_in(bot, channel, third.ts).blocks))
         again = [m for m in bot.slack.visible(channel) if m.thread_ts and m.ts > third.ts][-1]
-        thread = (runs[0].result or {})["verdicts"][0]["thread_id"]
-        await press_button(bot, channel, again.ts, LABEL, f"{runs[0].id}/{thread}")
         google.gmail.add(mail(9, "Where is order 1009?"), frozenset({"INBOX", "UNREAD"}))
         fourth = await order_triage(bot, "triage it, 4")
     gets = [each for each in google.requests if each.method == "gmail.users.threads.get"]
     assert len(gets) == 2 + 1, "nothing is fetched twice"
     for reply in (second, third):
         assert re.search(r"Nothing new since \d\d:\d\d", reply.text)
-        assert "Show all again" in str(reply.blocks)
+        assert "is late" not in reply.text
     since = [(run.result or {})["unchanged_since"] for run in runs]
     assert [each and each["run_id"] for each in since] == [None, runs[0].id, runs[1].id]
     assert first.text.count("is late") == again.text.count("is late") > 0
@@ -258,9 +255,9 @@ async def test_triage_without_new_mail_says_since_when_and_reshows_the_last_dige
     assert "order 1009" in fourth.text
 
 
-def visible_texts(bot: Served, channel: str) -> list[str]:
-    """Return the texts of a conversation and of Eva's ephemeral messages."""
-    return [m.text for m in bot.slack.visible(channel)] + bot.whispers("U0EVA")
+def is_shown(bot: Served, channel: str, text: str, first: int = 0) -> bool:
+    """Return whether a message has this text, of those after the first so many."""
+    return any(text in m.text for m in bot.slack.visible(channel)[first:])
 
 
 async def test_limited_triage_leaves_older_threads_for_the_next(
@@ -289,7 +286,7 @@ async def test_no_draft_is_created_when_another_sender_wrote_after_the_digest(
         )
         google.gmail.add(late, frozenset({"INBOX"}), thread=row.partition("/")[2])
         bot.slack.people.click(ASKER, channel, reply.ts, DRAFT, row)
-        await until(lambda: any(NEWER in each for each in visible_texts(bot, channel)))
+        await until(lambda: is_shown(bot, channel, NEWER))
     assert google.gmail.drafts == {}
 
 
@@ -298,7 +295,7 @@ async def test_buttons_are_refused_while_paused_and_clicks_are_logged(tmp_path: 
         channel, reply, row = await with_digest(bot)
         await bot.inbox.pause("Ida")
         bot.slack.people.click(ASKER, channel, reply.ts, LABEL, row)
-        await until(lambda: any("paused by Ida" in each for each in visible_texts(bot, channel)))
+        await until(lambda: is_shown(bot, channel, "paused by Ida"))
         await bot.inbox.resume()
         await press_button(bot, channel, reply.ts, LABEL, row)
         run = row.partition("/")[0]
@@ -309,37 +306,26 @@ async def test_buttons_are_refused_while_paused_and_clicks_are_logged(tmp_path: 
     assert "customer" in google.gmail.labels.values()
 
 
-async def test_folded_threads_are_opened_once_in_the_thread_for_the_owner_only(
-    tmp_path: Path,
-) -> None:
+async def test_folded_threads_are_opened_once_and_for_their_owner_only(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(9)) as (bot, _):
         channel, reply, row = await with_digest(bot)
-        run, value = row.partition("/")[0], f"{row.partition('/')[0]}/needs"
+        value = f"{row.partition('/')[0]}/needs"
         before = len(bot.slack.visible(channel))
         bot.slack.people.click("U0EVA", channel, reply.ts, SHOW, value)
-        await until(lambda: any(NOT_YOURS in each for each in visible_texts(bot, channel)))
-        assert not [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
+        await until(lambda: is_shown(bot, channel, NOT_YOURS))
+        assert not is_shown(bot, channel, "is late", before)
         for _ in range(2):
             bot.slack.people.click(ASKER, channel, reply.ts, SHOW, value)
         await until(lambda: value not in buttons(bot, channel, reply.ts))
-        (more,) = new_thread_messages(bot, channel, before)
         for rest in buttons(bot, channel, reply.ts):
             bot.slack.people.click(ASKER, channel, reply.ts, SHOW, rest)
         await until(lambda: not buttons(bot, channel, reply.ts))
         digest = digest_in(bot, channel, reply.ts)
-        found = [digest.text.partition("Needs you")[2]]
-        found += [m.text for m in new_thread_messages(bot, channel, before)]
-        ids = re.findall(r"#all/(\w+)", "".join(found))
-        last = re.findall(r"#all/(\w+)", more.text)[-1]
-        note = await press_button(bot, channel, more.ts, SNOOZE, f"{run}/{last}")
-    assert more.thread_ts == (reply.thread_ts or reply.ts)
+        more = [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
+    assert {m.thread_ts for m in more} == {reply.thread_ts or reply.ts}
+    texts = [digest.text.partition("Needs you")[2], *(m.text for m in more)]
+    ids = re.findall(r"#all/(\w+)", "".join(texts))
     assert len(set(ids)) == len(ids) == 9
-    assert "Snoozed until" in note
-
-
-def new_thread_messages(bot: Served, channel: str, before: int) -> list[Shown]:
-    """Return the messages with mail threads after the first `before` messages."""
-    return [m for m in bot.slack.visible(channel)[before:] if "is late" in m.text]
 
 
 def buttons(bot: Served, channel: str, ts: str) -> list[str]:
@@ -364,5 +350,5 @@ async def test_clicks_of_other_users_have_no_effect(tmp_path: Path) -> None:
     async with with_mail(tmp_path, *letters(1)) as (bot, google):
         channel, reply, row = await with_digest(bot)
         bot.slack.people.click("U0EVA", channel, reply.ts, LABEL, row)
-        await until(lambda: any(NOT_YOURS in each for each in visible_texts(bot, channel)))
+        await until(lambda: is_shown(bot, channel, NOT_YOURS))
     assert not [m for m in google.requests if m.method.endswith(("modify", "create", "send"))]

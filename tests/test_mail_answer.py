@@ -19,14 +19,7 @@ from bot.local.model.server import Responder
 Json = dict[str, Any]
 
 LATE = mail(1, "The parcel of order 1001 went to the wrong address.\n", "Kim <kim@client.example>")
-ASKS = {
-    "task": "Find what Kim wrote about order 1001",
-    "description": "Read Kim's mail",
-    "scope": "email",
-    "handles": ["mail:search"],
-}
-
-
+ASKS = {"task": "Find what Kim wrote", "scope": "email", "handles": ["mail:search"]}
 OTHER = mail(2, "The margin of this offer is 40 percent.\n", "Bo <bo@inside.example>")
 
 
@@ -73,14 +66,11 @@ async def test_draft_that_may_contain_other_mail_is_created_once_after_approval(
 
 
 async def test_question_about_mail_is_answered_from_the_askers_mailbox(tmp_path: Path) -> None:
-    async with with_mail(tmp_path, LATE, responder=search_model("from:kim@client.example")) as (
-        bot,
-        _,
-    ):
+    model = search_model("from:kim@client.example")
+    async with with_mail(tmp_path, LATE, responder=model) as (bot, _):
         text = (await bot.answer_directly("What did Kim write about order 1001?")).text
         (first, *_rest) = bot.parents()
         await bot.answer(bot.ask("What did Kim write?", user="U0EVA"))  # who has no mailbox
     assert "MAIL: the handle mail:search" in opening(first)
     assert "mail:search" not in opening(bot.parents()[-1])
-    assert "wrong address" in text
-    assert "mail.google.com" in text or "[1]" in text
+    assert "wrong address [1]" in text

@@ -6,7 +6,6 @@ import random
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import astuple
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing import cpu_limit
 
-from bot.local.google.mbox import load_mbox
+from bot.local.sample_workspace import load_sample_mailbox
 from bot.tasks import prefilter
 from scopes.google.gmail_threads import thread_of
 from scopes.mail import MailText
@@ -26,142 +25,16 @@ MOST_S = 2.0
 """CPU seconds for one message: the requirement, and hundreds of times what one takes."""
 MOST_BYTES = 64_000_000
 SHORT, LONG = 50, 10_000
-REAL = Path(__file__).resolve().parents[2] / "shared/data/dev/mail.mbox"
 ME = "ana@shop.example"
 REASONS = (None, *(value for name, value in vars(prefilter).items() if name.isupper()))
 
-PLAIN = b"""\
-Return-Path: <bo@corp.example>
-Received: from mx.corp.example ([192.0.2.7]) by mx.shop.example; Mon, 6 Jan 2025 09:00:00 +0100
-From: =?utf-8?q?Bj=C3=B6rn_Lind?= <bo@corp.example>
-To: "Ruiz, Ana" <ana@shop.example>, team@shop.example
-Subject: =?iso-8859-1?B?UmU6IFLpc3Vt6Q==?= and the order
-Date: Mon, 6 Jan 2025 09:00:00 +0100
-Message-ID: <a1@corp.example>
-In-Reply-To: <z9@shop.example>
-Content-Type: text/plain; charset="iso-8859-1"; format=flowed
-Content-Transfer-Encoding: quoted-printable
-
-Hej Ana,
-
-kan du skicka r=E4kningen f=F6re fredag? =
-=A34,000 is due.
-
-> On Friday Ana wrote:
->> From what I see
---=20
-Bj=F6rn
-"""
-RICH = b"""\
-From: shop@acme.example
-To: ana@shop.example
-Subject: Your order
-MIME-Version: 1.0
-List-Unsubscribe: <https://acme.example/u>
-Content-Type: multipart/mixed; boundary="outer"
-
-This is a message in MIME format.
---outer
-Content-Type: multipart/alternative; boundary=inner
-
---inner
-Content-Type: text/plain; charset=utf-8
-
-Your order 17 is on its way: https://acme.example/o/17
---inner
-Content-Type: multipart/related; boundary="rel"; type="text/html"
-
---rel
-Content-Type: text/html; charset=utf-8
-Content-Transfer-Encoding: base64
-
-PGh0bWw+PGhlYWQ+PHN0eWxlPi5oe2Rpc3BsYXk6bm9uZX08L3N0eWxlPjwvaGVhZD48Ym9keT48
-cCBjbGFzcz1oPmhpZGRlbjwvcD48dGFibGU+PHRyPjx0ZD5Zb3VyIG9yZGVyIDE3IGlzIG9uIGl0
-cyB3YXk8L3RkPjwvdHI+PC90YWJsZT48YSBocmVmPSJodHRwczovL2FjbWUuZXhhbXBsZS9vLzE3
-Ij5zZWU8L2E+PC9ib2R5PjwvaHRtbD4=
---rel
-Content-Type: image/png; name="logo.png"
-Content-ID: <logo@acme>
-Content-Transfer-Encoding: base64
-
-iVBORw0KGgoAAAANSUhEUg==
---rel--
---inner--
---outer
-Content-Type: text/calendar; method=REQUEST; charset=utf-8
-
-BEGIN:VCALENDAR
-VERSION:2.0
-METHOD:REQUEST
-BEGIN:VEVENT
-UID:7@acme.example
-DTSTART;TZID=Europe/Berlin:20250107T100000
-DTEND:20250107T103000Z
-SUMMARY:Delivery\\, in two
- lines
-ORGANIZER;CN="Acme":mailto:shop@acme.example
-ATTENDEE;PARTSTAT=NEEDS-ACTION:mailto:ana@shop.example
-END:VEVENT
-END:VCALENDAR
---outer
-Content-Type: application/pdf; name*0*=utf-8''R%C3%A9; name*1*=sum%C3%A9.pdf
-Content-Disposition: attachment; filename="=?utf-8?q?R=C3=A9sum=C3=A9.pdf?="
-Content-Transfer-Encoding: base64
-
-JVBERi0xLjQK
---outer--
-"""
-BOUNCED = (
-    b"""\
-Return-Path: <>
-From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example>
-To: ana@shop.example
-Subject: Undeliverable: the order
-Auto-Submitted: auto-replied
-Content-Type: multipart/report; report-type=delivery-status; boundary="=_b"
-
---=_b
-
-The mail could not be delivered.
---=_b
-Content-Type: message/delivery-status
-
-Reporting-MTA: dns; mx.example
-Final-Recipient: rfc822; nobody@corp.example
-Action: failed
-Status: 5.1.1
---=_b
-Content-Type: message/rfc822
-
-"""
-    + RICH
-    + b"""
---=_b--
-"""
-)
-DIGEST = (
-    b"""\
-From: talk-request@lists.example
-To: talk@lists.example
-Subject: talk Digest, Vol 1
-List-Post: <mailto:talk@lists.example>
-Content-Type: multipart/digest; boundary="d"
-
---d
-
-"""
-    + PLAIN
-    + b"--d\n\n"
-    + BOUNCED
-    + b"\n--d--\n"
-)
 JAPANESE = (
     b"From: =?ISO-2022-JP?B?GyRCO0VFRBsoQg==?= <sato@corp.example>\r\nTo: ana@shop.example\r\n"
     b"Subject: =?shift_jis?Q?=8C=8F=96=BC?= =?gb2312?B?zPU=?=\r\n"
     b'Content-Type: text/html; charset="iso-2022-jp"\r\n\r\n'
     b"<div style='color:#fff;background:#fff'>\x1b$B$3$s\x1b(B</div><p hidden>x<p>\x1b$B$K$A\x1b(B"
 )
-SEEDS = (PLAIN, RICH, BOUNCED, DIGEST, JAPANESE)
+SEEDS = (*(message.raw for message in load_sample_mailbox().messages), JAPANESE)
 
 TOKENS = (
     b"\r\n\r\n", b"\n\n", b"\r", b"\0", b"\x1b$B", b"\xff\xfe", b"\xef\xbb\xbf", b"--outer\r\n",
@@ -175,10 +48,10 @@ TOKENS = (
 )  # fmt: skip
 
 
-def mutated_message(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
+def mutated_message(number: int) -> bytes:
     """Return one of the seeds, damaged at random; the same number gives the same message."""
     chance = random.Random(number)
-    raw = chance.choice(seeds)
+    raw = chance.choice(SEEDS)
     for _ in range(chance.choice((1, 2, 4, 8, 32))):
         raw = damage_message(raw, chance)
     return raw[:500_000]
@@ -187,23 +60,16 @@ def mutated_message(number: int, seeds: tuple[bytes, ...] = SEEDS) -> bytes:
 def damage_message(raw: bytes, chance: random.Random) -> bytes:
     a, b = _places(raw, chance)
     head, part, rest = raw[:a], raw[a:b], raw[b:]
-    match chance.choice("cut flip flip token token repeat splice lines join end".split()):
-        case "cut":
-            return head + rest
-        case "flip":
-            return head + bytes([chance.randrange(256)]) + raw[a + 1 :]
-        case "token":
-            return head + chance.choice(TOKENS) + part + rest
-        case "repeat":
-            return head + part * chance.choice((2, 10, 300)) + rest
-        case "splice":
-            other = chance.choice(SEEDS)
-            return head + other[_places(other, chance)[0] :]
-        case "lines":
-            return b"\n".join(line for line in raw.split(b"\n") if chance.random() > 0.1)
-        case "join":
-            return head + part.translate(None, b"\r\n") + rest
-    return raw.replace(b"\r\n", b"\n").replace(b"\n", chance.choice((b"\r", b"\r\n", b"\n\r")))
+    other = chance.choice(SEEDS)
+    new = {
+        "cut": b"",
+        "flip": bytes([chance.randrange(256)]) + part[1:],
+        "token": chance.choice(TOKENS) + part,
+        "repeat": part * chance.choice((2, 10, 300)),
+        "splice": other[_places(other, chance)[0] :],
+        "ends": part.replace(b"\n", chance.choice((b"", b"\r", b"\r\n"))),
+    }
+    return head + new[chance.choice("cut flip flip token token repeat splice ends".split())] + rest
 
 
 def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
@@ -215,7 +81,7 @@ def _places(raw: bytes, chance: random.Random) -> tuple[int, int]:
 
 def check_message(raw: bytes) -> MailText:
     """Read a message within the bounds; check that its text can be shown and stored."""
-    first = gmail_message(PLAIN)
+    first = gmail_message(SEEDS[0])
     second = read_within_bounds(raw, lambda: gmail_message(raw, "m2"))
     thread = read_within_bounds(raw, lambda: thread_of("t", "7", [first, second]))
     assert read_within_bounds(raw, lambda: prefilter.why_automatic(thread, ME)) in REASONS
@@ -258,13 +124,8 @@ def test_damaged_messages_are_read() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, LONG, 1_000))
 def test_ten_thousand_damaged_messages_are_read(start: int) -> None:
-    seeds = (*SEEDS, *real())
     for number in range(start, start + 1_000):
-        check_message(mutated_message(number, seeds))
-
-
-def real() -> tuple[bytes, ...]:
-    return tuple(m.raw for m in load_mbox(REAL).messages) if REAL.exists() else ()
+        check_message(mutated_message(number))
 
 
 @settings(max_examples=30, deadline=None)
@@ -273,9 +134,7 @@ def test_any_bytes_are_read(raw: bytes) -> None:
     check_message(raw)
 
 
-@pytest.mark.parametrize(
-    "days", ["20250101 00010101", "99991231 99991231", "99991231 10000101", "00010101 00010101"]
-)
+@pytest.mark.parametrize("days", ["20250101 00010101", "99991231 99991231", "00010101 00010101"])
 def test_invitations_with_extreme_dates_are_read(days: str) -> None:
     first, last = days.split()
     event = f"BEGIN:VEVENT\nDTSTART;VALUE=DATE:{first}\nDTEND;VALUE=DATE:{last}\nEND:VEVENT\n"

@@ -22,7 +22,6 @@ from engine_kit import (
     workspace,
 )
 from serve_kit import ASKER, Served, request_in, serve
-from standins.slack_shown import Shown
 
 from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
@@ -77,15 +76,11 @@ def channel_text(bot: Served, channel: str) -> str:
     return str([dict(e.args) for e in bot.slack.effects if e.channel == channel])
 
 
-async def ask_in_team(bot: Served) -> Shown:
-    """The answer that everybody in #team sees."""
-    return await bot.answer(bot.ask(QUESTION, channel=TEAM), channel=TEAM)
-
-
-async def is_withheld(bot: Served) -> bool:
-    """Ask in #team; return whether the reply only says that the answer was sent in private."""
-    public = await ask_in_team(bot)
-    return phrase("reply.sent_in_private") in public.text and SECRET not in channel_text(bot, TEAM)
+async def ask_in_team(bot: Served) -> str:
+    """Ask in #team; return the answer that everybody there sees, which is without the secret."""
+    public = await bot.answer(bot.ask(QUESTION, channel=TEAM), channel=TEAM)
+    assert SECRET not in channel_text(bot, TEAM)
+    return public.text
 
 
 async def wait_until_answered(bot: Served, found: Callable[[], object]) -> None:
@@ -94,7 +89,7 @@ async def wait_until_answered(bot: Served, found: Callable[[], object]) -> None:
 
 async def test_answer_from_private_channels_goes_only_to_its_requester(tmp_path: Path) -> None:
     async with serve(tmp_path, SWEEP, space=in_private(markets())) as bot:
-        assert await is_withheld(bot)
+        assert phrase("reply.sent_in_private") in await ask_in_team(bot)
         private = " ".join(direct(bot))
         assert SECRET in private
         for n in MARKETS:
@@ -109,7 +104,7 @@ async def test_answer_is_withheld_when_an_outsider_joins_during_the_run(tmp_path
 
     model = scripted_parent(READ, joins)
     async with serve(tmp_path, model, space=in_private(markets(LUIS))) as bot:
-        assert await is_withheld(bot)
+        assert phrase("reply.sent_in_private") in await ask_in_team(bot)
 
 
 async def test_requester_who_loses_access_gets_no_answer_in_private(tmp_path: Path) -> None:
@@ -122,9 +117,7 @@ async def test_requester_who_loses_access_gets_no_answer_in_private(tmp_path: Pa
         return FOUND
 
     async with serve(tmp_path, scripted_parent(READ, leaves), space=space) as bot:
-        public = await ask_in_team(bot)
-        assert public.text.startswith(phrase("reply.held_back"))
-        assert SECRET not in channel_text(bot, TEAM)
+        assert (await ask_in_team(bot)).startswith(phrase("reply.held_back"))
         assert SECRET not in " ".join(direct(bot))
 
 

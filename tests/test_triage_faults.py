@@ -18,26 +18,22 @@ from mail_kit import ME, judging_model, letters, mail, mbox
 from serve_kit import ASKER, Served
 from standins.google import TOKEN, Grant, LocalGoogle, forget_history, remove_message
 from standins.google_faults import Fault
-from standins.google_oauth import CLIENT_ID
 from standins.model import ModelServer
-from standins.slack_shown import Shown
 from starlette.types import ASGIApp, Receive, Scope, Send
 from test_inbox_triage import with_mail
 from test_triage import threads
 
 from bot.local.google.mbox import load_mbox
 from bot.local.model.answer import Answer
-from bot.reports.digest_actions import DRAFT, LABEL
-from bot.tasks.triage import AT_ONCE, GONE, UNCHANGED_FILTER
+from bot.tasks.triage import AT_ONCE, GONE
 from config.words import phrase
 
 Json = dict[str, Any]
 
+INBOX = frozenset({"INBOX"})
 ATTEMPTS = 2
 """Attempts of each call of Gmail."""
 REFUSALS = ("429", "quotaExceeded", "rateLimitExceeded", "500", "malformed", "drop")
-
-
 Connect = Callable[..., AbstractContextManager["MailShell"]]
 
 
@@ -123,18 +119,7 @@ def subjects(count: int) -> Counter[str]:
 # ---- calls of Gmail that fail
 
 
-def test_triage_completes_after_transient_gmail_failures(connect: Connect) -> None:
-    with connect(*letters(3)) as cli:
-        faults = (("getProfile", "429"), ("threads.list", "malformed"), ("threads.get", "drop"))
-        cli.google.faults += [Fault(method, kind) for method, kind in faults]
-        assert cli.triage()["status"] == "complete"
-        assert cli.google.faults == []
-        assert cli.verdict_counts() == subjects(3)
-        assert cli.triage()["verdicts"] == []
-        assert cli.model.requests == 4
-
-
-@pytest.mark.parametrize("kind", ["429", "500", "dailyLimitExceeded"])
+@pytest.mark.parametrize("kind", ["500", "dailyLimitExceeded"])
 def test_unreadable_threads_are_named_and_judged_by_the_next_triage(
     connect: Connect, kind: str
 ) -> None:
@@ -145,32 +130,22 @@ def test_unreadable_threads_are_named_and_judged_by_the_next_triage(
         assert first["status"] != "complete"
         assert len(lost) >= 1
         assert len(first["verdicts"]) + len(lost) == 5
-        assert all(each["reason"] for each in first["unreadable"])
         cli.google.faults.clear()
         second = cli.triage()
         assert {v["thread_id"] for v in second["verdicts"]} == lost
         assert cli.verdict_counts() == subjects(5)
         assert set(cli.judgement_counts().values()) == {1}
-        assert cli.triage()["verdicts"] == []
 
 
-@pytest.mark.parametrize(
-    ("method", "kind"), [("threads.list", "500"), ("history.list", "forbidden")]
-)
-def test_failed_mailbox_listing_is_reported_and_loses_no_thread(
-    connect: Connect, method: str, kind: str
-) -> None:
+def test_failed_mailbox_listing_is_reported_and_loses_no_thread(connect: Connect) -> None:
     with connect(*letters(2)) as cli:
-        if method == "history.list":
+        for method, number in (("threads.list", 3), ("history.list", 4)):
+            cli.google.gmail.add(letters(number)[-1], INBOX)
+            cli.google.faults.append(Fault(method, "500", times=9))
+            assert "Google" in refusal_text(cli.run_triage(), "gmail")
+            cli.google.faults.clear()
             cli.triage()
-            cli.google.gmail.add(letters(3)[2], frozenset({"INBOX"}))
-        cli.google.faults.append(Fault(method, kind, times=9))
-        error = refusal_text(cli.run_triage(), "gmail")
-        assert "Google" in error or "Gmail" in error
-        cli.google.faults.clear()
-        cli.triage()
-        assert sum(cli.verdict_counts().values()) == len(cli.google.gmail.threads)
-        assert set(cli.verdict_counts().values()) == {1}
+        assert cli.verdict_counts() == subjects(4)
 
 
 def test_access_revoked_during_a_triage_loses_no_thread(connect: Connect) -> None:
@@ -188,18 +163,6 @@ def test_access_revoked_during_a_triage_loses_no_thread(connect: Connect) -> Non
         assert cli.triage()["status"] == "complete"
         assert cli.verdict_counts() == subjects(12)
         assert set(cli.judgement_counts().values()) == {1}
-
-
-def test_expired_gmail_history_loses_and_repeats_no_thread(connect: Connect) -> None:
-    with connect(*letters(3)) as cli:
-        cli.triage()
-        for number in range(2):
-            cli.google.gmail.add(letters(5)[3 + number], frozenset({"INBOX"}))
-            forget_history(cli.google.gmail)
-        cli.triage()
-        assert cli.verdict_counts() == subjects(5)
-        assert set(cli.judgement_counts().values()) == {1}
-        assert cli.triage()["verdicts"] == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +188,7 @@ def test_each_thread_gets_exactly_one_verdict_after_any_gmail_failures(
             else:
                 cli.documents.append(result.json)
             for _ in range(rng.randint(0, 3)):
-                cli.google.gmail.add(next(arrivals), frozenset({"INBOX"}))
+                cli.google.gmail.add(next(arrivals), INBOX)
             cli.google.faults.clear()
         cli.triage()
         assert cli.verdict_counts() == subjects(len(cli.google.gmail.threads))
@@ -248,23 +211,6 @@ def test_thread_deleted_during_a_triage_is_reported_only_once(connect: Connect) 
         assert threads(cli.triage()) == []
 
 
-def test_mail_arriving_before_its_thread_is_read_is_judged_with_it_once(
-    connect: Connect,
-) -> None:
-    with connect(*letters(3)) as cli:
-        gmail = cli.google.gmail
-        id = next(iter(gmail.threads))
-        reply = mail(50, "Any news of it?", subject="Re: Order", reply_to="1")
-        arrival = (reply, frozenset({"INBOX"}))
-        cli.interceptor.before(f"/threads/{id}", lambda: gmail.add(*arrival, thread=id))
-        first = cli.triage()
-        assert {v["thread_id"]: v["messages"] for v in first["verdicts"]}[id] == 2
-        second = cli.triage()
-        assert second["verdicts"] == []
-        assert {each["reason"] for each in second["filtered"]} <= {phrase(UNCHANGED_FILTER)}
-        assert set(cli.judgement_counts().values()) == {1}
-
-
 def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
     connect: Connect,
 ) -> None:
@@ -278,9 +224,8 @@ def test_mail_arriving_after_its_thread_was_read_is_judged_by_the_next_triage(
     with connect(*letters(2), model=model) as cli:
         gmail = cli.google.gmail
         id = next(iter(gmail.threads))
-        new = letters(3)[2], frozenset({"INBOX"})
-        reply = mail(60, "Any news of it?", reply_to="1"), frozenset({"INBOX"})
-        arrivals.append(lambda: (gmail.add(*new), gmail.add(*reply, thread=id)))
+        new, reply = letters(3)[2], mail(60, "Any news of it?", reply_to="1")
+        arrivals.append(lambda: (gmail.add(new, INBOX), gmail.add(reply, INBOX, thread=id)))
         assert len(cli.triage()["verdicts"]) == 2
         second = {v["subject"]: v["messages"] for v in cli.triage()["verdicts"]}
         assert second == {"Order 1003": 1, "Order 1001": 2}
@@ -298,77 +243,6 @@ async def ask_for_triage(bot: Served, text: str = "triage my inbox") -> Json:
     if "verdicts" in result:
         assert len(threads(result)) == len(set(threads(result)))
     return result
-
-
-@pytest.mark.parametrize(
-    ("action", "method", "kind"),
-    [
-        (DRAFT, "drafts.create", "lost"),
-        (DRAFT, "drafts.create", "late"),
-        (LABEL, "threads.modify", "lost"),
-        (LABEL, "labels.create", "lost"),
-    ],
-)
-async def test_clicks_create_one_draft_or_label_when_gmail_responses_are_lost_or_late(
-    tmp_path: Path, action: str, method: str, kind: str
-) -> None:
-    settings = {"client_id": CLIENT_ID, "max_attempts": 2, "timeout_s": 0.5}
-    async with with_mail(tmp_path, *letters(1), google=settings) as (bot, google):
-        document = await ask_for_triage(bot)
-        thread = document["verdicts"][0]["thread_id"]
-        channel = bot.slack.people.dm(ASKER)
-        google.faults.append(Fault(method, kind, seconds=1.0 if kind == "late" else 0.0))
-        value, tries = f"{document['run_id']}/{thread}", 0
-        while ts := message_with_button(bot, channel, action):
-            count, tries = len(visible_messages(bot, channel)), tries + 1
-            bot.slack.people.click(ASKER, channel, ts, action, value)
-            await until(
-                lambda n=count: (
-                    len(visible_messages(bot, channel)) > n
-                    or not message_with_button(bot, channel, action)
-                )  # type: ignore[misc]
-            )
-        assert google.faults == []
-        assert tries <= 2, "a second click does it"
-        gmail = google.gmail
-        names = [id for id, name in gmail.labels.items() if name == "customer"]
-        added = [each for each in gmail.messages.values() if each.labels & set(names)]
-        assert len(gmail.drafts) == (action == DRAFT)
-        assert len(added) == len(names) == (action == LABEL)
-        assert gmail.sent == []
-
-
-def visible_messages(bot: Served, channel: str) -> list[Shown]:
-    """Return all messages of a channel and of its threads."""
-    roots = bot.slack.visible(channel)
-    replies = [m for each in roots for m in bot.slack.visible(channel, each.ts) if m.ts != each.ts]
-    return [*roots, *replies]
-
-
-def message_with_button(bot: Served, channel: str, action: str) -> str:
-    """Return the timestamp of a message that has this button; empty = none."""
-    found = (
-        m.ts for m in visible_messages(bot, channel) if f"'action_id': '{action}'" in str(m.blocks)
-    )
-    return next(found, "")
-
-
-async def test_concurrent_triages_each_report_all_threads_or_none_and_leave_none(
-    tmp_path: Path,
-) -> None:
-    async with with_mail(tmp_path, *letters(6)) as (bot, _):
-        channel = bot.slack.people.dm(ASKER)
-        one, two = (
-            bot.slack.people.say(ASKER, channel, f"triage my inbox, {number}") for number in "12"
-        )
-        for each in (one, two):
-            await bot.answers(each, channel=channel)
-        results = [dict(run.result or {}) for run in await bot.store.runs(2)]
-        assert all(len(threads(each)) == len(set(threads(each))) for each in results)
-        reported = [Counter(v["subject"] for v in each["verdicts"]) for each in results]
-        assert subjects(6) in reported
-        assert all(each in (Counter(), subjects(6)) for each in reported)
-        assert (await ask_for_triage(bot, "triage my inbox, once more"))["verdicts"] == []
 
 
 async def test_threads_left_by_a_stopped_triage_are_judged_by_the_next(tmp_path: Path) -> None:
