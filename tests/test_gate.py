@@ -100,40 +100,24 @@ async def test_tool_is_denied_without_the_open_handle_it_needs() -> None:
         assert isinstance(await e.run.gate.decide("s1", held, roam, {}), Allow)
 
 
-READS = [
-    ("read_channel_history", "channel", "{}"),
-    ("read_thread", "thread", "{}/1740000000.000100"),
-    ("search_messages", "channel", "{}"),
-    ("get_permalink", "message", "{}/1740000000.000100"),
-    ("list_slack_list_items", "list", "{}"),
-]
-
-
-@pytest.mark.parametrize(("name", "argument", "form"), READS)
-async def test_forbidden_and_nonexistent_handles_get_the_same_answer(
-    name: str, argument: str, form: str
-) -> None:
-    """Neither the answer nor a call to Slack reveals that a handle exists."""
-    more = {"query": "word"} if name == "search_messages" else {}
-    names = (channel_id(2), "C99999999", "#support-2")
-    calls = Answer([use(name, **{argument: form.format(i), **more}) for i in names])
-    e, *_ = await ran(turns(calls, submission()), tools=SLACK.values(), handles=HELD)
-
-    answers = [r["content"] for r in results(e.requests[1])]
-    texts = {answer.replace(id, "X") for answer, id in zip(answers, names, strict=True)}
-    assert len(texts) == 1
-    assert texts.pop().startswith("No ")
-    assert e.slack.calls.total() == 0
+READS = {
+    "read_channel_history": "channel",
+    "read_thread": "thread",
+    "search_messages": "channel",
+    "get_permalink": "message",
+    "list_slack_list_items": "list",
+}
+"""Tool -> its argument that names what it reads."""
 
 
 ODD = ["", " ", "/", f"{channel_id(1)}/", f"{channel_id(1)}/x", "C1/../C2"]
 
 
-@pytest.mark.parametrize(("name", "argument", "form"), READS)
-async def test_malformed_handles_return_error_results(name: str, argument: str, form: str) -> None:
+@pytest.mark.parametrize("name", READS)
+async def test_malformed_handles_return_error_results(name: str) -> None:
     searches = name == "search_messages"
     more = {"query": "word"} if searches else {}
-    calls = Answer([use(name, **{argument: value, **more}) for value in ODD])
+    calls = Answer([use(name, **{READS[name]: value, **more}) for value in ODD])
     e, _, ending = await ran(turns(calls, submission()), tools=SLACK.values(), handles=HELD)
     assert ending.stopped_by == "none"
     failed = [bool(each.get("is_error")) for each in results(e.requests[1])]
