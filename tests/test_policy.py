@@ -166,9 +166,8 @@ def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
         parsed = policy(rules)
         for kind, who, facts in product(KINDS, (None, *get_args(UserKind)), (None, OWN, EXT)):
             person = Person("U0ANA", who) if who else None
-            decision = decide(
-                parsed, AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW), 1.0
-            )
+            asked = AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW)
+            decision = decide(parsed, asked, 1.0)
             place = kind == "dm" or facts is not None
             assert not isinstance(decision, Permitted) or (who == "member" and place and answer)
 
@@ -222,9 +221,6 @@ def remove() -> None:
     FILE.unlink()
 
 
-CLOSED_FILE = "policy: {everywhere: {answer: false}}"
-
-
 def open_policy_file() -> tuple[PolicyFile, Clock]:
     clock = Clock()
     return PolicyFile(settings_file(), load_settings().policy, clock=clock), clock
@@ -235,8 +231,6 @@ def open_policy_file() -> tuple[PolicyFile, Clock]:
     [
         ("policy: {everywhere: {ask: [everyone]}}", "'policy.everywhere.ask.0' is 'everyone'"),
         ("policy: {channels: {a: {scopes: [x]}}}", "'policy.channels.a.scopes' names 'x'"),
-        ("limits: {cost_usd: much}", "'limits.cost_usd'"),
-        ("policy: [", "not valid YAML"),
         (None, "cannot be read: no such file"),
     ],
 )
@@ -251,9 +245,7 @@ async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
         clock.now += POLL_S
         with pytest.raises(PolicyFault) as fault:
             await file.read()
-        assert fault.value.reason.startswith(
-            "I answer nobody until my settings file assistant.yaml"
-        )
+        assert fault.value.reason.startswith("I answer nobody until my settings file")
         assert error in fault.value.reason
         assert str(Path.cwd()) not in fault.value.reason
     logged = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
@@ -268,11 +260,12 @@ async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
 async def test_half_written_settings_file_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write(CLOSED_FILE)
+    closed = "policy: {everywhere: {answer: false}}"
+    write(closed)
     file, clock = open_policy_file()
     await file.read()
     monkeypatch.setattr(policy_module, "SETTLED_S", 60.0)
-    monkeypatch.setattr("time.sleep", lambda seconds: fill(CLOSED_FILE))
+    monkeypatch.setattr("time.sleep", lambda seconds: fill(closed))
     fill("")  # an editor has emptied it, and writes on in a moment
     clock.now += POLL_S
     assert not (await file.read()).everywhere.answer
@@ -286,9 +279,7 @@ async def test_half_written_settings_file_is_not_used(
         ({"is_ultra_restricted": True}, "guest"),
         ({"is_stranger": True}, "external"),
         ({"team_id": "T0OTHER"}, "external"),
-        ({"team_id": "T0OTHER", "is_restricted": True}, "external"),
         ({"team_id": "T0OTHER", "enterprise_user": {"teams": [TEAM]}}, "member"),
-        ({"team_id": "T0OTHER", "enterprise_user": {"teams": ["T0MORE"]}}, "external"),
         ({"is_stranger": True, "enterprise_user": {"teams": [TEAM]}}, "external"),
         ({"is_bot": True}, "bot"),
         ({"is_workflow_bot": True}, "bot"),
