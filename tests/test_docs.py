@@ -239,12 +239,11 @@ def test_docs_contain_no_local_paths_or_package_indexes() -> None:
         assert not re.search(r"/work/|/home/|/root/|/tmp/|pypi\.org|--index-url", text), page.name
 
 
-def test_docs_describe_exactly_the_fields_of_the_json_documents(
+def test_docs_describe_every_field_of_the_json_documents(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = JSON_PAGE.read_text("utf-8")
     described = set(re.findall(r"`(\w+)`", page))
-    listed = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     sample = ["--sample", "--model", "offline", "--json"]
     sweep = _printed_json(
         capsys, "sweep", "--channels", "csm-spain", "--tracker", "F0BUGTRACK", *sample
@@ -269,13 +268,6 @@ def test_docs_describe_exactly_the_fields_of_the_json_documents(
     panel = _printed_json(capsys, "review", ROOT / "LICENSE", "--model", "offline", "--json")
     seen = set(_keys([sweep, ask, triage, panel, stored, error])) | _fields_without_sample()
     assert seen - described == set()
-    rare = {
-        f.name for kind in (Leak, Departure) for f in fields(kind)
-    } | IssueDraft.model_fields.keys()
-    rare |= {k for c in CONTRACTS.values() for k in c.model_fields}
-    rare |= PanelFinding.model_fields.keys()
-    rare.add("unreached")  # a triage has it only after Stop
-    assert {name for cell in listed for name in re.findall(r"`(\w+)`", cell)} - seen - rare == set()
 
 
 def _fields_without_sample() -> set[str]:
