@@ -11,19 +11,20 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from bot_kit import AS_OF, Json, Shell, configure, model_at, refusal_text, slack_at, small_export
 from engine_kit import MUX
+from fork_server import forked_command
 from standins.model import ModelServer
 from standins.model_faults import Fault, Faults
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault as SlackFault
 from standins.slack_scopes import Identity
-from timing import WAIT_S, Patience
+from timing import Patience
 
 from bot.context import App, open_app
 from bot.local.export import load_export
@@ -258,23 +259,6 @@ def test_unusable_data_folder_is_rejected(
 # ---- processes: signals, disks, pipes
 
 
-@contextmanager
-def running_command(*args: str | Path, **env: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bot", *map(str, args)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
 def wait_for_requests(server: ModelServer, in_flight: int) -> None:
     patience = Patience()
     while server.requests < in_flight:
@@ -282,51 +266,34 @@ def wait_for_requests(server: ModelServer, in_flight: int) -> None:
         time.sleep(0.05)
 
 
-def read_until(process: subprocess.Popen[str], sign: str) -> str:
-    """Return what it prints until it prints the sign."""
-    assert process.stderr
-    text = ""
-    while sign not in text:
-        line = process.stderr.readline()
-        assert line, text
-        text += line
-    return text
-
-
-@contextmanager
-def half_slow(tmp_path: Path) -> Iterator[tuple[ModelServer, list[str], dict[str, str]]]:
-    """A model that answers about #support-es and never about #support-en."""
-
-    def choose(index: int, body: Json) -> Fault | None:
-        slow = "#support-en" in json.dumps(body["messages"][0])
-        return Fault("slow") if slow else None
-
-    server = ModelServer(offline_model, faults=Faults(choose))
-    with MUX.served_app(server.app) as url:
-        args = ["sweep", "--channels", "*", "--slack-export", str(small_export(tmp_path))]
-        env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"}
-        yield server, [*args, "--as-of", AS_OF, "--since", "30d", "--json"], env
-
-
 @pytest.mark.system
-def test_ctrl_c_shows_and_stores_the_findings_so_far(shell: Shell, tmp_path: Path) -> None:
-    with half_slow(tmp_path) as (server, args, env), running_command(*args, **env) as process:
-        wait_for_requests(server, 2)
-        read = read_until(process, "✓ s2 Read #support-es")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=WAIT_S)
-    err = read + err
-    assert process.returncode == 1
-    assert "Traceback" not in err
-    document = json.loads(out)
-    assert document["status"] == "cancelled"
+def test_ctrl_c_shows_and_stores_the_findings_so_far(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def choose(index: int, body: Json) -> Fault | None:
+        return Fault("slow") if "#support-en" in json.dumps(body["messages"][0]) else None
+
+    window = ("--slack-export", str(small_export(tmp_path)), "--as-of", AS_OF, "--since", "30d")
+    with MUX.served_app(ModelServer(offline_model, faults=Faults(choose)).app) as url:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        with forked_command("sweep", "--channels", "*", *window, "--json") as process:
+            patience = Patience()
+            while "✓ s2 Read #support-es" not in process.read_output():
+                assert not patience.over, process.read_output()
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            assert process.wait() == 1
+    printed = process.read_output()
+    assert "Traceback" not in printed
+    assert '"status": "cancelled"' in printed
+    (run,) = shell("runs", "--json").json
+    document = shell("show", run["id"], "--json").json["result"]
     by_name = {s["item"]: s for s in document["sections"]}
     assert by_name["support-es"]["status"] == "complete"
     assert by_name["support-es"]["findings"]
     assert by_name["support-en"]["status"] == "cancelled"
     assert document["top_lines"]
-    (run,) = shell("runs", "--json").json
-    assert (run["id"], run["status"]) == (document["run_id"], "cancelled")
     assert shell("audit", run["id"]).code == 0
 
 
