@@ -23,7 +23,6 @@ from timing import WAIT_S
 from bot.console.app import PATH
 from bot.console.pages import CostWindow, cost_tables, costs_by_day
 from bot.console.runs import PAGE_SIZE, RunFilter, listed_runs
-from bot.console.timeline import TimedCall, spans_of
 from bot.privacy import empty_runs, empty_trajectories
 from bot.runs.store import Store
 from bot.serving.web import serve_app
@@ -344,24 +343,3 @@ async def test_costs_are_summed_by_day_channel_user_schedule_and_model(filled: S
     assert {
         row.key: row.usd for row in (await cost_tables(filled.database, window))[-1].rows
     } == by_model
-
-
-def test_spans_distinguish_waiting_model_and_tool_time() -> None:
-    def at(seconds: float) -> datetime:
-        return NEWEST + timedelta(seconds=seconds)
-
-    failed = TimedCall(at(2), at(3), {"error": "overloaded"})
-    again, last = TimedCall(at(5), at(6), {}), TimedCall(at(8), None, None)
-    spans = [
-        (span.kind, (span.start - NEWEST).total_seconds(), span.seconds)
-        for span in spans_of(at(0), [failed, again, last], at(10))
-    ]
-    assert spans == [
-        ("wait", 0, 2),
-        ("model", 2, 1),
-        ("wait", 3, 2),
-        ("model", 5, 1),
-        ("tools", 6, 2),
-        ("model", 8, 2),
-    ]
-    assert [s.kind for s in spans_of(at(0), [], at(9))] == ["wait"]

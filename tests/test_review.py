@@ -33,6 +33,7 @@ from panel_kit import (
     confirming_judge,
     contract,
     defends,
+    point,
     review,
     specialist,
     to_judge,
@@ -195,18 +196,9 @@ def reads(body: Json) -> Answer:
     """Each specialist finds one thing at the first item, in its own words and category."""
     place, text = first_item(body)
     name = specialist(body)
-    return review(
-        {
-            "id": "1",
-            "category": name,
-            "severity": "critical",
-            "confidence": 0.9,
-            "claim": f"Here {sentence(name, 9)} stays open",
-            "place": place,
-            "quotes": [text],
-            "fix": "Settle it",
-        }
-    )
+    claim = f"Here {sentence(name, 9)} stays open"
+    fields = {"claim": claim, "place": place, "quotes": [text], "severity": "critical"}
+    return review(point(1, name, confidence=0.9, **fields))
 
 
 def review_model(

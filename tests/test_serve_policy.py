@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
@@ -12,16 +12,14 @@ from urllib.request import urlopen
 
 import pytest
 from engine_kit import Json, come, scripted_parent, until, workspace
-from fleet_kit import Fleet, fleet
-from serve_kit import ASKER, Served, echo, free_port, serve, with_rules, with_sections
+from fleet_kit import fleet
+from serve_kit import ASKER, Served, echo, serve, with_rules, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, LastingFaults
-from standins.slack_scopes import BOT_SCOPES, Identity
 from timing import WAIT_S
 
 from bot.__main__ import main
 from bot.listeners.socket_mode import SocketRefused
-from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -140,42 +138,25 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
 # ---- errors at the start
 
 
-def write_config(bots: Fleet, text: str) -> None:
-    (bots.folder / "assistant.yaml").write_text(text)
-
-
-def full_port(bots: Fleet) -> None:
-    port = bots.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
-    write_config(bots, f"serve: {{port: {port}}}")
-
-
-def no_database(bots: Fleet) -> None:
-    bots.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
-
-
-def no_secret(bots: Fleet) -> None:
-    del bots.env["SLACK_SIGNING_SECRET"]
-    write_config(bots, "slack: {mode: http}")
-
-
-def no_slack(bots: Fleet) -> None:
-    bots.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
-    write_config(bots, "slack: {retry_attempts: 0, timeout_s: 2}")
-
-
-AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
-    "wrong bot token": (lambda t: t.env.update(SLACK_BOT_TOKEN="xoxb-wrong"), "invalid_auth"),
-    "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
-    "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
-    "no connections:write": (
-        lambda t: t.slack.faults.append(Fault("apps.connections.open", "missing_scope")),
-        "missing_scope",
+DEAD = "127.0.0.1:9"
+AT_START: dict[str, tuple[dict[str, str], str, str]] = {
+    "wrong bot token": ({"SLACK_BOT_TOKEN": "xoxb-wrong"}, "", "invalid_auth"),
+    "no bot token": ({"SLACK_BOT_TOKEN": ""}, "", "SLACK_BOT_TOKEN"),
+    "wrong app token": ({"SLACK_APP_TOKEN": "xapp-wrong"}, "", "SLACK_APP_TOKEN"),
+    "no signing secret": (
+        {"SLACK_SIGNING_SECRET": ""},
+        "slack: {mode: http}",
+        "SLACK_SIGNING_SECRET",
     ),
-    "no signing secret": (no_secret, "SLACK_SIGNING_SECRET"),
-    "no Slack": (no_slack, "Slack cannot be reached"),
-    "no database": (no_database, "cannot be used"),
-    "a port in use": (full_port, "cannot listen"),
+    "no Slack": (
+        {"SLACK_API_URL": f"http://{DEAD}/api/"},
+        "slack: {retry_attempts: 0, timeout_s: 2}",
+        "Slack cannot be reached",
+    ),
+    "no database": ({"DATABASE_URL": f"postgresql://postgres@{DEAD}/x"}, "", "cannot be used"),
+    "a port in use": ({}, "serve: {port: PORT_OF_THE_MODEL}", "cannot listen"),
 }
+"""Name -> variables, settings, and what the error says."""
 
 
 @pytest.mark.parametrize("trouble", AT_START)
@@ -185,12 +166,12 @@ def test_startup_error_is_one_line_with_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    break_it, expected = AT_START[trouble]
-    monkeypatch.chdir(tmp_path)
+    env, config, expected = AT_START[trouble]
     with fleet(tmp_path, scripted_parent(echo), mode="socket") as bots:
-        write_config(bots, "serve: {port: 0}")
-        break_it(bots)
-        for name, value in bots.env.items():
+        port = bots.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
+        text = config.replace("PORT_OF_THE_MODEL", port) or "serve: {port: 0}"
+        (bots.folder / "assistant.yaml").write_text(text)
+        for name, value in {**bots.env, **env}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as exit_info:
             main(["serve"])
