@@ -89,18 +89,13 @@ async def test_guests_and_non_administrators_see_no_console_page(served: Served,
     guest = "Only full members of the workspace may see the console."
     assert reason(refused) == (guest if user == GUEST else who_to_ask)
     assert COOKIE not in browser.cookies
-    await refuses_all(served, browser, "Sign in to see the console.")
-
-
-async def refuses_all(served: Served, browser: httpx2.AsyncClient, why: str) -> None:
-    """Every page is refused with only this sentence, and may not be cached."""
     assert len(served.pages) > 10
     for method, path in served.pages:
         page = await browser.request(method, path, headers={"origin": PUBLIC})
         assert page.status_code in (401, 403)
         assert page.headers["cache-control"] == "no-store"
         if method != "HEAD":
-            assert reason(page) == why
+            assert reason(page) == "Sign in to see the console."
             assert "<nav" not in page.text
     assert (await browser.get(f"{PATH}/static/console.css")).status_code == 200
 

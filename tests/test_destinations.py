@@ -22,7 +22,6 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
     [
         ("Post 'Deploy done' in #ops", {OPS}),
         ('post "in #a we trust" in #b', {B}),
-        ("say hi in #ops", {OPS}),
         (f"send it to {OPS}", {OPS}),
         ("please announce the update in #ops", {OPS}),
         ("What is new in #a? Then post a two-line summary of it in #b.", {B}),
@@ -44,7 +43,6 @@ LINK = f"https://acme.slack.com/archives/{A}/p1740498077000100"
         (f"Reply to {LINK}: we are on it", {f"{A}/1740498077.000100"}),
         ("Fasse #a zusammen und poste es in #b", {B}),
         ("Publica un resumen de #a en #b, gracias", {B}),
-        ("envía esto a #b", {B}),
         ("Résume #a, puis publie le résumé dans #b", {B}),
     ],
 )

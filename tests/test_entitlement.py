@@ -128,18 +128,6 @@ async def test_every_tool_answers_hidden_channels_like_missing_ones(name: str, f
         assert e.slack.effects == []
 
 
-async def test_members_read_a_private_channel_by_id_and_name() -> None:
-    async with user_engine(ANA) as e:
-        for subject in (SECRET, "#support-2"):
-            assert "4 messages in window" in await call_tool(
-                e, "read_channel_history", channel=subject
-            )
-        thread = thread_id(2, 0)
-        assert thread in await call_tool(e, "read_thread", thread=thread)
-        assert thread in await call_tool(e, "search_messages", query=WORD, channel=SECRET)
-        assert SECRET in await call_tool(e, "get_permalink", message=thread)
-
-
 async def test_access_ends_when_membership_is_lost_after_listing() -> None:
     clock = Clock()
     async with user_engine(ANA, clock) as e:

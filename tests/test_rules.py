@@ -300,19 +300,18 @@ async def test_lookups_chosen_by_outsiders_need_approval_after_workspace_reads()
     assert isinstance(await world(read_url, url=ADDRESS), Allow)
 
 
-async def test_outside_lookups_after_workspace_reads_are_limited() -> None:
-    addresses = [f"https://example.org/{n}" for n in range(MAX_GUARDED + 2)]
+@pytest.mark.parametrize(("label", "most"), [(MIXED, MAX_GUARDED), (PRIVATE, MAX_ASKED)])
+async def test_outside_lookups_after_workspace_reads_are_limited(label: Label, most: int) -> None:
+    addresses = [f"https://example.org/{n}" for n in range(most + 2)]
     world = World(text=" ".join(addresses))
-    for url in addresses[:5]:
+    for url in addresses:
         assert isinstance(await world(read_url, url=url), Allow), "these reveal nothing"
-    world.with_label(MIXED)
+    world.with_label(label)
     verdicts = [await world(read_url, url=url) for url in addresses]
-    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
-    again = World(text=" ".join(addresses)).with_label(MIXED)
-    again.gate.counts = count_allowed(world.log)
-    assert isinstance(await again(read_url, url=addresses[0]), Card), (
-        "a resumed run keeps the count"
-    )
+    assert [isinstance(v, Allow) for v in verdicts] == [True] * most + [False] * 2
+    resumed = World(text=" ".join(addresses)).with_label(label)
+    resumed.gate.counts = count_allowed(world.log)
+    assert isinstance(await resumed(read_url, url=addresses[0]), Card)
 
 
 async def test_page_reads_are_limited_per_context_and_per_run() -> None:
@@ -470,14 +469,6 @@ async def test_calls_over_the_turn_limit_are_not_allowed_except_by_code() -> Non
     assert count_allowed(world.log) == {"leave": 1}
     world.ctx = replace(world.ctx, turn=None)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
-
-
-async def test_requested_lookups_after_private_reads_are_limited() -> None:
-    addresses = ("https://example.org/a", "https://example.org/b")
-    world = World(text=" ".join(addresses)).with_label(PRIVATE)
-    verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
-    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
-    assert isinstance(verdicts[-1], Card)
 
 
 async def test_decision_log_counts_readers_without_naming_them() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
+import httpx2
 import pytest
 from engine_kit import Json, come, scripted_parent, until, workspace
 from fleet_kit import fleet
@@ -193,23 +191,18 @@ UNPACED = with_sections(slack={"paced": False})
 """Failed calls count against our own rate limits: answers would take up to a minute longer."""
 
 
-def read_readyz(bot: Served) -> tuple[int, Json]:
-    """Return the status code and the body of /readyz."""
-    try:
-        with urlopen(f"{bot.bench.url}/readyz", timeout=WAIT_S) as response:
-            return response.status, json.loads(response.read())
-    except HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
+async def read_readyz(bot: Served) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=WAIT_S) as client:
+        return await client.get(f"{bot.bench.url}/readyz")
 
 
 async def wait_for_trouble(bot: Served, part: str) -> str:
     """Wait until /readyz reports the part as not working; return the reason."""
 
     async def trouble() -> str:
-        code, report = await asyncio.to_thread(read_readyz, bot)
-        reason = str(report["parts"].get(part, "ok"))
-        return "" if reason == "ok" else f"{code}: {reason}"
+        answer = await read_readyz(bot)
+        reason = str(answer.json()["parts"].get(part, "ok"))
+        return "" if reason == "ok" else f"{answer.status_code}: {reason}"
 
     code, _, reason = (await come(trouble)).partition(": ")
     assert code == "503"
@@ -219,10 +212,10 @@ async def wait_for_trouble(bot: Served, part: str) -> str:
 async def wait_until_ready(bot: Served) -> None:
     """Wait until /readyz answers 200."""
 
-    async def ok() -> bool:
-        return (await asyncio.to_thread(read_readyz, bot))[0] == 200
+    async def is_ready() -> bool:
+        return (await read_readyz(bot)).status_code == 200
 
-    await come(ok)
+    await come(is_ready)
 
 
 def logged_tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:

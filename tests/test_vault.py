@@ -26,7 +26,7 @@ from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import Cipher, WrongKey, cipher_of
 from bot.storage.tables import blocks, runs
 from config.keys import keys_of
-from config.settings import Settings, load_settings
+from config.settings import load_settings
 from scopes.google.auth import MailboxTokens
 from scopes.preferences import Authorship
 
@@ -37,15 +37,11 @@ def new_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def settings(**env: str) -> Settings:
-    return load_settings(env={name.upper(): value for name, value in env.items()})
-
-
 # ---- the key file
 
 
 def test_key_file_is_created_on_first_use_with_owner_only_access(tmp_path: Path) -> None:
-    config = settings(assistant_key_file=str(tmp_path / "a" / "b" / "key"))
+    config = load_settings(env={"ASSISTANT_KEY_FILE": str(tmp_path / "a" / "b" / "key")})
     with under_umask(0o022):
         first, second = keys_of(config), keys_of(config)
 
@@ -68,7 +64,7 @@ def under_umask(mask: int) -> Iterator[None]:
 def test_key_file_readable_by_others_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = settings(assistant_key_file=str(tmp_path / "key"))
+    config = load_settings(env={"ASSISTANT_KEY_FILE": str(tmp_path / "key")})
     assert cipher_of(config).place == str(config.key_file)
     config.key_file.chmod(0o640)
     with caplog.at_level(logging.WARNING):
