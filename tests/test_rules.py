@@ -207,16 +207,6 @@ async def test_words_of_the_request_may_be_posted_even_after_private_reads() -> 
     assert isinstance(await world(say, channel=OTHER, text="Deploy done: plan"), Deny)
 
 
-@pytest.mark.parametrize("tool_", [mail, append])
-async def test_irreversible_actions_always_need_approval(tool_: Tool) -> None:
-    args = {"to": "a@example.org", "text": "hi"} if tool_ is mail else {"row": "1"}
-    world = World(text='send "hi" to a@example.org')
-    verdict = await world(tool_, **args)
-    assert isinstance(verdict, Card)
-    assert world.proposed == [verdict.action]
-    assert world.proposed[0].args == args
-
-
 async def test_repeated_call_reuses_its_card_and_cards_are_limited() -> None:
     world = World()
     first = await world(mail, to="a", text="x")
@@ -278,26 +268,6 @@ async def test_web_search_after_private_reads_allows_only_words_of_the_request()
 
 MIXED = Label(True, WORKSPACE, frozenset({OTHER}), outside=True)
 """Text of a public channel, and something that an outsider wrote."""
-
-
-async def test_lookups_chosen_by_outsiders_need_approval_after_workspace_reads() -> None:
-    world = World(text=f"compare {ADDRESS} with #other, about Acme Corp")
-    late, early = "https://example.org/late", "https://example.org/early"
-    handles = world.ctx.handles.join({late: ""}).join({early: ""}, early=True)
-    world.ctx = replace(world.ctx, handles=handles)
-    for free in (TRUSTED_LABEL, READ, Label(True, INTERNET, outside=True)):
-        for url in (ADDRESS, late, early):
-            assert isinstance(await world.with_label(free)(read_url, url=url), Allow)
-        assert isinstance(await world(web_search, query="whatever it likes"), Allow)
-    world.with_label(MIXED)
-    verdicts = [await world(read_url, url=url) for url in (ADDRESS, early, late)]
-    assert [type(v) for v in verdicts] == [Allow, Allow, Card]
-    assert isinstance(await world(read_url, url=f"{late}?made=up"), Deny)
-    assert isinstance(await world(web_search, query="Acme Corp"), Allow)
-    assert isinstance(await world(web_search, query="corp acme"), Card)
-    world.with_label(Label(True, frozenset({ANA}), outside=True))
-    assert isinstance(await world(read_url, url=early), Card), "private text: literal only"
-    assert isinstance(await world(read_url, url=ADDRESS), Allow)
 
 
 @pytest.mark.parametrize(("label", "most"), [(MIXED, MAX_GUARDED), (PRIVATE, MAX_ASKED)])
@@ -387,8 +357,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(to=st.text(max_size=5))
     def sends(self, to: str) -> None:
         done = len(ran)
-        self.call(mail, to=to, text="x")
-        assert len(ran) == done, "nothing is sent without a person"
+        self.call(mail, to=to, text="hi")
+        assert len(ran) == done, "nothing is sent without a person, not even words of the request"
 
 
 TestInterleavings = Interleavings.TestCase
