@@ -374,9 +374,7 @@ async def test_form_changes_only_texts_and_only_for_people_who_may_decide(bot: S
 
 
 @pytest.mark.parametrize("rule", sorted(CLICK_RULES))
-async def test_each_click_rule_blocks_an_otherwise_accepted_click(
-    bot: Served, rule: str
-) -> None:
+async def test_each_click_rule_blocks_an_otherwise_accepted_click(bot: Served, rule: str) -> None:
     shown = await ask_for_card(bot)
     place = "C00000003" if rule == "bound" else bot.channel
     click = card_click(payload(shown, user=EVA if rule == "clicker" else ASKER, channel=place))

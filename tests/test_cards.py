@@ -127,16 +127,6 @@ def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> 
     assert with_spelling("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
 
 
-def test_long_text_is_shown_in_full_before_the_card() -> None:
-    text = "\n".join(f"{n} of many lines, each of them different" for n in range(600))
-    card = card_for(action(text=text))
-    assert exact(card.before) == text
-    assert exact([card.last]) == ""
-    assert f"{len(text):,} characters" in text_of_parts(card.before)
-    assert f"in the {len(card.before)} messages before this one" in text_of_parts([card.last])
-    assert all(len(text_of_parts([part])) < 13_000 for part in card.before)
-
-
 def test_no_card_is_made_for_text_or_sources_that_do_not_fit() -> None:
     assert cards.pending_card(action(text="x" * (MAX_CARD * MOST_MESSAGES + 1)), NOW) is None
     long = [action(text="y" * MAX_CARD * 2) for _ in range(12)]

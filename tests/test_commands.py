@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from bot_kit import AS_OF, Json, Shell, configure, model_at, refusal_text, slack_at, small_export
+from bot_kit import AS_OF, Json, Shell, configure, refusal_text, slack_at, small_export
 from engine_kit import MUX
 from fork_server import forked_command
 from standins.model import ModelServer
@@ -111,28 +111,6 @@ def test_audit_command_finds_a_block_added_to_a_parent(
     assert found.code == 1
     assert {leak["kind"] for leak in found.json["leaks"]} == {"provenance", "content"}
     assert {leak["context"] for leak in found.json["leaks"]} == {"p1"}
-
-
-# ---- through a Messages API
-
-
-def test_sweep_and_ask_work_with_a_messages_api(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    zip_file = small_export(tmp_path)
-    window = ("--slack-export", zip_file, "--as-of", AS_OF, "--since", "30d", "--json")
-    offline = shell.sweep(zip_file)
-    with model_at(monkeypatch) as server:
-        sweep = shell("sweep", "--channels", "*", *window)
-        answer = shell("ask", "Which questions in #support-es are unanswered?", *window)
-    assert (sweep.code, answer.code) == (0, 0)
-    assert (sweep.json["model"], answer.json["model"]) == ("claude", "claude")
-    assert sweep.json["sections"] == offline["sections"]
-    assert {b["model"] for b in server.recorded} == {"claude-sonnet-5-5", "claude-haiku-5-5"}
-    text = shell("show", sweep.json["run_id"]).out
-    assert "Written without a language model" not in text
-    assert "nothing was paid" not in text
-    assert shell("audit", answer.json["run_id"]).code == 0
 
 
 # ---- bad input

@@ -70,9 +70,6 @@ def test_log_line_is_json_with_the_ids_of_its_run() -> None:
     assert "run" not in third
 
 
-LIBRARIES = ("slack_sdk.web.client", "anthropic._base_client", "aiohttp.client", "urllib3.pool")
-
-
 def spellings(value: str) -> list[str]:
     """Return the forms in which a secret may appear in a log."""
     return [value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe="")]
@@ -104,7 +101,7 @@ def log_secret(log: logging.Logger, secret: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
-@pytest.mark.parametrize("name", ["bot.x", *LIBRARIES, "dbos"])
+@pytest.mark.parametrize("name", ["bot.x", "slack_sdk.web.client", "dbos"])
 def test_secrets_are_redacted_in_every_logging_route(name: str, log_format: str) -> None:
     lines = Lines()
     values = [v for s in secret_values(SECRETS) for v in (s, *s.split(","))]

@@ -118,6 +118,9 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         assert bot.replies(thread) == []
         people.open_home(ASKER)
         await until(lambda: "Paused by" in home_text(bot, ASKER))
+        people.slash(LUIS, bot.channel, "/assistant", "status")
+        await until(lambda: len(bot.whispers(LUIS)) == 2)
+        assert "paused by" in bot.whispers(LUIS)[1]
         people.slash(BOSS, bot.channel, "/assistant", "resume")
         assert "Hello?" in (await bot.answer(thread)).text
         assert bot.whispers(BOSS)[1] == "The assistant is running."
