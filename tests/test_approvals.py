@@ -297,9 +297,7 @@ async def test_no_forged_click_does_anything(tmp_path: Path) -> None:
         assert posted_texts(bot) == [TEXT]
 
 
-async def test_one_of_several_clicks_decides_and_the_rest_see_who_decided(
-    tmp_path: Path,
-) -> None:
+async def test_one_of_several_clicks_decides_and_the_rest_see_who_decided(tmp_path: Path) -> None:
     change = with_approvers(LUIS)
     async with serve(tmp_path, posting_model(), space=people(), change=change) as bot:
         shown = await ask_for_card(bot)

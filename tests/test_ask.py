@@ -120,9 +120,7 @@ def test_brief_without_handles_gets_the_source_named_in_the_request(ask: Ask) ->
 # ---- when
 
 
-def test_subagent_reads_the_window_of_its_brief_and_the_answer_lists_it(
-    ask: Ask,
-) -> None:
+def test_subagent_reads_the_window_of_its_brief_and_the_answer_lists_it(ask: Ask) -> None:
     march = brief(since="2025-03-10", until="2025-03-10")
     done, recorded = ask(with_parent(Answer([march]), say("One is open [F1.1].")))
     child = next(filter(is_child, recorded))

@@ -56,9 +56,7 @@ async def test_an_administrator_signs_in_sees_every_page_and_signs_out(served: S
     assert reason(await open_with_cookie(served, stolen)) == "You are not signed in any more."
 
 
-async def test_sign_in_uses_a_new_state_and_host_bound_http_only_cookies(
-    served: Served,
-) -> None:
+async def test_sign_in_uses_a_new_state_and_host_bound_http_only_cookies(served: Served) -> None:
     browser = served.browser()
     away = await browser.get(f"{PATH}/sign-in")
     await to_slack(browser)
@@ -226,9 +224,7 @@ async def test_console_is_local_only_or_requires_sign_in_when_exposed(tmp_path: 
             assert f"team={bot.slack.state.team.id}" in away.headers["location"]
 
 
-async def test_server_in_http_mode_has_no_console_without_sign_in(
-    tmp_path: Path,
-) -> None:
+async def test_server_in_http_mode_has_no_console_without_sign_in(tmp_path: Path) -> None:
     """A proxy such as nginx names itself, from this machine, as client and host."""
     async with httpx2.AsyncClient() as browser, serve(tmp_path, mode="http") as bot:
         for path in (PATH, f"{PATH}/runs", f"{PATH}/static/console.css"):

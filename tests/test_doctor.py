@@ -316,10 +316,7 @@ def test_working_sources_are_ok_and_unconfigured_ones_are_omitted(
         f"data: {{databases: {{sales: {source}}}}}}}\n"
         f"files: {{projects: {{handbook: {source}, push: true}}}}}}\n",
     )
-    assert found == {
-        "databases": "ok: sales (DuckDB, 1 table)",
-        "files": "ok: handbook (git)",
-    }
+    assert found == {"databases": "ok: sales (DuckDB, 1 table)", "files": "ok: handbook (git)"}
 
 
 def test_each_failing_source_is_named_with_its_problem(

@@ -56,9 +56,7 @@ def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolCont
     return tool_kit.context("notes", clients, dict.fromkeys(held, ""), **fields)
 
 
-async def test_right_and_wrong_guesses_at_a_file_get_its_label(
-    tmp_path: Path,
-) -> None:
+async def test_right_and_wrong_guesses_at_a_file_get_its_label(tmp_path: Path) -> None:
     tools = ProjectRun(tmp_path, repo=False, readers=frozenset({ANA}))
     (tools.root / "a.md").write_text("The code is 4711.\n")
     ctx = replace(tools.context(requester=None), key="r1/s1/c1")

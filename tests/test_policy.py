@@ -248,9 +248,7 @@ async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
     assert (await file.read()).admins == ("U0EVA",)
 
 
-async def test_half_written_settings_file_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_half_written_settings_file_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = "policy: {everywhere: {answer: false}}"
     write(closed)
     file, clock = open_policy_file()

@@ -11,15 +11,7 @@ from typing import Any
 
 import pytest
 import tool_kit
-from card_kit import (
-    EVA,
-    LUIS,
-    again,
-    ask_for_card,
-    people,
-    reaches,
-    stored_actions,
-)
+from card_kit import EVA, LUIS, again, ask_for_card, people, reaches, stored_actions
 from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
 from fleet_kit import fleet
 from pg_kit import StorePlace
@@ -108,9 +100,7 @@ async def instructions(bot: Served) -> str:
 # ---- of a person
 
 
-async def test_preference_applies_to_later_requests_and_after_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_preference_applies_to_later_requests_and_after_a_restart(tmp_path: Path) -> None:
     async with serve(tmp_path, remember_model(PORTUGUESE), space=people()) as bot:
         first = await ask(bot, "From now on answer me in Portuguese.")
         assert preference_lines(first) == []
@@ -225,9 +215,7 @@ async def test_concurrent_replicas_respect_the_preference_limit(place: StorePlac
 
 
 @pytest.mark.system
-async def test_request_resumed_after_a_crash_gets_the_identical_prompt(
-    tmp_path: Path,
-) -> None:
+async def test_request_resumed_after_a_crash_gets_the_identical_prompt(tmp_path: Path) -> None:
     with fleet(tmp_path, remember_model(PORTUGUESE), latency_s=1.0, space=people()) as bots:
         (first,) = await bots.start_bots()
         thread = bots.ask("From now on answer me in Portuguese.")

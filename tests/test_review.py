@@ -13,17 +13,7 @@ from typing import Any
 
 import pytest
 from bot_kit import Shell, configure, model_at, refusal_text
-from engine_kit import (
-    call,
-    channel_id,
-    opening,
-    results,
-    say,
-    sentence,
-    turn,
-    until,
-    workspace,
-)
+from engine_kit import call, channel_id, opening, results, say, sentence, turn, until, workspace
 from fleet_kit import Fleet, fleet
 from fork_server import forked_command
 from panel_kit import (

@@ -251,8 +251,7 @@ ADDRESS = "https://example.org/prices"
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["file:///etc/passwd", "https://user:pw@example.org/", "https://127.0.0.1/"],
+    "url", ["file:///etc/passwd", "https://user:pw@example.org/", "https://127.0.0.1/"]
 )
 async def test_unsafe_addresses_are_denied_even_if_the_request_has_them(url: str) -> None:
     assert isinstance(await World(text=f"read {url} now")(read_url, url=url), Deny)
@@ -301,8 +300,7 @@ LABELS = st.builds(
     Label,
     st.booleans(),
     st.one_of(
-        st.sampled_from([INTERNET, WORKSPACE]),
-        st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"])),
+        st.sampled_from([INTERNET, WORKSPACE]), st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"]))
     ),
     st.frozensets(st.sampled_from([HOME, OTHER, SECRET])),
     st.booleans(),

@@ -76,11 +76,7 @@ def test_invalid_settings_file_is_explained_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        f"slack: {{bot_token: {SECRET}}}",
-        f"models: {{api_key: {SECRET}}}",
-    ],
+    "text", [f"slack: {{bot_token: {SECRET}}}", f"models: {{api_key: {SECRET}}}"]
 )
 def test_a_secret_in_a_file_is_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
     sentence = complaint(tmp_path, text)
