@@ -49,6 +49,12 @@ def ask(
     return decide(policy(text), request, 1.0)
 
 
+def permitted(text: str = "", **how: Any) -> Permitted:
+    decision = ask(text, **how)
+    assert isinstance(decision, Permitted)
+    return decision
+
+
 # ---- who, and where
 
 
@@ -111,7 +117,7 @@ REFUSAL: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("rules", "how"), MAY)
 def test_requester_matched_by_a_rule_is_permitted(rules: str, how: dict[str, Any]) -> None:
-    assert isinstance(ask(rules, **how), Permitted)
+    permitted(rules, **how)
 
 
 @pytest.mark.parametrize(("rules", "how"), SILENCE)
@@ -139,19 +145,16 @@ def test_the_closest_rule_wins_key_by_key() -> None:
   users: {U0ANA: {cost_usd: 0.6}}
 """
 
-    def limits(user: str, kind: str, facts: ChannelFacts | None) -> Permitted:
-        allowed = ask(rules, kind, facts=facts, user=user)
-        assert isinstance(allowed, Permitted)
-        return allowed
-
     by_id = ChannelFacts("C0BYID", "csm-spain", shared=False, private=False)
     other = ChannelFacts("C0OTHER", "general", shared=False, private=False)
-    assert limits("U0LUIS", "mention", other) == Permitted((), ("fast",), 0.1, fixed=True)
-    assert limits("U0LUIS", "dm", None) == Permitted((), ("fast",), 0.2, fixed=True)
-    assert limits("U0LUIS", "mention", OWN) == Permitted(("slack",), ("main",), 0.3, fixed=True)
-    assert limits("U0LUIS", "mention", by_id) == Permitted(("slack",), ("main",), 0.5, fixed=True)
-    assert limits("U0ANA", "mention", by_id) == Permitted(("slack",), ("main",), 0.6, fixed=True)
-    assert limits("U0ANA", "dm", None) == Permitted((), ("fast",), 0.6, fixed=True)
+    for how, expected in (
+        ({"user": "U0LUIS", "facts": other}, Permitted((), ("fast",), 0.1, fixed=True)),
+        ({"user": "U0LUIS", **DIRECT}, Permitted((), ("fast",), 0.2, fixed=True)),
+        ({"user": "U0LUIS"}, Permitted(("slack",), ("main",), 0.3, fixed=True)),
+        ({"user": "U0LUIS", "facts": by_id}, Permitted(("slack",), ("main",), 0.5, fixed=True)),
+        ({"facts": by_id}, Permitted(("slack",), ("main",), 0.6, fixed=True)),
+    ):
+        assert permitted(rules, **how) == expected
 
 
 def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
@@ -175,24 +178,17 @@ def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
 def test_request_waits_while_running_ones_reserve_the_daily_budget() -> None:
     rules = "  user_daily_usd: 2.0"
     assert isinstance(ask(rules, user_usd=0.5, user_open_usd=1.5), Later)
-    rest = ask(rules, user_usd=0.5, user_open_usd=1.0)
-    assert isinstance(rest, Permitted)
-    assert rest.cost_usd == 0.5
+    assert permitted(rules, user_usd=0.5, user_open_usd=1.0).cost_usd == 0.5
     assert isinstance(ask(rules, user_usd=2.0, user_open_usd=1.0), NotPermitted)
-    assert isinstance(ask("  user_daily_usd: null", user_open_usd=9.0), Permitted)
+    permitted("  user_daily_usd: null", user_open_usd=9.0)
 
 
 def test_request_budget_is_capped_by_the_remaining_daily_budget() -> None:
-    def cost(rules: str, **spent: Any) -> float:
-        allowed = ask(rules, **spent)
-        assert isinstance(allowed, Permitted)
-        return allowed.cost_usd
-
-    assert cost("  user_daily_usd: 2.0", user_usd=1.75) == 0.25
-    assert cost("  daily_usd: 8.0", all_usd=7.5) == 0.5
-    assert cost("  everywhere: {cost_usd: 3.0}", user_usd=1.0) == 3.0
+    assert permitted("  user_daily_usd: 2.0", user_usd=1.75).cost_usd == 0.25
+    assert permitted("  daily_usd: 8.0", all_usd=7.5).cost_usd == 0.5
+    assert permitted("  everywhere: {cost_usd: 3.0}", user_usd=1.0).cost_usd == 3.0
     none = "  everywhere: {cost_usd: 0.0}\n  user_daily_usd: null\n  daily_usd: null"
-    assert cost(none, user_usd=1e6, all_usd=1e6) == 0.0
+    assert permitted(none, user_usd=1e6, all_usd=1e6).cost_usd == 0.0
 
 
 # ---- the file
