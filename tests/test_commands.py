@@ -196,29 +196,35 @@ def test_invalid_api_key_or_unreachable_model_is_reported_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("command", "fault"),
-    [(ASK, "500"), *((SWEEP, f) for f in ("unreachable", "malformed", "invalid_auth", "scope"))],
+    ("command", "faults", "env", "hint"),
+    [
+        (ASK, [SlackFault("*", "500")] * 3, {}, "Slack"),
+        (SWEEP, [SlackFault("*", "malformed")] * 3, {}, "Slack"),
+        (SWEEP, [], {"SLACK_API_URL": "http://127.0.0.1:9/api/"}, "reached"),
+        (SWEEP, [], {"SLACK_BOT_TOKEN": "xoxb-stolen"}, "SLACK_BOT_TOKEN"),
+        (SWEEP, [], {}, "channels:read"),
+    ],
+    ids=["500", "malformed", "unreachable", "invalid token", "missing scope"],
 )
 def test_slack_failure_is_reported_in_one_sentence(
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     command: Sequence[str],
-    fault: str,
+    faults: Sequence[SlackFault],
+    env: dict[str, str],
+    hint: str,
 ) -> None:
     configure("slack: {retry_attempts: 0}")
     narrow = {"xoxb-local": Identity(BOT_USER, BOT_ID, frozenset({"users:read"}))}
     slack = LocalSlack(load_export(small_export(tmp_path)), tokens=narrow)
-    slack.faults += [SlackFault("*", fault)] * 3 if fault in ("500", "malformed") else []
+    slack.faults += faults
     with slack_at(monkeypatch, slack):
-        if fault == "unreachable":
-            monkeypatch.setenv("SLACK_API_URL", "http://127.0.0.1:9/api/")
-        if fault == "invalid_auth":
-            monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-stolen")
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
         sentence = refusal_text(shell(*command, *OFFLINE, "--json"), "slack")
     assert len(sentence.splitlines()) == 1
-    hints = {"invalid_auth": "SLACK_BOT_TOKEN", "scope": "channels:read", "unreachable": "reached"}
-    assert hints.get(fault, "Slack") in sentence
+    assert hint in sentence
     assert "xoxb-stolen" not in sentence
     assert [r["status"] for r in shell("runs", "--json").json] in ([], ["failed"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,8 @@ import sqlalchemy as sa
 from axe_playwright_python.async_playwright import Axe
 from browser_kit import browser
 from console_kit import Served, console
-from pg_kit import StorePlace, place
+from fork_server import forked_command
+from pg_kit import StorePlace, place, with_store
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from runs_kit import NASTY, SECRET, StoredFanout, many_rows, store_rows, wide_run
 from starlette.datastructures import QueryParams
@@ -343,3 +345,14 @@ async def test_costs_are_summed_by_day_channel_user_schedule_and_model(filled: S
     assert {
         row.key: row.usd for row in (await cost_tables(filled.database, window))[-1].rows
     } == by_model
+
+
+@pytest.mark.system
+def test_console_command_prints_its_address(data_dir: Path) -> None:
+    with_store(data_dir)
+    with forked_command("console", "--port", "0") as process:
+        address = process.wait_for_output().splitlines()[0]
+        page = httpx2.get(f"{address}/runs", timeout=WAIT_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+    assert (page.status_code, "No runs yet" in page.text) == (200, True)

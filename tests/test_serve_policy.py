@@ -180,10 +180,6 @@ def test_startup_error_is_one_line_with_exit_code_2(
 # ---- errors while it runs
 
 
-UNPACED = with_sections(slack={"paced": False})
-"""Failed calls count against our own rate limits: answers would take up to a minute longer."""
-
-
 async def read_readyz(bot: Served) -> httpx2.Response:
     async with httpx2.AsyncClient(timeout=WAIT_S) as client:
         return await client.get(f"{bot.bench.url}/readyz")
@@ -259,9 +255,9 @@ async def test_requests_are_answered_once_after_a_short_slack_outage(
 ) -> None:
     """Some requests run, one has just arrived, some are sent during the outage."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
-    options: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
-    options["serve"] = {"outage_give_up_s": 120.0}
-    async with serve(tmp_path, scripted_parent(echo), **options) as bot:
+    unpaced = with_sections(slack={"paced": False})  # failed calls count for our own rate limits
+    options: Json = {"latency_s": 0.5, "change": unpaced, "serve": {"outage_give_up_s": 120.0}}
+    async with serve(tmp_path, scripted_parent(echo), slack=slack, **options) as bot:
         direct = slack.people.dm(ASKER)
         threads = [(bot.ask(f"At work {n}?"), bot.channel) for n in range(3)]
         await until(lambda: len(bot.parents()) == 3)
