@@ -269,6 +269,14 @@ MIXED = Label(True, WORKSPACE, frozenset({OTHER}), outside=True)
 """Text of a public channel, and something that an outsider wrote."""
 
 
+async def test_address_listed_early_is_not_read_after_private_text() -> None:
+    early = "https://example.org/early"
+    world = World()
+    world.ctx = replace(world.ctx, handles=world.ctx.handles.join({early: ""}, early=True))
+    assert isinstance(await world.with_label(MIXED)(read_url, url=early), Allow)
+    assert isinstance(await world.with_label(PRIVATE)(read_url, url=early), Card)
+
+
 @pytest.mark.parametrize(("label", "most"), [(MIXED, MAX_GUARDED), (PRIVATE, MAX_ASKED)])
 async def test_outside_lookups_after_workspace_reads_are_limited(label: Label, most: int) -> None:
     addresses = [f"https://example.org/{n}" for n in range(most + 2)]
