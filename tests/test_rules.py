@@ -207,6 +207,16 @@ async def test_words_of_the_request_may_be_posted_even_after_private_reads() -> 
     assert isinstance(await world(say, channel=OTHER, text="Deploy done: plan"), Deny)
 
 
+async def test_irreversible_actions_always_need_approval() -> None:
+    """Also if they say only words of the request."""
+    world = World(text='send "hi" to a@example.org and append it')
+    sent = await world(mail, to="a@example.org", text="hi")
+    appended = await world(append, row="hi")
+    assert isinstance(sent, Card)
+    assert isinstance(appended, Card)
+    assert world.proposed == [sent.action, appended.action]
+
+
 async def test_repeated_call_reuses_its_card_and_cards_are_limited() -> None:
     world = World()
     first = await world(mail, to="a", text="x")
@@ -363,8 +373,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(to=st.text(max_size=5))
     def sends(self, to: str) -> None:
         done = len(ran)
-        self.call(mail, to=to, text="hi")
-        assert len(ran) == done, "nothing is sent without a person, not even words of the request"
+        self.call(mail, to=to, text="x")
+        assert len(ran) == done, "nothing is sent without a person"
 
 
 TestInterleavings = Interleavings.TestCase
