@@ -273,10 +273,17 @@ async def test_web_search_after_private_reads_allows_only_words_of_the_request()
     private = world.with_label(PRIVATE)
     assert isinstance(await private(web_search, query="acme launch delayed"), Card)
     assert isinstance(await private(web_search, query="Acme Corp"), Allow)
+    assert isinstance(await private(web_search, query="corp acme"), Card)
 
 
 MIXED = Label(True, WORKSPACE, frozenset({OTHER}), outside=True)
 """Text of a public channel, and something that an outsider wrote."""
+
+
+async def test_only_the_exact_address_of_the_request_is_read() -> None:
+    world = World(text=f"read {ADDRESS}.").with_label(PRIVATE)
+    assert isinstance(await world(read_url, url=ADDRESS), Allow)
+    assert isinstance(await world(read_url, url=f"{ADDRESS}?x=1"), Deny)
 
 
 async def test_address_listed_early_is_not_read_after_private_text() -> None:
