@@ -32,13 +32,7 @@ async def send_mail(
     return ToolResult(note=f"Sent to {', '.join(to)}.")
 
 
-@tool(Access.EGRESS, Effect.CHANGE)
-async def append_rows(ctx: ToolContext, rows: list[list[str]], sheet: str) -> ToolResult:
-    """Append rows to a sheet."""
-    return ToolResult(note="Appended.")
-
-
-TOOLS = (send_mail, append_rows)
+TOOLS = (send_mail,)
 """Tools of a scope that only tests have: tests/test_cards.py uses this module as a scope."""
 
 LUIS, EVA, BOSS, GUEST = "U0LUIS", "U0EVA", "U0BOSS", "U0GUEST"

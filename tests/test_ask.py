@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from bot_kit import (
     Shell,
     configure,
     delegating_model,
-    export,
-    export_message,
     finding_model,
     in_one_turn,
     model_at,
@@ -37,14 +34,11 @@ Ask = Callable[..., tuple[Done, list[Json]]]
 @pytest.fixture
 def ask(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Ask a question; return the output and the requests that the model got."""
-    zip_file = small_export(tmp_path)
+    window = ("--slack-export", small_export(tmp_path), "--as-of", AS_OF, "--since", "30d")
 
     def run_ask(responder: Responder) -> tuple[Done, list[Json]]:
         with model_at(monkeypatch, responder) as server:
-            done = shell(
-                *("ask", OPEN, "--slack-export", zip_file),
-                *("--as-of", AS_OF, "--since", "30d", "--json"),
-            )
+            done = shell("ask", OPEN, *window, "--json")
         return done, server.recorded
 
     return run_ask
@@ -83,27 +77,6 @@ def with_parent(*answers: Answer) -> Responder:
     """A parent with these answers, turn by turn, and children that find one open question."""
     parent = turns(*answers)
     return lambda body: CHILD(body) if is_child(body) else parent(body)
-
-
-# ---- with the offline rules
-
-
-def test_hidden_channel_is_answered_like_a_missing_one(shell: Shell, tmp_path: Path) -> None:
-    channels = {"board": [export_message("10 09:00", "The secret plan is ready")], "help": []}
-    zip_file = export(tmp_path, channels, private={"board": ["U0LUIS"]})
-
-    def anonymous_answer(name: str) -> Json:
-        document = shell.ask(zip_file, f"What is open in #{name}?", "--as-user", "U0ANA")
-        fields = {k: v for k, v in document.items() if k not in ("run_id", "usage", "cost_usd")}
-        text = json.dumps(fields, ensure_ascii=False)
-        assert "secret plan" not in text
-        neutral: Json = json.loads(text.replace(name, "X"))
-        return neutral
-
-    assert anonymous_answer("board") == anonymous_answer("nowhr")
-
-
-# ---- with a scripted parent
 
 
 def test_truncated_subagent_is_listed_as_a_gap(ask: Ask) -> None:
@@ -147,9 +120,7 @@ def test_brief_without_handles_gets_the_source_named_in_the_request(ask: Ask) ->
 # ---- when
 
 
-def test_subagent_reads_the_window_of_its_brief_and_the_answer_lists_it(
-    ask: Ask,
-) -> None:
+def test_subagent_reads_the_window_of_its_brief_and_the_answer_lists_it(ask: Ask) -> None:
     march = brief(since="2025-03-10", until="2025-03-10")
     done, recorded = ask(with_parent(Answer([march]), say("One is open [F1.1].")))
     child = next(filter(is_child, recorded))
@@ -162,28 +133,6 @@ def test_subagent_reads_the_window_of_its_brief_and_the_answer_lists_it(
 
 
 # ---- over several sources: a scripted parent, and subagents with the offline rules
-
-CITY = "SELECT city, count(*) AS n_shops FROM shops GROUP BY city ORDER BY n_shops DESC LIMIT 1"
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Path:
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    shops = "shop_id,name,city\n1,Baixa,Lisbon\n2,Chiado,Lisbon\n3,Ribeira,Porto\n"
-    (folder / "shops.csv").write_text(shops, "utf-8")
-    sales = "sale_id,shop_id,sale_date,amount\n1,1,2026-03-02,120\n2,3,2026-03-09,45\n"
-    (folder / "sales.csv").write_text(sales + "3,2,2026-02-27,999\n", "utf-8")
-    return folder
-
-
-def ask_offline(shell: Shell, question: str, *sources: object) -> Done:
-    return shell("ask", question, *sources, "--model", "offline", "--json")
-
-
-def ask_model(shell: Shell, question: str, *sources: object) -> Done:
-    """Ask the model at ANTHROPIC_BASE_URL."""
-    return shell("ask", question, *sources, "--as-of", "2026-03-16", "--json")
 
 
 def test_answer_combines_findings_of_slack_mail_and_data(
@@ -201,7 +150,7 @@ def test_answer_combines_findings_of_slack_mail_and_data(
         readers={mails: finding_model("search_mail", query="double charge")},
     )
     with model_at(monkeypatch, responder) as server:
-        done = ask_model(shell, question, "--sample")
+        done = shell("ask", question, "--sample", "--as-of", "2026-03-16", "--json")
     document = done.json
     assert in_one_turn(server) == ["run_subagent"] * 3
     assert [s["scope"] for s in document["subagents"]] == ["slack", "email", "data"]
@@ -216,11 +165,12 @@ def test_answer_combines_findings_of_slack_mail_and_data(
     assert "0 leaks" in audit.out
 
 
-def test_missing_folder_is_listed_as_a_gap_and_the_rest_is_answered(
-    shell: Shell, tables: Path
-) -> None:
+def test_missing_folder_is_listed_as_a_gap_and_the_rest_is_answered(shell: Shell) -> None:
     Path("assistant.yaml").write_text("files: {projects: {gone: {path: /no/where}}}", "utf-8")
-    done = ask_offline(shell, CITY, "--database", tables)
+    database = Path("shop.csv")
+    database.write_text("city\nLisbon\n", "utf-8")
+    source = ("--database", database, "--model", "offline", "--json")
+    done = shell("ask", "SELECT city FROM shop", *source)
     warning = "files.projects.gone.path: There is no folder /no/where."
     assert done.code == 1
     assert "Lisbon" in done.json["answer"]
@@ -273,7 +223,6 @@ def test_finding_used_as_a_handle_gives_access_to_its_thread_only(ask: Ask, hand
         ("slack", "F7.1", "No source F7.1."),
         ("web", "F1.1", "F1.1 rests on nothing that a subagent of the scope web can read"),
         ("slack", "C0SUPPORTEN", "No source C0SUPPORTEN."),
-        ("slack", f"C0SUPPORTES/{ts('11 09:00')}", "No source"),
     ],
 )
 def test_handle_not_backed_by_a_finding_is_refused_with_a_reason(

@@ -16,7 +16,6 @@ from standins.slack_shown import flat
 import scopes
 from bot.approvals import cards
 from bot.approvals.cards import MAX_CARD, MOST_MESSAGES, ApprovalCard, title
-from bot.approvals.store import StoredAction
 from bot.slack.blocks import show_invisible, with_spelling
 from bot.slack.messages import MessagePart
 from scopes.clean import unseen
@@ -26,7 +25,6 @@ from subagents.gate import Action, new_id
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 ANA = "U0ANA"
-RTL, ZERO_WIDTH, TAG = "\u202e", "\u200b", "\U000e0041"
 
 
 @pytest.fixture(autouse=True)
@@ -70,29 +68,22 @@ def card_for(of: Action) -> ApprovalCard:
     return card
 
 
-def leaves(parts: Sequence[MessagePart]) -> list[dict[str, Any]]:
-    """Return every element of rich text."""
+def leaves(parts: Sequence[MessagePart], kind: str = "") -> list[dict[str, Any]]:
+    """Return every element of rich text, or those in groups of one kind."""
     return [
         leaf
         for part in parts
         for block in part.blocks
         if block["type"] == "rich_text"
         for group in block["elements"]
+        if group["type"].endswith(kind)
         for leaf in group["elements"]
     ]
 
 
 def exact(parts: Sequence[MessagePart]) -> str:
     """Return the preformatted text."""
-    return "".join(
-        leaf["text"]
-        for part in parts
-        for block in part.blocks
-        if block["type"] == "rich_text"
-        for group in block["elements"]
-        if group["type"] == "rich_text_preformatted"
-        for leaf in group["elements"]
-    )
+    return "".join(leaf["text"] for leaf in leaves(parts, "rich_text_preformatted"))
 
 
 def buttons(card: ApprovalCard) -> dict[str, str]:
@@ -125,15 +116,6 @@ def test_model_text_in_a_card_is_not_parsed_as_markup() -> None:
     assert "evil" not in card.last.text
 
 
-def test_invisible_characters_of_a_card_text_are_shown_as_escapes() -> None:
-    card = card_for(action(text=f"pay {RTL}001 now{ZERO_WIDTH}{TAG}\r\n\ttab\u00a0end"))
-    expected = "pay \\u202e001 now\\u200b\\U000e0041\\u000d\n\\u0009tab\\u00a0end"
-    assert exact([card.last]) == expected
-    assert show_invisible("héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext") == (
-        "héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext"
-    )
-
-
 def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> None:
     cyrillic = "b\u043ess@acme.example"
     long = action("vanished_tool", "nowhere", to="ana@acme.example, " * 20 + cyrillic)
@@ -143,24 +125,19 @@ def test_lookalike_characters_are_shown_as_escapes_at_any_depth_and_length() -> 
     assert '"\u0430" [written out: \\u0430]: [' in text_of_parts([card_for(deep).last])
     assert "b\\u043ess@acme.example" in title(action(to=[cyrillic]))
     assert with_spelling("#g\u0435neral") == "#g\u0435neral [written out: #g\\u0435neral]"
-    assert with_spelling("plain@acme.example") == "plain@acme.example"
-    assert with_spelling("@\x1b\xa1").isprintable()
 
 
-def test_long_text_is_shown_in_full_before_the_card() -> None:
-    text = "\n".join(f"{n} of many lines, each of them different" for n in range(600))
-    card = card_for(action(text=text))
-    assert exact(card.before) == text
-    assert exact([card.last]) == ""
-    assert f"{len(text):,} characters" in text_of_parts(card.before)
-    assert f"in the {len(card.before)} messages before this one" in text_of_parts([card.last])
-    assert all(len(text_of_parts([part])) < 13_000 for part in card.before)
-
-
-def test_no_card_is_made_for_a_text_that_is_too_long() -> None:
+def test_no_card_is_made_for_text_or_sources_that_do_not_fit() -> None:
     assert cards.pending_card(action(text="x" * (MAX_CARD * MOST_MESSAGES + 1)), NOW) is None
-    many = [action(text="y" * MAX_CARD * 2) for _ in range(12)]
-    assert cards.batch(new_id(), many, NOW) is None
+    long = [action(text="y" * MAX_CARD * 2) for _ in range(12)]
+    assert cards.batch(new_id(), long, NOW) is None
+    many = {f"C0{n:05}": "#" + "long-name" * 5 for n in range(300)}
+    names = {"destination": "C0B", "destination_name": "#b"}
+    assert cards.offer(action("standing_grant", "", sources=many, **names), NOW) is None
+    card = cards.offer(action("standing_grant", "", sources={"C0A": "#a"}, **names), NOW)
+    assert card
+    assert "• C0A (#a)" in text_of_parts([card.last])
+    assert "Allow answers in C0B (#b) to use" in text_of_parts([card.last])
 
 
 def test_batch_card_shows_the_exact_text_of_each_action() -> None:
@@ -224,28 +201,11 @@ def test_every_invisible_character_is_shown_as_an_escape() -> None:
         *hidden
     }
     assert [c for c in hidden if show_invisible(f"a{c}b") == f"a{c}b"] == []
-
-
-def test_no_grant_card_is_made_for_too_many_sources() -> None:
-    of = action("standing_grant", "", sources={"C0A": "#a"}, destination="C0B")
-    named = replace(of, args={**of.args, "destination_name": "#b"})
-    card = cards.offer(named, NOW)
-    assert card
-    assert "• C0A (#a)" in text_of_parts([card.last])
-    assert "Allow answers in C0B (#b) to use" in text_of_parts([card.last])
-    many = {f"C0{n:05}": "#" + "long-name" * 5 for n in range(300)}
-    assert cards.offer(replace(named, args={**named.args, "sources": many}), NOW) is None
-
-
-def row(of: Action, state: str, **more: Any) -> StoredAction:
-    fields = {
-        **dict.fromkeys(("expires", "card", "decided_by", "decided_at")),
-        **dict.fromkeys(("instead_of", "owner", "outcome")),
-        **more,
-    }
-    return StoredAction(
-        of.id, of.run, of.tool, of.requester, of.digest, of.body(), state, NOW, **fields
+    assert (
+        show_invisible("\r\n\ttab\u00a0end\U000e0041") == "\\u000d\n\\u0009tab\\u00a0end\\U000e0041"
     )
+    harmless = "héllo 👩\u200d🔧 ❤\ufe0f 日本語 עברית\nnext"
+    assert show_invisible(harmless) == harmless
 
 
 TEXTS = st.text(max_size=400)

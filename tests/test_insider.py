@@ -56,9 +56,7 @@ def context(clients: dict[type, object], *held: str, who: str = ANA) -> ToolCont
     return tool_kit.context("notes", clients, dict.fromkeys(held, ""), **fields)
 
 
-async def test_right_and_wrong_guesses_at_a_file_get_its_label(
-    tmp_path: Path,
-) -> None:
+async def test_right_and_wrong_guesses_at_a_file_get_its_label(tmp_path: Path) -> None:
     tools = ProjectRun(tmp_path, repo=False, readers=frozenset({ANA}))
     (tools.root / "a.md").write_text("The code is 4711.\n")
     ctx = replace(tools.context(requester=None), key="r1/s1/c1")
@@ -196,9 +194,7 @@ async def test_media_type_sent_by_a_server_is_not_repeated_in_the_error() -> Non
     ("name", "kind", "content", "wanted"),
     [
         ("a.csv", "csv", 'a,b\n=1+1,"@x"\n-3,ok\n', "a,b\r\n'=1+1,'@x\r\n-3,ok\r\n"),
-        ("b.csv", "csv", "a;b\n1;=cmd|x\n", "a;b\r\n1;'=cmd|x\r\n"),
         ("c.csv", "csv", f'a,b\n=x,"{"y" * 140_000}"\n', None),
-        ("d.csv", "csv", 'a, b\n"x",  y\n', 'a, b\n"x",  y\n'),
         ("e.md", "md", "the token is xoxb-1234567890-abcdef", "the token is [removed]"),
         ("f.txt", "txt", "all\u200b\U000e0041 well", "all well"),
         ("g.md", "md", "= a title", "= a title"),

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from bot.log import Redactor, about, log_to, secret_values
+from bot.log import about, log_to, secret_values
 from config.sections import ServeSettings
 from config.settings import Secrets, load_settings
 from scopes.clean import SECRET_PLACEHOLDER
@@ -70,9 +70,6 @@ def test_log_line_is_json_with_the_ids_of_its_run() -> None:
     assert "run" not in third
 
 
-LIBRARIES = ("slack_sdk.web.client", "anthropic._base_client", "aiohttp.client", "urllib3.pool")
-
-
 def spellings(value: str) -> list[str]:
     """Return the forms in which a secret may appear in a log."""
     return [value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe="")]
@@ -104,7 +101,7 @@ def log_secret(log: logging.Logger, secret: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
-@pytest.mark.parametrize("name", ["bot.x", *LIBRARIES, "dbos"])
+@pytest.mark.parametrize("name", ["bot.x", "slack_sdk.web.client", "dbos"])
 def test_secrets_are_redacted_in_every_logging_route(name: str, log_format: str) -> None:
     lines = Lines()
     values = [v for s in secret_values(SECRETS) for v in (s, *s.split(","))]
@@ -129,22 +126,6 @@ def test_truncation_does_not_split_a_secret() -> None:
         with log_lines() as lines:
             logging.getLogger("bot.x").error("%s%s%s", "x" * before, secret, "y" * 100)
         assert secret[:4] not in lines.getvalue()
-
-
-def test_secrets_are_recognized_by_their_context() -> None:
-    clean = Redactor().clean
-    assert (
-        clean("Authorization: Bearer abc.def~ghi") == f"Authorization: Bearer {SECRET_PLACEHOLDER}"
-    )
-    assert (
-        clean("postgres://u:hunter2@h/d failed") == f"postgres://u:{SECRET_PLACEHOLDER}@h/d failed"
-    )
-    assert clean("host=h password=hunter2 user=u") == f"host=h password={SECRET_PLACEHOLDER} user=u"
-    assert clean("wss://w.slack.com/link/?ticket=a-b&app_id=1").count(SECRET_PLACEHOLDER) == 1
-    assert (
-        clean("https://hooks.slack.com/actions/T0/1/abc")
-        == f"https://hooks.slack.com/{SECRET_PLACEHOLDER}"
-    )
 
 
 def test_logged_text_cannot_forge_a_line_or_control_a_terminal() -> None:

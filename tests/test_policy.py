@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -48,10 +49,10 @@ def ask(
     return decide(policy(text), request, 1.0)
 
 
-def why(decision: AdmissionDecision) -> str:
-    assert isinstance(decision, NotPermitted)
-    assert len(decision.reason) < 300
-    return decision.reason
+def permitted(text: str = "", **how: Any) -> Permitted:
+    decision = ask(text, **how)
+    assert isinstance(decision, Permitted)
+    return decision
 
 
 # ---- who, and where
@@ -116,7 +117,7 @@ REFUSAL: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("rules", "how"), MAY)
 def test_requester_matched_by_a_rule_is_permitted(rules: str, how: dict[str, Any]) -> None:
-    assert isinstance(ask(rules, **how), Permitted)
+    permitted(rules, **how)
 
 
 @pytest.mark.parametrize(("rules", "how"), SILENCE)
@@ -128,7 +129,9 @@ def test_bots_deleted_users_and_ineligible_follow_ups_are_ignored(
 
 @pytest.mark.parametrize(("rules", "how", "reason"), REFUSAL)
 def test_refused_requester_gets_the_reason(rules: str, how: dict[str, Any], reason: str) -> None:
-    assert reason in why(ask(rules, **how))
+    decision = ask(rules, **how)
+    assert isinstance(decision, NotPermitted)
+    assert reason in decision.reason
 
 
 def test_the_closest_rule_wins_key_by_key() -> None:
@@ -142,19 +145,16 @@ def test_the_closest_rule_wins_key_by_key() -> None:
   users: {U0ANA: {cost_usd: 0.6}}
 """
 
-    def limits(user: str, kind: str, facts: ChannelFacts | None) -> Permitted:
-        allowed = ask(rules, kind, facts=facts, user=user)
-        assert isinstance(allowed, Permitted)
-        return allowed
-
     by_id = ChannelFacts("C0BYID", "csm-spain", shared=False, private=False)
     other = ChannelFacts("C0OTHER", "general", shared=False, private=False)
-    assert limits("U0LUIS", "mention", other) == Permitted((), ("fast",), 0.1, fixed=True)
-    assert limits("U0LUIS", "dm", None) == Permitted((), ("fast",), 0.2, fixed=True)
-    assert limits("U0LUIS", "mention", OWN) == Permitted(("slack",), ("main",), 0.3, fixed=True)
-    assert limits("U0LUIS", "mention", by_id) == Permitted(("slack",), ("main",), 0.5, fixed=True)
-    assert limits("U0ANA", "mention", by_id) == Permitted(("slack",), ("main",), 0.6, fixed=True)
-    assert limits("U0ANA", "dm", None) == Permitted((), ("fast",), 0.6, fixed=True)
+    for how, expected in (
+        ({"user": "U0LUIS", "facts": other}, Permitted((), ("fast",), 0.1, fixed=True)),
+        ({"user": "U0LUIS", **DIRECT}, Permitted((), ("fast",), 0.2, fixed=True)),
+        ({"user": "U0LUIS"}, Permitted(("slack",), ("main",), 0.3, fixed=True)),
+        ({"user": "U0LUIS", "facts": by_id}, Permitted(("slack",), ("main",), 0.5, fixed=True)),
+        ({"facts": by_id}, Permitted(("slack",), ("main",), 0.6, fixed=True)),
+    ):
+        assert permitted(rules, **how) == expected
 
 
 def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
@@ -166,9 +166,8 @@ def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
         parsed = policy(rules)
         for kind, who, facts in product(KINDS, (None, *get_args(UserKind)), (None, OWN, EXT)):
             person = Person("U0ANA", who) if who else None
-            decision = decide(
-                parsed, AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW), 1.0
-            )
+            asked = AdmissionFacts("U0ANA", "C", kind, person, facts, now=NOW)
+            decision = decide(parsed, asked, 1.0)
             place = kind == "dm" or facts is not None
             assert not isinstance(decision, Permitted) or (who == "member" and place and answer)
 
@@ -179,24 +178,17 @@ def test_every_combination_is_decided_and_unknown_facts_never_permit() -> None:
 def test_request_waits_while_running_ones_reserve_the_daily_budget() -> None:
     rules = "  user_daily_usd: 2.0"
     assert isinstance(ask(rules, user_usd=0.5, user_open_usd=1.5), Later)
-    rest = ask(rules, user_usd=0.5, user_open_usd=1.0)
-    assert isinstance(rest, Permitted)
-    assert rest.cost_usd == 0.5
+    assert permitted(rules, user_usd=0.5, user_open_usd=1.0).cost_usd == 0.5
     assert isinstance(ask(rules, user_usd=2.0, user_open_usd=1.0), NotPermitted)
-    assert isinstance(ask("  user_daily_usd: null", user_open_usd=9.0), Permitted)
+    permitted("  user_daily_usd: null", user_open_usd=9.0)
 
 
 def test_request_budget_is_capped_by_the_remaining_daily_budget() -> None:
-    def cost(rules: str, **spent: Any) -> float:
-        allowed = ask(rules, **spent)
-        assert isinstance(allowed, Permitted)
-        return allowed.cost_usd
-
-    assert cost("  user_daily_usd: 2.0", user_usd=1.75) == 0.25
-    assert cost("  daily_usd: 8.0", all_usd=7.5) == 0.5
-    assert cost("  everywhere: {cost_usd: 3.0}", user_usd=1.0) == 3.0
+    assert permitted("  user_daily_usd: 2.0", user_usd=1.75).cost_usd == 0.25
+    assert permitted("  daily_usd: 8.0", all_usd=7.5).cost_usd == 0.5
+    assert permitted("  everywhere: {cost_usd: 3.0}", user_usd=1.0).cost_usd == 3.0
     none = "  everywhere: {cost_usd: 0.0}\n  user_daily_usd: null\n  daily_usd: null"
-    assert cost(none, user_usd=1e6, all_usd=1e6) == 0.0
+    assert permitted(none, user_usd=1e6, all_usd=1e6).cost_usd == 0.0
 
 
 # ---- the file
@@ -218,61 +210,47 @@ def fill(text: str) -> None:
     FILE.write_text(text, "utf-8")
 
 
-def remove() -> None:
-    FILE.unlink()
-
-
-CLOSED_FILE = "policy: {everywhere: {answer: false}}"
-
-
 def open_policy_file() -> tuple[PolicyFile, Clock]:
     clock = Clock()
     return PolicyFile(settings_file(), load_settings().policy, clock=clock), clock
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("change", "error"),
     [
-        ("policy: {everywhere: {ask: [everyone]}}", "'policy.everywhere.ask.0' is 'everyone'"),
-        ("policy: {channels: {a: {scopes: [x]}}}", "'policy.channels.a.scopes' names 'x'"),
-        ("limits: {cost_usd: much}", "'limits.cost_usd'"),
-        ("policy: [", "not valid YAML"),
-        (None, "cannot be read: no such file"),
+        (lambda: write("policy: {channels: {a: {scopes: [x]}}}"), "a.scopes' names 'x'"),
+        (lambda: FILE.unlink(), "cannot be read: no such file"),
     ],
+    ids=["invalid", "absent"],
 )
 async def test_invalid_settings_file_blocks_all_answers_until_it_is_fixed(
-    text: str | None, error: str, caplog: pytest.LogCaptureFixture
+    change: Callable[[], None], error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write("policy: {admins: [U0BOSS]}")
     file, clock = open_policy_file()
     assert (await file.read()).admins == ("U0BOSS",)
-    write(text) if text else remove()
+    change()
     for _ in range(3):
         clock.now += POLL_S
         with pytest.raises(PolicyFault) as fault:
             await file.read()
-        assert fault.value.reason.startswith(
-            "I answer nobody until my settings file assistant.yaml"
-        )
+        assert fault.value.reason.startswith("I answer nobody until my settings file")
         assert error in fault.value.reason
         assert str(Path.cwd()) not in fault.value.reason
-    logged = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    assert len(logged) == 1
-    assert logged[0].startswith(f"Nobody is answered until {settings_file()} is fixed: ")
-    assert error in logged[0]
+    (logged,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert error in logged
     write("policy: {admins: [U0EVA]}")
     clock.now += POLL_S
     assert (await file.read()).admins == ("U0EVA",)
 
 
-async def test_half_written_settings_file_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    write(CLOSED_FILE)
+async def test_half_written_settings_file_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = "policy: {everywhere: {answer: false}}"
+    write(closed)
     file, clock = open_policy_file()
     await file.read()
     monkeypatch.setattr(policy_module, "SETTLED_S", 60.0)
-    monkeypatch.setattr("time.sleep", lambda seconds: fill(CLOSED_FILE))
+    monkeypatch.setattr("time.sleep", lambda seconds: fill(closed))
     fill("")  # an editor has emptied it, and writes on in a moment
     clock.now += POLL_S
     assert not (await file.read()).everywhere.answer
@@ -286,9 +264,7 @@ async def test_half_written_settings_file_is_not_used(
         ({"is_ultra_restricted": True}, "guest"),
         ({"is_stranger": True}, "external"),
         ({"team_id": "T0OTHER"}, "external"),
-        ({"team_id": "T0OTHER", "is_restricted": True}, "external"),
         ({"team_id": "T0OTHER", "enterprise_user": {"teams": [TEAM]}}, "member"),
-        ({"team_id": "T0OTHER", "enterprise_user": {"teams": ["T0MORE"]}}, "external"),
         ({"is_stranger": True, "enterprise_user": {"teams": [TEAM]}}, "external"),
         ({"is_bot": True}, "bot"),
         ({"is_workflow_bot": True}, "bot"),

@@ -10,18 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import (
-    EVA,
-    GUEST,
-    LUIS,
-    again,
-    ask_for_card,
-    people,
-    posted_texts,
-    posting_model,
-    reaches,
-    stored_actions,
-)
+import tool_kit
+from card_kit import EVA, LUIS, again, ask_for_card, people, reaches, stored_actions
 from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
 from fleet_kit import fleet
 from pg_kit import StorePlace
@@ -36,8 +26,6 @@ from bot.memory import NOT_IN_IT, PreferenceStore
 from bot.storage.database import Database
 from bot.tasks.ask import IN_ORDER
 from config.words import phrase
-from scopes.effects import Handles
-from scopes.label import TRUSTED_LABEL
 from scopes.preferences import (
     MAX_PREFERENCES,
     TOO_MANY_ERROR,
@@ -45,7 +33,7 @@ from scopes.preferences import (
     Preferences,
     forget_preference,
 )
-from scopes.tool import ToolContext, ToolError
+from scopes.tool import ToolError
 
 PORTUGUESE = "answer me in Portuguese"
 HERE = channel_id(1)
@@ -112,9 +100,7 @@ async def instructions(bot: Served) -> str:
 # ---- of a person
 
 
-async def test_preference_applies_to_later_requests_and_after_a_restart(
-    tmp_path: Path,
-) -> None:
+async def test_preference_applies_to_later_requests_and_after_a_restart(tmp_path: Path) -> None:
     async with serve(tmp_path, remember_model(PORTUGUESE), space=people()) as bot:
         first = await ask(bot, "From now on answer me in Portuguese.")
         assert preference_lines(first) == []
@@ -196,21 +182,6 @@ async def test_preference_not_worded_in_the_request_needs_the_requesters_approva
         assert await stored_preferences(bot) == ["Be brief"]
 
 
-async def test_the_policy_wins_over_a_preference(tmp_path: Path) -> None:
-    text = "always post my answers without asking"
-    turning = ChangingModel(remember_model(text))
-    async with serve(tmp_path, turning, space=people()) as bot:
-        await ask(bot, f"From now on {text}.")
-        assert "what needs approval still does" in tool_texts(bot)[-1]
-        turning.responder = posting_model("News")
-        shown = await ask_for_card(bot)
-        assert preference_lines(bot.parents()[-1]) == [f"- {text}"]
-        assert "Send a message to" in shown.text
-        (row,) = await stored_actions(bot)
-        assert row.state == "asked"
-        assert posted_texts(bot) == []
-
-
 async def test_at_most_twenty_preferences_are_kept_and_duplicates_count_once(
     tmp_path: Path,
 ) -> None:
@@ -244,9 +215,7 @@ async def test_concurrent_replicas_respect_the_preference_limit(place: StorePlac
 
 
 @pytest.mark.system
-async def test_request_resumed_after_a_crash_gets_the_identical_prompt(
-    tmp_path: Path,
-) -> None:
+async def test_request_resumed_after_a_crash_gets_the_identical_prompt(tmp_path: Path) -> None:
     with fleet(tmp_path, remember_model(PORTUGUESE), latency_s=1.0, space=people()) as bots:
         (first,) = await bots.start_bots()
         thread = bots.ask("From now on answer me in Portuguese.")
@@ -284,15 +253,6 @@ async def test_channel_instructions_are_shown_in_full_and_apply_to_everyone_ther
         assert preference_lines(bot.parents()[-1]) == []
 
 
-async def test_guest_cannot_set_channel_instructions(tmp_path: Path) -> None:
-    change = with_rules(ask=("members", "guests"))
-    async with serve(tmp_path, instructions_model(STYLE), space=people(), change=change) as bot:
-        bot.slack.state.members[bot.channel][GUEST] = None
-        await ask(bot, "Here always use three bullets.", user=GUEST)
-        assert tool_texts(bot)[-1] == NOT_IN_IT
-        assert await stored_actions(bot) == []
-
-
 async def test_requester_who_left_the_channel_cannot_set_its_instructions(tmp_path: Path) -> None:
     async with serve(tmp_path, instructions_model(STYLE), space=people()) as bot:
         shown = await ask_for_card(bot, "Here always use three bullets.")
@@ -312,16 +272,8 @@ async def test_replayed_deletion_deletes_no_other_preference(in_file: StorePlace
     preferences = store_of(store.database)
     for text in ("be brief", "be brief in lists"):
         await preferences.add(text, Authorship(ASKER))
-    ctx = ToolContext(
-        run="r1",
-        requester=ASKER,
-        handles=Handles(),
-        label=TRUSTED_LABEL,
-        window=None,
-        clients={Preferences: preferences},
-        max_output_tokens=1000,
-        key="r1/p1/1/0",
-    )
+    fields = {"requester": ASKER, "key": "r1/p1/1/0"}
+    ctx = tool_kit.context("notes", {Preferences: preferences}, {}, **fields)
     for _ in range(2):
         result = await forget_preference.run(ctx, words="be brief")
         assert result.note == "This preference is deleted: be brief"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,7 @@ from typing import Any
 
 import pytest
 from bot_kit import Shell, configure, model_at, refusal_text
-from engine_kit import (
-    call,
-    channel_id,
-    opening,
-    results,
-    say,
-    sentence,
-    turn,
-    until,
-    workspace,
-)
+from engine_kit import call, channel_id, opening, results, say, sentence, turn, until, workspace
 from fleet_kit import Fleet, fleet
 from fork_server import forked_command
 from panel_kit import (
@@ -33,6 +23,7 @@ from panel_kit import (
     confirming_judge,
     contract,
     defends,
+    point,
     review,
     specialist,
     to_judge,
@@ -56,13 +47,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_second_review_of_a_file_compares_with_the_first(
-    shell: Shell, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with model_at(monkeypatch, PanelModel(EACH)):
-        first = shell("review", file, "--json")
-        again = shell("review", file, "--language", "de")
-        markdown = shell("review", file, "--markdown")
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """A model in which each specialist finds one thing."""
+    with model_at(monkeypatch, PanelModel(EACH)) as server:
+        yield server
+
+
+@pytest.mark.usefixtures("model")
+def test_second_review_of_a_file_compares_with_the_first(shell: Shell, file: Path) -> None:
+    first = shell("review", file, "--json")
+    again = shell("review", file, "--language", "de")
+    markdown = shell("review", file, "--markdown")
     assert first.code == 0, first.err
     assert len(first.json["findings"]) == 5
     assert "Prüfung von app.py" in again.out
@@ -88,19 +84,14 @@ def test_second_review_of_a_file_compares_with_the_first(
     ids=["a wrong key", "two specialists", "a file outside"],
 )
 def test_invalid_profile_is_rejected_before_any_model_call(
-    shell: Shell,
-    file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Any], object],
-    error: str,
+    shell: Shell, file: Path, model: ModelServer, spoil: Callable[[Any], object], error: str
 ) -> None:
     path = write_profile(file.parent / "profiles")
     profile = json.loads(path.read_text())
     spoil(profile["specialists"])
     path.write_text(json.dumps(profile))
     configure(f"panel: {{profiles: {file.parent / 'profiles'}}}\n")
-    with model_at(monkeypatch, PanelModel()) as model:
-        done = shell("review", file, "--profile", "own", "--json")
+    done = shell("review", file, "--profile", "own", "--json")
     assert error in refusal_text(done, "bad_settings")
     assert model.requests == 0
 
@@ -111,25 +102,17 @@ def test_invalid_profile_is_rejected_before_any_model_call(
         (lambda path: path.write_bytes(b"\x00\x01\x02\xff" * 50), "material"),
         (lambda path: path.write_text(" \n"), "material is empty"),
         (lambda path: path.mkdir(), "material holds nothing to review"),
-        (
-            lambda path: path.write_text("word " * 4_000),
-            "at most 5,000 are reviewed (panel.material_tokens",
-        ),
+        (lambda path: path.write_text("word " * 4_000), "at most 5,000 are reviewed"),
         (lambda path: None, "material cannot be read"),
     ],
     ids=["binary", "empty", "an empty folder", "too large", "absent"],
 )
 def test_unusable_material_is_rejected_before_any_model_call(
-    shell: Shell,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[Path], object],
-    error: str,
+    shell: Shell, tmp_path: Path, model: ModelServer, make: Callable[[Path], object], error: str
 ) -> None:
     make(tmp_path / "material")
     configure("panel: {material_tokens: 5000}\n")
-    with model_at(monkeypatch, PanelModel()) as model:
-        done = shell("review", tmp_path / "material", "--json")
+    done = shell("review", tmp_path / "material", "--json")
     assert error in refusal_text(done, "bad_material")
     assert model.requests == 0
     assert shell("runs", "--json").json == []
@@ -195,18 +178,9 @@ def reads(body: Json) -> Answer:
     """Each specialist finds one thing at the first item, in its own words and category."""
     place, text = first_item(body)
     name = specialist(body)
-    return review(
-        {
-            "id": "1",
-            "category": name,
-            "severity": "critical",
-            "confidence": 0.9,
-            "claim": f"Here {sentence(name, 9)} stays open",
-            "place": place,
-            "quotes": [text],
-            "fix": "Settle it",
-        }
-    )
+    claim = f"Here {sentence(name, 9)} stays open"
+    fields = {"claim": claim, "place": place, "quotes": [text], "severity": "critical"}
+    return review(point(1, name, confidence=0.9, **fields))
 
 
 def review_model(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from config.sections import ToolCalls
 from scopes.effects import (
@@ -27,7 +27,7 @@ from scopes.effects import (
     Words,
 )
 from scopes.intent import Intent
-from scopes.label import INTERNET, TRUSTED_LABEL, WORKSPACE, Label, Readers
+from scopes.label import INTERNET, TRUSTED_LABEL, WORKSPACE, Label
 from scopes.tool import Item, Tool, ToolContext, ToolResult, tool
 from subagents.directory import Obstacle
 from subagents.gate import (
@@ -46,7 +46,8 @@ from subagents.rules import MAX_ASKED, MAX_FREE, MAX_GUARDED, MAX_KEPT, MAX_PAGE
 ANA, BOB = "U0ANA", "U0BOB"
 HOME, OTHER, SECRET = "C0HOME", "C0OTHER", "C0SECRET"
 THREAD = f"{HOME}/1740498077.000100"
-ran: list[tuple[str, dict[str, Any]]] = []
+ran: list[str] = []
+"""Names of the tools that have run."""
 
 
 @tool(Access.EGRESS, Effect.POST)
@@ -54,42 +55,39 @@ async def say(
     ctx: ToolContext, channel: Channel, text: Said, thread: Annotated[str, Part.THREAD] = ""
 ) -> ToolResult:
     """Say something."""
-    ran.append(("say", {"channel": channel, "text": text}))
+    ran.append("say")
     return ToolResult(note="said")
 
 
 @tool(Access.EGRESS, Effect.POST)
 async def whisper(ctx: ToolContext, user: Person, text: Said) -> ToolResult:
     """Tell one person."""
-    ran.append(("whisper", {"user": user}))
     return ToolResult(note="said")
 
 
 @tool(Access.EGRESS, Effect.SEND)
 async def mail(ctx: ToolContext, to: str, text: Said) -> ToolResult:
     """Send a mail."""
-    ran.append(("mail", {"to": to}))
+    ran.append("mail")
     return ToolResult(note="sent")
 
 
 @tool(Access.EGRESS, Effect.CHANGE)
 async def append(ctx: ToolContext, row: str) -> ToolResult:
     """Append a row."""
-    ran.append(("append", {"row": row}))
     return ToolResult(note="appended")
 
 
 @tool(Access.EGRESS, Effect.FETCH)
 async def read_url(ctx: ToolContext, url: Address) -> ToolResult:
     """Read a page."""
-    ran.append(("read_url", {"url": url}))
     return ToolResult(note="read")
 
 
 @tool(Access.EGRESS, Effect.SEARCH)
 async def web_search(ctx: ToolContext, query: Words) -> ToolResult:
     """Search."""
-    ran.append(("web_search", {"query": query}))
+    ran.append("search")
     return ToolResult(note="found")
 
 
@@ -102,14 +100,7 @@ async def query(ctx: ToolContext, sql: Statement, keep: Kept = "") -> ToolResult
 @tool()
 async def read(ctx: ToolContext, channel: Channel) -> ToolResult:
     """Read a channel."""
-    ran.append(("read", {"channel": channel}))
-    items = tuple(Item(f"{c}/1", "text", None, label_of(c)) for c in (channel, SECRET))
-    return ToolResult(items)
-
-
-def label_of(channel: str) -> Label:
-    readers: Readers = frozenset({BOB}) if channel == SECRET else WORKSPACE
-    return Label(True, readers, frozenset({channel}))
+    return ToolResult(note="read")
 
 
 class Facts:
@@ -181,14 +172,6 @@ async def test_unrequested_run_writes_nothing_and_asks_for_no_approval() -> None
     assert named.proposed == []
 
 
-async def test_message_to_a_channel_not_named_in_the_request_needs_approval() -> None:
-    world = World(named=frozenset({OTHER})).with_label(READ)
-    assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
-    verdict = await World().with_label(READ)(say, channel=OTHER, text="x")
-    assert isinstance(verdict, Card)
-    assert verdict.rule == "consequence"
-
-
 async def test_own_thread_and_requester_may_be_messaged_without_approval() -> None:
     world = World().with_label(READ)
     assert isinstance(await world(say, channel=HOME, text="x", thread=THREAD), Allow)
@@ -217,14 +200,6 @@ async def test_code_runs_in_a_sandbox_or_not_at_all() -> None:
     assert isinstance(await World()(compute, code="2+2"), Allow)
 
 
-async def test_private_text_is_not_posted_where_others_can_read_it() -> None:
-    world = World(BOB, named=frozenset({OTHER, HOME})).with_label(PRIVATE)
-    verdict = await world(say, channel=OTHER, text="the plan")
-    assert isinstance(verdict, Deny)
-    assert verdict.rule == "audience"
-    assert "#secret" in verdict.reason
-
-
 async def test_words_of_the_request_may_be_posted_even_after_private_reads() -> None:
     text = 'post "Deploy done" in #other'
     world = World(BOB, text=text, named=frozenset({OTHER})).with_label(PRIVATE)
@@ -232,14 +207,14 @@ async def test_words_of_the_request_may_be_posted_even_after_private_reads() -> 
     assert isinstance(await world(say, channel=OTHER, text="Deploy done: plan"), Deny)
 
 
-@pytest.mark.parametrize("tool_", [mail, append])
-async def test_irreversible_actions_always_need_approval(tool_: Tool) -> None:
-    args = {"to": "a@example.org", "text": "hi"} if tool_ is mail else {"row": "1"}
-    world = World(text='send "hi" to a@example.org')
-    verdict = await world(tool_, **args)
-    assert isinstance(verdict, Card)
-    assert world.proposed == [verdict.action]
-    assert world.proposed[0].args == args
+async def test_irreversible_actions_always_need_approval() -> None:
+    """Also if they say only words of the request."""
+    world = World(text='send "hi" to a@example.org and append it')
+    sent = await world(mail, to="a@example.org", text="hi")
+    appended = await world(append, row="hi")
+    assert isinstance(sent, Card)
+    assert isinstance(appended, Card)
+    assert world.proposed == [sent.action, appended.action]
 
 
 async def test_repeated_call_reuses_its_card_and_cards_are_limited() -> None:
@@ -285,26 +260,8 @@ async def test_concurrent_messages_respect_the_limit() -> None:
 ADDRESS = "https://example.org/prices"
 
 
-async def test_only_requested_or_publicly_listed_addresses_are_read() -> None:
-    named = World(text=f"read {ADDRESS}.")
-    assert isinstance(await named(read_url, url=ADDRESS), Allow)
-    assert isinstance(await named.with_label(PRIVATE)(read_url, url=ADDRESS), Allow)
-    assert isinstance(await named(read_url, url=f"{ADDRESS}?x=1"), Deny)
-    listed = World()
-    listed.ctx = replace(listed.ctx, handles=listed.ctx.handles.join({ADDRESS: ""}))
-    assert isinstance(await listed(read_url, url=ADDRESS), Allow)
-    assert isinstance(await listed(read_url, url=ADDRESS + "/x"), Deny)
-    assert isinstance(await listed.with_label(PRIVATE)(read_url, url=ADDRESS), Card)
-
-
 @pytest.mark.parametrize(
-    "url",
-    [
-        "file:///etc/passwd",
-        "https://user:pw@example.org/",
-        "https://127.0.0.1/",
-        "https:\\\\example.org/",
-    ],
+    "url", ["file:///etc/passwd", "https://user:pw@example.org/", "https://127.0.0.1/"]
 )
 async def test_unsafe_addresses_are_denied_even_if_the_request_has_them(url: str) -> None:
     assert isinstance(await World(text=f"read {url} now")(read_url, url=url), Deny)
@@ -316,65 +273,39 @@ async def test_web_search_after_private_reads_allows_only_words_of_the_request()
     private = world.with_label(PRIVATE)
     assert isinstance(await private(web_search, query="acme launch delayed"), Card)
     assert isinstance(await private(web_search, query="Acme Corp"), Allow)
+    assert isinstance(await private(web_search, query="corp acme"), Card)
 
 
 MIXED = Label(True, WORKSPACE, frozenset({OTHER}), outside=True)
 """Text of a public channel, and something that an outsider wrote."""
 
 
-async def test_lookups_chosen_by_outsiders_need_approval_after_workspace_reads() -> None:
-    world = World(text=f"compare {ADDRESS} with #other, about Acme Corp")
-    late, early = "https://example.org/late", "https://example.org/early"
-    handles = world.ctx.handles.join({late: ""}).join({early: ""}, early=True)
-    world.ctx = replace(world.ctx, handles=handles)
-    for free in (TRUSTED_LABEL, READ, Label(True, INTERNET, outside=True)):
-        for url in (ADDRESS, late, early):
-            assert isinstance(await world.with_label(free)(read_url, url=url), Allow)
-        assert isinstance(await world(web_search, query="whatever it likes"), Allow)
-    world.with_label(MIXED)
-    verdicts = [await world(read_url, url=url) for url in (ADDRESS, early, late)]
-    assert [type(v) for v in verdicts] == [Allow, Allow, Card]
-    assert isinstance(await world(read_url, url=f"{late}?made=up"), Deny)
-    assert isinstance(await world(web_search, query="Acme Corp"), Allow)
-    assert isinstance(await world(web_search, query="corp acme"), Card)
-    world.with_label(Label(True, frozenset({ANA}), outside=True))
-    assert isinstance(await world(read_url, url=early), Card), "private text: literal only"
+async def test_only_the_exact_address_of_the_request_is_read() -> None:
+    world = World(text=f"read {ADDRESS}.").with_label(PRIVATE)
     assert isinstance(await world(read_url, url=ADDRESS), Allow)
+    assert isinstance(await world(read_url, url=f"{ADDRESS}?x=1"), Deny)
 
 
-async def test_outside_lookups_after_workspace_reads_are_limited() -> None:
-    addresses = [f"https://example.org/{n}" for n in range(MAX_GUARDED + 2)]
+async def test_address_listed_early_is_not_read_after_private_text() -> None:
+    early = "https://example.org/early"
+    world = World()
+    world.ctx = replace(world.ctx, handles=world.ctx.handles.join({early: ""}, early=True))
+    assert isinstance(await world.with_label(MIXED)(read_url, url=early), Allow)
+    assert isinstance(await world.with_label(PRIVATE)(read_url, url=early), Card)
+
+
+@pytest.mark.parametrize(("label", "most"), [(MIXED, MAX_GUARDED), (PRIVATE, MAX_ASKED)])
+async def test_outside_lookups_after_workspace_reads_are_limited(label: Label, most: int) -> None:
+    addresses = [f"https://example.org/{n}" for n in range(most + 2)]
     world = World(text=" ".join(addresses))
-    for url in addresses[:5]:
+    for url in addresses:
         assert isinstance(await world(read_url, url=url), Allow), "these reveal nothing"
-    world.with_label(MIXED)
+    world.with_label(label)
     verdicts = [await world(read_url, url=url) for url in addresses]
-    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_GUARDED + [False] * 2
-    again = World(text=" ".join(addresses)).with_label(MIXED)
-    again.gate.counts = count_allowed(world.log)
-    assert isinstance(await again(read_url, url=addresses[0]), Card), (
-        "a resumed run keeps the count"
-    )
-
-
-async def test_only_the_exact_approved_lookups_are_allowed() -> None:
-    listed, other = "https://example.org/listed", "https://example.org/other"
-    world = World().with_label(MIXED)
-    world.ctx = replace(world.ctx, handles=world.ctx.handles.join({listed: "", other: ""}))
-    cards = [await world(read_url, url=listed), await world(web_search, query="customer 7")]
-    asks = [each.action.asks for each in cards if isinstance(each, Card)]
-    assert asks == [(listed,), ("customer 7",)]
-    world.ctx = replace(
-        world.ctx, intent=replace(world.ctx.intent, lookups=frozenset(sum(asks, ())))
-    )
-    for _ in range(MAX_GUARDED + 2):
-        assert isinstance(await world(read_url, url=listed), Allow)
-        assert isinstance(await world(web_search, query="customer 7"), Allow)
-    assert isinstance(await world(web_search, query="customer"), Card)
-    assert isinstance(await world(read_url, url=other), Card)
-    again = count_allowed(world.log)
-    assert again["ask guarded"] == world.gate.counts["ask guarded"] == 0
-    assert Intent.of(world.ctx.intent.to_json()) == world.ctx.intent
+    assert [isinstance(v, Allow) for v in verdicts] == [True] * most + [False] * 2
+    resumed = World(text=" ".join(addresses)).with_label(label)
+    resumed.gate.counts = count_allowed(world.log)
+    assert isinstance(await resumed(read_url, url=addresses[0]), Card)
 
 
 async def test_page_reads_are_limited_per_context_and_per_run() -> None:
@@ -390,63 +321,11 @@ async def test_page_reads_are_limited_per_context_and_per_run() -> None:
     assert isinstance(await world.gate.decide("s3", world.ctx, read_url, {"url": ADDRESS}), Deny)
 
 
-@pytest.mark.parametrize(
-    ("sql", "reads"),
-    [
-        ("select 1", True),
-        ("SELECT a, replace(b, 'x', 'y') FROM t;", True),
-        ("select 1; drop table t", False),
-        ("with x as (delete from t returning *) select * from x", False),
-        ("select 'open", False),
-    ],
-)
-async def test_only_a_single_reading_statement_is_allowed(sql: str, reads: bool) -> None:
-    assert isinstance(await World()(query, sql=sql), Allow) is reads
-
-
-async def test_channel_unreadable_to_the_requester_looks_like_a_missing_one() -> None:
-    world = World()
-    hidden = await world(read, channel=SECRET)
-    absent = await world(read, channel="C0NOTHING")
-    assert isinstance(hidden, Deny)
-    assert isinstance(absent, Deny)
-    assert hidden.reason.replace(SECRET, "X") == absent.reason.replace("C0NOTHING", "X")
-    found = await world.gate.call("p1", world.ctx, read, {"channel": HOME})
-    assert isinstance(found, ToolResult)
-    assert [i.id for i in found.items] == [f"{HOME}/1"], "an item of a hidden channel is dropped"
-
-
-async def test_approved_action_runs_as_stored_and_only_if_still_permitted() -> None:
-    world = World(BOB)
-    card = await world(say, channel=OTHER, text="hello")
-    assert isinstance(card, Card)
-    ran.clear()
-    done = await world.gate.perform(card.action, world.ctx, say)
-    assert isinstance(done, ToolResult)
-    assert ran == [("say", {"channel": OTHER, "text": "hello"})]
-    world.facts.members[OTHER] = {ANA}  # the requester has left meanwhile
-    assert isinstance(await world.gate.perform(card.action, world.ctx, say), Deny)
-    assert [d.verdict for d in world.log] == ["card", "approved", "refused"]
-    assert len(ran) == 1
-
-
-def test_action_digest_survives_storage_and_changes_with_the_arguments() -> None:
-    card = asyncio.run(World()(mail, to="a@example.org", text="hi\u202e"))
-    assert isinstance(card, Card)
-    action = card.action
-    again = Action.of(action.body())
-    assert again == action
-    assert again.digest == action.digest
-    assert action.with_arguments({"text": "ho"}).digest != action.digest
-    assert len(action.id) == 32
-
-
 LABELS = st.builds(
     Label,
     st.booleans(),
     st.one_of(
-        st.sampled_from([INTERNET, WORKSPACE]),
-        st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"])),
+        st.sampled_from([INTERNET, WORKSPACE]), st.frozensets(st.sampled_from([ANA, BOB, "U0EVE"]))
     ),
     st.frozensets(st.sampled_from([HOME, OTHER, SECRET])),
     st.booleans(),
@@ -504,10 +383,6 @@ class Interleavings(RuleBasedStateMachine):
         self.call(mail, to=to, text="x")
         assert len(ran) == done, "nothing is sent without a person"
 
-    @invariant()
-    def assert_nothing_sent(self) -> None:
-        assert not [name for name, _ in ran if name in ("mail", "append")]
-
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
@@ -521,12 +396,9 @@ async def mark(ctx: ToolContext, message: Thread, name: str) -> ToolResult:
 
 async def test_reaction_to_a_message_not_named_in_the_request_needs_approval() -> None:
     own = f"{HOME}/1740498099.000100"
-    world = World(own=own, named=frozenset({OTHER}))
+    world = World(own=own)
     assert isinstance(await world(mark, message=own, name="eyes"), Allow)
     assert isinstance(await world(mark, message=THREAD, name="ok"), Card)
-    assert isinstance(await world(mark, message=f"{OTHER}/1740498000.000100", name="ok"), Card)
-    named = World(named=frozenset({THREAD}))
-    assert isinstance(await named(mark, message=THREAD, name="ok"), Allow)
 
 
 @tool(Access.WRITE)
@@ -535,19 +407,14 @@ async def note(ctx: ToolContext, text: Said) -> ToolResult:
     return ToolResult(note="kept")
 
 
-async def test_saved_notes_are_limited_per_context() -> None:
-    world = World()
-    verdicts = [await world(note, text=f"{n}") for n in range(MAX_KEPT + 1)]
-    assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
-    other = await world.gate.decide("s2", world.ctx, note, {"text": "x"})
-    assert isinstance(other, Allow), "another context has its own"
-
-
-async def test_query_that_saves_its_result_follows_the_rules_for_saving() -> None:
+async def test_saved_notes_and_results_are_limited_per_context_and_must_be_requested() -> None:
     world = World()
     verdicts = [await world(query, sql="SELECT 1", keep=f"{n}.csv") for n in range(MAX_KEPT + 1)]
     assert [isinstance(v, Allow) for v in verdicts] == [True] * MAX_KEPT + [False]
     assert isinstance(await world(query, sql="SELECT 1"), Allow)
+    assert isinstance(await world(note, text="x"), Deny)
+    other = await world.gate.decide("s2", world.ctx, note, {"text": "x"})
+    assert isinstance(other, Allow), "another context has its own"
     repeated = World()
     for _ in range(MAX_KEPT):  # each process that resumes the run decides again
         await repeated(query, sql="SELECT 1", keep="a.csv")
@@ -595,14 +462,6 @@ async def test_calls_over_the_turn_limit_are_not_allowed_except_by_code() -> Non
     assert count_allowed(world.log) == {"leave": 1}
     world.ctx = replace(world.ctx, turn=None)
     assert isinstance(await world(say, channel=OTHER, text="x"), Allow)
-
-
-async def test_requested_lookups_after_private_reads_are_limited() -> None:
-    addresses = ("https://example.org/a", "https://example.org/b")
-    world = World(text=" ".join(addresses)).with_label(PRIVATE)
-    verdicts = [await world(read_url, url=addresses[n % 2]) for n in range(MAX_ASKED + 3)]
-    assert sum(isinstance(v, Allow) for v in verdicts) == MAX_ASKED
-    assert isinstance(verdicts[-1], Card)
 
 
 async def test_decision_log_counts_readers_without_naming_them() -> None:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
+import httpx2
 import pytest
 from engine_kit import Json, come, scripted_parent, until, workspace
-from fleet_kit import Fleet, fleet
-from serve_kit import ASKER, Served, echo, free_port, serve, with_rules, with_sections
+from fleet_kit import fleet
+from serve_kit import ASKER, Served, echo, serve, with_rules, with_sections
 from standins.slack import APP_TOKEN, BOT_TOKEN, LocalSlack
 from standins.slack_faults import Fault, LastingFaults
-from standins.slack_scopes import BOT_SCOPES, Identity
 from timing import WAIT_S
 
 from bot.__main__ import main
 from bot.listeners.socket_mode import SocketRefused
-from bot.local.slack.state import BOT_ID, BOT_USER
 from bot.local.slack.views import home
 from bot.local.workspace import Channel, User, Workspace
 
@@ -88,18 +84,17 @@ async def test_exhausted_daily_budget_is_reported_privately(tmp_path: Path) -> N
         assert "You have spent $0.49 of $0.50 today." in home_text(bot, ASKER)
 
 
-@pytest.mark.parametrize("scopes", [("web",), ("email",)])
+@pytest.mark.parametrize(
+    ("scopes", "offered"), [(("web",), ["web"]), (("email",), None)], ids=["web", "no mailbox"]
+)
 async def test_parent_is_offered_only_the_scopes_that_a_rule_allows(
-    tmp_path: Path, scopes: tuple[str, ...]
+    tmp_path: Path, scopes: tuple[str, ...], offered: list[str] | None
 ) -> None:
     async with serve(tmp_path, scripted_parent(echo), change=with_rules(scopes=scopes)) as bot:
         await bot.answer(bot.ask())
-        offered = {tool["name"]: tool["input_schema"] for tool in bot.parents()[0]["tools"]}
-    possible = [name for name in scopes if name != "email"]  # there is no mailbox
-    if possible:
-        assert offered["run_subagent"]["properties"]["scope"]["enum"] == possible
-    else:
-        assert "run_subagent" not in offered
+        tools = {tool["name"]: tool["input_schema"] for tool in bot.parents()[0]["tools"]}
+    found = tools.get("run_subagent", {}).get("properties", {}).get("scope", {}).get("enum")
+    assert found == offered
 
 
 # ---- pause
@@ -126,73 +121,33 @@ async def test_pause_by_an_admin_defers_new_requests_until_resume(tmp_path: Path
         people.slash(LUIS, bot.channel, "/assistant", "status")
         await until(lambda: len(bot.whispers(LUIS)) == 2)
         assert "paused by" in bot.whispers(LUIS)[1]
-        people.slash(LUIS, bot.channel, "/assistant", "")
-        await until(lambda: len(bot.whispers(LUIS)) == 3)
-        assert "/assistant pause" in bot.whispers(LUIS)[2]
         people.slash(BOSS, bot.channel, "/assistant", "resume")
         assert "Hello?" in (await bot.answer(thread)).text
         assert bot.whispers(BOSS)[1] == "The assistant is running."
-        await bot.inbox.pause("the command line")
-        later = bot.ask("Later?")
-        await bot.wait_until_stored(later)
-        await bot.bench.dispatch.look()
-        assert bot.replies(later) == []
-        await bot.inbox.resume()
-        assert "Later?" in (await bot.answer(later)).text
 
 
 # ---- errors at the start
 
 
-def write_config(bots: Fleet, text: str) -> None:
-    (bots.folder / "assistant.yaml").write_text(text)
-
-
-def slack_fault(fault: Fault) -> Callable[[Fleet], None]:
-    return lambda bots: bots.slack.faults.append(fault)
-
-
-def full_port(bots: Fleet) -> None:
-    port = bots.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
-    write_config(bots, f"serve: {{port: {port}}}")
-
-
-def a_file_as_folder(bots: Fleet) -> None:
-    Path(bots.env["ASSISTANT_DATA_DIR"]).write_text("x")
-
-
-def no_database(bots: Fleet) -> None:
-    bots.env["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{free_port()}/x"
-
-
-def no_secret(bots: Fleet) -> None:
-    del bots.env["SLACK_SIGNING_SECRET"]
-    write_config(bots, "slack: {mode: http}")
-
-
-def no_slack(bots: Fleet) -> None:
-    bots.env["SLACK_API_URL"] = f"http://127.0.0.1:{free_port()}/api/"
-    write_config(bots, "slack: {retry_attempts: 0, timeout_s: 2}")
-
-
-AT_START: dict[str, tuple[Callable[[Fleet], object], str]] = {
-    "wrong bot token": (lambda t: t.env.update(SLACK_BOT_TOKEN="xoxb-wrong"), "invalid_auth"),
-    "no bot token": (lambda t: t.env.pop("SLACK_BOT_TOKEN"), "SLACK_BOT_TOKEN"),
-    "wrong app token": (lambda t: t.env.update(SLACK_APP_TOKEN="xapp-wrong"), "SLACK_APP_TOKEN"),
-    "no connections:write": (
-        slack_fault(Fault("apps.connections.open", "missing_scope")),
-        "missing_scope",
+DEAD = "127.0.0.1:9"
+AT_START: dict[str, tuple[dict[str, str], str, str]] = {
+    "wrong bot token": ({"SLACK_BOT_TOKEN": "xoxb-wrong"}, "", "invalid_auth"),
+    "no bot token": ({"SLACK_BOT_TOKEN": ""}, "", "SLACK_BOT_TOKEN"),
+    "wrong app token": ({"SLACK_APP_TOKEN": "xapp-wrong"}, "", "SLACK_APP_TOKEN"),
+    "no signing secret": (
+        {"SLACK_SIGNING_SECRET": ""},
+        "slack: {mode: http}",
+        "SLACK_SIGNING_SECRET",
     ),
-    "no signing secret": (no_secret, "SLACK_SIGNING_SECRET"),
-    "no Slack": (no_slack, "Slack cannot be reached"),
-    "no database": (no_database, "cannot be used"),
-    "a port in use": (full_port, "cannot listen"),
-    "an unknown scope": (
-        lambda t: write_config(t, "policy: {everywhere: {scopes: [mail2]}}"),
-        "mail2",
+    "no Slack": (
+        {"SLACK_API_URL": f"http://{DEAD}/api/"},
+        "slack: {retry_attempts: 0, timeout_s: 2}",
+        "Slack cannot be reached",
     ),
-    "a file in place of the data folder": (a_file_as_folder, "data"),
+    "no database": ({"DATABASE_URL": f"postgresql://postgres@{DEAD}/x"}, "", "cannot be used"),
+    "a port in use": ({}, "serve: {port: PORT_OF_THE_MODEL}", "cannot listen"),
 }
+"""Name -> variables, settings, and what the error says."""
 
 
 @pytest.mark.parametrize("trouble", AT_START)
@@ -202,12 +157,12 @@ def test_startup_error_is_one_line_with_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    break_it, expected = AT_START[trouble]
-    monkeypatch.chdir(tmp_path)
+    env, config, expected = AT_START[trouble]
     with fleet(tmp_path, scripted_parent(echo), mode="socket") as bots:
-        write_config(bots, "serve: {port: 0}")
-        break_it(bots)
-        for name, value in bots.env.items():
+        port = bots.env["ANTHROPIC_BASE_URL"].rpartition(":")[2]
+        text = config.replace("PORT_OF_THE_MODEL", port) or "serve: {port: 0}"
+        (bots.folder / "assistant.yaml").write_text(text)
+        for name, value in {**bots.env, **env}.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit) as exit_info:
             main(["serve"])
@@ -225,27 +180,18 @@ def test_startup_error_is_one_line_with_exit_code_2(
 # ---- errors while it runs
 
 
-UNPACED = with_sections(slack={"paced": False})
-"""Failed calls count against our own rate limits: answers would take up to a minute longer."""
-
-
-def read_readyz(bot: Served) -> tuple[int, Json]:
-    """Return the status code and the body of /readyz."""
-    try:
-        with urlopen(f"{bot.bench.url}/readyz", timeout=WAIT_S) as response:
-            return response.status, json.loads(response.read())
-    except HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
+async def read_readyz(bot: Served) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=WAIT_S) as client:
+        return await client.get(f"{bot.bench.url}/readyz")
 
 
 async def wait_for_trouble(bot: Served, part: str) -> str:
     """Wait until /readyz reports the part as not working; return the reason."""
 
     async def trouble() -> str:
-        code, report = await asyncio.to_thread(read_readyz, bot)
-        reason = str(report["parts"].get(part, "ok"))
-        return "" if reason == "ok" else f"{code}: {reason}"
+        answer = await read_readyz(bot)
+        reason = str(answer.json()["parts"].get(part, "ok"))
+        return "" if reason == "ok" else f"{answer.status_code}: {reason}"
 
     code, _, reason = (await come(trouble)).partition(": ")
     assert code == "503"
@@ -255,10 +201,10 @@ async def wait_for_trouble(bot: Served, part: str) -> str:
 async def wait_until_ready(bot: Served) -> None:
     """Wait until /readyz answers 200."""
 
-    async def ok() -> bool:
-        return (await asyncio.to_thread(read_readyz, bot))[0] == 200
+    async def is_ready() -> bool:
+        return (await read_readyz(bot)).status_code == 200
 
-    await come(ok)
+    await come(is_ready)
 
 
 def logged_tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -274,7 +220,6 @@ async def once_each(bot: Served, threads: Iterable[str]) -> None:
         assert len(bot.replies(thread)) == 1
 
 
-@pytest.mark.slow
 async def test_revoked_token_is_reported_and_requests_are_answered_once_it_is_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -286,24 +231,9 @@ async def test_revoked_token_is_reported_and_requests_are_answered_once_it_is_re
         second = bot.ask("And now?")
         assert "invalid_auth" in await wait_for_trouble(bot, "token")
         assert not [m for m in bot.replies(first) if m.metadata]
-        await asyncio.sleep(2)
         bot.slack.tokens[BOT_TOKEN] = token
         await once_each(bot, (first, second))
         await wait_until_ready(bot)
-    assert logged_tracebacks(caplog) == []
-
-
-async def test_missing_scope_is_logged_and_the_request_is_answered_once_it_is_granted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    limited = Identity(BOT_USER, BOT_ID, BOT_SCOPES - {"chat:write"})
-    slack = LocalSlack(workspace(2), tokens={BOT_TOKEN: limited})
-    async with serve(tmp_path, scripted_parent(echo), slack=slack) as bot:
-        thread = bot.ask("Hello?")
-        await until(lambda: "missing_scope" in caplog.text, 20)
-        assert bot.replies(thread) == []
-        slack.tokens[BOT_TOKEN] = Identity(BOT_USER, BOT_ID, BOT_SCOPES)
-        await once_each(bot, (thread,))
     assert logged_tracebacks(caplog) == []
 
 
@@ -325,9 +255,9 @@ async def test_requests_are_answered_once_after_a_short_slack_outage(
 ) -> None:
     """Some requests run, one has just arrived, some are sent during the outage."""
     slack = LocalSlack(workspace(3), retries_s=(0.0, 0.3, 1.0))
-    options: Json = {"slack": slack, "latency_s": 0.5, "change": UNPACED}
-    options["serve"] = {"outage_give_up_s": 120.0}
-    async with serve(tmp_path, scripted_parent(echo), **options) as bot:
+    unpaced = with_sections(slack={"paced": False})  # failed calls count for our own rate limits
+    options: Json = {"latency_s": 0.5, "change": unpaced, "serve": {"outage_give_up_s": 120.0}}
+    async with serve(tmp_path, scripted_parent(echo), slack=slack, **options) as bot:
         direct = slack.people.dm(ASKER)
         threads = [(bot.ask(f"At work {n}?"), bot.channel) for n in range(3)]
         await until(lambda: len(bot.parents()) == 3)

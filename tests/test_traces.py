@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bot_kit import AS_OF, Shell, configure, model_at, small_export
+from engine_kit import MUX
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from bot.local.offline.model import answer as offline_model
 
@@ -19,43 +22,25 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 QUESTION = "What is open in #support-es?"
 
 
-class Receiver:
-    """An OTLP receiver that keeps the spans."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        spans = self.spans
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if self.path == "/v1/traces":
-                    for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                        spans.extend(span for scope in resource.scope_spans for span in scope.spans)
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def spans_named(self, beginning: str) -> list[Span]:
-        return [span for span in self.spans if span.name.startswith(beginning)]
-
-
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """A receiver to which spans are sent."""
-    otlp = Receiver()
-    monkeypatch.setenv(ENDPOINT, otlp.url)
-    thread = threading.Thread(target=otlp.server.serve_forever)
-    thread.start()
-    yield otlp
-    otlp.server.shutdown()
-    otlp.server.server_close()
-    thread.join()
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Span]]:
+    """The spans that an OTLP receiver gets."""
+    received: list[Span] = []
+
+    async def receive(request: Request) -> Response:
+        export = ExportTraceServiceRequest.FromString(await request.body())
+        for resource in export.resource_spans:
+            received.extend(span for scope in resource.scope_spans for span in scope.spans)
+        return Response()
+
+    app = Starlette(routes=[Route("/v1/traces", receive, methods=["POST"])])
+    with MUX.served_app(app) as url:
+        monkeypatch.setenv(ENDPOINT, url)
+        yield received
+
+
+def spans_named(spans: list[Span], beginning: str) -> list[Span]:
+    return [span for span in spans if span.name.startswith(beginning)]
 
 
 @pytest.fixture
@@ -74,35 +59,35 @@ def facts(span: Span) -> dict[str, Any]:
     return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
-def test_run_is_exported_as_one_tree_of_spans(ask: Any, receiver: Receiver) -> None:
+def test_run_is_exported_as_one_tree_of_spans(ask: Any, spans: list[Span]) -> None:
     result = ask()
 
-    (root,) = [span for span in receiver.spans if not span.parent_span_id]
+    (root,) = [span for span in spans if not span.parent_span_id]
     assert facts(root)["assistant.run.id"] == result.json["run_id"]
-    assert len({span.trace_id for span in receiver.spans}) == 1
-    ids = {span.span_id: span for span in receiver.spans}
-    (child,) = receiver.spans_named("invoke_agent slack")
+    assert len({span.trace_id for span in spans}) == 1
+    ids = {span.span_id: span for span in spans}
+    (child,) = spans_named(spans, "invoke_agent slack")
     (parent,) = {ids[child.parent_span_id].name}
     assert parent == "invoke_agent parent"
-    calls = [span for span in receiver.spans_named("chat ") if span.parent_span_id == child.span_id]
+    calls = [span for span in spans_named(spans, "chat ") if span.parent_span_id == child.span_id]
     assert calls
     assert all(facts(span)["gen_ai.usage.input_tokens"] > 0 for span in calls)
     assert {facts(span)["gen_ai.provider.name"] for span in calls} == {"anthropic"}
-    assert receiver.spans_named("execute_tool submit_result")
-    assert receiver.spans_named("decide ")
-    for span in receiver.spans:
+    assert spans_named(spans, "execute_tool submit_result")
+    assert spans_named(spans, "decide ")
+    for span in spans:
         assert span.end_time_unix_nano >= span.start_time_unix_nano
         if span.parent_span_id:
             assert ids[span.parent_span_id].start_time_unix_nano <= span.start_time_unix_nano
 
 
-def test_trace_contents_are_sent_only_if_enabled(ask: Any, receiver: Receiver) -> None:
+def test_trace_contents_are_sent_only_if_enabled(ask: Any, spans: list[Span]) -> None:
     ask()
-    assert QUESTION not in str(receiver.spans)
+    assert QUESTION not in str(spans)
 
     configure("traces: {contents: true}")
     ask()
-    assert QUESTION in str(receiver.spans)
+    assert QUESTION in str(spans)
 
 
 def test_unreachable_trace_receiver_is_logged_once_and_the_run_completes(

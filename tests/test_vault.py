@@ -24,9 +24,9 @@ from bot.runs.checkpoint import RunLog
 from bot.runs.store import Store
 from bot.storage.database import Database, RetryingDatabase
 from bot.storage.encryption import Cipher, WrongKey, cipher_of
-from bot.storage.tables import blocks, credentials, runs
+from bot.storage.tables import blocks, runs
 from config.keys import keys_of
-from config.settings import Settings, load_settings
+from config.settings import load_settings
 from scopes.google.auth import MailboxTokens
 from scopes.preferences import Authorship
 
@@ -37,15 +37,11 @@ def new_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def settings(**env: str) -> Settings:
-    return load_settings(env={name.upper(): value for name, value in env.items()})
-
-
 # ---- the key file
 
 
 def test_key_file_is_created_on_first_use_with_owner_only_access(tmp_path: Path) -> None:
-    config = settings(assistant_key_file=str(tmp_path / "a" / "b" / "key"))
+    config = load_settings(env={"ASSISTANT_KEY_FILE": str(tmp_path / "a" / "b" / "key")})
     with under_umask(0o022):
         first, second = keys_of(config), keys_of(config)
 
@@ -68,7 +64,7 @@ def under_umask(mask: int) -> Iterator[None]:
 def test_key_file_readable_by_others_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = settings(assistant_key_file=str(tmp_path / "key"))
+    config = load_settings(env={"ASSISTANT_KEY_FILE": str(tmp_path / "key")})
     assert cipher_of(config).place == str(config.key_file)
     config.key_file.chmod(0o640)
     with caplog.at_level(logging.WARNING):
@@ -90,6 +86,8 @@ async def test_recorded_traffic_is_unreadable_in_the_database_without_the_key(
     sink.steps.append({"run": "r1", "key": "r1/s1/1/tools", "body": {"value": CANARY}})
     await sink.flush()
     await preferences_of(store.database).add(f"Say {CANARY}", Authorship("U0ANA"))
+    tokens = MailboxTokens.model_validate({"access_token": CANARY, "refresh_token": "r"})
+    await Credentials(store.database).put("ana", tokens)
 
     assert CANARY in str(await store.trajectory("r1"))
     assert await store.steps("r1") == {"r1/s1/1/tools": {"value": CANARY}}
@@ -132,9 +130,6 @@ async def test_encryption_key_can_be_rotated_and_the_old_one_removed(in_file: St
             CANARY
         ]
         await database.aclose()
-
-    with pytest.raises(WrongKey):
-        await Database.open(in_file.path, in_file.url, Cipher([old], "in_file"))
 
 
 async def test_value_encrypted_with_another_key_fails_at_once_without_retries(
@@ -188,29 +183,3 @@ async def test_data_files_are_accessible_to_their_owner_only(tmp_path: Path) -> 
 
 def _modes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
-
-
-# ---- tokens
-
-
-TOKEN = "ya29.first-secret"
-
-
-def tokens(access: str) -> MailboxTokens:
-    return MailboxTokens.model_validate({"access_token": access, "refresh_token": "1//again"})
-
-
-async def test_token_appears_in_no_row_repr_or_log(
-    place: StorePlace, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    database = await Database.open(place.path, place.url)
-    store = Credentials(database)
-    await store.put("bea@acme.example", tokens(TOKEN))
-    found = await store.get("bea@acme.example")
-    stored = await database.read(sa.select(sa.type_coerce(credentials.c.body, sa.Text)))
-
-    assert TOKEN not in f"{found!r} {found} {store!r} {stored} {caplog.text}"
-    await database.aclose()
-    if place.url:
-        assert TOKEN not in str(execute("SELECT * FROM assistant.credentials", place.url))
