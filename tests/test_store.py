@@ -32,7 +32,7 @@ from bot.errors import StoreError
 from bot.privacy import Forget, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import prepare_connection
-from bot.runs.store import PendingRecords, RunNotFound, Store
+from bot.runs.store import RunNotFound, Store
 from bot.storage.database import (
     KEY_CHECK,
     SCHEMA,
@@ -72,23 +72,15 @@ def result(id: str, status: str = "complete", stopped_by: str = "none") -> Subag
     return SubagentResult.model_validate({"id": id, **task, **ending})
 
 
-async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(
-    in_file: StorePlace,
-) -> None:
+async def test_ambiguous_run_is_refused_and_a_wildcard_is_no_pattern(in_file: StorePlace) -> None:
     store = await in_file.store("abc123", "abd456", "%_x")
 
     assert (await store.run("%")).id == "%_x"
-    several, none = "Several runs begin with 'ab'", "There is no run .*assistant runs"
-    for prefix, message, nearest in (
-        ("abc12x", none, {"abc123"}),
-        ("ab", several, {"abc123"}),
-        ("", none, set()),
-    ):
-        with pytest.raises(RunNotFound, match=message) as error:
-            await store.run(prefix)
-        assert nearest <= {*error.value.nearest}
-    with pytest.raises(RunNotFound):
-        await store.finish_run("zzz", "complete")
+    with pytest.raises(RunNotFound, match="Several runs begin with 'ab'"):
+        await store.run("ab")
+    for missing in ("abc12x", ""):
+        with pytest.raises(RunNotFound, match=r"There is no run .*assistant runs"):
+            await store.run(missing)
     await store.aclose()
 
 
@@ -107,30 +99,6 @@ async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: Sto
 
     assert await store.trajectory("r1") == memory.trajectory("r1")
     assert await store.decisions("r1") == [decision()]
-    await store.aclose()
-
-
-async def test_waiting_flushes_share_the_next_transaction(
-    in_file: StorePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = await in_file.store("r1")
-    sink, batches, real = RunLog(store, "r1"), list[int](), store.record
-
-    async def count_and_record(records: PendingRecords) -> None:
-        batches.append(len(records.decisions))
-        await real(records)
-
-    monkeypatch.setattr(store, "record", count_and_record)
-
-    async def step(n: int) -> None:
-        await asyncio.sleep(0)
-        sink.log_decision(decision(f"read {n}"))
-        await sink.flush()
-
-    await asyncio.gather(*map(step, range(20)))
-    assert sum(batches) == 20
-    assert len(batches) <= 2
-    assert len(await store.decisions("r1")) == 20
     await store.aclose()
 
 
@@ -264,15 +232,13 @@ def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: P
     run, tool = everything[0]["run"], everything[0]["tool"]
     mine = [row for row in everything if row["run"] == run]
 
-    keys = {"run", "context", "tool", "args_hash", "verdict", "rule", "at", "requester", "label"}
-    assert all(row.keys() == keys for row in everything)
     assert shell("decisions", run[:6], "--json").json == mine != everything
     assert shell("decisions", "--tool", tool, "--limit", 1, "--json").json[0]["tool"] == tool
     assert shell("decisions", "--verdict", "deny", "--json").json == []
     assert shell("decisions", "--since", "1h", "--json").json == everything
-    table = shell("decisions", run, "--limit", 1)
-    assert (table.code, len(table.out.splitlines())) == (0, 1)
-    assert all(run in each and "allow" in each for each in table.out.splitlines())
+    (row,) = shell("decisions", run, "--limit", 1).out.splitlines()
+    assert run in row
+    assert "allow" in row
     assert "No such decisions" in shell("decisions", "--tool", "nothing").err
     refusal_text(shell("decisions", "zzz", "--json"), "unknown_run")
     refusal_text(shell("decisions", "--since", "soon", "--json"), "bad_length")
@@ -451,38 +417,9 @@ async def test_database_account_needs_to_own_only_our_schema(bare_postgres: Stor
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x", "sqlite:///x"]
+    "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x"]
 )
 async def test_error_for_an_invalid_address_does_not_repeat_it(tmp_path: Path, url: str) -> None:
     with pytest.raises(StoreError, match=r"Write it as postgresql://user@host/database") as error:
         await Database.open(tmp_path, url)
     assert "hidden" not in str(error.value)
-
-
-def drop_connections(url: str) -> None:
-    others = "datname = current_database() AND pid <> pg_backend_pid()"
-    execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
-
-
-async def test_database_reconnects_after_a_dropped_connection(postgres: StorePlace) -> None:
-    assert postgres.url
-    async with database_at(postgres) as database:
-        await database.change(flag_insert("before"))
-        drop_connections(postgres.url)
-        assert await marks(database) == {"before"}
-        drop_connections(postgres.url)
-        await database.change(flag_insert("after"))
-
-        def cut(connection: sa.Connection) -> None:
-            flag_insert("lost")(connection)
-            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
-
-        outcomes = await asyncio.gather(
-            database.change(flag_insert("beside")),
-            database.change(cut),
-            database.change(flag_insert("behind")),
-            return_exceptions=True,
-        )
-        assert isinstance(outcomes[1], StoreError)
-        assert not isinstance(outcomes[0] or outcomes[2], BaseException)
-        assert await marks(database) == {"before", "after", "beside", "behind"}

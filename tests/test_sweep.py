@@ -27,17 +27,14 @@ from bot_kit import (
     ts,
 )
 from document_kit import gap_lines
-from engine_kit import WINDOW as WEEK
 from engine_kit import (
     call,
-    engine,
     line,
     opening,
     results,
     say,
     submission,
     use,
-    workspace,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,14 +49,13 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.options import Options
 from bot.tasks.base import Request
-from bot.tasks.sources import SweepSource, select_channels, split
-from bot.tasks.sweep import Sweep, SweepPlanner
+from bot.tasks.sources import select_channels, split
+from bot.tasks.sweep import Sweep
 from bot.tasks.tracker import join_duplicates
 from config.settings import load_settings
 from scopes.label import TRUSTED_LABEL
 from scopes.slack_reader import SlackConversation
 from scopes.tool import Item, Window, estimate_tokens
-from subagents.events import SourcesRead
 from subagents.result import Finding
 from subagents.summary import rank
 
@@ -141,9 +137,6 @@ def test_sweep_includes_new_replies_to_older_threads_and_nothing_after_its_windo
     text = json.dumps(document, ensure_ascii=False)
     for later in ("futuro", "Reinicia", ts("14 10:00"), ts("13 10:00"), "Pregunta vieja"):
         assert later not in text
-    when = ("--as-of", "2025-03-14T10:00:01", "--since", "5d")
-    document = shell.sweep(windowed_export(tmp_path), "support-es", *when)
-    assert section(document, "support-es")["coverage"]["messages_read"] == 3
 
 
 # ---- shares and channels
@@ -241,12 +234,10 @@ def test_share_with_truncated_output_is_reread_in_halves_without_losing_findings
         assert section(document, name)["coverage"] == section(whole, name)["coverage"]
     assert gap_lines(document) == []
     readers = [body for body in requests if body.get("tools")]
-    assert max(len(roots_in(body)) for body in readers) == 15
     assert {len(roots_in(body)) for body in readers if roots_in(body)} == {15, 7, 8, 3, 4}
-    known = [line(body, "KNOWN") for body in readers]
     roots = [f"C0BUSY/{m['ts']}" for m in many_threads(30) if "thread_ts" not in m]
-    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in str(known)
-    assert "MATERIAL is all of #calm." in known
+    known = str([line(body, "KNOWN") for body in readers])
+    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in known
     again = [s for s in document["subagents"] if "read a half each" in s["reason"]]
     assert len(again) == 6
     assert all(s["cost_usd"] > 0 for s in again), "its cost is counted"
@@ -518,48 +509,6 @@ def test_shares_contain_every_thread_once_within_both_limits(
         assert share.ids == tuple(c.root.id for c in threads)
         assert size(threads) <= max_tokens or (len(threads) == 1 and not share.items)
         assert share.items in ((), tuple(c.root for c in threads))
-
-
-# ---- prefetching
-
-HISTORY = "conversations.history"
-
-
-def never(request: Json) -> Answer:
-    raise AssertionError("planning asks no model")
-
-
-async def plan_source(planner: SweepPlanner, source: SweepSource) -> SweepSource:
-    source.plan = await asyncio.wait_for(planner.plan(source), 10)
-    assert source.plan.shares, "there is something to read"
-    return source
-
-
-async def test_next_channel_is_prefetched_when_one_is_finished_and_released() -> None:
-    limits = load_settings(env={}).limits.model_copy(update={"max_concurrency": 2})
-    slack = LocalSlack(workspace(5))
-    async with engine(never, slack=slack) as e, asyncio.TaskGroup() as group:
-        e.run.limits = limits
-        sources = [SweepSource(each, WEEK) for each in await e.reader.channels()]
-        planner = SweepPlanner(e.run, sources, 40, group)
-        first, second, third, *others = sources
-        for source in (first, second):
-            await plan_source(planner, source)
-        assert slack.calls[HISTORY] == 2, "the others wait for room"
-        calls = slack.calls.total()
-        await e.reader.conversations(first.channel.id, WEEK)
-        assert slack.calls.total() == calls, "its subagent uses what the plan has read"
-        planner.read(first)
-        await plan_source(planner, third)
-        assert slack.calls[HISTORY] == 3
-        await e.reader.conversations(first.channel.id, WEEK)
-        assert slack.calls[HISTORY] == 4, "the first is released"
-        for source in (second, third):
-            planner.read(source)
-        for source in others:
-            planner.read(await plan_source(planner, source))
-        events = [event for event in e.events if isinstance(event, SourcesRead)]
-        assert (events[0], events[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))
 
 
 # ---- duplicate issues are merged
