@@ -99,12 +99,6 @@ def reminders(slack: LocalSlack, channel: str) -> list[str]:
     return [m.text for m in bot_posts(slack, channel) if "Reminder: " in m.text]
 
 
-def lines_of(card: str) -> list[str]:
-    """Return the lines of a card above its buttons."""
-    text = plain(card).partition("\nApprove")[0]
-    return [line for line in text.splitlines() if line.strip()]
-
-
 answer_model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 
 
@@ -114,29 +108,20 @@ answer_model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_model(
     tmp_path: Path,
 ) -> None:
-    turning = ChangingModel(answer_model)
-    async with bot_with(tmp_path, turning) as bot:
-        await bot.answer_directly("What is open in #support-2?")
-        turning.responder = reminder_model()
+    async with bot_with(tmp_path, reminder_model()) as bot:
         await bot.answer_directly(f"Remind me tomorrow: {ANA}")
         dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
-        schedule = await only(bot)
-        assert (schedule.spec.kind, schedule.spec.to, schedule.spec.zone) == (
-            "reminder",
-            "dm",
-            "Europe/Madrid",
-        )
-        assert f"The reminder call-ana is set: {when(schedule.spec)}." in tool_texts(bot)[-1]
+        spec = (await only(bot)).spec
+        assert (spec.kind, spec.to, spec.zone) == ("reminder", "dm", "Europe/Madrid")
+        assert f"The reminder call-ana is set: {when(spec)}." in tool_texts(bot)[-1]
         calls = len(bot.model.recorded)
         s = ScheduledBot(bot)
         delivery = await s.wait_for_delivery(await s.fire("call-ana"))
         assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
         assert len(bot.model.recorded) == calls
-        stored = await s.schedules.store.get("call-ana")
-        assert stored
-        assert stored.state == "active", "its only occurrence is not due yet"
+        assert (await only(bot)).state == "active", "its only occurrence is not due yet"
 
 
 async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Path) -> None:
@@ -203,13 +188,7 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
         (row,) = await reaches(bot, "asked")
         assert await bot.bench.schedules.store.all() == []
         (shown,) = cards(bot)
-        lines = lines_of(shown.text)
-        assert lines[:3] == [
-            "Set up the schedule call-ana",
-            f"When: {when(reminder(at=TOMORROW, zone='Europe/Madrid'))}",
-            f"Says: {text}",
-        ]
-        assert len(lines) <= 8
+        assert f"Says: {text}\n" in plain(shown.text)
         assert row.requester == ASKER
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
@@ -256,14 +235,8 @@ async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
 
     async with bot_with(tmp_path, model) as bot:
         text = await approve_card(bot, f"{ORDERS}, every Monday at 9, here.")
-        lines = lines_of(text)
-        assert lines[:3] == [
-            "Set up the schedule orders",
-            next(line for line in lines if line.startswith("When: Every Monday at 09:00 (Eur")),
-            f"Asks: {ORDERS}",
-        ]
-        assert lines[3].startswith(f"Goes to: {HERE} (#support-1); an answer that not everyone")
-        assert len(lines) <= 8
+        assert f"Asks: {ORDERS}\n" in text
+        assert f"Goes to: {HERE} (#support-1); an answer that not everyone" in text
         await store_of(bot.store.database).add("Answer in Portuguese", Authorship(ASKER))
         s = ScheduledBot(bot)
         occurrence = await s.fire("orders")
