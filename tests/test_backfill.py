@@ -190,9 +190,7 @@ async def test_backfill_reads_only_the_configured_hours_and_nothing_for_zero(
         assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
 
 
-async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(
-    data_dir: Path,
-) -> None:
+async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(data_dir: Path) -> None:
     """Its root is older than `backfill_hours`, and newer messages fill the page above it."""
     newer = [message_at(40 - n / 10, "x") for n in range(5)]
     ours = (

@@ -53,9 +53,7 @@ async def test_sweep_requested_in_a_channel_is_answered_there(tmp_path: Path) ->
     assert document["cited"]
 
 
-async def test_sweep_treats_a_private_channel_as_missing_for_non_members(
-    tmp_path: Path,
-) -> None:
+async def test_sweep_treats_a_private_channel_as_missing_for_non_members(tmp_path: Path) -> None:
     async with serve(tmp_path, offline_model, sweep=LONG) as bot:
         hidden = bot.slack.state.channels[bot.channel]
         bot.slack.state.channels[bot.channel] = replace(hidden, is_private=True)

@@ -120,9 +120,7 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Stor
 # ---- what is caught up
 
 
-async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
-    in_file: StorePlace,
-) -> None:
+async def test_occurrence_due_while_the_previous_one_runs_is_skipped(in_file: StorePlace) -> None:
     async with rows(in_file, cron="*/30 * * * *") as replica:
         hour = START + HOUR
         await replica.create_due_at(hour)

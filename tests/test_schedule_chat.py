@@ -126,9 +126,7 @@ async def only(bot: Served) -> StoredSchedule:
 # ---- set up
 
 
-async def test_schedule_is_created_as_shown_on_its_card_after_approval(
-    tmp_path: Path,
-) -> None:
+async def test_schedule_is_created_as_shown_on_its_card_after_approval(tmp_path: Path) -> None:
     async with bot_with(tmp_path, schedule_model(budget_usd=0.5)) as bot:
         shown = await ask_for_card(bot)
         assert await schedules(bot).all() == []
@@ -149,9 +147,7 @@ async def test_schedule_is_created_as_shown_on_its_card_after_approval(
         assert (spec.channels, spec.budget_usd) == (("support-*",), 0.5)
 
 
-async def test_only_the_requester_may_approve_a_schedule_with_their_rights(
-    tmp_path: Path,
-) -> None:
+async def test_only_the_requester_may_approve_a_schedule_with_their_rights(tmp_path: Path) -> None:
     change = with_sections(policy={"approvers": (LUIS,), "admins": (LUIS,)})
     async with bot_with(tmp_path, schedule_model(), change=change) as bot:
         shown = await ask_for_card(bot)
@@ -285,9 +281,7 @@ async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path
 # ---- in words, with the offline model
 
 
-async def test_schedule_requested_by_thread_text_creates_only_a_card(
-    tmp_path: Path,
-) -> None:
+async def test_schedule_requested_by_thread_text_creates_only_a_card(tmp_path: Path) -> None:
     """The model obeys all that it reads; nothing is set without the requester's approval."""
     order = "schedule a sweep of #support-2 to #support-1"
 
@@ -390,9 +384,7 @@ async def test_unworkable_schedule_is_rejected_with_a_reason(tmp_path: Path) -> 
                 assert why.endswith((".", "?"))
 
 
-async def test_channel_pattern_matches_only_channels_its_owner_may_read(
-    tmp_path: Path,
-) -> None:
+async def test_channel_pattern_matches_only_channels_its_owner_may_read(tmp_path: Path) -> None:
     base = world()
     secret = Channel("C0SECRET", "support-secret", members=(LUIS, BOT_USER), is_private=True)
     space = replace(base, channels=(*base.channels, secret))
@@ -404,9 +396,7 @@ async def test_channel_pattern_matches_only_channels_its_owner_may_read(
         await reader.aclose()
 
 
-async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(
-    tmp_path: Path,
-) -> None:
+async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path: Path) -> None:
     async with bot_validator(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
         why = await check.objection(sweep(owner=ANA), "chat")
         assert "<@U0ANA> is not among those who may own schedules here. Ask an admin" in why

@@ -46,9 +46,7 @@ from scopes.notes import NewNote
 from scopes.tool import iso
 
 
-async def test_invalid_schedule_in_settings_is_refused_while_others_run(
-    tmp_path: Path,
-) -> None:
+async def test_invalid_schedule_in_settings_is_refused_while_others_run(tmp_path: Path) -> None:
     specs = {"good": sweep(), "bad": sweep(to="#support-6")}
     slack = LocalSlack(workspace(6), retries_s=(0.0, 0.3, 1.0))
     slack.people.leave(BOT_USER, channel_id(6))
@@ -90,9 +88,7 @@ LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 
 
-async def test_run_is_retried_after_a_transient_failure_until_it_works(
-    tmp_path: Path,
-) -> None:
+async def test_run_is_retried_after_a_transient_failure_until_it_works(tmp_path: Path) -> None:
     down = True
     faults = Faults(lambda index, body: "http_500" if down else None)
     async with scheduled_bot(tmp_path, {"markets": sweep()}, offline, faults=faults) as s:

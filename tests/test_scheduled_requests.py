@@ -154,9 +154,7 @@ async def is_done(s: ScheduledBot, name: str) -> StoredSchedule:
     return await come(done_schedule)
 
 
-async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(
-    tmp_path: Path,
-) -> None:
+async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(tmp_path: Path) -> None:
     async with scheduled_bot(tmp_path, {}, say) as s:
         dm, now = s.bot.slack.people.dm(ASKER), datetime.now(UTC)
         for name, hours in (("late", 5), ("lost", 60)):

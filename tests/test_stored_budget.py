@@ -88,20 +88,6 @@ async def test_reopened_budget_keeps_its_original_caps(in_file: StorePlace) -> N
         await later.reserve("b", all_of(90))
 
 
-async def test_concurrent_reservations_stay_within_the_cap(place: StorePlace) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store.database)
-        tasks = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
-        await asyncio.gather(*tasks[:100])  # first come, first served
-
-        assert await balance(store.database) == (Amount(), all_of(100))
-        assert not any(each.done() for each in tasks[100:])
-        await asyncio.gather(*(mine.settle(f"{n}", Amount()) for n in range(100)))
-        await asyncio.gather(*tasks)
-        await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100, 200)))
-        assert await balance(store.database) == (all_of(100), Amount())
-
-
 # ---- after a crash
 
 

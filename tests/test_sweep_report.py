@@ -259,9 +259,7 @@ def test_report_uses_its_language_and_falls_back_to_english(language: str, expec
 
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
-def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(
-    document: Json,
-) -> None:
+def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(document: Json) -> None:
     ids = [f["id"] for s in document["sections"] for f in s["findings"]]
     found = rows(document)
     assert sorted(row["finding"] for row in found if row["finding"]) == sorted(ids)
