@@ -7,8 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -35,11 +35,8 @@ from bot.runs.durable import prepare_connection
 from bot.runs.store import RunNotFound, Store
 from bot.storage.database import (
     KEY_CHECK,
-    SCHEMA,
     Database,
-    _file_engine,
     open_file,
-    server_url,
 )
 from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import cipher_here
@@ -177,8 +174,8 @@ async def store_with_log(place: StorePlace, *log: Decision) -> Store:
     return store
 
 
-async def attempt(database: Database, statement: str) -> None:
-    await database.change(lambda connection: connection.exec_driver_sql(statement))
+async def run_sql(store: Store, statement: str) -> None:
+    await store.database.change(lambda connection: connection.exec_driver_sql(statement).rowcount)
 
 
 async def test_decision_log_cannot_be_changed_or_deleted(place: StorePlace) -> None:
@@ -192,7 +189,7 @@ async def test_decision_log_cannot_be_changed_or_deleted(place: StorePlace) -> N
         *(["TRUNCATE decisions"] if place.shared else []),
     ):
         with pytest.raises(Exception, match="append-only"):
-            await attempt(store.database, statement)
+            await run_sql(store, statement)
     assert [d.verdict for d in await read_log(store.database)] == ["deny"]
     await store.aclose()
 
@@ -272,17 +269,9 @@ async def marks(database: Database) -> set[str]:
     return {row.name for row in await database.read(query)}
 
 
-@asynccontextmanager
-async def database_at(place: StorePlace) -> AsyncIterator[Database]:
-    database = await Database.open(place.path, place.url)
-    try:
-        yield database
-    finally:
-        await database.aclose()
-
-
 async def test_failed_change_is_rolled_back_without_affecting_others(place: StorePlace) -> None:
-    async with database_at(place) as database:
+    async with place.stores() as (store, *_):
+        database = store.database
         works = [spoil(f"bad {n}") if n % 7 == 3 else flag_insert(f"good {n}") for n in range(50)]
         twice = [flag_insert("good 0"), sa.text("no such statement")]
         outcomes = await asyncio.gather(
@@ -305,7 +294,8 @@ async def test_failed_change_is_rolled_back_without_affecting_others(place: Stor
 async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(
     place: StorePlace,
 ) -> None:
-    async with database_at(place) as database:
+    async with place.stores() as (store, *_):
+        database = store.database
         waiting = [asyncio.create_task(database.change(flag_insert(f"{n}"))) for n in range(20)]
         await asyncio.sleep(0)
         for task in waiting[::2]:
@@ -342,30 +332,17 @@ async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -
 # ---- the schema
 
 
-def engine_of(place: StorePlace) -> sa.Engine:
-    """Return another engine for the database of the store."""
-    if place.url:
-        options = {"options": f"-csearch_path={SCHEMA}"}
-        return sa.create_engine(server_url(place.url), connect_args=options)
-    return _file_engine(place.path / "assistant.sqlite")
-
-
 async def test_concurrent_starts_on_an_empty_database_create_it_once(bare: StorePlace) -> None:
     stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for store in stores:
+        assert await marks(store.database) == set()
         await store.aclose()
-    async with database_at(bare) as database:
-        assert await marks(database) == set()
 
 
 @pytest.mark.parametrize("revision", ["0016", "9999"])
 async def test_a_database_of_another_version_is_refused(place: StorePlace, revision: str) -> None:
-    await (await place.store()).aclose()
-    engine = engine_of(place)
-    with engine.begin() as connection:
-        update = sa.text("UPDATE alembic_version SET version_num = :revision")
-        connection.execute(update, {"revision": revision})
-    engine.dispose()
+    async with place.stores() as (store, *_):
+        await run_sql(store, f"UPDATE alembic_version SET version_num = '{revision}'")
 
     message = rf"another version of the assistant \(schema {revision}.*Use that version"
     with pytest.raises(StoreError, match=message):
@@ -375,16 +352,6 @@ async def test_a_database_of_another_version_is_refused(place: StorePlace, revis
 # ---- faults
 
 
-async def complaint(tmp_path: Path, url: str) -> str:
-    with pytest.raises(StoreError) as error:
-        await Database.open(tmp_path, url)
-    text = str(error.value)
-    assert "\n" not in text
-    assert "Check that Postgres runs" in text
-    assert "set DATABASE_URL to another database" in text
-    return text
-
-
 async def test_database_connection_error_does_not_contain_the_password(tmp_path: Path) -> None:
     url = of(server(), password="hidden-word")
     for parts, expected in (
@@ -392,9 +359,12 @@ async def test_database_connection_error_does_not_contain_the_password(tmp_path:
         ({"database": "nowhere"}, '"nowhere" does not exist'),
         ({"port": 9}, "on 127.0.0.1 cannot be used: "),
     ):
-        text = await complaint(tmp_path, of(url, **parts))
+        with pytest.raises(StoreError, match="Check that Postgres runs") as error:
+            await Database.open(tmp_path, of(url, **parts))
+        text = str(error.value)
         assert expected in text
         assert "hidden-word" not in text
+        assert "\n" not in text
 
 
 async def test_database_account_needs_to_own_only_our_schema(bare_postgres: StorePlace) -> None:
