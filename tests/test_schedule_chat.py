@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import EVA, LUIS, ask_for_card, card, cards, people, reaches, stored_actions
+from card_kit import EVA, GUEST, LUIS, ask_for_card, card, cards, people, reaches, stored_actions
 from engine_kit import (
     Json,
     channel_id,
@@ -19,8 +19,8 @@ from engine_kit import (
     turn,
     until,
     use,
-    workspace,
 )
+from schedule_kit import sweep
 from serve_kit import ASKER, Served, serve, with_rules, with_sections
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
@@ -30,11 +30,10 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
+from bot.local.workspace import Channel, User, UserGroup, Workspace
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import CheckUnavailable, Origin, ScheduleValidator
 from bot.storage.schedules import StoredSchedule
-from config.schedules import Schedule
 
 HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
@@ -314,36 +313,21 @@ def test_subagents_have_no_schedule_tools() -> None:
 # ---- validation of a schedule when it is set
 
 
-ANA, GUEST, OLD, APP = "U0ANA", "U0GUEST", "U0OLD", "U0APP"
-HR, OLD_CHANNEL, ELSEWHERE = "C0HR", "C0OLD", "C0ELSE"
-LIST = "F0BUGS"
+OLD, HR, OLD_CHANNEL, ELSEWHERE = "U0OLD", "C0HR", "C0OLD", "C0ELSE"
 
 
-def world() -> Workspace:
-    """Four support channels with the bot, a private one, one that is archived, one without it."""
-    base = workspace(4, 1)
-    people = (
-        User(GUEST, "gus", "Gus", is_restricted=True),
-        User(OLD, "old", "Old", deleted=True),
-        User(APP, "app", "App", is_bot=True),
-    )
+def world(*more: Channel) -> Workspace:
+    """Four support channels, a private one, one that is archived, one without the bot."""
+    base = people(4)
     hidden = Channel(HR, "hr", members=(LUIS, BOT_USER), is_private=True)
-    archived = Channel(OLD_CHANNEL, "old-reports", members=(ANA,), is_archived=True)
-    other = Channel(ELSEWHERE, "elsewhere", members=(ANA,))
-    inside = [replace(c, members=(*c.members, BOT_USER)) for c in base.channels]
+    archived = Channel(OLD_CHANNEL, "old-reports", members=(ASKER,), is_archived=True)
+    other = Channel(ELSEWHERE, "elsewhere", members=(ASKER,))
     return replace(
         base,
-        users=(*base.users, *people),
-        channels=(*inside, hidden, archived, other),
-        lists=(SlackList(LIST, "Bugs", (ListColumn("C1", "title", "Title"),)),),
+        users=(*base.users, User(OLD, "old", "Old", deleted=True)),
+        channels=(*base.channels, hidden, archived, other, *more),
         usergroups=(UserGroup("S0LEADS", "leads", (LUIS,)),),
     )
-
-
-def sweep(**more: Any) -> Schedule:
-    defaults = {"kind": "sweep", "cron": "0 9 * * *", "to": "dm", "owner": ANA}
-    channels = () if more.get("kind") == "triage" else ("support-*",)
-    return Schedule(**{**defaults, "channels": channels, **more})
 
 
 @asynccontextmanager
@@ -369,7 +353,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"owner": "U0NOBODY"}, "There is no member U0NOBODY here"),
     ({"owner": OLD}, "Its owner <@U0OLD> is deactivated"),
     ({"owner": GUEST}, "Guests may not own schedules here. Ask an admin"),
-    ({"kind": "triage"}, "It reads the mailbox of <@U0ANA>, and none is connected"),
+    ({"kind": "triage", "channels": ()}, "It reads the mailbox of <@U0ANA>, and none is connected"),
     ({"to": "ana@acme.example"}, "It is sent from the mailbox of <@U0ANA>, and none is"),
 ]
 ORIGINS: tuple[Origin, ...] = ("chat", "config")
@@ -385,12 +369,10 @@ async def test_unworkable_schedule_is_rejected_with_a_reason(tmp_path: Path) -> 
 
 
 async def test_channel_pattern_matches_only_channels_its_owner_may_read(tmp_path: Path) -> None:
-    base = world()
     secret = Channel("C0SECRET", "support-secret", members=(LUIS, BOT_USER), is_private=True)
-    space = replace(base, channels=(*base.channels, secret))
-    async with bot_validator(tmp_path, space) as (_, validator):
+    async with bot_validator(tmp_path, world(secret)) as (_, validator):
         reader = validator.reader.fresh()
-        for owner, count in ((ANA, 4), (LUIS, 5)):
+        for owner, count in ((ASKER, 4), (LUIS, 5)):
             channels = await validator.check(sweep(owner=owner), "chat", reader)
             assert len(channels) == count
         await reader.aclose()
@@ -398,9 +380,9 @@ async def test_channel_pattern_matches_only_channels_its_owner_may_read(tmp_path
 
 async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path: Path) -> None:
     async with bot_validator(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
-        why = await check.objection(sweep(owner=ANA), "chat")
+        why = await check.objection(sweep(owner=ASKER), "chat")
         assert "<@U0ANA> is not among those who may own schedules here. Ask an admin" in why
-        assert await check.objection(sweep(owner=ANA), "config") == ""
+        assert await check.objection(sweep(owner=ASKER), "config") == ""
         assert await check.objection(sweep(owner=LUIS), "chat") == ""
         guests = sweep(owner=GUEST, channels=("support-1",))
         assert "may own" not in await check.objection(guests, "chat")
