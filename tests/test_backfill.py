@@ -106,13 +106,12 @@ async def running_backfill(
     folder: Path,
     *channels: Channel,
     page_size: int = 200,
-    scopes: frozenset[str] = BOT_SCOPES,
     **slack_settings: Any,
 ) -> AsyncIterator[Past]:
     people = (User("U0ANA", "ana", "Ana Ruiz"), User("U0LUIS", "luis", "Luis Gil"))
     slack = LocalSlack(
         Workspace(Team("T0ACME", "Acme", "acme"), people, channels),
-        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, scopes)},
+        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, BOT_SCOPES)},
     )
     settings = load_settings(env={}).slack.model_copy(
         update={"page_size": page_size, "retry_attempts": 0, "timeout_s": 5, **slack_settings}

@@ -187,10 +187,6 @@ def millions() -> bytes:
     return book_of(f'<dimension ref="A1:CV20000"/><sheetData>{rows}</sheetData>')
 
 
-def many_strings() -> bytes:
-    return book_of("<sheetData/>", "<si><t>x</t></si>" * 5_000_000)
-
-
 # ---- PowerPoint
 
 
@@ -310,7 +306,6 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
     ),
     "one cell in the last corner": (huge_dimension, Read(("1048576: | ... | the last cell",))),
     "two million cells": (millions, Read(("1: 7 | 7", "40: 7"), cut=True)),
-    "five million strings": (many_strings, TOO_MUCH),
     "a binary workbook": (
         lambda: with_parts(file_bytes(book({"A": [[1]]})), {"xl/workbook.bin": b"x"}),
         UNKNOWN,

@@ -136,20 +136,21 @@ def has_posts(bots: Fleet, text: str, count: int) -> bool:
 async def test_each_due_time_is_posted_once_while_replicas_are_killed(
     postgres: StorePlace, tmp_path: Path
 ) -> None:
-    """One of two replicas is killed, then both."""
+    """One of two replicas is killed, then both, while a question is at work."""
     assert postgres.url
-    read = partial(execute, url=postgres.url)
+    read, busy = partial(execute, url=postgres.url), "SELECT at_work FROM assistant.schedules"
     at = (datetime.now(UTC) + timedelta(seconds=105)).replace(second=0)  # once two have started
     schedules: dict[str, Any] = {
         "often": {**REMINDER, "cron": "*/3 * * * * *", "text": "Often"},
         "asked": {**QUESTION, "cron": "*/10 * * * * *"},
         "once": {**REMINDER, "at": f"{at:%Y-%m-%dT%H:%M}", "text": "Just once"},
     }
-    with fleet(tmp_path, OPEN, url=postgres.url, schedules=schedules) as bots:
+    with fleet(tmp_path, OPEN, url=postgres.url, latency_s=0.5, schedules=schedules) as bots:
         alive = await bots.start_bots(2)
         await until(partial(has_posts, bots, "It is **open**", 1), 90)
         for count in (1, 2):
             await until(partial(has_posts, bots, "Often", count_posts(bots, "Often") + 2), 90)
+            await until(partial(read, f"{busy} WHERE id = 'asked' AND at_work <> ''"), 60)
             for bot in alive[:count]:
                 bot.kill()
             alive = [*alive[count:], *await bots.start_bots(count)]
@@ -157,7 +158,7 @@ async def test_each_due_time_is_posted_once_while_replicas_are_killed(
         await until(lambda: read(done), 200)
         for name in ("often", "asked"):
             await asyncio.to_thread(bots.run, "schedules", "pause", name)
-        await until(lambda: not read("SELECT id FROM assistant.schedules WHERE at_work <> ''"), 60)
+        await until(lambda: not read(f"{busy} WHERE at_work <> ''"), 60)
         assert count_posts(bots, "Just once") == 1
         for name, text, seconds in (("often", "Often", 3), ("asked", "It is **open**", 10)):
             where = f"FROM assistant.schedule_runs WHERE schedule = '{name}'"
