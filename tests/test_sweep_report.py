@@ -35,20 +35,12 @@ def text_of(document: Json) -> str:
     return " ".join(report_text(sweep_report(document)).split())
 
 
-def markdown(document: Json) -> str:
-    return report_markdown(sweep_report(document))
-
-
 def rows(document: Json) -> list[dict[str, str]]:
     return csv_rows(sweep_report(document))
 
 
 def csv_rows(report: SweepReport) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(findings_csv(report).decode("utf-8-sig"))))
-
-
-def table(document: Json) -> str:
-    return findings_csv(sweep_report(document)).decode("utf-8-sig")
 
 
 # ---- as text
@@ -81,8 +73,9 @@ def test_urgent_issues_of_all_channels_come_first_with_near_deadlines_before_ove
     assert [numbers[f"F{id}"] for id in ("2.4", "2.2", "2.3", "2.1", "1.2")] == first
 
 
-def tracker_entry(key: str, status: str = "tracked") -> Json:
-    return {"status": status, "key": key, "title": "Charged twice", "link": f"{LINK}7"}
+TRACKED: Json = {
+    "tracker": {"status": "tracked", "key": "BUG-1", "title": "Charged twice", "link": f"{LINK}7"}
+}
 
 
 def test_urgent_tasks_come_first_with_their_near_deadline() -> None:
@@ -105,10 +98,9 @@ def test_the_short_form_of_a_long_report_leaves_out_its_details() -> None:
 
 
 def test_later_report_counts_each_problem_once_by_its_change() -> None:
-    bug: Json = {"tracker": tracker_entry("BUG-1"), "change": "new"}
     found = [
-        finding("F1.1", **bug),
-        finding("F1.2", **bug),
+        finding("F1.1", change="new", **TRACKED),
+        finding("F1.2", change="new", **TRACKED),
         finding("F1.3", change="changed", age_days=3),
         finding("F1.4", "solved", customers=["Bar Luna", "Bar Sol"], change="solved"),
         finding("F1.5", "solved", customers=["Bar Luna"]),
@@ -121,10 +113,10 @@ def test_later_report_counts_each_problem_once_by_its_change() -> None:
 
 
 def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case() -> None:
-    bug: Json = {"tracker": tracker_entry("BUG-1")}
+    later = {"since": "2025-03-07T08:00:00Z", "customers": ["Café Sol"]}
     found = [
-        finding("F1.1", "unanswered", customers=["Café Sol"], since="2025-03-07T08:00:00Z", **bug),
-        finding("F1.2", customers=["Bar Luna"], **bug),
+        finding("F1.1", "unanswered", **later, **TRACKED),
+        finding("F1.2", customers=["Bar Luna"], **TRACKED),
     ]
     text = text_of(swept(section("a", *found)))
     task = "Bar Luna: money is lost → owner missing: Answer Ana. and 1 more [1] ↗1 · 11 days"
@@ -132,7 +124,7 @@ def test_urgent_problems_without_a_task_are_listed_first_with_their_first_case()
 
 
 def test_customer_is_listed_once_with_the_last_message_of_all_its_threads() -> None:
-    bug: Json = {"tracker": tracker_entry("BUG-1"), "severity": "medium"}
+    bug: Json = {"severity": "medium", **TRACKED}
     first = {"customer": "Bar 1", "since": "2025-03-01T08:00:00Z"}
     first["waits_since"] = "2025-03-14T08:00:00Z"
     again = {**first, "waits_since": "2025-03-13T08:00:00Z"}
@@ -146,8 +138,10 @@ def test_customer_is_listed_once_with_the_last_message_of_all_its_threads() -> N
 
 
 def test_owner_of_one_finding_is_proposed_for_the_other_findings_of_its_problem() -> None:
-    bug: Json = {"tracker": tracker_entry("BUG-1")}
-    found = [finding("F1.1", "unanswered", **bug), finding("F1.2", owner="Ana Ruiz", **bug)]
+    found = [
+        finding("F1.1", "unanswered", **TRACKED),
+        finding("F1.2", owner="Ana Ruiz", **TRACKED),
+    ]
     text = text_of(swept(section("a", *found)))
     assert "→ Ana Ruiz (proposed): Answer Ana." in text
     line = {"text": "Eva Sol (proposed): pay back", "findings": ["F1.1"]}
@@ -229,7 +223,7 @@ def test_report_counts_omitted_findings_and_says_where_they_are(
 @given(sweeps())
 @settings(max_examples=30, deadline=None)
 def test_only_links_to_slack_are_active_in_markdown_reports(document: Json) -> None:
-    text = QUOTE.sub("", SLACK_LINK.sub("", markdown(document)))
+    text = QUOTE.sub("", SLACK_LINK.sub("", report_markdown(sweep_report(document))))
     assert [line for line in text.splitlines() if ACTIVE.search(line)] == []
     assert "https://" not in text
     assert not re.search(r"@\w", text)
@@ -267,8 +261,9 @@ def test_csv_has_a_row_for_every_finding_and_no_formula_with_any_separator(docum
     numbers = [int(row["number"]) for row in found if row["number"]]
     assert numbers == sorted(numbers)
     assert {*numbers} == {*range(1, len({*numbers}) + 1)}
+    table = findings_csv(sweep_report(document)).decode("utf-8-sig")
     for between in ",;\t":
-        read = csv.reader(io.StringIO(table(document)), delimiter=between)
+        read = csv.reader(io.StringIO(table), delimiter=between)
         cells = [cell.split("'")[0] for row in read for cell in row]
         assert [cell for cell in cells if re.match(r"[\s\"']*[=+\-@\t\r]", cell)] == []
 
