@@ -11,11 +11,9 @@ import pytest
 from document_kit import gap_lines
 from engine_kit import call, is_child, results, say, turn
 from serve_kit import ASKER, CENTURY_DAYS, Served, change_settings, serve
-from test_answer_buttons import open_details
 
 from bot.local.model.answer import Answer
 from bot.local.offline.model import answer as offline_model
-from bot.local.sample_workspace import load_sample
 from bot.tasks.reports import ONE_REPORT, UNLISTED
 from config.settings import Settings
 from subagents.overlap import audit
@@ -33,24 +31,6 @@ async def result_of(bot: Served) -> Json:
     (run, *_) = await bot.store.runs(1)
     assert run.result
     return dict(run.result)
-
-
-async def test_sweep_requested_in_a_channel_is_answered_there(tmp_path: Path) -> None:
-    async with serve(tmp_path, offline_model, space=load_sample(), sweep=LONG) as bot:
-        ts = bot.ask("sweep #csm-spain and #csm-italy", user="U0ANKE")
-        shown = await bot.answers(ts, seconds=60)
-        document = await result_of(bot)
-        details = await open_details(bot, "U0ANKE", bot.channel, shown[-1])
-        assert details.startswith("*Sources*\n• #csm-spain: ")
-        assert details.endswith(f"run {document['run_id']}")
-    assert [s["item"] for s in document["sections"]] == ["csm-spain", "csm-italy"]
-    assert document["top_lines"]
-    assert all(line["findings"] for line in document["top_lines"])
-    text = "\n".join(message.text for message in shown)
-    assert "csm-spain" in text
-    assert "csm-italy" in text
-    assert document["answer"]
-    assert document["cited"]
 
 
 async def test_sweep_treats_a_private_channel_as_missing_for_non_members(tmp_path: Path) -> None:

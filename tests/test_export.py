@@ -145,10 +145,3 @@ def test_messages_lost_to_damaged_bytes_are_reported(tmp_path: Path) -> None:
             continue
         if end == directory:  # else a damaged list of the files may hide some: nothing crashes
             assert len(workspace.problems) >= 10 - message_count(workspace)
-
-
-def test_the_development_export_is_loaded_whole(dev_data: Path) -> None:
-    workspace = load_export(dev_data / "slack_export.zip")
-    assert (len(workspace.channels), message_count(workspace)) == (7, 2636)
-    assert (len(workspace.users), workspace.problems) == (603, ())
-    assert sum(m.is_reply for channel in workspace.channels for m in channel.messages) == 1669

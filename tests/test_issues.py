@@ -42,7 +42,6 @@ def thread_finding(
     threads: str,
     state: str = "unsolved",
     *,
-    claim: str = "The button does nothing",
     severity: str = "medium",
     owner: str = "",
     since: datetime | None = START,
@@ -51,8 +50,7 @@ def thread_finding(
     """Return a finding that rests on threads (`"a b"`)."""
     roots = [f"{channel}/{name}" for name in threads.split()]
     return {
-        "id": "",
-        "claim": claim,
+        "claim": "The button does nothing",
         "state": state,
         "severity": severity,
         "owner": owner,
@@ -63,16 +61,15 @@ def thread_finding(
     }
 
 
-def report(number: int, content: Mapping[str, Sequence[Json]] | Sequence[Json]) -> Json:
-    """Return the report of a week from findings by channel, or of one channel."""
-    by_channel = content if isinstance(content, Mapping) else {ES: content}
-    sections, children = [], []
-    for k, (channel, findings) in enumerate(by_channel.items(), 1):
-        named = [{**finding, "id": f"F{k}.{n}"} for n, finding in enumerate(findings, 1)]
-        sections.append({"item": NAMES[channel], "channel": channel, "findings": named})
-        children.append({"id": f"s{k}", "findings": [dict(finding) for finding in named]})
+def report(number: int, findings: Sequence[Json]) -> Json:
+    """Return the report of a week on both channels from these findings."""
+    sections = []
+    for k, (channel, name) in enumerate(NAMES.items(), 1):
+        own = [f for f in findings if f["evidence"][0].startswith(channel)]
+        named = [{**finding, "id": f"F{k}.{n}"} for n, finding in enumerate(own, 1)]
+        sections.append({"item": name, "channel": channel, "findings": named})
     window = {"oldest": iso(week(number - 1)), "latest": iso(week(number))}
-    return {"window": window, "sections": sections, "subagents": children}
+    return {"window": window, "sections": sections}
 
 
 def findings(document: Mapping[str, Any]) -> list[Json]:
@@ -95,11 +92,10 @@ class Series:
         self.rows: dict[str, Any] = {}
         self.number = 0
 
-    def __call__(self, *args: Any) -> Json:
-        """Return the next report from findings, or from findings by channel."""
+    def __call__(self, *content: Json) -> Json:
+        """Return the next report from findings."""
         last = week(self.number) if self.number else None
         known = [Issue.of(row) for row in self.rows.values()]
-        content = args[0] if args and not isinstance(args[0].get("id"), str) else args
         self.number += 1
         document = compare_issues(
             sweep_report(report(self.number, content)), known, last, self.number - 1
@@ -133,9 +129,9 @@ def test_still_open_issues_are_listed_severe_ones_first_with_owner_and_age() -> 
 
 def test_one_thread_id_in_two_channels_is_two_issues() -> None:
     series = Series()
-    es, fr = findings(series({ES: [thread_finding("a")], FR: [thread_finding("a", channel=FR)]}))
+    es, fr = findings(series(thread_finding("a"), thread_finding("a", channel=FR)))
     assert es["issue"] != fr["issue"]
-    later = series({FR: [thread_finding("a", channel=FR)], ES: []})
+    later = series(thread_finding("a", channel=FR))
     assert only(later)["issue"] == fr["issue"]
     assert [each["issue"] for each in later["still_open"]] == [es["issue"]]
 

@@ -20,12 +20,7 @@ from timing import WAIT_S
 
 from bot.runs.worker import adopt, owners
 from bot.schedules.scheduler import Scheduler
-from bot.schedules.store import (
-    STILL_AT_WORK,
-    OccurrenceResult,
-    ScheduleError,
-    ScheduleStore,
-)
+from bot.schedules.store import STILL_AT_WORK, OccurrenceResult, ScheduleError, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule, Work

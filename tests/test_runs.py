@@ -1,4 +1,4 @@
-"""A run goes on in any process: stored steps, restored briefs, and no run that stays open."""
+"""A run goes on in any process: restored briefs, and no run that stays open."""
 
 from __future__ import annotations
 
@@ -8,65 +8,17 @@ from types import SimpleNamespace
 from typing import cast
 
 import sqlalchemy as sa
-from engine_kit import (
-    WINDOW,
-    call,
-    engine,
-    look,
-    run_agent,
-    say,
-    settings_for,
-    submission,
-    turns,
-    use,
-)
+from engine_kit import WINDOW, engine, say, settings_for, submission, turns
 from pg_kit import StorePlace
 
-from bot.local.model.answer import Answer
 from bot.metrics import Metrics
 from bot.runs.durable import Durable
 from bot.runs.run import ActiveRun, Runs, WorkflowSpawner
 from bot.storage.tables import budgets
-from scopes.effects import Access
 from scopes.label import Label
-from scopes.tool import Item, ToolContext, ToolResult, Window, tool
+from scopes.tool import Item, Window
 from subagents.brief import brief_of
 from subagents.directory import Operator
-from subagents.run import Checkpoint
-
-# ---- steps
-
-
-@tool(Access.WRITE)
-async def jot(ctx: ToolContext) -> ToolResult:
-    """Keep a note."""
-    return ToolResult()
-
-
-class Order(Checkpoint):
-    """Notes which steps are stored at once, and which later."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, str]] = []
-
-    async def keep(self, key: str, body: str) -> None:
-        self.steps.append(("kept", key.rpartition("/")[2]))
-
-    def defer(self, key: str, body: str) -> None:
-        self.steps.append(("deferred", key.rpartition("/")[2]))
-
-
-async def test_only_reading_steps_are_stored_later() -> None:
-    both = Answer([use("look", word="a"), use("jot")])
-    async with engine(turns(call("look", word="a"), both, submission())) as e:
-        order = e.run.checkpoint = Order()
-        await run_agent(e.agent(tools=[look, jot]))
-
-    model, read, write = ("kept", "model"), ("deferred", "tools"), ("kept", "tools")
-    assert order.steps == [model, read, model, write, model]
-
-
-# ---- frozen briefs
 
 
 async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: StorePlace) -> None:
@@ -91,9 +43,6 @@ async def test_frozen_brief_is_restored_unchanged_from_the_database(in_file: Sto
             row = await store.subagent("r1", each.id)
             assert row.status == "waiting"
             assert brief_of(row.brief, await store.template(row.template)) == each
-
-
-# ---- runs
 
 
 async def test_run_is_shared_by_its_users_and_closed_after_the_last_one(

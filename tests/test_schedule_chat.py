@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 from card_kit import EVA, GUEST, LUIS, ask_for_card, card, cards, people, reaches, stored_actions
-from engine_kit import (
-    Json,
-    channel_id,
-    opening,
-    say,
-    scripted_parent,
-    turn,
-    until,
-    use,
-)
+from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
 from schedule_kit import sweep
 from serve_kit import ASKER, Served, serve, with_rules, with_sections
 from standins.slack import LocalSlack

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,14 +17,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, refusal_text
-from pg_kit import (
-    StorePlace,
-    execute,
-    of,
-    role,
-    server,
-)
-from timing import WAIT_S
+from pg_kit import StorePlace, execute, of, role, server
 
 from bot.cli.runs import read_log, run_of
 from bot.errors import StoreError
@@ -33,11 +25,7 @@ from bot.privacy import Forget, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import prepare_connection
 from bot.runs.store import RunNotFound, Store
-from bot.storage.database import (
-    KEY_CHECK,
-    Database,
-    open_file,
-)
+from bot.storage.database import KEY_CHECK, Database, open_file
 from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import cipher_here
 from bot.storage.tables import METADATA, runs
@@ -305,28 +293,6 @@ async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(
         assert all(isinstance(each, asyncio.CancelledError) for each in outcomes[::2])
         assert all(isinstance(each, int) for each in outcomes[1::2])
         assert len(await marks(database)) == 20
-
-
-async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -> None:
-    database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
-    started, release = asyncio.Event(), threading.Event()
-
-    def wait() -> bool:
-        loop.call_soon_threadsafe(started.set)
-        return release.wait(WAIT_S)
-
-    @sa.event.listens_for(database._engine, "checkout")
-    def _add_slow_function(connection: Any, _record: object, _proxy: object) -> None:
-        connection.create_function("slow", 0, wait)
-
-    slow = asyncio.create_task(database.read(sa.select(sa.func.slow().label("waited"))))
-    await started.wait()
-    assert await marks(database) == set()
-    await database.change(flag_insert("a"))
-    assert not slow.done()
-    release.set()
-    assert (await slow)[0].waited
-    await database.aclose()
 
 
 # ---- the schema

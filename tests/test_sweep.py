@@ -26,15 +26,7 @@ from bot_kit import (
     ts,
 )
 from document_kit import gap_lines
-from engine_kit import (
-    call,
-    line,
-    opening,
-    results,
-    say,
-    submission,
-    use,
-)
+from engine_kit import call, line, opening, results, say, submission, use
 from hypothesis import given
 from hypothesis import strategies as st
 from standins.slack import LocalSlack
