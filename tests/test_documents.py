@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
+from typing import Any
 from zipfile import ZipFile
 
 import docx
@@ -170,7 +171,8 @@ def sheet_with_formulas() -> bytes:
 def workbook_of_all_kinds() -> bytes:
     """Dates, merged cells, a comment and a hidden sheet."""
     when = datetime.datetime(2025, 3, 9, 14, 30)  # noqa: DTZ001 - Excel knows no zones
-    rows = [[datetime.date(2025, 3, 9), when, True, 0.19], ["once", None], [None, None]]
+    dates: list[Any] = [datetime.date(2025, 3, 9), when, True, 0.19]
+    rows = [dates, ["once", None], [None, None]]
     workbook = book({"Open": rows, "Back": [["behind", 2]]}, hidden=["Back"])
     workbook["Open"].merge_cells("A2:B3")
     workbook["Back"]["B1"].comment = Comment("too much", "Kim")
@@ -243,9 +245,13 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
         word_of_all_kinds,
         Read(
             (
-                *("# Offer", "We pay 100 euros.[comment 0]", "wide and high"),
-                *("low | a table in a table | right", "Header: Confidential"),
-                *("Footer: Page of Acme", "[comment 0] Kim Kurz: I say 90."),
+                "# Offer",
+                "We pay 100 euros.[comment 0]",
+                "wide and high",
+                "low | a table in a table | right",
+                "Header: Confidential",
+                "Footer: Page of Acme",
+                "[comment 0] Kim Kurz: I say 90.",
             ),
             "1 picture",
         ),
@@ -254,8 +260,13 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
         word_with_text_beside_the_paragraphs,
         Read(
             (
-                *("in a box", "It is ninety", "chosen", "nobody sees this", "5[^2][^end 2]"),
-                *("[^2] without tax", "[^end 2] until May"),
+                "in a box",
+                "It is ninety",
+                "chosen",
+                "nobody sees this",
+                "5[^2][^end 2]",
+                "[^2] without tax",
+                "[^end 2] until May",
             ),
             "hidden text",
             without=("eighty", "no note"),
@@ -298,8 +309,12 @@ FILES: dict[str, tuple[Callable[[], bytes], Read | str]] = {
         workbook_of_all_kinds,
         Read(
             (
-                *("Sheet Open:", "1: 2025-03-09 | 2025-03-09 14:30:00 | True | 0.19", "2: once"),
-                *("Sheet Back (hidden):", "behind", "Comment on B1 by Kim: too much"),
+                "Sheet Open:",
+                "1: 2025-03-09 | 2025-03-09 14:30:00 | True | 0.19",
+                "2: once",
+                "Sheet Back (hidden):",
+                "behind",
+                "Comment on B1 by Kim: too much",
             ),
             "2 sheets; 1 hidden",
         ),

@@ -49,7 +49,7 @@ from bot.local.slack.views import home
 from bot.schedules.description import moment, when
 from bot.storage.schedules import StoredSchedule
 from bot.tasks.ask import IN_ORDER
-from config.schedules import Schedule, Timetable
+from config.schedules import Schedule
 from scopes.preferences import Authorship
 
 HERE = channel_id(1)
@@ -58,11 +58,9 @@ ORDERS = "Tell me what is open in #support-2"
 WEEKLY = "0 9 * * mon"
 
 
-def local(ahead: timedelta, zone: str = "UTC") -> str:
-    """Return a local time, `ahead` of now."""
-    return (
-        (datetime.now(UTC) + ahead).astimezone(Timetable("", zone).info).strftime("%Y-%m-%dT%H:%M")
-    )
+def local(ahead: timedelta) -> str:
+    """Return a time in UTC, `ahead` of now."""
+    return f"{datetime.now(UTC) + ahead:%Y-%m-%dT%H:%M}"
 
 
 TOMORROW = local(timedelta(days=1))

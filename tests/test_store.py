@@ -352,3 +352,30 @@ async def test_error_for_an_invalid_address_does_not_repeat_it(tmp_path: Path, u
     with pytest.raises(StoreError, match=r"Write it as postgresql://user@host/database") as error:
         await Database.open(tmp_path, url)
     assert "hidden" not in str(error.value)
+
+
+def drop_connections(url: str) -> None:
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
+
+
+async def test_dropped_connection_is_replaced_and_loses_only_its_own_change(
+    postgres: StorePlace,
+) -> None:
+    def cut(connection: sa.Connection) -> None:
+        flag_insert("lost")(connection)
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    assert postgres.url
+    async with postgres.stores() as (store,):
+        drop_connections(postgres.url)
+        assert await marks(store.database) == set()
+        drop_connections(postgres.url)
+        _, lost, _ = await asyncio.gather(
+            store.database.change(flag_insert("before")),
+            store.database.change(cut),
+            store.database.change(flag_insert("after")),
+            return_exceptions=True,
+        )
+        assert isinstance(lost, StoreError)
+        assert await marks(store.database) == {"before", "after"}
