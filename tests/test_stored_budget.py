@@ -145,19 +145,6 @@ async def test_repeated_call_is_charged_again(in_file: StorePlace) -> None:
         assert await balance(store.database) == (all_of(44), Amount())
 
 
-async def test_final_call_can_be_reserved_again_after_its_release(in_file: StorePlace) -> None:
-    async with in_file.stores(1, "r1") as (store,):
-        mine = await budget(store.database)
-        await mine.hold({"final": all_of(30)})
-        await mine.settle("final", Amount())  # as a process does at its end
-        again = await budget(store.database, "later")
-        await again.hold({"final": all_of(30)})
-
-        assert await balance(store.database) == (Amount(), all_of(30))
-        with pytest.raises(BudgetExceeded):
-            await again.reserve("a", all_of(71), behind=["final"])
-
-
 # ---- at any interleaving
 
 
