@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from forget_kit import finding, result, spawned_brief
 
 from bot.runs.store import PendingRecords, Store
 from bot.storage import tables
@@ -123,48 +124,21 @@ class StoredFanout:
 
     def brief(self, number: int) -> SpawnedBrief:
         task = f"Read channel {number} and tell what is open. {self.words}"
-        draft = BriefDraft(
-            task=task, description=f"Channel {number} {self.words}"[:120], scope="slack"
-        )
+        description = f"Channel {number} {self.words}"[:120]
+        draft = BriefDraft(task=task, description=description, scope="slack")
         titles = {f"C{number}": f"#channel-{number} {self.words}"}
-        return SpawnedBrief(
-            id=f"s{number}",
-            brief=Brief(draft, Handles(titles), None, TRUSTED_LABEL),
-            delimiter="abc",
-            model="fast",
-            system=(),
-            tools=(),
-            template="slack/answer@1",
-            parent="p1",
-            seconds=60.0,
-            spare=10.0,
-            frozen_at=self.at(1.0),
-        )
+        brief = Brief(draft, Handles(titles), None, TRUSTED_LABEL)
+        return replace(spawned_brief(f"s{number}"), brief=brief, frozen_at=self.at(1.0))
 
     def result(self, number: int) -> SubagentResult:
-        finding = {
-            "id": f"F{number}.1",
-            "claim": f"Ana waits in channel {number}. {self.words}",
-            "evidence": [f"C{number}/1.0"],
-            "quotes": [f"I wait. {self.words}"],
-            "links": ["https://acme.slack.com/archives/C1/p1", "javascript:window.hacked=1"],
-        }
-        return SubagentResult.model_validate(
-            {
-                "id": f"s{number}",
-                "scope": "slack",
-                "model": "fast",
-                "status": "partial" if number == 3 else "complete",
-                "stopped_by": "steps" if number == 3 else "none",
-                "contract": "answer",
-                "text": f"One is open. {self.words}",
-                "findings": [finding],
-                "unsupported": [f"finding 2: {self.words} 'gone' is in nothing"] * (number == 3),
-                "usage": USAGE,
-                "cost_usd": 0.002,
-                "steps": 2,
-            }
-        )
+        claim, quotes = f"Ana waits in channel {number}. {self.words}", [f"I wait. {self.words}"]
+        found = finding(f"F{number}.1", claim, f"C{number}/1.0", quotes=quotes)
+        found["links"] = ["https://acme.slack.com/archives/C1/p1", "javascript:window.hacked=1"]
+        fields = result(f"s{number}", f"One is open. {self.words}", [found])
+        if number == 3:
+            fields |= {"status": "partial", "stopped_by": "steps"}
+            fields["unsupported"] = [f"finding 2: {self.words} 'gone' is in nothing"]
+        return SubagentResult.model_validate({**fields, "usage": USAGE, "cost_usd": 0.002})
 
     async def freeze(self, count: int) -> None:
         await self.store.save_briefs(self.id, [self.brief(n) for n in range(1, count + 1)])

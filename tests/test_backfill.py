@@ -106,13 +106,12 @@ async def running_backfill(
     folder: Path,
     *channels: Channel,
     page_size: int = 200,
-    scopes: frozenset[str] = BOT_SCOPES,
     **slack_settings: Any,
 ) -> AsyncIterator[Past]:
     people = (User("U0ANA", "ana", "Ana Ruiz"), User("U0LUIS", "luis", "Luis Gil"))
     slack = LocalSlack(
         Workspace(Team("T0ACME", "Acme", "acme"), people, channels),
-        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, scopes)},
+        tokens={BOT_TOKEN: Identity(BOT_USER, BOT_ID, BOT_SCOPES)},
     )
     settings = load_settings(env={}).slack.model_copy(
         update={"page_size": page_size, "retry_attempts": 0, "timeout_s": 5, **slack_settings}
@@ -190,9 +189,7 @@ async def test_backfill_reads_only_the_configured_hours_and_nothing_for_zero(
         assert await past.look() == [("mention", ts(20)), ("mention", ts(19))]
 
 
-async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(
-    data_dir: Path,
-) -> None:
+async def test_old_thread_is_backfilled_if_the_bot_was_recently_asked_in_it(data_dir: Path) -> None:
     """Its root is older than `backfill_hours`, and newer messages fill the page above it."""
     newer = [message_at(40 - n / 10, "x") for n in range(5)]
     ours = (

@@ -14,28 +14,10 @@ from bot.local.workspace import Workspace
 
 ROOT = "1740000000.000100"
 USERS = [
-    {
-        "id": "U1",
-        "team_id": "T9",
-        "name": "ana",
-        "real_name": "Ana Ruiz",
-        "is_bot": False,
-        "deleted": True,
-        "profile": {"display_name": "anita", "email": "ana@acme.example", "title": "CSM"},
-    },
+    {"id": "U1", "name": "ana", "profile": {"display_name": "anita"}},
     {"id": "U2", "name": "luis", "profile": None},
 ]
-CHANNELS = [
-    {
-        "id": "C1",
-        "name": "support-es",
-        "created": 1730000000,
-        "creator": "U1",
-        "is_archived": False,
-        "members": ["U1", "U2"],
-        "topic": {"value": "Mercado español"},
-    }
-]
+CHANNELS = [{"id": "C1", "name": "support-es", "members": ["U1", "U2"]}]
 
 
 def export_message(ts: str, text: str = "hola", **more: Any) -> dict[str, Any]:
@@ -83,12 +65,10 @@ def message_count(workspace: Workspace) -> int:
     ("day", "why"),
     [
         (b'[\n{"ts": "1740000000.000100"},\n{"ts', "not valid JSON at line 3"),
-        (b"", "not valid JSON at line 1"),
         (b'["\xff"]', "not valid JSON in UTF-8"),
         (b"[" * 100_000, "not valid JSON in UTF-8"),
         (b'[{"ts": "1740000000.000100", "n": NaN}]', "not valid JSON in UTF-8"),
         ({"messages": []}, "not a JSON list"),
-        (b"null", "not a JSON list"),
     ],
 )
 def test_a_damaged_day_is_named_and_all_others_are_loaded(
@@ -165,10 +145,3 @@ def test_messages_lost_to_damaged_bytes_are_reported(tmp_path: Path) -> None:
             continue
         if end == directory:  # else a damaged list of the files may hide some: nothing crashes
             assert len(workspace.problems) >= 10 - message_count(workspace)
-
-
-def test_the_development_export_is_loaded_whole(dev_data: Path) -> None:
-    workspace = load_export(dev_data / "slack_export.zip")
-    assert (len(workspace.channels), message_count(workspace)) == (7, 2636)
-    assert (len(workspace.users), workspace.problems) == (603, ())
-    assert sum(m.is_reply for channel in workspace.channels for m in channel.messages) == 1669

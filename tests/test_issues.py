@@ -42,7 +42,6 @@ def thread_finding(
     threads: str,
     state: str = "unsolved",
     *,
-    claim: str = "The button does nothing",
     severity: str = "medium",
     owner: str = "",
     since: datetime | None = START,
@@ -51,8 +50,7 @@ def thread_finding(
     """Return a finding that rests on threads (`"a b"`)."""
     roots = [f"{channel}/{name}" for name in threads.split()]
     return {
-        "id": "",
-        "claim": claim,
+        "claim": "The button does nothing",
         "state": state,
         "severity": severity,
         "owner": owner,
@@ -63,16 +61,15 @@ def thread_finding(
     }
 
 
-def report(number: int, content: Mapping[str, Sequence[Json]] | Sequence[Json]) -> Json:
-    """Return the report of a week from findings by channel, or of one channel."""
-    by_channel = content if isinstance(content, Mapping) else {ES: content}
-    sections, children = [], []
-    for k, (channel, findings) in enumerate(by_channel.items(), 1):
-        named = [{**finding, "id": f"F{k}.{n}"} for n, finding in enumerate(findings, 1)]
-        sections.append({"item": NAMES[channel], "channel": channel, "findings": named})
-        children.append({"id": f"s{k}", "findings": [dict(finding) for finding in named]})
+def report(number: int, findings: Sequence[Json]) -> Json:
+    """Return the report of a week on both channels from these findings."""
+    sections = []
+    for k, (channel, name) in enumerate(NAMES.items(), 1):
+        own = [f for f in findings if f["evidence"][0].startswith(channel)]
+        named = [{**finding, "id": f"F{k}.{n}"} for n, finding in enumerate(own, 1)]
+        sections.append({"item": name, "channel": channel, "findings": named})
     window = {"oldest": iso(week(number - 1)), "latest": iso(week(number))}
-    return {"window": window, "sections": sections, "subagents": children}
+    return {"window": window, "sections": sections}
 
 
 def findings(document: Mapping[str, Any]) -> list[Json]:
@@ -95,11 +92,10 @@ class Series:
         self.rows: dict[str, Any] = {}
         self.number = 0
 
-    def __call__(self, *args: Any) -> Json:
-        """Return the next report from findings, or from findings by channel."""
+    def __call__(self, *content: Json) -> Json:
+        """Return the next report from findings."""
         last = week(self.number) if self.number else None
         known = [Issue.of(row) for row in self.rows.values()]
-        content = args[0] if args and not isinstance(args[0].get("id"), str) else args
         self.number += 1
         document = compare_issues(
             sweep_report(report(self.number, content)), known, last, self.number - 1
@@ -120,33 +116,22 @@ def only(document: Json) -> Json:
     return finding
 
 
-def test_issues_without_findings_in_the_window_stay_listed_as_still_open() -> None:
+def test_still_open_issues_are_listed_severe_ones_first_with_owner_and_age() -> None:
     series = Series()
-    by_channel = {
-        ES: [
-            thread_finding("a", severity="low"),
-            thread_finding("b", severity="high", owner="Ana"),
-        ],
-        FR: [],
-    }
-    series(by_channel)
-    for weeks in (2, 3):
-        document = series({ES: [], FR: []})
-        high, low = document["still_open"]
-        assert (high["severity"], high["owner"], high["item"]) == ("high", "Ana", "csm-es")
-        assert (low["severity"], low["age_days"]) == ("low", 7 * weeks)
-        assert low["links"] == [f"https://local.slack.com/archives/{ES}/a"]
-        assert (document["counts"]["open"], document["counts"]["high"]) == (2, 1)
-    document = series({ES: [thread_finding("a", "solved"), thread_finding("c")], FR: []})
-    assert changes(document) == ["solved", "new"]
-    assert [each["severity"] for each in document["still_open"]] == ["high"]
+    series(thread_finding("a", severity="low"), thread_finding("b", severity="high", owner="Ana"))
+    document = series()
+    high, low = document["still_open"]
+    assert (high["severity"], high["owner"], high["item"]) == ("high", "Ana", "csm-es")
+    assert (low["severity"], low["age_days"]) == ("low", 14)
+    assert low["links"] == [f"https://local.slack.com/archives/{ES}/a"]
+    assert (document["counts"]["open"], document["counts"]["high"]) == (2, 1)
 
 
 def test_one_thread_id_in_two_channels_is_two_issues() -> None:
     series = Series()
-    es, fr = findings(series({ES: [thread_finding("a")], FR: [thread_finding("a", channel=FR)]}))
+    es, fr = findings(series(thread_finding("a"), thread_finding("a", channel=FR)))
     assert es["issue"] != fr["issue"]
-    later = series({FR: [thread_finding("a", channel=FR)], ES: []})
+    later = series(thread_finding("a", channel=FR))
     assert only(later)["issue"] == fr["issue"]
     assert [each["issue"] for each in later["still_open"]] == [es["issue"]]
 
@@ -254,7 +239,6 @@ def test_tracker_row_identifies_an_issue_only_without_threads() -> None:
         ("unanswered", "unanswered", "open"),
         ("solved", "solved", None),
         (None, "declined", None),
-        ("unsolved", "none", "changed"),
         ("unsolved", "known", "changed"),
         ("declined", "unanswered", "reopened"),
         ("none", "unsolved", "changed"),
@@ -310,25 +294,16 @@ async def deliver(issues: IssueStore, number: int, *items: Json, schedule: str =
     return document.to_json()
 
 
-async def test_stored_issues_are_matched_and_updated_by_the_next_report(
+async def test_stored_issue_is_compared_only_with_reports_of_its_schedule(
     in_file: StorePlace,
 ) -> None:
     async with in_file.stores() as (store, *_):
         issues = IssueStore(store.database)
-        first = thread_finding("a b", claim="No button", severity="high", owner="Ana")
-        await deliver(issues, 1, first, thread_finding("d", "none"))
+        await deliver(issues, 1, thread_finding("a b"))
+        other = await deliver(issues, 2, thread_finding("a"), schedule="other")
+        assert changes(other) == ["new"]
+        same = await deliver(issues, 2, thread_finding("b c", "solved"))
+        assert changes(same) == ["solved"]
         (known,) = await issues.list_issues("markets")
-        assert (known.claim, known.item, known.state) == ("No button", "csm-es", "unsolved")
-        assert (known.severity, known.owner) == ("high", "Ana")
-        assert (known.first, known.last) == (week(0), week(1))
-        assert known.trace.threads == {f"{ES}/a", f"{ES}/b"}
-        later = await deliver(issues, 2, thread_finding("b c", "solved"))
-        (now,) = await issues.list_issues("markets")
-        assert (now.id, now.state, now.first, now.last) == (known.id, "solved", week(0), week(2))
-        assert now.trace.threads == {f"{ES}/{name}" for name in "abc"}
-        assert findings(later)[0]["issue"] == known.id
-        again = sweep_report(later)
-        await store.database.change(lambda c: issues.save(c, "markets", again, week(2)))
-        assert await issues.list_issues("markets") == [now], "a second save changes nothing"
-        document = await deliver(issues, 3, thread_finding("a"), schedule="other")
-        assert findings(document)[0]["change"] == "new"
+        assert (known.state, known.first, known.last) == ("solved", week(0), week(2))
+        assert known.trace.threads == {f"{ES}/{name}" for name in "abc"}

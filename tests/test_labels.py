@@ -101,9 +101,7 @@ def nothing_open_result(*threads: str, **fields: Any) -> Answer:
 # ---- coverage
 
 
-async def test_threads_of_a_siblings_share_do_not_count_as_own_coverage(
-    tmp_path: Path,
-) -> None:
+async def test_threads_of_a_siblings_share_do_not_count_as_own_coverage(tmp_path: Path) -> None:
     def model(body: Json) -> Answer:
         match turn(body):
             case 0:
@@ -132,23 +130,18 @@ async def test_threads_of_a_siblings_share_do_not_count_as_own_coverage(
 # ---- who may read, and labels
 
 
-@pytest.mark.parametrize(("who", "reads"), [("U0ANA", True), ("U0EVA", False)])
-async def test_sweep_excludes_channels_that_the_requester_may_not_read(
-    tmp_path: Path, who: str, reads: bool
-) -> None:
+async def test_sweep_excludes_channels_that_the_requester_may_not_read(tmp_path: Path) -> None:
     def reader(body: Json) -> Answer:
         opened = re.findall(r"^\[(\S+)\]", opening(body), re.MULTILINE)
-        assert reads or not any(each.startswith(SECRET) for each in opened)
+        assert not any(each.startswith(SECRET) for each in opened)
         return nothing_open_result(*opened)
 
     model = scripted_parent(say("NONE"), children=reader)
-    document = await sweep_of(model, tmp_path, private(), settings_for(), requester=who)
-    public, secret = document["sections"]
-    assert public["status"] == "complete"
-    assert secret["status"] == ("complete" if reads else "failed")
-    assert (secret["coverage"]["messages_read"] > 0) == reads
-    assert (SECRET in document["label"]["sources"]) == reads
-    assert ("may not read it" in str(gap_lines(document))) != reads
+    document = await sweep_of(model, tmp_path, private(), settings_for(), requester="U0EVA")
+    assert [section["status"] for section in document["sections"]] == ["complete", "failed"]
+    assert document["sections"][1]["coverage"]["messages_read"] == 0
+    assert document["label"]["sources"] == [channel_id(1)]
+    assert "may not read it" in str(gap_lines(document))
 
 
 def private() -> LocalSlack:
@@ -158,9 +151,7 @@ def private() -> LocalSlack:
     return LocalSlack(replace(small, channels=(small.channels[0], secret)))
 
 
-async def test_parent_that_saw_private_findings_passes_their_label_on(
-    tmp_path: Path,
-) -> None:
+async def test_parent_that_saw_private_findings_passes_their_label_on(tmp_path: Path) -> None:
     again = brief_answer(1, task="Compare it with the first channel", findings=["F1.1"])
     script = scripted_parent(brief_answer(2), again, say("It is [F1.1]."))
     _, document, briefs = await ask_as_requester(script, tmp_path, private(), requester="U0ANA")
@@ -248,14 +239,6 @@ def can_read(label: Label, person: str) -> bool:
     if person == STRANGER:
         return label.readers == INTERNET
     return isinstance(label.readers, str) or person in label.readers
-
-
-@given(LABELS, LABELS, LABELS)
-def test_label_join_is_commutative_associative_and_idempotent(a: Label, b: Label, c: Label) -> None:
-    assert a.join(b) == b.join(a)
-    assert a.join(b).join(c) == a.join(b.join(c))
-    assert a.join(a) == a
-    assert TRUSTED_LABEL.join(a) == a
 
 
 @given(LABELS, LABELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,18 +15,12 @@ from engine_kit import come
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from pg_kit import StorePlace, store_place, with_files
+from pg_kit import StorePlace, store_place
 from timing import WAIT_S
 
-from bot.runs.durable import Durable
 from bot.runs.worker import adopt, owners
-from bot.schedules.scheduler import Scheduler, ScheduleWorker
-from bot.schedules.store import (
-    STILL_AT_WORK,
-    OccurrenceResult,
-    ScheduleError,
-    ScheduleStore,
-)
+from bot.schedules.scheduler import Scheduler
+from bot.schedules.store import STILL_AT_WORK, OccurrenceResult, ScheduleError, ScheduleStore
 from bot.storage.database import Database
 from bot.storage.requests import RequestQueue
 from bot.storage.schedules import Occurrence, StoredSchedule, Work
@@ -121,19 +115,7 @@ async def test_concurrent_replicas_create_one_row_per_scheduled_time(place: Stor
 # ---- what is caught up
 
 
-async def test_only_the_latest_missed_occurrence_runs(in_file: StorePlace) -> None:
-    async with rows(in_file) as replica:
-        await replica.create_due_at(START + 35 * MINUTE)
-        work = await replica.take_one(START + 35 * MINUTE)
-        assert (work.kind, work.at) == ("occurrence", START + 30 * MINUTE)
-        skipped = [("08:10", "skipped"), ("08:20", "skipped")]
-        assert await replica.occurrence_states() == [*skipped, ("08:30", "running")]
-        assert "caught up by" in (await replica.occurrence(START + 10 * MINUTE)).why
-
-
-async def test_occurrence_due_while_the_previous_one_runs_is_skipped(
-    in_file: StorePlace,
-) -> None:
+async def test_occurrence_due_while_the_previous_one_runs_is_skipped(in_file: StorePlace) -> None:
     async with rows(in_file, cron="*/30 * * * *") as replica:
         hour = START + HOUR
         await replica.create_due_at(hour)
@@ -178,33 +160,30 @@ async def test_random_steps_lose_no_scheduled_time_and_repeat_no_work(
     steps: list[tuple[str, int]],
 ) -> None:
     with store_place("sqlite", tmp_path_factory.mktemp("rows")) as file:
-        await check_no_time_is_lost(file, steps)
-
-
-async def check_no_time_is_lost(in_file: StorePlace, steps: list[tuple[str, int]]) -> None:
-    async with rows(in_file) as replica:
-        now, at_work, done = START, list[Work](), list[str]()
-        for step, minutes in [*steps, ("note", 0)]:
-            now += minutes * MINUTE
-            if step == "note":
-                await replica.create_due_at(now)
-            elif step == "take":
-                taken = await replica.take(now)
-                assert not (taken and at_work)
-                at_work += taken
-            elif at_work:
-                work = at_work.pop()
-                done.append(work.id)
-                if work.kind == "delivery":
-                    assert await replica.mark_delivered(work)
-                elif step == "end":
-                    assert await replica.record_run(work)
-                else:
-                    later = now + 3 * MINUTE
-                    assert await replica.store.record_failure(work, "Away.", again=later)
-        assert len(done) == len(set(done))
-        found = {each.at: each.state for each in await replica.store.occurrences("markets", 1_000)}
-        assert sorted(found) == list(spec().timetable.between(START, now))
+        async with rows(file) as replica:
+            now, at_work, done = START, list[Work](), list[str]()
+            for step, minutes in [*steps, ("note", 0)]:
+                now += minutes * MINUTE
+                if step == "note":
+                    await replica.create_due_at(now)
+                elif step == "take":
+                    taken = await replica.take(now)
+                    assert not (taken and at_work)
+                    at_work += taken
+                elif at_work:
+                    work = at_work.pop()
+                    done.append(work.id)
+                    if work.kind == "delivery":
+                        assert await replica.mark_delivered(work)
+                    elif step == "end":
+                        assert await replica.record_run(work)
+                    else:
+                        later = now + 3 * MINUTE
+                        assert await replica.store.record_failure(work, "Away.", again=later)
+            assert len(done) == len(set(done))
+            found = await replica.store.occurrences("markets", 1_000)
+            times = [each.at for each in reversed(found)]
+            assert times == list(spec().timetable.between(START, now))
 
 
 # ---- a run and its delivery
@@ -365,103 +344,3 @@ async def test_running_scheduler_picks_up_a_new_schedule_and_fires_on_time(
 
 async def at_least(count: int, schedules: ScheduleStore) -> bool:
     return len(await schedules.occurrences("each-second")) >= count
-
-
-# ---- workflows
-
-
-@dataclass
-class Bench:
-    """A worker over workflows that do what the test says."""
-
-    worker: ScheduleWorker
-    done: list[str] = field(default_factory=list)
-    """Kinds of the work done, in order."""
-    lost: list[str] = field(default_factory=list)
-    crash: bool = False
-    fail: bool = False
-    """Occurrences fail temporarily."""
-
-    async def occurrence(self, work: Work) -> None:
-        self.done.append(work.kind)
-        if self.crash:
-            raise LookupError("oops")
-        if self.fail:
-            self.worker.draining = True  # else it is retried at once
-            again = datetime.now(UTC)
-            await self.worker.store.record_failure(work, "Away.", again=again, cost=0.1)
-        else:
-            await self.worker.store.record_run(work, OccurrenceResult(0.1, None, work.at))
-
-    async def delivery(self, work: Work) -> None:
-        self.done.append(work.kind)
-        await self.worker.store.record_delivery(work)
-
-    async def give_up(self, work: Work) -> None:
-        self.lost.append(work.schedule)
-        await self.worker.store.record_failure(work, "It was lost.")
-
-    async def wait_for(self, occurrence: Occurrence, *states: Any) -> Occurrence:
-        """Look as `run` does, until the occurrence or its delivery has one of these states."""
-
-        async def occurrence_in_states() -> Occurrence | None:
-            await self.worker.look()
-            now = await self.worker.store.occurrence(occurrence.schedule, occurrence.at)
-            return now if now and {now.state, now.delivery, now.tries} & {*states} else None
-
-        return await come(occurrence_in_states)
-
-
-@asynccontextmanager
-async def bench(place: StorePlace) -> AsyncIterator[Bench]:
-    with_files(place.path)
-    async with place.stores(1) as (store,):
-        limits: dict[str, Any] = {"max_concurrency": 4, "max_crashes": 3}
-        durable = Durable("me", {}, place.path / "workflows.sqlite", place.url, **limits)
-        queue = RequestQueue(store.database)
-
-        async def give_up(work: Work) -> None:
-            await runner.give_up(work)
-
-        worker = ScheduleWorker(queue, durable, 8, ScheduleStore(store.database), give_up)
-        runner = Bench(worker)
-        durable.bodies["occurrence"] = worker.body(runner.occurrence)
-        durable.bodies["delivery"] = worker.body(runner.delivery)
-        await durable.open()
-        try:
-            yield runner
-        finally:
-            await worker.drain(WAIT_S)
-            await durable.aclose()
-
-
-YEARLY = "0 0 1 1 *"
-"""Nothing is due but what a test asks for."""
-
-
-async def test_retry_runs_as_a_new_workflow_after_a_restart(place: StorePlace) -> None:
-    async with bench(place) as runner:
-        store, runner.fail = runner.worker.store, True
-        await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
-        occurrence = await store.ask_now("one", datetime.now(UTC))
-        await runner.wait_for(occurrence, 1)
-    async with bench(place) as runner:
-        await runner.worker.recover()
-        found = await runner.wait_for(occurrence, "delivered")
-        assert (found.state, found.tries) == ("ran", 1)
-        assert found.run == f"{occurrence.run_id}-2"
-        assert runner.done == ["occurrence", "delivery"]
-        assert await runner.worker.store.at_work() == []
-
-
-async def test_crashed_occurrence_is_logged_as_failed_and_the_schedule_continues(
-    in_file: StorePlace, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with bench(in_file) as runner:
-        store, runner.crash = runner.worker.store, True
-        await store.create("one", spec(cron=YEARLY), "chat", datetime.now(UTC))
-        found = await runner.wait_for(await store.ask_now("one", datetime.now(UTC)), "failed")
-        assert (found.why, runner.lost) == ("It was lost.", ["one"])
-        assert "given up" in caplog.text
-        runner.crash = False
-        await runner.wait_for(await store.ask_now("one", datetime.now(UTC)), "delivered")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,18 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_kit import EVA, LUIS, ask_for_card, card, cards, people, reaches, stored_actions
-from engine_kit import (
-    Json,
-    channel_id,
-    opening,
-    say,
-    scripted_parent,
-    turn,
-    until,
-    use,
-    workspace,
-)
+from card_kit import EVA, GUEST, LUIS, ask_for_card, card, cards, people, reaches, stored_actions
+from engine_kit import Json, channel_id, opening, say, scripted_parent, turn, until, use
+from schedule_kit import sweep
 from serve_kit import ASKER, Served, serve, with_rules, with_sections
 from standins.slack import LocalSlack
 from standins.slack_faults import Fault
@@ -31,11 +21,10 @@ from bot.local.model.answer import Answer
 from bot.local.model.server import Responder
 from bot.local.offline.model import answer as offline
 from bot.local.slack.state import BOT_USER
-from bot.local.workspace import Channel, ListColumn, SlackList, User, UserGroup, Workspace
+from bot.local.workspace import Channel, User, UserGroup, Workspace
 from bot.schedules.store import ScheduleStore
 from bot.schedules.validation import CheckUnavailable, Origin, ScheduleValidator
 from bot.storage.schedules import StoredSchedule
-from config.schedules import Schedule
 
 HERE = channel_id(1)
 DAILY: Mapping[str, Any] = {"name": "daily", "kind": "sweep", "cron": "0 9 * * mon-fri"}
@@ -127,41 +116,28 @@ async def only(bot: Served) -> StoredSchedule:
 # ---- set up
 
 
-async def test_schedule_is_created_as_shown_on_its_card_after_approval(
-    tmp_path: Path,
-) -> None:
+async def test_schedule_is_created_as_shown_on_its_card_after_approval(tmp_path: Path) -> None:
     async with bot_with(tmp_path, schedule_model(budget_usd=0.5)) as bot:
         shown = await ask_for_card(bot)
         assert await schedules(bot).all() == []
-        text = plain(shown.text)
-        lines = [line for line in text.splitlines() if line.strip()]
-        assert lines[0] == "Set up the schedule daily"
-        day = r"(Mon|Tue|Wed|Thu|Fri), \d{1,2} \w{3} \d{4}"
-        assert re.fullmatch(
-            rf"When: Every weekday at 09:00 \(Europe/Madrid\); next: {day}", lines[1]
-        )
-        assert lines[2].startswith("Reads: #support-1, #support-2, #support-3 (3 channels now")
-        assert lines[3] == f"Goes to: {HERE} (#support-1)"
-        assert "with the requester's rights, checked each time, for at most $0.50" in lines[4]
-        assert "of those missed while I am away the latest is caught up" in lines[4]
-        assert f"Asked for by <@{ASKER}>" in text
-        assert len(lines) <= 8
+        title, when, reads, goes_to, costs, *_ = filter(str.strip, plain(shown.text).splitlines())
+        assert title == "Set up the schedule daily"
+        assert when.startswith("When: Every weekday at 09:00 (Europe/Madrid); next: ")
+        assert reads.startswith("Reads: #support-1, #support-2, #support-3 (3 channels now")
+        assert goes_to == f"Goes to: {HERE} (#support-1)"
+        assert "with the requester's rights, checked each time, for at most $0.50" in costs
+        assert "of those missed while I am away the latest is caught up" in costs
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         (row,) = await reaches(bot, "done")
         assert "The sweep daily is set: Every weekday at 09:00 (Eur" in str(row.outcome)
         stored = await only(bot)
         assert (stored.id, stored.origin, stored.state) == ("daily", "chat", "active")
-        assert (stored.spec.owner, stored.spec.to, stored.spec.zone) == (
-            ASKER,
-            HERE,
-            "Europe/Madrid",
-        )
-        assert (stored.spec.channels, stored.spec.budget_usd) == (("support-*",), 0.5)
+        spec = stored.spec
+        assert (spec.owner, spec.to, spec.zone) == (ASKER, HERE, "Europe/Madrid")
+        assert (spec.channels, spec.budget_usd) == (("support-*",), 0.5)
 
 
-async def test_only_the_requester_may_approve_a_schedule_with_their_rights(
-    tmp_path: Path,
-) -> None:
+async def test_only_the_requester_may_approve_a_schedule_with_their_rights(tmp_path: Path) -> None:
     change = with_sections(policy={"approvers": (LUIS,), "admins": (LUIS,)})
     async with bot_with(tmp_path, schedule_model(), change=change) as bot:
         shown = await ask_for_card(bot)
@@ -205,15 +181,11 @@ async def test_approved_schedule_fails_if_it_became_impossible_meanwhile(
 async def test_invalid_schedule_is_rejected_without_a_card(tmp_path: Path) -> None:
     cases: list[tuple[Json, str]] = [
         ({"cron": "61 9 * * *"}, "The first field of '61 9 * * *' (minute)"),
-        ({"cron": "0 9 * *"}, "has 4 fields, but a crontab has five"),
-        ({"cron": "0 0 30 2 *"}, "never runs"),
         ({"zone": "Europe/Madird"}, "There is no time zone 'Europe/Madird'"),
-        ({"budget_usd": 0}, "The budget of a run must be more than $0."),
         ({"channels": ["nowhere"]}, "There is no channel #nowhere that"),
         ({"channels": []}, "needs channels"),
         ({"to": "#nowhere"}, "There is no channel '#nowhere' to post to"),
         ({"name": "Not a name!"}, "A name has small letters"),
-        ({"kind": "triage", "channels": None}, "none is connected"),
         ({"tracker": "bugs"}, "A tracker is the id of a Slack List"),
         ({"budget_usd": "nan"}, "must be more than $0."),
         ({"owner": LUIS}, "owner: is not an argument"),
@@ -299,23 +271,19 @@ async def test_only_the_owner_or_an_administrator_can_delete_a_schedule(tmp_path
 # ---- in words, with the offline model
 
 
-async def test_schedule_requested_by_thread_text_creates_only_a_card(
-    tmp_path: Path,
-) -> None:
+async def test_schedule_requested_by_thread_text_creates_only_a_card(tmp_path: Path) -> None:
     """The model obeys all that it reads; nothing is set without the requester's approval."""
-    space = private(2)
+    order = "schedule a sweep of #support-2 to #support-1"
 
     def gullible(body: Json) -> Answer:
-        if "schedule a sweep of #support-2 to #support-1" in opening(body) and not turn(body):
+        if order in opening(body) and not turn(body):
             args = {**DAILY, "channels": ["support-2"], "to": "#support-1"}
             return Answer([use("schedule_create", **args)])
         return say("Done.")
 
     change = with_sections(policy={"admins": (LUIS,)})
-    async with bot_with(tmp_path, gullible, space=space, change=change) as bot:
-        root = bot.slack.people.say(
-            EVA, bot.channel, "schedule a sweep of #support-2 to #support-1"
-        )
+    async with bot_with(tmp_path, gullible, space=private(2), change=change) as bot:
+        root = bot.slack.people.say(EVA, bot.channel, order)
         bot.ask("Sum this thread up.", thread_ts=root)
         await bot.answers(root, 1)
         await reaches(bot, "asked")
@@ -336,36 +304,21 @@ def test_subagents_have_no_schedule_tools() -> None:
 # ---- validation of a schedule when it is set
 
 
-ANA, GUEST, OLD, APP = "U0ANA", "U0GUEST", "U0OLD", "U0APP"
-HR, OLD_CHANNEL, ELSEWHERE = "C0HR", "C0OLD", "C0ELSE"
-LIST = "F0BUGS"
+OLD, HR, OLD_CHANNEL, ELSEWHERE = "U0OLD", "C0HR", "C0OLD", "C0ELSE"
 
 
-def world() -> Workspace:
-    """Four support channels with the bot, a private one, one that is archived, one without it."""
-    base = workspace(4, 1)
-    people = (
-        User(GUEST, "gus", "Gus", is_restricted=True),
-        User(OLD, "old", "Old", deleted=True),
-        User(APP, "app", "App", is_bot=True),
-    )
+def world(*more: Channel) -> Workspace:
+    """Four support channels, a private one, one that is archived, one without the bot."""
+    base = people(4)
     hidden = Channel(HR, "hr", members=(LUIS, BOT_USER), is_private=True)
-    archived = Channel(OLD_CHANNEL, "old-reports", members=(ANA,), is_archived=True)
-    other = Channel(ELSEWHERE, "elsewhere", members=(ANA,))
-    inside = [replace(c, members=(*c.members, BOT_USER)) for c in base.channels]
+    archived = Channel(OLD_CHANNEL, "old-reports", members=(ASKER,), is_archived=True)
+    other = Channel(ELSEWHERE, "elsewhere", members=(ASKER,))
     return replace(
         base,
-        users=(*base.users, *people),
-        channels=(*inside, hidden, archived, other),
-        lists=(SlackList(LIST, "Bugs", (ListColumn("C1", "title", "Title"),)),),
+        users=(*base.users, User(OLD, "old", "Old", deleted=True)),
+        channels=(*base.channels, hidden, archived, other, *more),
         usergroups=(UserGroup("S0LEADS", "leads", (LUIS,)),),
     )
-
-
-def sweep(**more: Any) -> Schedule:
-    defaults = {"kind": "sweep", "cron": "0 9 * * *", "to": "dm", "owner": ANA}
-    channels = () if more.get("kind") == "triage" else ("support-*",)
-    return Schedule(**{**defaults, "channels": channels, **more})
 
 
 @asynccontextmanager
@@ -382,9 +335,7 @@ async def bot_validator(
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"channels": ("suport-*",)}, "No channel that <@U0ANA> may read matches 'suport-*'"),
-    ({"channels": ("sales",)}, "There is no channel #sales that <@U0ANA> may read"),
     ({"channels": ("hr",)}, "There is no channel #hr that <@U0ANA> may read"),
-    ({"to": "#nowhere"}, "I see no channel #nowhere to post to"),
     ({"to": "#old-reports"}, "I see no channel #old-reports to post to, or it is archived."),
     ({"to": OLD_CHANNEL}, "#old-reports is archived: name another channel"),
     ({"to": "#elsewhere"}, "I am not in #elsewhere: invite me there with /invite first"),
@@ -393,7 +344,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"owner": "U0NOBODY"}, "There is no member U0NOBODY here"),
     ({"owner": OLD}, "Its owner <@U0OLD> is deactivated"),
     ({"owner": GUEST}, "Guests may not own schedules here. Ask an admin"),
-    ({"kind": "triage"}, "It reads the mailbox of <@U0ANA>, and none is connected"),
+    ({"kind": "triage", "channels": ()}, "It reads the mailbox of <@U0ANA>, and none is connected"),
     ({"to": "ana@acme.example"}, "It is sent from the mailbox of <@U0ANA>, and none is"),
 ]
 ORIGINS: tuple[Origin, ...] = ("chat", "config")
@@ -408,30 +359,21 @@ async def test_unworkable_schedule_is_rejected_with_a_reason(tmp_path: Path) -> 
                 assert why.endswith((".", "?"))
 
 
-async def test_channel_pattern_matches_only_channels_its_owner_may_read(
-    tmp_path: Path,
-) -> None:
-    base = world()
+async def test_channel_pattern_matches_only_channels_its_owner_may_read(tmp_path: Path) -> None:
     secret = Channel("C0SECRET", "support-secret", members=(LUIS, BOT_USER), is_private=True)
-    space = replace(base, channels=(*base.channels, secret))
-    async with bot_validator(tmp_path, space) as (_, validator):
+    async with bot_validator(tmp_path, world(secret)) as (_, validator):
         reader = validator.reader.fresh()
-        for owner, count in ((ANA, 4), (LUIS, 5)):
+        for owner, count in ((ASKER, 4), (LUIS, 5)):
             channels = await validator.check(sweep(owner=owner), "chat", reader)
             assert len(channels) == count
         await reader.aclose()
 
 
-async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(
-    tmp_path: Path,
-) -> None:
+async def test_policy_limits_schedulers_in_chat_but_not_in_the_settings(tmp_path: Path) -> None:
     async with bot_validator(tmp_path, schedulers=("S0LEADS", GUEST), admins=(EVA,)) as (_, check):
-        why = await check.objection(sweep(owner=ANA), "chat")
-        assert why == (
-            "<@U0ANA> is not among those who may own schedules here. Ask an admin (<@U0EVA>) to "
-            "change that."
-        )
-        assert await check.objection(sweep(owner=ANA), "config") == ""
+        why = await check.objection(sweep(owner=ASKER), "chat")
+        assert "<@U0ANA> is not among those who may own schedules here. Ask an admin" in why
+        assert await check.objection(sweep(owner=ASKER), "config") == ""
         assert await check.objection(sweep(owner=LUIS), "chat") == ""
         guests = sweep(owner=GUEST, channels=("support-1",))
         assert "may own" not in await check.objection(guests, "chat")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,21 +32,21 @@ from bot.memory import NoteStore
 from bot.privacy import Forget, tidy
 from bot.reports.issues import Issue
 from bot.runs.store import Store
-from bot.schedules.alerts import FailureAlerts, record_failure, record_success
+from bot.schedules.alerts import record_failure, record_success
 from bot.schedules.run import find_covered, window_starts
+from bot.schedules.validation import ScheduleValidator
 from bot.storage.database import Database
 from bot.storage.deletions import ForgetTarget
 from bot.storage.schedules import Failure, Occurrence, StoredSchedule, run_id
 from bot.storage.tables import issues, quoted, runs, schedule_runs, schedules
+from config.schedules import Schedule
 from config.sections import RetentionSettings
 from scopes.label import Label
 from scopes.notes import NewNote
 from scopes.tool import iso
 
 
-async def test_invalid_schedule_in_settings_is_refused_while_others_run(
-    tmp_path: Path,
-) -> None:
+async def test_invalid_schedule_in_settings_is_refused_while_others_run(tmp_path: Path) -> None:
     specs = {"good": sweep(), "bad": sweep(to="#support-6")}
     slack = LocalSlack(workspace(6), retries_s=(0.0, 0.3, 1.0))
     slack.people.leave(BOT_USER, channel_id(6))
@@ -89,9 +88,7 @@ LATER = (timedelta(hours=1),)
 SOON = (timedelta(seconds=0.2),)
 
 
-async def test_run_is_retried_after_a_transient_failure_until_it_works(
-    tmp_path: Path,
-) -> None:
+async def test_run_is_retried_after_a_transient_failure_until_it_works(tmp_path: Path) -> None:
     down = True
     faults = Faults(lambda index, body: "http_500" if down else None)
     async with scheduled_bot(tmp_path, {"markets": sweep()}, offline, faults=faults) as s:
@@ -115,6 +112,25 @@ async def test_run_is_retried_after_a_transient_failure_until_it_works(
     assert document["window"]["latest"] == iso(occurrence.at)
     assert ["delivered again" in each for each in notices] == [False, True]
     assert len([m for m in dms if not m.thread_ts or m.thread_ts == m.ts]) == 3
+
+
+async def test_crashed_occurrence_is_given_up_and_the_schedule_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    crashes = [LookupError("oops")]
+
+    async def language(_: ScheduleValidator, spec: Schedule) -> str:
+        if crashes:
+            raise crashes.pop()
+        return "en"
+
+    async with scheduled_bot(tmp_path, {}, offline) as s:
+        monkeypatch.setattr(ScheduleValidator, "language", language)
+        await s.set("markets", sweep())
+        first = await s.fire("markets")
+        assert (first.state, "Each try ended" in first.why) == ("failed", True)
+        assert "given up" in caplog.text
+        assert (await s.fire("markets")).state == "ran"
 
 
 async def test_retries_of_a_run_share_its_budget(tmp_path: Path) -> None:
@@ -169,16 +185,6 @@ NOW = datetime(2025, 4, 8, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def swept(**sections: tuple[str, datetime, datetime]) -> dict[str, Any]:
-    """A document with these sections: channel -> status, oldest, latest."""
-    return {
-        "sections": [
-            {"channel": id, "status": status, "window": {"oldest": iso(a), "latest": iso(b)}}
-            for id, (status, a, b) in sections.items()
-        ]
-    }
-
-
 @given(st.lists(st.tuples(st.integers(1, 72), st.booleans(), st.booleans()), max_size=12))
 def test_report_window_starts_where_the_last_complete_delivered_one_ended(
     story: list[tuple[int, bool, bool]],
@@ -193,8 +199,10 @@ def test_report_window_starts_where_the_last_complete_delivered_one_ended(
         if reached:
             assert begin == reached
         if delivered:
+            window = {"oldest": iso(begin), "latest": iso(at)}
             status = "complete" if whole else "partial"
-            covered = find_covered(sweep_report(swept(C1=(status, begin, at))), covered)
+            section = {"channel": "C1", "status": status, "window": window}
+            covered = find_covered(sweep_report({"sections": [section]}), covered)
             reached = at if whole else reached or begin
 
 
@@ -208,9 +216,7 @@ async def test_simultaneous_schedules_share_the_remaining_daily_budget(tmp_path:
         begun = [await s.begin(name) for name in specs]
         over = [await s.over(occurrence) for occurrence in begun]
         stored = [await s.bot.store.run(occurrence.run or "") for occurrence in over]
-    assert [occurrence.state for occurrence in over] == ["ran"] * 3, [
-        occurrence.why for occurrence in over
-    ]
+    assert [(each.state, each.why) for each in over] == [("ran", "")] * 3
     caps = sorted(run.args["limits"]["cost_usd"] for run in stored)
     assert caps[-1] == pytest.approx(1.0)
     assert sum(run.cost_usd or 0.0 for run in stored) <= 1.0
@@ -224,76 +230,54 @@ NAME = "markets"
 WHY = "#reports is archived. Unarchive it, or let its reports go elsewhere."
 
 
-@dataclass
-class AlertingBots(ScheduledBot):
-    """A bot with a schedule, and the alerts of another replica."""
+async def send_alerts(s: ScheduledBot, change: Callable[[sa.Connection], object]) -> None:
+    """Change the record of a failure, and let two replicas send its alert at the same time."""
+    other = replace(s.schedules.alerts, executor="other", _woken=asyncio.Event())
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.other: FailureAlerts = replace(
-            self.schedules.alerts, executor="other", _woken=asyncio.Event()
-        )
+    async def is_settled() -> bool:
+        found = await failure(s)
+        return found is None or bool(found.told and not found.over and not found.held)
 
-    async def fails(self, why: str = WHY) -> None:
-        now, database = datetime.now(UTC), self.bot.store.database
-        await database.change(lambda c: record_failure(c, NAME, why, now, now))
-        await self.send_alerts()
-
-    async def works(self) -> None:
-        now, database = datetime.now(UTC), self.bot.store.database
-        where = "It stands in #reports now."
-        await database.change(lambda c: record_success(c, NAME, now, where))
-        await self.send_alerts()
-
-    async def send_alerts(self) -> None:
-        """Let both replicas send at the same time, and wait until neither has an alert left."""
-
-        async def is_settled() -> bool:
-            found = await self.record()
-            return found is None or bool(found.told and not found.over and not found.held)
-
-        self.schedules.alerts.wake()
-        await self.other.send()
-        await come(is_settled)
-
-    async def record(self) -> Failure | None:
-        stored = await self.schedules.store.get(NAME)
-        assert stored
-        return stored.trouble
-
-    async def restore_record(self, record: Failure | None) -> None:
-        """Restore an earlier record, as if a process died before it stored the next one."""
-        assert record
-        update = sa.update(schedules).where(schedules.c.id == NAME)
-        await self.bot.store.database.write(update.values(trouble=record.model_dump(mode="json")))
+    await s.bot.store.database.change(change)
+    s.schedules.alerts.wake()
+    await other.send()
+    await come(is_settled)
 
 
-@asynccontextmanager
-async def alerting_bots(tmp_path: Path) -> AsyncIterator[AlertingBots]:
-    async with scheduled_bot(tmp_path, {}, offline) as s:
-        await s.set(NAME, sweep(to="#reports"))
-        yield AlertingBots(s.bot)
+async def failure(s: ScheduledBot) -> Failure | None:
+    stored = await s.schedules.store.get(NAME)
+    assert stored
+    return stored.trouble
+
+
+def restored(record: Failure) -> sa.Update:
+    """Restore an earlier record, as if a process died before it stored the next one."""
+    update = sa.update(schedules).where(schedules.c.id == NAME)
+    return update.values(trouble=record.model_dump(mode="json"))
 
 
 async def test_failure_alert_is_not_posted_again_when_its_record_was_lost(tmp_path: Path) -> None:
-    async with alerting_bots(tmp_path) as bots:
-        await bots.fails()
-        record = await bots.record()
+    now = datetime.now(UTC)
+    async with scheduled_bot(tmp_path, {}, offline) as s:
+        await s.set(NAME, sweep(to="#reports"))
+        await send_alerts(s, lambda c: record_failure(c, NAME, WHY, now, now))
+        record = await failure(s)
         assert record
-        await bots.restore_record(record.model_copy(update={"told": None}))
-        await bots.send_alerts()
-        assert len(bots.private_texts()) == 1
-        await bots.works()
-        await bots.restore_record(record)
-        await bots.works()
-        assert len(bots.private_texts()) == 2
+        lost = restored(record.model_copy(update={"told": None}))
+        await send_alerts(s, lambda c: c.execute(lost))
+        assert len(s.private_texts()) == 1
+        for _ in range(2):
+            await send_alerts(s, lambda c: c.execute(restored(record)))
+            await send_alerts(s, lambda c: record_success(c, NAME, now, "It is in #reports now."))
+        assert len(s.private_texts()) == 2
 
 
 async def test_links_and_broadcasts_in_a_failure_reason_are_inert(tmp_path: Path) -> None:
-    async with alerting_bots(tmp_path) as bots:
-        await bots.fails("<!channel> see https://evil.example *now* <@U0EVA>")
-        people = bots.bot.slack.people
-        (alert,) = bots.bot.slack.visible(people.dm(ASKER))
+    why, now = "<!channel> see https://evil.example *now* <@U0EVA>", datetime.now(UTC)
+    async with scheduled_bot(tmp_path, {}, offline) as s:
+        await s.set(NAME, sweep(to="#reports"))
+        await send_alerts(s, lambda c: record_failure(c, NAME, why, now, now))
+        (alert,) = s.bot.slack.visible(s.bot.slack.people.dm(ASKER))
     kinds = {e["type"] for b in alert.blocks for s in b["elements"] for e in s["elements"]}
     assert kinds == {"text", "date", "user"}
     assert "<!channel>" in alert.text
@@ -329,40 +313,25 @@ async def test_no_table_contains_a_forgotten_message(tmp_path: Path) -> None:
         message, _ = await report_twice(s)
         database = s.bot.store.database
         assert "issues" in await tables_with(database, [WORDS])
-        target = ForgetTarget("item", message)
-        dry = await Forget(database, dry_run=True)(target)
-        assert dry.issues
-        assert dry.runs == 2
-        assert "issues" in await tables_with(database, [WORDS])
-        assert await Forget(database)(target) == dry
+        assert (await Forget(database)(ForgetTarget("item", message))).runs == 2
         assert await tables_with(database, [WORDS]) == []
-        rows = await database.read(sa.select(issues))
-        assert rows == [], "all that was known came from the deleted runs alone"
+        assert await database.read(sa.select(issues)) == [], "all came from the deleted runs"
         third = await s.fire("markets", datetime.now(UTC) + timedelta(seconds=2))
         assert third.state == "ran", "the schedule goes on"
 
 
 async def test_issue_is_kept_when_another_run_reported_it_too(tmp_path: Path) -> None:
-    first, second, third = (item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3))
+    messages = [item(f"C1/{n}.000100", f"Message {n}") for n in (1, 2, 3)]
     with_store(tmp_path)
     store = await Store.open(tmp_path)
-    await RunToStore("r1", [first, second, third]).store(store)
-    await RunToStore("r2", [third]).store(store)
-    now = datetime.now(UTC)
-    for each in (first, second, third):
-        issue = Issue(
-            id=each.text,
-            state="unsolved",
-            first=now,
-            last=now,
-            channel="C1",
-            claim=each.text,
-            severity="high",
-            threads=[],
-            messages=[each.id],
-        )
+    await RunToStore("r1", messages).store(store)
+    await RunToStore("r2", messages[2:]).store(store)
+    fields: dict[str, Any] = {"state": "unsolved", "severity": "high", "channel": "C1"}
+    fields |= {"first": NOW, "last": NOW, "threads": []}
+    for each in messages:
+        issue = Issue(id=each.text, messages=[each.id], **fields)
         await store.database.write(sa.insert(issues).values(issue.row("markets")))
-    done = await Forget(store.database)(ForgetTarget("item", first.id))
+    done = await Forget(store.database)(ForgetTarget("item", messages[0].id))
     assert (done.issues, done.runs) == (2, 1)
     rows = await store.database.read(sa.select(issues.c.id))
     assert [row.id for row in rows] == ["Message 3"]
@@ -401,21 +370,13 @@ async def test_retention_deletes_old_reports_but_keeps_the_last_occurrence(tmp_p
     async with scheduled_bot(tmp_path, {}, offline, slack=slack()) as s:
         _, occurrences = await report_twice(s)
         database = s.bot.store.database
-        years = timedelta(days=800)
-        c = schedule_runs.c
-        for occurrence in occurrences:
-            mine = sa.and_(c.schedule == "markets", c.at == occurrence.at)
-            moved = sa.update(schedule_runs).where(mine).values(at=occurrence.at - years)
+        years, at = timedelta(days=800), schedule_runs.c.at
+        for each in occurrences:
+            moved = sa.update(schedule_runs).where(at == each.at).values(at=each.at - years)
             await database.write(moved)
         await database.write(sa.update(issues).values(last=datetime.now(UTC) - years))
-        retention = RetentionSettings(
-            workflows_days=14,
-            trajectories_days=None,
-            results_days=365,
-            actions_days=None,
-            notes_days=None,
-        )
-        await tidy(database, retention)
+        never: dict[str, Any] = dict.fromkeys(("trajectories_days", "actions_days", "notes_days"))
+        await tidy(database, RetentionSettings(workflows_days=14, results_days=365, **never))
         rest = await s.schedules.store.occurrences("markets")
         assert [each.at for each in rest] == [occurrences[1].at - years]
         assert await s.schedules.store.list_delivered("markets", 1)

@@ -49,7 +49,7 @@ from bot.local.slack.views import home
 from bot.schedules.description import moment, when
 from bot.storage.schedules import StoredSchedule
 from bot.tasks.ask import IN_ORDER
-from config.schedules import Schedule, Timetable
+from config.schedules import Schedule
 from scopes.preferences import Authorship
 
 HERE = channel_id(1)
@@ -58,11 +58,9 @@ ORDERS = "Tell me what is open in #support-2"
 WEEKLY = "0 9 * * mon"
 
 
-def local(ahead: timedelta, zone: str = "UTC") -> str:
-    """Return a local time, `ahead` of now."""
-    return (
-        (datetime.now(UTC) + ahead).astimezone(Timetable("", zone).info).strftime("%Y-%m-%dT%H:%M")
-    )
+def local(ahead: timedelta) -> str:
+    """Return a time in UTC, `ahead` of now."""
+    return f"{datetime.now(UTC) + ahead:%Y-%m-%dT%H:%M}"
 
 
 TOMORROW = local(timedelta(days=1))
@@ -99,12 +97,6 @@ def reminders(slack: LocalSlack, channel: str) -> list[str]:
     return [m.text for m in bot_posts(slack, channel) if "Reminder: " in m.text]
 
 
-def lines_of(card: str) -> list[str]:
-    """Return the lines of a card above its buttons."""
-    text = plain(card).partition("\nApprove")[0]
-    return [line for line in text.splitlines() if line.strip()]
-
-
 answer_model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 
 
@@ -114,29 +106,20 @@ answer_model = scripted_parent(brief_answer(2), say("It is **open** [F1.1]."))
 async def test_reminder_to_oneself_needs_no_approval_and_is_delivered_without_a_model(
     tmp_path: Path,
 ) -> None:
-    turning = ChangingModel(answer_model)
-    async with bot_with(tmp_path, turning) as bot:
-        await bot.answer_directly("What is open in #support-2?")
-        turning.responder = reminder_model()
+    async with bot_with(tmp_path, reminder_model()) as bot:
         await bot.answer_directly(f"Remind me tomorrow: {ANA}")
         dm = bot.slack.people.dm(ASKER)
         assert cards(bot, dm) == []
-        schedule = await only(bot)
-        assert (schedule.spec.kind, schedule.spec.to, schedule.spec.zone) == (
-            "reminder",
-            "dm",
-            "Europe/Madrid",
-        )
-        assert f"The reminder call-ana is set: {when(schedule.spec)}." in tool_texts(bot)[-1]
+        spec = (await only(bot)).spec
+        assert (spec.kind, spec.to, spec.zone) == ("reminder", "dm", "Europe/Madrid")
+        assert f"The reminder call-ana is set: {when(spec)}." in tool_texts(bot)[-1]
         calls = len(bot.model.recorded)
         s = ScheduledBot(bot)
         delivery = await s.wait_for_delivery(await s.fire("call-ana"))
         assert delivery.delivery == "delivered"
         assert reminders(bot.slack, dm) == [f"Reminder: {ANA}"]
         assert len(bot.model.recorded) == calls
-        stored = await s.schedules.store.get("call-ana")
-        assert stored
-        assert stored.state == "active", "its only occurrence is not due yet"
+        assert (await only(bot)).state == "active", "its only occurrence is not due yet"
 
 
 async def test_one_time_reminder_is_posted_once_and_frees_its_name(tmp_path: Path) -> None:
@@ -169,9 +152,7 @@ async def is_done(s: ScheduledBot, name: str) -> StoredSchedule:
     return await come(done_schedule)
 
 
-async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(
-    tmp_path: Path,
-) -> None:
+async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(tmp_path: Path) -> None:
     async with scheduled_bot(tmp_path, {}, say) as s:
         dm, now = s.bot.slack.people.dm(ASKER), datetime.now(UTC)
         for name, hours in (("late", 5), ("lost", 60)):
@@ -185,8 +166,8 @@ async def test_missed_reminder_is_posted_late_with_its_due_time_or_skipped(
         (lost,) = await s.schedules.store.occurrences("lost")
         assert (lost.state, "missed_hours" in lost.why) == ("skipped", True)
         await until(lambda: len(reminders(s.bot.slack, dm)) == 2)
-        ran = [o for o in await s.schedules.store.occurrences("daily") if o.state == "ran"]
-        assert len(ran) == 1
+        latest, *missed = await s.schedules.store.occurrences("daily")
+        assert (latest.state, {o.state for o in missed}) == ("ran", {"skipped"})
         (late,) = [each for each in reminders(s.bot.slack, dm) if "late" in each]
         (occurrence,) = await s.schedules.store.occurrences("late")
         assert f"It was due on {moment(occurrence.at)} (UTC)." in late
@@ -203,13 +184,7 @@ async def test_reminder_from_a_thread_of_others_needs_approval_and_its_text_is_i
         (row,) = await reaches(bot, "asked")
         assert await bot.bench.schedules.store.all() == []
         (shown,) = cards(bot)
-        lines = lines_of(shown.text)
-        assert lines[:3] == [
-            "Set up the schedule call-ana",
-            f"When: {when(reminder(at=TOMORROW, zone='Europe/Madrid'))}",
-            f"Says: {text}",
-        ]
-        assert len(lines) <= 8
+        assert f"Says: {text}\n" in plain(shown.text)
         assert row.requester == ASKER
         bot.slack.people.click(ASKER, bot.channel, shown.ts, "action_approve")
         await reaches(bot, "done")
@@ -256,14 +231,8 @@ async def test_scheduled_question_runs_as_its_owner_and_is_posted_with_sources(
 
     async with bot_with(tmp_path, model) as bot:
         text = await approve_card(bot, f"{ORDERS}, every Monday at 9, here.")
-        lines = lines_of(text)
-        assert lines[:3] == [
-            "Set up the schedule orders",
-            next(line for line in lines if line.startswith("When: Every Monday at 09:00 (Eur")),
-            f"Asks: {ORDERS}",
-        ]
-        assert lines[3].startswith(f"Goes to: {HERE} (#support-1); an answer that not everyone")
-        assert len(lines) <= 8
+        assert f"Asks: {ORDERS}\n" in text
+        assert f"Goes to: {HERE} (#support-1); an answer that not everyone" in text
         await store_of(bot.store.database).add("Answer in Portuguese", Authorship(ASKER))
         s = ScheduledBot(bot)
         occurrence = await s.fire("orders")

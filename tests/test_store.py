@@ -6,9 +6,8 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,29 +17,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from bot_kit import Shell, refusal_text
-from pg_kit import (
-    StorePlace,
-    execute,
-    of,
-    role,
-    server,
-)
-from timing import WAIT_S
+from pg_kit import StorePlace, execute, of, role, server
 
 from bot.cli.runs import read_log, run_of
 from bot.errors import StoreError
 from bot.privacy import Forget, tidy
 from bot.runs.checkpoint import RunLog
 from bot.runs.durable import prepare_connection
-from bot.runs.store import PendingRecords, RunNotFound, Store
-from bot.storage.database import (
-    KEY_CHECK,
-    SCHEMA,
-    Database,
-    _file_engine,
-    open_file,
-    server_url,
-)
+from bot.runs.store import RunNotFound, Store
+from bot.storage.database import KEY_CHECK, Database, open_file
 from bot.storage.deletions import ForgetTarget
 from bot.storage.encryption import cipher_here
 from bot.storage.tables import METADATA, runs
@@ -72,23 +57,15 @@ def result(id: str, status: str = "complete", stopped_by: str = "none") -> Subag
     return SubagentResult.model_validate({"id": id, **task, **ending})
 
 
-async def test_an_unknown_or_ambiguous_run_is_refused_with_the_nearest_ids(
-    in_file: StorePlace,
-) -> None:
+async def test_ambiguous_run_is_refused_and_a_wildcard_is_no_pattern(in_file: StorePlace) -> None:
     store = await in_file.store("abc123", "abd456", "%_x")
 
     assert (await store.run("%")).id == "%_x"
-    several, none = "Several runs begin with 'ab'", "There is no run .*assistant runs"
-    for prefix, message, nearest in (
-        ("abc12x", none, {"abc123"}),
-        ("ab", several, {"abc123"}),
-        ("", none, set()),
-    ):
-        with pytest.raises(RunNotFound, match=message) as error:
-            await store.run(prefix)
-        assert nearest <= {*error.value.nearest}
-    with pytest.raises(RunNotFound):
-        await store.finish_run("zzz", "complete")
+    with pytest.raises(RunNotFound, match="Several runs begin with 'ab'"):
+        await store.run("ab")
+    for missing in ("abc12x", ""):
+        with pytest.raises(RunNotFound, match=r"There is no run .*assistant runs"):
+            await store.run(missing)
     await store.aclose()
 
 
@@ -107,30 +84,6 @@ async def test_cancelled_flush_neither_loses_nor_duplicates_records(in_file: Sto
 
     assert await store.trajectory("r1") == memory.trajectory("r1")
     assert await store.decisions("r1") == [decision()]
-    await store.aclose()
-
-
-async def test_waiting_flushes_share_the_next_transaction(
-    in_file: StorePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = await in_file.store("r1")
-    sink, batches, real = RunLog(store, "r1"), list[int](), store.record
-
-    async def count_and_record(records: PendingRecords) -> None:
-        batches.append(len(records.decisions))
-        await real(records)
-
-    monkeypatch.setattr(store, "record", count_and_record)
-
-    async def step(n: int) -> None:
-        await asyncio.sleep(0)
-        sink.log_decision(decision(f"read {n}"))
-        await sink.flush()
-
-    await asyncio.gather(*map(step, range(20)))
-    assert sum(batches) == 20
-    assert len(batches) <= 2
-    assert len(await store.decisions("r1")) == 20
     await store.aclose()
 
 
@@ -177,11 +130,6 @@ def test_opening_a_new_database_file_waits_for_another_writers_lock(
     file = tmp_path / "new.sqlite"
     with closing(sqlite3.connect(file, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with (
-            closing(sqlite3.connect(file)) as plain,
-            pytest.raises(sqlite3.OperationalError, match="locked"),  # SQLite by default
-        ):
-            plain.execute("PRAGMA journal_mode=WAL")
         finished = Timer(0.2, other.rollback)
         finished.start()
         open_it(file)
@@ -214,8 +162,8 @@ async def store_with_log(place: StorePlace, *log: Decision) -> Store:
     return store
 
 
-async def attempt(database: Database, statement: str) -> None:
-    await database.change(lambda connection: connection.exec_driver_sql(statement))
+async def run_sql(store: Store, statement: str) -> None:
+    await store.database.change(lambda connection: connection.exec_driver_sql(statement).rowcount)
 
 
 async def test_decision_log_cannot_be_changed_or_deleted(place: StorePlace) -> None:
@@ -229,7 +177,7 @@ async def test_decision_log_cannot_be_changed_or_deleted(place: StorePlace) -> N
         *(["TRUNCATE decisions"] if place.shared else []),
     ):
         with pytest.raises(Exception, match="append-only"):
-            await attempt(store.database, statement)
+            await run_sql(store, statement)
     assert [d.verdict for d in await read_log(store.database)] == ["deny"]
     await store.aclose()
 
@@ -264,15 +212,13 @@ def test_decisions_command_filters_and_exports_the_log(shell: Shell, data_dir: P
     run, tool = everything[0]["run"], everything[0]["tool"]
     mine = [row for row in everything if row["run"] == run]
 
-    keys = {"run", "context", "tool", "args_hash", "verdict", "rule", "at", "requester", "label"}
-    assert all(row.keys() == keys for row in everything)
     assert shell("decisions", run[:6], "--json").json == mine != everything
     assert shell("decisions", "--tool", tool, "--limit", 1, "--json").json[0]["tool"] == tool
     assert shell("decisions", "--verdict", "deny", "--json").json == []
     assert shell("decisions", "--since", "1h", "--json").json == everything
-    table = shell("decisions", run, "--limit", 1)
-    assert (table.code, len(table.out.splitlines())) == (0, 1)
-    assert all(run in each and "allow" in each for each in table.out.splitlines())
+    (row,) = shell("decisions", run, "--limit", 1).out.splitlines()
+    assert run in row
+    assert "allow" in row
     assert "No such decisions" in shell("decisions", "--tool", "nothing").err
     refusal_text(shell("decisions", "zzz", "--json"), "unknown_run")
     refusal_text(shell("decisions", "--since", "soon", "--json"), "bad_length")
@@ -311,17 +257,9 @@ async def marks(database: Database) -> set[str]:
     return {row.name for row in await database.read(query)}
 
 
-@asynccontextmanager
-async def database_at(place: StorePlace) -> AsyncIterator[Database]:
-    database = await Database.open(place.path, place.url)
-    try:
-        yield database
-    finally:
-        await database.aclose()
-
-
 async def test_failed_change_is_rolled_back_without_affecting_others(place: StorePlace) -> None:
-    async with database_at(place) as database:
+    async with place.stores() as (store, *_):
+        database = store.database
         works = [spoil(f"bad {n}") if n % 7 == 3 else flag_insert(f"good {n}") for n in range(50)]
         twice = [flag_insert("good 0"), sa.text("no such statement")]
         outcomes = await asyncio.gather(
@@ -344,7 +282,8 @@ async def test_failed_change_is_rolled_back_without_affecting_others(place: Stor
 async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(
     place: StorePlace,
 ) -> None:
-    async with database_at(place) as database:
+    async with place.stores() as (store, *_):
+        database = store.database
         waiting = [asyncio.create_task(database.change(flag_insert(f"{n}"))) for n in range(20)]
         await asyncio.sleep(0)
         for task in waiting[::2]:
@@ -356,55 +295,20 @@ async def test_waiting_changes_are_committed_when_some_callers_are_cancelled(
         assert len(await marks(database)) == 20
 
 
-async def test_slow_read_does_not_block_other_reads_or_changes(tmp_path: Path) -> None:
-    database, loop = await Database.open(tmp_path), asyncio.get_running_loop()
-    started, release = asyncio.Event(), threading.Event()
-
-    def wait() -> bool:
-        loop.call_soon_threadsafe(started.set)
-        return release.wait(WAIT_S)
-
-    @sa.event.listens_for(database._engine, "checkout")
-    def _add_slow_function(connection: Any, _record: object, _proxy: object) -> None:
-        connection.create_function("slow", 0, wait)
-
-    slow = asyncio.create_task(database.read(sa.select(sa.func.slow().label("waited"))))
-    await started.wait()
-    assert await marks(database) == set()
-    await database.change(flag_insert("a"))
-    assert not slow.done()
-    release.set()
-    assert (await slow)[0].waited
-    await database.aclose()
-
-
 # ---- the schema
-
-
-def engine_of(place: StorePlace) -> sa.Engine:
-    """Return another engine for the database of the store."""
-    if place.url:
-        options = {"options": f"-csearch_path={SCHEMA}"}
-        return sa.create_engine(server_url(place.url), connect_args=options)
-    return _file_engine(place.path / "assistant.sqlite")
 
 
 async def test_concurrent_starts_on_an_empty_database_create_it_once(bare: StorePlace) -> None:
     stores = await asyncio.gather(*(bare.store() for _ in range(6)))
     for store in stores:
+        assert await marks(store.database) == set()
         await store.aclose()
-    async with database_at(bare) as database:
-        assert await marks(database) == set()
 
 
 @pytest.mark.parametrize("revision", ["0016", "9999"])
 async def test_a_database_of_another_version_is_refused(place: StorePlace, revision: str) -> None:
-    await (await place.store()).aclose()
-    engine = engine_of(place)
-    with engine.begin() as connection:
-        update = sa.text("UPDATE alembic_version SET version_num = :revision")
-        connection.execute(update, {"revision": revision})
-    engine.dispose()
+    async with place.stores() as (store, *_):
+        await run_sql(store, f"UPDATE alembic_version SET version_num = '{revision}'")
 
     message = rf"another version of the assistant \(schema {revision}.*Use that version"
     with pytest.raises(StoreError, match=message):
@@ -414,28 +318,19 @@ async def test_a_database_of_another_version_is_refused(place: StorePlace, revis
 # ---- faults
 
 
-async def complaint(tmp_path: Path, url: str) -> str:
-    with pytest.raises(StoreError) as error:
-        await Database.open(tmp_path, url)
-    text = str(error.value)
-    assert "\n" not in text
-    assert "Check that Postgres runs" in text
-    assert "set DATABASE_URL to another database" in text
-    return text
-
-
-async def test_database_connection_error_does_not_contain_the_password(
-    tmp_path: Path,
-) -> None:
+async def test_database_connection_error_does_not_contain_the_password(tmp_path: Path) -> None:
     url = of(server(), password="hidden-word")
     for parts, expected in (
         ({"username": "nobody"}, '"nobody" does not exist'),
         ({"database": "nowhere"}, '"nowhere" does not exist'),
         ({"port": 9}, "on 127.0.0.1 cannot be used: "),
     ):
-        text = await complaint(tmp_path, of(url, **parts))
+        with pytest.raises(StoreError, match="Check that Postgres runs") as error:
+            await Database.open(tmp_path, of(url, **parts))
+        text = str(error.value)
         assert expected in text
         assert "hidden-word" not in text
+        assert "\n" not in text
 
 
 async def test_database_account_needs_to_own_only_our_schema(bare_postgres: StorePlace) -> None:
@@ -451,7 +346,7 @@ async def test_database_account_needs_to_own_only_our_schema(bare_postgres: Stor
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x", "sqlite:///x"]
+    "url", ["mysql://u:hidden@h/x", "hidden", "postgresql://u:hidden@h:port/x"]
 )
 async def test_error_for_an_invalid_address_does_not_repeat_it(tmp_path: Path, url: str) -> None:
     with pytest.raises(StoreError, match=r"Write it as postgresql://user@host/database") as error:
@@ -464,25 +359,23 @@ def drop_connections(url: str) -> None:
     execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}", url)
 
 
-async def test_database_reconnects_after_a_dropped_connection(postgres: StorePlace) -> None:
+async def test_dropped_connection_is_replaced_and_loses_only_its_own_change(
+    postgres: StorePlace,
+) -> None:
+    def cut(connection: sa.Connection) -> None:
+        flag_insert("lost")(connection)
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
     assert postgres.url
-    async with database_at(postgres) as database:
-        await database.change(flag_insert("before"))
+    async with postgres.stores() as (store,):
         drop_connections(postgres.url)
-        assert await marks(database) == {"before"}
+        assert await marks(store.database) == set()
         drop_connections(postgres.url)
-        await database.change(flag_insert("after"))
-
-        def cut(connection: sa.Connection) -> None:
-            flag_insert("lost")(connection)
-            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
-
-        outcomes = await asyncio.gather(
-            database.change(flag_insert("beside")),
-            database.change(cut),
-            database.change(flag_insert("behind")),
+        _, lost, _ = await asyncio.gather(
+            store.database.change(flag_insert("before")),
+            store.database.change(cut),
+            store.database.change(flag_insert("after")),
             return_exceptions=True,
         )
-        assert isinstance(outcomes[1], StoreError)
-        assert not isinstance(outcomes[0] or outcomes[2], BaseException)
-        assert await marks(database) == {"before", "after", "beside", "behind"}
+        assert isinstance(lost, StoreError)
+        assert await marks(store.database) == {"before", "after"}

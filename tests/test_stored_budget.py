@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -89,29 +88,6 @@ async def test_reopened_budget_keeps_its_original_caps(in_file: StorePlace) -> N
         await later.reserve("b", all_of(90))
 
 
-async def test_concurrent_reservations_share_transactions_within_the_cap(place: StorePlace) -> None:
-    async with place.stores(1, "r1") as (store,):
-        mine = await budget(store.database)
-        commits = 0
-
-        def count_commit(connection: Any) -> None:
-            nonlocal commits
-            commits += 1
-
-        sa.event.listen(store.database._engine, "commit", count_commit)
-        tasks = [asyncio.create_task(mine.reserve(f"{n}", all_of(1))) for n in range(200)]
-        await asyncio.gather(*tasks[:100])  # first come, first served
-
-        assert commits <= 4
-        assert await balance(store.database) == (Amount(), all_of(100))
-        assert not any(each.done() for each in tasks[100:])
-        await asyncio.gather(*(mine.settle(f"{n}", Amount()) for n in range(100)))
-        await asyncio.gather(*tasks)
-        assert commits <= 12
-        await asyncio.gather(*(mine.settle(f"{n}", all_of(1)) for n in range(100, 200)))
-        assert await balance(store.database) == (all_of(100), Amount())
-
-
 # ---- after a crash
 
 
@@ -167,19 +143,6 @@ async def test_repeated_call_is_charged_again(in_file: StorePlace) -> None:
             await again.settle(key, all_of(8))
 
         assert await balance(store.database) == (all_of(44), Amount())
-
-
-async def test_final_call_can_be_reserved_again_after_its_release(in_file: StorePlace) -> None:
-    async with in_file.stores(1, "r1") as (store,):
-        mine = await budget(store.database)
-        await mine.hold({"final": all_of(30)})
-        await mine.settle("final", Amount())  # as a process does at its end
-        again = await budget(store.database, "later")
-        await again.hold({"final": all_of(30)})
-
-        assert await balance(store.database) == (Amount(), all_of(30))
-        with pytest.raises(BudgetExceeded):
-            await again.reserve("a", all_of(71), behind=["final"])
 
 
 # ---- at any interleaving

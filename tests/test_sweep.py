@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -27,18 +26,7 @@ from bot_kit import (
     ts,
 )
 from document_kit import gap_lines
-from engine_kit import WINDOW as WEEK
-from engine_kit import (
-    call,
-    engine,
-    line,
-    opening,
-    results,
-    say,
-    submission,
-    use,
-    workspace,
-)
+from engine_kit import call, line, opening, results, say, submission, use
 from hypothesis import given
 from hypothesis import strategies as st
 from standins.slack import LocalSlack
@@ -52,14 +40,13 @@ from bot.local.offline.model import answer as offline_model
 from bot.local.slack.state import BOT_USER
 from bot.options import Options
 from bot.tasks.base import Request
-from bot.tasks.sources import SweepSource, select_channels, split
-from bot.tasks.sweep import Sweep, SweepPlanner
+from bot.tasks.sources import select_channels, split
+from bot.tasks.sweep import Sweep
 from bot.tasks.tracker import join_duplicates
 from config.settings import load_settings
 from scopes.label import TRUSTED_LABEL
 from scopes.slack_reader import SlackConversation
 from scopes.tool import Item, Window, estimate_tokens
-from subagents.events import SourcesRead
 from subagents.result import Finding
 from subagents.summary import rank
 
@@ -105,9 +92,11 @@ def item(channel: str, at: str) -> str:
 # ---- the window
 
 
-def windowed_export(folder: Path) -> Path:
-    return export(
-        folder,
+def test_sweep_includes_new_replies_to_older_threads_and_nothing_after_its_window(
+    shell: Shell, tmp_path: Path
+) -> None:
+    zip_file = export(
+        tmp_path,
         {
             "support-es": [
                 export_message("01 09:00", "¿Cómo cancelo la suscripción? No funciona el botón"),
@@ -124,13 +113,8 @@ def windowed_export(folder: Path) -> Path:
             ]
         },
     )
-
-
-def test_sweep_includes_new_replies_to_older_threads_and_nothing_after_its_window(
-    shell: Shell, tmp_path: Path
-) -> None:
     when = ("--as-of", "2025-03-12", "--since", "5d")
-    document = shell.sweep(windowed_export(tmp_path), "support-es", *when)
+    document = shell.sweep(zip_file, "support-es", *when)
     spain = section(document, "support-es")
     cover = spain["coverage"]
     assert (cover["messages_read"], cover["threads_read"]) == (2, 2)
@@ -141,9 +125,6 @@ def test_sweep_includes_new_replies_to_older_threads_and_nothing_after_its_windo
     text = json.dumps(document, ensure_ascii=False)
     for later in ("futuro", "Reinicia", ts("14 10:00"), ts("13 10:00"), "Pregunta vieja"):
         assert later not in text
-    when = ("--as-of", "2025-03-14T10:00:01", "--since", "5d")
-    document = shell.sweep(windowed_export(tmp_path), "support-es", *when)
-    assert section(document, "support-es")["coverage"]["messages_read"] == 3
 
 
 # ---- shares and channels
@@ -184,7 +165,9 @@ def disagreeing_model(decided: str) -> Responder:
     return model
 
 
-@pytest.mark.parametrize(("decided", "states"), [("solved", ["solved"]), ("none", None)])
+@pytest.mark.parametrize(
+    ("decided", "states"), [("solved", ["solved"]), ("none", ["unsolved", "solved"])]
+)
 def test_conflicting_states_of_an_issue_are_checked_by_a_separate_subagent(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, decided: str, states: list[str]
 ) -> None:
@@ -199,8 +182,7 @@ def test_conflicting_states_of_an_issue_are_checked_by_a_separate_subagent(
     arguments = ("sweep", "--channels", "help", "--slack-export", zip_file, *WINDOW, "--json")
     with model_at(monkeypatch, disagreeing_model(decided)) as server:
         document = shell(*arguments).json
-    found_states = [f["state"] for f in section(document, "help")["findings"]]
-    assert found_states == (states or ["unsolved", "solved"])
+    assert [f["state"] for f in section(document, "help")["findings"]] == states
     assert document["status"] == "complete"
     checks = [b for b in server.recorded if b.get("tools") and "Two findings" in line(b, "TASK")]
     (sent,) = {opening(body) for body in checks}
@@ -241,12 +223,10 @@ def test_share_with_truncated_output_is_reread_in_halves_without_losing_findings
         assert section(document, name)["coverage"] == section(whole, name)["coverage"]
     assert gap_lines(document) == []
     readers = [body for body in requests if body.get("tools")]
-    assert max(len(roots_in(body)) for body in readers) == 15
     assert {len(roots_in(body)) for body in readers if roots_in(body)} == {15, 7, 8, 3, 4}
-    known = [line(body, "KNOWN") for body in readers]
     roots = [f"C0BUSY/{m['ts']}" for m in many_threads(30) if "thread_ts" not in m]
-    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in str(known)
-    assert "MATERIAL is all of #calm." in known
+    known = str([line(body, "KNOWN") for body in readers])
+    assert f"MATERIAL is share 1ab of 2, threads {roots[3]} to {roots[6]}; others" in known
     again = [s for s in document["subagents"] if "read a half each" in s["reason"]]
     assert len(again) == 6
     assert all(s["cost_usd"] > 0 for s in again), "its cost is counted"
@@ -368,7 +348,6 @@ def test_section_of_a_failed_subagent_states_the_reason(sweep: RunSweep, shell: 
     assert (document["model"], document["status"]) == ("claude", "partial")
     failed = section(document, "support-en")
     assert failed["status"] == "failed"
-    assert failed["summary"].startswith("Read 2 items, then stopped. (")
     assert "the language model failed" in failed["summary"]
     assert f"support-en: {failed['summary']}" in gap_lines(document)
     assert_other_complete(document)
@@ -461,27 +440,17 @@ def test_only_one_separate_subagent_reads_the_tracker(
             assert "F0BUGTRACK" not in json.dumps(body["messages"])
             assert "Weighing scale drifts" not in json.dumps(body["messages"])
     assert "Café Pirineo" not in json.dumps(trackers, ensure_ascii=False)
-    tracker = document["tracker"]
-    assert (tracker["status"], tracker["read"], tracker["title"]) == ("complete", 40, "Bug tracker")
-    findings = [f for s in document["sections"] for f in s["findings"]]
-    states = [f["tracker"]["status"] for f in findings if f["tracker"]]
-    for state in ("untracked", "tracked", "closed"):
-        assert tracker[state] == states.count(state) > 0
     assert shell("audit", document["run_id"]).code == 0
 
 
-async def sweep_two_channels(since: dict[str, datetime]) -> Json:
-    """Sweep two sample channels; `since` gives the start of a channel's window."""
+async def test_channels_of_one_sweep_can_have_different_windows() -> None:
+    since = {"C0CSMITALY": datetime(2026, 3, 10, tzinfo=UTC)}
     options = Options(model="offline", sample=True)
     async with open_app(load_settings(), options, lambda event: None) as app:
         channels = select_channels(await app.channels(), ["csm-spain", "csm-italy"])
         async with app.run("sweep", "two") as run:
             request = Request("two", app.window(timedelta(days=7)))
-            return (await Sweep(app, run, request, channels, since=since).work()).to_json()
-
-
-def test_channels_of_one_sweep_can_have_different_windows() -> None:
-    document = asyncio.run(sweep_two_channels({"C0CSMITALY": datetime(2026, 3, 10, tzinfo=UTC)}))
+            document = (await Sweep(app, run, request, channels, since=since).work()).to_json()
     spain, italy = section(document, "csm-spain"), section(document, "csm-italy")
     assert italy["window"]["oldest"] == "2026-03-10T00:00:00Z"
     assert spain["window"] == document["window"]
@@ -518,48 +487,6 @@ def test_shares_contain_every_thread_once_within_both_limits(
         assert share.ids == tuple(c.root.id for c in threads)
         assert size(threads) <= max_tokens or (len(threads) == 1 and not share.items)
         assert share.items in ((), tuple(c.root for c in threads))
-
-
-# ---- prefetching
-
-HISTORY = "conversations.history"
-
-
-def never(request: Json) -> Answer:
-    raise AssertionError("planning asks no model")
-
-
-async def plan_source(planner: SweepPlanner, source: SweepSource) -> SweepSource:
-    source.plan = await asyncio.wait_for(planner.plan(source), 10)
-    assert source.plan.shares, "there is something to read"
-    return source
-
-
-async def test_next_channel_is_prefetched_when_one_is_finished_and_released() -> None:
-    limits = load_settings(env={}).limits.model_copy(update={"max_concurrency": 2})
-    slack = LocalSlack(workspace(5))
-    async with engine(never, slack=slack) as e, asyncio.TaskGroup() as group:
-        e.run.limits = limits
-        sources = [SweepSource(each, WEEK) for each in await e.reader.channels()]
-        planner = SweepPlanner(e.run, sources, 40, group)
-        first, second, third, *others = sources
-        for source in (first, second):
-            await plan_source(planner, source)
-        assert slack.calls[HISTORY] == 2, "the others wait for room"
-        calls = slack.calls.total()
-        await e.reader.conversations(first.channel.id, WEEK)
-        assert slack.calls.total() == calls, "its subagent uses what the plan has read"
-        planner.read(first)
-        await plan_source(planner, third)
-        assert slack.calls[HISTORY] == 3
-        await e.reader.conversations(first.channel.id, WEEK)
-        assert slack.calls[HISTORY] == 4, "the first is released"
-        for source in (second, third):
-            planner.read(source)
-        for source in others:
-            planner.read(await plan_source(planner, source))
-        events = [event for event in e.events if isinstance(event, SourcesRead)]
-        assert (events[0], events[-1]) == (SourcesRead(0, 5), SourcesRead(5, 5))
 
 
 # ---- duplicate issues are merged

@@ -34,7 +34,6 @@ def local_times(
         ("America/New_York", "15 1 * * *", "2026-11-01", ["01:15:00-04:00"]),
         ("Australia/Lord_Howe", "15 2 * * *", "2026-10-04", ["02:30:00+11:00"]),
         ("Pacific/Apia", "0 9 * * *", "2011-12-31", ["09:00:00+14:00"]),
-        ("Asia/Kathmandu", "0 9 * * *", "2026-05-05", ["09:00:00+05:45"]),
     ],
 )
 def test_nonexistent_and_ambiguous_local_times_are_resolved(
@@ -79,13 +78,10 @@ def test_hourly_schedule_runs_once_each_hour_of_a_year(zone: str, minute: str) -
     ("cron", "zone", "words"),
     [
         ("61 * * * *", "UTC", "the first field of '61 * * * *' (minute) is '61', but goes from 0"),
-        ("0 9 * foo *", "UTC", "(month) is 'foo', but goes from 1 to 12 or from jan to dec"),
         ("0 9 * * funday", "UTC", "(day of the week) is 'funday', but goes from mon to sun or"),
         ("0 0 9 * * 8", "UTC", "the sixth field of '0 0 9 * * 8' (day of the week) is '8'"),
         ("5-5 * * * *", "UTC", "(minute) is '5-5', but goes from 0 to 59"),
-        ("r * * * *", "UTC", "(minute) is 'r', but goes from 0 to 59"),
         ("0 9 * *", "UTC", "has 4 fields, but a crontab has five: minute, hour, day of the month"),
-        ("@daily", "UTC", "has 1 field, but a crontab has five"),
         ("", "UTC", "either a crontab in `cron` to repeat, or one time in `at`"),
         ("0 9 30 2 *", "UTC", "'0 9 30 2 *' never runs: no such day exists"),
         ("0 9 1 * mon", "UTC", "leave one of them '*', or write two schedules"),
