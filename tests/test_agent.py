@@ -338,14 +338,11 @@ async def test_unavailable_api_leaves_a_partial_result(kind: str, stopped_by: st
     assert result["text"].startswith("Read 1 item, then stopped.")
 
 
-@pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
-async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) -> None:
-    slow = waiting_for == "the model"
-    answer = call("look", word="tea") if slow else call("rest", seconds=600)
-    async with engine(turns(answer), faults=Faults([None, "slow"] if slow else [])) as e:
+async def test_the_stop_flag_ends_a_tool_at_once() -> None:
+    async with engine(turns(call("rest", seconds=600))) as e:
         agent = e.agent()
         task = asyncio.create_task(agent.run())
-        await until(lambda: e.decisions and len(e.requests) == (2 if slow else 1))
+        await until(lambda: e.decisions)
         e.run.stop.set()
         ending = await task
 

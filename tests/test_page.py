@@ -180,26 +180,6 @@ def test_typed_mention_shows_its_plan_and_answer_live(running: RunningPage, page
     ).to_be_in_viewport()
 
 
-@pytest.mark.slow
-def test_channels_messages_and_threads_are_usable_by_keyboard(
-    running: RunningPage, page: Page
-) -> None:
-    page.get_by_label("You are").focus()
-    for _ in range(3):
-        page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    expect(page.locator("#title")).not_to_have_text(f"# {CHANNEL}")
-    expect(page.locator("nav [aria-current]")).to_be_focused()  # though the list was redrawn
-    page.goto(f"{running.url}/#{running.channel}")
-    page.get_by_role("textbox", name="Message").focus()
-    page.keyboard.type("@Assistant hi")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("textbox", name="Reply in the thread")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(page.get_by_label("Thread", exact=True)).to_be_hidden()
-    expect(page.get_by_role("textbox", name="Message")).to_be_focused()
-
-
 def test_live_stream_sends_messages_thread_replies_and_whispers(running: RunningPage) -> None:
     def events(**query: str) -> Generator[dict[str, Any], None, None]:
         address = f"{running.url}/page/live?{urllib.parse.urlencode(query)}"
