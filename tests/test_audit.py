@@ -21,6 +21,7 @@ from subagents.trajectory import (
     Trajectory,
     canonical,
     digest_of,
+    messages_of,
 )
 
 RUN = "r1"
@@ -306,7 +307,10 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
         child.receive(Origin.BRIEF, f"TASK: Look at {name}.")
         child.receive(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
         child.submit()
-    assert run.audit().leaks == ()
+    reader = run.brief("it")
+    reader.tools[0] = reader.hold(Origin.SCHEMA, {"name": "read_channel", "description": tool})
+    reader.submit()
+    assert {kind for _, kind in kinds(run.audit())} <= {"provenance"}
 
 
 def test_prompt_that_differs_from_a_siblings_and_has_text_of_a_source_is_found() -> None:
@@ -733,6 +737,17 @@ def test_any_eight_planted_words_are_found(
 
 
 # ---- the trajectory
+
+
+def test_messages_can_be_rebuilt_from_the_blocks_of_a_recorded_request() -> None:
+    sink = Recording()
+    messages = [
+        {"role": "user", "content": [text("TASK: Read on."), text("FENCE: none")]},
+        {"role": "assistant", "content": [text("I read.")]},
+    ]
+    sink.request(RUN, "s1", 0, 1, {"system": [text("Read.")], "messages": messages})
+    recorded = sink.trajectory(RUN)
+    assert messages_of(recorded, recorded.requests[0]) == messages
 
 
 def test_a_block_that_was_changed_in_place_is_noticed_at_the_next_request() -> None:
