@@ -15,19 +15,10 @@ from bot.citations import CitationIndex
 from bot.reports import frame
 from bot.reports.documents import STATUSES
 from bot.reports.slack import answer_message
-from bot.slack.plan import Plan, block, lines, short_heading, tasks
 from bot.tasks.base import answer_text, coverage_of
 from config.settings import load_settings
 from config.words import ENGLISH, Text, catalog, in_language, languages, phrase, words_of
 from subagents.conversation import Ending
-from subagents.events import (
-    BriefWasRefused,
-    Event,
-    ParentHandedOver,
-    SubagentFinished,
-    SubagentQueued,
-    ToolsCalled,
-)
 from subagents.evidence import SourceLog
 from subagents.handoff import ParentRun
 from subagents.result import SubagentResult
@@ -144,25 +135,6 @@ def test_answers_contain_no_internal_terms(status: str, stopped_by: str) -> None
     texts += [part.text for part in messages]
     assert len(texts) > 8
     assert [each for each in texts if engine_words(each)] == []
-
-
-@pytest.mark.parametrize("over", [False, True])
-def test_plans_contain_no_internal_terms(over: bool) -> None:
-    plan = Plan()
-    events: list[Event] = [BriefWasRefused("Poem", "handles", "too many"), ParentHandedOver(2)]
-    events.append(ToolsCalled("p1", ("run_subagent", "list_channels")))
-    for number, (status, stop) in enumerate((s, r) for s in STATUSES for r in STOPS):
-        child = f"s{number}"
-        events.append(SubagentQueued(child, f"Question {number}", "slack", "fast"))
-        events.append(ToolsCalled(child, ("read_channel_history",)))
-        events.append(SubagentFinished(child, status, stop, number % 3, 0.01))
-    events.append(SubagentFinished("s999", "failed", "tool_error", 0, None))
-    for event in events:
-        plan.take(event)
-    for limit in (10, 1_000):
-        rows, title = tasks(plan, limit, over=over), short_heading(plan, over=over)
-        texts = [*shown_texts(block(rows, title)), lines(rows, title)]
-        assert [each for each in texts if engine_words(each)] == []
 
 
 def test_english_catalogue_contains_no_internal_terms() -> None:
