@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, closing
-from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,10 +21,9 @@ from serve_kit import Served, serve
 import config.prompts
 import subagents.brief
 from bot.local.offline.model import answer as offline
-from bot.privacy import tidy
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
-from bot.storage.tables import runs, steps
+from bot.storage.tables import steps
 from bot.tasks.replay import Departure, Replay, read_record
 from config.settings import load_settings
 
@@ -276,20 +274,8 @@ def test_impossible_replay_is_refused_with_the_reason(shell: Shell) -> None:
 
     change("DELETE FROM steps WHERE key LIKE '%/task'")
     assert "was recorded by another version" in refusal_text(shell("replay", run), "old_record")
+    change("DELETE FROM contexts")
+    gone = refusal_text(shell("replay", run), "no_record")
+    assert "records are deleted after 30 days (`retention.trajectories_days`)" in gone
     change("UPDATE runs SET finished = NULL")
     assert "has not ended" in refusal_text(shell("replay", run), "not_ended")
-
-
-def test_replay_of_a_deleted_record_reports_the_retention_period(shell: Shell) -> None:
-    run = record(shell, "ask", "how many orders are there?", *SAMPLE)
-
-    async def age() -> None:
-        async with aclosing(await open_store()) as store:
-            past = datetime.now(UTC) - timedelta(days=40)
-            await store.database.write(sa.update(runs).values(started=past))
-            await tidy(store.database, load_settings().retention)
-            assert await store.steps(run) == {}
-
-    asyncio.run(age())
-    text = refusal_text(shell("replay", run), "no_record")
-    assert "records are deleted after 30 days (`retention.trajectories_days`)" in text
