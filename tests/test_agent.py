@@ -372,8 +372,6 @@ async def test_sent_messages_are_never_changed() -> None:
     assert ending.stopped_by == "none"
     assert len(e.requests) == 5
     assert_append_only(e)
-    prefix: list[Any] = [json.dumps([b["system"], b["tools"]]) for b in e.requests]
-    assert len(set(prefix)) == 1
     assert opening(e.requests[4]) == "TASK: try"
     assert all(texts(m) for m in e.requests[4]["messages"])
 

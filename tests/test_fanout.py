@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ from timing import patient
 
 from bot.local.model.answer import Answer
 from subagents.brief import Brief, SpawnedBrief, text_block
-from subagents.budget import Amount
+from subagents.budget import Amount, Budget
 from subagents.events import Event, SubagentStarted
 from subagents.fanout import Fanout, TaskSpawner
 from subagents.prices import Usage
@@ -184,17 +185,19 @@ async def test_only_complete_results_are_reused() -> None:
 
 async def test_fanout_ends_before_the_time_limit_of_the_run() -> None:
     """Queued subagents start late; the fan-out as a whole still ends before the run does."""
+    now = 0.0
 
     def slow(body: Json) -> Answer:
+        nonlocal now
         if "REMINDER: limit reached" in since(body):
             return submission("What I have.")
+        now += 10.0
         return call("read_channel_history", channel=channel_id(number(body)))
 
-    settings = settings_for({"seconds": 8.0, "max_concurrency": 1})
-    async with engine(slow, settings, slack=slack(), latency_s=0.2) as e:
+    async with engine(slow, settings_for({"max_concurrency": 1}), slack=slack()) as e:
+        e.run.budget = Budget(replace(e.run.budget.caps, seconds=300.0), lambda: now)
         await e.fanout().run_all(briefs(e, 4))
-        remaining = e.run.budget.seconds_left()
-    assert remaining > 0.2  # of 1.6 s
+        assert e.run.budget.seconds_left() == 50.0  # a fifth, less the call that passed it
 
 
 # ---- what one subagent reads reaches no other
