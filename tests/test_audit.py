@@ -125,9 +125,8 @@ class Run:
         child.submit(summary=says)
         return child
 
-    def view(self, name: str, words: str, parent: Speaker | None = None) -> None:
-        parent = parent or self.parent
-        parent.result(parent.call("run_subagent", task="Look."), words, Origin.VIEW, name)
+    def view(self, name: str, words: str) -> None:
+        self.parent.result(self.parent.call("run_subagent", task="Look."), words, Origin.VIEW, name)
 
     def audit(self) -> AuditReport:
         self.parent.turn(text("Here is what needs an answer."))
@@ -538,9 +537,8 @@ def test_misplaced_brief_is_found() -> None:
     child = run.brief("es")
     child.read(items(SPANISH))
     child.receive(Origin.BRIEF, "TASK: Now do something else.")
-    child.submit(summary="Done.")
+    child.submit()
     run.parent.receive(Origin.BRIEF, "TASK: Look.")
-
     found = details(run.audit())
     assert "origin brief after the first user message" in found
     assert "a parent holds a brief" in found

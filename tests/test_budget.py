@@ -15,7 +15,6 @@ from engine_kit import (
     LenientServer,
     always,
     ask_engine,
-    brief,
     brief_answer,
     call,
     channel_id,
@@ -28,8 +27,6 @@ from engine_kit import (
     say,
     scripted_parent,
     settings_for,
-    since,
-    submission,
     submit,
     turn,
     turns,
@@ -40,9 +37,7 @@ from engine_kit import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_kit import serve
-from standins.slack import LocalSlack
 
-from bot.local.model.answer import Answer
 from config.settings import load_settings
 from subagents.budget import Amount, Budget, Caps
 from subagents.errors import BudgetExceeded
@@ -309,27 +304,6 @@ async def test_thinking_is_counted_in_the_next_prompt_estimate() -> None:
     assert reported[-1] > 4 * 8_000
     for estimate, actual in zip(estimates[1:], reported[1:], strict=True):
         assert estimate >= actual - 150  # the JSON round the blocks of one turn
-
-
-async def test_subagents_that_reach_the_cost_limit_leave_budget_for_the_answer(
-    tmp_path: Path,
-) -> None:
-    def reader(body: Json) -> Answer:
-        if "REMINDER: limit reached" in since(body):
-            return submission("What I have. " * 320)
-        return call("read_channel_history", channel=channel_id(1))
-
-    twelve = [brief(1, task=f"Question {n} on the channel") for n in range(12)]
-    end = say("That is what there was money for.")
-    responder = scripted_parent(Answer(twelve), end, children=reader)
-    roles = {"parent": {"max_tokens": 1_500}, "subagent_fast": {"max_tokens": 2_000}}
-    settings = settings_for({"cost_usd": 0.14}, roles=roles)
-    one = LocalSlack(workspace(1, 12))
-    got = await ask_engine(responder, tmp_path, settings, "What of #support-1?", slack=one)
-    assert {s["stopped_by"] for s in got.subagents} == {"cost"}
-    assert sum(len(r["content"]) for r in results(got.parent[-1])) > 20_000
-    assert got.document["answer"].startswith("That is what there was money for.")
-    assert got.e.run.budget.spent.nanousd <= got.e.run.budget.caps.nanousd
 
 
 async def test_delegation_that_leaves_no_budget_for_the_answer_is_refused(tmp_path: Path) -> None:

@@ -66,10 +66,8 @@ async def test_each_call_saves_one_new_version_of_a_file(
     second = await save_file(database_in_file, "k2", "two")
     assert (first.version, second.version) == (1, 2)
     store = ResourceStore(database_in_file)
-    newest, older = await store.get(RUN, "sales.csv"), await store.get(RUN, "sales.csv", 1)
-    assert newest
-    assert older
-    assert (newest.content, older.content) == (b"two", b"one")
+    found = [await store.get(RUN, "sales.csv", version) for version in (None, 1)]
+    assert [each and each.content for each in found] == [b"two", b"one"]
     assert await store.get(RUN, "sales.csv", 3) is None
     assert await store.get(space_of_run("r2"), "sales.csv") is None
     await save_file(database_in_file, "k3", name="notes.md")
