@@ -340,9 +340,9 @@ def test_view_passes_on_only_text_that_its_subagent_wrote() -> None:
 
 def test_a_view_of_one_subagent_does_not_excuse_words_of_another() -> None:
     run = two_markets()
-    run.view("fr", f"fr complete: {SPANISH} {LEAKED}")
-    run.child("de", LEAKED, "")
-    assert {leak.source_context for leak in run.audit().leaks} == {"de"}
+    run.child("de", LEAKED, LEAKED)
+    run.view("fr", f"fr complete: {LEAKED}")
+    assert kinds(run.audit()) == {("p", "content")}
 
 
 def test_copied_findings_excuse_only_text_that_a_subagent_wrote() -> None:
@@ -357,13 +357,6 @@ def test_copied_findings_excuse_only_text_that_a_subagent_wrote() -> None:
     other.receive(Origin.FINDINGS, f"[F1.1] {LEAKED}")
     other.submit()
     assert kinds(run.audit()) == {("it", "content")}
-
-
-def test_stored_findings_of_earlier_runs_may_be_read_again() -> None:
-    run = Run()
-    run.parent.receive(Origin.FINDINGS, f"[F1.1] {SPANISH}")
-    run.child("es", SPANISH)
-    assert run.audit().leaks == ()
 
 
 def handoff_run(package: str, ref: str = "p") -> Run:
