@@ -217,6 +217,14 @@ async def test_read_thread_by_finding_opens_the_first_thread_and_names_the_other
     assert got.report.leaks == ()
 
 
+async def test_duplicate_brief_runs_once(tmp_path: Path) -> None:
+    twice = Answer([brief(1), brief(1, description="Again")])
+    got = await ask_engine(scripted_parent(twice, brief_answer(1), say("Open: [F1.1].")), tmp_path)
+    assert len(got.children) == 2  # one subagent reads, then submits
+    assert [s["id"] for s in got.subagents] == ["s1"]
+    assert [r["content"][:11] for r in results(got.parent[2])] == ["s1 complete"] * 3
+
+
 # ---- what a parent sees of many subagents
 
 
