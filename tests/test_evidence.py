@@ -251,6 +251,10 @@ def test_rendered_result_stays_within_its_size_and_counts_missing_items(
     assert (f"Cut: {len(texts) - shown} of {len(texts)}" in text) == (shown < len(texts))
 
 
+def test_an_empty_result_says_that_nothing_was_found() -> None:
+    assert render(ToolResult(), new_delimiter(), 1000) == ("Nothing found.", 0)
+
+
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), st.booleans())
 def test_item_is_always_one_line(text: str, by: str, notes: list[str], reply: bool) -> None:
     thread = "C1/1.1" if reply else None
