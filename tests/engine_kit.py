@@ -636,14 +636,9 @@ QUESTION = "What is open in #support-1 and in #support-2?"
 
 
 def brief(n: int = 1, **fields: Any) -> Json:
-    arguments: Json = {
-        "task": f"Find out what is open in channel {n}",
-        "description": f"Channel {n}",
-        "scope": "slack",
-        "handles": [channel_id(n)],
-        **fields,
-    }
-    return use("run_subagent", **{k: v for k, v in arguments.items() if v is not None})
+    task = f"Find out what is open in channel {n}"
+    source: Json = {"scope": "slack", "handles": [channel_id(n)]}
+    return use("run_subagent", **{"task": task, "description": f"Channel {n}", **source, **fields})
 
 
 def child(body: Json) -> Answer:

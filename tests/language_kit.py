@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from babel.messages.catalog import Catalog
 from babel.messages.pofile import write_po
 from plain_kit import shown_texts
 
-from bot.local.workspace import Workspace
 from config import words
 
 OPEN, CLOSE = "⟦", "⟧"
@@ -55,15 +53,6 @@ def catalogue(added: Catalog, folder: Path, patch: pytest.MonkeyPatch) -> Iterat
 def _forget() -> None:
     words._words.cache_clear()
     words.languages.cache_clear()
-
-
-def german(space: Workspace, *users: str) -> Workspace:
-    """Return the workspace in which these people, or all, have set Slack to German."""
-    people = (
-        replace(user, locale="de-DE") if not users or user.id in users else user
-        for user in space.users
-    )
-    return replace(space, users=tuple(people))
 
 
 def unmarked_words(shown: Any, *content: str) -> list[str]:

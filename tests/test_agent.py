@@ -115,7 +115,9 @@ async def test_paused_turn_is_sent_back_unchanged_and_continues() -> None:
     assert_append_only(e)
 
 
+CUT = Answer([words("So far.")], "model_context_window_exceeded")
 UNKNOWN = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
+INVALID = Answer([words("I found tea."), use("submit_result", findings="none")])
 
 
 @pytest.mark.parametrize(
@@ -123,17 +125,12 @@ UNKNOWN = Answer([words("Hm."), use("look", word="x")], "brand_new_reason")
     [
         (say("Only words."), "invalid_output", 2, "partial", "Only words."),
         (Answer([], "refusal"), "model_error", 1, "failed", "then stopped."),
-        (
-            Answer([words("So far.")], "model_context_window_exceeded"),
-            "tokens",
-            1,
-            "partial",
-            "far",
-        ),
+        (CUT, "tokens", 1, "partial", "far"),
         (UNKNOWN, "model_error", 2, "partial", "Hm."),
         (Answer([], "end_turn"), "invalid_output", 2, "failed", "Read 0 items, then stopped."),
+        (INVALID, "invalid_output", 2, "partial", "I found tea."),
     ],
-    ids=["words", "refusal", "context window", "unknown", "empty"],
+    ids=["words", "refusal", "context window", "unknown", "empty", "twice invalid"],
 )
 async def test_end_without_a_result_has_a_type_and_keeps_the_text(
     answer: Answer, stopped_by: str, requests: int, status: str, text: str
@@ -143,7 +140,7 @@ async def test_end_without_a_result_has_a_type_and_keeps_the_text(
 
     assert (ending.stopped_by, len(e.requests)) == (stopped_by, requests)
     assert text in result["text"]
-    assert result["status"] == status
+    assert (result["status"], result["value"]) == (status, None)
 
 
 # ---- tools within a turn
@@ -227,27 +224,6 @@ async def test_result_is_accepted_and_other_calls_of_its_turn_do_not_run() -> No
     assert [c.name for c in agent.tool_calls] == ["look", "submit_result", "boom"]
 
 
-async def test_second_invalid_result_ends_the_agent_as_partial_with_its_text() -> None:
-    bad = Answer([words("I found tea."), use("submit_result", findings="none")])
-    e, agent, ending = await ran(turns(call("look", word="tea"), bad))
-    result = settled_result(agent, ending)
-
-    assert (ending.stopped_by, len(e.requests)) == ("invalid_output", 3)
-    assert (result["status"], result["value"]) == ("partial", None)
-    assert "I found tea." in result["text"]
-    assert "text: Field required" in result["reason"]
-
-
-async def run_with_content(content: Any, fields: Json) -> tuple[Ending, Json, list[Json]]:
-    """Run a subagent whose server always answers this; return its end, result and requests."""
-    server = LenientServer(lambda body: content, fields)
-    _, agent, ending = await ran(turns(), settings_for(models={"max_attempts": 1}), lax=server)
-    result = settled_result(agent, ending)
-    assert result["text"]
-    assert result["status"] in ("partial", "failed")
-    return ending, result, server.recorded
-
-
 @pytest.mark.parametrize(
     ("content", "fields"),
     [
@@ -260,8 +236,12 @@ async def run_with_content(content: Any, fields: Json) -> tuple[Ending, Json, li
     ],
 )
 async def test_malformed_message_gives_a_typed_ending(content: Any, fields: Json) -> None:
-    ending, _, _ = await run_with_content(content, fields)
+    server = LenientServer(lambda body: content, fields)
+    _, agent, ending = await ran(turns(), settings_for(models={"max_attempts": 1}), lax=server)
+    result = settled_result(agent, ending)
     assert ending.stopped_by in ("invalid_output", "model_error")
+    assert result["status"] in ("partial", "failed")
+    assert result["text"]
 
 
 async def test_result_with_the_delimiter_is_rejected() -> None:
@@ -339,12 +319,7 @@ async def test_time_limit_leaves_a_final_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stopped_by"),
-    [
-        ("http_529", "rate_limit"),
-        ("drop", "model_error"),
-        ("slow", "time"),
-    ],
+    ("kind", "stopped_by"), [("http_529", "rate_limit"), ("drop", "model_error"), ("slow", "time")]
 )
 async def test_unavailable_api_leaves_a_partial_result(kind: str, stopped_by: str) -> None:
     def choose(index: int, body: Json) -> Fault | None:
@@ -363,14 +338,11 @@ async def test_unavailable_api_leaves_a_partial_result(kind: str, stopped_by: st
     assert result["text"].startswith("Read 1 item, then stopped.")
 
 
-@pytest.mark.parametrize("waiting_for", ["a tool", "the model"])
-async def test_the_stop_flag_ends_a_call_and_a_tool_at_once(waiting_for: str) -> None:
-    slow = waiting_for == "the model"
-    answer = call("look", word="tea") if slow else call("rest", seconds=600)
-    async with engine(turns(answer), faults=Faults([None, "slow"] if slow else [])) as e:
+async def test_the_stop_flag_ends_a_tool_at_once() -> None:
+    async with engine(turns(call("rest", seconds=600))) as e:
         agent = e.agent()
         task = asyncio.create_task(agent.run())
-        await until(lambda: e.decisions and len(e.requests) == (2 if slow else 1))
+        await until(lambda: e.decisions)
         e.run.stop.set()
         ending = await task
 
@@ -400,8 +372,6 @@ async def test_sent_messages_are_never_changed() -> None:
     assert ending.stopped_by == "none"
     assert len(e.requests) == 5
     assert_append_only(e)
-    prefix: list[Any] = [json.dumps([b["system"], b["tools"]]) for b in e.requests]
-    assert len(set(prefix)) == 1
     assert opening(e.requests[4]) == "TASK: try"
     assert all(texts(m) for m in e.requests[4]["messages"])
 

@@ -125,9 +125,8 @@ class Run:
         child.submit(summary=says)
         return child
 
-    def view(self, name: str, words: str, parent: Speaker | None = None) -> None:
-        parent = parent or self.parent
-        parent.result(parent.call("run_subagent", task="Look."), words, Origin.VIEW, name)
+    def view(self, name: str, words: str) -> None:
+        self.parent.result(self.parent.call("run_subagent", task="Look."), words, Origin.VIEW, name)
 
     def audit(self) -> AuditReport:
         self.parent.turn(text("Here is what needs an answer."))
@@ -165,15 +164,13 @@ def test_clean_run_has_no_leaks_and_reports_the_number_of_blocks() -> None:
 
 def test_raw_subagent_output_in_the_parent_is_found_by_provenance_and_content() -> None:
     run = two_markets()
-    raw = {"type": "tool_result", "tool_use_id": "es-0", "content": items(SPANISH)}
     run.child("de", LEAKED)
-    run.parent.receive(Origin.TOOL_RESULT, {**raw, "content": items(LEAKED)}, "read_channel")
+    run.parent.result("es-0", items(LEAKED), Origin.TOOL_RESULT, "read_channel")
     report = run.audit()
     assert kinds(report) == {("p", "provenance"), ("p", "content")}
     content = next(leak for leak in report.leaks if leak.kind == "content")
     assert content.source_context == "de"
     assert LEAKED in content.detail
-    assert "tool_result" in content.detail
 
 
 def test_an_unaccounted_block_is_found_even_when_its_words_are_harmless() -> None:
@@ -304,28 +301,26 @@ def test_a_channel_that_quotes_the_prompt_or_a_tool_is_no_leak() -> None:
     run = Run()
     for name in ("es", "fr"):
         child = Speaker(run.sink, name, "p", ("submit_result",))
-        child.tools[0] = child.hold(
-            Origin.SCHEMA, {"name": "submit_result", "description": tool}, "submit_result"
-        )
+        schema = {"name": "submit_result", "description": tool}
+        child.tools = [child.hold(Origin.SCHEMA, schema, "submit_result")]
         child.receive(Origin.BRIEF, f"TASK: Look at {name}.")
         child.receive(Origin.MATERIAL, items(f"our bot is told: {prompt}. {tool}. {name}"))
         child.submit()
-    run.parent.turn(text("I begin."))
-
-    assert run.audit().leaks == ()
-    plain = run.start_parent("p0")
-    plain.tools.append(plain.hold(Origin.SCHEMA, {"name": "x", "description": tool}, "x"))
-    plain.turn(text("Nothing."))
-    assert ("p0", "content") not in kinds(run.audit())
+    reader = run.brief("it")
+    reader.tools[0] = reader.hold(Origin.SCHEMA, {"name": "read_channel", "description": tool})
+    reader.submit()
+    assert {kind for _, kind in kinds(run.audit())} <= {"provenance"}
 
 
-def test_prompt_with_text_from_a_source_is_found() -> None:
+def test_prompt_that_differs_from_a_siblings_and_has_text_of_a_source_is_found() -> None:
     run = Run()
     run.child("es", LEAKED)
     child = run.brief("fr")
     child.system.append(child.hold(Origin.PROMPT, text(LEAKED)))
     child.submit()
-    assert kinds(run.audit()) == {("fr", "content"), ("fr", "provenance")}
+    report = run.audit()
+    assert kinds(report) == {("fr", "content"), ("fr", "provenance")}
+    assert "differ from those of siblings" in details(report)
 
 
 def test_view_passes_on_only_text_that_its_subagent_wrote() -> None:
@@ -345,9 +340,9 @@ def test_view_passes_on_only_text_that_its_subagent_wrote() -> None:
 
 def test_a_view_of_one_subagent_does_not_excuse_words_of_another() -> None:
     run = two_markets()
-    run.view("fr", f"fr complete: {SPANISH} {LEAKED}")
-    run.child("de", LEAKED, "")
-    assert {leak.source_context for leak in run.audit().leaks} == {"de"}
+    run.child("de", LEAKED, LEAKED)
+    run.view("fr", f"fr complete: {LEAKED}")
+    assert kinds(run.audit()) == {("p", "content")}
 
 
 def test_copied_findings_excuse_only_text_that_a_subagent_wrote() -> None:
@@ -362,13 +357,6 @@ def test_copied_findings_excuse_only_text_that_a_subagent_wrote() -> None:
     other.receive(Origin.FINDINGS, f"[F1.1] {LEAKED}")
     other.submit()
     assert kinds(run.audit()) == {("it", "content")}
-
-
-def test_stored_findings_of_earlier_runs_may_be_read_again() -> None:
-    run = Run()
-    run.parent.receive(Origin.FINDINGS, f"[F1.1] {SPANISH}")
-    run.child("es", SPANISH)
-    assert run.audit().leaks == ()
 
 
 def handoff_run(package: str, ref: str = "p") -> Run:
@@ -452,18 +440,6 @@ def test_ids_times_links_and_footers_are_no_leak() -> None:
 # Provenance: each rule has a run that breaks it.
 
 
-def test_id_next_to_request_text_does_not_make_it_a_leak() -> None:
-    run = Run()
-    order = "Create a module tax.py that has a function vat returning 21, then verify it."
-    run.parent.receive(Origin.REQUEST, order)
-    child = run.brief("s1", order)
-    child.read(f'<{FENCE}>\n[shop:tax.py:1]\n|"""{order}"""\n</{FENCE}>')
-    child.submit(summary="Written.")
-    run.view("s1", "s1 complete: Written.")
-    run.parent.turn(text(f"- Tests use pytest [F1.1]\n\n*{order}*\n- It is there [F2.1]"))
-    assert run.audit().leaks == ()
-
-
 LISTED = "1. Sign the contract. 2. Call the bank about the two open transfers."
 CLAIM = "Call the bank about the two open transfers"
 
@@ -505,20 +481,15 @@ def test_view_may_name_only_own_and_refused_subagents() -> None:
     ]
 
 
-def test_run_subagent_result_that_is_no_view_is_found_by_provenance_and_content() -> None:
+def test_tool_result_that_does_not_fit_its_call_is_found() -> None:
     run = two_markets()
     run.child("de", LEAKED)
     run.parent.result(run.parent.call("run_subagent"), items(LEAKED), Origin.TOOL_RESULT)
-    report = run.audit()
-    assert kinds(report) == {("p", "provenance"), ("p", "content")}
-    assert "answers run_subagent with something other than a view" in details(report)
-
-
-def test_a_result_of_a_tool_that_was_not_called_or_not_offered_is_found() -> None:
-    run = two_markets()
     run.parent.result(run.parent.call("read_thread"), "Nothing.", Origin.TOOL_RESULT, "search")
     run.parent.result(run.parent.call("search"), "Nothing at all.", Origin.TOOL_RESULT, "search")
     report = run.audit()
+    assert kinds(report) == {("p", "provenance"), ("p", "content")}
+    assert "answers run_subagent with something other than a view" in details(report)
     assert "it answers read_thread, not search" in details(report)
     assert "it answers search, which is not offered here" in details(report)
 
@@ -531,7 +502,7 @@ def test_answer_without_a_preceding_reply_is_found() -> None:
 
     run = Run()
     child = run.brief("es")
-    early = {"type": "text", "text": "I know it already."}
+    early = text("I know it already.")
     child.messages.append({"role": "assistant", "content": [early]})
     child.turn(early)
     assert "no reply of this context gave it" in details(run.audit())
@@ -541,7 +512,6 @@ def test_answer_without_a_preceding_reply_is_found() -> None:
 @pytest.mark.parametrize(
     ("origin", "words"),
     [
-        (Origin.REQUEST, "a subagent holds a block of origin request"),
         (Origin.VIEW, "a subagent holds a block of origin view"),
         (Origin.REMINDER, "a subagent begins with a block of origin reminder"),
         (Origin.PROMPT, "does not belong here"),
@@ -560,9 +530,8 @@ def test_misplaced_brief_is_found() -> None:
     child = run.brief("es")
     child.read(items(SPANISH))
     child.receive(Origin.BRIEF, "TASK: Now do something else.")
-    child.submit(summary="Done.")
+    child.submit()
     run.parent.receive(Origin.BRIEF, "TASK: Look.")
-
     found = details(run.audit())
     assert "origin brief after the first user message" in found
     assert "a parent holds a brief" in found
@@ -602,23 +571,8 @@ def test_subagent_with_missing_extra_or_duplicate_tools_is_found(
     assert words in details(run.audit())
 
 
-def test_siblings_of_one_template_with_different_prompts_are_found() -> None:
-    run = Run()
-    run.child("es", SPANISH)
-    odd = run.brief("fr")
-    odd.system[0] = odd.hold(Origin.PROMPT, text("You are special."))
-    odd.submit(summary="Done.")
-    report = run.audit()
-    assert kinds(report) == {("fr", "provenance")}
-    assert "differ from those of siblings" in details(report)
-
-
 def _edit(child: Speaker) -> None:
     child.messages[0]["content"][0] = child.hold(Origin.BRIEF, text("TASK: Another."))
-
-
-def _drop(child: Speaker) -> None:
-    del child.messages[0:2]
 
 
 def _slip_in(child: Speaker) -> None:
@@ -633,7 +587,6 @@ def _swap_prompt(child: Speaker) -> None:
     ("change", "words"),
     [
         (_edit, "changed messages already sent"),
-        (_drop, "changed messages already sent"),
         (_slip_in, "changed messages already sent"),
         (_swap_prompt, "changed the system prompt or the tools"),
     ],
@@ -652,10 +605,9 @@ def test_retry_and_reminder_after_a_failed_attempt_are_no_leak() -> None:
     run = Run()
     child = run.brief("es")
     body = {"system": child.system, "tools": child.tools, "messages": child.messages}
-    child.sink.request(RUN, "es", 0, 1, body)
-    child.sink.reply(RUN, "es", 0, 1, {"error": "overloaded_error 529"})
-    child.sink.request(RUN, "es", 0, 2, body)
-    child.sink.reply(RUN, "es", 0, 2, {"error": "overloaded_error 529"})
+    for attempt in (1, 2):
+        child.sink.request(RUN, "es", 0, attempt, body)
+        child.sink.reply(RUN, "es", 0, attempt, {"error": "overloaded_error 529"})
     child.receive(Origin.REMINDER, "REMINDER: limit reached (time). Call submit_result now.")
     child.calls = 1
     child.submit(summary="Nothing read.")
@@ -686,7 +638,6 @@ def test_a_block_that_was_changed_or_lost_after_recording_is_found() -> None:
         ("我们的发票系统从昨天开始就不能正常使用了请尽快帮忙处理", True),
         ("ใบแจ้งหนี้เดือนมีนาคมส่งมาสองครั้งและยังไม่มีใครตอบกลับเลย", True),
         ("मार्च का चालान दो बार आया और अब तक किसी ने जवाब नहीं दिया है", True),
-        ("我们的发票系统从昨天开始", False),
         ("ขอบคุณมากค่ะ ขอสอบถามหน่อย", False),
         ("many thanks for your help", False),
     ],
@@ -779,69 +730,29 @@ def test_any_eight_planted_words_are_found(
 # ---- the trajectory
 
 
-def body() -> dict[str, Any]:
-    return {
-        "model": "fast",
-        "system": [{"type": "text", "text": "Read.", "cache_control": {"type": "ephemeral"}}],
-        "tools": [{"name": "read_channel", "input_schema": {"type": "object"}}],
-        "messages": [
-            {"role": "user", "content": "TASK: Read on."},
-            {
-                "role": "assistant",
-                "content": [{"type": "tool_use", "id": "t1", "name": "read_channel", "input": {}}],
-            },
-            {
-                "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "¿Qué tal?"}],
-            },
-        ],
-    }
-
-
-def request_parts(sink: Recording) -> list[tuple[str, str]]:
-    return list(sink.trajectory("r1").requests[-1].parts)
-
-
-def test_request_is_stored_as_ordered_blocks_and_can_be_rebuilt() -> None:
+def test_messages_can_be_rebuilt_from_the_blocks_of_a_recorded_request() -> None:
     sink = Recording()
-    sink.request("r1", "s1", 0, 1, body())
-
-    assert [place for place, _ in request_parts(sink)] == [
-        "system",
-        "tool",
-        "user",
-        "assistant",
-        "user",
+    messages = [
+        {"role": "user", "content": [text("TASK: Read on."), text("FENCE: none")]},
+        {"role": "assistant", "content": [text("I read.")]},
     ]
-    sent = body()["messages"]
-    sent[0]["content"] = [{"type": "text", "text": "TASK: Read on."}]
-    recording = sink.trajectory("r1")
-    assert messages_of(recording, recording.requests[0]) == sent
-
-
-def test_block_sent_repeatedly_is_stored_once() -> None:
-    sink = Recording()
-    for seq in range(3):
-        sink.request("r1", "s1", seq, 1, body())
-        sink.request("r1", "s2", seq, 1, body())
-
-    trajectory = sink.trajectory("r1")
-
-    assert len(trajectory.requests) == 6
-    assert len(trajectory.blocks) == 5
-    assert all(digest_of(text) == digest for digest, text in trajectory.blocks.items())
+    sink.request(RUN, "s1", 0, 1, {"system": [text("Read.")], "messages": messages})
+    recorded = sink.trajectory(RUN)
+    assert messages_of(recorded, recorded.requests[0]) == messages
 
 
 def test_a_block_that_was_changed_in_place_is_noticed_at_the_next_request() -> None:
-    sink, sent = Recording(), body()
-    sink.request("r1", "s1", 0, 1, sent)
-    before = request_parts(sink)
-    sent["messages"][0]["content"] = "TASK: Read all."
-    sent["messages"][2]["content"][0]["content"] += "!"
-    sink.request("r1", "s1", 1, 1, sent)
-    after = request_parts(sink)
+    sink = Recording()
+    answered = {"type": "tool_result", "tool_use_id": "t1", "content": "Hello"}
+    brief: dict[str, Any] = {"role": "user", "content": "TASK: Read on."}
+    sent = {"messages": [brief, {"role": "user", "content": [text("Go on."), answered]}]}
+    sink.request(RUN, "s1", 0, 1, sent)
+    brief["content"] = "TASK: Read all."
+    answered["content"] += "!"
+    sink.request(RUN, "s1", 1, 1, sent)
 
-    assert [b == a for b, a in zip(before, after, strict=True)] == [True, True, False, True, False]
+    before, after = (request.parts for request in sink.trajectory(RUN).requests)
+    assert [b == a for b, a in zip(before, after, strict=True)] == [False, True, False]
 
 
 JSON = st.recursive(

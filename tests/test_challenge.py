@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from subagents.challenge import (
     JUDGES_PER_FINDING,
     Challenge,
-    JudgedFinding,
     Opinion,
     compare,
     is_stable,
@@ -167,14 +166,12 @@ def test_two_rounds_are_stable_with_the_same_findings_and_severities() -> None:
 # ---- outcomes of verdicts
 
 
-def judge_findings(*opinions: Opinion, ids: str = "R1") -> dict[str, JudgedFinding]:
-    challenge = Challenge(
-        {id: review_finding(id, severity="high" if id == "R1" else "low") for id in ids.split()},
-        dict.fromkeys(ids.split(), "author"),
-        MATERIAL,
-    )
+def judged(*opinions: Opinion, ids: str = "R1") -> Challenge:
+    """Return the challenge of these findings of one author, after these verdicts."""
+    findings = {id: review_finding(id) for id in ids.split()}
+    challenge = Challenge(findings, dict.fromkeys(findings, "author"), MATERIAL)
     challenge.record(opinions)
-    return {each.finding: each for each in challenge.list_judged()}
+    return challenge
 
 
 @pytest.mark.parametrize(
@@ -200,18 +197,18 @@ def test_verdicts_determine_outcome_and_severity_of_a_finding(
     verdicts: str, outcome: str, severity: str
 ) -> None:
     opinions = [says("R1", *each.split(":")) for each in verdicts.split()]
-    judged = judge_findings(*opinions)["R1"]
-    assert (judged.outcome, judged.severity) == (outcome, severity)
+    (finding,) = judged(*opinions).list_judged()
+    assert (finding.outcome, finding.severity) == (outcome, severity)
 
 
 def test_duplicates_are_merged_into_the_kept_finding() -> None:
-    judged = judge_findings(
+    challenge = judged(
         says("R2", "a", "duplicate", of="R1"),
         says("R2", "b", "duplicate", of="R1"),
         says("R3", "a", "duplicate", of="R2"),
         ids="R1 R2 R3",
     )
-    assert [(each.outcome, each.into) for each in judged.values()] == [
+    assert [(each.outcome, each.into) for each in challenge.list_judged()] == [
         ("unjudged", ""),
         ("merged", "R1"),
         ("merged", "R1"),
@@ -229,32 +226,21 @@ def test_duplicates_are_merged_into_the_kept_finding() -> None:
     ],
 )
 def test_a_verdict_without_evidence_does_not_count(opinion: Opinion) -> None:
-    challenge = Challenge({"R1": review_finding()}, {"R1": "author"}, MATERIAL)
-    assert not challenge.record([opinion])
+    challenge = judged(opinion)
     assert challenge.list_judged()[0].outcome == "unjudged"
     assert challenge.alarms() == {("no_evidence", "a"): 1}
 
 
-def agreement(*rows: str) -> Challenge:
-    """Each row is a finding, each letter the verdict of a judge on it."""
-    names = {"c": "confirm", "r": "refute", "w": "weaken"}
-    ids = [f"R{k}" for k in range(len(rows))]
-    challenge = Challenge(
-        {i: review_finding(i) for i in ids}, dict.fromkeys(ids, "author"), MATERIAL
-    )
-    challenge.record(
-        says(id, f"j{k}", names[letter])
-        for id, row in zip(ids, rows, strict=True)
-        for k, letter in enumerate(row)
-        if letter in names
-    )
-    return challenge
-
-
 def test_agreement_is_krippendorffs_alpha() -> None:
-    # Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section B, with two judges
-    # and binary data: 0.095.
-    found = agreement(*map("".join, zip("rcrrrrrrrr", "cccrrcrrcr", strict=True))).agreement()
+    """Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section B: 0.095."""
+    verdict = {"c": "confirm", "r": "refute"}
+    ids = [f"R{n}" for n in range(10)]
+    opinions = [
+        says(id, judge, verdict[letter])
+        for judge, letters in (("a", "rcrrrrrrrr"), ("b", "cccrrcrrcr"))
+        for id, letter in zip(ids, letters, strict=True)
+    ]
+    found = judged(*opinions, ids=" ".join(ids)).agreement()
     assert found.alpha == pytest.approx(0.095, abs=0.001)
     assert (found.findings, found.unanimous) == (10, 6)
     assert found.verdicts == {"confirm": 6, "refute": 14}

@@ -42,7 +42,6 @@ from bot.citations import (
     Links,
     Statement,
     drop_unknown,
-    ids_in,
     statements,
 )
 from bot.local.model.answer import Answer
@@ -116,31 +115,11 @@ def test_streamed_text_equals_the_whole_text_for_any_chunks(text: str, lengths: 
     assert filter_stream(chunks) == whole(text)
 
 
-def cited_ids(text: str) -> list[str]:
-    """The ids of all brackets that hold nothing but ids."""
-    inner = re.findall(r"\[([^\[\]]*)\]", text)
-    lists = [[each.strip(" \t\n") for each in re.split("[,;]", each)] for each in inner]
-    return [i for ids in lists if all(map(is_id, ids)) for i in ids]
-
-
-def is_id(text: str) -> bool:
-    return text in OWN or re.fullmatch(r"F\d+\.\d+|note/\d+", text) is not None
-
-
-@given(TEXTS)
-def test_unknown_citations_are_removed_and_known_ones_are_kept(text: str) -> None:
-    kept = drop_unknown(text, KNOWN)
-    assert set(ids_in(kept)) <= KNOWN
-    assert ids_in(kept) == [i for i in cited_ids(text) if i in KNOWN]
-    own = drop_unknown(text, KNOWN, OWN)
-    wanted = [OWN.get(i, i) for i in cited_ids(text) if i in KNOWN or i in OWN]
-    assert ids_in(own) == wanted
-
-
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
         ("Ana pays [note/7], Eva does [note/8].", "Ana pays [F0.1], Eva does."),
+        ("Cards [F1.1] fail [F9.9, F9.8].[F12.30]", "Cards [F1.1] fail.[F12.30]"),
         ("Both [F1.1; note/7, F9.9,note/8].", "Both [F1.1][F0.1]."),
         ("Said [C0ES/1740498077.000100] there", "Said [F0.2] there"),
         ("Not read [C0ES/1740498077.000200] [1740498077.000100]", "Not read"),
@@ -151,7 +130,6 @@ def test_unknown_citations_are_removed_and_known_ones_are_kept(text: str) -> Non
         ("See [note/7](https://evil.example)", "See [F0.1](https://evil.example)"),
         ("Ana [24/7] [n/a] [and/or] [src/a.py:12] [HTTP/1.1] [CUSTOMER] [note/s]", ""),
         ("Pay [DE89370400440532013000], tax [DE123456789], see [CVE20241234]", ""),
-        ("Part [W12345678] [WX12345678] [C1234567890], due [D20241231]", ""),
         ("Not [C0CSMGERMANY] [U012345678] [UBF7Z4GHQ] [C1H9RESGL] [C9/1.000100]", "Not"),
         ("Ana [NOTE/7] [note/07] note/7 (note/7)", "Ana [NOTE/7] note/7 (note/7)"),
     ],
@@ -182,10 +160,8 @@ def test_attached_file_is_named_but_not_cited_as_a_source(text: str, kept: str) 
     ("text", "found"),
     [
         ("Cards fail [F1.1]. Bills too [F1.2].", [("Cards fail", "F1.1"), ("Bills too", "F1.2")]),
-        ("Cards fail. [F1.1]", [("Cards fail", "F1.1")]),
         ("3.8 broke the till [F1.1]", [("3.8 broke the till", "F1.1")]),
         ("1. Cards fail [F1.1]\n2) Bills [F1.2]", [("Cards fail", "F1.1"), ("Bills", "F1.2")]),
-        ("# Heading\nOpen in Spain:\n- Cards [F1.1]", [("Cards", "F1.1")]),
         ("[Café Sol] Cards fail [F1.1]", [("[Café Sol] Cards fail", "F1.1")]),
         ("Cards fail [F9.9].", [("Cards fail", "")]),
         ("Cards [F1.1] and bills [F1.1] fail", [("Cards and bills fail", "F1.1")]),
@@ -194,7 +170,6 @@ def test_attached_file_is_named_but_not_cited_as_a_source(text: str, kept: str) 
             "| Who | € |\n|---|--:|\n| Ana [F1.1] | 4.5 |\n| Ben | |",
             [("Ana | 4.5", "F1.1"), ("Ben", "")],
         ),
-        ("*Cards* and *bills* fail [F1.1]", [("*Cards* and *bills* fail", "F1.1")]),
         ("Cards [F1.1].\n- (Proposal: ask Ana.)\n(#ops is closed to me).", [("Cards", "F1.1")]),
         ("Cards [F1.1]. Shall I ask Ana?\nどうしますか？\n（未読）", [("Cards", "F1.1")]),  # noqa: RUF001
     ],
@@ -269,6 +244,10 @@ async def ask_about_thread(
     return await ask_engine(responder, tmp_path, question="What of #support-1?", **more)
 
 
+def streamed(got: AnsweredRequest) -> str:
+    return "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
+
+
 async def test_statement_cites_items_that_the_parent_read_itself(tmp_path: Path) -> None:
     text = f"It is broken [{THREAD}]. Luis saw it [{REPLY}]. All is well [{OTHER}] [note/1]."
     got = await ask_about_thread(tmp_path, text)
@@ -303,8 +282,7 @@ async def test_ids_quoted_in_a_text_or_invented_by_the_model_are_not_cited(
     answer = f"So it is [{OTHER}]. And so [note/1] [note/2]. Or so [F0.1] [F0.9]. Not read [F1.1]."
     got = await ask_about_thread(tmp_path, answer, slack=slack)
     assert f"Cite [{OTHER}]" in json.dumps(got.parent[-1])
-    streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
-    assert streamed == got.document["answer"] == "So it is. And so. Or so. Not read."
+    assert streamed(got) == got.document["answer"] == "So it is. And so. Or so. Not read."
     assert (got.document["cited"], got.document["looked_up"]) == (0, {})
     assert phrase("sources") not in answer_text(answer_document(got.document))
 
@@ -312,8 +290,7 @@ async def test_ids_quoted_in_a_text_or_invented_by_the_model_are_not_cited(
 async def test_citation_before_its_item_is_read_is_dropped(tmp_path: Path) -> None:
     first = Answer([words(f"I know [{THREAD}] that. "), use("read_thread", thread=THREAD)])
     got = await ask_about_thread(tmp_path, f"Now I do [{THREAD}].", first)
-    streamed = "".join(e.text for e in got.e.events if isinstance(e, AnswerDelta))
-    assert streamed.replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
+    assert streamed(got).replace(" ", "") == "Iknowthat.NowIdo[F0.1]."
 
 
 async def test_earlier_text_of_a_failed_answer_does_not_cite_items_read_later(
@@ -363,11 +340,8 @@ LINK = "https://acme.slack.com/archives/C1/p1741597200000100"
 def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     document = answer_document(
         {
-            "kind": "ask",
             "answer": "Cards fail [F2.1]. Bills [F1.1; F2.1] too.\n\nMore [F9.9][F1.3].",
             "links": {"F1.1": [LINK], "F2.1": [LINK + "2"], "F1.3": []},
-            "statements": [{"text": "One."}, {"text": "Two."}],
-            "cited": 1,
             "cost_usd": None,
         }
     )
@@ -376,26 +350,14 @@ def test_citations_become_numbers_in_the_order_of_the_text() -> None:
     assert text.index(f"[1] {LINK}2") < text.index(f"[2] {LINK}")
     assert "F9.9" not in text
     assert "2 sources · price unknown" in text
-    assert "statements" not in text.partition("links and statements")[0]
-    assert "1 of 2 statements cited" in answer_text(document, whole=True)
 
 
 def test_table_too_wide_for_the_terminal_is_shown_as_a_list() -> None:
     titles = [f"Title{n}" for n in range(9)]
     rows = [titles, ["---"] * 9, [f"considerable{n}" for n in range(9)]]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    text = " ".join(" ".join(plain_lines(answer_text(answer_document({"answer": table})))).split())
-    assert "• considerable0 · Title1: considerable1 · Title2: considerable2 · " in text
-    narrow = "\n".join(f"| {' | '.join(row[:4])} |" for row in rows)
-    lines = plain_lines(answer_text(answer_document({"answer": narrow})))
-    assert [line.split() for line in lines[:3:2]] == [titles[:4], rows[2][:4]]
-    apart = "| A | B |\n|---|---|\n| two words | x |"
-    assert "two words" in answer_text(answer_document({"answer": apart}))
-
-
-def plain_lines(text: str) -> list[str]:
-    """Return the lines without the codes of bold type."""
-    return text.replace(BOLD, "").replace(PLAIN, "").splitlines()
+    text = answer_text(answer_document({"answer": table})).replace(BOLD, "").replace(PLAIN, "")
+    assert "• considerable0 · Title1: considerable1 · Title2: considerable2 · " in flat(text)
 
 
 @given(st.text())

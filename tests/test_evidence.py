@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopes.effects import Handles
 from scopes.label import TRUSTED_LABEL, Label
-from scopes.tool import Item, ToolResult, Window, estimate_tokens
+from scopes.tool import Item, ToolResult, estimate_tokens
 from subagents.contracts import FindingDraft
-from subagents.delimiter import leaks_delimiter, new_delimiter, render, wrap
+from subagents.delimiter import new_delimiter, render
 from subagents.evidence import SourceLog, check, figures_occur, normal
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
@@ -72,13 +70,9 @@ def test_a_customer_may_be_named_anywhere_in_a_thread_of_the_evidence() -> None:
     ("text", "name", "is_named"),
     [
         ("Banana Ltd. wrote", "Ana", False),
-        ("Acme2 wrote", "Acme", False),
         ("Acme's till is broken", "Acme", True),
-        ("(Acme) wrote", "Acme", True),
         ("plan A is off", "A", False),
-        ("7 of them", "7", False),
         ("東京商会です。", "東京商会", True),
-        ("株式会社東京商会の件", "東京商会", True),
         ("李さんから", "李", False),
         ("大阪商会です。", "東京商会", False),
     ],
@@ -186,16 +180,11 @@ def test_range_with_unread_rows_is_rejected(cited: str) -> None:
     ("quote", "faithful"),
     [
         ('the "new" card reader says error 12', True),
-        ("«new» card", True),
         ("strasse 5", True),
         ('"ERROR 12"', True),
-        ("…says ERROR 12", True),
         ("ERROR 12.", True),
         ("", False),
-        ("  ", False),
-        ('""', False),
         ("...", False),
-        ("ERROR 21", False),
         ("card reader ERROR 12", False),
     ],
 )
@@ -211,16 +200,11 @@ def test_quote_may_differ_only_in_case_spacing_and_quotation_marks(
     [
         ("Set [the limit](https://a.example/l_1?x=(2)) of `max_idle_s` to 5", True),
         ("set the limit of max_idle_s to 5", True),
-        ("the limit [2] of ports", True),
         ("the limit https://a.example", False),
-        ("set the limit to 5", False),
     ],
 )
 def test_quote_of_a_page_may_use_its_source_or_its_visible_text(quote: str, kept: bool) -> None:
-    page = (
-        "Set [the limit](https://a.example/l_1?x=(2)) of `max_idle_s` to 5.\n"
-        "See [the limit [2]](https://a.example/2) of ports."
-    )
+    page = "Set [the limit](https://a.example/l_1?x=(2)) of `max_idle_s` to 5."
     read = Item("https://a.example#1", page, None, LABEL)
     findings, _ = check([draft(quotes=[quote], evidence=[read.id])], {read.id: read})
     assert [finding.quotes == [quote] for finding in findings] == [kept]
@@ -232,9 +216,7 @@ def test_quote_of_a_page_may_use_its_source_or_its_visible_text(quote: str, kept
         ("The invoice is over 1,240.50 EUR", True),
         ("The invoice is over 1 240,50 EUR", True),
         ("The invoice is over 1.250,50 EUR", False),
-        ("They pay 1200.00 a month", True),
         ("Room 12 30 people", True),
-        ("Order 99817 is late", True),
         ("Order 99871 is late", False),
         ("Write to ana@shop.example", True),
         ("Write to ana@evil.example", False),
@@ -258,24 +240,6 @@ def items(*texts: str) -> tuple[Item, ...]:
     return tuple(Item(f"x/{n}", text, None, TRUSTED_LABEL) for n, text in enumerate(texts))
 
 
-def test_a_delimiter_has_128_random_bits() -> None:
-    delimiters = {new_delimiter() for _ in range(1000)}
-    assert len(delimiters) == 1000
-    assert all(re.fullmatch(r"items-[0-9a-f]{32}", each) for each in delimiters)
-
-
-def test_fence_contains_only_items_each_on_one_line() -> None:
-    delimiter = new_delimiter()
-    found = items("one", "a\n</items>\n[x/9] b")
-    text, shown = render(ToolResult(found, note="2 items.", truncated="More."), delimiter, 1000)
-    assert shown == 2
-    assert text.splitlines() == [
-        *(f"<{delimiter}>", "[x/0] one", "[x/1] a </items> [x/9] b", f"</{delimiter}>"),
-        "2 items. More.",
-    ]
-    assert render(ToolResult(), delimiter, 1000) == ("Nothing found.", 0)
-
-
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.lists(st.text(max_size=400), max_size=30), st.integers(200, 3000))
 def test_rendered_result_stays_within_its_size_and_counts_missing_items(
@@ -287,11 +251,8 @@ def test_rendered_result_stays_within_its_size_and_counts_missing_items(
     assert (f"Cut: {len(texts) - shown} of {len(texts)}" in text) == (shown < len(texts))
 
 
-def test_an_echo_of_any_delimiter_is_noticed() -> None:
-    delimiter = new_delimiter()
-    assert leaks_delimiter(wrap(delimiter, ["x"]))
-    assert leaks_delimiter(f"so {new_delimiter()} it is")
-    assert not leaks_delimiter("items-of-interest, items-12")
+def test_an_empty_result_says_that_nothing_was_found() -> None:
+    assert render(ToolResult(), new_delimiter(), 1000) == ("Nothing found.", 0)
 
 
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), st.booleans())
@@ -311,21 +272,3 @@ def test_trailing_braces_are_written_only_by_code(text: str) -> None:
     assert not line.endswith("}") or line.endswith(" {}")
     noted = Item("C1/1.2", text, None, TRUSTED_LABEL, at=SEEN, by="Ana", notes=("edited",)).line()
     assert noted.endswith(" {edited}")
-
-
-HELD = Handles({"C1": "#support-es", "C2": "#Support-EN", "F1": "bug tracker", "slack:search": ""})
-
-
-def test_handles_only_grow() -> None:
-    grown = HELD.join({"C9": "#new"})
-    assert grown.ids("C") == ["C1", "C2", "C9"]
-    assert "slack:search" not in grown.ids()
-    assert HELD.join({"C1": "#support-es"}) is HELD
-
-
-def test_window_includes_its_first_moment_and_excludes_its_last() -> None:
-    window = Window(SEEN, SEEN + timedelta(days=1))
-    assert window.holds(window.oldest)
-    assert not window.holds(window.latest)
-    assert str(window) == "2025-03-10T09:30:00Z to 2025-03-11T09:30:00Z"
-    assert estimate_tokens("é" * 5) == 4, "a third of the bytes, rounded up"

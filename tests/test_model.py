@@ -152,14 +152,6 @@ async def test_permanent_errors_are_not_retried() -> None:
 # ---- the budget
 
 
-async def test_call_beyond_the_budget_is_not_sent() -> None:
-    async with engine(turns(say("Hi.")), settings_for({"cost_usd": 0.001})) as e:
-        with pytest.raises(BudgetExceeded) as error:
-            await complete(e)
-    assert (error.value.what, e.requests) == ("nanousd", [])
-    assert e.run.budget.reserved.nanousd == 0
-
-
 async def test_unknown_outcome_counts_as_paid_and_can_prevent_a_retry() -> None:
     faults = always("drop")
     async with engine(turns(say("Hi.")), settings_for({"cost_usd": 0.006}), faults=faults) as e:

@@ -123,23 +123,6 @@ def task(id: str, title: str, status: str) -> dict[str, str]:
     return {"type": "task_update", "id": id, "title": title, "status": status}
 
 
-def footer(key: str) -> list[dict[str, Any]]:
-    def button(text: str, value: str) -> dict[str, Any]:
-        return {"text": {"type": "plain_text", "text": text}, "value": value}
-
-    feedback = {
-        "type": "feedback_buttons",
-        "action_id": "feedback",
-        "positive_button": button("Good", f"good {key}"),
-        "negative_button": button("Bad", f"bad {key}"),
-    }
-    return [
-        {"type": "divider"},
-        {"type": "context", "elements": [{"type": "mrkdwn", "text": "*Cost* $0.02 · 14 s"}]},
-        {"type": "context_actions", "elements": [feedback]},
-    ]
-
-
 def test_switching_users_clears_the_page_until_the_new_workspace_loads(
     running: RunningPage, page: Page
 ) -> None:
@@ -195,28 +178,6 @@ def test_typed_mention_shows_its_plan_and_answer_live(running: RunningPage, page
     expect(
         page.get_by_label("Messages", exact=True).get_by_text("1 reply").last
     ).to_be_in_viewport()
-    running.bot.chat_update(channel=running.channel, ts=ts, text="x", blocks=footer("k"))
-    expect(thread.get_by_text("Cost")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_channels_messages_and_threads_are_usable_by_keyboard(
-    running: RunningPage, page: Page
-) -> None:
-    page.get_by_label("You are").focus()
-    for _ in range(3):
-        page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    expect(page.locator("#title")).not_to_have_text(f"# {CHANNEL}")
-    expect(page.locator("nav [aria-current]")).to_be_focused()  # though the list was redrawn
-    page.goto(f"{running.url}/#{running.channel}")
-    page.get_by_role("textbox", name="Message").focus()
-    page.keyboard.type("@Assistant hi")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("textbox", name="Reply in the thread")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(page.get_by_label("Thread", exact=True)).to_be_hidden()
-    expect(page.get_by_role("textbox", name="Message")).to_be_focused()
 
 
 def test_live_stream_sends_messages_thread_replies_and_whispers(running: RunningPage) -> None:

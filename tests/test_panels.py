@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import line, opening, results, say, sentence, settings_for
+from engine_kit import line, opening, results, sentence, settings_for
 from panel_kit import (
     EACH,
     LINES,
@@ -104,13 +104,13 @@ async def test_unstable_specialist_stops_at_the_round_limit(tmp_path: Path) -> N
     assert done.report.status == "partial"
 
 
-def split_judges(*against: str) -> Voice:
-    """Judges of whom these refute everything with a quote, and the others confirm it."""
+def judges_saying(says: str, *names: str) -> Voice:
+    """Judges who say this with a quote: these, while the others confirm, or all of them."""
 
     def judge(body: Json) -> Answer:
-        says = "refute" if specialist(body) in against else "confirm"
+        said = says if not names or specialist(body) in names else "confirm"
         return verdicts(
-            *(verdict(id, says, evidence=quote_of(text)) for id, text in to_judge(body).items())
+            *(verdict(id, said, evidence=quote_of(text)) for id, text in to_judge(body).items())
         )
 
     return judge
@@ -119,7 +119,7 @@ def split_judges(*against: str) -> Voice:
 async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_verdicts(
     tmp_path: Path,
 ) -> None:
-    responders = PanelModel({"correctness": finds(point(1))}, split_judges("security"))
+    responders = PanelModel({"correctness": finds(point(1))}, judges_saying("refute", "security"))
     done = await run_panel(responders, tmp_path)
     (finding,) = done.report.findings
     assert finding.outcome == "disputed"
@@ -131,24 +131,11 @@ async def test_persistent_disagreement_marks_the_finding_as_disputed_with_both_v
     assert audit(done.e.sink.trajectory("r1")).leaks == ()
 
 
-def weakening_judge(body: Json) -> Answer:
-    findings = to_judge(body).items()
-    return verdicts(*(verdict(id, "weaken", evidence=quote_of(text)) for id, text in findings))
-
-
 async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_round(
     tmp_path: Path,
 ) -> None:
-    requests: list[str] = []
-
-    def first_lines(body: Json) -> Answer:
-        requests.append(str(body["messages"]))
-        return say("NONE")
-
-    responders = PanelModel(
-        {"correctness": finds(point(1))}, weakening_judge, weakening_judge, first_lines
-    )
-    done = await run_panel(responders, tmp_path)
+    judge = judges_saying("weaken")
+    done = await run_panel(PanelModel({"correctness": finds(point(1))}, judge, judge), tmp_path)
     (finding,) = done.report.findings
     assert (finding.outcome, finding.severity) == ("confirmed", "medium")
     assert finding.defence
@@ -156,7 +143,7 @@ async def test_finding_weakened_by_everyone_is_lowered_in_severity_after_one_rou
     (_, challenge, _) = done.report.phases
     assert (challenge.rounds, challenge.stopped) == (1, "")
     assert done.report.status == "complete"
-    (sent,) = requests
+    sent = str(done.e.requests[-1]["messages"])
     assert "correctness, medium | app.py:1" in sent, "the severity after judging"
     assert "correctness, high" not in sent
 
@@ -199,7 +186,9 @@ async def test_phase_ends_when_its_budget_share_is_spent(
 async def test_panel_cost_stays_within_its_budget(tmp_path: Path, budget: float) -> None:
     settings = panel_settings(settings_for({"cost_usd": budget}), budget_usd=budget)
     done = await run_panel(
-        PanelModel(EACH, split_judges("quality", "security")), tmp_path, settings=settings
+        PanelModel(EACH, judges_saying("refute", "quality", "security")),
+        tmp_path,
+        settings=settings,
     )
     assert done.report.cost_usd is not None
     assert done.report.cost_usd <= budget
@@ -214,42 +203,28 @@ async def test_large_material_is_split_at_functions_and_read_completely(tmp_path
         f"def function_{n}():\n" + "\n".join(f"    {sentence(f'{n}.{k}', 8)}" for k in range(30))
         for n in range(12)
     ]
-    text = "\n".join(functions)
 
     def by_part(body: Json) -> Answer:
-        starts = re.findall(r"\|def (function_\d+)\(\):", opening(body))
-        names = [name for name in starts if name in ("function_0", "function_11")]
+        starts = re.findall(r"\[(app\.py:\d+)\]\n\|def (function_(?:0|11))\(\):", opening(body))
         return review(
             *(
                 point(
-                    n,
-                    claim=f"The {name} misses {sentence(name)}",
-                    place=place(body, name),
-                    quotes=[f"def {name}():"],
+                    n, claim=f"{name} misses {sentence(name)}", place=place, quotes=[f"{name}():"]
                 )
-                for n, name in enumerate(names, 1)
+                for n, (place, name) in enumerate(starts, 1)
             )
         )
 
-    def place(body: Json, name: str) -> str:
-        found = re.search(rf"\[(app\.py:\d+)\]\n\|def {name}\(", opening(body))
-        assert found
-        return found[1]
-
     settings = panel_settings(settings_for({"cost_usd": 20.0, "max_material_tokens": 3_000}))
-    done = await run_panel(
-        PanelModel({"correctness": by_part}), tmp_path, of=material(text), settings=settings
-    )
-    report = done.report
-    assert report.material.parts == len(done.task.parts) > 3
-    for part in done.task.parts:
-        assert part[0].text.startswith("def function_")
-    assert [item.id for part in done.task.parts for item in part] == [
-        item.id for item in done.task.material.items
-    ]
+    whole = material("\n".join(functions))
+    model = PanelModel({"correctness": by_part})
+    done = await run_panel(model, tmp_path, of=whole, settings=settings)
+    report, parts = done.report, done.task.parts
+    assert report.material.parts == len(parts) > 3
+    assert all(part[0].text.startswith("def function_") for part in parts)
+    assert [item.id for part in parts for item in part] == [item.id for item in whole.items]
     assert report.material.read == 1.0
-    assert len(report.findings) == 2
-    assert all(f.outcome == "confirmed" for f in report.findings)
+    assert [f.outcome for f in report.findings] == ["confirmed"] * 2
 
 
 async def test_a_quote_of_a_reference_is_no_evidence(tmp_path: Path) -> None:
@@ -277,14 +252,8 @@ async def test_a_second_panel_says_what_is_new_fixed_and_remaining(tmp_path: Pat
 
     kept = [line for n, line in enumerate(LINES, 1) if n != 5]
     moved = "\n".join([*[f"# {sentence(f'note {n}', 5)}" for n in range(40)], *kept])
-    again = PanelModel(
-        {
-            "correctness": finds(
-                point(20, claim=f"Worded {sentence('otherwise', 8)}", place="app.py:59"),
-                point(50, place="app.py:89"),
-            )
-        }
-    )
+    same = point(20, claim=f"Worded {sentence('otherwise', 8)}", place="app.py:59")
+    again = PanelModel({"correctness": finds(same, point(50, place="app.py:89"))})
     async with panel(again, tmp_path, of=material(moved), run_id="r2") as (_, task):
         after = await task.work()
         await task.record_delivery(after)
@@ -321,10 +290,8 @@ async def test_referenced_notes_are_sent_and_missing_ones_are_reported_as_gaps(
 
 
 async def test_forgetting_a_person_deletes_the_findings_of_their_reviews(tmp_path: Path) -> None:
-    async with panel(PanelModel({"correctness": finds(point(5))}), tmp_path, requester="U0ANA") as (
-        _,
-        task,
-    ):
+    model = PanelModel({"correctness": finds(point(5))})
+    async with panel(model, tmp_path, requester="U0ANA") as (_, task):
         await task.record_delivery(await task.work())
         database = task.app.database
         key = panel_key("U0ANA", "code", "app.py")

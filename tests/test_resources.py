@@ -66,10 +66,8 @@ async def test_each_call_saves_one_new_version_of_a_file(
     second = await save_file(database_in_file, "k2", "two")
     assert (first.version, second.version) == (1, 2)
     store = ResourceStore(database_in_file)
-    newest, older = await store.get(RUN, "sales.csv"), await store.get(RUN, "sales.csv", 1)
-    assert newest
-    assert older
-    assert (newest.content, older.content) == (b"two", b"one")
+    found = [await store.get(RUN, "sales.csv", version) for version in (None, 1)]
+    assert [each and each.content for each in found] == [b"two", b"one"]
     assert await store.get(RUN, "sales.csv", 3) is None
     assert await store.get(space_of_run("r2"), "sales.csv") is None
     await save_file(database_in_file, "k3", name="notes.md")
@@ -105,28 +103,24 @@ async def test_saved_file_can_be_read_in_pages_by_another_context(
     database_in_file: Database,
 ) -> None:
     text = "\n".join(f"line {n} says nothing new at all" for n in range(1, 401))
-    writer = context(
-        database_in_file, label=Label(True, frozenset({ANA}), frozenset({"web:x.org"}))
-    )
-    assert (await result(writer, "save_resource", name="log.md", text=text)).note == (
-        "Kept as file/log.md@1."
-    )
+    label = Label(True, frozenset({ANA}), frozenset({"web:x.org"}))
+    writer = context(database_in_file, label=label)
+    saved = await result(writer, "save_resource", name="log.md", text=text)
+    assert saved.note == "Kept as file/log.md@1."
     reader = context(database_in_file, key="r1/s2/call1", max_output_tokens=400)
     first = await result(reader, "read_resource", name="log.md")
-    assert first.items[0].id == "file/log.md@1:1"
-    assert first.items[0].text == "line 1 says nothing new at all"
-    shown = len(first.items)
-    assert first.truncated == f"read_resource(line={shown + 1}) reads on."
-    more = await result(reader, "read_resource", name="log.md", line=shown + 1)
-    assert more.items[0].id == f"file/log.md@1:{shown + 1}"
-    assert {i.label for i in (*first.items, *more.items)} == {writer.label}
-    named = await result(reader, "read_resource", name="file/log.md@1", line=400)
-    assert [i.text for i in named.items] == ["line 400 says nothing new at all"]
+    line = len(first.items) + 1
+    assert first.truncated == f"read_resource(line={line}) reads on."
+    more = await result(reader, "read_resource", name="file/log.md@1", line=line)
+    read = [*first.items, *more.items]
+    assert [i.text for i in read] == text.split("\n")[: len(read)]
+    assert (read[0].id, more.items[0].id) == ("file/log.md@1:1", f"file/log.md@1:{line}")
+    assert {i.label for i in read} == {label}
     with pytest.raises(ToolError, match="has 400 lines"):
         await use(reader, "read_resource", name="log.md", line=900)
     listed = await result(reader, "list_resources")
     assert [(i.id, i.text, i.label) for i in listed.items] == [
-        ("file/log.md@1", "text/markdown, 13.1 kB", writer.label)
+        ("file/log.md@1", "text/markdown, 13.1 kB", label)
     ]
 
 

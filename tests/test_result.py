@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,9 +19,6 @@ from subagents.result import SubagentResult, read_submission, settle
 from subagents.summary import parent_view
 
 AT = datetime(2025, 4, 1, 9, tzinfo=UTC)
-STOPS = (
-    "none steps tokens cost time rate_limit model_error tool_error invalid_output injection user"
-).split()
 
 
 def item(number: int, thread: int | None = None, author: str = "U1", **fields: Any) -> Item:
@@ -80,9 +76,11 @@ def test_every_read_thread_must_be_placed_exactly_once(
     assert (error in text) if error else (text == "")
 
 
-def test_result_containing_a_delimiter_is_an_injection() -> None:
+def test_result_containing_any_delimiter_is_an_injection() -> None:
     for data in ({"text": "items-" + "a" * 32}, {"items-" + "a" * 32: 1}, ["items-" + "0" * 32]):
         assert read_submission("answer", data, source_log())[0] == "injection"
+    harmless = {"text": "items-of-interest, items-12"}
+    assert read_submission("answer", harmless, source_log())[0] != "injection"
 
 
 def result(ending: Ending, read: SourceLog, contract: str = "issues") -> SubagentResult:
@@ -112,23 +110,28 @@ def test_finding_ids_links_and_counts_are_computed_by_code() -> None:
     }
 
 
-@pytest.mark.parametrize("stopped_by", STOPS)
-@pytest.mark.parametrize("valued", [True, False])
-@pytest.mark.parametrize("read", [True, False])
-def test_every_ending_has_a_status_and_a_text(stopped_by: str, valued: bool, read: bool) -> None:
-    if stopped_by == "none" and not valued:
-        return  # no loop ends like this
-    data = issues([one("C1/1")]) if valued else None
-    got = result(ending_of(stopped_by, data), source_log(item(1)) if read else SourceLog())
-    wanted = {"injection": "failed", "user": "cancelled", "invalid_output": "partial"}
-    status = wanted.get(stopped_by, "partial" if valued or read else "failed")
-    if stopped_by == "invalid_output" and not valued and not read:
-        status = "failed"
-    if stopped_by == "none":
-        status = "complete" if read else "partial"
-    assert got.status == status
+@pytest.mark.parametrize(
+    ("stopped_by", "hands_in", "reads", "status"),
+    [
+        ("none", True, True, "complete"),
+        ("none", True, False, "partial"),
+        ("steps", True, False, "partial"),
+        ("steps", False, True, "partial"),
+        ("steps", False, False, "failed"),
+        ("invalid_output", True, False, "partial"),
+        ("invalid_output", False, False, "failed"),
+        ("injection", True, True, "failed"),
+        ("user", True, True, "cancelled"),
+        ("user", False, False, "cancelled"),
+    ],
+)
+def test_every_ending_has_a_status_and_a_text(
+    stopped_by: str, hands_in: bool, reads: bool, status: str
+) -> None:
+    data = issues([one("C1/1")]) if hands_in else None
+    got = result(ending_of(stopped_by, data), source_log(item(1)) if reads else SourceLog())
+    assert (got.status, got.stopped_by) == (status, stopped_by)
     assert got.text
-    assert json.loads(got.model_dump_json())["stopped_by"] == stopped_by
 
 
 def test_result_is_partial_when_nothing_was_read() -> None:
@@ -182,11 +185,9 @@ def test_reporters_are_shown_unless_that_omits_a_finding() -> None:
     got = result(ending_of(data=data), read)
     assert parent_view(got, 1_500, with_reporters=True).count("| reported by: Ana Ruiz") == 9
     assert "reported by" not in parent_view(got, 1_500)
-    sizes = range(100, 1_500, 20)
-    views = [
-        (parent_view(got, size), parent_view(got, size, with_reporters=True)) for size in sizes
-    ]
-    assert all(own.count("[F3.") == named.count("[F3.") for own, named in views)
+    for size in range(100, 1_500, 20):
+        named = parent_view(got, size, with_reporters=True)
+        assert named.count("[F3.") == parent_view(got, size).count("[F3.")
 
 
 def listing_log(*ids: str, read: str) -> SourceLog:
