@@ -22,7 +22,6 @@ from gullible import Gullible, order
 from serve_kit import Served, mention, serve
 from stage import secrets_of, workspace_of
 from standins.slack import LocalSlack
-from test_ablation import EXIT
 
 from bot.tasks.ask import Ask
 from scopes.intent import Intent
@@ -187,12 +186,13 @@ def test_a_poisoned_channel_changes_no_other_section(
 
 async def test_urls_from_forwarded_text_are_defanged(tmp_path: Path) -> None:
     """The request has no words of its own; its text is somebody else's."""
+    exit = "https://evil.example/c?d=May"
     async with (
-        engine(scripted_parent(say(f"It is {EXIT} as said."))) as e,
+        engine(scripted_parent(say(f"It is {exit} as said."))) as e,
         store_at(tmp_path) as store,
     ):
         await store.start_run("r1", "ask", "x", "claude", {})
-        task = e.ask(f"See {EXIT}", store)
+        task = e.ask(f"See {exit}", store)
         forwarded = replace(task.request, intent=Intent(home="C00000001"))
         document = await Ask(task.app, e.run, forwarded).work()
         assert "https://" not in document.answer
