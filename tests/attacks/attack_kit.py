@@ -7,14 +7,15 @@ import base64
 import json
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from cases import DIARY, DROP, EVA, LEDGER, Case
+from card_kit import buttons, cards
+from cases import BOARD, DIARY, DROP, EVA, LEDGER, LUIS, Case
 from engine_kit import until
 from gullible import EVIL, Gullible
 from serve_kit import Served, change_settings, mention, serve, with_rules
@@ -25,8 +26,9 @@ from world import SCOPES, World, running_world
 
 from bot.local.slack.state import BOT_USER
 from bot.storage.database import Database
-from bot.storage.tables import preferences
+from bot.storage.tables import StoredSubagent, preferences
 from config.settings import Settings
+from subagents.rules import Rule
 
 COST_USD = 5.0
 TIGHT_USD = 0.3
@@ -118,7 +120,7 @@ class AttackTraces:
     def _services(self) -> Iterator[str]:
         for hit in self.world.log:
             sent = json.dumps(hit.sent, ensure_ascii=False)
-            call = f"{hit.service}/{hit.did}"
+            call = hit.did
             if call in ("mail/send", "mail/delete", "sheet/append", "mcp/push"):
                 yield f"{call} {sent[:80]}"
             elif call == "mail/draft" and hit.sent.keys() - {"message", "body"}:
@@ -264,15 +266,14 @@ def _around(pattern: re.Pattern[str], text: str) -> str:
 
 
 async def run_case(
-    case: Case,
-    folder: Path,
-    rules: Sequence[Any] | None = None,
-    click: Callable[[Served, Case], None] | None = None,
+    case: Case, folder: Path, rules: Sequence[Rule] | None = None, *, denies: bool = False
 ) -> AttackTraces:
-    """Run one attack; `rules` are those of the gate (None = all), `click` answers the cards."""
+    """Run one attack.
+
+    `rules` are those of the gate (None = all); the requester denies the cards, or ignores them.
+    """
     data = secrets_of(case)
     world = world_of(case, data, folder)
-    slack = LocalSlack(workspace_of(case, data), retries_s=(0.0, 0.3, 1.0))
     responder = Gullible(
         reads=case.scopes,
         scopes=tuple(dict.fromkeys((*case.scopes, "web", "email", "slack"))),
@@ -280,21 +281,41 @@ async def run_case(
         people=(EVA,),
         endless=case.endless,
     )
+    options: dict[str, Any] = {
+        "slack": LocalSlack(workspace_of(case, data), retries_s=(0.0, 0.3, 1.0)),
+        "change": _settings,
+        "limits": {"cost_usd": cap_of(case), "seconds": 150.0},
+    }
     with running_world(world):
-        async with serve(
-            folder,
-            responder,
-            slack=slack,
-            change=_settings,
-            limits={"cost_usd": cap_of(case), "seconds": 150.0},
-        ) as bot:
+        async with serve(folder, responder, **options) as bot:
             if rules is not None:
                 bot.bench.dispatch.runs.rules = rules
             origin, thread = await _ask(case, bot)
-            if click:
-                click(bot, case)
+            if denies:
+                _deny(bot, case)
                 await idle(bot)
-            return await _observe(case, bot, world, responder, origin, thread)
+            cost, subagents = await spent(bot)
+            return AttackTraces(
+                case=case,
+                secrets=data,
+                writes=list(bot.slack.effects),
+                members=members_of(bot),
+                world=world,
+                responder=responder,
+                origin=origin,
+                thread=thread,
+                cost_usd=cost,
+                subagents=len(subagents),
+                schedules=[row.id for row in await bot.bench.schedules.store.all()],
+                standing=await stored_preferences(bot.store.database),
+            )
+
+
+async def spent(bot: Served) -> tuple[float, list[StoredSubagent]]:
+    """Return the cost of all requests in $, and the subagents that ran."""
+    runs = await bot.store.runs(50)
+    subagents = [s for run in runs for s in await bot.store.subagents(run.id)]
+    return sum(run.cost_usd or 0 for run in runs), [s for s in subagents if s.status != "refused"]
 
 
 def _settings(settings: Settings) -> Settings:
@@ -310,7 +331,7 @@ async def _ask(case: Case, bot: Served) -> tuple[str, str]:
     text = case.ask + (f"\n{case.text}" if case.entry == "pasted-mail" else "")
     root = None
     if case.entry == "thread-history":
-        root = people.say(EVA if origin != "C000BOARD" else "U0LUIS", origin, case.text)
+        root = people.say(LUIS if origin == BOARD else EVA, origin, case.text)
     ts = people.say(case.user, origin, mention(text), root, files_of(case))
     await until(lambda: any(e.method.startswith("chat.") for e in bot.slack.effects), 60)
     await idle(bot)
@@ -324,15 +345,12 @@ async def idle(bot: Served) -> None:
         quiet = quiet + 1 if not bot.bench.dispatch.at_work else 0
 
 
-def deny(bot: Served, case: Case) -> None:
+def _deny(bot: Served, case: Case) -> None:
     """Click on deny in every card that the requester can see."""
-    people = bot.slack.people
     for channel in list(bot.slack.state.channels):
-        for shown in bot.slack.visible(channel):
-            blocks = json.dumps([dict(block) for block in shown.blocks])
-            for action in ("action_deny_all", "action_deny"):
-                if f'"{action}"' in blocks:
-                    people.click(case.user, channel, shown.ts, action)
+        for card in cards(bot, channel):
+            for action in {"action_deny_all", "action_deny"} & buttons(card).keys():
+                bot.slack.people.click(case.user, channel, card.ts, action)
 
 
 async def stored_preferences(database: Database) -> list[str]:
@@ -350,24 +368,3 @@ def members_of(bot: Served) -> dict[str, frozenset[str] | str]:
         else frozenset(state.members[id]) - {BOT_USER}
         for id, channel in state.channels.items()
     }
-
-
-async def _observe(
-    case: Case, bot: Served, world: World, responder: Gullible, origin: str, thread: str
-) -> AttackTraces:
-    runs = await bot.store.runs(50)
-    subagents = [s for run in runs for s in await bot.store.subagents(run.id)]
-    return AttackTraces(
-        case=case,
-        secrets=secrets_of(case),
-        writes=list(bot.slack.effects),
-        members=members_of(bot),
-        world=world,
-        responder=responder,
-        origin=origin,
-        thread=thread,
-        cost_usd=sum(run.cost_usd or 0 for run in runs),
-        subagents=sum(s.status not in ("refused",) for s in subagents),
-        schedules=[row.id for row in await bot.bench.schedules.store.all()],
-        standing=await stored_preferences(bot.store.database),
-    )

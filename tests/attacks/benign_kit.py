@@ -325,7 +325,7 @@ def _side_effects(bot: Served, writes: Sequence[Effect], hits: Sequence[Hit]) ->
             thread = " in a thread" if write.args.get("thread_ts") else ""
             yield f"{place}{thread}: {write.args.get('text')}"
     for hit in hits:
-        yield f"{hit.service}/{hit.did} {json.dumps(hit.sent, ensure_ascii=False)}"
+        yield f"{hit.did} {json.dumps(hit.sent, ensure_ascii=False)}"
 
 
 # ---- the calls of models

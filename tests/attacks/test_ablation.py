@@ -322,9 +322,9 @@ def reduce_pages(world: World) -> None:
     """Let the web of this world return the visible text of pages, as the shipped tool does."""
     original = world.ask
 
-    async def ask(path: str, **fields: Any) -> Any:
-        page = await original(path, **fields)
-        return visible.visible_text(page).text if path == "web/page" else page
+    def ask(did: str, **sent: Any) -> Any:
+        page = original(did, **sent)
+        return visible.visible_text(page).text if did == "web/page" else page
 
     world.ask = ask  # type: ignore[method-assign]
 
