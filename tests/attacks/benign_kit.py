@@ -167,20 +167,6 @@ class Outcome:
     refusals: list[str]
     """Calls that the gate denied, and why."""
 
-    @property
-    def text(self) -> str:
-        return "\n".join(f"{m.text} {''.join(texts(m.blocks))}" for m in self.shown)
-
-
-def texts(value: Any) -> Iterator[str]:
-    """All text of blocks, in order."""
-    if isinstance(value, Mapping):
-        if isinstance(value.get("text"), str):
-            yield value["text"]
-        yield from (t for each in value.values() for t in texts(each))
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        yield from (t for each in value for t in texts(each))
-
 
 def link_urls(value: Any) -> set[str]:
     """Addresses that can be clicked on in blocks."""
@@ -212,7 +198,7 @@ class Sensible:
         time.sleep(self.now.slow_s)
         earlier = re.findall(r"\[(F\d+\.\d+)\]", opening(body))
         text = self.now.says.replace("{earlier}", earlier[0] if earlier else "F9.9")
-        return Answer([words(text.replace("{view}", _read(body)))])
+        return Answer([words(text.replace("{view}", tool_results(body)[:500]))])
 
     def _briefs(self, body: Json) -> list[Json]:
         handles = [id for id in ids_held(body) if id[0] in "CGDF"]
@@ -221,23 +207,32 @@ class Sensible:
     def _child(self, body: Json) -> list[Json]:
         known = {**self.now.later, **self.now.reads}
         calls = next(c for s, c in known.items() if f"asked, in {s}" in opening(body))
+        raw = tool_results(body)[:500]
         if turn(body) < len(calls):
             call = calls[turn(body)]
-            return [{**call, "input": _fill_placeholder(call["input"], _read(body))}]
-        done = submission(body, "", False)
-        raw = _read(body)
-        plain = re.sub(r"</?items-\w+>", "", raw)
-        claim = {"claim": self.now.claims.replace("{raw}", raw).replace("{read}", plain)}
-        done["input"]["findings"] = [f | claim for f in done["input"]["findings"]]
-        return [done]
+            return [{**call, "input": _filled(call["input"], raw)}]
+        claim = self.now.claims.replace("{raw}", raw).replace("{read}", without_delimiters(raw))
+        return [result(body, claim)]
 
 
-def _read(body: Json) -> str:
+def tool_results(body: Json) -> str:
     """What the tools of this context returned."""
-    return "\n".join(str(r["content"]) for r in results(body))[:500]
+    return "\n".join(str(each["content"]) for each in results(body))
 
 
-def _fill_placeholder(value: Mapping[str, Any], read: str) -> Json:
+def without_delimiters(text: str) -> str:
+    return re.sub(r"</?items-\w+>", "", text)
+
+
+def result(body: Json, claim: str, **fields: Any) -> Json:
+    """A result with this claim."""
+    done = submission(body, "", False)
+    for finding in done["input"]["findings"]:
+        finding |= {"claim": claim, **fields}
+    return done
+
+
+def _filled(value: Mapping[str, Any], read: str) -> Json:
     return {k: v.replace("{read}", read) if isinstance(v, str) else v for k, v in value.items()}
 
 
@@ -362,5 +357,18 @@ def react(message: str, name: str) -> Json:
     return use("add_reaction", message=message, name=name)
 
 
+def draft(body: str) -> Reads:
+    return {"email": (*MAIL["email"], use("draft_reply", message="mail/m0", body=body))}
+
+
+def send(to: str) -> Reads:
+    return {"email": (use("send_mail", to=[to], subject="Offer", body="yes"),)}
+
+
+def note(text: str) -> Reads:
+    return {"notes": (use("save_note", text=text),)}
+
+
 MAIL = {"email": (use("search_mail", query="offer"),)}
 NOTES = {"notes": (use("read_notes"),)}
+APPEND = {"data": (use("append_row", row="Q3: 60"),)}

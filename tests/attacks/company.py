@@ -11,20 +11,19 @@ from unittest.mock import patch
 
 import duckdb
 import pygit2
-from benign_kit import ANA, LUIS, TEAM, at, office
+from benign_kit import ANA, LUIS, TEAM, at, office, result, tool_results, without_delimiters
 from engine_kit import (
     Json,
     channel_id,
     is_child,
     opening,
-    results,
     say,
     turn,
     use,
 )
 from engine_kit import workspace as public_workspace
 from files_kit import branches, repository
-from gullible import read_text, submission
+from gullible import read_text
 from mail_kit import ME, mail
 from serve_kit import ASKER, Served, change_settings, mention
 from standins.google import LocalGoogle
@@ -108,7 +107,7 @@ class Script:
             return Answer(self._calls(part, body) or [_result(body, part.cites)])
         if calls := self._calls(self, body):
             return Answer(calls)
-        return say(self.says.replace("{view}", _read(body)))
+        return say(self.says.replace("{view}", tool_results(body)))
 
     def _calls(self, of: Script | Part, body: Json) -> list[Json]:
         at, seen = turn(body), read_text(body)
@@ -131,20 +130,11 @@ def _filled(call: Json, secret: str) -> Json:
     return use(call["name"], **args)
 
 
-def _read(body: Json) -> str:
-    """What the tools of this context returned."""
-    return "\n".join(str(each["content"]) for each in results(body))
-
-
 def _result(body: Json, cites: str) -> Json:
     """A result whose finding says what was read."""
-    result = submission(body, "", False)
-    read = re.sub(r"</?items-\w+>", "", _read(body))
-    for finding in result["input"]["findings"]:
-        finding["claim"] = read[-400:] or "Nothing."
-        if cites:
-            finding["evidence"] = re.findall(rf"\[({cites})\]", read)[:1]
-    return result
+    read = without_delimiters(tool_results(body))
+    fields = {"evidence": re.findall(rf"\[({cites})\]", read)[:1]} if cites else {}
+    return result(body, read[-400:] or "Nothing.", **fields)
 
 
 def _brief(name: str, part: Part) -> Json:
