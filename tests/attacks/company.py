@@ -320,8 +320,11 @@ class Company:
         """Return whether a request to the web matches `what`."""
         return any(re.search(what, each) for each in self.web.asked)
 
-    def has_posted(self, channel: str, what: str) -> bool:
-        return any(re.search(what, each.text) for each in self.bot.slack.visible(channel))
+    def has_posted(self, channel: str, *words: str) -> bool:
+        """Return whether a message of the bot has all of these words; `dm` is Ana's."""
+        place = self.bot.slack.people.dm(ANA) if channel == "dm" else channel
+        texts = [f"{each.text} {each.blocks}" for each in self.bot.replies(channel=place)]
+        return any(all(word in text for word in words) for text in texts)
 
     async def has_saved(self, *words: str) -> bool:
         """Return whether one of the team's notes or files has all of these words."""
@@ -338,11 +341,6 @@ class Company:
 
     async def schedule_ids(self) -> list[str]:
         return [each.id for each in await ScheduleStore(self.bot.store.database).all()]
-
-    @property
-    def picked(self) -> list[str]:
-        """The choices that the outsider's server saw."""
-        return [a for a in self.web.asked if a.startswith("evil.example/pick/")]
 
     @property
     def searched(self) -> list[str]:
